@@ -2,8 +2,8 @@
 
 
 def version() -> str:
-    """Of the installed package; `0+source` in a checkout that was not installed."""
-    from importlib.metadata import PackageNotFoundError, version  # here: slower than all of `tuner --help`
+    """Return the version of the installed package, or `0+source` in a checkout that was not installed."""
+    from importlib.metadata import PackageNotFoundError, version  # lazy: slower than all of `tuner --help`
 
     try:
         return version("tuner")

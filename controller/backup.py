@@ -1,8 +1,8 @@
-"""Copies of the SQLite databases of a state directory, made while they are in use, and put back while they are not.
+"""Back up the SQLite databases of a state directory while they are in use, and restore them while they are not.
 
-All databases are copied as they were at one moment, as a crash would have left them, and every copy is verified. A
-restore never lets go of what it replaces, and one that is killed is noticed when the database is opened next.
-Nothing is known here of studies and experiments but which table tells the databases apart.
+All databases are copied as of the same moment, in the state in which a crash would have left them, and every copy is
+verified. A restore keeps the databases that it replaces. If a restore is killed, the next process that opens the
+database notices. This module knows nothing about studies and experiments except which table identifies each database.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ STUDIES, CONTROLLER = "studies.db", "controller.db"
 _BEFORE, _AFTER = failpoints.register("controller.backup.swap")
 
 _VERSION_TABLES = {"suggest_schema_version": STUDIES, "controller_schema": CONTROLLER}
-_HIDDEN = frozenset(_VERSION_TABLES)  # of no interest to people
+_HIDDEN = frozenset(_VERSION_TABLES)  # not shown to people
 _BUSY_S = 10.0
-_PAGES = 4096  # at a time, so that Ctrl-C is heard
-# Where SQLite keeps its locks in a database file: PENDING, RESERVED and the bytes of SHARED.
+_PAGES = 4096  # copied at a time, so that Ctrl-C takes effect between two portions
+# The bytes of a database file that SQLite locks: PENDING, RESERVED and the range of SHARED.
 _LOCKS_AT, _LOCKS_LENGTH = 0x40000000, 512
 
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """A verified copy of one database. `rows`: by table."""
+    """A verified copy of one database; `rows` has the number of rows by table."""
 
     path: Path
     rows: Mapping[str, int]
@@ -56,7 +56,7 @@ class Copy:
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """`kept`: where the database that was there lies now; None if there was none."""
+    """A restored database. `kept` is the new path of the database that it replaced; None if there was none."""
 
     path: Path
     rows: Mapping[str, int]
@@ -64,10 +64,15 @@ class Restored:
 
 
 def back_up(databases: Mapping[str, Path], folder: Path, *, made_by: str) -> list[Copy]:
-    """Copy these databases, by their names in the backup, into a new folder; it is there when it is complete.
+    """Copy databases, given by their names in the backup, into a new folder, which appears once it is complete.
 
-    Readers and writers go on; writers wait for some milliseconds at the beginning. Raises AlreadyExists, Unavailable,
-    StoreBroken.
+    Other processes keep reading and writing; writers wait for a few milliseconds at the beginning.
+
+    Raises:
+        AlreadyExists: The folder exists and is not empty.
+        NotFound: A database does not exist yet.
+        Unavailable: A file cannot be read or written now.
+        StoreBroken: A database is damaged, or a restore of it was interrupted.
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise AlreadyExists(f"{folder}: already exists; name a new folder")
@@ -91,7 +96,7 @@ def back_up(databases: Mapping[str, Path], folder: Path, *, made_by: str) -> lis
 
 
 def back_up_one(database: Path, target: Path) -> Copy:
-    """Copy one database into a new file. Raises what `back_up` does."""
+    """Copy one database into a new file. Raises the same errors as `back_up`."""
     if target.exists():
         raise AlreadyExists(f"{target}: already exists; name a new file")
     with _translated(target.parent):
@@ -109,7 +114,12 @@ def back_up_one(database: Path, target: Path) -> Copy:
 
 
 def contents(source: Path) -> dict[str, Path]:
-    """The databases of a backup by their names, or the one that a file is. Raises NotFound, InvalidArgument."""
+    """Return the databases of a backup by their names; `source` is its folder or a single database.
+
+    Raises:
+        NotFound: There is no such backup, or the folder has no database.
+        InvalidArgument: A file is not the database that its name says, or not a tuner store.
+    """
     if source.is_dir():
         found = {name: source / name for name in (STUDIES, CONTROLLER) if (source / name).exists()}
         if not found:
@@ -126,13 +136,20 @@ def contents(source: Path) -> dict[str, Path]:
 def restore(
     sources: Mapping[str, Path], targets: Mapping[str, Path], *, force: bool, check: Callable[[str, Path], None]
 ) -> list[Restored]:
-    """Put these databases, by their names, where the targets say. What is there is kept beside them.
+    """Restore databases, given by their names, to the target paths, and keep existing databases beside them.
 
-    `check`: opens a copy as its owner would, and raises if it cannot.
+    No target is changed unless every source is whole and no process has any target open. A killed restore can be
+    repeated; until then no process opens the databases.
 
-    Nothing is touched unless every source is whole and nobody has any target open. Killed in the middle, it can be
-    repeated, and until then nobody opens the databases. Raises AlreadyExists (something is there, and no `force`),
-    FailedPrecondition (a process has it open), StoreBroken (the backup is damaged), Unavailable.
+    Args:
+        force: Replace existing databases.
+        check: Opens a copy in the way its owner would, and raises if that fails.
+
+    Raises:
+        AlreadyExists: A target exists and `force` is not set.
+        FailedPrecondition: A process has a target open.
+        StoreBroken: The backup is damaged.
+        Unavailable: A file cannot be read or written now.
     """
     there = [targets[name] for name in sources if targets[name].exists() and targets[name].stat().st_size]
     if there and not force:
@@ -162,7 +179,7 @@ def restore(
                 failpoints.reach(_AFTER)
             for target, _ in prepared:
                 restoring(target).unlink()
-                for left in target.parent.glob(f".{target.name}.restore-*"):  # ours, and those of killed ones
+                for left in target.parent.glob(f".{target.name}.restore-*"):  # of this and of killed restores
                     shutil.rmtree(left, ignore_errors=True)
                 _synced(target.parent)
         return swapped
@@ -176,7 +193,7 @@ def _swap(copy: Copy, target: Path) -> Restored:
     copy.path.chmod(owner.st_mode & 0o777 if like == target else 0o600)
     if os.geteuid() == 0:
         os.chown(copy.path, owner.st_uid, owner.st_gid)  # the server's user, not root
-    for suffix in ("", *SIDE_FILES):  # a log belongs to its database: SQLite would play it into another one
+    for suffix in ("", *SIDE_FILES):  # SQLite would replay an old log into the new database
         file = Path(f"{target}{suffix}")
         if file.exists():
             file.rename(f"{kept}{suffix}")
@@ -186,7 +203,7 @@ def _swap(copy: Copy, target: Path) -> Restored:
 
 @contextmanager
 def _snapshots(databases: Mapping[str, Path]) -> Iterator[dict[str, sqlite3.Connection]]:
-    """Connections that see all databases as they were at one moment, while others go on writing."""
+    """Open connections that see all databases as of the same moment, while other processes keep writing."""
     with ExitStack() as stack, ExitStack() as writers:
         for path in databases.values():
             if not path.exists():
@@ -195,7 +212,7 @@ def _snapshots(databases: Mapping[str, Path]) -> Iterator[dict[str, sqlite3.Conn
                 raise StoreBroken(f"{path}: a restore was interrupted here; run that again first")
             writer = writers.enter_context(closing(_connected(path, "mode=rw")))
             with _translated(path):
-                writer.execute("BEGIN IMMEDIATE")  # from here on nobody writes to it
+                writer.execute("BEGIN IMMEDIATE")  # from here on no other process can write to it
         readers: dict[str, sqlite3.Connection] = {}
         for name, path in databases.items():
             reader = stack.enter_context(closing(_connected(path, "mode=rw")))
@@ -213,13 +230,13 @@ def _connected(path: Path, mode: str) -> sqlite3.Connection:
 
 
 def _copied(reader: sqlite3.Connection, source: Path, target: Path) -> Copy:
-    """Raises StoreBroken: the copy is not whole, or differs."""
+    """Copy and verify one database. Raises StoreBroken if the copy is damaged or differs."""
     with _translated(source):
         rows = _rows(reader)
     os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     with closing(_connected(target, "mode=rw")) as copy, _translated(target):
         reader.backup(copy, pages=_PAGES, progress=lambda *_: None)
-        copy.execute("PRAGMA journal_mode = DELETE").fetchone()  # one file that is complete by itself
+        copy.execute("PRAGMA journal_mode = DELETE").fetchone()  # makes it a single file without a log
         problems = [row[0] for row in copy.execute("PRAGMA integrity_check(3)") if row[0] != "ok"]
         found = _rows(copy)
     if problems:
@@ -247,9 +264,10 @@ def _kind(path: Path) -> str:
 
 @contextmanager
 def _locked_alone(path: Path) -> Iterator[None]:
-    """While this lasts, no process can begin to use the database. Raises FailedPrecondition: one does already.
+    """Keep other processes from opening the database. Raises FailedPrecondition if one has it open already.
 
-    Every connection holds SHARED as long as it lives. This process must have none: closing the file drops all locks.
+    Every connection holds SHARED as long as it is open. This process must have no connection to the database, because
+    closing the file drops all locks of the process on it.
     """
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
@@ -283,7 +301,7 @@ def _write_manifest(path: Path, copies: list[Copy], made_by: str) -> None:
 
 
 def _check_sum(source: Path) -> None:
-    """Raises StoreBroken: the file is not what the backup wrote. One without a manifest is judged by SQLite alone."""
+    """Compare a file with its manifest, if there is one. Raises StoreBroken if it has changed since the backup."""
     manifest = source.with_name(MANIFEST)
     if not manifest.exists():
         return

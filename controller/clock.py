@@ -1,4 +1,4 @@
-"""Time, as the shell sees it; the core is told the time and never asks. Tests own theirs."""
+"""The clock of the shell. The core never reads a clock; it is passed the time. Tests use clocks of their own."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Protocol
 
 class Clock(Protocol):
     def now(self) -> datetime:
-        """The wall clock, in UTC: for records."""
+        """Return the wall clock time in UTC, for records."""
 
     def elapsed_s(self) -> float:
-        """Seconds since some fixed moment, never going back: for durations."""
+        """Return the seconds since a fixed moment, for durations. Never goes backwards."""
 
     async def sleep(self, seconds: float) -> None: ...
 

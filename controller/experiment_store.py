@@ -1,7 +1,8 @@
-"""The controller's own durable record: experiments, their revisions, attempts and events. SQLAlchemy Core only.
+"""The controller's store of experiments, their revisions, attempts and events. Uses SQLAlchemy Core only.
 
-Trials are not here: the study has them. `save` is one transaction, so that a turn's changes are all there or none.
-Calls are short (no fsync under WAL) and synchronous; one writer, the experiment's controller, holds its lock file.
+Trials are kept in the study, not here. `save` is one transaction, so that a turn's changes are stored together or not
+at all. Calls are short (no fsync under WAL) and synchronous. An experiment has one writer, the controller that holds
+its lock file.
 """
 
 from __future__ import annotations
@@ -49,8 +50,11 @@ _SAVE = failpoints.register("controller.store.save")
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What one turn changed; saved as a whole. `final`: the record of the final stage too. Who does not change that may
-    not know of one that was stored without an answer."""
+    """The changes of one turn, which are saved together.
+
+    final: the experiment's record of the final stage is saved, too. Other changes leave it alone, because their writer
+    may not know of one that was stored although its write seemed to fail.
+    """
 
     experiment: Experiment | None = None
     attempts: Sequence[Attempt] = ()
@@ -62,9 +66,10 @@ class Changes:
 
 
 class ExperimentStore(Protocol):
-    """What the loop needs. Every method is atomic, and durable when it returns (survives the process).
+    """The part of the store that the loop needs.
 
-    Raises Unavailable (try again) and StoreBroken (a person is needed) with sentences for people.
+    Every method is atomic, and when it returns, its changes survive the process. Methods raise Unavailable (try again)
+    and StoreBroken (a person is needed), with messages for people.
     """
 
     def save(self, uid: Uid, changes: Changes) -> None: ...
@@ -77,7 +82,10 @@ class ExperimentStore(Protocol):
 
 
 class SqlExperimentStore:
-    """`ExperimentStore` on SQLite, and what the command line needs beside it. `load_spec` reads a stored document."""
+    """The `ExperimentStore` on SQLite, with the further queries of the command line.
+
+    `load_spec` turns a stored document into an `ExperimentSpec`.
+    """
 
     def __init__(self, path: Path, load_spec: Callable[[Mapping[str, object]], ExperimentSpec]) -> None:
         self._path = path
@@ -88,7 +96,7 @@ class SqlExperimentStore:
         try:
             with self._errors():
                 path.parent.mkdir(parents=True, exist_ok=True)
-                self._file.create()  # it holds the files as people wrote them, secrets too
+                self._file.create()  # private: it holds people's files, which may have secrets
                 self._use_wal()
                 self._open()
                 self._keep_open()
@@ -103,14 +111,14 @@ class SqlExperimentStore:
         self._engine.dispose()
 
     def _keep_open(self) -> None:
-        """One connection stays open, so that no other process removes the side files while this one watches them."""
+        """Keep one connection open, so that no other process removes the side files that this one watches."""
         self._keeper = self._engine.connect()
         self._keeper.execute(sa.select(tables.schema.c.version)).close()
         self._keeper.rollback()
         self._file.watch()
 
     def _use_wal(self) -> None:
-        """SQLite does not wait its busy timeout for this switch, so two first starts at once take turns here."""
+        """Switch to WAL, retrying while the database is busy: SQLite does not apply its busy timeout to this switch."""
         deadline = time.monotonic() + BUSY_S
         while True:
             try:
@@ -126,8 +134,8 @@ class SqlExperimentStore:
     def _open(self) -> None:
         with self._engine.begin() as connection:
             if not sa.inspect(connection).has_table(tables.schema.name):
-                # Begun by hand, since sqlite3 would create each table by itself: two first starts at once, or a kill
-                # in the middle, must not leave half a schema.
+                # An explicit transaction, because sqlite3 would commit each table by itself: two processes that start
+                # at once, or a kill, must not leave half a schema.
                 connection.exec_driver_sql("BEGIN IMMEDIATE")
             if not sa.inspect(connection).has_table(tables.schema.name):
                 self._file.refuse_emptied()
@@ -143,7 +151,7 @@ class SqlExperimentStore:
             )
 
     def _upgrade(self) -> int:
-        """In one transaction, as it is made: of two that come at once the second finds it done."""
+        """Upgrade the schema in one transaction and return its version. A second process then finds it upgraded."""
         with self._engine.begin() as connection:
             connection.exec_driver_sql("BEGIN IMMEDIATE")
             version: int = connection.execute(sa.select(tables.schema.c.version)).scalar_one()
@@ -157,7 +165,7 @@ class SqlExperimentStore:
     # Experiments
 
     def create_experiment(self, experiment: Experiment, revision: Revision) -> None:
-        """Raises AlreadyExists: the namespace has an experiment of that name."""
+        """Store a new experiment. Raises AlreadyExists if the namespace has one of that name."""
         try:
             with self._writing(_CREATE) as connection:
                 connection.execute(sa.insert(tables.experiments).values(tables.experiment_row(experiment)))
@@ -188,7 +196,7 @@ class SqlExperimentStore:
         return [tables.experiment_of(row, self._load_spec(json.loads(row["document"]))) for row in rows]
 
     def add_revision(self, experiment: Experiment, revision: Revision, event: Event) -> Experiment:
-        """The experiment under its new revision; both are stored together."""
+        """Store a revision together with the experiment, and return the experiment under it."""
         revised = replace(experiment, revision=revision.number, spec=revision.spec)
         with self._writing(_REVISE) as connection:
             connection.execute(sa.insert(tables.revisions).values(tables.revision_row(experiment.uid, revision)))
@@ -241,12 +249,12 @@ class SqlExperimentStore:
 
     @contextmanager
     def _writing(self, points: tuple[str, str]) -> Iterator[sa.Connection]:
-        """One transaction, between its two failpoints."""
+        """Open one transaction, between its two failpoints."""
         before, after = points
         failpoints.reach(before)
         with self._errors(), self._engine.begin() as connection:
             yield connection
-        self._file.check()  # what went to a file that is gone is not saved
+        self._file.check()  # a write to a deleted file is lost
         failpoints.reach(after)
 
     def _connect(self) -> sqlite3.Connection:
@@ -261,7 +269,7 @@ class SqlExperimentStore:
             self._file.check()
             yield
         except sa.exc.OperationalError as error:
-            code = getattr(error.orig, "sqlite_errorcode", 0) & 0xFF  # extended codes carry the primary one below
+            code = getattr(error.orig, "sqlite_errorcode", 0) & 0xFF  # the low byte is the primary code
             cure = _CURES.get(code, "nothing was lost; see that its disk is healthy and has room, then try again")
             raise Unavailable(f"{self._path}: {cure} (SQLite: {error.orig})") from error
         except sa.exc.IntegrityError:
@@ -280,7 +288,7 @@ def _upsert(table: sa.Table) -> Insert:
     return statement.on_conflict_do_update(index_elements=keys, set_=updates)
 
 
-# Once: making them takes longer than running them. What is run several times a trial goes to the driver as it is.
+# Compiled once, because compiling takes longer than running; these statements run several times per trial.
 _DRIVER = sqlite.dialect(paramstyle="named")
 _UPSERT_ATTEMPT = str(_upsert(tables.attempts).compile(dialect=_DRIVER))
 _INSERT_EVENT = str(
@@ -294,7 +302,7 @@ _STOP_REQUESTED = sa.select(tables.experiments.c.stop_requested).where(_OF_UID)
 def _write(connection: sa.Connection, uid: Uid, changes: Changes) -> None:
     if changes.experiment is not None:
         row = tables.experiment_row(changes.experiment)
-        # Another process requests the stop; the controller's copy of that request may be old.
+        # The stop is requested by another process, so the controller's copy of the request may be outdated.
         del row["stop_requested"]
         if not changes.final:
             del row["final_trial"], row["final_first"]

@@ -1,4 +1,4 @@
-"""The tables of controller.db, and how the nouns of the controller become rows and come back. No connection here."""
+"""The tables of controller.db, and the conversion of the controller's values to rows and back. Opens no connection."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from controller.core.model import (
     Uid,
 )
 
-# What makes a database of each older schema one of the next; ADR 14 says why this is no migration tool.
+# The statements that upgrade each older schema to the next; ADR 14 says why this is not done by a migration tool.
 UPGRADES = {
     1: (
         "ALTER TABLE experiments ADD COLUMN final_trial INTEGER",
@@ -103,7 +103,7 @@ events = sa.Table(
 )
 
 
-FINAL_ROW = -1  # in the columns `trial`: the final stage
+FINAL_ROW = -1  # the final stage, in a column `trial`
 
 
 def trial_column(trial: TrialOrFinal) -> int:

@@ -1,12 +1,12 @@
-"""Where an experiment's files are, and what is written into an attempt's folder before it starts.
+"""The folders of an experiment, and the files that are written into an attempt's folder before it starts.
 
     <home>/experiments/<uid>/experiment.yaml, experiment.r2.yaml ...
                             /trials/<n>/checkpoint/            survives the attempts of a trial
                             /trials/<n>/<attempt>/log.txt parameters.json provenance.json output/
-                                                  parameters.yaml: where the file asks for it
-                            /final/...                         the final stage, as a trial
+                                                  parameters.yaml: if the experiment's file asks for it
+                            /final/...                         the final stage, like a trial
 
-The runtime writes the log; nothing here is read back by the controller: these files are for people.
+The runtime writes the log. The controller never reads these files back; they are for people.
 """
 
 from __future__ import annotations
@@ -31,16 +31,19 @@ class AttemptFolders:
         return self.root / "log.txt"
 
     def parameters(self, form: str) -> Path:
-        """form: json or yaml."""
+        """Return the path of the file of parameters; `form` is json or yaml."""
         return self.root / f"parameters.{form}"
 
     def prepare(self, *, parameters: Assignment, provenance: Mapping[str, object], form: str = "json") -> None:
-        """form: of the file of parameters that the trial is told of; the one in JSON is always there."""
+        """Create the folders and write the files of an attempt.
+
+        `form` is the format of the file of parameters that the trial is given. The JSON file is always written.
+        """
         self.output.mkdir(parents=True, exist_ok=True)
         self.checkpoint.mkdir(exist_ok=True)
         self.parameters("json").write_text(json.dumps(parameters, indent=1) + "\n", encoding="utf-8")
         if form == "yaml":
-            import yaml  # type: ignore[import-untyped]  # here: hardly any experiment asks for it
+            import yaml  # type: ignore[import-untyped]  # lazy: few experiments ask for it
 
             text = yaml.safe_dump(dict(parameters), sort_keys=False, allow_unicode=True, width=1 << 20)
             self.parameters("yaml").write_text(text, encoding="utf-8")
@@ -58,6 +61,6 @@ class ExperimentFolders:
         return self.root / trial_label(trial) if trial is FINAL else self.root / "trials" / trial_label(trial)
 
     def attempt(self, trial: TrialOrFinal, attempt: int, *, apart: str = "") -> AttemptFolders:
-        """apart: what tells its checkpoints from others of the same trial."""
+        """Return the folders of one attempt. `apart` separates its checkpoints from others of the same trial."""
         root = self.trial(trial) / str(attempt)
         return AttemptFolders(root, root / "output", self.trial(trial) / f"checkpoint{apart}")

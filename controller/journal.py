@@ -1,4 +1,7 @@
-"""Every change of an experiment goes through here: stored first, then remembered, then told. One line a transition."""
+"""The journal of an experiment: every change is stored first, then applied in memory, then logged and published.
+
+Each transition is one log line.
+"""
 
 from __future__ import annotations
 
@@ -24,15 +27,15 @@ from suggest.errors import Unavailable
 
 logger = logging.getLogger(__name__)
 
-PERCENTAGE = "percentage"  # the kind of an event
+PERCENTAGE = "percentage"  # an event's kind
 
 
 class Journal:
-    """`experiment` is always the experiment as stored, but for the running time (`spend`)."""
+    """Stores and publishes changes. `experiment` is as stored, except for the newest running time (see `spend`)."""
 
     def __init__(self, experiment: Experiment, store: ExperimentStore, on_event: Callable[[Event], None]) -> None:
         self.experiment = experiment
-        self.in_doubt = False  # a write of attempts failed, which the store may have all the same: read them again
+        self.in_doubt = False  # a failed write of attempts may have been stored all the same: reload
         self._store = store
         self._on_event = on_event
         self._saved_running_s = experiment.running_s
@@ -42,14 +45,17 @@ class Journal:
         return attempt_name(self.experiment.name, self.experiment.uid, attempt.trial, attempt.number)
 
     def spend(self, seconds: float, *, save_every_s: float) -> None:
-        """More wall clock has passed; stored now and then: a kill may lose `save_every_s` of it."""
+        """Add wall clock time. It is stored at intervals, so that a kill may lose up to `save_every_s` of it."""
         self.experiment = replace(self.experiment, running_s=self.experiment.running_s + seconds)
         if self.experiment.running_s - self._saved_running_s >= save_every_s:
             self._save(Changes(self.experiment))
 
     def attempt_created(self, attempt: Attempt, *, now: datetime, of: int | None = None) -> None:
-        """of: the trial whose parameters the final stage has from now on. It stands above a pause of the search, as
-        the end does that it belongs to."""
+        """Record a new attempt.
+
+        `of` is the trial whose parameters the final stage has from now on. The beginning of the final stage overrides a
+        pause of the search, just as the end of the search does.
+        """
         message = f"trial={self.name(attempt)} attempt={attempt.number} created"
         experiment = None
         if of is not None:
@@ -64,7 +70,7 @@ class Journal:
         self._save(Changes(replace(self.experiment, final=None), final=True))
 
     def attempts_changed(self, changes: list[tuple[Attempt, Attempt]], *, now: datetime) -> None:
-        """(before, after) of each attempt; one write for all."""
+        """Record the changes of attempts, each given as (before, after), in one write."""
         events = [self._transition(before, after, now) for before, after in changes if before.state is not after.state]
         events += [
             self._waiting(after, now) for before, after in changes if before.state is after.state and after.reason
@@ -73,7 +79,7 @@ class Journal:
         self._save(self._with_pause(attempts, events, now))
 
     def broken(self, failures: list[Attempt], reason: str, *, now: datetime) -> None:
-        """The circuit breaker has opened: in one write the experiment pauses, and these run again on resume."""
+        """Record that the circuit breaker opened: pause the experiment and mark the failures for a rerun at once."""
         attempts = [replace(attempt, rerun=True) for attempt in failures]
         if self.experiment.state is ExperimentState.PAUSED:
             self._save(Changes(None, attempts))
@@ -87,7 +93,7 @@ class Journal:
         self._save(Changes(changed, (), events))
 
     def percentage_read(self, written: str, *, now: datetime) -> None:
-        """The objective is printed as a percentage. Told once in an experiment's life."""
+        """Record, once in an experiment's life, that the objective is printed as a percentage."""
         if self._percentage_told:
             return
         if not any(event.kind == PERCENTAGE for event in self._store.events(self.experiment.uid)):
@@ -98,10 +104,10 @@ class Journal:
         self._percentage_told = True
 
     def _with_pause(self, attempts: list[Attempt], events: list[Event], now: datetime) -> Changes:
-        """A configuration failure or refused parameters pause the experiment in the same write that records them."""
+        """Pause the experiment in the same write if an attempt has a configuration failure or refused parameters."""
         for attempt in attempts:
             if attempt.trial is FINAL:
-                continue  # there is no budget left to be saved
+                continue  # the search is over, so a pause would save no budget
             if attempt.failure_class is FailureClass.CONFIGURATION and attempt.ended:
                 reason = f"trial {attempt.trial} cannot run: {attempt.reason}"
                 paused = replace(self.experiment, state=ExperimentState.PAUSED, reason=reason)
@@ -114,7 +120,7 @@ class Journal:
         try:
             self._store.save(self.experiment.uid, changes)
         except Unavailable:
-            # The final stage is recorded with its experiment; to record both once more is what cures that.
+            # The final stage is recorded together with its experiment; recording both once more repairs that.
             self.in_doubt |= any(attempt.trial is not FINAL for attempt in changes.attempts)
             raise
         if changes.experiment is not None:

@@ -1,5 +1,6 @@
-"""What one attempt executes: template + parameters + identity -> a `Launch`, here or on a cluster. Pure but for reading
-the environment mapping that it is given.
+"""Build the `Launch` of an attempt, local or on a cluster, from its template, its parameters and its identity.
+
+Pure functions: the environment is passed in.
 """
 
 from __future__ import annotations
@@ -29,13 +30,13 @@ from controller.spec.substitute import fill_data, render
 from suggest.space import Assignment
 from suggest.trial import Trial
 
-CLUSTER_OUTPUT = "/tuner/output"  # scratch that ends with the pod
-CLUSTER_CHECKPOINTS = "/tuner/checkpoints"  # the experiment's folder of the declared claim; scratch without one
-MOST_PROBLEMS, MOST_SAID = 3, 200  # of refused parameters, and characters of each, which somebody else has written
+CLUSTER_OUTPUT = "/tuner/output"  # scratch space that is deleted with the pod
+CLUSTER_CHECKPOINTS = "/tuner/checkpoints"  # the experiment's folder on the declared claim; scratch without a claim
+MOST_PROBLEMS, MOST_SAID = 3, 200  # refused parameters in a message, and characters of each, which are foreign text
 
 
 class ParametersRefused(CannotStart):
-    """The study gave the trial values that the experiment's own file does not allow."""
+    """The study gave the trial parameters that the experiment's file does not allow."""
 
 
 def launch(
@@ -47,7 +48,9 @@ def launch(
     environ: Mapping[str, str],
     interpreter_directory: Path,
 ) -> Launch:
-    """`environ`: what the trial inherits; its PATH is led by `interpreter_directory`, so that `python` is ours.
+    """Return the launch of a local attempt.
+
+    The attempt inherits `environ`, with `interpreter_directory` first in PATH, so that `python` is the controller's.
 
     Raises:
         CannotStart: a secret of the template is not in `environ`.
@@ -79,7 +82,7 @@ def launch(
 def cluster_launch(
     experiment: Experiment, trial: Trial, attempts: Sequence[Attempt], folders: AttemptFolders
 ) -> Launch:
-    """The newest of the attempts as a cluster executes it; nodes on which the machine was to blame are avoided.
+    """Return the launch of the newest attempt on a cluster. It avoids nodes with earlier infrastructure failures.
 
     Raises ParametersRefused: see `own_parameters`.
     """
@@ -123,8 +126,9 @@ def cluster_launch(
 
 
 def own_parameters(experiment: Experiment, trial: Trial, *, stage: TrialOrFinal) -> Assignment:
-    """The trial's parameters in the words of the experiment's newest file, whatever the study says: others may write
-    to a study, and these values reach command lines.
+    """Return the trial's parameters, checked against the experiment's newest file and in its spelling.
+
+    The study is not trusted, because others may write to it and these values end up on command lines.
 
     Raises:
         ParametersRefused: an unknown or inactive parameter, or a value outside of its range or choices.
@@ -142,7 +146,7 @@ def own_parameters(experiment: Experiment, trial: Trial, *, stage: TrialOrFinal)
 
 
 def kept_apart(experiment: Experiment, attempt: Attempt) -> str:
-    """What its checkpoints' folder is called beside others of the final stage; "" of a trial's."""
+    """Return the suffix of the checkpoint folder that separates runs of the final stage; "" for a trial."""
     return experiment.final.apart if attempt.trial is FINAL and experiment.final is not None else ""
 
 
@@ -152,8 +156,10 @@ def _let_down_by(attempts: Sequence[Attempt]) -> tuple[str, ...]:
 
 
 def identity(experiment: Experiment, trial: Trial, attempt: Attempt, *, output: str, checkpoint: str) -> dict[str, str]:
-    """Who the trial is; the same names on every runtime. `trial`: whose parameters; the final stage is told which that
-    was, and that it is the final stage."""
+    """Return the environment variables that identify the attempt, which are the same on every runtime.
+
+    `trial` is the trial whose parameters the attempt has. The final stage gets that trial's number and TUNER_STAGE.
+    """
     name = trial_name(experiment.name, experiment.uid, attempt.trial)
     stage = {"TUNER_STAGE": "final"} if attempt.trial is FINAL else {}
     return {

@@ -1,9 +1,12 @@
-"""The shell around the core: reconcile, observe, fold, save, decide, act; turn after turn, until nothing is left to do.
+"""The control loop around the core: reconcile, observe, save, decide and act, turn after turn, until all is done.
 
-All state that matters is elsewhere: trials in the study, attempts in the store, processes in the runtime. What is held
-in memory is rebuilt by `open`; it may be killed between any two lines. Order of writes. Start: study row, attempt row,
-runtime. End: attempt ended, outcome to the study (none if it runs again), removed from the runtime. No decision is
-made here.
+The durable state is elsewhere: trials in the study, attempts in the store, processes in the runtime. `open` rebuilds
+the state in memory, so the process may be killed between any two lines. The order of writes matters:
+
+- Start: the trial in the study, the attempt in the store, the process in the runtime.
+- End: the ended attempt in the store, the outcome in the study (unless the trial runs again), removal from the runtime.
+
+The loop makes no decisions; `controller.core` does.
 """
 
 import asyncio
@@ -43,15 +46,15 @@ from suggest.trial import Outcome, Trial, TrialState
 
 logger = logging.getLogger(__name__)
 
-POLL_S = 0.5  # how often a stop request, and log lines that nobody waits for, are looked at
-SHORTEST_WAIT_S = 0.001  # shorter, and rounding could keep the clock from reaching what is waited for
-SAVE_RUNNING_S = 5.0  # what a kill may lose of the wall clock spent
+POLL_S = 0.5  # interval of checking for stop requests, and for log lines that no pruner waits for
+SHORTEST_WAIT_S = 0.001  # with a shorter wait, rounding could keep the clock from reaching the deadline
+SAVE_RUNNING_S = 5.0  # how much of the wall clock spent a kill may lose
 BACKOFF = Backoff(first_s=0.1, longest_s=5.0)
 GIVE_UP_S = 60.0
-GIVE_UP_OPENING_S = 10.0  # before anything runs there is nothing to wait for
+GIVE_UP_OPENING_S = 10.0  # shorter, because no trial is running yet
 LOG_PORTION = 1 << 20
-MAX_PORTIONS = 8  # of one attempt's log in one turn: a trial that prints without end must not hold up the others
-THREAD_PORTION = 64 << 10  # a larger portion is parsed off the loop
+MAX_PORTIONS = 8  # per attempt and turn: a trial that prints endlessly must not delay the others
+THREAD_PORTION = 64 << 10  # larger portions are parsed in a thread
 
 BEFORE_START, AFTER_START = failpoints.register("runtime.start")
 BEFORE_STOP, AFTER_STOP = failpoints.register("runtime.stop")
@@ -60,15 +63,15 @@ BEFORE_REMOVE, AFTER_REMOVE = failpoints.register("runtime.remove")
 EARLIEST = datetime.min.replace(tzinfo=UTC)
 
 Launcher = Callable[[Experiment, Trial, Sequence[Attempt]], Launch]
-"""Makes the folder of the newest of the trial's attempts and says what to execute there. Raises CannotStart."""
+"""Creates the folder of the trial's newest attempt and returns what to execute there. Raises CannotStart."""
 
 
 OnTrial = Callable[[Trial], DesiredState]
-"""Told of a trial that has ended, when the study has its outcome; what it returns is requested of the loop."""
+"""Called with a trial once the study has its outcome. The loop treats the returned state as a request."""
 
 
 class Loop:
-    """One experiment's controller. Belongs to one event loop; `run` once."""
+    """The controller of one experiment. Belongs to one event loop; call `run` once."""
 
     def __init__(
         self,
@@ -83,7 +86,12 @@ class Loop:
         on_trial: OnTrial = lambda _trial: DesiredState.RUN,
         patience_s: float = GIVE_UP_S,
     ) -> None:
-        """patience_s: how long runtime, store or service may be away before `run` gives up; what runs goes on."""
+        """Create the loop without starting anything.
+
+        Args:
+            patience_s: How many seconds the runtime, the store or the service may be unreachable before `run` gives
+                up. Running trials continue then.
+        """
         self._store = store
         self._search = ExperimentStudy(experiment, studies)
         self._uploads = MeasurementUploader(self._search, at_once=experiment.spec.pruning is not None)
@@ -108,22 +116,22 @@ class Loop:
         return self._journal.experiment
 
     def request(self, desired: DesiredState) -> None:
-        """From now on; a stronger request stands."""
+        """Set what the loop has to do from now on, unless a stronger request was made before."""
         self._desired = max(
             self._desired, desired, key=[DesiredState.RUN, DesiredState.INTERRUPT, DesiredState.STOP].index
         )
 
     def detach(self) -> None:
-        """Leave what runs alone and return; the next controller adopts it. A request to stop comes first."""
+        """Make `run` return and leave the running trials to the next controller. A request to stop takes precedence."""
         self._detached = True
 
     def kill(self) -> None:
-        """Whatever is stopped, now or later, gets no grace period. Interrupts, unless a stop was requested."""
+        """Kill without a grace period whatever is stopped, now or later. Interrupts, unless a stop was requested."""
         self._without_grace = True
         self.request(DesiredState.INTERRUPT)
 
     def progress(self) -> Progress:
-        """What a person wants to see, now."""
+        """Return the current progress for the views."""
         memory = self._memory
         return Progress(
             experiment=self.experiment,
@@ -140,7 +148,7 @@ class Loop:
         )
 
     async def run(self) -> Experiment:
-        """Until the experiment is finished, paused, stopped or detached from; the experiment in its state then.
+        """Run until the experiment is finished, paused, stopped or detached from, and return its final record.
 
         Raises:
             NotOwner: another process holds the study.
@@ -161,7 +169,7 @@ class Loop:
                 failures += 1
 
     async def _back_off(self, error: Exception, failures: int) -> None:
-        """Look again a little later: every turn decides again from what is durable, so nothing is lost by waiting."""
+        """Wait before the next turn. Nothing is lost, because every turn decides from durable state."""
         now_s = self._clock.elapsed_s()
         if self._trouble_since_s is None:
             self._trouble_since_s = now_s
@@ -174,7 +182,7 @@ class Loop:
     # A turn
 
     async def open(self) -> None:
-        """Make the study, if it is not there; rebuild what is held in memory from it and from the store."""
+        """Create the study if it does not exist, and rebuild the memory from the study and the store."""
         memory = self._memory = Memory(self.experiment.spec)
         stored = self._store.attempts(self.experiment.uid)
         await self._search.make(begun=bool(stored))
@@ -184,7 +192,7 @@ class Loop:
             memory.note_attempt(attempt)
         memory.recall_finals(attempts.get(FINAL, []), begun=self.experiment.final)
         trials = await self._reopened(await self._search.trials(), attempts)
-        # The order in which they ended is what the circuit breaker judges.
+        # The circuit breaker judges trials in the order in which they ended.
         for trial in sorted((t for t in trials if t.finished), key=lambda t: (t.end_time or EARLIEST, t.number)):
             own = attempts.get(trial.number, [])
             if _runs_again(trial, own):
@@ -203,7 +211,7 @@ class Loop:
             self._journal.experiment_changed(ExperimentState.RUNNING, "", now=self._clock.now())
 
     async def _reopened(self, trials: list[Trial], attempts: Mapping[TrialOrFinal, list[Attempt]]) -> list[Trial]:
-        """With those that failed, and are to run again, open; unless it was opened only to be stopped."""
+        """Reopen the failed trials that have to run again, unless the experiment is only being stopped."""
         if self.experiment.state is not ExperimentState.RUNNING or self.experiment.stop_requested:
             return trials
         numbers = [trial.number for trial in trials if _runs_again(trial, attempts.get(trial.number, []))]
@@ -211,7 +219,7 @@ class Loop:
         return [reopened.get(trial.number, trial) for trial in trials]
 
     async def _sweep(self) -> None:
-        """Remove from the runtime what ended, was told to the study, and was not removed before a kill."""
+        """Remove attempts from the runtime whose outcome the study has, but that a kill kept from being removed."""
         open_attempts = [attempt for known in self._memory.opened.values() for attempt in known.attempts]
         kept = {self._journal.name(attempt) for attempt in open_attempts}
         for name in await self._runtime.observe():
@@ -219,16 +227,17 @@ class Loop:
                 await self._runtime.remove(name)
 
     async def turn(self) -> bool:
-        """One round; True when nothing is left to do. Waits, if there is nothing to do at once.
+        """Take one turn, and return True when nothing is left to do. Waits if there is nothing to do at once.
 
-        What running trials have measured is told last: only the pruner's advice waits for it, and a free slot waits for
-        the actions."""
+        Measurements of running trials are uploaded last: only the pruner's advice depends on them, while free slots
+        wait for the actions.
+        """
         self._spend_time()
         await self._runtime.reconcile()
         await self._look()
         actions = core.decide(self._snapshot())
         if self._search.unanswered and not any(isinstance(each, wanted.Suggest) for each in actions):
-            # Nobody will ask again under the same id: what was handed out without our hearing of it must not stay open.
+            # No later request repeats this id, so trials that the lost reply handed out have to be taken in here.
             self._memory.take_in(await self._search.trials())
             actions = core.decide(self._snapshot())
         acted = bool(actions)
@@ -242,13 +251,13 @@ class Loop:
             watches_logs = self.experiment.spec.pruning is not None or not self._memory.canary_over
             await self._runtime.wait(self._patience_s(), log_growth=watches_logs)
         else:
-            await self._clock.sleep(0)  # whatever answers without waiting must not make us deaf to signals
+            await self._clock.sleep(0)  # lets signal handlers run even if every call returns without waiting
         return False
 
     def _spend_time(self) -> None:
         now_s = self._clock.elapsed_s()
         passed_s = 0.0 if self._turned_at_s is None else now_s - self._turned_at_s
-        self._turned_at_s = now_s  # first: a write that fails below must not make the same seconds pass twice
+        self._turned_at_s = now_s  # set first: a write that fails below must not count the same seconds twice
         if self.experiment.state is ExperimentState.RUNNING and FINAL not in self._memory.opened:
             self._journal.spend(passed_s, save_every_s=SAVE_RUNNING_S)
         if now_s - self._stop_poll_at_s >= POLL_S:
@@ -284,7 +293,7 @@ class Loop:
         )
 
     def _patience_s(self) -> float:
-        """Until something is due that no wake-up announces."""
+        """Return the seconds until something is due that no wakeup announces."""
         waits = [POLL_S]
         spec = self.experiment.spec
         if spec.budget.wall_clock_s is not None:
@@ -307,12 +316,12 @@ class Loop:
             status = statuses.get(self._journal.name(newest))
             if status is not None and status.start_time is None:
                 held.add(number)
-            # What a vanished attempt has said still counts.
+            # The log of a vanished attempt still counts.
             ended = status.exit is not None if status is not None else newest.state is not AttemptState.CREATED
             if status is not None or ended:
                 read_whole = await self._read_log(known, ended=ended)
                 if ended and not read_whole:
-                    continue  # its end is judged by what it said last
+                    continue  # its end is judged only once its whole log is read
             if newest.ended:
                 continue
             event = event_for(newest, status, known.log, self.experiment.spec, now=self._clock.now())
@@ -322,7 +331,7 @@ class Loop:
         self._save(changes)
 
     async def _read_log(self, known: Opened, *, ended: bool) -> bool:
-        """Read on, a bounded part; True when there is no more for now."""
+        """Read the next bounded part of the log; return True if nothing more is there for now."""
         name = self._journal.name(known.attempts[-1])
         for _ in range(MAX_PORTIONS):
             data = await self._runtime.read_log(name, known.log.offset, limit=LOG_PORTION)
@@ -378,7 +387,7 @@ class Loop:
             case wanted.Break(trials, reason):
                 failures = self._memory.failures(trials)
                 if len(failures) < len(trials):
-                    return False  # another client has completed one of them otherwise: look again
+                    return False  # another client has completed one of them: decide again
                 self._journal.broken(failures, reason, now=self._clock.now())
                 self._memory.put_aside(trials)
             case wanted.ChangeState(state, reason, done):
@@ -391,11 +400,11 @@ class Loop:
         return False
 
     async def _open_final(self, begun: FinalRun | None) -> int | None:
-        """Open the final stage in memory. The trial whose parameters it has from now on; None: it continues with those
-        of `begun`, as recorded.
+        """Open the final stage in memory, and return the trial whose parameters it has from now on.
 
-        The parameters are chosen when the stage begins and kept by a restart, a retry and a resume. When it was stopped
-        for good, or the search has continued since, it starts over with those that are best then.
+        Returns None if it continues with the recorded parameters of `begun`. The parameters are chosen when the stage
+        begins, and a restart, a retry or a resume keeps them. If the stage was stopped for good, or the search has
+        continued since, it starts over with the best parameters of that time.
         """
         memory = self._memory
         again = begun is not None and not memory.may_choose_final
@@ -410,12 +419,12 @@ class Loop:
         try:
             suggestions = await self._search.suggest(count, handed_out=memory.handed_out)
         except LimitReached as full:
-            # What runs is finished first; after freeing space, resume continues.
+            # Running trials still finish. Once a person has freed space, `tuner resume` continues.
             self._journal.experiment_changed(ExperimentState.PAUSED, str(full), now=self._clock.now())
             return
         for trial in suggestions.trials:
             memory.handed_out += 1
-            if trial.finished:  # a replay of what was handed out, and completed, long ago
+            if trial.finished:  # a repeated reply may have trials that were completed long ago
                 memory.count(trial)
             else:
                 memory.open(trial, [])
@@ -427,7 +436,7 @@ class Loop:
     async def _start(self, known: Opened) -> None:
         try:
             launch = self._launcher(self.experiment, known.trial, known.attempts)
-            if self._runtime.slots(launch.gpu, launch.workers) == 0:  # of trials it is known before any is asked for
+            if self._runtime.slots(launch.gpu, launch.workers) == 0:  # the final stage; trials were checked earlier
                 raise CannotStart(f"it asks for more GPUs ({launch.gpu:g}) than this machine has")
             failpoints.reach(BEFORE_START)
             await self._runtime.start(launch)
@@ -435,7 +444,7 @@ class Loop:
         except CannotStart as error:
             verdict = AttemptState.FAILED
             if isinstance(error, ParametersRefused) and known.attempts[-1].trial is not FINAL:
-                verdict = AttemptState.INFEASIBLE  # over: started again, it would be refused again
+                verdict = AttemptState.INFEASIBLE  # ends the trial: another attempt would be refused, too
             refused = Ended(verdict, self._clock.now(), reason=str(error), failure_class=error.failure_class)
             self._change(known, refused)
 
@@ -445,7 +454,7 @@ class Loop:
         if known.running:
             trial = await self._search.complete(number, outcome, known.unreported)
             self._memory.count(trial)
-            known.running = False  # the next turn forgets it, after it has filled the slot that this one left
+            known.running = False  # the next turn forgets it, after filling its slot
             self.request(self._on_trial(trial))
 
     async def _close(self, number: TrialOrFinal) -> None:
@@ -462,7 +471,7 @@ class Loop:
         self._save([(known, step(known.attempts[-1], event))])
 
     def _save(self, changes: list[tuple[Opened, Attempt]]) -> None:
-        """ExperimentStore first, then remember: what is not stored has not happened."""
+        """Store the changes first, then apply them in memory: a change that is not stored has not happened."""
         changed = [(known, after) for known, after in changes if after != known.attempts[-1]]
         pairs = [(known.attempts[-1], after) for known, after in changed]
         self._journal.attempts_changed(pairs, now=self._clock.now())
@@ -472,5 +481,5 @@ class Loop:
 
 
 def _runs_again(trial: Trial, attempts: Sequence[Attempt]) -> bool:
-    """It failed, and its newest attempt is marked for another."""
+    """Return whether the trial failed and its newest attempt is marked for a rerun."""
     return trial.state is TrialState.FAILED and bool(attempts) and attempts[-1].rerun

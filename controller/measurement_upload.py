@@ -1,7 +1,8 @@
-"""Upload what running trials have measured to the study: when, in which batches, and what the answers are.
+"""Upload the measurements of running trials to the study, in batches, and note the answers.
 
-At once if the experiment prunes, because the pruner decides by it; else a few times a second, for people. What an ended
-attempt has measured travels with its trial's outcome. Decides nothing: advice and outcomes are noted in the memory.
+Measurements are uploaded at once if the experiment prunes, because the pruner needs them; otherwise at intervals, for
+people who watch. The measurements of an ended attempt are sent with its trial's outcome. This module makes no
+decisions: advice and outcomes are noted in the memory.
 """
 
 from __future__ import annotations
@@ -12,20 +13,20 @@ from controller.search import ExperimentStudy
 from suggest.errors import LimitReached
 from suggest.trial import Trial
 
-REPORT_S = 0.5  # between two uploads of a trial, when no pruner waits for them
-REPORTS_A_SECOND = 100  # of all trials together; with hundreds of running trials each waits longer
-MAX_REPORT = 5000  # measurements of one call
+REPORT_S = 0.5  # between two uploads of a trial, if no pruner waits for them
+REPORTS_A_SECOND = 100  # for all trials together; with hundreds of running trials, each waits longer
+MAX_REPORT = 5000  # measurements per call
 
 
 class MeasurementUploader:
-    """at_once: the experiment prunes."""
+    """Uploads measurements; with `at_once`, which is for experiments that prune, as soon as they are read."""
 
     def __init__(self, search: ExperimentStudy, *, at_once: bool) -> None:
         self._search = search
         self._at_once = at_once
 
     async def send_due(self, memory: Memory, *, now_s: float) -> bool:
-        """Upload for all running trials that are due. Returns whether an answer leaves something to do."""
+        """Upload the measurements of all running trials that are due; return whether an answer calls for action."""
         heard = False
         pause_s = max(REPORT_S, len(memory.opened) / REPORTS_A_SECOND)
         for number, known in memory.opened.items():
@@ -39,7 +40,10 @@ class MeasurementUploader:
         return heard
 
     async def send(self, memory: Memory, number: int, *, leave: int = 0) -> bool:
-        """Upload what one trial has measured but the newest `leave`; whether an answer is advice or an outcome."""
+        """Upload all measurements of one trial but the newest `leave`.
+
+        Returns whether an answer is the advice to stop or an outcome.
+        """
         known = memory.opened[number]
         heard = False
         while len(known.unreported) > leave and known.running:
@@ -47,7 +51,7 @@ class MeasurementUploader:
             try:
                 answer = await self._search.report(number, batch)
             except LimitReached:
-                # A quota is used up. The newest go with the trial's outcome, which is never refused.
+                # A quota is used up. The newest measurements go with the trial's outcome, which is never refused.
                 del known.unreported[:-MAX_REPORT]
                 return heard
             del known.unreported[: len(batch)]

@@ -1,6 +1,6 @@
-"""What the loop holds in memory between two turns: a cache of the study and the store, rebuilt from them at any time.
+"""The state that the loop holds in memory between turns: a cache that can be rebuilt from the study and the store.
 
-Nothing here is the truth of anything, and nothing here does I/O or decides.
+Nothing here is authoritative, does I/O or makes decisions.
 """
 
 from __future__ import annotations
@@ -17,18 +17,21 @@ from controller.core.progress import RunningTrial
 from controller.core.snapshot import FinalStage, UnfinishedTrial
 from suggest.trial import REUSED, Measurement, Outcome, Trial, TrialState
 
-BRISK_TRIALS = 4  # so many attempts in a row that took less than this are short trials
-BRISK_S = {"local": 3.0, "kubernetes": 15.0}  # on a cluster the way of an outcome to us and back takes longer
-MAX_AHEAD = 2  # successors that wait at the runtime: a slot is filled by the next in line, not by way of us
-LEARNER_AHEAD, LEARNER_PARALLEL = 1, 8  # a point that misses seven outcomes already may miss one more
+BRISK_TRIALS = 4  # trials are short if this many attempts in a row took less than BRISK_S seconds
+BRISK_S = {"local": 3.0, "kubernetes": 15.0}  # longer on a cluster, where an outcome takes longer to arrive
+MAX_AHEAD = 2  # successors that wait in the runtime, so that a free slot is filled without the controller
+LEARNER_AHEAD, LEARNER_PARALLEL = 1, 8  # a point chosen without seven outcomes may lack an eighth
 
 
 @dataclass(slots=True)
 class Opened:
-    """A trial with something left to do, and what was read of its newest attempt's log.
+    """A trial that the controller is not done with, and the reader of its newest attempt's log.
 
-    running: the study waits for its outcome. unreported: measurements that the study has not been told. The final stage
-    is here too while the runtime has something of it; its trial is the one whose parameters it has.
+    The final stage is kept like a trial while the runtime holds objects of it; `trial` is then the one whose parameters
+    it has.
+
+    running: the study waits for its outcome.
+    unreported: measurements that have not been uploaded to the study.
     """
 
     trial: Trial
@@ -44,13 +47,13 @@ class Opened:
 
     def note(self, readings: list[MetricReading]) -> None:
         if not self.running:
-            return  # nobody is told any more, and the final stage's were never the study's
+            return  # the study takes no measurements of a completed trial or of the final stage
         attempt = self.attempts[-1].number
         self.unreported += [Measurement(attempt, r.metric, r.step, r.value) for r in readings]
 
 
 class Memory:
-    """Of one experiment. Trials enter by `open` or `count`, and leave by `close`."""
+    """The memory of one experiment. Trials enter by `open` or `count` and leave by `close`."""
 
     def __init__(self, spec: ExperimentSpec) -> None:
         self._spec = spec
@@ -59,28 +62,31 @@ class Memory:
         self.best: Trial | None = None
         self.front: list[Trial] = []  # the best trials where the experiment has several objectives or constraints
         self.reached = ""  # the targets of several objectives, once a trial has reached them all
-        self.since_best = 0  # trials that have ended since one was the best, or joined the front
+        self.since_best = 0  # trials that have ended since the last one that was the best or joined the front
         self.trend: list[float] = []  # the best value after each succeeded trial
-        self.handed_out = 0  # trials that the study has given us: the number of our next request
+        self.handed_out = 0  # trials that the study has handed out; also the number of the next request
         self.exhausted = False
-        self.independent = False  # what the study hands out next does not depend on how trials end
-        self._latest_s: deque[float] = deque(maxlen=BRISK_TRIALS)  # how long attempts took
+        self.independent = False  # the next suggestions do not depend on the outcomes of open trials
+        self._latest_s: deque[float] = deque(maxlen=BRISK_TRIALS)  # durations of the latest attempts
         self.canary_over = spec.canary_s <= 0
-        self._shown = spec.canary_s <= 0  # some attempt has measured something, and was not to blame for its end
+        self._shown = spec.canary_s <= 0  # an attempt has measured something and did not fail by itself
         self.streak = Streak()
-        self._failures: dict[int, Attempt] = {}  # by the trials of the streak
+        self._failures: dict[int, Attempt] = {}  # the failed attempts of the streak, by trial
         self.set_aside: set[int] = set()  # failed trials that run again on resume
         self.advised: dict[TrialOrFinal, str] = {}
         self.stops_sent: dict[TrialOrFinal, float] = {}
-        self.removed: set[TrialOrFinal] = set()  # trials whose newest attempt the runtime was told to forget
+        self.removed: set[TrialOrFinal] = set()  # trials whose newest attempt was removed from the runtime
         self.held: frozenset[TrialOrFinal] = (
             frozenset()
-        )  # trials whose newest attempt the runtime has and does not run yet
-        self.finals: list[Attempt] = []  # of the final stage since the search last ended
-        self.earlier_finals = 0  # how many there were before
+        )  # trials whose newest attempt the runtime has accepted but does not run yet
+        self.finals: list[Attempt] = []  # attempts of the final stage since the search last ended
+        self.earlier_finals = 0  # attempts of the final stage before that
 
     def new_log(self, attempts: Sequence[Attempt]) -> LogReader:
-        """Of the newest attempt. The steps of earlier ones are stored, so that a restarted controller counts alike."""
+        """Return a reader for the newest attempt's log.
+
+        It counts on from the stored steps of earlier attempts, so that a restarted controller counts in the same way.
+        """
         reached = next((each.step for each in reversed(attempts[:-1]) if each.step is not None), 0)
         spec = self._spec
         return LogReader(spec.metrics, spec.objective, others=spec.other_metrics, start=reached)
@@ -89,25 +95,25 @@ class Memory:
         self.opened[trial.number] = Opened(trial, attempts, self.new_log(attempts), running)
 
     def take_in(self, trials: Sequence[Trial]) -> None:
-        """All that were handed out to us: those whose handing out we never heard of are open too."""
+        """Take in all trials that were handed out to this experiment, also those of a reply that was lost."""
         self.handed_out = len(trials)
         for trial in trials:
             if not trial.finished and trial.number not in self.opened:
                 self.open(trial, [])
 
     def recall_finals(self, attempts: Sequence[Attempt], *, begun: FinalRun | None) -> None:
-        """Of the final stage's attempts those that count now; `begun` is None: none does any more."""
+        """Keep the final stage's attempts that belong to `begun`; None means that none of them counts any more."""
         self.finals = [each for each in attempts if begun is not None and each.number >= begun.first]
         earlier = [each.number for each in attempts if each not in self.finals]
         self.earlier_finals = max([self.earlier_finals, *earlier])
 
     @property
     def may_choose_final(self) -> bool:
-        """The best parameters of now, not those that it began with: it has not begun, or was stopped for good."""
+        """Return whether the final stage takes the parameters that are best now, because no run of it continues."""
         return not self.finals or self.finals[-1].stop_cause is StopCause.CANCELLED
 
     def open_final(self, trial: Trial) -> None:
-        """With the parameters of that trial."""
+        """Open the final stage with the parameters of `trial`."""
         self.opened[FINAL] = Opened(trial, self.finals, self.new_log(self.finals), running=False)
 
     def final(self) -> FinalStage | None:
@@ -116,9 +122,9 @@ class Memory:
         return FinalStage(tuple(self.finals), self.earlier_finals, kept=FINAL in self.opened)
 
     def begin(self, known: Opened, created: Attempt, *, now_s: float) -> None:
-        """A new attempt of an open trial: nothing of the last one's counts for it."""
+        """Begin a new attempt of an open trial, without anything that was noted for the attempt before."""
         known.attempts.append(created)
-        known.reported_at_s = now_s  # a short trial's measurements all travel with its outcome
+        known.reported_at_s = now_s  # a short trial sends all its measurements with its outcome
         known.log = self.new_log(known.attempts)
         known.unreported.clear()
         self.advised.pop(created.trial, None)
@@ -132,7 +138,7 @@ class Memory:
         self.removed.discard(number)
 
     def count(self, trial: Trial, newest: Attempt | None = None) -> None:
-        """The trial has its outcome. newest: its attempt, where it is not open."""
+        """Count a trial that has its outcome. `newest` is its newest attempt if the trial is not open."""
         self.counts[trial.state] = self.counts.get(trial.state, 0) + 1
         known = self.opened.get(trial.number)
         self._follow(trial, known.newest if known is not None else newest)
@@ -158,7 +164,7 @@ class Memory:
             self.trend.append(self.best.value)
 
     def _follow(self, trial: Trial, newest: Attempt | None) -> None:
-        """The streak of failures; what did not run says nothing about it."""
+        """Update the streak of failures. Trials that did not run here leave it as it is."""
         if REUSED in trial.labels or newest is None:
             return
         if trial.state is TrialState.FAILED and newest.reviewed:
@@ -172,24 +178,27 @@ class Memory:
             self._failures = {number: each for number, each in self._failures.items() if number in looked_at}
 
     def failures(self, trials: Sequence[int]) -> list[Attempt]:
-        """The newest attempts of those of these trials that are in the streak."""
+        """Return the newest attempts of those of these trials that belong to the streak."""
         return [self._failures[number] for number in trials if number in self._failures]
 
     def put_aside(self, trials: Sequence[int]) -> None:
-        """They run again on resume, and do not count until then."""
+        """Set these failed trials aside: they run again on resume and do not count until then."""
         self.counts[TrialState.FAILED] -= len(trials)
         self.set_aside.update(trials)
         self.streak = self.streak.without(trials)
 
     def recall_set_aside(self, trial: Trial) -> None:
-        """It was put aside before this process began."""
+        """Note a failed trial that was set aside before this process began."""
         self.set_aside.add(trial.number)
         self.streak = self.streak.without()
 
     @property
     def ahead(self) -> int:
-        """How many successors may be named before there is a slot for them: as many as cost the search nothing, where
-        trials are so short that the way of an outcome to us and back would tell."""
+        """Return how many successors may be created before there is a slot for them.
+
+        Successors are created early only if trials are so short that waiting for the controller would cost a notable
+        share of their time, and only as many as do not harm the search.
+        """
         if len(self._latest_s) < BRISK_TRIALS or max(self._latest_s) >= BRISK_S[self._spec.runtime]:
             return 0
         if self.independent:
@@ -208,13 +217,16 @@ class Memory:
             self._latest_s.append((attempt.end_time - attempt.start_time).total_seconds())
 
     def longest_run_s(self, now: datetime) -> float | None:
-        """How long the first of the attempts that run now has run."""
+        """Return how many seconds the oldest running attempt has run; None if none runs."""
         starts = [known.newest.start_time for known in self._at_work() if known.newest and known.newest.start_time]
         return (now - min(starts)).total_seconds() if starts else None
 
     def judge_canary(self, now: datetime) -> None:
-        """Whether more than one trial may run. The canary's time, and its metric, are those of what runs: one that
-        failed has shown nothing, and the next one is alone again."""
+        """Decide whether more than one trial may run, and keep the verdict in `canary_over`.
+
+        Only running attempts count for the canary's time and metric: a failed one has shown nothing, so the next trial
+        runs alone again.
+        """
         self.canary_over = self._shown
         if not self.canary_over:
             since_s = self.longest_run_s(now)
@@ -236,7 +248,7 @@ class Memory:
         ]
 
     def running(self) -> tuple[RunningTrial, ...]:
-        """The final stage too, under its own number."""
+        """Return the trials with an open attempt, and the final stage under its own number."""
         return tuple(
             RunningTrial(
                 number=number,
@@ -253,7 +265,7 @@ class Memory:
         )
 
     def waiting(self) -> int:
-        """Open trials that nobody runs now."""
+        """Return how many open trials have no open attempt."""
         return sum(known.running and (known.newest is None or known.newest.ended) for known in self.opened.values())
 
     def counted(self) -> Mapping[TrialState, int]:

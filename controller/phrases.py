@@ -1,7 +1,7 @@
 """Parts of messages for people: counts, and commands to type next. Pure.
 
-A message carries a command in backticks, in its plain form. Only the command line knows how tuner was called and with
-which flags; `render` puts its form in place of the plain one. A message that is never rendered stays readable.
+A message contains a command in its plain form, in backticks. Only the command line knows how tuner was called and with
+which flags; `render` replaces the plain form accordingly. A message that is never rendered is still readable.
 """
 
 from __future__ import annotations
@@ -14,22 +14,28 @@ _COMMAND = re.compile(r"`tuner ([^`\n]+)`")
 
 
 def quantity(number: int, noun: str) -> str:
-    """`1 trial`, `2 trials`."""
+    """Return the number with its noun in the singular or plural: `1 trial`, `2 trials`."""
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def command(*words: str) -> str:
-    """`tuner resume digits`, in backticks: words in the order of the command line, not quoted yet."""
+    """Return a command such as `tuner resume digits`, in backticks.
+
+    The words are those of the command line after `tuner`, in order and not quoted yet.
+    """
     return f"`tuner {shlex.join(words).replace('`', '')}`"
 
 
 def render(text: str, rewrite: Callable[[Sequence[str]], Sequence[str]]) -> str:
-    """`text` with every command as `rewrite` says it, without backticks. It gets the words after `tuner`."""
+    """Return `text` with every command rewritten and without its backticks.
+
+    `rewrite` gets the words after `tuner` and returns the words to show.
+    """
 
     def rewritten(found: re.Match[str]) -> str:
         try:
             words = shlex.split(found[1])
-        except ValueError:  # no command of ours: somebody's text, quoted in a reason
+        except ValueError:  # not a command, but a foreign text quoted in a reason
             return found[0]
         return shlex.join(rewrite(words))
 

@@ -1,6 +1,6 @@
-"""An experiment's side of its study: what the study is told of the experiment, and every call that is made to it.
+"""The calls that an experiment makes to its study.
 
-Each call may be repeated, by this process or the next, and changes nothing a second time.
+Each call is idempotent: this process or the next one may repeat it.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ BEFORE_REPORT, AFTER_REPORT = failpoints.register("study.report")
 BEFORE_REOPEN, AFTER_REOPEN = failpoints.register("study.reopen")
 BEFORE_COMPLETE, AFTER_COMPLETE = failpoints.register("study.complete")
 
-MOST_REOPENED = 1000  # trials of one call
-CHOOSES = "default"  # the algorithm that chooses between others, once for each study
+MOST_REOPENED = 1000  # trials per call
+CHOOSES = "default"  # the algorithm that chooses another one, once for each study
 
 
 class Studies(Protocol):
-    """What an experiment asks of the service; `suggest.client.AsyncClient` is one. See there for the contract."""
+    """The calls of the service that an experiment needs. `suggest.client.AsyncClient` documents the contract."""
 
     async def create_study(
         self, name: StudyName, spec: StudySpec, *, request_id: str, labels: Mapping[str, str]
@@ -83,12 +83,15 @@ def study_spec(spec: ExperimentSpec) -> StudySpec:
 
 
 def space_to_have(study: Study, wanted: Space) -> Space:
-    """A study that has grown further than its experiment, by somebody else's hand, stays as it is."""
+    """Return the space that the study should have.
+
+    If another client has extended the study beyond the experiment's file, its space stays as it is.
+    """
     return study.spec.space if any(past.space == wanted for past in study.past) else wanted
 
 
 def _settings(spec: ExperimentSpec) -> dict[str, Value]:
-    """Those of the algorithm; one that chooses between others is told by what."""
+    """Return the algorithm's settings. The default algorithm also gets the facts on which its choice depends."""
     if spec.algorithm.name != CHOOSES:
         return dict(spec.algorithm.settings)
     known: dict[str, Value] = {"parallelism": spec.parallelism}
@@ -109,22 +112,26 @@ class ExperimentStudy:
         self._uid = experiment.uid
         self._experiment_name = experiment.name
         self._name = study_name(experiment)
-        # Who it belongs to, on a service that many share.
+        # These show whose study it is, on a service that many experiments share.
         self._labels = {EXPERIMENT_LABEL: experiment.name, UID_LABEL: experiment.uid}
         self._studies = studies
-        self.unanswered = False  # trials may have been handed out that we do not know of
+        self.unanswered = False  # a lost reply may have handed out trials that are not known here
 
     async def make(self, *, begun: bool) -> None:
-        """The study exists, searches and prunes as the experiment's newest revision says, and has its fixed points.
+        """Create or update the study, so that it matches the experiment's newest revision and has its initial points.
 
-        begun: it had trials already. Raises StoreBroken: then it was there, and is not.
+        Args:
+            begun: The experiment had trials already.
+
+        Raises:
+            StoreBroken: The experiment has begun, but its study no longer exists.
         """
         wanted = study_spec(self._spec)
         try:
             study = await self._studies.get_study(self._name)
         except NotFound as error:
             if begun:
-                # A new one would take the old attempts for its own trials'.
+                # In a new study, the old attempts would be taken for attempts of its own trials.
                 raise lost(self._name, self._experiment_name) from error
             failpoints.reach(BEFORE_CREATE)
             study = await self._studies.create_study(
@@ -142,14 +149,19 @@ class ExperimentStudy:
             failpoints.reach(AFTER_ADD)
 
     async def trials(self) -> list[Trial]:
-        """All that were ever handed out to this experiment."""
+        """Return all trials that were ever handed out to this experiment."""
         found = await self._studies.list_trials(self._name, client_id=self._uid)
         self.unanswered = False
         return found
 
     async def best(self) -> Trial:
-        """Of all that succeeded, imported ones too; with several objectives the one of the Pareto front that is best in
-        the first. Raises FailedPrecondition: there is none."""
+        """Return the best succeeded trial, which may be an imported one.
+
+        With several objectives, this is the trial of the Pareto front that is best in the first objective.
+
+        Raises:
+            FailedPrecondition: No trial has succeeded and meets the constraints.
+        """
         best = self._spec.criteria.first_best(await self._studies.optimal_trials(self._name))
         if best is None:
             raise FailedPrecondition(f"{self._name} has no succeeded trial that keeps the constraints")
@@ -159,8 +171,11 @@ class ExperimentStudy:
         return await self._studies.get_trial(self._name, number)
 
     async def suggest(self, count: int, *, handed_out: int) -> Suggestions:
-        """The number of trials handed out so far makes the request's id: one whose reply was lost is repeated under the
-        same id, by this process or the next."""
+        """Request trials.
+
+        The request's id contains the number of trials handed out so far. If the reply is lost, this process or the next
+        one therefore repeats the request under the same id.
+        """
         failpoints.reach(BEFORE_SUGGEST)
         request_id = f"{self._uid}-{handed_out}"
         self.unanswered = True
@@ -176,7 +191,7 @@ class ExperimentStudy:
         return suggestions
 
     async def report(self, number: int, measurements: list[Measurement]) -> StopAdvice | Trial:
-        """The study's advice; the trial, if somebody else has completed it and it takes no more."""
+        """Report measurements and return the study's advice, or the trial if another client has completed it."""
         failpoints.reach(BEFORE_REPORT)
         try:
             answer: StopAdvice | Trial = await self._studies.report(self._name, number, measurements)
@@ -188,7 +203,7 @@ class ExperimentStudy:
         return answer
 
     async def complete(self, number: int, outcome: Outcome, measurements: list[Measurement]) -> Trial:
-        """The trial with its outcome; another client's, if that came first: the study is the truth about trials."""
+        """Complete the trial and return it. If another client was first, it has that client's outcome."""
         failpoints.reach(BEFORE_COMPLETE)
         try:
             trial = await self._studies.complete(self._name, number, outcome, measurements=measurements)
@@ -200,7 +215,7 @@ class ExperimentStudy:
         return trial
 
     async def reopen(self, numbers: Sequence[int]) -> list[Trial]:
-        """Failed trials run again."""
+        """Reopen failed trials, so that they run again, and return them."""
         failpoints.reach(BEFORE_REOPEN)
         found: list[Trial] = []
         for some in (numbers[k : k + MOST_REOPENED] for k in range(0, len(numbers), MOST_REOPENED)):

@@ -1,5 +1,5 @@
-"""What every shell around tuner can ask for: one module per request (validate, run, extend, stop…), typed values in,
-typed values or typed errors out.
+"""The requests that every shell around tuner can make: one module per request (validate, run, extend, stop…).
 
-No argparse, no terminal, no exit codes, and nothing is printed: notices go to a callback or are part of the result.
+Requests take typed values, and return typed values or raise typed errors. This package uses no argparse, no terminal
+and no exit codes, and prints nothing: notices go to a callback or are part of the result.
 """

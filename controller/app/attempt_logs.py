@@ -1,6 +1,6 @@
-"""What trials printed, as bytes, in the order they came. Reads files and controller.db only.
+"""Print the logs of trials, as bytes and in order. Reads only files and controller.db.
 
-The suggestion service is asked only whether a trial without a log exists.
+The suggestion service is called only to find out whether a trial without a log exists.
 """
 
 from __future__ import annotations
@@ -26,9 +26,10 @@ PORTION = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class LogPart:
-    """Which part of a log is wanted, of which attempt. None: all of it, the newest.
+    """The part of a log to print; None means the whole log and the newest attempt.
 
-    since: what was printed then or later. tail: the last so many lines.
+    since: only output from this time on.
+    tail: the number of last lines.
     """
 
     tail: int | None = None
@@ -39,7 +40,7 @@ class LogPart:
     def parse(
         cls, name: str, trial: TrialOrFinal | None, *, tail: int | None, since: str | None, attempt: int | None
     ) -> LogPart:
-        """Of an experiment, or one of its trials. Raises InvalidArgument."""
+        """Parse the flags for the log of an experiment or of one of its trials. Raises InvalidArgument."""
         if attempt is not None and trial is None:
             raise InvalidArgument([Problem("--attempt", f"goes with a trial: {name}/N --attempt {attempt}")])
         if tail is not None and tail < 0:
@@ -47,7 +48,7 @@ class LogPart:
         return cls(tail, None if since is None else parse_moment(since), attempt)
 
     def begins_at(self, file: BinaryIO, log: Path, attempt: Attempt) -> int:
-        """The offset of the first byte that is wanted."""
+        """Return the offset of the first byte to print."""
         begin = 0
         if self.since is not None and (attempt.start_time is None or attempt.start_time < self.since):
             over = attempt.end_time is not None and attempt.end_time < self.since
@@ -65,9 +66,9 @@ async def print_logs(
     follow: bool,
     write: Callable[[bytes], None],
 ) -> None:
-    """Pass the log of a trial to `write`, or of all that run; until they end, if `follow`.
+    """Pass the log of a trial, or of all running trials, to `write`; with `follow`, until they end.
 
-    Raises NotFound: there is no log.
+    Raises NotFound if there is no log.
     """
     with workspace.opened() as experiments:
         experiment = find(experiments, name, namespace)
@@ -77,7 +78,7 @@ async def print_logs(
             raise await _no_log(workspace, experiments, experiment, namespace, trial, part)
         prefix = len(chosen) > 1
         while True:
-            # Look for the end before reading, so that the last lines are not missed.
+            # Check for the end before reading, so that the last lines are not missed.
             over = not follow or reader.all_ended(trial)
             for attempt in reader.chosen(trial) if follow else chosen:
                 reader.write_new(attempt, prefix=prefix, last=over)
@@ -94,7 +95,7 @@ async def _no_log(
     trial: TrialOrFinal | None,
     part: LogPart,
 ) -> NotFound:
-    """Why there is no log."""
+    """Return an error that says why there is no log."""
     name = experiment.name
     trials = command("get", "trials", name)
     if trial is None:
@@ -107,14 +108,14 @@ async def _no_log(
     if trial is not FINAL:
         from controller.app.query import find_trial, look_up
 
-        one = find_trial(await look_up(workspace, name, namespace), trial)  # raises NotFound: there is no such trial
+        one = find_trial(await look_up(workspace, name, namespace), trial)  # raises NotFound for an unknown trial
         if one.trial.finished:
             return NotFound(f"{whose} was not run here: there is no log; see {command('describe', whose)}")
     return NotFound(f"{whose} has not started yet: there is no log; see {trials}")
 
 
 def parse_moment(text: str) -> datetime:
-    """`10m` ago, or a time with its zone. Raises InvalidArgument."""
+    """Parse a duration before now, such as `10m`, or a time with its zone. Raises InvalidArgument."""
     from datetime import timedelta
 
     from controller.spec.quantities import parse_duration
@@ -134,7 +135,7 @@ def parse_moment(text: str) -> datetime:
 
 
 def _tail(file: BinaryIO, lines: int) -> int:
-    """Where the last so many lines begin; the rest of a line without an end counts as one."""
+    """Return the offset of the last `lines` lines. A last line without a line ending counts."""
     end = at = file.seek(0, 2)
     if lines == 0:
         return end
@@ -145,7 +146,7 @@ def _tail(file: BinaryIO, lines: int) -> int:
         data = file.read(size)
         stop = len(data)
         while (found := data.rfind(b"\n", 0, stop)) >= 0:
-            if at + found + 1 < end:  # the last byte ends the last line, and begins none
+            if at + found + 1 < end:  # a line ending in the last byte does not begin a line
                 lines -= 1
                 if lines == 0:
                     return at + found + 1
@@ -154,7 +155,7 @@ def _tail(file: BinaryIO, lines: int) -> int:
 
 
 def _line_at(file: BinaryIO, offset: int) -> int:
-    """Where the line begins that this byte is in."""
+    """Return the offset of the line that contains this byte."""
     at = offset
     while at > 0:
         size = min(PORTION, at)
@@ -178,8 +179,11 @@ class _LogFollower:
         self._partial: dict[Path, bytes] = {}
 
     def chosen(self, number: TrialOrFinal | None) -> list[Attempt]:
-        """The newest attempt of the trial, or the one asked for; without a trial, of all that run, else of the trial
-        that started last."""
+        """Return the attempts whose logs to print.
+
+        For a trial, this is the newest attempt or the requested one. Without a trial, these are the newest attempts of
+        all running trials, or of the trial that started last if none runs.
+        """
         attempts = self._experiments.attempts(self._experiment.uid, number)
         if self._part.attempt is not None:
             return [each for each in attempts if each.number == self._part.attempt]
@@ -191,7 +195,7 @@ class _LogFollower:
         return running or started[-1:]
 
     def all_ended(self, number: TrialOrFinal | None) -> bool:
-        """Whether nothing more will be written unless the experiment is resumed."""
+        """Return whether nothing more will be written unless the experiment is resumed."""
         if all(each.ended for each in self.chosen(number)):
             return number is not None or self._experiments.holder(self._experiment.uid) is None
         return False
@@ -213,7 +217,7 @@ class _LogFollower:
             self._write(b"%s| %s\n" % (trial_label(attempt.trial).encode(), rest))
 
     def _prefixed(self, path: Path, data: bytes, trial: TrialOrFinal) -> bytes:
-        """Whole lines, each after its trial's number; the rest of the last one waits."""
+        """Return whole lines with their trial's number before each. An incomplete last line is kept for later."""
         *lines, self._partial[path] = (self._partial.get(path, b"") + data).split(b"\n")
         return b"".join(b"%s| %s\n" % (trial_label(trial).encode(), line) for line in lines)
 

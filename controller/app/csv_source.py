@@ -1,7 +1,7 @@
-"""Finished trials in a CSV file: a column for each parameter and one for the value. Problems are reported by line.
+"""Read finished trials from a CSV file with a column for each parameter and one for the value.
 
-Reads what `tuner export` and Optuna's `trials_dataframe` write, and files written by hand. Only the domains of the
-parameters decide what a text means.
+This reads the output of `tuner export` and of Optuna's `trials_dataframe`, and files written by hand. The domain of a
+parameter determines how a text is interpreted. Problems are reported by line.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from suggest.errors import InvalidArgument, NotFound, Problem, did_you_mean
 from suggest.server.admin import MAX_ROWS, Source
 from suggest.space import Parameter
 
-_PREFIXES = ("parameters.", "params_")  # of tuner's and Optuna's columns
+_PREFIXES = ("parameters.", "params_")  # in the columns of tuner and Optuna
 _VALUES = ("value", "values_0")
 _STATES = {
     "": TrialState.SUCCEEDED,
@@ -36,8 +36,12 @@ _OPEN = {"running", "queued", "waiting", "cancelled"}
 
 
 def read_csv(path: str, spec: ExperimentSpec, *, value: str, fill: Mapping[str, str]) -> Source:
-    """`value`: the column of the value, "" for the objective's metric or `value`. `fill`: text for parameters that have
-    no column, or an empty cell. Raises InvalidArgument, NotFound."""
+    """Read the trials of a file. Raises InvalidArgument, NotFound.
+
+    Args:
+        value: The column of the value; "" means the objective's metric, or else `value`.
+        fill: The text for parameters that have no column or an empty cell.
+    """
     if path == "-":
         return _read(sys.stdin, "standard input", spec, value, fill)
     try:
@@ -51,7 +55,7 @@ def read_csv(path: str, spec: ExperimentSpec, *, value: str, fill: Mapping[str, 
 
 @dataclass(frozen=True, slots=True)
 class _Columns:
-    """Which column has what. `state`: "" if there is none."""
+    """The meaning of the columns. `state` is "" if there is no such column."""
 
     parameters: Mapping[str, str]
     value: str
@@ -88,12 +92,12 @@ def _read(file: TextIO, title: str, spec: ExperimentSpec, value: str, fill: Mapp
                 refused.append(Problem(place, str(error)))
     except csv.Error as error:
         raise _wrong(title, f"line {rows.line_num} is not CSV ({error})") from None
-    # By its rows: the same row in another file is the same result.
+    # The id depends only on the rows, because the same row in another file is the same result.
     return Source(title[-256:], "csv", taken, left_out=left_out, refused=refused)
 
 
 def _columns(header: Sequence[str], title: str, spec: ExperimentSpec, value: str, fill: Mapping[str, str]) -> _Columns:
-    """Raises InvalidArgument."""
+    """Assign the columns of the header. Raises InvalidArgument."""
     shown = ", ".join(header[:12]) + (", …" if len(header) > 12 else "") if any(header) else "nothing"
     problems = [_problem(title, f"has two columns {name!r}") for name, n in Counter(header).items() if n > 1 and name]
     parameters: dict[str, str] = {}
@@ -118,7 +122,7 @@ def _columns(header: Sequence[str], title: str, spec: ExperimentSpec, value: str
 def _trial(
     row: Mapping[str, str], columns: _Columns, spec: ExperimentSpec, fill: Mapping[str, str], source_id: str
 ) -> FinishedTrial:
-    """Raises ValueError: what is wrong with the row."""
+    """Return the trial of a row. Raises ValueError with the problem of the row."""
     word = row.get(columns.state, "").lower()
     if word not in _STATES:
         raise ValueError(f"state: {word!r} is not one of {', '.join(filter(None, _STATES))}")
@@ -144,7 +148,7 @@ def _outcome(row: Mapping[str, str], column: str, state: TrialState) -> Outcome:
 
 
 def read_value(parameter: Parameter, text: str) -> Value:
-    """Raises ValueError: the domain needs a number, and this is not one."""
+    """Return the parameter's value for a text. Raises ValueError if the domain needs a number and this is not one."""
     read = next(_readings(parameter.domain, text), NO_MEMBER)
     if read is NO_MEMBER:
         raise ValueError(f"{parameter.name}: {text!r} is not a {'whole ' * isinstance(parameter.domain, Int)}number")
@@ -152,7 +156,7 @@ def read_value(parameter: Parameter, text: str) -> Value:
 
 
 def _readings(domain: Domain, text: str) -> Iterator[Value]:
-    """What the text may mean there, the likeliest first."""
+    """Yield the possible values of a text, most likely first."""
     number = _number(text)
     match domain:
         case Float() | Int():
@@ -170,7 +174,7 @@ def _readings(domain: Domain, text: str) -> Iterator[Value]:
 
 
 def _json(text: str) -> list[Value]:
-    """What `tuner export` writes for null, lists and objects."""
+    """Return the value of a text that `tuner export` writes for null, a list or an object; [] for other text."""
     if text != "null" and not text.startswith(("[", "{")):
         return []
     try:
@@ -188,7 +192,7 @@ def _whole(text: str, number: float) -> Value:
 
 
 def _number(text: str) -> float | None:
-    """Finite."""
+    """Return the finite number that the text is; None for other text."""
     try:
         number = float(text)
     except ValueError:

@@ -1,6 +1,6 @@
-"""Delete an experiment: what runs, its study, the folders of its trials, its rows.
+"""Delete an experiment: its running attempts, its study, the folders of its trials and its rows.
 
-The rows go last, so that a delete that was killed halfway can be repeated.
+The rows are deleted last, so that a delete that was killed halfway can be repeated.
 """
 
 from __future__ import annotations
@@ -35,7 +35,10 @@ FORCED_PATIENCE_S = 5.0  # with a server that is probably gone
 
 @dataclass(frozen=True, slots=True)
 class Deleted:
-    """left_behind: what could not be deleted elsewhere, and how to; "" = nothing."""
+    """The result of a delete.
+
+    left_behind: what could not be deleted elsewhere, and how to delete it; "" if nothing is left.
+    """
 
     name: str
     left_behind: str = ""
@@ -50,11 +53,12 @@ async def delete(
     force: bool = False,
     local_only: bool = False,
 ) -> Deleted | None:
-    """None: `confirm`, which is told what would be deleted, said no.
+    """Delete an experiment. Returns None if `confirm` refused.
 
     Args:
-        force: Delete what is here even if its suggestion service does not answer.
-        local_only: Its cluster is gone: send it nothing.
+        confirm: Called with a description of what would be deleted.
+        force: Delete what is on this machine even if the suggestion service does not answer.
+        local_only: Send nothing to the cluster, because it no longer exists.
     """
     with workspace.opened() as experiments:
         experiment = find(experiments, name, namespace)
@@ -86,11 +90,14 @@ def _what(experiments: LocalExperiments, experiment: Experiment) -> str:
 
 
 async def _delete_study(workspace: Workspace, experiment: Experiment, service: str, *, force: bool) -> str:
-    """What is left of it. Raises Unavailable and the like: without `force` nothing else may be deleted then."""
+    """Delete the study, and return what is left of it.
+
+    Raises Unavailable and similar errors. Without `force`, nothing else may be deleted then.
+    """
     name = study_name(experiment)
     try:
         async with workspace.connected(service) as client:
-            with suppress(NotFound):  # killed before it created its study, or deleted a second time
+            with suppress(NotFound):  # the run was killed before it created the study, or this is a repeated delete
                 async with asyncio.timeout(FORCED_PATIENCE_S if force else None):
                     await client.delete_study(name)
     except (Unavailable, Unauthenticated, PermissionDenied, StoreBroken, TimeoutError) as error:
@@ -104,7 +111,7 @@ async def _delete_study(workspace: Workspace, experiment: Experiment, service: s
 
 
 async def _end_leftovers(workspace: Workspace, experiments: LocalExperiments, experiment: Experiment) -> None:
-    """Kill what a killed controller left running. Raises Unavailable: its cluster does not answer."""
+    """Kill attempts that a killed controller left running. Raises Unavailable if the cluster does not answer."""
     from controller.runtime.kubernetes.errors import BadKubeconfig, Unreachable
 
     left = [attempt for attempt in experiments.attempts(experiment.uid) if not attempt.ended]
@@ -127,7 +134,7 @@ async def _remove_attempts(workspace: Workspace, experiment: Experiment, left: S
 
 
 def _left_on_cluster(experiment: Experiment) -> str:
-    """One object owns all the others."""
+    """Describe what may be left on the cluster, with the command that deletes the object that owns the rest."""
     owner = short_name(experiment.name, experiment.uid)
     context = f"--context {experiment.context} " if experiment.context else ""
     cure = f"kubectl {context}-n {experiment.namespace} delete configmap {owner}"

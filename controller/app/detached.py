@@ -1,6 +1,6 @@
-"""Start a verb that controls an experiment as a process of its own, which outlives the one that asked for it.
+"""Start a verb that controls an experiment in a separate process, which outlives the calling one.
 
-Its output goes to `controller.log` in the experiment's folder. The verb does what it does in a terminal.
+Its output goes to `controller.log` in the experiment's folder. The verb works as in a terminal.
 """
 
 from __future__ import annotations
@@ -19,17 +19,18 @@ from controller.core.model import Experiment
 from suggest.errors import FailedPrecondition
 
 POLL_S = 0.1
-PATIENCE_S = 20.0  # for a controller to take its experiment; imports take a second on a busy machine
+PATIENCE_S = 20.0  # until the controller takes its experiment; imports take a second on a busy machine
 LAST_BYTES = 4096
 
 
 async def control_detached(workspace: Workspace, experiment: Experiment, verb: Sequence[str]) -> None:
-    """Run `verb` with the experiment's name, and return when it controls the experiment or has ended well.
+    """Run `verb` with the experiment's name, and return when it controls the experiment or has exited with 0.
 
     Args:
-        verb: Such as `("extend", "--trials", "+20")`.
+        verb: The words of the verb, such as `("extend", "--trials", "+20")`.
 
-    Raises FailedPrecondition: it ended with another exit code than 0 before; the message is what it printed.
+    Raises:
+        FailedPrecondition: The verb exited with another code first. The message is what it printed.
     """
     with workspace.opened() as experiments:
         folder = experiments.folders(experiment.uid).root
@@ -51,7 +52,7 @@ async def control_detached(workspace: Workspace, experiment: Experiment, verb: S
 
 
 def _start(workspace: Workspace, experiment: Experiment, verb: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
-    # -P: the folder that it starts in must not be searched for modules.
+    # -P, because the folder in which it starts must not be searched for modules.
     command = [sys.executable, "-P", "-m", "controller", verb[0], experiment.name, *verb[1:]]
     command += ["-n", experiment.namespace, "--state-dir", str(workspace.state.root), "--color", "never"]
     credentials = workspace.credentials

@@ -1,6 +1,6 @@
-"""What prevents trials from running, here or on a cluster, each with its cure. Changes nothing.
+"""Find what prevents trials from running, on this machine or on a cluster, each with its cure. Changes nothing.
 
-The cluster's part is `controller.runtime.kubernetes.preflight`.
+The checks of the cluster are in `controller.runtime.kubernetes.preflight`.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ _IN_A_POD = "KUBERNETES_SERVICE_HOST"
 
 
 async def check_up(workspace: Workspace, path: str | None, options: FileOptions) -> AsyncIterator[Finding]:
-    """Findings as they come. path: an experiment whose needs are checked too."""
+    """Yield findings as soon as they are known. `path` is an experiment's file whose needs are checked as well."""
     spec: ExperimentSpec | None = None
     if path is not None:
         try:
             document = await validate(path, options, workspace)
-        except TunerError as error:  # what is left to check is the rest
+        except TunerError as error:  # the other checks do not need the file
             yield fail("file", str(error))
         else:
             spec = document.spec
@@ -111,7 +111,7 @@ def _program(spec: ExperimentSpec) -> Iterator[Finding]:
 def _found(program: str) -> Iterator[Finding]:
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
     if "/" in program or "${" in program:
-        return  # relative to the file, or a parameter
+        return  # a path relative to the file, or a parameter
     found = shutil.which(program, path=path)
     yield ok("program", found) if found else fail("program", f"{program} is not on PATH; install it, or give its path")
 

@@ -1,4 +1,4 @@
-"""An experiment's file with what changes it: `--set`, a namespace, a runtime. Starts and stores nothing."""
+"""Read an experiment's file with the options that change it: `--set`, a namespace, a runtime. Stores nothing."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class FileOptions:
-    """What changes a file's meaning. None: as the file says.
+    """The options that change a file's meaning; None leaves it to the file.
 
-    context: of the Kubernetes configuration. checked_by_server: a running service will check the file, so this process
-    does not.
+    context: a context of the Kubernetes configuration.
+    checked_by_server: a running service will check the file, so this process does not.
     """
 
     overrides: tuple[str, ...] = ()
@@ -31,14 +31,17 @@ class FileOptions:
 
 @dataclass(frozen=True, slots=True)
 class ExperimentFile:
-    """A file as read, and the folder that relative paths in it begin at."""
+    """A file as read, and the folder at which its relative paths begin."""
 
     document: Document
     directory: Path
 
     @classmethod
     def read(cls, path: str, options: FileOptions, state: StateDirectory) -> ExperimentFile:
-        """path: `-` is standard input. Raises SpecErrors; InvalidArgument: a context without a cluster."""
+        """Read a file; the path `-` is standard input.
+
+        Raises SpecErrors, and InvalidArgument for a context without a cluster.
+        """
         document = read_document(path, options, state)
         if options.context and document.spec.runtime == "local":
             raise InvalidArgument(
@@ -52,7 +55,7 @@ def directory_of(path: str) -> Path:
 
 
 def read_document(path: str, options: FileOptions, state: StateDirectory) -> Document:
-    """The file with the options applied. Raises SpecErrors."""
+    """Return the file with the options applied. Raises SpecErrors."""
     overrides = list(options.overrides)
     if options.namespace:
         overrides.append(f"metadata.namespace={options.namespace}")
@@ -67,9 +70,9 @@ def read_document(path: str, options: FileOptions, state: StateDirectory) -> Doc
 
 
 def _namespace_of(name: str, context: str | None, state: StateDirectory) -> str:
-    """The namespace of a file that names none: as kubectl, that of the context; but a known experiment keeps its own.
+    """Return the namespace of an experiment whose file names none; "" is the default namespace.
 
-    "": the default.
+    A known experiment keeps its namespace. For a new one it is that of the context, as in kubectl.
     """
     from controller.runtime.kubernetes.kubeconfig import namespace_of
 
@@ -84,7 +87,7 @@ def _namespace_of(name: str, context: str | None, state: StateDirectory) -> str:
 
 
 def _check(spec: StudySpec) -> None:
-    """By the rules of the service in this process. Without a server to ask, all problems of a file come at once."""
-    from suggest.server.admin import check  # here: only files with problems need it before the service is there
+    """Check a study by the rules of the service, in this process, so that all problems are reported at once."""
+    from suggest.server.admin import check  # lazy: only files with problems need it before the service starts
 
     check(spec)

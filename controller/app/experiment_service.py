@@ -1,8 +1,8 @@
-"""Which experiment a file or a name means, and whether it may run now: created, continued, revised, or refused.
+"""Decide which experiment a file or a name means, and create, continue, revise or refuse it.
 
-Everything is decided under the experiment's lease, on what is read under it; an `Admitted` comes with the lease. A
-finished experiment is reported without one: that changes nothing, and its controller may be about to leave. Nothing
-runs here, and nothing here knows where experiments are kept (`experiments.Experiments`).
+Every decision is made under the experiment's lease, from what is read under it, and `Admitted` includes the lease. A
+finished experiment is reported without a lease, because that changes nothing, and its controller may be about to exit.
+This module runs nothing and does not know where experiments are kept (`experiments.Experiments`).
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ from suggest.errors import FailedPrecondition, NotFound
 from suggest.study import StudyName
 from suggest.trial import TrialState
 
-EXTENDED = ", as tuner extend has made it."  # ends the first line of a revision that `extend NAME` wrote
+EXTENDED = ", as tuner extend has made it."  # the end of the first line of a revision by `extend NAME`
 
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """To be run now. The caller releases the lease. `notes`: sentences for the person."""
+    """An experiment that may run now. The caller releases the lease. `notes` are sentences for people."""
 
     experiment: Experiment
     lease: ControllerLease
@@ -66,7 +66,7 @@ class Admitted:
 
 @dataclass(frozen=True, slots=True)
 class NothingToRun:
-    """The experiment is finished, or paused until a person acts. `notes`: as of `Admitted`."""
+    """An experiment that is finished, or paused until a person acts. `notes` are sentences for people."""
 
     experiment: Experiment
     notes: tuple[str, ...] = ()
@@ -74,7 +74,7 @@ class NothingToRun:
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """A new uid with its lease: nothing is recorded under it yet."""
+    """A new uid with its lease, under which nothing is recorded yet."""
 
     uid: Uid
     lease: ControllerLease
@@ -82,7 +82,7 @@ class Reservation:
 
 @dataclass(frozen=True, slots=True)
 class _FileInForce:
-    """The file in force, after a file was given for a known experiment. `labels`: its changes of labels."""
+    """The file in force after a file was given for a known experiment. `labels` are the changes of labels."""
 
     text: str
     source: str
@@ -97,7 +97,7 @@ class ExperimentService:
         self._store = experiments
 
     def run(self, document: Document, directory: Path) -> Admitted | NothingToRun | None:
-        """`tuner run FILE` for a known experiment; None: there is none of that name yet."""
+        """Admit `tuner run FILE` for a known experiment. Returns None if there is none of that name yet."""
         known = self._store.experiment(document.spec.namespace, document.spec.name)
         if known is None:
             return None
@@ -117,16 +117,17 @@ class ExperimentService:
         return admitted
 
     def known(self, document: Document) -> Experiment | None:
-        """The experiment that the file means, in any state. Raises Changed: the file is of another experiment."""
+        """Return the experiment that the file means, in any state. Raises Changed if the file describes another one."""
         known = self._store.experiment(document.spec.namespace, document.spec.name)
         if known is not None:
             self._read_again(known, document)
         return known
 
     def reserve(self, name: str, *, uid: Uid = "") -> Reservation:
-        """For a new experiment; nothing is recorded yet. The caller discards the lease or passes it to `create`.
+        """Reserve a uid for a new experiment, without recording anything.
 
-        uid: of an experiment that is recovered from a cluster.
+        The caller discards the lease or passes it to `create`. `uid` is given for an experiment that is recovered from
+        a cluster.
         """
         uid = uid or new_uid()
         return Reservation(uid, self._store.lease(uid, name))
@@ -134,7 +135,7 @@ class ExperimentService:
     def create(
         self, document: Document, directory: Path, reserved: Reservation, *, service: str, context: str
     ) -> Admitted:
-        """Raises AlreadyExists: another process was faster."""
+        """Record a new experiment. Raises AlreadyExists if another process was faster."""
         spec, uid = document.spec, reserved.uid
         now = datetime.now(UTC)
         experiment = Experiment(
@@ -151,7 +152,7 @@ class ExperimentService:
         return Admitted(experiment, reserved.lease, document.text, document.source)
 
     def resume_file(self, document: Document, directory: Path) -> Admitted | NothingToRun:
-        """`tuner resume FILE`: accepts allowed changes, lifts a pause."""
+        """Admit `tuner resume FILE`, which accepts allowed changes and lifts a pause."""
         spec = document.spec
         known = self._store.experiment(spec.namespace, spec.name)
         if known is None:
@@ -181,7 +182,7 @@ class ExperimentService:
         return admitted
 
     def _refuse_an_end(self, known: Experiment, document: Document) -> None:
-        """Raises FailedPrecondition: an experiment that has failed would fail again at once."""
+        """Raise FailedPrecondition if a failed experiment would fail again at once."""
         if known.state is not ExperimentState.FAILED:
             return
         outcomes = _outcomes(self._store.attempts(known.uid))
@@ -194,7 +195,7 @@ class ExperimentService:
             )
 
     def resume_name(self, name: str, namespace: str | None) -> Admitted | NothingToRun:
-        """`tuner resume NAME`: the file as it was last accepted."""
+        """Admit `tuner resume NAME`, with the file as last accepted."""
         known = find(self._store, name, namespace)
         if known.state.finished and not final_has_failed(self._store, known):
             return NothingToRun(known)
@@ -217,7 +218,10 @@ class ExperimentService:
         *,
         directory: Path | None,
     ) -> Admitted:
-        """`tuner extend` of an experiment whose lease the caller has. `directory`: of a file that it named."""
+        """Admit `tuner extend` of an experiment whose lease the caller has.
+
+        `directory` is the folder of the file that the command named, if it named one.
+        """
         notes: tuple[str, ...] = ()
         if directory is not None:
             known, notes = self._follow(known, directory)
@@ -235,7 +239,7 @@ class ExperimentService:
         changes: Sequence[Change],
         directory: Path | None,
     ) -> Admitted:
-        """`tuner retry` of an experiment whose lease the caller has.
+        """Admit `tuner retry` of an experiment whose lease the caller has.
 
         Args:
             failures: The newest attempts of the trials that run again.
@@ -252,7 +256,7 @@ class ExperimentService:
         return self._go_on(known, lease, text, source, notes, rerun=failures)
 
     def take_over(self, known: Experiment) -> Admitted:
-        """The lease of an experiment without a controller, to stop or delete it. Changes nothing."""
+        """Take the lease of an experiment without a controller, to stop or delete it. Changes nothing."""
         with ExitStack() as undo:
             lease, known = self.leased(known, undo)
             undo.pop_all()
@@ -262,9 +266,9 @@ class ExperimentService:
     def known_and_leased(
         self, target: Document | str, namespace: str | None, *, refused: str
     ) -> Iterator[tuple[Experiment, ControllerLease]]:
-        """The experiment of a file or a name, with its lease, which an error in the block releases.
+        """Find the experiment of a file or a name and take its lease, which an error in the block releases.
 
-        refused: how the message begins when the experiment is running. Raises NotFound; FailedPrecondition.
+        `refused` is the beginning of the message if the experiment is running. Raises NotFound, FailedPrecondition.
         """
         if isinstance(target, Document):
             known = find(self._store, target.spec.name, target.spec.namespace)
@@ -279,7 +283,7 @@ class ExperimentService:
             undo.pop_all()
 
     def leased(self, known: Experiment, undo: ExitStack) -> tuple[ControllerLease, Experiment]:
-        """The lease, which `undo` releases, and the experiment as read under it."""
+        """Take the lease, which `undo` releases, and return it with the experiment as read under it."""
         lease = self._store.lease(known.uid, known.name)
         undo.callback(lease.release)
         fresh = self._store.experiment(known.namespace, known.name)
@@ -298,7 +302,7 @@ class ExperimentService:
         *,
         rerun: Sequence[Attempt] = (),
     ) -> Admitted:
-        """`rerun`: what `tuner retry` marks, in the same write."""
+        """Continue the experiment. `rerun` are the attempts of `tuner retry`, which are marked in the same write."""
         if known.stop_requested:
             self._store.request_stop(known.uid, wanted=False)
         now = datetime.now(UTC)
@@ -310,7 +314,7 @@ class ExperimentService:
         ]
         if known.state is not ExperimentState.RUNNING:
             before = known.state.value
-            # A person has seen these failures, unless it was only stopped: the circuit breaker starts over.
+            # A person has seen these failures, unless the experiment was only stopped: the circuit breaker starts over.
             if known.state is not ExperimentState.STOPPED:
                 marked = {each.trial: each for each in breaker.reviewed(attempts)} | marked
             known = self._without_old_final(known) if known.state.finished else known
@@ -326,7 +330,7 @@ class ExperimentService:
         return Admitted(replace(known, stop_requested=False), lease, text, source, notes)
 
     def _without_old_final(self, known: Experiment) -> Experiment:
-        """A final stage that ran to its end belongs to the search up to then: after the next end it runs again."""
+        """Drop a final stage that has ended: it belongs to the search so far, and runs again after its next end."""
         attempts = final_attempts(self._store, known)
         if not attempts or attempts[-1].state not in (AttemptState.SUCCEEDED, AttemptState.FAILED):
             return known
@@ -346,7 +350,7 @@ class ExperimentService:
         return self._store.add_revision(known, Revision(number, document.spec, document.text, now), event)
 
     def _follow(self, known: Experiment, directory: Path) -> tuple[Experiment, tuple[str, ...]]:
-        """Trials run in the folder of the file, even after both have moved."""
+        """Record the file's folder, in which trials run, if the file has moved."""
         if known.directory == str(directory):
             return known, ()
         note = f"trials run in {directory} from now on; it was {known.directory}"
@@ -355,7 +359,7 @@ class ExperimentService:
         return moved, (note,)
 
     def _read_again(self, known: Experiment, document: Document) -> _FileInForce:
-        """The file in force, for a file of a known experiment. Raises Changed: the file means another search."""
+        """Return the file in force, given a file of a known experiment. Raises Changed if it means another search."""
         changes = diff(known.spec.document, document.spec.document)
         if all(map(is_label, changes)):
             return _FileInForce(document.text, document.source, labels=tuple(changes))
@@ -375,10 +379,10 @@ class ExperimentService:
         )
 
     def _earlier(self, known: Experiment, document: Document, *, extended_since: bool) -> _FileInForce | None:
-        """The revision in force, if the file is an earlier revision: then the experiment has changed, not the file.
+        """Return the revision in force if the file is an earlier revision: the experiment has changed, not the file.
 
-        extended_since: and only `extend NAME` made newer ones. To return to an earlier revision that `resume` accepted
-        is an edit.
+        With `extended_since`, all newer revisions must come from `extend NAME`. Returning to a revision before one that
+        `resume` accepted is an edit.
         """
         if known.revision == 1 or not diff(known.spec.document, document.spec.document):
             return None
@@ -400,7 +404,7 @@ class ExperimentService:
 
 
 def allowed_changes(known: Experiment, document: Document) -> Sequence[Change]:
-    """What the file changes. Raises Changed: some of it cannot be changed any more."""
+    """Return the changes that the file makes. Raises Changed if some of them are no longer allowed."""
     changes = diff(known.spec.document, document.spec.document)
     refused = [change for change in changes if not allowed_in_revision(change)]
     if refused:
@@ -415,13 +419,13 @@ def allowed_changes(known: Experiment, document: Document) -> Sequence[Change]:
 
 
 def _outcomes(attempts: Sequence[Attempt]) -> list[tuple[TrialState, float | None]]:
-    """How the trials of a finished experiment ended, by their newest attempts."""
+    """Return how the trials of a finished experiment ended, by their newest attempts."""
     newest = {each.trial: each for each in attempts if each.trial is not FINAL}
     return [(TrialState(each.state.value), each.value) for each in newest.values() if each.ended and not each.rerun]
 
 
 def _again(verb: str, document: Document, *flags: str) -> str:
-    """The verb with the file that was named; the command line adds the flags that change the file."""
+    """Return the verb with the named file. The command line adds the flags that change the file."""
     return command(verb, "-" if document.source == "standard input" else document.source, *flags)
 
 
@@ -430,7 +434,7 @@ def listed(changes: Sequence[Change]) -> str:
 
 
 def _shown(change: Change) -> Change:
-    """Without the values of variables that look like secrets."""
+    """Return the change without the values of variables that look like secrets."""
     above, _, key = change.path.rpartition(".")
     old, new = (_redacted(key, value, env=above.endswith(".env")) for value in (change.old, change.new))
     if change.old is not None and change.new is not None and old == new:

@@ -1,6 +1,6 @@
-"""Where experiments are kept and who controls each: the interface that admission needs of a store of experiments.
+"""The interface of a store of experiments, as admission needs it: the experiments, and who controls each.
 
-A state directory on this machine is one implementation (`local_experiments`); nothing here assumes files or a database.
+A state directory on this machine is one implementation (`local_experiments`). Nothing here assumes files or a database.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ UID_LENGTH = 16
 
 
 def new_uid() -> Uid:
-    """Random, and a DNS label: it is in the names of objects on a cluster."""
+    """Return a random uid that is a DNS label, because names of objects on a cluster contain it."""
     return secrets.choice(_LETTERS) + "".join(secrets.choice(_BASE32) for _ in range(UID_LENGTH - 1))
 
 
@@ -35,7 +35,7 @@ class Held(FailedPrecondition):
 
 
 class Changed(FailedPrecondition):
-    """Another file under the same name."""
+    """The file under this name describes another experiment."""
 
     reason = "CHANGED"
 
@@ -53,45 +53,45 @@ class Holder:
 
 
 class ControllerLease(Protocol):
-    """The right to control one experiment. Ends with `release`, or with the process that has it."""
+    """The right to control one experiment. It ends with `release` or with the process that holds it."""
 
     def release(self) -> None: ...
 
     def discard(self) -> None:
-        """Release it, and remove what was prepared for an experiment that was not recorded."""
+        """Release the lease, and remove what was prepared for an experiment that was not recorded."""
 
 
 class Experiments(Protocol):
-    """A store of experiments with at most one controller for each.
+    """A store of experiments, each of which has at most one controller.
 
-    Every write is atomic and durable when it returns. Raises Unavailable (try again) and StoreBroken (a person is
-    needed).
+    Every write is atomic, and durable when it returns. Methods raise Unavailable (try again) and StoreBroken (a person
+    is needed).
     """
 
     def lease(self, uid: Uid, name: str) -> ControllerLease:
-        """The lease of the experiment, which need not be recorded yet. Raises Held."""
+        """Take the lease of an experiment, which need not be recorded yet. Raises Held."""
 
     def holder(self, uid: Uid) -> Holder | None:
-        """The process that controls it now. Does not disturb that process."""
+        """Return the process that controls the experiment now, without disturbing it; None if there is none."""
 
     def revision_source(self, uid: Uid, number: int) -> str:
-        """Where people find the text of a revision."""
+        """Return where people find the text of a revision."""
 
     def experiments(self) -> Sequence[Experiment]: ...
 
     def experiment(self, namespace: str, name: str) -> Experiment | None: ...
 
     def create_experiment(self, experiment: Experiment, revision: Revision) -> None:
-        """Raises AlreadyExists: the namespace has an experiment of that name."""
+        """Store a new experiment. Raises AlreadyExists if the namespace has one of that name."""
 
     def add_revision(self, experiment: Experiment, revision: Revision, event: Event) -> Experiment:
-        """The experiment under its new revision; both are stored together."""
+        """Store a revision together with the experiment, and return the experiment under it."""
 
     def revisions(self, uid: Uid) -> Sequence[Revision]:
-        """Oldest first."""
+        """Return the revisions, oldest first."""
 
     def attempts(self, uid: Uid, trial: TrialOrFinal | None = None) -> Sequence[Attempt]:
-        """Of the experiment, or of one of its trials; by trial, oldest first."""
+        """Return the attempts of the experiment, or of one of its trials; by trial, oldest first."""
 
     def save(self, uid: Uid, changes: Changes) -> None: ...
 
@@ -99,7 +99,10 @@ class Experiments(Protocol):
 
 
 def find(experiments: Experiments, name: str, namespace: str | None) -> Experiment:
-    """By name; without a namespace in any, if only one has it. Raises NotFound; FailedPrecondition: in several."""
+    """Find an experiment by name. Without a namespace, only one namespace may have that name.
+
+    Raises NotFound, and FailedPrecondition if several namespaces have it.
+    """
     if namespace is not None:
         found = experiments.experiment(namespace, name)
         if found is None:
@@ -115,13 +118,13 @@ def find(experiments: Experiments, name: str, namespace: str | None) -> Experime
 
 
 def final_attempts(experiments: Experiments, experiment: Experiment) -> list[Attempt]:
-    """Attempts of the final stage since the search last ended, oldest first."""
+    """Return the attempts of the final stage since the search last ended, oldest first."""
     if experiment.final is None:
         return []
     return [each for each in experiments.attempts(experiment.uid, FINAL) if each.number >= experiment.final.first]
 
 
 def final_has_failed(experiments: Experiments, experiment: Experiment) -> bool:
-    """Whether the final stage of a finished experiment failed for good."""
+    """Return whether the final stage of a finished experiment failed for good."""
     attempts = final_attempts(experiments, experiment)
     return experiment.state.finished and bool(attempts) and attempts[-1].state is AttemptState.FAILED

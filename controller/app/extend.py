@@ -1,8 +1,8 @@
-"""More trials, wider ranges and new choices for a known experiment.
+"""Extend a known experiment with more trials, wider ranges and new choices.
 
-Survives a kill between any two steps. The service only says whether it would grow the study; the revision is recorded;
-the study grows when the experiment is next controlled, by this process or another. The same request again, before
-anything of the revision has run, is the same extension.
+An extension survives a kill between any two steps. The service only checks whether it would grow the study; then the
+revision is recorded; the study grows when a controller, in this process or another, next runs the experiment. The same
+request, repeated before anything of the revision has run, is the same extension.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ from suggest.errors import FailedPrecondition, InvalidArgument, NotFound, Proble
 from suggest.space import Choice, Space, Value
 from suggest.trial import Trial
 
-MOST_TRIED_FIRST = 16  # new choices; with more, nothing says which are meant to be tried first
-# Algorithms that try new choices without being told.
+MOST_TRIED_FIRST = 16  # new choices; with more of them, it is unknown which should be tried first
+# Algorithms that try new choices without queued points.
 UNGUIDED = (
     "random",
     "grid",
@@ -49,7 +49,11 @@ UNGUIDED = (
 
 @dataclass(frozen=True, slots=True)
 class Extension:
-    """What to change of the experiment that is named. trials: `+20`, or `120` for the total. overrides: PATH=VALUE."""
+    """The changes to an experiment that is given by name.
+
+    trials: `+20`, or `120` for the total.
+    overrides: arguments of --set, PATH=VALUE.
+    """
 
     trials: str = ""
     overrides: tuple[str, ...] = ()
@@ -64,7 +68,7 @@ async def extend(
     namespace: str | None,
     say: Callable[[str], None],
 ) -> Admitted:
-    """Record the extension of an experiment that no controller runs. target: a changed file, or the name.
+    """Record the extension of an experiment that no controller runs. `target` is a changed file or the name.
 
     Raises NotFound, FailedPrecondition, Changed, InvalidArgument (SpecErrors).
     """
@@ -101,7 +105,7 @@ async def extend(
 
 
 def _from_request(experiments: LocalExperiments, known: Experiment, extension: Extension) -> tuple[Document, bool]:
-    """The file in force with the extension; or (True) the file in force, if it came about by this same extension."""
+    """Return the file in force with the extension, or the file in force and True if it has this extension already."""
     if not extension.trials and not extension.overrides:
         raise InvalidArgument([Problem("", "specify what to extend: --trials +20, or --set PATH=VALUE")])
     revisions = experiments.revisions(known.uid)
@@ -121,7 +125,7 @@ def _ran_since(experiments: LocalExperiments, known: Experiment, time: datetime)
 
 
 def edited(known: Experiment, spec: ExperimentSpec, extension: Extension) -> Document:
-    """`spec` with the extension, as a file. Raises InvalidArgument (SpecErrors)."""
+    """Return `spec` with the extension, as a file. Raises InvalidArgument (SpecErrors)."""
     overrides = [*_more_trials(known.name, spec, extension.trials), *extension.overrides]
     made = read(file_text(spec.document), source=known.name, overrides=overrides)
     whole = dict(made.spec.document)
@@ -153,7 +157,7 @@ def _more_trials(name: str, spec: ExperimentSpec, trials: str) -> Iterator[str]:
 
 
 def _tried_first(old: Space, new: Space) -> Iterator[dict[str, Value]]:
-    """A partial point for each new choice: a model that has no trial with it may not try it for long."""
+    """Yield a partial point for each new choice, because a model without a trial of it may not try it for long."""
     for parameter in new.parameters:
         was = old.by_name.get(parameter.name)
         if was is None or not isinstance(parameter.domain, Choice):
@@ -165,7 +169,7 @@ def _tried_first(old: Space, new: Space) -> Iterator[dict[str, Value]]:
 
 
 def _leading_to(space: Space, name: str) -> dict[str, Value]:
-    """Values that make the parameter active."""
+    """Return values that make the parameter active."""
     point: dict[str, Value] = {}
     for condition in space.by_name[name].when:
         point |= {**_leading_to(space, condition.parameter), condition.parameter: condition.values[0]}
@@ -173,7 +177,7 @@ def _leading_to(space: Space, name: str) -> dict[str, Value]:
 
 
 def allowed_extension(known: Experiment, document: Document) -> list[Change]:
-    """What the document changes. Raises Changed: some of it makes another search."""
+    """Return the changes that the document makes. Raises Changed if some of them would make another search."""
     changes = diff(known.spec.document, document.spec.document)
     refused = [change for change in changes if not allowed_in_extension(change)]
     if refused:
@@ -187,7 +191,10 @@ def allowed_extension(known: Experiment, document: Document) -> list[Change]:
 
 
 async def _check(known: Experiment, document: Document, client: SessionClient) -> None:
-    """Whether the study would grow so, and whether anything would run then. Raises SpecErrors, FailedPrecondition."""
+    """Check that the study can grow like this and that anything would run then.
+
+    Raises SpecErrors, FailedPrecondition.
+    """
     name = study_name(known)
     wanted = study_spec(document.spec)
     try:
@@ -203,7 +210,7 @@ async def _check(known: Experiment, document: Document, client: SessionClient) -
 
 
 def refuse_an_end(known: Experiment, spec: ExperimentSpec, trials: Sequence[Trial]) -> None:
-    """Raises FailedPrecondition: with these trials it would end at once."""
+    """Raise FailedPrecondition if the experiment would end at once with these trials."""
     ending = budget.ending_of(spec, ((trial.state, trial.value) for trial in trials), running_s=known.running_s)
     if ending is not None:
         raise FailedPrecondition(

@@ -1,6 +1,6 @@
-"""Where imported trials come from: an experiment here, a study in a store, an Optuna database, a CSV file.
+"""The sources of imported trials: an experiment here, a study in a store, an Optuna database, a CSV file.
 
-Everything is read before anything is written: a store is opened, read and closed before the target's is opened.
+Everything is read before anything is written: a source's store is closed before the target's store is opened.
 """
 
 from __future__ import annotations
@@ -25,15 +25,17 @@ from suggest.space import Assignment
 from suggest.study import Direction, Study
 from suggest.url_redaction import redacted_url
 
-MOST_MEASURED = 10_000  # measurements of one trial: what one request takes
+MOST_MEASURED = 10_000  # measurements of one trial, the limit of one request
 
 
 @dataclass(frozen=True, slots=True)
 class SourceChoice:
-    """Where trials come from, as a person says it.
+    """A source as a person names it.
 
-    source: the name of an experiment, the URL of a store, or a CSV file. study: of a store with several. value: what
-    the value is there: a column, a metric, an objective. fill: NAME=VALUE of parameters that are missing there.
+    source: the name of an experiment, the URL of a store, or a CSV file.
+    study: the study, for a store with several.
+    value: the source of the value: a column, a metric or an objective.
+    fill: NAME=VALUE for parameters that the source lacks.
     """
 
     source: str
@@ -43,7 +45,7 @@ class SourceChoice:
 
 
 async def read_source(chosen: SourceChoice, workspace: Workspace, spec: ExperimentSpec) -> Source:
-    """The trials, fitted to the experiment. Raises InvalidArgument, NotFound, FailedPrecondition."""
+    """Read the trials and fit them to the experiment. Raises InvalidArgument, NotFound, FailedPrecondition."""
     text, value = chosen.source, chosen.value
     fill = _fill(chosen.fill, spec)
     if "://" in text:
@@ -74,7 +76,7 @@ async def read_source(chosen: SourceChoice, workspace: Workspace, spec: Experime
 
 
 def _is_sqlite(path: str) -> bool:
-    """Whether the file is an SQLite database."""
+    """Return whether the file is an SQLite database."""
     try:
         with Path(path).open("rb") as file:
             return file.read(16) == b"SQLite format 3\0"
@@ -83,7 +85,7 @@ def _is_sqlite(path: str) -> bool:
 
 
 def _fill(words: Sequence[str], spec: ExperimentSpec) -> dict[str, str]:
-    """Raises InvalidArgument."""
+    """Parse the words NAME=VALUE. Raises InvalidArgument."""
     filled: dict[str, str] = {}
     known = spec.space.by_name
     for word in words:
@@ -157,7 +159,10 @@ def _most(measured: list[Measurement], metric: str) -> list[Measurement]:
 
 
 def _fitting(source: Source, spec: ExperimentSpec, value: str, fill: dict[str, str]) -> Source:
-    """With this experiment's metric name, and missing parameters filled in. Raises FailedPrecondition."""
+    """Return the trials with this experiment's metric name and missing parameters filled in.
+
+    Raises FailedPrecondition.
+    """
     objective = spec.objective
     direction = objective.direction
     if source.direction not in (None, direction):

@@ -1,7 +1,7 @@
-"""Import finished trials from elsewhere into an experiment, to learn from them. Runs nothing.
+"""Import finished trials from elsewhere into an experiment, so that its search learns from them. Runs nothing.
 
-May be repeated, and while the experiment runs: each trial is taken once. An experiment that is not there yet is
-created, and waits to be run.
+An import may be repeated, also while the experiment runs, because each trial is imported only once. A new experiment is
+created but not run.
 """
 
 from __future__ import annotations
@@ -24,14 +24,18 @@ from suggest.client import FinishedTrial, ImportResult
 from suggest.errors import InvalidArgument, NotFound
 from suggest.server.admin import Source
 
-AT_ONCE = 500  # trials
+AT_ONCE = 500  # trials per request
 MEASURED_AT_ONCE = 10_000
 NOT_RUN = "trials were imported; it has not run yet"
 
 
 @dataclass(slots=True)
 class ImportTally:
-    """What became of the trials. known: those that were imported before. remarks: on how many values, by parameter."""
+    """The results of an import.
+
+    known: the number of trials that were imported before.
+    remarks: the number of values that each remark concerns, by parameter.
+    """
 
     new: int = 0
     known: int = 0
@@ -49,7 +53,7 @@ class ImportTally:
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """begun: the experiment has attempts of its own."""
+    """A finished import. `begun` says that the experiment has attempts of its own."""
 
     experiment: Experiment
     source: Source
@@ -65,7 +69,10 @@ async def import_trials(
     namespace: str | None,
     context: str | None,
 ) -> Imported:
-    """target: the experiment's file or its name. Raises NotFound, InvalidArgument, FailedPrecondition, Changed."""
+    """Import trials into the experiment `target`, given by its file or its name.
+
+    Raises NotFound, InvalidArgument, FailedPrecondition, Changed.
+    """
     with workspace.opened(make=isinstance(target, ExperimentFile)) as experiments:
         known: Experiment | None
         if isinstance(target, ExperimentFile):
@@ -96,7 +103,7 @@ async def import_trials(
         now = experiments.experiment(known.namespace, known.name) or known
         begun = bool(experiments.attempts(now.uid))
         if now.state is ExperimentState.RUNNING and not begun and experiments.holder(now.uid) is None:
-            # Created for an import, by this process or by one that was killed.
+            # The experiment was created for an import, by this process or by a killed one.
             experiments.save(now.uid, Changes(replace(now, state=ExperimentState.STOPPED, reason=NOT_RUN)))
         return Imported(now, source, tally, begun)
 
@@ -104,7 +111,7 @@ async def import_trials(
 async def _create(
     experiments: LocalExperiments, file: ExperimentFile, client: SessionClient, service: str, context: str | None
 ) -> Experiment:
-    """As a run would, without running it."""
+    """Create the experiment like a run, without running it."""
     from controller.app import runtimes
 
     spec = file.document.spec

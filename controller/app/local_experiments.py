@@ -1,4 +1,4 @@
-"""`Experiments` in a state directory: rows in controller.db, the texts of revisions and the lock files in folders."""
+"""`Experiments` in a state directory: rows in controller.db; texts of revisions and lock files in folders."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 
 class ControllerLock:
-    """`ControllerLease` as a lock file, which the kernel frees when the process that has it ends.
+    """A `ControllerLease` as a lock file, which the kernel releases when the process that holds it ends.
 
-    Held from `take` on. The content of the file is for people.
+    The lock is held from `take` on. The content of the file is for people.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -36,7 +36,7 @@ class ControllerLock:
         self._descriptor: int | None = None
 
     def take(self, name: str, *, within_s: float = 0.1) -> None:
-        """Raises Held, with its holder. Waits a moment, because `holder` takes the lock too."""
+        """Take the lock. Raises Held, with the holder. Waits a moment, because `holder` takes the lock, too."""
         deadline = time.monotonic() + within_s
         while not self._try():
             if time.monotonic() >= deadline:
@@ -67,19 +67,19 @@ class ControllerLock:
             self._descriptor = None
 
     def discard(self) -> None:
-        import shutil  # slow to import, and rarely needed
+        import shutil  # lazy: slow to import and rarely needed
 
         self.release()
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def holder(self) -> Holder | None:
-        """The process that controls the experiment now. Does not disturb it."""
+        """Return the process that controls the experiment now, without disturbing it; None if there is none."""
         try:
             descriptor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
             return None
         try:
-            # A shared lock, so that two processes that ask at once do not see each other.
+            # A shared lock, so that two processes that check at once do not take each other for the holder.
             fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
             return _written(os.pread(descriptor, 4096, 0))
@@ -93,11 +93,11 @@ def _written(content: bytes) -> Holder:
         facts = json.loads(content)
         return Holder(facts["pid"], facts["host"], facts["since"])
     except (ValueError, KeyError, TypeError):
-        return Holder(0, "this machine", "just now")  # it has the lock and has not written yet
+        return Holder(0, "this machine", "just now")  # it holds the lock but has not written yet
 
 
 class LocalExperiments(SqlExperimentStore):
-    """The experiments of one state directory, which exists."""
+    """The experiments of one state directory, which must exist."""
 
     def __init__(self, directory: StateDirectory) -> None:
         super().__init__(directory.controller_db, from_document)
@@ -136,8 +136,12 @@ class LocalExperiments(SqlExperimentStore):
 
 @contextmanager
 def opened(directory: StateDirectory, *, make: bool = False) -> Iterator[LocalExperiments]:
-    """The experiments of the directory, which is made if `make` says so. Raises NotFound: nothing was ever run there;
-    Unavailable: it cannot be a state directory."""
+    """Open the experiments of the directory, which is created if `make` is set.
+
+    Raises:
+        NotFound: Nothing was ever run there.
+        Unavailable: The directory cannot be used as a state directory.
+    """
     if make:
         directory.make()
     elif directory.root.exists() and not directory.root.is_dir():

@@ -1,4 +1,4 @@
-"""What an experiment needs of this machine when its trials run here: GPUs, cores, a folder. Starts nothing."""
+"""Check what an experiment needs on this machine for local trials: GPUs, cores, a folder. Starts nothing."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from controller.runtime.processes import cores
 from controller.spec import Document
 from suggest.errors import Problem
 
-CROWDED = 4  # busy cores per core: more than waiting for disks and networks explains
+CROWDED = 4  # busy processes per core, more than waiting for disks and networks explains
 _GPU, _DEVICES, _DIRECTORY = "spec.trial.resources.gpu", "spec.trial.devices", "spec.trial.workingDir"
 _REFUSED = (_DEVICES, _DIRECTORY)
 
@@ -34,7 +34,7 @@ def warnings(spec: ExperimentSpec) -> Iterator[str]:
 
 
 def check(document: Document, directory: Path) -> None:
-    """Raises SpecErrors: what `run` refuses before it creates anything. For missing GPUs it pauses instead."""
+    """Raise SpecErrors for what `run` refuses before it creates anything. For missing GPUs it pauses instead."""
     template = document.spec.trial
     if not (template.devices or template.working_dir):
         return
@@ -44,19 +44,19 @@ def check(document: Document, directory: Path) -> None:
 
 
 def obstacles(spec: ExperimentSpec, directory: Path) -> Iterator[str]:
-    """What prevents trials from running, each with its place and its cure."""
+    """Yield what prevents trials from running, each with its place and its cure."""
     for path, said in _problems(spec, directory):
         yield f"{path}: {said}"
 
 
 def _problems(spec: ExperimentSpec, directory: Path) -> Iterator[tuple[str, str]]:
-    """directory: the file's."""
+    """Yield problems as (path, message). `directory` is the file's folder."""
     if spec.trial.working_dir and not Path(directory, spec.trial.working_dir).is_dir():
         yield _DIRECTORY, f"{Path(directory, spec.trial.working_dir)} is not a folder; make it, or name another"
     asking = [each for each in (spec.trial, spec.template_of(FINAL)) if each.resources.gpu]
     if not asking:
         return
-    from controller.runtime import gpus  # here: it runs nvidia-smi, which is slow
+    from controller.runtime import gpus  # lazy: it runs nvidia-smi, which is slow
 
     strange = gpus.not_lent(os.environ, spec.trial.devices)
     lent = gpus.pool(os.environ)
@@ -75,7 +75,7 @@ def _problems(spec: ExperimentSpec, directory: Path) -> Iterator[tuple[str, str]
 
 
 def _too_few(template: TrialTemplate, count: int, source: str) -> str:
-    """count: GPUs that its attempts may use; source: who says so."""
+    """Return a message if there are too few GPUs, otherwise "". `source` says where the `count` of GPUs comes from."""
     from controller.runtime import gpus
 
     asked = template.resources.gpu

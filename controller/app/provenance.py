@@ -1,6 +1,6 @@
-"""The `provenance.json` of an attempt, for people: which file, which code, which versions, where and when.
+"""The `provenance.json` of an attempt, for people: the file, the code, the versions, the place and the time.
 
-git is run once a session, while everything else starts; without it the facts are left out.
+git runs once per session, while everything else starts. If it is missing, its facts are left out.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from controller.spec import redacted
 from suggest.errors import Unavailable
 from suggest.trial import Trial
 
-GIT_PATIENCE_S = 1.0  # a large checkout is not worth waiting for
+GIT_PATIENCE_S = 1.0  # longer waits for a large checkout are not worth it
 
 
 async def git_facts(folder: Path) -> dict[str, object]:
-    """The commit of the folder's checkout and whether files differ from it; empty outside a checkout."""
+    """Return the commit of the folder's checkout and whether files differ from it; empty outside a checkout."""
     try:
         async with asyncio.timeout(GIT_PATIENCE_S):
             commit = await _git(folder, "rev-parse", "HEAD")
@@ -59,7 +59,7 @@ async def _git(folder: Path, *arguments: str) -> str:
 
 @dataclass(slots=True)
 class AttemptLauncher:
-    """`controller.loop.Launcher` of this machine: makes an attempt's folder with its records, and its command."""
+    """The `controller.loop.Launcher` of this machine: creates an attempt's folder with its records, and its launch."""
 
     folders: ExperimentFolders
     source: str  # the file's name, as the person gave it

@@ -1,6 +1,6 @@
-"""What is known of experiments, studies and trials: controller.db and the suggestion service together. Changes nothing.
+"""Read experiments, studies and trials from controller.db and the suggestion service. Changes nothing.
 
-Takes no lease and owns no study, so it works while a controller is alive and while none is.
+It takes no lease and owns no study, so it works whether or not a controller is running.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ async def gather(
     experiments: LocalExperiments, experiment: Experiment, client: SessionClient, *, measurements: bool = False,
     latest: bool = False, trial: TrialOrFinal | None = None,
 ) -> ExperimentRecord:  # fmt: skip
-    """All that is known of the experiment.
+    """Return everything that is known about the experiment.
 
     Args:
-        measurements: Read the measurements too, of one trial or of all.
-        latest: Read the last value of each metric; running trials show the objective's as their value.
+        measurements: Read the measurements as well, of one trial or of all.
+        latest: Read the last value of each metric. Running trials show that of the objective as their value.
     """
-    # Look for the controller first: it stores how it ended before it releases its lease.
+    # The holder is read first, because a controller stores the end before it releases its lease.
     holder = experiments.holder(experiment.uid)
     if holder is None:
         now = experiments.experiment(experiment.namespace, experiment.name)
@@ -74,7 +74,7 @@ async def gather(
     except NotFound as error:
         if attempts:
             raise lost(name, experiment.name) from error
-        # else its controller was killed before it created the study
+        # otherwise the controller was killed before it created the study
     objective = experiment.spec.objective.metric
     return ExperimentRecord(
         experiment=experiment,
@@ -94,7 +94,7 @@ def _records(
     last: Sequence[tuple[int, Measurement]],
     objective: str,
 ) -> list[TrialRecord]:
-    """Trials with their attempts; running ones with the objective's last value."""
+    """Return trials with their attempts; running ones have the objective's last value."""
     reported: dict[int, list[Measurement]] = {}
     for number, one in last:
         if one.metric == objective:
@@ -110,7 +110,7 @@ def _records(
 
 
 def _so_far(record: TrialRecord, measured: Sequence[Measurement], metric: str) -> TrialRecord:
-    """With the last value of the running attempt: the study has none before the trial ends."""
+    """Return the trial with the last value of its running attempt, since the study has none before the trial ends."""
     newest = record.newest
     if newest is None or newest.ended:
         return record
@@ -130,7 +130,7 @@ async def look_up(
     latest: bool = False,
     trial: TrialOrFinal | None = None,
 ) -> ExperimentRecord:
-    """The experiment of that name, as `gather` reads it. Raises NotFound."""
+    """Return the experiment of that name, as `gather` reads it. Raises NotFound."""
     with workspace.opened() as experiments:
         experiment = find(experiments, name, namespace)
         async with workspace.connected(workspace.service_of(experiment)) as client:
@@ -145,7 +145,7 @@ async def watch(
     *,
     every_s: float,
 ) -> None:
-    """What `look_up` finds, shown to `see` again and again until it returns True."""
+    """Call `see` with the result of `look_up` at intervals, until it returns True."""
     with workspace.opened() as experiments:
         experiment = find(experiments, name, namespace)
         async with workspace.connected(workspace.service_of(experiment)) as client:
@@ -157,7 +157,10 @@ async def watch(
 async def all_experiments(
     workspace: Workspace, namespace: str | None, *, on_error: Callable[[TunerError], None]
 ) -> list[ExperimentRecord]:
-    """Every experiment, of one namespace or of all. What cannot be read of one is left out, and said by `on_error`."""
+    """Return all experiments of one namespace or of all.
+
+    What cannot be read of an experiment is left out and reported to `on_error`.
+    """
     try:
         with workspace.opened() as experiments:
             known = [each for each in experiments.experiments() if namespace in (None, each.namespace)]
@@ -190,13 +193,13 @@ async def _without_lost_trials(
 
 
 def over(record: ExperimentRecord) -> bool:
-    """Whether nothing will change any more unless it is resumed."""
+    """Return whether nothing changes any more unless the experiment is resumed."""
     state = record.experiment.state
     return state.finished or (state is ExperimentState.STOPPED and not record.controlled_by)
 
 
 def find_trial(record: ExperimentRecord, number: int) -> TrialRecord:
-    """Raises NotFound."""
+    """Return the trial of that number. Raises NotFound."""
     for one in record.trials:
         if one.trial.number == number:
             return one
@@ -211,7 +214,7 @@ def find_trial(record: ExperimentRecord, number: int) -> TrialRecord:
 
 
 def _final_record(experiments: LocalExperiments, experiment: Experiment) -> FinalRecord | None:
-    """None: it has not begun since the search last went on, or the experiment has none."""
+    """Return the final stage; None if the experiment has none, or it has not begun since the search last continued."""
     attempts = final_attempts(experiments, experiment)
     if experiment.final is None or not attempts:
         return None
@@ -227,7 +230,7 @@ def _final_record(experiments: LocalExperiments, experiment: Experiment) -> Fina
 
 
 def with_outputs(record: ExperimentRecord) -> ExperimentRecord:
-    """With the files that the final stage wrote; there may be many, so only callers that list them ask."""
+    """Return the record with the output files of the final stage. There may be many, so only lists of them need it."""
     final = record.final
     if final is None or not final.directory:
         return record
@@ -236,7 +239,7 @@ def with_outputs(record: ExperimentRecord) -> ExperimentRecord:
 
 
 def _files(directory: Path) -> Iterator[OutputFile]:
-    """Follows links to files, not to folders. Skips files that vanish meanwhile."""
+    """Yield the files of a folder. Follows links to files but not to folders, and skips files that vanish meanwhile."""
     for folder, _, names in os.walk(directory):
         for name in names:
             path = Path(folder, name)
@@ -248,7 +251,7 @@ def _files(directory: Path) -> Iterator[OutputFile]:
 
 
 def is_study(workspace: Workspace, name: str, namespace: str | None) -> bool:
-    """Whether the name can only be that of a study: there is no such experiment, and there is a service to ask."""
+    """Return whether the name must be a study's: no experiment has it, and there is a service to ask."""
     try:
         with workspace.opened() as experiments:
             known = {each.name for each in experiments.experiments() if namespace in (None, each.namespace)}
@@ -264,7 +267,10 @@ async def watch_studies(
     *,
     every_s: float,
 ) -> None:
-    """The studies of the workspace's service, until `see` returns True. Raises NotFound: nothing was ever run there."""
+    """Call `see` with the studies of the workspace's service at intervals, until it returns True.
+
+    Raises NotFound if nothing was ever run there.
+    """
     if not workspace.service and not workspace.state.studies_db.exists():
         with workspace.opened():
             pass
@@ -278,7 +284,7 @@ async def watch_studies(
 async def watch_study(
     workspace: Workspace, name: str, namespace: str | None, see: Callable[[StudyTrials], bool], *, every_s: float
 ) -> None:
-    """The study's trials, until `see` returns True. Raises NotFound."""
+    """Call `see` with the study's trials at intervals, until it returns True. Raises NotFound."""
     async with workspace.connected(workspace.service) as client:
         while True:
             if see(await _study_trials(workspace, client, name, namespace)):
@@ -289,7 +295,7 @@ async def watch_study(
 async def look_up_study(
     workspace: Workspace, name: str, namespace: str | None, *, measurements: bool = False
 ) -> StudyTrials:
-    """Raises NotFound."""
+    """Return the study's trials. Raises NotFound."""
     async with workspace.connected(workspace.service) as client:
         return await _study_trials(workspace, client, name, namespace, measurements=measurements)
 
@@ -315,7 +321,7 @@ async def _study_trials(
 
 
 def _study_named(text: str, namespace: str | None) -> StudyName:
-    """`counter`, or `namespaces/default/studies/counter` as the service calls it."""
+    """Parse `counter`, or `namespaces/default/studies/counter` as the service writes it."""
     match text.split("/"):
         case ["namespaces", of_namespace, "studies", study]:
             return StudyName(of_namespace, study)
@@ -326,7 +332,10 @@ def _study_named(text: str, namespace: str | None) -> StudyName:
 
 
 async def gpu_quotas(experiment: Experiment) -> tuple[list[GpuQuota] | None, str]:
-    """What the quotas of its namespace say of GPUs now; None where there is no cluster, or with why that is unknown."""
+    """Return the GPU quotas of the experiment's namespace, and "".
+
+    The quotas are None without a cluster, or if they are unknown, and then the text says why.
+    """
     if experiment.spec.runtime == "local":
         return None, ""
     from controller.runtime.kubernetes.client import QUOTAS, KubernetesClient

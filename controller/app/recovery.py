@@ -1,7 +1,7 @@
 """Rebuild an experiment whose database is lost from its objects on a cluster.
 
-Each trial whose Job still exists keeps its number and is adopted as after any restart. Trials that ended and were
-removed before are lost: they are cancelled in the new study, so that no number is used twice.
+Each trial whose Job still exists keeps its number and is adopted, as after any restart. Trials that ended and were
+removed before are lost. They are cancelled in the new study, so that no number is used twice.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _BATCH = 100
 
 @dataclass(frozen=True, slots=True)
 class Remains:
-    """What a cluster still has of an experiment. trials: the parameters of each, and its attempts' numbers."""
+    """What a cluster still has of an experiment. `trials` has the parameters and attempt numbers of each trial."""
 
     uid: str
     context: str
@@ -50,7 +50,12 @@ class Remains:
 async def look(
     name: str, *, context: str | None, namespace: str | None, say: Callable[[str], None] = lambda _text: None
 ) -> Remains:
-    """Raises NotFound; FailedPrecondition: there are several of that name, or a controller still runs it."""
+    """Find what a cluster still has of an experiment.
+
+    Raises:
+        NotFound: The cluster has no such experiment.
+        FailedPrecondition: There are several of that name, or a controller still runs it.
+    """
     client = await KubernetesClient.connect(context)
     try:
         where = namespace or client.default_namespace
@@ -84,7 +89,7 @@ def _only(anchors: Sequence[Raw], name: str, namespace: str) -> Raw:
 
 
 async def _kind(client: KubernetesClient, spec: ExperimentSpec) -> Kind:
-    """What its attempts are."""
+    """Return the kind of object that the experiment's attempts are."""
     match spec.trial.cluster.get("template"):
         case {"apiVersion": str(), "kind": str()} as template:
             return await kind_of(client, cast(Raw, template))
@@ -92,7 +97,7 @@ async def _kind(client: KubernetesClient, spec: ExperimentSpec) -> Kind:
 
 
 def _refuse_ended(objects: Sequence[Raw], name: str, anchor: str, namespace: str) -> None:
-    """Raises FailedPrecondition: the final stage runs. The values of the trials are lost, and the search had ended."""
+    """Raise FailedPrecondition if the final stage runs: the search has ended, and the values of its trials are lost."""
     for each in objects:
         whose = attempt_of(each)
         if whose is not None and whose[0] is FINAL:
@@ -122,9 +127,9 @@ def _trials(objects: Sequence[Raw]) -> dict[int, tuple[Assignment, list[int]]]:
 async def rebuild(
     remains: Remains, *, experiments: LocalExperiments, client: SessionClient, service: str, directory: Path
 ) -> Admitted:
-    """The experiment with its study and attempts, as a killed controller would have left them.
+    """Rebuild the experiment with its study and attempts, as a killed controller would have left them.
 
-    Raises AlreadyExists: the database has it; nothing is lost.
+    Raises AlreadyExists if the database still has the experiment.
     """
     spec = remains.document.spec
     if experiments.experiment(spec.namespace, spec.name) is not None:
@@ -139,7 +144,7 @@ async def rebuild(
         await _refill(admitted.experiment, remains, client)
         experiments.save(remains.uid, Changes(attempts=_attempts(remains)))
     except BaseException:
-        experiments.delete_experiment(remains.uid)  # the cluster still has it all: the same command starts over
+        experiments.delete_experiment(remains.uid)  # the cluster still has everything, so a new try can start over
         raise
     return admitted
 
@@ -150,7 +155,7 @@ async def _refill(experiment: Experiment, remains: Remains, client: SessionClien
     initial = len(experiment.spec.initial)
     for number in range(max(remains.trials, default=-1) + 1):
         known = remains.trials.get(number)
-        # As the experiment itself asks for its fixed points: they are not added a second time.
+        # Initial points get the request ids that the experiment itself uses, so that they are not added twice.
         request_id = f"{uid}-initial-{number}" if number < initial else f"{uid}-recovered-{number}"
         try:
             await client.add_trial(name, {} if known is None else known[0], request_id=request_id)
@@ -171,7 +176,7 @@ async def _refill(experiment: Experiment, remains: Remains, client: SessionClien
 
 
 def _attempts(remains: Remains) -> list[Attempt]:
-    """The newest of each trial as one that was recorded; how earlier ones ended went with the database."""
+    """Return the newest attempt of each trial as recorded; how earlier attempts ended is lost with the database."""
     lost = "how it ended was lost with the database"
     now = datetime.now(UTC)
     return [

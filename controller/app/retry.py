@@ -1,8 +1,8 @@
 """Run failed trials again, as new attempts of the same trials, and then continue the search.
 
-Survives a kill between any two steps. One write marks the attempts and sets the experiment running; the study's trials
-are reopened when the experiment is next controlled, by this process or another. The same request again is the same
-retry: a trial that already runs again is not an error.
+A retry survives a kill between any two steps. One write marks the attempts and sets the experiment running. The study's
+trials are reopened when a controller, in this process or another, next runs the experiment. A repeated request is the
+same retry: a trial that already runs again is not an error.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from suggest.trial import Trial, TrialState
 
 @dataclass(frozen=True, slots=True)
 class RetrySelection:
-    """Which trials run again: those of `numbers`, or, if there are none, all failed ones that `reason` matches."""
+    """The trials to run again: those of `numbers` or, without any, all failed ones that `reason` matches."""
 
     numbers: tuple[int, ...] = ()
     reason: str = ""
 
     @classmethod
     def parse(cls, numbers: Sequence[str], *, failed: bool, reason: str) -> RetrySelection:
-        """Raises InvalidArgument."""
+        """Parse the words of the command line. Raises InvalidArgument."""
         if numbers and (failed or reason):
             raise InvalidArgument([Problem("", "name trials by their numbers or with --failed, not both")])
         if not (numbers or failed or reason):
@@ -49,7 +49,11 @@ class RetrySelection:
 
 @dataclass(frozen=True, slots=True)
 class RetryChoice:
-    """failures: the newest attempts of the trials to mark, by trial. already: trials that were marked before."""
+    """The chosen trials.
+
+    failures: the newest attempts of the trials to mark, by trial.
+    already: trials that were marked before.
+    """
 
     failures: Mapping[int, Attempt]
     already: tuple[int, ...]
@@ -58,7 +62,12 @@ class RetryChoice:
 def choose(
     name: str, wanted: RetrySelection, trials: Sequence[Trial], attempts: Mapping[TrialOrFinal, Sequence[Attempt]]
 ) -> RetryChoice:
-    """Raises NotFound: there is no such trial; FailedPrecondition: one has not failed, or none fits."""
+    """Choose the trials to run again.
+
+    Raises:
+        NotFound: There is no such trial.
+        FailedPrecondition: One of the trials has not failed, or no trial matches.
+    """
     by_number = {trial.number: trial for trial in trials}
     missing = [number for number in wanted.numbers if number not in by_number]
     if missing:
@@ -96,9 +105,9 @@ def _failed_here(attempts: Sequence[Attempt]) -> bool:
 
 
 def _runs_again(trial: Trial, attempts: Sequence[Attempt]) -> bool:
-    """Whether an earlier retry or the circuit breaker marked it and it has not ended since.
+    """Return whether an earlier retry or the circuit breaker marked the trial, and it has not ended since.
 
-    A configuration failure leaves its trial open, which runs again without a mark.
+    After a configuration failure the trial stays open and runs again without a mark.
     """
     if trial.state is TrialState.FAILED:
         return bool(attempts) and attempts[-1].rerun
@@ -115,7 +124,7 @@ async def retry(
     namespace: str | None,
     say: Callable[[str], None],
 ) -> Admitted:
-    """Mark the trials of an experiment that no controller runs. target: its corrected file, or its name.
+    """Mark the trials of an experiment that no controller runs. `target` is its corrected file or its name.
 
     Raises NotFound, FailedPrecondition, Changed.
     """
@@ -160,7 +169,7 @@ def _trials(numbers: Sequence[int]) -> str:
 
 
 def _refuse_an_end(known: Experiment, spec: ExperimentSpec, others: Sequence[Trial]) -> None:
-    """Raises FailedPrecondition: what is to run again would be cancelled at once. others: all other trials."""
+    """Raise FailedPrecondition if the chosen trials would be cancelled at once. `others` are all other trials."""
     ending = budget.ending_of(spec, ((trial.state, trial.value) for trial in others), running_s=known.running_s)
     if ending is not None and not ending.drain:
         raise FailedPrecondition(

@@ -1,7 +1,7 @@
-"""Run an experiment: admit a file or a name, control its trials until they end, and say what came of it.
+"""Run an experiment: admit a file or a name, control its trials until they end, and return the result.
 
-The order is for speed: what other processes do (git, the supervisor, the cluster) is begun before this one imports what
-it needs. Decides nothing about trials (`core.decide`) nor about which experiment may run (`experiment_service`).
+The order saves time: the work of other processes (git, the supervisor, the cluster) begins before this process imports
+what it needs. Decisions about trials are made in `core.decide`, and about admission in `experiment_service`.
 """
 
 from __future__ import annotations
@@ -40,18 +40,20 @@ LAST_LINES, LAST_BYTES = 10, 8192
 
 
 class Controls(Protocol):
-    """How a run is interrupted from outside, such as by signals of a terminal."""
+    """The means to interrupt a run from outside, such as the signals of a terminal."""
 
     def attach(self, loop: Loop, *, detaches: bool) -> None:
-        """The loop to interrupt. detaches: the first interruption leaves the trials running, on a cluster."""
+        """Set the loop to interrupt. With `detaches`, the first interruption leaves trials on a cluster running."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """What came of a run, or of a finished experiment that was to be run.
+    """The result of a run, or of an experiment that was finished already.
 
-    counts: its own finished trials by outcome. best: of all trials in its study, imported ones too. final_failed: its
-    final stage has failed for good. opened_breaker: the trial for which it is paused, and the last lines of its log.
+    counts: its own finished trials by outcome.
+    best: the best trial of its study, which may be an imported one.
+    final_failed: its final stage has failed for good.
+    opened_breaker: the trial because of which it is paused, and the last lines of its log.
     """
 
     experiment: Experiment
@@ -62,19 +64,19 @@ class RunResult:
 
     @property
     def some_succeeded(self) -> bool:
-        """And may be told of: a trial that breaks a constraint is no result."""
+        """Return whether there is a result: a trial that has succeeded and meets the constraints."""
         some = self.counts.get(TrialState.SUCCEEDED, 0) > 0 and not self.experiment.spec.constraints
         return some or self.best is not None
 
 
 @dataclass(slots=True)
 class _Beside:
-    """What other processes do while this one imports: the runtime is reached, git says which commit it is."""
+    """The work of other processes while this one imports modules: connecting the runtime, and git."""
 
     runtime: Runtime
     git: asyncio.Task[dict[str, object]]
     _reached: asyncio.Task[object]
-    checked: asyncio.Task[None] | None = None  # of a new experiment: would its cluster take it?
+    checked: asyncio.Task[None] | None = None  # for a new experiment: whether its cluster would accept it
 
     @classmethod
     def begin(cls, runtime: Runtime, directory: Path, *, check: Coroutine[Any, Any, None] | None = None) -> _Beside:
@@ -88,7 +90,10 @@ class _Beside:
         )
 
     async def end(self) -> None:
-        """Idempotent. Errors are not raised: the loop met the same ones and reported them, or there was no loop."""
+        """End the work. Idempotent.
+
+        Errors are not raised, because the loop got the same ones and reported them, or because there was no loop.
+        """
         self.git.cancel()
         left = [self.git, self._reached, *([] if self.checked is None else [self.checked])]
         await asyncio.gather(*left, return_exceptions=True)
@@ -96,7 +101,7 @@ class _Beside:
 
 
 class Session:
-    """One request's way from a file or a name to a result."""
+    """One request, from a file or a name to a result."""
 
     def __init__(
         self,
@@ -109,10 +114,12 @@ class Session:
         on_admitted: Callable[[Experiment], None] | None = None,
         on_trial: OnTrial | None = None,
     ) -> None:
-        """context: of the Kubernetes configuration, where one was asked for.
+        """Create a session.
 
-        on_admitted: is called when the experiment is this process's, before any of its trials is started.
-        on_trial: see `controller.loop.OnTrial`.
+        Args:
+            context: The context of the Kubernetes configuration, if one was requested.
+            on_admitted: Called when this process controls the experiment, before any of its trials starts.
+            on_trial: See `controller.loop.OnTrial`.
         """
         self.workspace = workspace
         self.experiments = experiments
@@ -131,7 +138,10 @@ class Session:
         return await self._create(file, service) if admitted is None else await self.go_on(admitted)
 
     async def resume(self, target: ExperimentFile | str, namespace: str | None) -> RunResult:
-        """Continue with the changes of a file, or by name with the file as last accepted. Lifts a pause."""
+        """Continue an experiment with the changes of a file, or by name with the file as last accepted.
+
+        This lifts a pause.
+        """
         from controller.app.experiment_service import ExperimentService
 
         service = ExperimentService(self.experiments)
@@ -159,7 +169,7 @@ class Session:
             return await self._control(admitted, client, _Beside.begin(runtime, Path.cwd()))
 
     async def go_on(self, admitted: Admitted | NothingToRun) -> RunResult:
-        """Control an admitted experiment, or say how a finished one ended."""
+        """Control an admitted experiment, or return the result of a finished one."""
         from controller.app import runtimes
         from controller.app.experiment_service import NothingToRun
 
@@ -211,7 +221,7 @@ class Session:
                 if beside is not None:
                     await beside.end()
                 reserved.lease.discard()
-        # Two were started at once and the other was faster: now it is one that exists.
+        # Another process that started at the same time was faster, so the experiment exists now.
         found = service.run(file.document, file.directory)
         assert found is not None
         return await self.go_on(found)
@@ -237,13 +247,13 @@ class Session:
         return self._result(experiment, progress.counts, await _best(experiment, progress.best, client))
 
     async def _free_quota(self, experiment: Experiment, runtime: Runtime) -> None:
-        """Remove ended attempts: a pod that waits for an image that does not exist still counts against the quota."""
+        """Remove ended attempts, because a pod that waits for a missing image still counts against the quota."""
         from controller.core.model import attempt_name
         from controller.runtime.kubernetes.errors import NotAllowed
         from controller.runtime.protocol import RuntimeLost
 
         ended = [attempt for attempt in self.experiments.attempts(experiment.uid) if attempt.ended]
-        with suppress(RuntimeLost, NotAllowed):  # the next controller removes it
+        with suppress(RuntimeLost, NotAllowed):  # the next controller removes them
             for attempt in ended:
                 await runtime.remove(attempt_name(experiment.name, experiment.uid, attempt.trial, attempt.number))
 
@@ -279,7 +289,7 @@ class Session:
 
 
 async def _best(experiment: Experiment, own: Trial | None, client: SessionClient) -> Trial | None:
-    """Of all trials in its study, imported ones too; `own` if the service does not answer any more."""
+    """Return the best trial of the study, which may be an imported one; `own` if the service no longer answers."""
     from controller.search import study_name
     from suggest.errors import TunerError
 
@@ -293,7 +303,7 @@ async def control(
     admitted: Admitted, *, experiments: LocalExperiments, client: SessionClient, controls: Controls, view: View,
     runtime: Runtime, git: asyncio.Task[dict[str, object]] | None = None, on_trial: OnTrial | None = None,
 ) -> tuple[Experiment, Progress]:  # fmt: skip
-    """Run the experiment until it ends, pauses or is stopped. Raises what `Loop.run` does. Closes nothing."""
+    """Run the experiment until it ends, pauses or is stopped. Raises the errors of `Loop.run`. Closes nothing."""
     from controller.app.provenance import AttemptLauncher
     from controller.app.runtimes import PATIENCE_S
     from controller.clock import SystemClock
@@ -330,9 +340,9 @@ async def control(
 
 
 async def draw(view: View, progress: Callable[[], Progress]) -> None:
-    """Until cancelled, or until the view breaks: that is logged once and does not end the run.
+    """Refresh the view until cancelled, or until the view fails, which is logged once and does not end the run.
 
-    Returns at once for a view that draws nothing: counting progress has a cost.
+    Returns at once for a view that draws nothing, because computing the progress takes time.
     """
     try:
         while view.draws:
@@ -350,7 +360,7 @@ def _close(view: View, progress: Progress | None) -> None:
 
 
 def last_lines(log: Path) -> list[str]:
-    """The last printable lines of a log; none if it is not on this machine."""
+    """Return the last printable lines of a log; none if it is not on this machine."""
     from controller.core.metrics import ESCAPES
 
     try:

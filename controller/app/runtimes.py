@@ -1,6 +1,6 @@
-"""The runtime of an experiment: this machine or a cluster. The only place that knows both.
+"""Create the runtime of an experiment: this machine or a cluster. Only this module knows both.
 
-What a cluster needs is imported only for experiments that run there.
+The modules for a cluster are imported only for experiments that run there.
 """
 
 from __future__ import annotations
@@ -15,18 +15,21 @@ from controller.runtime.local import LocalRuntime
 from controller.runtime.protocol import Runtime
 from suggest.errors import FailedPrecondition
 
-FUNCTION_WORKER = "tuner.worker"  # the program of trials whose objective is a Python function
+FUNCTION_WORKER = "tuner.worker"  # the program of trials with a Python function as objective
 
 if TYPE_CHECKING:
     from controller.runtime.kubernetes.client import KubernetesClient
     from controller.runtime.kubernetes.runtime import KubernetesRuntime
 
-Raw: TypeAlias = dict[str, Any]  # an object as a cluster takes it
-PATIENCE_S = {"local": 60.0, "kubernetes": 900.0}  # the control plane of a cluster may be upgraded meanwhile
+Raw: TypeAlias = dict[str, Any]  # an object in the form of the cluster's API
+PATIENCE_S = {"local": 60.0, "kubernetes": 900.0}  # long enough for an upgrade of a cluster's control plane
 
 
 async def connect(spec: ExperimentSpec, context: str | None) -> KubernetesClient | None:
-    """A client of its cluster, if it has one. Sends nothing. Raises what `KubernetesClient.connect` does."""
+    """Return a client of the experiment's cluster, or None for local trials.
+
+    Sends nothing. Raises the errors of `KubernetesClient.connect`.
+    """
     if spec.runtime == "local":
         return None
     from controller.runtime.kubernetes.client import KubernetesClient
@@ -35,7 +38,7 @@ async def connect(spec: ExperimentSpec, context: str | None) -> KubernetesClient
 
 
 def make(state: StateDirectory, spec: ExperimentSpec, uid: Uid, client: KubernetesClient | None) -> Runtime:
-    """client: of its cluster, if it has one; the runtime closes it."""
+    """Return the runtime. `client` belongs to the experiment's cluster, if it has one; the runtime closes it."""
     if client is None:
         module = FUNCTION_WORKER if spec.trial.command[1:] == ("-m", FUNCTION_WORKER) else ""
         return LocalRuntime(state.folders(uid).root, devices=spec.trial.devices, module=module)
@@ -47,7 +50,10 @@ async def of(state: StateDirectory, experiment: Experiment) -> Runtime:
 
 
 async def discard(experiment: Experiment) -> None:
-    """Delete what its cluster still has of it; one object owns all the others. Locally there is nothing to delete."""
+    """Delete what the cluster still has of an experiment, by the object that owns all others.
+
+    For local trials there is nothing to delete.
+    """
     if experiment.spec.runtime == "local":
         return
     from controller.runtime.kubernetes.client import CONFIG_MAPS, KubernetesClient
@@ -60,7 +66,7 @@ async def discard(experiment: Experiment) -> None:
 
 
 def context_of(runtime: Runtime) -> str:
-    """The context that it uses, which is recorded with the experiment."""
+    """Return the context that the runtime uses, which is recorded with the experiment."""
     return "" if isinstance(runtime, LocalRuntime) else _context(runtime)
 
 
@@ -69,7 +75,7 @@ def _context(runtime: Any) -> str:
 
 
 def same_context(experiment: Experiment, asked: str | None) -> None:
-    """Raises FailedPrecondition: another cluster was asked for than the one with its trials."""
+    """Raise FailedPrecondition if a cluster was requested that is not the one with the experiment's trials."""
     if asked and experiment.spec.runtime != "local" and asked != experiment.context:
         raise FailedPrecondition(
             f"the trials of {experiment.name} are on the cluster of context {experiment.context}, not of {asked}; "
@@ -97,7 +103,10 @@ def _on_cluster(state: StateDirectory, spec: ExperimentSpec, uid: Uid, client: K
 
 
 def anchor(spec: ExperimentSpec, uid: Uid) -> dict[str, Any]:
-    """The object that owns all others of the experiment. Has its specification, for recovery without the database."""
+    """Return the object that owns all others of the experiment.
+
+    It contains the experiment's specification, for recovery without the database.
+    """
     from controller.runtime.kubernetes.labels import experiment_labels
 
     return {

@@ -1,6 +1,6 @@
-"""Trial 0 of a file that was never run, and its final stage: what a cluster would get, to be shown or checked.
+"""The manifests of trial 0 and of the final stage of a file that was not run, to show or check them.
 
-Nothing suggested its parameters, and nothing is stored.
+Their parameters do not come from the suggestion service, and nothing is stored.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from suggest.errors import InvalidArgument, Problem
 from suggest.space import Choice, Domain, Float, Int, Scale, Space, Value
 from suggest.trial import Trial, TrialState
 
-Raw = dict[str, Any]  # Any: an object as a cluster takes it
+Raw = dict[str, Any]  # Any: an object in the form of the cluster's API
 
 UID = "dryrunaaaaaaaaaa"  # constant, so that two dry runs print the same
 TEMPLATE, FINAL_STAGE = "spec.trial.template", "spec.final"
 
 
 def sample_launch(spec: ExperimentSpec, stage: TrialOrFinal = 0) -> Launch:
-    """stage: 0, or FINAL with the same parameters."""
+    """Return the launch of trial 0, or of the stage FINAL with the same parameters."""
     experiment = Experiment(uid=UID, spec=spec, revision=1, directory="", study="")
     trial = Trial(0, TrialState.RUNNING, first_point(spec))
     return cluster_launch(experiment, trial, [Attempt(stage, 1)], ExperimentFolders(Path(UID)).attempt(stage, 1))
 
 
 def manifests_of(spec: ExperimentSpec) -> list[Raw]:
-    """The objects of trial 0. Raises InvalidArgument: they are invalid on any cluster."""
+    """Return the objects of trial 0. Raises InvalidArgument if they are invalid on any cluster."""
     from controller.runtime.kubernetes.demand import demand_of
     from controller.runtime.kubernetes.job_builder import build_objects
     from controller.runtime.kubernetes.kinds import missing_conditions
@@ -62,7 +62,10 @@ def manifests_of(spec: ExperimentSpec) -> list[Raw]:
 
 
 def final_manifests_of(spec: ExperimentSpec) -> list[Raw]:
-    """The objects of its final stage with the parameters of trial 0; none without one. Raises like manifests_of."""
+    """Return the objects of the final stage with the parameters of trial 0; none without a final stage.
+
+    Raises the errors of `manifests_of`.
+    """
     from controller.runtime.kubernetes.demand import demand_of
     from controller.runtime.kubernetes.job_builder import build_objects
 
@@ -77,7 +80,7 @@ def final_manifests_of(spec: ExperimentSpec) -> list[Raw]:
 
 
 def first_point(spec: ExperimentSpec) -> dict[str, Value]:
-    """The first of `spec.initial`; parameters that it leaves open are in the middle of their ranges."""
+    """Return the first point of `spec.initial`, with missing parameters in the middle of their ranges."""
     return _completed(spec.space, spec.initial[0] if spec.initial else {})
 
 

@@ -1,6 +1,6 @@
 """Interruptions of a run: the first stops it cleanly or detaches from it, the second kills its trials.
 
-`Interruptions` is told of them by its owner; `SignalControls` takes them from the signals of this process.
+The owner of `Interruptions` reports them; `SignalControls` gets them from the signals of this process.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ _NAMES = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM", signal.SIGHUP: "ha
 
 @dataclass(slots=True)
 class Interruptions:
-    """`controller.app.run.Controls`. Those that arrive before there is a loop of the controller are passed on to it.
+    """Implements `controller.app.run.Controls`. Interruptions that arrive before `attach` are passed to its loop.
 
-    received: the first signal. All methods are called on the event loop's thread.
+    All methods are called on the event loop's thread. `received` is the first signal.
     """
 
     say: Callable[[str], None]
@@ -67,7 +67,7 @@ class Interruptions:
 
 
 class SignalControls(Interruptions):
-    """Takes signals while it is used as a context, in the running event loop of the main thread."""
+    """Handles signals while it is used as a context manager, in the running event loop of the main thread."""
 
     def __enter__(self) -> SignalControls:
         running = asyncio.get_running_loop()

@@ -1,4 +1,4 @@
-"""The state directory of this machine: where it is and which paths it has. Opens no database.
+"""The state directory of this machine: its place and its paths. Opens no database.
 
 <state directory>/controller.db  studies.db  experiments/<uid>/{experiment.yaml,controller.lock,trials/}
 <runtime directory>/service-<pid>.sock      short: a socket's path has at most 108 bytes
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
     from controller.core.model import Uid
     from controller.folders import ExperimentFolders
 
-_SHORT = 60  # bytes: a socket's whole path may have a hundred
+_SHORT = 60  # bytes; the whole path of a socket may have a hundred
 
 
 @dataclass(frozen=True, slots=True)
 class StateDirectory:
-    """Paths in the state directory; nothing is made before `make`."""
+    """The paths of the state directory. Nothing is created before `make`."""
 
     root: Path
 
     @classmethod
     def find(cls, flag: str | None) -> StateDirectory:
-        """The first of: the flag, TUNER_STATE_DIR, XDG_STATE_HOME, the platform's place."""
+        """Find the directory by the first of: the flag, TUNER_STATE_DIR, XDG_STATE_HOME, the platform's default."""
         given = flag or os.environ.get("TUNER_STATE_DIR")
         if given:
             return cls(Path(given).expanduser().absolute())
@@ -42,9 +42,9 @@ class StateDirectory:
         return cls(Path.home() / ".local" / "state" / "tuner")
 
     def make(self) -> None:
-        """Raises Unavailable: it cannot be made or written to."""
+        """Create the directory. Raises Unavailable if it cannot be created or written to."""
         try:
-            self.root.mkdir(parents=True, exist_ok=True, mode=0o700)  # files keep what people wrote, secrets too
+            self.root.mkdir(parents=True, exist_ok=True, mode=0o700)  # private: people's files may have secrets
             self.experiments.mkdir(exist_ok=True, mode=0o700)
         except OSError as error:
             raise Unavailable(
@@ -66,7 +66,7 @@ class StateDirectory:
 
     @property
     def storage_url(self) -> str:
-        path = str(self.studies_db).replace("%", "%25").replace("?", "%3F")  # no options begin there
+        path = str(self.studies_db).replace("%", "%25").replace("?", "%3F")  # they are not the beginning of options
         return f"sqlite:///{path}"
 
     @property
@@ -74,12 +74,12 @@ class StateDirectory:
         return self.root / "experiments"
 
     def folders(self, uid: Uid) -> ExperimentFolders:
-        from controller.folders import ExperimentFolders  # here: not needed to find the place
+        from controller.folders import ExperimentFolders  # lazy: not needed to find the directory
 
         return ExperimentFolders(self.experiments / uid)
 
     def service_socket(self) -> Path:
-        """A new path for this process's service. Removes sockets of processes that were killed."""
+        """Return a new path for the service of this process, and remove the sockets of killed processes."""
         place = _runtime_directory()
         for left in place.glob("service-*.sock"):
             if not _alive(left.stem.split("-")[1]):
@@ -88,7 +88,10 @@ class StateDirectory:
 
 
 def _runtime_directory() -> Path:
-    """A short path, wherever the state directory is. Raises Unavailable: another user made the folder."""
+    """Return a folder with a short path, wherever the state directory is.
+
+    Raises Unavailable if another user created the folder.
+    """
     place = Path("/tmp", f"tuner-{os.getuid()}")
     session = Path(os.environ.get("XDG_RUNTIME_DIR") or "/nowhere")
     if session.is_dir() and os.access(session, os.W_OK) and len(os.fsencode(session)) <= _SHORT:

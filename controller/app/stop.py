@@ -1,4 +1,4 @@
-"""Stop an experiment: through its controller if one is alive, else by controlling it until it has stopped."""
+"""Stop an experiment: through its controller if one is running, otherwise by controlling it until it has stopped."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ async def stop(
     controls: Callable[[], AbstractContextManager[Controls]],
     say: Callable[[str], None],
 ) -> Experiment:
-    """The experiment as stopped, or as it had finished before.
+    """Stop an experiment and return it as stopped, or as it finished before.
 
-    controls: interrupt this process while it ends the trials itself. Raises NotFound, Unavailable and the like.
+    `controls` interrupts this process while it ends the trials itself. Raises NotFound, Unavailable and similar errors.
     """
     with workspace.opened() as experiments:
         experiment = find(experiments, name, namespace)
@@ -45,7 +45,7 @@ async def stop(
             try:
                 admitted = ExperimentService(experiments).take_over(experiment)
             except Held:
-                continue  # another process resumed it, or another stop was faster
+                continue  # another process has resumed it, or another stop was faster
             if admitted.experiment.state.finished:
                 admitted.lease.release()
                 return find(experiments, name, experiment.namespace)
@@ -54,7 +54,7 @@ async def stop(
 
 
 def _idle(experiments: LocalExperiments, experiment: Experiment) -> bool:
-    """Stopped by a request and not by Ctrl-C: no trial waits to run again."""
+    """Return whether it was stopped by a request and not by Ctrl-C, so that no trial waits to run again."""
     if experiment.state is not ExperimentState.STOPPED or "tuner stop" not in experiment.reason:
         return False
     return all(attempt.ended for attempt in experiments.attempts(experiment.uid))
@@ -63,7 +63,7 @@ def _idle(experiments: LocalExperiments, experiment: Experiment) -> bool:
 async def _wait_for_controller(
     experiments: LocalExperiments, experiment: Experiment, say: Callable[[str], None]
 ) -> None:
-    """Until no controller is alive; a controller sees the request and ends its trials."""
+    """Wait until no controller is running. A controller sees the request and ends its trials."""
     told = False
     while True:
         holder = experiments.holder(experiment.uid)
@@ -82,7 +82,7 @@ async def _end(
     client: SessionClient,
     controls: Callable[[], AbstractContextManager[Controls]],
 ) -> None:
-    """Control it until it has stopped: the loop reads the request from the store."""
+    """Control the experiment until it has stopped. The loop reads the request from the store."""
     runtime = await runtimes.of(workspace.state, admitted.experiment)
     try:
         with controls() as installed:

@@ -1,6 +1,6 @@
-"""A client of the suggestion service: of a running one, or of one that is started here on a private socket.
+"""Connect to the suggestion service: a running one, or one that is started here on a private socket.
 
-Reading through an embedded service disturbs no other process: only writing takes ownership of a study.
+Reading through an embedded service disturbs no other process, because only writing takes ownership of a study.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from suggest.errors import StoreBroken
 from suggest.study import Study, StudyName, StudySpec
 from suggest.trial import NO_LABELS
 
-PATIENCE_S = 10.0  # of a call to a shared service; a run that loses it longer waits in its loop, where Ctrl-C is heard
+PATIENCE_S = 10.0  # for a call to a shared service; after that, a run waits in its loop, where Ctrl-C works
 
 
 class SessionClient(AsyncClient):
-    """Remembers the seed of the study that it last created or read, for provenance.json: only the service knows it."""
+    """A client that keeps the seed of the study that it last created or read, for provenance.json."""
 
     seed: int | None = None
 
@@ -40,7 +40,7 @@ class SessionClient(AsyncClient):
 async def connected(
     service: str, state: StateDirectory, credentials: ServiceCredentials
 ) -> AsyncIterator[SessionClient]:
-    """A client of the service, which is started if it is an embedded one, and stopped again."""
+    """Return a client of the service. An embedded service is started, and stopped at the end."""
     if service and "://" not in service:
         client = SessionClient(
             service,
@@ -57,7 +57,7 @@ async def connected(
         return
     if not service and state.studies_db.is_dir():
         raise StoreBroken(f"{state.studies_db} is a directory; move it away, or use another --state-dir")
-    from suggest.server import Server  # heavy, and not needed with a remote service
+    from suggest.server import Server  # lazy: slow to import, and not needed with a remote service
 
     socket = state.service_socket()
     server = Server(service or state.storage_url, f"unix:{socket}")

@@ -1,6 +1,6 @@
-"""Whether an experiment could run: its file by the rules of tuner, of the service, of this machine and of its cluster.
+"""Check whether an experiment could run, by the rules of tuner, of the service, of this machine and of its cluster.
 
-Creates nothing; what stands in the way is an error.
+Creates nothing. An obstacle is raised as an error.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from controller.runtime.kubernetes.preflight import Verdict
     from controller.runtime.kubernetes.rights import Right
 
-Raw = dict[str, Any]  # Any: an object as a cluster takes it
+Raw = dict[str, Any]  # Any: an object in the form of the cluster's API
 
 
 async def validate(path: str, options: FileOptions, workspace: Workspace) -> Document:
-    """The file, checked by the service's rules too. Raises SpecErrors with all of its problems."""
+    """Read the file and check it, also by the rules of the service. Raises SpecErrors with all of its problems."""
     from controller.search import study_spec
     from suggest.server.admin import check
 
@@ -45,7 +45,7 @@ async def validate(path: str, options: FileOptions, workspace: Workspace) -> Doc
 
 
 def check_runnable(file: ExperimentFile) -> None:
-    """Raises SpecErrors: its trials could never run where they are to run."""
+    """Raise SpecErrors if the trials could never run in the place that the file names."""
     if file.document.spec.runtime != "local":
         check_manifests(file.document)
     else:
@@ -55,7 +55,7 @@ def check_runnable(file: ExperimentFile) -> None:
 
 
 def check_manifests(document: Document) -> None:
-    """Raises SpecErrors: the manifests of its trials are invalid on any cluster."""
+    """Raise SpecErrors if the manifests of the trials are invalid on any cluster."""
     if document.spec.runtime == "local":
         return
     from controller.app.sample_manifests import final_manifests_of, manifests_of
@@ -68,7 +68,7 @@ def check_manifests(document: Document) -> None:
 
 
 def warnings(document: Document) -> Iterator[str]:
-    """What the file says, or asks of this machine or of its template's kind, that is seldom meant."""
+    """Yield warnings about values that are seldom intended, for the file, this machine or the template's kind."""
     from controller.app import machine
 
     yield from document.warnings
@@ -82,7 +82,7 @@ def warnings(document: Document) -> Iterator[str]:
 
 
 def notices(document: Document) -> Iterator[str]:
-    """What a person is told when the experiment starts: warnings, and what is not enforced where it runs."""
+    """Yield notices for the start of the experiment: warnings, and limits that its runtime does not enforce."""
     for warning in warnings(document):
         yield f"warning: {warning}"
     if document.spec.runtime != "local":
@@ -97,9 +97,9 @@ def notices(document: Document) -> Iterator[str]:
 
 
 async def check_cluster(client: KubernetesClient, document: Document, state: StateDirectory) -> None:
-    """Raises SpecErrors, NotFound, NotAllowed, FailedPrecondition, Unavailable; ApiError where the server has trouble.
+    """Check the experiment with its cluster, by four concurrent requests.
 
-    Asks the server four questions concurrently.
+    Raises SpecErrors, NotFound, NotAllowed, FailedPrecondition, Unavailable, and ApiError for errors of the server.
     """
     from controller.app.runtimes import anchor
     from controller.app.sample_manifests import UID, final_manifests_of, manifests_of
@@ -174,7 +174,10 @@ async def _missing(
 
 
 async def _others(client: KubernetesClient, spec: ExperimentSpec, manifest: Raw, state: StateDirectory) -> str:
-    """The anchor of an experiment of that name in another state directory with unfinished trials; "" without one."""
+    """Return the anchor of an experiment of that name in another state directory, if it has unfinished trials.
+
+    "" if there is none.
+    """
     from controller.runtime.kubernetes.errors import ApiError
     from controller.runtime.kubernetes.kinds import kind_of, over
     from controller.runtime.kubernetes.labels import EXPERIMENT, MANAGED_BY, UID
@@ -185,7 +188,7 @@ async def _others(client: KubernetesClient, spec: ExperimentSpec, manifest: Raw,
     except ApiError as error:
         if error.status not in (403, 404):
             raise
-        return ""  # the other answers say why
+        return ""  # the other requests report the error
     uids = (each["metadata"]["labels"].get(UID, "") for each in found if not over(each))
     strange = next((uid for uid in uids if not state.folders(uid).root.exists()), "")
     return short_name(spec.name, strange) if strange else ""
@@ -196,7 +199,7 @@ async def _others(client: KubernetesClient, spec: ExperimentSpec, manifest: Raw,
 
 @dataclass(frozen=True, slots=True)
 class DryRun:
-    """What a cluster would get: the objects of trial 0, and of the final stage if there is one."""
+    """The objects that a cluster would get: those of trial 0, and of the final stage if there is one."""
 
     spec: ExperimentSpec
     trial: Sequence[Raw]
@@ -205,15 +208,17 @@ class DryRun:
 
 @dataclass(frozen=True, slots=True)
 class ServerVerdicts:
-    """What the cluster's server says of each object; of each stage, why it can never run although its objects may be
-    created."""
+    """The verdicts of the cluster's server.
+
+    They cover each object, and each stage that can never run although its objects may be created.
+    """
 
     verdicts: Sequence[Verdict]
     never_runs: Mapping[str, str]
 
 
 def dry_run(spec: ExperimentSpec) -> DryRun:
-    """Raises InvalidArgument: its trials do not run on a cluster."""
+    """Return the objects of a dry run. Raises InvalidArgument if the trials do not run on a cluster."""
     if spec.runtime == "local":
         raise InvalidArgument(
             [Problem("--dry-run", "shows what a cluster is sent, and trials run here; check the file with validate")]

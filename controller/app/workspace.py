@@ -1,7 +1,7 @@
-"""What all requests of one person or process share: the state directory, and the suggestion service they name.
+"""The workspace that all requests of a person or process share: the state directory and the suggestion service.
 
-A service is named by a string, kept with the experiment: "" (the state directory's store), a storage URL, an address.
-Imports nothing heavy: the client and the stores come in when they are used.
+A service is named by a string that is stored with the experiment: "" (the state directory's store), a storage URL or
+an address. This module is fast to import: the client and the stores are imported when they are used.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ServiceCredentials:
-    """For a running service; None = as the environment says. Not kept with the experiment."""
+    """Credentials for a running service; None means those of the environment. Not stored with the experiment."""
 
     token_file: str | None = None
     tls_ca: str | None = None
@@ -33,20 +33,23 @@ class ServiceCredentials:
 
 @dataclass(frozen=True, slots=True)
 class Workspace:
-    """`service`: the one asked for; "" = that of the experiment, and for a new one the state directory's own store."""
+    """The state directory and the requested service.
+
+    `service` is "" for the experiment's own service, which for a new experiment is the state directory's store.
+    """
 
     state: StateDirectory
     service: str = ""
     credentials: ServiceCredentials = ServiceCredentials()
 
     def opened(self, *, make: bool = False) -> AbstractContextManager[LocalExperiments]:
-        """The experiments of the state directory, as `local_experiments.opened` opens them."""
+        """Open the experiments of the state directory with `local_experiments.opened`."""
         from controller.app.local_experiments import opened
 
         return opened(self.state, make=make)
 
     def service_of(self, experiment: Experiment) -> str:
-        """Raises FailedPrecondition: another service was asked for than the one that has its trials."""
+        """Return the experiment's service. Raises FailedPrecondition if a different one was requested."""
         recorded, asked = experiment.server, self.service
         if not asked or asked == recorded:
             return recorded
@@ -58,14 +61,14 @@ class Workspace:
         return asked
 
     def connected(self, service: str) -> AbstractAsyncContextManager[SessionClient]:
-        """A client of that service, which is started if it is an embedded one, and stopped again."""
+        """Return a client of the service. An embedded service is started, and stopped at the end."""
         from controller.app.suggestion_service import connected
 
         return connected(service, self.state, self.credentials)
 
 
 def service_name(*, server: str | None, storage: str | None) -> str:
-    """The service as it is kept with an experiment: relative paths become absolute. "" without either."""
+    """Return the service in the form stored with an experiment, with absolute paths; "" without either argument."""
     if server:
         return ",".join(map(_absolute, server.split(",")))
     url = storage or ""
@@ -81,7 +84,7 @@ def _absolute(address: str) -> str:
 
 
 def _shares_an_address(recorded: str, asked: str) -> bool:
-    """Servers on one database: another one of them was named."""
+    """Return whether both are servers that share an address, so that either may be named."""
     return "://" not in recorded + asked and not set(recorded.split(",")).isdisjoint(asked.split(","))
 
 

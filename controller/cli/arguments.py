@@ -1,6 +1,6 @@
-"""What may be typed: verbs, their flags and help. Decides nothing, imports argparse only: `tuner --help` is instant.
+"""The parser of the command line: verbs, flags and help. Imports only argparse, so that `tuner --help` is instant.
 
-A flag may precede or follow its verb; `tuner -v run x.yaml` is `tuner run -v x.yaml`.
+A flag may precede or follow its verb: `tuner -v run x.yaml` is the same as `tuner run -v x.yaml`.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from typing import TypeAlias
 
 from controller.cli import flags
 
-_GROUPS = ("get", "db", "debug")  # their next word is part of the verb
-_OPEN_ENDED = ("retry",)  # takes any number of words, which argparse wants in one piece
-# What other programs call it.
+_GROUPS = ("get", "db", "debug")  # the next word belongs to the verb
+_OPEN_ENDED = ("retry",)  # takes any number of words, which argparse expects to be adjacent
+# The names that other programs have for these verbs.
 _ELSEWHERE = {
     "apply": "run", "create": "run", "start": "run", "optimize": "run", "continue": "resume", "ps": "top",
     "list": "get experiments", "ls": "get experiments", "trials": "get trials", "status": "describe",
@@ -23,7 +23,7 @@ _ELSEWHERE = {
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
-    """Ends the process: 0 after help, 2 after a complaint."""
+    """Parse the command line. Exits the process with 0 after printing help, and with 2 after a usage error."""
     parser, verbs, valued = _parser()
     if not argv:
         parser.print_help(sys.stderr)
@@ -36,7 +36,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
 
 
 def _joined(argv: Sequence[str]) -> list[str]:
-    """`--sort -value` as one word: argparse takes no value that begins like a flag."""
+    """Join words such as `--sort -value`, because argparse takes no value that begins like a flag."""
     words: list[str] = []
     for word in argv:
         if words and words[-1] == "--sort" and word.startswith("-"):
@@ -47,7 +47,7 @@ def _joined(argv: Sequence[str]) -> list[str]:
 
 
 def options_of(words: Sequence[str]) -> frozenset[str]:
-    """The flags of the verb that a command begins with; none if it begins with no verb."""
+    """Return the flags of the verb that a command begins with; none if it does not begin with a verb."""
     parser, _, _ = _parser()
     for word in words:
         chosen = subparsers(parser).get(word)
@@ -58,19 +58,19 @@ def options_of(words: Sequence[str]) -> frozenset[str]:
 
 
 def parser_of() -> argparse.ArgumentParser:
-    """All that may be typed, for completion."""
+    """Return the parser, for completion."""
     return _parser()[0]
 
 
 def subparsers(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
-    """By the word that chooses each."""
+    """Return the parser's subparsers by the words that select them."""
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             return dict(action.choices)
     return {}
 
 
-# Flags of other programs for what the file says here: the key of the file.
+# Keys of the experiment's file, with the flags that other programs have for them.
 _KEYS = {
     "spec.parallelism": ("--parallelism", "--parallel", "--jobs", "--n-jobs", "--num-workers", "--concurrency", "-j"),
     "spec.budget.trials": ("--trials", "--max-trials", "--n-trials", "--num-trials", "--budget"),
@@ -88,7 +88,7 @@ _KEYS = {
 
 
 def _refuse_guesses(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
-    """`tuner run FILE --parallelism 4` ends with the `--set` that says so."""
+    """Refuse flags of other programs: for `tuner run FILE --parallelism 4` the error shows the equivalent `--set`."""
     verb = subparsers(parser).get(words[0])
     if verb is None or "--set" not in verb._option_string_actions:
         return
@@ -106,7 +106,7 @@ def _refuse_guesses(parser: argparse.ArgumentParser, words: Sequence[str]) -> No
 
 
 def _unknown(word: str, verbs: frozenset[str]) -> str:
-    from difflib import get_close_matches  # costs milliseconds, and only people who mistype need it
+    from difflib import get_close_matches  # lazy: it costs milliseconds, and only misspellings need it
 
     near = get_close_matches(word, sorted(verbs), n=1)
     meant = _ELSEWHERE.get(word) or (near[0] if near else "")
@@ -120,8 +120,8 @@ def _unknown(word: str, verbs: frozenset[str]) -> str:
 
 
 def _verb_first(argv: list[str], valued: frozenset[str]) -> list[str]:
-    """`valued`: the flags that take the next word."""
-    words: list[int] = []  # where words stand that are no flags
+    """Move the verb to the front. `valued` are the flags that take the next word as their value."""
+    words: list[int] = []  # positions of the words that are not flags
     skip = False
     for index, word in enumerate(argv):
         if skip:
@@ -143,7 +143,7 @@ class _Formatter(argparse.RawDescriptionHelpFormatter):
 
 
 def _parser() -> tuple[argparse.ArgumentParser, frozenset[str], frozenset[str]]:
-    """The parser, its verbs, and the flags that take the next word."""
+    """Return the parser, its verbs, and the flags that take the next word as their value."""
     parser = argparse.ArgumentParser(
         prog="tuner",
         description="Hyperparameter tuning that survives: one file, one command.",
@@ -169,7 +169,7 @@ def _parser() -> tuple[argparse.ArgumentParser, frozenset[str], frozenset[str]]:
 
 
 class _PrintVersion(argparse.Action):
-    """Looked up only when asked for: importlib.metadata is slower than all of our help."""
+    """Prints the version, which is looked up only on demand: importlib.metadata is slower than all of the help."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_unused: object) -> None:
         from controller import version

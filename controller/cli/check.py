@@ -1,4 +1,4 @@
-"""`tuner validate`, `init`, `schema`, `doctor` and `run --dry-run`: check or show something, and run nothing."""
+"""`tuner validate`, `init`, `schema`, `doctor` and `run --dry-run`: the verbs that check or show without running."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def doctor(arguments: argparse.Namespace) -> ExitCode:
 
 
 def dry_run(arguments: argparse.Namespace) -> ExitCode:
-    """Print what a cluster would be sent, or have its server check that."""
+    """Print the objects that would be sent to a cluster, or have its server check them."""
     from controller.app.validate import ask_server
     from controller.app.validate import dry_run as make
     from controller.report.manifest_yaml import yaml_documents

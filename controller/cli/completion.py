@@ -1,7 +1,7 @@
-"""`tuner completion SHELL`, and the hidden `tuner __complete WORDS` that its scripts ask at each TAB.
+"""`tuner completion SHELL`, and the hidden `tuner __complete WORDS` that its scripts call at each TAB.
 
-What can be typed comes from the parser, declared once; names come from the state directory. Imports argparse, json and
-sqlite3 at most, and opens controller.db for reading only: a TAB must be fast, and must change nothing.
+Verbs and flags come from the parser, names from the state directory. A TAB must be fast and must not change anything,
+so this module imports only argparse, json and sqlite3, and opens controller.db for reading only.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from pathlib import Path
 
 from controller.cli.arguments import parser_of, subparsers
 
-MOST_TRIALS = 500  # offered at once, the newest
-# A value's placeholder in the help says what it is.
+MOST_TRIALS = 500  # the newest trials, which are offered
+# The placeholder of a value in the help says what the value is.
 _FILES = frozenset({"FILE", "FILE|NAME", "NAME|FILE", "SOURCE"})
 _EXPERIMENTS = frozenset({"NAME", "NAME[/N]", "FILE|NAME", "NAME|FILE", "SOURCE"})
 _STATES = ("queued", "running", "succeeded", "pruned", "infeasible", "failed", "cancelled")
@@ -89,12 +89,12 @@ def script(arguments: argparse.Namespace) -> int:
 
 
 def complete(words: Sequence[str]) -> int:
-    """Print what the last of `words` may become: first `files`, `directories` or `words`, then a candidate a line.
+    """Print the completions of the last of `words`: first `files`, `directories` or `words`, then one per line.
 
-    After a tab, what it means. files: names of files go as well.
+    A description may follow a completion, after a tab. `files` means that names of files are completions as well.
     """
     kind, candidates = "words", dict[str, str]()
-    with suppress(OSError, sqlite3.Error, ValueError):  # a shell shows nothing of what goes wrong here
+    with suppress(OSError, sqlite3.Error, ValueError):  # errors would disturb the command line
         kind, candidates = _CommandLine(words or [""]).answer()
     print(kind)
     for word, meaning in candidates.items():
@@ -103,14 +103,14 @@ def complete(words: Sequence[str]) -> int:
 
 
 class _CommandLine:
-    """What was typed: the verb, where flags stand, and the word that is to be completed."""
+    """The typed words: the verb, the flags, and the word to complete."""
 
     def __init__(self, words: Sequence[str]) -> None:
         *before, self._current = _without_breaks(words)
         self._parser = parser_of()
         self._given: dict[str, str] = {}  # flags with their values
         self._positionals: list[str] = []
-        self._pending: argparse.Action | None = None  # the flag whose value is to be completed
+        self._pending: argparse.Action | None = None  # the flag whose value is completed
         for word in before:
             self._take(word)
 
@@ -131,7 +131,7 @@ class _CommandLine:
             self._positionals.append(word)
 
     def _flags(self) -> dict[str, argparse.Action]:
-        """Of the verb; before there is one, those that every verb has."""
+        """Return the flags of the verb, or the flags of every verb while none was typed."""
         parser = self._parser
         while below := subparsers(parser):
             parser = next(iter(below.values()))
@@ -164,7 +164,7 @@ class _CommandLine:
         if metavar == "DIR":
             return "directories", {}
         found: dict[str, str] = {}
-        if action.dest in ("state", "columns"):  # several, with commas
+        if action.dest in ("state", "columns"):  # a comma-separated list
             head, comma, current = current.rpartition(",")
             offered = _STATES if action.dest == "state" else self._columns()
             return "words", {head + comma + word: "" for word in _beginning(dict.fromkeys(offered, ""), current)}
@@ -177,10 +177,10 @@ class _CommandLine:
             found = self._names(current, trials=metavar == "NAME[/N]")
         return ("files" if metavar in _FILES else "words"), found
 
-    # Names, as controller.db has them
+    # Names in controller.db
 
     def _query(self, statement: str, *values: str) -> list[tuple[str, ...]]:
-        """Nothing where there is no store; never makes one."""
+        """Return the rows of a query; none if there is no store, which is never created here."""
         path = _state_directory(self._given.get("state_dir")) / "controller.db"
         if not path.is_file():
             return []
@@ -208,7 +208,7 @@ class _CommandLine:
         return {f"{name}/{row[0]}": row[1] for row in reversed(self._query(query, name, namespace, f"{prefix}*"))}
 
     def _columns(self) -> list[str]:
-        """With the parameters of the experiment that is named already."""
+        """Return the columns, including the parameters of the experiment if it is named already."""
         import json
 
         query = (
@@ -220,7 +220,7 @@ class _CommandLine:
 
 
 def _without_breaks(words: Sequence[str]) -> Iterator[str]:
-    """bash takes `--output=json` for three words. Of the last of them only what follows the `=` is replaced."""
+    """Join `--output=json`, which bash splits into three words and of which it replaces only the part after the `=`."""
     whole: list[str] = []
     for word in words[:-1]:
         if whole and (word == "=" or (whole[-1].endswith("=") and whole[-1].startswith("-"))):

@@ -83,7 +83,7 @@ def restore(arguments: argparse.Namespace) -> ExitCode:
 
 
 def _check_copy(name: str, copy: Path) -> None:
-    """Raises StoreBroken: of a newer tuner."""
+    """Open a copy as its owner would. Raises StoreBroken if a newer tuner wrote it."""
     from controller import backup
 
     if name == backup.STUDIES:
@@ -98,7 +98,10 @@ def _check_copy(name: str, copy: Path) -> None:
 
 
 def _databases(arguments: argparse.Namespace) -> dict[str, Path]:
-    """By their names in a backup. Raises InvalidArgument: PostgreSQL has its own programs for this."""
+    """Return the databases by their names in a backup.
+
+    Raises InvalidArgument for PostgreSQL, which has its own programs for backups.
+    """
     from controller import backup
     from suggest.server.admin import sqlite_file
 

@@ -1,6 +1,6 @@
-"""Exit codes, the numbers that scripts rely on (docs/cli.md), and what each error and result means in them.
+"""The exit codes, which scripts rely on (docs/cli.md), and the mapping of errors and results to them.
 
-No verb maps anything by itself. Light to import: what a mapping needs to know is imported when it is used.
+No verb maps errors itself. This module is fast to import: each function imports what it needs.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 class ExitCode(enum.IntEnum):
     OK = 0
-    FAILED = 1  # the failed-trial limit
-    USAGE = 2  # usage, or an invalid file
-    NO_RESULT = 3  # finished or failed without one succeeded trial
+    FAILED = 1  # the limit of failed trials was reached
+    USAGE = 2  # wrong usage, or an invalid file
+    NO_RESULT = 3  # finished or failed without a succeeded trial
     NOT_ALLOWED = 4
     NOT_FOUND = 5
     CONFLICT = 6
@@ -34,7 +34,7 @@ class ExitCode(enum.IntEnum):
 
 
 def of_error(error: Exception) -> tuple[ExitCode, str]:
-    """The code, and what stderr says."""
+    """Return the exit code of an error, and the message for stderr."""
     from controller.runtime.kubernetes.errors import ApiError, BadKubeconfig, NotAllowed
     from controller.runtime.protocol import RuntimeLost
     from controller.spec.problems import SpecErrors
@@ -42,7 +42,7 @@ def of_error(error: Exception) -> tuple[ExitCode, str]:
 
     match error:
         case SpecErrors():
-            return ExitCode.USAGE, str(error)  # begins with the file's name, as compilers do
+            return ExitCode.USAGE, str(error)  # begins with the file's name, like a compiler's
         case TunerError():
             return _of_tuner_error(error), f"tuner: {error}"
         case NotAllowed():
@@ -82,7 +82,7 @@ def _of_tuner_error(error: Exception) -> ExitCode:
 
 
 def of_run(result: RunResult, *, stopped: ExitCode) -> ExitCode:
-    """stopped: what a stopped experiment means here."""
+    """Return the exit code of a run; `stopped` is the one of a stopped experiment."""
     from controller.core import budget
     from controller.core.model import ExperimentState
 
@@ -101,12 +101,12 @@ def of_run(result: RunResult, *, stopped: ExitCode) -> ExitCode:
 
 
 def of_interruption(received: signal.Signals | None) -> ExitCode:
-    """Of an experiment that was stopped: by a signal to this process, or (None) by `tuner stop`."""
+    """Return the exit code of a stopped experiment: by a signal to this process, or (None) by `tuner stop`."""
     return ExitCode.INTERRUPTED if received is signal.SIGINT else ExitCode.TERMINATED
 
 
 def of_verdicts(answer: ServerVerdicts) -> ExitCode:
-    """Of `tuner run --dry-run=server`."""
+    """Return the exit code of `tuner run --dry-run=server`."""
     from controller.runtime.kubernetes.preflight import Answer
 
     answers = {verdict.answer for verdict in answer.verdicts}
@@ -116,7 +116,7 @@ def of_verdicts(answer: ServerVerdicts) -> ExitCode:
 
 
 def of_findings(findings: Iterable[Finding]) -> ExitCode:
-    """Of `tuner doctor`: a missing right outweighs everything else that fails."""
+    """Return the exit code of `tuner doctor`. A missing right takes precedence over all other failures."""
     from controller.runtime.kubernetes.preflight import Level
 
     failed = [finding for finding in findings if finding.level is Level.FAIL]
@@ -126,7 +126,7 @@ def of_findings(findings: Iterable[Finding]) -> ExitCode:
 
 
 def of_server_check(findings: Iterable[StartFinding]) -> ExitCode:
-    """Of `tuner serve --check`: wrong flags and files outweigh what does not answer."""
+    """Return the exit code of `tuner serve --check`. Wrong flags and files take precedence over failed connections."""
     from suggest.errors import InvalidArgument
 
     problems = [finding.problem for finding in findings if finding.problem is not None]

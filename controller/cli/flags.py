@@ -1,4 +1,4 @@
-"""What verbs take: each function gives a parser one group of flags. Decides nothing, imports argparse only."""
+"""The flags of the verbs. Each function adds one group of flags to a parser. Imports only argparse."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""How this process was called, so that the commands in its messages work when they are typed as printed.
+"""Adapt the commands in messages to the way in which this process was called, so that they work as printed.
 
-Only `rendered` adds the program's name and the flags that were typed to a command. Imported only for messages.
+Only `rendered` adds the program's name and the typed flags to a command. This module is imported only for messages.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from controller.cli.options import is_name
 from controller.phrases import render
 from suggest.url_redaction import redacted_url
 
-# Flag, its attribute, and the variable that says the same. In the order in which they are printed.
+# Each flag with its attribute and its environment variable, in the order in which flags are printed.
 _REPEATED = (
     ("--state-dir", "state_dir", "TUNER_STATE_DIR"),
     ("--namespace", "namespace", ""),
@@ -31,7 +31,7 @@ _REPEATED = (
 
 
 def rendered(text: str, arguments: argparse.Namespace) -> str:
-    """`text` with each command as it must be typed in this shell."""
+    """Return `text` with each command as it must be typed in this shell."""
     if "`tuner " not in text:
         return text
     program, file = program_words(), _file(arguments)
@@ -44,7 +44,7 @@ def rendered(text: str, arguments: argparse.Namespace) -> str:
 
 
 def program_words() -> list[str]:
-    """`tuner` where that is what PATH finds, else the way in which it was called."""
+    """Return `tuner` if PATH finds this program by that name; otherwise the words by which it was called."""
     called = Path(sys.argv[0])
     if called.name == "__main__.py":
         typed = sys.orig_argv
@@ -63,7 +63,7 @@ def _on_path(script: Path) -> bool:
 
 
 def _flags(words: Sequence[str], arguments: argparse.Namespace, file: str | None) -> Iterator[str]:
-    """What was typed, as far as the verb of the command takes it and the environment does not say it already."""
+    """Yield the typed flags that the command's verb takes and that no environment variable replaces."""
     known = options_of(words)
     for flag, attribute, variable in _REPEATED:
         value = getattr(arguments, attribute, None)
@@ -80,7 +80,7 @@ def _flags(words: Sequence[str], arguments: argparse.Namespace, file: str | None
 
 
 def _file(arguments: argparse.Namespace) -> str | None:
-    """The experiment's file, if that is what was named: only there `--set` goes with it."""
+    """Return the experiment's file if the command named one; only then is `--set` repeated."""
     for attribute in ("file", "target", "name"):
         word = getattr(arguments, attribute, None)
         if isinstance(word, str):

@@ -1,6 +1,6 @@
-"""`tuner run`, `resume`, `extend`, `retry`, `import`, `stop`, `delete`: what changes an experiment.
+"""`tuner run`, `resume`, `extend`, `retry`, `import`, `stop`, `delete`: the verbs that change an experiment.
 
-Data on stdout, everything else on stderr.
+Data goes to stdout, everything else to stderr.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from controller.spec import Document
 
 _NEED_A_PERSON = frozenset({ExperimentState.PAUSED, ExperimentState.FAILED})
-MOST_PROBLEMS = 20  # of trials that could not be imported
+MOST_PROBLEMS = 20  # printed for trials that could not be imported
 
 # Verbs that control an experiment
 
@@ -122,7 +122,10 @@ def _control(
     make: bool = False,
     document: Document | None = None,
 ) -> int:
-    """Do `act` with a session in the state directory, and say what came of it. make: the state directory may be new."""
+    """Call `act` with a session in the state directory, and print the result.
+
+    `make` allows a new state directory.
+    """
     terminal.set_up_logging(arguments)
     view = view_of(arguments)
     if document is not None:
@@ -149,7 +152,7 @@ def _tell(arguments: argparse.Namespace, view: View, result: RunResult) -> None:
     experiment, best = result.experiment, result.best
     if best is not None:
         print(ending.result(experiment, best), flush=True)
-    # -q hides progress, not what a person must act on.
+    # -q hides progress, but not what a person has to act on.
     if not arguments.quiet or best is None or experiment.state in _NEED_A_PERSON or result.final_failed:
         words = ending.next_step(experiment, best, final_failed=result.final_failed, printed=result.opened_breaker)
         (Lines() if arguments.quiet else view).say(rendered(words, arguments))
@@ -174,7 +177,7 @@ def _say_notices(document: Document, view: View) -> None:
         view.say(notice)
 
 
-# Verbs that end
+# Other verbs
 
 
 def import_trials(arguments: argparse.Namespace) -> ExitCode:
@@ -228,7 +231,7 @@ def _tell_imported(arguments: argparse.Namespace, imported: Imported) -> None:
 
 
 def stop(arguments: argparse.Namespace) -> ExitCode:
-    """0 when it has stopped."""
+    """Stop an experiment and wait until it has stopped."""
     from controller.app.signals import SignalControls
     from controller.app.stop import stop
 
@@ -273,7 +276,7 @@ def delete(arguments: argparse.Namespace) -> ExitCode:
 
 
 def _sure(what: str) -> bool:
-    """Asks on a terminal. Raises InvalidArgument elsewhere."""
+    """Ask for confirmation on a terminal. Raises InvalidArgument without a terminal."""
     if not sys.stdin.isatty():
         raise InvalidArgument([Problem("", f"this would delete {what}; say --yes to do it")])
     print(f"Delete {what}? [y/N] ", end="", file=sys.stderr, flush=True)

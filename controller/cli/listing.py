@@ -1,6 +1,6 @@
-"""What `get` prints: a list in one of five formats, and, watched, each entry of it again when it has changed.
+"""The output of `get`: a list in one of five formats. With --watch, an entry is printed again when it changes.
 
-What scrolled by is never redrawn: a pipe and a terminal get the same.
+Printed lines are never redrawn, so that a pipe and a terminal get the same output.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ Trials = TypeVar("Trials", ExperimentRecord, StudyTrials)
 
 
 class Printer:
-    """Prints all of a list the first time, and of each later one what is new or has changed."""
+    """Prints the whole list the first time, and later only the entries that are new or have changed."""
 
     def __init__(self, arguments: argparse.Namespace) -> None:
-        """Raises InvalidArgument."""
+        """Take the format and the selection from the command line. Raises InvalidArgument."""
         self._output: str = arguments.output
         self._headers = not arguments.no_headers
         self._selection = _Selection.of(arguments)
@@ -47,7 +47,7 @@ class Printer:
                 rows = text_tables.experiment_csv_rows(records)
                 self._write(text_tables.csv_text(text_tables.EXPERIMENT_CSV, rows, headers=self._first_headers()))
             case "table":
-                if records or self._begun:  # no header over nothing
+                if records or self._begun:  # no header for an empty list
                     self._table(
                         text_tables.EXPERIMENT_COLUMNS, text_tables.experiment_rows(records, now=datetime.now(UTC))
                     )
@@ -55,7 +55,7 @@ class Printer:
                 self._others([shown[at] for at in fresh], [record.experiment.name for record in records])
 
     def studies(self, shown: Sequence[Json]) -> None:
-        """shown: as `documents.study` makes them."""
+        """Print studies in the form of `documents.study`."""
         fresh = [shown[at] for at in self._fresh((it["uid"], it) for it in shown)]
         if not fresh and self._begun:
             return
@@ -70,7 +70,7 @@ class Printer:
                 self._others(fresh, [it["name"] for it in fresh])
 
     def trials(self, record: ExperimentRecord | StudyTrials) -> None:
-        """Raises InvalidArgument: there is no such column."""
+        """Print trials. Raises InvalidArgument for an unknown column."""
         now = datetime.now(UTC)
         columns = text_tables.columns_of(record, now=now)
         record = replace(record, trials=self._selection.of_trials(record.trials, columns))
@@ -82,7 +82,7 @@ class Printer:
         part = replace(record, trials=some)
         match self._output:
             case "csv":
-                # A file has one header: what appears later has no column in it.
+                # A CSV file has one header, so metrics that appear later get no column.
                 self._columns = self._columns or self._selection.columns(columns) or text_tables.csv_columns(record)
                 rows = text_tables.csv_rows(part, self._columns, columns)
                 self._write(text_tables.csv_text(self._columns, rows, headers=self._first_headers()))
@@ -90,14 +90,14 @@ class Printer:
                 names = self._selection.columns(columns) or text_tables.table_columns(record)
                 if names != self._columns:
                     self._columns, self._widths = names, []
-                    self._begun = False  # another header
+                    self._begun = False  # print a new header
                 headings = [columns[name].heading for name in names]
                 self._table(headings, text_tables.table_rows(part, names, columns))
             case _:
                 self._others([shown[at] for at in fresh], [f"{record.name}/{one.trial.number}" for one in some])
 
     def _fresh(self, entries: Iterable[tuple[object, ...]]) -> list[int]:
-        """The places of those that look different; of names, of those that were not there."""
+        """Return the indices of entries that have changed; if only names are printed, of new ones."""
         fresh = []
         for at, (key, *look) in enumerate(entries):
             changed = self._seen.get(key) != look if self._output != "name" else key not in self._seen
@@ -139,7 +139,7 @@ class _Selection:
 
     @classmethod
     def of(cls, arguments: argparse.Namespace) -> _Selection:
-        """Raises InvalidArgument."""
+        """Return the selection of the command line. Raises InvalidArgument."""
         states = _words(getattr(arguments, "state", []))
         known = [state.value for state in TrialState]
         for word in states:

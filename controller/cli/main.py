@@ -1,6 +1,7 @@
-"""`tuner`: argument, verb, exit code. Every error becomes a sentence and a number here (`exits`), and nowhere else.
+"""The program `tuner`: parse the arguments, run the verb, return the exit code.
 
-Imports only light parts of the standard library: the module of a verb is imported once the verb is known.
+Errors become a message and an exit code only here (through `exits`). This module imports only light parts of the
+standard library; the module of a verb is imported once the verb is known.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ HIDDEN = "__complete"  # called by the scripts of `tuner completion`, not by peo
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The console script. Returns the exit code; `--help` and wrong usage end the process as argparse does."""
+    """Run the console script and return the exit code. `--help` and wrong usage exit the process, as in argparse."""
     from controller.cli.arguments import parse
 
     words = sys.argv[1:] if argv is None else argv
@@ -37,7 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         code = _run(arguments)
         sys.stdout.flush()
     except BrokenPipeError:
-        # The reader has closed the pipe (`tuner get trials x | head`); flushing at exit must not fail again.
+        # The reader has closed the pipe, as in `tuner get trials x | head`. Flushing at exit must not fail again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return ExitCode.OK
     return code
@@ -52,7 +53,7 @@ def _run(arguments: argparse.Namespace) -> int:
         raise
     except KeyboardInterrupt:
         return ExitCode.INTERRUPTED
-    except Exception as error:  # the one blanket handler: an unknown error is a bug
+    except Exception as error:  # the only blanket handler: an unknown error is a bug
         if arguments.verbose:
             import traceback
 

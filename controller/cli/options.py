@@ -1,4 +1,4 @@
-"""The parsed command line as the typed values that `controller.app` takes. Reads files only where one is named."""
+"""Convert the parsed command line to the typed values of `controller.app`. Reads a file only if one is named."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def workspace_of(arguments: argparse.Namespace) -> Workspace:
 
 
 def storage_of(arguments: argparse.Namespace) -> str:
-    """The URL of the study store, of verbs that take no server."""
+    """Return the URL of the study store, for verbs that take no server."""
     return service_name(server=None, storage=arguments.storage) or state_of(arguments).storage_url
 
 
@@ -45,24 +45,24 @@ def file_options_of(arguments: argparse.Namespace) -> FileOptions:
 
 
 def read_file(path: str, arguments: argparse.Namespace) -> ExperimentFile:
-    """Raises SpecErrors, InvalidArgument."""
+    """Read an experiment's file with the flags that change it. Raises SpecErrors, InvalidArgument."""
     from controller.app.experiment_file import ExperimentFile
 
     return ExperimentFile.read(path, file_options_of(arguments), state_of(arguments))
 
 
 def file_or_name(word: str, arguments: argparse.Namespace) -> ExperimentFile | str:
-    """What FILE|NAME means: the file as read, or the name."""
+    """Return what FILE|NAME means: the file as read, or the name."""
     return word if is_name(word) else read_file(word, arguments)
 
 
 def is_name(word: str) -> bool:
-    """Whether FILE|NAME is a name."""
+    """Return whether FILE|NAME is a name."""
     return not (word == "-" or "/" in word or word.endswith((".yaml", ".yml")) or Path(word).is_file())
 
 
 def split_name(text: str) -> tuple[str, TrialOrFinal | None]:
-    """`digits/12` -> (digits, 12); `digits/final` -> (digits, FINAL). Raises InvalidArgument."""
+    """Split `digits/12` into (digits, 12) and `digits/final` into (digits, FINAL). Raises InvalidArgument."""
     from controller.core.model import FINAL, trial_label
 
     name, slash, number = text.partition("/")

@@ -1,4 +1,4 @@
-"""`tuner serve`: the suggestion service by itself, for many clients."""
+"""`tuner serve`: run the suggestion service by itself, for many clients."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ def serve(arguments: argparse.Namespace) -> int:
         advertise=arguments.advertise,
         protection=protection,
         options=options,
-        announce=arguments.log_format == "text",  # else the event says it
+        announce=arguments.log_format == "text",  # in JSON, a log event announces it
     )
 
 
 def _check(findings: Iterable[StartFinding]) -> ExitCode:
-    """Print a line for each."""
+    """Print a line for each finding."""
     found = []
     for finding in findings:
         print(f"{'ok' if finding.problem is None else 'FAIL':<4}  {finding.what:<12}  {finding.detail}", flush=True)

@@ -1,4 +1,4 @@
-"""`tuner get`, `describe`, `top`, `report`, `best`, `export`, `logs`: what is known, on stdout. Changes nothing."""
+"""`tuner get`, `describe`, `top`, `report`, `best`, `export`, `logs`: the verbs that print and change nothing."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def studies(arguments: argparse.Namespace) -> ExitCode:
 
 
 def trials(arguments: argparse.Namespace) -> ExitCode:
-    """With --watch: until the experiment has ended."""
+    """List trials; with --watch, until the experiment has ended."""
     workspace, name, namespace = workspace_of(arguments), arguments.name, arguments.namespace
     printer = Printer(arguments)
 
@@ -175,7 +175,7 @@ def report(arguments: argparse.Namespace) -> ExitCode:
 
 
 def _drawn(arguments: argparse.Namespace) -> ExitCode:
-    """The report as a page, or one figure of it."""
+    """Write the report as a page, or one of its figures."""
     from controller.report import drawing, figures
 
     if bool(arguments.figure) != bool(arguments.to):
@@ -210,7 +210,7 @@ def _importances(record: ExperimentRecord) -> list[Importance]:
 
 
 def best(arguments: argparse.Namespace) -> ExitCode:
-    """NO_RESULT without a succeeded trial, as a run."""
+    """Print the best trial. Like a run, this returns NO_RESULT without a succeeded trial."""
     from controller.report.ending import final_stage, front, result
 
     found = asyncio.run(query.look_up(workspace_of(arguments), arguments.name, arguments.namespace))

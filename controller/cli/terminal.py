@@ -1,4 +1,4 @@
-"""What this process may write on: is stderr a terminal, may it be coloured, how much does the person want to hear."""
+"""The output of this process: whether stderr is a terminal, whether it may have colors, and what is logged."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 
 
 class JsonLines(logging.Formatter):
-    """One JSON object a line, for collectors of logs."""
+    """Formats a record as one JSON object per line, for log collectors."""
 
     def format(self, record: logging.LogRecord) -> str:
         facts: dict[str, object] = {
@@ -27,7 +27,7 @@ class JsonLines(logging.Formatter):
 
 
 class Stderr(logging.Handler):
-    """Whatever stderr is now: a live view puts itself in its place, to keep its picture whole."""
+    """Writes to the current sys.stderr, which a live view replaces in order to keep its picture intact."""
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
@@ -37,7 +37,10 @@ class Stderr(logging.Handler):
 
 
 def set_up_logging(arguments: argparse.Namespace) -> None:
-    """All with -v, transitions with --log-format json; else only errors, for the views and the verbs say the rest."""
+    """Log everything with -v, transitions with --log-format json, and otherwise only errors.
+
+    The views and the verbs print the rest.
+    """
     handler = Stderr()
     as_json = arguments.log_format == "json"
     handler.setFormatter(JsonLines() if as_json else logging.Formatter("%(levelname)s %(message)s"))
@@ -46,7 +49,7 @@ def set_up_logging(arguments: argparse.Namespace) -> None:
     root.setLevel(logging.ERROR)
     if arguments.quiet:
         return
-    # The libraries' own chatter helps nobody, and what an embedded service refuses reaches the person as an error.
+    # The logs of libraries are of no use here, and refusals of an embedded service reach the person as errors.
     logging.getLogger("controller").setLevel(
         logging.DEBUG if arguments.verbose else logging.INFO if as_json else logging.ERROR
     )
@@ -54,13 +57,17 @@ def set_up_logging(arguments: argparse.Namespace) -> None:
 
 
 def live(arguments: argparse.Namespace) -> bool:
-    """Whether a view that redraws itself makes sense."""
+    """Return whether to use a view that redraws itself."""
     plain = arguments.quiet or arguments.verbose or arguments.log_format == "json"
     return sys.stderr.isatty() and os.environ.get("TERM") != "dumb" and not plain
 
 
 def coloured(arguments: argparse.Namespace) -> bool:
-    """--color, else NO_COLOR, FORCE_COLOR (both: no-color.org, force-color.org), else whether stderr is a terminal."""
+    """Return whether to use colors.
+
+    The first of these decides: --color, NO_COLOR (no-color.org), FORCE_COLOR (force-color.org), whether stderr is a
+    terminal.
+    """
     if arguments.color != "auto":
         return bool(arguments.color == "always")
     if os.environ.get("NO_COLOR"):

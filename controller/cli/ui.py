@@ -1,4 +1,4 @@
-"""`tuner ui`: the page, from a free port to Ctrl-C."""
+"""`tuner ui`: serve the page on a free port until Ctrl-C."""
 
 from __future__ import annotations
 

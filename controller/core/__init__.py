@@ -1,3 +1,4 @@
-"""The pure core of the controller: values, the state machine of an attempt, and the decisions. No clock, no I/O, no
-randomness; the loop around it supplies those.
+"""The pure core of the controller: its values, the state machine of an attempt, and the decisions.
+
+Nothing in this package reads a clock, does I/O or draws random numbers. `controller.loop` does all of that.
 """

@@ -1,12 +1,18 @@
-"""The circuit breaker: it pauses an experiment whose trials all fail, before they burn its budget.
+"""The circuit breaker: it pauses an experiment whose trials all fail, before they use up its budget.
 
-It opens in two cases. Nothing has ended otherwise yet, and two trials have failed by themselves, one after the other:
-the script, its command or its metric is wrong. Or the last k trials that ended have all failed for one reason, k being
-`parallelism`, at least 3: something has broken meanwhile. After the first failure of all it is half-open: one more
-trial runs alone, whatever the budget says, and decides.
+The breaker opens in two cases:
 
-Pure. It judges trials in the order in which the study saw them end. `Attempt.rerun` marks what it has set aside to run
-again on resume, `Attempt.reviewed` what a person has resumed after: neither is held against the experiment again.
+1. No trial has ended in any other way yet, and two trials in a row have failed by themselves: the script, its command
+   or its metric is wrong.
+2. The last k trials that ended have all failed for the same reason, where k is `parallelism` but at least 3: something
+   has broken since the experiment began.
+
+After the very first failure the breaker is half-open: one more trial runs alone, even beyond the budget, and its
+outcome decides.
+
+Everything here is pure. Trials are judged in the order in which the study saw them end. `Attempt.rerun` marks the
+failures that the breaker has set aside to run again on resume, `Attempt.reviewed` those after which a person has
+resumed the experiment. Neither kind counts against the experiment again.
 """
 
 from __future__ import annotations
@@ -20,8 +26,8 @@ from suggest.trial import Outcome, TrialState
 
 FEWEST_ALIKE = 3
 FEWEST_FIRST = 2
-# Failures for which the first trials are stopped: the program's own, not the machine's. A timeout and a lack of memory
-# depend on the parameters, but of the first two trials it is more likely the file that is wrong.
+# Failure classes that count as "failed by itself": the program is to blame, not the machine. A timeout and a lack of
+# memory may depend on the parameters, but if the first two trials fail that way, the file is more likely wrong.
 BY_ITSELF = frozenset(
     {
         FailureClass.USER_ERROR,
@@ -32,7 +38,8 @@ BY_ITSELF = frozenset(
 )
 _BY_ITSELF = frozenset(each.value for each in BY_ITSELF)
 _EXIT_CODE = re.compile(r"^exit code \d+")
-# What differs between trials that fail for one reason: quoted values, paths, and whatever has a digit in it.
+# These parts of a message differ between trials that fail for the same reason: quoted values, paths, and every word
+# with a digit in it.
 _QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"|`[^`]*`")
 _WORD = re.compile(r"[^\W\d_]+")
 MOST_WORDS = 40
@@ -40,7 +47,7 @@ MOST_WORDS = 40
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """Why a trial failed, without what is particular to that trial."""
+    """Why a trial failed, without the details that are particular to that trial."""
 
     failure_class: str
     exit_code: str
@@ -57,10 +64,11 @@ class Cause:
 
 @dataclass(frozen=True, slots=True)
 class Streak:
-    """The failures that a breaker looks at, by the numbers of their trials, oldest first.
+    """The failures that the breaker looks at, as trial numbers, oldest first.
 
-    first: those that failed by themselves while no trial has ended otherwise; None: one has. alike: the newest, which
-    failed for one cause. reason: why the newest failed, in its own words.
+    first: the trials that failed by themselves before any trial ended in another way; None once a trial has done so.
+    alike: the newest failed trials, all of which have the same cause.
+    reason: the message of the newest failure.
     """
 
     first: tuple[int, ...] | None = ()
@@ -69,8 +77,11 @@ class Streak:
     reason: str = ""
 
     def after(self, number: int, outcome: Outcome) -> Streak:
-        """When this trial has ended, too. A cancelled one says nothing; every other one that has not failed ends the
-        streak: the program does what it should."""
+        """Return the streak after this trial has ended, too.
+
+        A cancelled trial leaves the streak as it is. Every other trial that has not failed ends it, because it shows
+        that the program works.
+        """
         if outcome.state is TrialState.CANCELLED:
             return self
         if outcome.state is not TrialState.FAILED:
@@ -81,21 +92,24 @@ class Streak:
         return Streak(first, alike, cause, outcome.reason)
 
     def without(self, numbers: Collection[int] = ()) -> Streak:
-        """When these were set aside, or a failure was reviewed: what comes next is no continuation."""
+        """Return the streak after these failures were set aside, or after a person has reviewed a failure.
+
+        The next failure does not continue this streak.
+        """
         first = None if self.first is None else tuple(number for number in self.first if number not in numbers)
         return Streak(first)
 
 
 @dataclass(frozen=True, slots=True)
 class Trip:
-    """The breaker opens. `trials`: whose failures it sets aside."""
+    """The breaker opens and sets aside the failures of `trials`."""
 
     trials: tuple[int, ...]
     reason: str
 
 
 def trip(spec: ExperimentSpec, streak: Streak, *, alone: bool) -> Trip | None:
-    """`alone`: no other trial runs."""
+    """Return the trip if the breaker opens now. `alone` says that no other trial is running."""
     first = streak.first or ()
     if spec.canary_s > 0 and alone and len(first) >= FEWEST_FIRST:
         return Trip(first, f"the first {len(first)} trials failed: {streak.reason}")
@@ -105,21 +119,26 @@ def trip(spec: ExperimentSpec, streak: Streak, *, alone: bool) -> Trip | None:
 
 
 def most_alike(spec: ExperimentSpec) -> int:
-    """So many failures for one reason open the breaker. A limit of failures that is smaller lowers it: what failed for
-    one reason is to pause the experiment, not to end it. A limit of 1 says that the first failure ends it."""
+    """Return how many failures for the same reason open the breaker.
+
+    A smaller limit of failed trials lowers this number, because failures for the same reason should pause the
+    experiment and not end it. A limit of 1 means that the first failure ends the experiment.
+    """
     most = max(FEWEST_ALIKE, spec.parallelism)
     limit = spec.budget.failed_trials
     return most if limit is None or limit < FEWEST_FIRST else min(most, limit)
 
 
 def half_open(spec: ExperimentSpec, streak: Streak, *, exhausted: bool) -> bool:
-    """The first trial has failed by itself, and one more decides whether that was the script or its parameters."""
+    """Return whether one more trial has to show if the script or its parameters made the first trial fail."""
     return spec.canary_s > 0 and streak.first is not None and len(streak.first) == 1 and not exhausted
 
 
 def reviewed(attempts: Iterable[Attempt]) -> list[Attempt]:
-    """The failures that a person who goes on from here has seen, marked as such; those that are marked already, or are
-    to run again, are left out. `attempts`: all of the experiment."""
+    """Return the failed attempts that a person has seen when they resume the experiment, marked as reviewed.
+
+    Attempts that are already marked, or that will run again, are left out. `attempts` are all of the experiment.
+    """
     newest = {attempt.trial: attempt for attempt in sorted(attempts, key=lambda each: each.number)}
     return [
         replace(attempt, reviewed=True)

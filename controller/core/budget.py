@@ -1,4 +1,7 @@
-"""When an experiment is over, and how many more trials it may start. Pure: counts and times in, a verdict out."""
+"""The budget: when an experiment is over, and how many more trials it may start.
+
+Pure functions of counts and times.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from suggest.trial import TrialState
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """The experiment is over. `drain`: what runs may still finish; otherwise it is cancelled."""
+    """The experiment is over. With `drain`, running trials may still finish; otherwise they are cancelled."""
 
     state: ExperimentState
     reason: str
@@ -20,19 +23,19 @@ class Ending:
 
 
 def counted(counts: Mapping[TrialState, int]) -> int:
-    """Finished trials that cost budget: every outcome but cancelled."""
+    """Return how many finished trials count against the budget: all but the cancelled ones."""
     return sum(n for state, n in counts.items() if state.finished and state is not TrialState.CANCELLED)
 
 
 def room(spec: ExperimentSpec, counts: Mapping[TrialState, int], unfinished: int) -> int | None:
-    """How many more trials may be asked for, when `unfinished` are under way; None = no limit."""
+    """Return how many more trials may be requested while `unfinished` ones are open; None means no limit."""
     if spec.budget.trials is None:
         return None
     return max(0, spec.budget.trials - counted(counts) - unfinished)
 
 
 def too_many_failed(spec: ExperimentSpec, counts: Mapping[TrialState, int]) -> bool:
-    """The limit of failures is reached."""
+    """Return whether the limit of failed trials is reached."""
     limit = spec.budget.failed_trials
     return limit is not None and counts.get(TrialState.FAILED, 0) >= limit
 
@@ -48,14 +51,19 @@ def ending(
     reached: str = "",
     suspended: bool = False,
 ) -> Ending | None:
-    """The first reason to end, the strongest first; None while there is none.
+    """Return the strongest reason to end the experiment, or None while there is none.
 
-    `best`: the best value of a succeeded trial; without a succeeded trial, whatever ends the experiment, it has failed.
-    `exhausted`: the search has no further point. `since_best`: trials that have ended since one was the best, or joined
-    the Pareto front. `reached`: with several objectives or constraints, the targets once a trial has reached them
-    all; with one objective `best` tells. Failures come before the target: an experiment that met both in one turn is
-    reported as the one that a person has to look at. `suspended`: the circuit breaker is not done with the failures;
-    until then only the target and the wall clock end it.
+    The limit of failures comes before the target: if an experiment reaches both in the same turn, it is reported as
+    failed, because a person has to look at the failures.
+
+    Args:
+        best: The best value of a succeeded trial. An experiment without a succeeded trial fails, whatever ends it.
+        exhausted: The search has no further point.
+        since_best: How many trials have ended since the last one that was the best or joined the Pareto front.
+        reached: With several objectives or constraints, the targets once a trial has reached all of them. With one
+            objective, `best` decides.
+        suspended: The circuit breaker has not decided about the failures yet. Until then only the target and the wall
+            clock end the experiment.
     """
     budget, objective = spec.budget, spec.objective
     if too_many_failed(spec, counts) and not suspended:
@@ -86,7 +94,7 @@ def ending(
 def ending_of(
     spec: ExperimentSpec, outcomes: Iterable[tuple[TrialState, float | None]], *, running_s: float
 ) -> Ending | None:
-    """How an experiment whose trials ended like this would end at once if it went on under `spec`."""
+    """Return the ending that an experiment with these outcomes would reach at once if it continued under `spec`."""
     counts: dict[TrialState, int] = {}
     best: float | None = None
     for state, value in outcomes:
@@ -97,7 +105,7 @@ def ending_of(
 
 
 def _spent(reason: str, succeeded: bool, *, drain: bool) -> Ending:
-    """There is nothing left to spend. While the last trials still run, the first value may be theirs."""
+    """Return the ending of a spent budget. The last running trials may finish: one may be the first to succeed."""
     if not succeeded:
         return Ending(ExperimentState.FAILED, f"{reason}; no trial succeeded", drain)
     return Ending(ExperimentState.SUCCEEDED, reason, drain)

@@ -1,7 +1,8 @@
-"""What to do next: a snapshot in, a list of actions out. Pure: no clock, no I/O, no randomness, no memory.
+"""Decide what to do next: `decide` turns a snapshot into a list of actions. No clock, no I/O, no randomness, no state.
 
-Everything is decided again each turn from what is durable, so a restart decides the same. The loop carries the actions
-out in order; each is idempotent. What is asked for is one turn's worth: the loop turns again at once after acting.
+Every turn decides from durable facts alone, so a restarted controller makes the same decisions. The loop carries out
+the actions in order, and each of them is idempotent. The list covers one turn: after acting, the loop takes the next
+turn at once.
 """
 
 from __future__ import annotations
@@ -33,15 +34,15 @@ from controller.core.snapshot import (
 )
 from suggest.trial import Outcome, TrialState
 
-MAX_SUGGESTIONS = 100  # of one request
+MAX_SUGGESTIONS = 100  # per request
 PAUSED = "the experiment was paused before it started"
 
 
 def decide(snapshot: Snapshot) -> list[Action]:
     final = snapshot.final
     actions: list[Action] = [OutdateFinal()] if _final_is_outdated(snapshot) else []
-    left: list[UnfinishedTrial] = []  # trials that stay open after what ends here
-    forgets: list[Action] = []  # last: nobody waits for them, and a free slot waits for what comes before
+    left: list[UnfinishedTrial] = []  # trials that stay open after this turn
+    forgets: list[Action] = []  # carried out last: nothing waits for them, but free slots wait for the other actions
     counts = dict(snapshot.counts)
     best, since_best, improved = snapshot.best, snapshot.since_best, False
     streak = snapshot.streak
@@ -60,10 +61,11 @@ def decide(snapshot: Snapshot) -> list[Action]:
                 improved = improved or better != best
                 best = better
             since_best += outcome.state is not TrialState.CANCELLED
-    # Judged with what ends in this very turn: nothing new is asked for after the last failure, or past the target.
+    # The limits include the trials that end in this turn, so that no trial is requested after the last allowed failure
+    # or beyond the target.
     spec, running_s = snapshot.spec, snapshot.running_s
     if not spec.criteria.is_plain:
-        # Whether one of them joined the front is known in the next turn, once the study has all its values.
+        # Only the next turn knows whether one of them joined the front: the study needs all of its values first.
         improved = improved or counts.get(TrialState.SUCCEEDED, 0) > snapshot.counts.get(TrialState.SUCCEEDED, 0)
     limit = spec.budget.no_improvement
     undecided = improved and limit is not None and since_best >= limit and not spec.criteria.is_plain
@@ -72,7 +74,7 @@ def decide(snapshot: Snapshot) -> list[Action]:
         budget.ending, spec, counts, best=best, running_s=running_s, since_best=since_best, reached=snapshot.reached
     )
     ending = limits(exhausted=snapshot.exhausted)
-    # The breaker comes before every ending that would be a failure: what it sets aside is not one.
+    # The breaker is asked before the experiment may end as failed, because trials that it sets aside have not failed.
     trip = _trip(left, streak, snapshot)
     one_more = _one_more(left, counts, streak, snapshot)
     failing = ending is None or ending.state is ExperimentState.FAILED
@@ -82,20 +84,20 @@ def decide(snapshot: Snapshot) -> list[Action]:
         ending = limits(exhausted=False, suspended=True)
     trip = None if ending is not None else trip
     stopping = _stop_cause(snapshot, ending)
-    if stopping is None or stopping[0] is StopCause.INTERRUPTED:  # else its trial is closed, and with it all attempts
+    if stopping is None or stopping[0] is StopCause.INTERRUPTED:  # otherwise the trial is closed with all its attempts
         actions += (RemoveAttempt(trial.number) for trial in left if _has_failed(trial, snapshot))
     if stopping is not None:
         actions += _stop_everything(left, snapshot, *stopping)
     else:
         actions += _stops(left, snapshot)
-        # Where only the breaker keeps it from ending, what runs decides, or else one more.
+        # If only the breaker keeps the experiment from ending, the running trials decide, or one more if none runs.
         suggest = ending is None and trip is None and not (ended and left) and not undecided
         starts = list(_starts(left, counts, snapshot, suggest=suggest, one_more=one_more))
         if trip is not None:
             starts = [action for action in starts if isinstance(action, StartAttempt)]
         if final is None or not final.active:
             actions += starts
-        elif not left:  # whether the search has more to try is asked before the final stage is stopped for it
+        elif not left:  # ask whether the search has more points before the final stage is stopped for them
             actions += (action for action in starts if isinstance(action, Suggest))
     actions += forgets
     if final is not None:
@@ -110,26 +112,29 @@ def decide(snapshot: Snapshot) -> list[Action]:
 
 
 def _trip(left: Sequence[UnfinishedTrial], streak: breaker.Streak, snapshot: Snapshot) -> breaker.Trip | None:
-    """What still ran when the breaker opened, and then fails likewise, is set aside with the others."""
+    """Return the trip of the circuit breaker, if it opens or is open.
+
+    A trial that was still running when the breaker opened, and then fails for the same reason, is set aside as well.
+    """
     if snapshot.state is ExperimentState.PAUSED:
         return breaker.Trip(streak.alike, "") if snapshot.set_aside and streak.alike else None
     newest = None if snapshot.final is None else snapshot.final.newest
     if newest is not None and newest.state is not AttemptState.CANCELLED:
-        return None  # the search had ended; after a restart it is not known yet that the space is exhausted
+        return None  # the search has ended, but a restarted controller does not know yet that the space is exhausted
     return breaker.trip(snapshot.spec, streak, alone=not any(trial.occupies_slot for trial in left))
 
 
 def _one_more(
     left: Sequence[UnfinishedTrial], counts: Mapping[TrialState, int], streak: breaker.Streak, snapshot: Snapshot
 ) -> bool:
-    """Whether the breaker waits for one more trial, and there can be one: in the budget, or the second of all."""
+    """Return whether the breaker waits for one more trial that may run: within the budget, or as the second of all."""
     if not breaker.half_open(snapshot.spec, streak, exhausted=snapshot.exhausted):
         return False
     return bool(left) or budget.counted(counts) == 1 or budget.room(snapshot.spec, counts, 0) != 0
 
 
 def _undecided(left: Sequence[UnfinishedTrial], streak: breaker.Streak, snapshot: Snapshot) -> bool:
-    """All that ended has failed by itself, and what still runs may say otherwise."""
+    """Return whether all ended trials have failed by themselves while a running trial may still end differently."""
     running = any(trial.occupies_slot for trial in left)
     return running and snapshot.spec.canary_s > 0 and bool(streak.first)
 
@@ -142,7 +147,7 @@ def _finish(
     *,
     begin: bool,
 ) -> Iterator[Action]:
-    """What the final stage needs. `begin`: nothing is left of the search, nor to do for it."""
+    """Yield the actions of the final stage. `begin` says that the search is over and needs no more actions."""
     if final.active:
         stop = _final_stop_cause(snapshot, search_goes_on=bool(left))
         if stop is not None:
@@ -160,7 +165,7 @@ def _finish(
 
 
 def _final_stop_cause(snapshot: Snapshot, *, search_goes_on: bool) -> tuple[StopCause, str] | None:
-    """Why it may not go on. That a target is reached or a budget spent is where it begins."""
+    """Return why the final stage must stop. A reached target or a spent budget does not stop it: it begins there."""
     if snapshot.desired is DesiredState.STOP:
         return StopCause.CANCELLED, "tuner stop"
     if search_goes_on:
@@ -171,7 +176,7 @@ def _final_stop_cause(snapshot: Snapshot, *, search_goes_on: bool) -> tuple[Stop
 
 
 def _final_is_due(final: FinalStage, snapshot: Snapshot, ending: budget.Ending | None) -> bool:
-    """It has to run (again) before the experiment may end."""
+    """Return whether the final stage has to run (again) before the experiment may end."""
     if snapshot.spec.final is None or snapshot.best is None or snapshot.desired is DesiredState.STOP:
         return False
     if ending is None or ending.state is not ExperimentState.SUCCEEDED:
@@ -186,24 +191,33 @@ def _final_is_due(final: FinalStage, snapshot: Snapshot, ending: budget.Ending |
 
 
 def _final_is_outdated(snapshot: Snapshot) -> bool:
-    """There are trials again. Noted before anything is done about them: once they are gone, nothing would say so."""
+    """Return whether the search has trials again after the final stage ran.
+
+    This is recorded before anything is done about these trials, because nothing shows it once they are closed.
+    """
     final = snapshot.final
     return final is not None and bool(final.attempts) and not final.active and bool(snapshot.trials)
 
 
 def beginnings(snapshot: Snapshot) -> list[CreateAttempt]:
-    """What can be done about a suggestion at once: its trials begin. All else waits for another look, the final stage
-    too: what was decided before the suggestion is still to be done, and may be to forget how it ended last."""
+    """Return the actions that a suggestion allows at once: its trials begin.
+
+    All other actions wait for the next observation. That includes the final stage: actions that were decided before the
+    suggestion are still pending, and one of them may be to forget how the final stage last ended.
+    """
     return [action for action in decide(snapshot) if isinstance(action, CreateAttempt) and action.trial is not FINAL]
 
 
 def follow_ups(snapshot: Snapshot) -> list[Action]:
-    """What is to be done after acting, without another look: all but to start again what was not seen to run yet."""
+    """Return what to do after acting, without observing again.
+
+    Attempts that were just started are not started again merely because they were not seen running yet.
+    """
     return [action for action in decide(snapshot) if not isinstance(action, StartAttempt)]
 
 
 def _stop_cause(snapshot: Snapshot, ending: budget.Ending | None) -> tuple[StopCause, str] | None:
-    """Why nothing may go on running, and what becomes of what runs."""
+    """Return why all attempts must stop, and what that makes of them; None if they may run on."""
     if snapshot.desired is DesiredState.STOP:
         return StopCause.CANCELLED, "tuner stop"
     if ending is not None and not ending.drain:
@@ -214,9 +228,9 @@ def _stop_cause(snapshot: Snapshot, ending: budget.Ending | None) -> tuple[StopC
 
 
 def _close(trial: UnfinishedTrial, snapshot: Snapshot) -> Complete | Forget | None:
-    """The action that ends the trial, if its newest attempt says how; None while there is something to wait for."""
+    """Return the action that ends the trial if its newest attempt decides its outcome; None while it is undecided."""
     newest, number = trial.newest, trial.number
-    assert number is not FINAL  # Snapshot.trials has trials only: the final stage has no outcome to tell the study
+    assert number is not FINAL  # Snapshot.trials has trials only: the final stage has no outcome for the study
     if not trial.running:
         return Forget(number) if newest is None or newest.ended else None
     if newest is None:
@@ -239,19 +253,19 @@ def _close(trial: UnfinishedTrial, snapshot: Snapshot) -> Complete | Forget | No
 
 
 def _runs_again(trial: UnfinishedTrial, snapshot: Snapshot) -> bool:
-    """Whether a failed newest attempt is followed by another: a retry of its class, or what a pause was for."""
+    """Return whether a failed newest attempt is followed by another: a retry, or a rerun after a pause."""
     newest = trial.newest
     if newest is None or newest.failure_class is None:
         return False
     if newest.rerun:
         return True
     if newest.failure_class is FailureClass.CONFIGURATION:
-        return True  # it paused the experiment; lifting the pause runs it again
+        return True  # this failure paused the experiment; resuming runs the trial again
     return may_retry(trial.attempts, snapshot.spec.trial.retries)
 
 
 def _has_failed(trial: UnfinishedTrial, snapshot: Snapshot) -> bool:
-    """Its newest attempt has, and the runtime may still have something of it."""
+    """Return whether the trial's newest attempt has failed and the runtime may still hold objects of it."""
     newest = trial.newest
     return newest is not None and newest.state is AttemptState.FAILED and trial.number not in snapshot.removed
 
@@ -279,7 +293,7 @@ def _stop_everything(
     for trial in left:
         newest = trial.newest
         if newest is None or newest.ended:
-            # It waits to run (again). Interrupted, it goes on waiting; cancelled, that is its outcome.
+            # The trial waits to run (again). It keeps waiting if interrupted; if cancelled, that is its outcome.
             if cause is StopCause.CANCELLED and trial.running and trial.number is not FINAL:
                 yield Complete(trial.number, Outcome(TrialState.CANCELLED, reason=reason))
         elif newest.state is not AttemptState.STOPPING:
@@ -296,8 +310,12 @@ def _starts(
     suggest: bool,
     one_more: bool,
 ) -> Iterator[Action]:
-    """Attempts to start, oldest trial first. `suggest`: new trials may be asked for; without it (nothing more to try)
-    what was begun goes on, its retries too. `one_more`: at least one, even beyond the budget."""
+    """Yield the attempts to start, oldest trial first.
+
+    Args:
+        suggest: New trials may be requested. Otherwise only trials that have begun continue, including their retries.
+        one_more: Request at least one trial, even beyond the budget.
+    """
     paused = snapshot.state is ExperimentState.PAUSED
     free = _limit(snapshot) - sum(trial.occupies_slot for trial in left)
     for trial in left:
@@ -305,7 +323,7 @@ def _starts(
         if newest is not None and newest.state is AttemptState.CREATED:
             if trial.number in snapshot.held:
                 continue
-            if trial.running and trial.number not in snapshot.advised:  # else it was just asked to stop
+            if trial.running and trial.number not in snapshot.advised:  # otherwise it was just asked to stop
                 yield StartAttempt(trial.number, newest.number)
         elif trial.running and not trial.occupies_slot and not paused and free > 0:
             free -= 1
@@ -322,8 +340,12 @@ def _starts(
 
 
 def _limit(snapshot: Snapshot) -> int:
-    """How many attempts may be named and not ended. Successors beyond `parallelism` are named ahead of need only where
-    that is worth it; `Launch.slots` keeps them from running. Which GPUs one gets is known when it starts."""
+    """Return how many attempts may be created and not ended.
+
+    Successors beyond `parallelism` are created ahead of need only where trials are short enough to gain from it, and
+    `Launch.slots` keeps them from running. Where the runtime has a fixed number of slots, no successor is created: its
+    GPUs are assigned when it starts.
+    """
     wanted = snapshot.spec.parallelism if snapshot.canary_over else 1
     if snapshot.slots is not None:
         return min(wanted, snapshot.slots)
@@ -333,7 +355,7 @@ def _limit(snapshot: Snapshot) -> int:
 def _change(
     left: Sequence[UnfinishedTrial], actions: Sequence[Action], snapshot: Snapshot, ending: budget.Ending | None
 ) -> Iterator[ChangeState]:
-    """The experiment's own state: at most one change a turn, and `done` only when nothing is open or under way."""
+    """Yield the change of the experiment's own state, at most one per turn; `done` only when nothing is left open."""
     busy = any(trial.occupies_slot for trial in left) or bool(actions)
     failure = snapshot.final.failure if snapshot.final is not None else ""
     if snapshot.desired is DesiredState.STOP:

@@ -1,6 +1,6 @@
-"""How an attempt ended: its exit and its log -> verdict, failure class and a reason for people. Pure.
+"""Judge how an attempt ended: its exit and its log give the verdict, the failure class and a reason for people.
 
-docs/states.md has the table of ends; the experiment's `retries` say what is retried.
+Pure functions. docs/states.md has the table of ends; `retries` in the experiment's file says which are retried.
 """
 
 from __future__ import annotations
@@ -16,26 +16,27 @@ from controller.runtime.protocol import Exit
 
 INFEASIBLE_EXIT_CODE = 42
 TEMPORARY_EXIT_CODE = 75  # sysexits' EX_TEMPFAIL, "the user is invited to retry": a lost worker, a server that is away
-# A GPU's memory is not the system's, so nobody is killed for it: the program says so itself and ends. Also what NumPy,
-# torch and TensorFlow say of the machine's.
+# The system kills no process for a lack of GPU memory; the program reports it and exits. The other phrases are those of
+# NumPy, torch and TensorFlow for a lack of main memory.
 NO_MEMORY_SAID = re.compile(
     r"\bout of memory\b|OutOfMemory|MemoryError\b|\bOOM when allocating\b|\b(can't|cannot|unable to) allocate memory\b",
     re.I,
 )
-SHELL_CANNOT_EXECUTE = frozenset({126, 127})  # what shells answer for a command that is not executable, or not there
+SHELL_CANNOT_EXECUTE = frozenset({126, 127})  # a shell's codes for "not executable", "not found"
 CRASHES = frozenset({signals.SIGSEGV, signals.SIGABRT, signals.SIGBUS, signals.SIGFPE, signals.SIGILL, signals.SIGSYS})
-# What is left of a crash where a shell, or a container's runtime, tells an exit code for it.
+# A shell or a container runtime reports a crash as an exit code of 128 plus the signal.
 CRASH_CODES = {128 + crash: crash.name for crash in CRASHES}
 REASON_LENGTH = 500
 
 
 @dataclass(frozen=True, slots=True)
 class LogSummary:
-    """What the log of an ended attempt said.
+    """What the log of an ended attempt says about the metrics that the trial must report.
 
-    value: of `metric`, by the experiment's rule; may be non-finite. metric: the first of those that the trial must
-    report that has no finite value, else the objective's. near_misses: names in the log that are nearly `metric`, and
-    in how many lines. place: where the file names the metric.
+    metric: the first required metric without a finite value; the objective's if all have one.
+    value: the value of `metric` by the experiment's rule; may be non-finite.
+    near_misses: names in the log that are nearly `metric`, each with the number of lines that have it.
+    place: the key of the experiment's file that names the metric.
     """
 
     value: float | None = None
@@ -61,13 +62,16 @@ def judge(
     asked_because: str = "",
     timeout_s: float | None = None,
 ) -> Judgement:
-    """How an attempt ended.
+    """Judge how an attempt ended.
 
     Args:
-        cause: Why we asked it to stop, if we did. What ended by itself before our signal is judged on its own.
-        of_trial: False for the final stage, of which the exit code says everything.
+        cause: Why the controller asked the attempt to stop, if it did. An attempt that ended by itself before the
+            signal is judged by its exit.
+        of_trial: False for the final stage, which is judged by its exit code alone.
+        asked_because: The reason given with the request to stop.
+        timeout_s: The attempt's timeout, for the message.
     """
-    # Before the timeout: it may strike in the grace time that our own stop gave.
+    # A requested stop comes before the timeout, which may expire within the grace period of that stop.
     if cause is not None and (end.stopped or end.unknown):
         return Judgement(verdict_of(cause), reason=asked_because or cause.value)
     if end.timed_out:
@@ -88,18 +92,18 @@ def judge(
 
 
 def verdict_of(cause: StopCause) -> AttemptState:
-    """How an attempt ends that ended because we asked it to."""
+    """Return the verdict on an attempt that ended because the controller asked it to."""
     return AttemptState.PRUNED if cause is StopCause.PRUNED else AttemptState.CANCELLED
 
 
 def _judge_code(end: Exit, log: LogSummary, *, of_trial: bool) -> Judgement:
-    said = end.reason or log.last_line  # a reason beside an error: of a worker whose log is not the attempt's
+    said = end.reason or log.last_line  # end.reason is the message of a worker other than rank 0
     if end.code == 0 and not of_trial:
         return Judgement(AttemptState.SUCCEEDED)
     if end.code == INFEASIBLE_EXIT_CODE and of_trial:
         return Judgement(AttemptState.INFEASIBLE, reason=said[:REASON_LENGTH] or "exit code 42")
     if end.code == 0:
-        if log.value is None and end.reason:  # of what it said something is lost, and no fault of its own
+        if log.value is None and end.reason:  # part of its log was lost, which is not its fault
             return _failed(FailureClass.INFRASTRUCTURE, f"exit code 0, but {end.reason}")
         if log.value is None:
             return _failed(FailureClass.METRICS_MISSING, f"exit code 0, but {_no_metric(log)}")
@@ -108,7 +112,7 @@ def _judge_code(end: Exit, log: LogSummary, *, of_trial: bool) -> Judgement:
                 FailureClass.METRICS_MISSING, f'the last "{log.metric}" was {log.value}, not a finite number'
             )
         return Judgement(AttemptState.SUCCEEDED)
-    if end.out_of_memory:  # a child of it was killed, or a container's runtime turned the signal into 137
+    if end.out_of_memory:  # a child process was killed, or the container runtime reports the signal as 137
         return _failed(FailureClass.OUT_OF_MEMORY, f"killed by the system: out of memory (exit code {end.code})")
     told = f": {said}" if said else ", and nothing in its log"
     if (failure_class := class_by_itself(end.code, said)) is not None:
@@ -128,7 +132,7 @@ def _no_metric(log: LogSummary) -> str:
 
 
 def class_by_itself(code: int | None, last_line: str) -> FailureClass | None:
-    """What a program that ended with an error says of it, if it says what class it is of."""
+    """Return the failure class that a program's exit code or last line names; None if neither names one."""
     if code == TEMPORARY_EXIT_CODE:
         return FailureClass.INFRASTRUCTURE
     if NO_MEMORY_SAID.search(last_line):
@@ -137,7 +141,7 @@ def class_by_itself(code: int | None, last_line: str) -> FailureClass | None:
 
 
 def called(code: int | None) -> str:
-    """An exit code in a reason."""
+    """Return how a reason words an exit code."""
     crash = CRASH_CODES.get(code or 0)
     return f"exit code {code}" + (f" (its program crashed: {crash})" if crash else "")
 
@@ -154,9 +158,9 @@ def _signal_name(number: int) -> str:
 
 
 def may_retry(attempts: Iterable[Attempt], retries: Mapping[FailureClass, int]) -> bool:
-    """Whether the newest attempt's failure leaves a retry: its class has failed at most `retries` times in this trial.
+    """Return whether the newest attempt may be retried: its class has failed at most `retries` times in this trial.
 
-    Interrupted attempts and other classes' failures do not count against it, nor does what was before a rerun.
+    Interrupted attempts, failures of other classes and everything before a rerun do not count.
     """
     history: list[Attempt] = []
     for attempt in attempts:

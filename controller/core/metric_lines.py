@@ -1,8 +1,8 @@
-"""One line of a log -> the numbers that it names, and its step. What is read is in docs/experiment.md.
+"""Parse one line of a log into named numbers and a step. docs/experiment.md lists the formats.
 
-Knows how people and libraries write; knows nothing of portions, carriage returns or what becomes of a value. No regular
-expression here may run twice over the same characters (possessive quantifiers, bounded names): a trial that prints
-garbage without an end must not hold up the others.
+This module knows the formats that people and libraries print. It does not know how the log arrives, what a carriage
+return does, or what a value is used for. No regular expression here may scan the same characters twice, hence the
+possessive quantifiers and bounded names: a trial that prints endless garbage must not delay the other trials.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MAX_NAME = 128  # characters; a longer name, or one that cannot be printed, is n
 MAX_DEPTH = 8  # of nested JSON
 MAX_COLUMNS = 32
 STEP_KEYS = ("step", "epoch")
-STEP_WORDS = ("global_step", "step", "epoch", "iteration", "iter", "round")  # the first that a line has, in any case
+STEP_WORDS = ("global_step", "step", "epoch", "iteration", "iter", "round")  # by precedence; matched case-insensitively
 
 _EXPONENT = r"(?:[eE][+-]?\d++)?+"
 _NUMBER = rf"[+-]?(?:\d++\.?+\d*+{_EXPONENT}|\.\d++{_EXPONENT}|nan|NaN|inf(?:inity)?|Infinity)"
@@ -47,11 +47,12 @@ _GAP = re.compile(r"\s{2,}|\t")
 _BORDER = re.compile("[│┃]")
 _RESULT_NAME = re.compile(_NAME)
 
-# Where something to read may be in raw bytes, never missing it. Most of a log is not metrics: these skip it ten times
-# faster than a look at each line. The look back leaves out the time of day.
+# These find every place in the raw bytes that may hold a metric, and some that do not. Most of a log is not metrics,
+# and these skip it ten times faster than parsing each line would. The lookbehind excludes times of day.
 _PAIR_AT = re.compile(rb"[=:][\x00-\x09\x0b-\x20'\"+-]*[0-9.nNiI\x1b\x80-\xff](?<![^\w./\x80-\xff-][0-9][0-9]:[0-9])")
 _LOWER_EPOCH_AT = re.compile(rb"poch(?:[ \t\[#:=]{1,3}+[0-9\x1b]|  |\t|\x1b)")
-# With the byte that each begins with: where it is missing, which is seen a hundred times faster, there is no search.
+# Each pattern comes with its first byte. A region without that byte is not searched; this check is a hundred times
+# faster than the search.
 _RARE = (
     (b"P", re.compile(rb"POCH(?:[ \t\[#:=]{1,3}+[0-9\x1b]|  |\t|\x1b)")),
     (b"I", re.compile(rb"Iter  ")),
@@ -63,13 +64,13 @@ _FIRST_ROW_AT = re.compile(_ROW_AT.pattern.removeprefix(rb"[\r\n]"))
 
 
 class Said(NamedTuple):
-    """What one line says. A tuple, for they come by thousands."""
+    """What one line says. A tuple, because a log has thousands of lines."""
 
     values: dict[str, float]
-    step: int | None = None  # its own, by a key or a word
-    fraction: bool = False  # its step is not a whole number: half an epoch
-    header: bool = False  # the step is also that of the lines below, which say none
-    progress: bool = False  # the same step will come again, with other values
+    step: int | None = None  # the line's own step, from a key or a word
+    fraction: bool = False  # the step is not a whole number, such as half an epoch
+    header: bool = False  # the step also applies to the following lines that have none
+    progress: bool = False  # the same step will be printed again with other values
     bar: tuple[int, int] | None = None  # position and length of a tqdm bar
 
 
@@ -77,7 +78,7 @@ NOTHING = Said({})
 
 
 class LineParser:
-    """Remembers the heads of tables, and how the first percentage of the objective was written."""
+    """Parses lines. Remembers the header of a table, and how the first percentage of the objective was written."""
 
     def __init__(self, rule: MetricsRule, objective: str) -> None:
         self._objective = objective
@@ -91,7 +92,7 @@ class LineParser:
             rf"(?<![\w./-])({names})[\"']?\s*+[:=#]?\s*+\[?\s*+(\d{{1,15}}+)(\s*+(?:/|of\s)\s*+\d++)?+(?![\w%]|\.\d|:\d)",
             re.IGNORECASE,
         )
-        self._odd = None  # the objective, where its name has characters that other names have not
+        self._odd = None  # the objective, if its name has characters that other names may not have
         if not _RESULT_NAME.fullmatch(objective):
             self._odd = re.compile(rf"(?<![\w.]){re.escape(objective)}([\"'])?\s*+[=:]\s*+(?(1)[\"']?){_VALUE}")
         self._columns: tuple[str, ...] = ()
@@ -100,7 +101,7 @@ class LineParser:
 
     @property
     def reads_all(self) -> bool:
-        """There is a pattern, and no telling where it matches."""
+        """Return whether every line has to be parsed, because the experiment's own pattern may match anywhere."""
         return self._pattern is not None
 
     @property
@@ -129,7 +130,7 @@ class LineParser:
         return Said(self._metrics(values), step, fraction)
 
     def _with_step(self, values: dict[str, float], text: str, *, whole: bool = False) -> Said:
-        """whole: the values are all that the line says."""
+        """Add the line's step. With `whole`, the values are all that the line says."""
         step, fraction = self._step_key(values)
         metrics = self._metrics(values)
         if whole or (step is not None and metrics and "/" not in text):
@@ -139,7 +140,7 @@ class LineParser:
         progress = bar is not None
         if word := self._step_word(text):
             step = int(word[2]) if step is None and not fraction else step
-            # The word may say how many there are; that is not progress within it.
+            # The word's own total, as in "Epoch 3/10", does not mean progress within the step.
             progress = progress or _PROGRESS.search(text, word.end()) is not None
             header = word[1].casefold() == "epoch" and self._guesses_step and step == int(word[2])
             header = header and (progress or (not metrics and _stands_alone(word, text)))
@@ -151,7 +152,7 @@ class LineParser:
         return Said(metrics, step, fraction, header, progress, position)
 
     def _step_key(self, values: dict[str, float]) -> tuple[int | None, bool]:
-        """The step that a key has, and whether there is a key that has something else."""
+        """Return the step that a key gives, and whether a step key has a value that is not a step."""
         keys = [key for key in self._keys if key in values]
         if not keys and self._guesses_step:
             folded = {name.lower(): name for name in values}
@@ -175,7 +176,10 @@ class LineParser:
         return {name: value for name, value in values.items() if name not in taken} if taken else values
 
     def _pairs(self, text: str) -> dict[str, float]:
-        """`name:5` without a space is also how people write cuda:0 and localhost:8080: only what we wait for counts."""
+        """Return the `name=value` and `name: value` pairs of a line.
+
+        Without a space after the colon, as in cuda:0 or localhost:8080, only the objective and step words count.
+        """
         values: dict[str, float] = {}
         for m in _PAIR.finditer(text):
             name = m[1]
@@ -197,7 +201,10 @@ class LineParser:
             values[name] = float(number) / float(total)
 
     def _boosting_cells(self, text: str) -> dict[str, float]:
-        """`[3]\\ttrain-rmse:0.1\\tvalid_0's auc: 0.9` of a booster; `auc` is then also read, of the last set."""
+        """Read a line of a booster such as `[3]\\ttrain-rmse:0.1\\tvalid_0's auc: 0.9`.
+
+        The short name `auc` is read as well, with the value of the last data set.
+        """
         cells = [m for cell in text.split("\t")[1:] if (m := _BOOSTING_CELL.fullmatch(cell.strip()))]
         if not cells:
             return self._pairs(text)
@@ -208,7 +215,7 @@ class LineParser:
     # Tables
 
     def _row(self, text: str) -> Said | None:
-        """A row of a table: with named columns, fastai's, skorch's or scikit-learn's, or of results, Lightning's."""
+        """Read a row of a table with named columns (fastai, skorch, scikit-learn) or of a result table (Lightning)."""
         if "│" in text:
             cells = [cell for cell in map(str.strip, _BORDER.split(text)) if cell]
             return self._result(cells)
@@ -238,7 +245,7 @@ class LineParser:
 
 
 class MetricCandidates:
-    """The places in a region of a log where something to read may be. Each kind is searched through it once."""
+    """The places in a region of a log that may hold a metric. The region is searched once for each kind of place."""
 
     def __init__(self, region: bytes, parser: LineParser) -> None:
         self._region = region
@@ -253,7 +260,7 @@ class MetricCandidates:
         self._next = [-1] * len(self._searches)
 
     def next(self, begin: int) -> int:
-        """The first at `begin`, where a line begins, or later; the region's length if there is none."""
+        """Return the first place at or after `begin`, the start of a line; the region's length if there is none."""
         if self._parser.reads_all:
             return begin
         if self._parser.in_table != self._in_table:
@@ -282,13 +289,16 @@ class MetricCandidates:
 
 
 def end_of_bar(text: str) -> int:
-    """Where a progress bar ends, 0 without one: what is printed beside it lands behind it, in the same line."""
+    """Return where a progress bar ends, or 0 without one. Other output lands on the same line, after the bar."""
     bar = _BAR.search(text) if " [" in text and "]" in text else None
     return bar.end() if bar is not None and bar[0].endswith("]") else 0
 
 
 def _stands_alone(word: re.Match[str], text: str) -> bool:
-    """`Epoch 3/10`, perhaps behind a logger's prefix; not `resumed from epoch 3`, nor `epoch 3 took long`."""
+    """Return whether the step word is all that the line says, apart from a logger's prefix.
+
+    `Epoch 3/10` is; `resumed from epoch 3` and `epoch 3 took long` are not.
+    """
     after = text[word.end() :]
     return not any(map(str.isalnum, after)) and _BEFORE_HEADER.fullmatch(text, 0, word.start()) is not None
 
@@ -301,12 +311,12 @@ def _float(text: str) -> float | None:
 
 
 def _hundredth(number: str) -> float:
-    """91.3 -> 0.913, not 0.9129999999999999."""
+    """Divide a number's decimal text by 100, so that 91.3 gives 0.913 and not 0.9129999999999999."""
     return float(f"{number}e-2") if number[-1].isdigit() and "e" not in number.lower() else float(number) / 100
 
 
 def _whole(text: str) -> float | None:
-    """A cell, or a string of JSON, that is nothing but a value."""
+    """Return the value of a table cell or JSON string that is only a value; None for other text."""
     m = _WHOLE_VALUE.fullmatch(text)
     if m is None or (m[2] and not float(m[2])):
         return None
@@ -316,8 +326,10 @@ def _whole(text: str) -> float | None:
 
 
 def _json_values(line: str) -> dict[str, float] | None:
-    """The numbers of a JSON object, nested ones as `eval.loss` and, where no other has the name, as `loss`. None if it
-    is not JSON."""
+    """Return the numbers of a JSON object; None if the line is not JSON.
+
+    A nested number is named by its path, such as `eval.loss`, and also `loss` if no other number has that name.
+    """
     try:
         document = json.loads(line)
     except (ValueError, RecursionError):
@@ -335,7 +347,7 @@ def _json_values(line: str) -> dict[str, float] | None:
 
 
 def _leaves(document: dict[str, Any], prefix: str, depth: int) -> Iterator[tuple[str, float]]:
-    """`Any`: what JSON may hold."""
+    """Yield each number with its path. `Any`, because JSON may hold values of any type."""
     for key, value in document.items():
         if isinstance(value, dict):
             if depth > 0:

@@ -1,14 +1,14 @@
-"""Log -> measurements. A trial needs no library: it prints, and this reads. What is read: docs/experiment.md.
+"""Read measurements from a log, so that a trial needs no library: it prints. docs/experiment.md lists the formats.
 
-The step of a line is, in this order: its own, by a key or a word; the epoch of a header or progress bar above it; the
-position of a progress bar; and last a counter.
+The step of a line is the first of these that exists: the line's own step, from a key or a word; the epoch of a header
+or progress bar above it; the position of a progress bar; a counter.
 
-A value is final or provisional. A progress bar shows many values for one step, and the store keeps the first that it is
-told: a provisional value becomes a reading when its step is over (the next one begins, or the log ends), so that each
-step has one reading, its last value.
+A value is final or provisional. A progress bar shows many values for one step, but the store keeps the first value that
+it gets for a step. A provisional value therefore becomes a reading only when its step is over (the next step begins or
+the log ends), so that each step has one reading, its last value.
 
-Pure: bytes in, measurements out. The same bytes in other portions give the same measurements, so that a restarted
-controller may read a log again from 0.
+Pure: bytes in, measurements out. The measurements do not depend on how the bytes are divided into portions, so that a
+restarted controller can read a log again from the start.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from controller.core.metric_lines import MAX_NAME, LineParser, MetricCandidates,
 from controller.core.model import ExperimentObjective, MetricsRule
 from suggest.study import ValueRule
 
-MAX_LINE_BYTES = 64 << 10  # the rest of a longer line is not looked at
-MAX_METRICS = 32  # of one attempt; the objective's always has a place
-MAX_NAMES = 256  # that are remembered, to say which of them is nearly the objective's
+MAX_LINE_BYTES = 64 << 10  # the rest of a longer line is ignored
+MAX_METRICS = 32  # per attempt; the objective is always read
+MAX_NAMES = 256  # printed names that are remembered, to find near misses of the objective's
 MAX_BARS = 8  # progress bars of different lengths
-NEAR = 0.75  # so much of two names is the same if one is a near miss of the other
-DENSE = 128  # so many positions of a progress bar all become readings; after that ever fewer
+NEAR = 0.75  # a near miss has at least this similarity ratio to the metric's name
+DENSE = 128  # this many positions of a progress bar become readings; after that, fewer and fewer do
 
-# What terminals read as commands: colors, titles, character sets. Also used where a log is shown to people.
+# Terminal escape sequences: colors, titles, character sets. Also removed where a log is shown to people.
 ESCAPES = re.compile(rb"\x1b(?:\[[0-9;?]*+[@-~]|\][^\x07\x1b]{0,999}+(?:\x07|\x1b\\)?+|\([0-9A-Z])")
 _RETURNS = re.compile(rb"\r*+")
 
@@ -46,11 +46,13 @@ class MetricReading(NamedTuple):
 
 @dataclass(slots=True)
 class _Bar:
-    """A progress bar that does not say its epoch: one over all epochs, or one of many over the batches of an epoch.
-    Until a second one of the same length begins its positions are steps; then only the end of each one is."""
+    """A progress bar that does not name its epoch: either one bar over all epochs, or one per epoch over its batches.
 
-    base: int  # the step at its position 0
-    best: float | None  # the objective's best value when it began
+    Its positions are steps until a second bar of the same length begins. From then on only the end of each bar is one.
+    """
+
+    base: int  # the step at position 0
+    best: float | None  # the objective's best value when the bar began
     position: int = 0
     ended: bool = False
     repeated: bool = False
@@ -64,7 +66,7 @@ class _Provisional:
 
 
 class LogReader:
-    """Reads one attempt's log in portions. Knows the objective's last and best value so far."""
+    """Reads one attempt's log in portions, and keeps the objective's last and best value so far."""
 
     def __init__(
         self,
@@ -74,23 +76,29 @@ class LogReader:
         others: Mapping[str, ValueRule] = MappingProxyType({}),
         start: int = 0,
     ) -> None:
-        """others: further metrics that the trial must report. start: the last step of the trial's earlier attempts,
-        where the counter goes on."""
+        """Create a reader.
+
+        Args:
+            rule: How measurements are read from lines.
+            objective: The first objective, whose values are always kept.
+            others: Further metrics that the trial must report.
+            start: The last step of the trial's earlier attempts, from which the counter continues.
+        """
         self._others = others
-        self._values: dict[str, float] = {}  # of the others
+        self._values: dict[str, float] = {}  # values of the other metrics
         self._objective = objective
         self._start = start
         self._parser = LineParser(rule, objective.metric)
         self._partial = b""
         self._counters: dict[str, int] = {}  # the highest step of each metric so far
-        self._counted: set[str] = set()  # metrics that have lacked a step: later steps may not go back
+        self._counted: set[str] = set()  # metrics that once lacked a step; their later steps may not go back
         self._emitted: dict[str, int] = {}  # the step of each metric's newest reading
-        self._repeating: set[str] = set()  # metrics that have come twice for one step
+        self._repeating: set[str] = set()  # metrics that were printed twice for one step
         self._provisional: dict[str, _Provisional] = {}
-        self._passed: dict[str, int] = {}  # readings of each metric from bars that went on in the same line
-        self._epoch: int | None = None  # of the newest header
-        self._bars: dict[int, _Bar] = {}  # by their length
-        self._names: dict[str, int] = {}  # and in how many lines they were
+        self._passed: dict[str, int] = {}  # readings of each metric from bars that were redrawn on the same line
+        self._epoch: int | None = None  # the epoch of the newest header
+        self._bars: dict[int, _Bar] = {}  # by length
+        self._names: dict[str, int] = {}  # printed names, and in how many lines they appeared
         self._best: float | None = None
         self._last: float | None = None
         self._step: int | None = None
@@ -99,44 +107,48 @@ class LogReader:
 
     @property
     def value(self) -> float | None:
-        """The objective's value by the experiment's rule; may be non-finite, None before the first. Provisional values
-        do not count yet."""
+        """Return the objective's value by the experiment's rule; None before the first one, may be non-finite.
+
+        Provisional values do not count yet.
+        """
         if self._objective.value is ValueRule.BEST and self._best is not None:
             return self._best
         return self._last
 
     @property
     def lacking(self) -> str:
-        """The first metric that the trial must report and that has no finite value; "" if all have."""
+        """Return the first required metric without a finite value; "" if all have one."""
         values = {self._objective.metric: self.value, **{metric: self._values.get(metric) for metric in self._others}}
         return next((m for m, value in values.items() if value is None or not math.isfinite(value)), "")
 
     def value_of(self, metric: str) -> float | None:
-        """What counts of a metric that the trial must report; None before the first value."""
+        """Return the value of a required metric by its rule; None before the first value."""
         return self.value if metric == self._objective.metric else self._values.get(metric)
 
     @property
     def last(self) -> float | None:
-        """The objective's newest value, also while it is provisional."""
+        """Return the objective's newest value, which may be provisional."""
         provisional = self._provisional.get(self._objective.metric)
         return self._last if provisional is None else provisional.value
 
     @property
     def step(self) -> int | None:
-        """Of `last`."""
+        """Return the step of `last`."""
         provisional = self._provisional.get(self._objective.metric)
         return self._step if provisional is None else provisional.step
 
     @property
     def percentage(self) -> str:
-        """The first percentage that was read as the objective's value, as it was written; empty before it."""
+        """Return the first percentage that was read as the objective's value, as printed; "" if there was none."""
         return self._parser.percentage
 
     def near_misses(self, metric: str = "") -> list[tuple[str, int]]:
-        """Which of the printed names could be the metric's, and in how many lines they are; the likeliest first.
-        metric: by default the objective's."""
+        """Return printed names that resemble the metric's, with the number of lines of each, most similar first.
+
+        `metric` is the objective's by default.
+        """
         metric = metric or self._objective.metric
-        import difflib  # of no use until a trial has failed
+        import difflib  # lazy: only failed trials need it
 
         def letters(name: str) -> str:
             return "".join(filter(str.isalnum, name.casefold()))
@@ -153,12 +165,12 @@ class LogReader:
         return [(name, self._names[name]) for name in near[:3]]
 
     def feed(self, data: bytes) -> list[MetricReading]:
-        """Take the log's next bytes; returns the readings of what they complete."""
+        """Take the log's next bytes and return the readings that they complete."""
         self.offset += len(data)
         if self._partial:
             data = self._partial + data
         lines = data.rfind(b"\n") + 1
-        # A carriage return at the end may yet belong to the end of a line.
+        # A carriage return at the end may still be the first half of a line ending.
         parts = max(lines, data.rfind(b"\r", 0, len(data.rstrip(b"\r"))) + 1)
         readings = self._scan(data[:lines]) if lines else []
         if parts > lines:
@@ -172,14 +184,14 @@ class LogReader:
         return readings
 
     def finish(self) -> list[MetricReading]:
-        """The log is complete: its last line may lack its end, and every step is over."""
+        """Take the end of the log: read a last line without a line ending, and settle every step."""
         last, self._partial = self._partial, b""
         readings = self._take(last)
         self._settle(list(self._provisional), readings)
         return readings
 
     def _take(self, line: bytes) -> list[MetricReading]:
-        """Read one line without its end. What `feed` does for a line, without skipping any part of it."""
+        """Read one line without its line ending, like `feed`, but without skipping any part of it."""
         if text := _text(_visible(line)):
             self.last_line = text[:1000]
         readings: list[MetricReading] = []
@@ -190,7 +202,7 @@ class LogReader:
         return readings
 
     def _scan(self, region: bytes) -> list[MetricReading]:
-        """Read whole lines, or parts of a line that a carriage return ends: those that may say something."""
+        """Read the lines, or the parts of a line that end in a carriage return, that may hold a metric."""
         readings: list[MetricReading] = []
         begin, newline = 0, -1
         candidates = MetricCandidates(region, self._parser)
@@ -223,7 +235,7 @@ class LogReader:
         text = _text(raw)
         if not text:
             return
-        # What is printed beside a progress bar lands behind it, in the same line.
+        # Other output of a program with a progress bar lands on the same line, after the bar.
         end = end_of_bar(text)
         if 0 < end < len(text):
             self._note(self._parser.said(text[:end]), readings, overwritten=True)
@@ -251,7 +263,7 @@ class LogReader:
                 bar = self._bar_at(*said.bar, metrics, readings)
                 step, provisional = bar.base + bar.position, True
         if step is None and overwritten:
-            return  # of what has no step only what is left in the end counts
+            return  # without a step, only the last state of an overwritten line counts
         provisional = provisional and step is not None
         for metric in metrics:
             value = said.values[metric]
@@ -259,7 +271,7 @@ class LogReader:
             before = self._provisional.get(metric)
             if before is not None and before.step != at:
                 if bar is not None and bar.repeated:
-                    del self._provisional[metric]  # a batch's: it does not count once the next one is over
+                    del self._provisional[metric]  # a batch's value, which the next batch replaces
                 else:
                     self._settle([metric], readings, passed=overwritten)
             if provisional or self._repeats(metric, at):
@@ -279,8 +291,11 @@ class LogReader:
         return True
 
     def _counted_step(self, metric: str, step: int | None, *, from_bar: bool) -> int:
-        """The line's step, unless the metric has been counted as far: epochs of 0.5, 1.0, 1.5 are counted throughout,
-        or 1.0 would hide behind the first half epoch's place."""
+        """Return the line's step, or the counter's next one if the counter has already passed the line's step.
+
+        Epochs such as 0.5, 1.0, 1.5 are therefore counted throughout; otherwise the value at epoch 1.0 would be taken
+        for the step that the first half epoch was counted as.
+        """
         counter = self._counters[metric]
         if step is None or from_bar:
             self._counted.add(metric)
@@ -295,14 +310,17 @@ class LogReader:
         return step
 
     def _repeats(self, metric: str, step: int) -> bool:
-        """Whether its lines come more than once for a step. From the second step on the last of them counts."""
+        """Return whether the metric is printed several times per step; from its second step on, the last one counts."""
         if self._emitted.get(metric) == step:
             self._repeating.add(metric)
             return False
         return metric in self._repeating
 
     def _settle(self, metrics: Sequence[str], readings: list[MetricReading], *, passed: bool = False) -> None:
-        """Their steps are over. passed: within one line, where a bar may pass thousands of steps."""
+        """Turn the provisional values of metrics whose step is over into readings.
+
+        With `passed`, the step ended within one line, on which a bar may pass thousands of steps.
+        """
         for metric in metrics:
             provisional = self._provisional.pop(metric, None)
             if provisional is None:
@@ -323,7 +341,7 @@ class LogReader:
             self._others[metric] is ValueRule.LAST or math.isfinite(value) or metric not in self._values
         ):
             self._values[metric] = value
-        if self._emitted.get(metric) != step:  # else the store has the first
+        if self._emitted.get(metric) != step:  # the store keeps the first reading of a step
             self._emitted[metric] = step
             readings.append(MetricReading(metric, step, value))
 
@@ -331,19 +349,19 @@ class LogReader:
         return self._objective.better(best, value) if math.isfinite(value) else best
 
     def _bar_at(self, position: int, length: int, metrics: Sequence[str], readings: list[MetricReading]) -> _Bar:
-        """The bar of that length, at its new position."""
+        """Return the bar of that length, moved to its new position."""
         bar = self._bars.get(length)
         if bar is None:
             if len(self._bars) >= MAX_BARS:
                 self._bars.clear()
             top = max(self._counters[metric] for metric in metrics)
-            # A resumed attempt's bar may know where it goes on; one that begins at 0 goes on after the last step.
+            # The bar of a resumed attempt may start at its real position; one that starts at 0 follows the last step.
             base = 0 if 0 < top <= position else top + (position == 0 < top)
             bar = self._bars[length] = _Bar(base, self._best)
         elif bar.ended or position < bar.position:
             self._settle(metrics, readings)
             if not bar.repeated:
-                # Its positions were batches: the best value is that of an epoch, not that of a batch.
+                # The positions were batches, so the best value must be recomputed from whole epochs.
                 bar.repeated = True
                 self._best = bar.best if self._last is None else self._better(bar.best, self._last)
             bar.base, bar.ended = bar.base + bar.position, False
@@ -352,7 +370,7 @@ class LogReader:
 
 
 def _visible(line: bytes) -> bytes:
-    """What is left of a line that a progress bar rewrote with carriage returns."""
+    """Return the visible rest of a line that a progress bar rewrote with carriage returns."""
     line = line.rstrip(b"\r")
     return line[line.rfind(b"\r") + 1 :]
 

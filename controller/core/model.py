@@ -1,6 +1,7 @@
-"""The nouns of the controller: what a person asked for, what was started, what became of it.
+"""The values of the controller: the experiment as a person specified it, its attempts, events and revisions.
 
-Pure values. `controller.spec` reads them from files, `experiment_store` keeps them, and the core decides on them.
+Pure values. `controller.spec` reads them from files, `controller.experiment_store` stores them, and the core makes its
+decisions from them.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from suggest.trial import Trial
 
 
 class Stage(enum.Enum):
-    """What has attempts and is not a trial. The value is the word in names, labels and folders."""
+    """A stage that has attempts without being a trial. The value is the word in names, labels and folders."""
 
     FINAL = "final"  # runs the best parameters once more, after the last trial
 
@@ -26,11 +27,11 @@ FINAL: Final = Stage.FINAL
 TrialOrFinal: TypeAlias = int | Stage  # what an attempt belongs to: a trial, by its number, or the final stage
 AttemptKey: TypeAlias = tuple[TrialOrFinal, int]  # within an experiment
 
-MAX_NAME_LENGTH = 40  # of an experiment: leaves room for "-<uid5>-<n>-r<k>" within Kubernetes' 63
+MAX_NAME_LENGTH = 40  # an experiment's; leaves room for "-<uid5>-<n>-r<k>" within Kubernetes' 63
 
 
 class FailureClass(enum.Enum):
-    """Why an attempt failed, as far as it decides what happens next. The value is the word in the file and in JSON."""
+    """Why an attempt failed; decides what happens next. The value is the word in the file and in JSON."""
 
     USER_ERROR = "userError"
     OUT_OF_MEMORY = "outOfMemory"
@@ -54,7 +55,7 @@ class ExperimentState(enum.Enum):
 
 
 class AttemptState(enum.Enum):
-    """The life of one execution; `controller.core.states` says what may follow what."""
+    """The state of one execution; `controller.core.states` has the transitions."""
 
     CREATED = "created"
     RUNNING = "running"
@@ -71,7 +72,7 @@ class AttemptState(enum.Enum):
 
 
 class StopCause(enum.Enum):
-    """Why we asked an attempt to stop."""
+    """Why the controller asked an attempt to stop."""
 
     PRUNED = "pruned"
     CANCELLED = "cancelled"  # the trial is no longer wanted: tuner stop, target reached, budget spent
@@ -80,12 +81,12 @@ class StopCause(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class ExperimentObjective(Objective):
-    """The study's objective, and the value at which the experiment ends."""
+    """The study's objective, with the target value that ends the experiment."""
 
     target: float | None = None
 
     def better(self, first: float | None, second: float | None) -> float | None:
-        """The better of two values, either of which may be missing."""
+        """Return the better of two values, either of which may be None."""
         if first is None or second is None:
             return second if first is None else first
         return min(first, second, key=lambda value: self.direction.sign * value)
@@ -98,10 +99,11 @@ class ExperimentObjective(Objective):
 
 @dataclass(frozen=True, slots=True)
 class MetricsRule:
-    """How log lines become measurements.
+    """How measurements are read from log lines.
 
-    step: the key that holds the step ("" = the usual ones). pattern: a regular expression of two
-    groups, name and value, found anywhere in a line (None = the built-in forms).
+    step: the key that holds the step; "" means the usual keys.
+    pattern: a regular expression with two groups, name and value, that may match anywhere in a line; None means the
+    built-in formats.
     """
 
     step: str = ""
@@ -110,17 +112,20 @@ class MetricsRule:
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """None = no such limit. The first limit reached ends the experiment."""
+    """The limits of an experiment, where None means no limit. The first limit that is reached ends the experiment."""
 
     trials: int | None = None
     failed_trials: int | None = None
     wall_clock_s: float | None = None
-    no_improvement: int | None = None  # trials that end, one after the other, without a new best one
+    no_improvement: int | None = None  # trials that end in a row without a new best one
 
 
 @dataclass(frozen=True, slots=True)
 class SecretRef:
-    """`{secret: name/key}`: a cluster's secret; locally the environment variable of the same name must be set."""
+    """A reference `{secret: name/key}` to a secret of the cluster.
+
+    For local trials, the environment variable of the same name must be set.
+    """
 
     name: str
     key: str
@@ -128,7 +133,10 @@ class SecretRef:
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """Per attempt. `gpu` may be a fraction locally (two trials of 0.5 share one). None = not said."""
+    """The resources of one attempt; None means not specified.
+
+    Local trials may have a fraction of a GPU: two trials with `gpu` 0.5 share one.
+    """
 
     cpu: float | None = None
     memory_bytes: int | None = None
@@ -139,7 +147,7 @@ class Resources:
 
 @dataclass(frozen=True, slots=True)
 class TrialTemplate:
-    """What one attempt executes. `cluster` keeps what only the Kubernetes runtime reads, as the file has it."""
+    """What one attempt executes. `cluster` holds the keys that only the Kubernetes runtime reads, as in the file."""
 
     command: tuple[str, ...]
     args: tuple[str, ...] = ()
@@ -149,14 +157,14 @@ class TrialTemplate:
     grace_s: float = 30.0
     retries: Mapping[FailureClass, int] = field(default_factory=dict)
     image: str = ""
-    working_dir: str = ""  # relative: to the file's folder, which it is if it is empty
-    parameters_file: str = "json"  # its format; local
-    devices: tuple[str, ...] = ()  # the GPUs that attempts may use, empty = all that the machine lends; local
+    working_dir: str = ""  # a relative path starts at the file's folder; "" is that folder
+    parameters_file: str = "json"  # the format of the file of parameters; local only
+    devices: tuple[str, ...] = ()  # the GPUs that attempts may use, empty = all that the machine lends; local only
     cluster: Mapping[str, object] = field(default_factory=dict)
 
     @property
     def workers(self) -> int:
-        """Processes, or pods, of one attempt by `distributed`; each is given all of `resources`."""
+        """Return how many processes or pods `distributed` gives one attempt; each gets all of `resources`."""
         match self.cluster.get("distributed"):
             case {"workers": int(count)}:
                 return count
@@ -165,8 +173,11 @@ class TrialTemplate:
 
 @dataclass(frozen=True, slots=True)
 class ExperimentSpec:
-    """A validated experiment; the same meaning whatever reader made it. `document` is the file's meaning as plain JSON
-    data after `--set` and with all defaults filled in: what is stored, hashed, compared and shown."""
+    """A validated experiment, independent of the format of its file.
+
+    `document` is the file as plain JSON data, after `--set` and with all defaults filled in. It is what is stored,
+    hashed, compared and shown.
+    """
 
     name: str
     namespace: str
@@ -182,7 +193,7 @@ class ExperimentSpec:
     budget: Budget = Budget()
     canary_s: float = 10.0
     runtime: str = "local"
-    final: TrialTemplate | None = None  # what the best parameters run as once more, at the end
+    final: TrialTemplate | None = None  # runs once with the best parameters, after the search
     further: tuple[ExperimentObjective, ...] = ()  # objectives after the first
     constraints: tuple[Constraint, ...] = ()
     document: Mapping[str, object] = field(default_factory=dict)
@@ -197,13 +208,13 @@ class ExperimentSpec:
 
     @property
     def other_metrics(self) -> Mapping[str, ValueRule]:
-        """Those that a trial must report beside the first objective's, each with what counts of it."""
+        """Return the metrics that a trial must report beside the first objective's, each with its value rule."""
         constrained = {each.metric: ValueRule.LAST for each in self.constraints}
         found = constrained | {each.metric: each.value for each in self.further}
         return {metric: rule for metric, rule in found.items() if metric != self.objective.metric}
 
     def targets_reached(self, trial: Trial) -> str:
-        """Say which targets a succeeded trial reaches; "" unless it keeps the constraints and reaches all there are."""
+        """Describe the targets that a succeeded trial reaches; "" unless it meets all constraints and all targets."""
         told = [
             f"{one.metric} {value:g} ({self.place_of(one)}.target: {one.target:g})"
             for one, value in zip(self.objectives, trial.values, strict=False)
@@ -214,12 +225,12 @@ class ExperimentSpec:
         return " and ".join(told) if told and len(told) == wanted and is_whole else ""
 
     def place_of(self, objective: ExperimentObjective) -> str:
-        """Where the file has it, below `spec`."""
+        """Return the objective's key in the file, below `spec`."""
         return f"objectives[{self.objectives.index(objective)}]" if self.further else "objective"
 
     def template_of(self, trial: TrialOrFinal) -> TrialTemplate:
-        """What an attempt of it executes."""
-        # The file may have lost its final stage while one runs, which is then stopped.
+        """Return the template that attempts of this trial, or of the final stage, execute."""
+        # A new revision may drop the final stage while an attempt of it runs; that attempt is then stopped.
         return self.final if trial is FINAL and self.final is not None else self.trial
 
 
@@ -227,7 +238,7 @@ Uid: TypeAlias = str
 
 
 def short_name(name: str, uid: Uid) -> str:
-    """`digits-x7k2q`: the name of the experiment's study, and the stem of its trials' names."""
+    """Return the name of the experiment's study and the prefix of its trials' names, such as `digits-x7k2q`."""
     return f"{name}-{uid[:5]}"
 
 
@@ -235,27 +246,30 @@ def trial_name(name: str, uid: Uid, number: TrialOrFinal) -> str:
     return f"{short_name(name, uid)}-{trial_label(number)}"
 
 
-EXPERIMENT_LABEL, UID_LABEL = "tuner.dev/experiment", "tuner.dev/uid"  # of its study, and of its objects on a cluster
+EXPERIMENT_LABEL, UID_LABEL = "tuner.dev/experiment", "tuner.dev/uid"  # on its study and its cluster objects
 
 
 def trial_label(number: TrialOrFinal) -> str:
-    """A trial's number, or `final`: in names, labels, folders and messages."""
+    """Return a trial's number, or `final`, as it is written in names, labels, folders and messages."""
     return number.value if isinstance(number, Stage) else str(number)
 
 
 def attempt_name(name: str, uid: Uid, number: TrialOrFinal, attempt: int) -> str:
-    """The runtime's name of an attempt: the trial's for the first, with `-r2`, `-r3`… for later ones."""
+    """Return the runtime's name of an attempt: the trial's name, with `-r2`, `-r3` and so on for later attempts."""
     stem = trial_name(name, uid, number)
     return stem if attempt == 1 else f"{stem}-r{attempt}"
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One execution of a trial or of the final stage. Changed only by `controller.core.states.step`;
-    `end_time` is set exactly when ended.
+    """One execution of a trial or of the final stage.
 
-    Two marks of a failed one are set after its end. rerun: the trial runs again, whatever its retries say, and this
-    failure counts nowhere. reviewed: a person has gone on since; `controller.core.breaker` no longer looks at it.
+    Only `controller.core.states.step` changes it. `end_time` is set if and only if the attempt has ended.
+
+    Two marks may be set on a failed attempt after its end:
+
+    rerun: the trial runs again, whatever its retries say, and this failure does not count anywhere.
+    reviewed: a person has resumed the experiment since, so `controller.core.breaker` no longer looks at it.
     """
 
     trial: TrialOrFinal
@@ -269,9 +283,9 @@ class Attempt:
     value: float | None = None
     step: int | None = None
     failure_class: FailureClass | None = None
-    reason: str = ""  # while created: what it waits for
+    reason: str = ""  # why it ended; while created, what it waits for
     node: str = ""
-    image: str = ""  # by digest, where a container ran it
+    image: str = ""  # with its digest, if a container ran the attempt
     rerun: bool = False
     reviewed: bool = False
 
@@ -282,7 +296,7 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One line of the experiment's history. trial and attempt are None for what concerns the whole experiment."""
+    """One line of the experiment's history. `trial` and `attempt` are None if it concerns the whole experiment."""
 
     time: datetime
     kind: str
@@ -293,7 +307,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Revision:
-    """A version of the experiment's file that was in force; 1 is the first."""
+    """A version of the experiment's file that was in force; the first is number 1."""
 
     number: int
     spec: ExperimentSpec
@@ -303,34 +317,40 @@ class Revision:
 
 @dataclass(frozen=True, slots=True)
 class FinalRun:
-    """The final stage as it began when the search last ended. `trial`: whose parameters it has. `first`: the number of
-    its first attempt; what is below belongs to earlier ends of a search that has grown since."""
+    """The final stage as it began when the search last ended.
+
+    trial: the trial whose parameters it has.
+    first: the number of its first attempt. Lower numbers belong to earlier ends of a search that was extended since.
+    """
 
     trial: int
     first: int
 
     @property
     def apart(self) -> str:
-        """What tells its checkpoints from those of an earlier end, which had other parameters."""
+        """Return the name that separates its checkpoints from those of an earlier end with other parameters."""
         return "" if self.first == 1 else f"-r{self.first}"
 
 
 @dataclass(frozen=True, slots=True)
 class Experiment:
-    """The durable record of an experiment. `running_s` is wall clock spent with a controller alive and not paused."""
+    """The durable record of an experiment.
+
+    running_s: the wall clock time during which a controller was running and the experiment was not paused.
+    """
 
     uid: Uid
     spec: ExperimentSpec
     revision: int
-    directory: str  # the file's folder: where local trials run
+    directory: str  # the file's folder, in which local trials run
     study: str  # resource name
     server: str = ""  # "" = the embedded service on the state directory's store
-    context: str = ""  # the kubeconfig's, where trials run on a cluster; "" = its current one
+    context: str = ""  # the kubeconfig context, for trials on a cluster; "" = the current one
     state: ExperimentState = ExperimentState.RUNNING
     reason: str = ""
     stop_requested: bool = False
     running_s: float = 0.0
-    final: FinalRun | None = None  # None: not begun since the search last went on
+    final: FinalRun | None = None  # None: not begun since the search last continued
     start_time: datetime | None = None
     end_time: datetime | None = None
 

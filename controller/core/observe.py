@@ -1,9 +1,9 @@
-"""What the runtime shows -> events for the state machine. Pure.
+"""Turn what the runtime shows into events for the state machine. Pure.
 
-Reads one status at a time, level-triggered: it is asked every turn about every attempt that has not ended, and says
-nothing where nothing changed. An attempt that was seen running and is not shown any more has vanished; one that was
-only recorded is not missed: it is started again. A running attempt waits again only when it is suspended: a runtime may
-show no start for a moment, while one of several workers is replaced.
+Observation is level-triggered: every turn looks at the status of every attempt that has not ended, and an unchanged
+status gives no event. An attempt that was seen running and is no longer shown has vanished and failed. One that was
+only recorded is started again. A running attempt goes back to waiting only when its queue suspends it: a runtime may
+show no start time for a moment, while it replaces one of several workers.
 """
 
 from __future__ import annotations
@@ -21,7 +21,10 @@ from controller.runtime.protocol import AttemptStatus, Exit
 def event_for(
     attempt: Attempt, status: AttemptStatus | None, log: LogReader, spec: ExperimentSpec, *, now: datetime
 ) -> AttemptEvent | None:
-    """The event that turns what we knew into what is shown. `log` has read all that the attempt wrote, if it ended."""
+    """Return the event that takes the attempt from its recorded state to the observed one; None if nothing changed.
+
+    If the attempt has ended, `log` must have read everything that it wrote.
+    """
     if status is None:
         return _missing(attempt, log, now)
     if status.exit is not None:
@@ -45,7 +48,7 @@ def _missing(attempt: Attempt, log: LogReader, now: datetime) -> Ended | None:
 
 
 def _place_of(metric: str, spec: ExperimentSpec) -> str:
-    """Where the file names the metric."""
+    """Return the key of the experiment's file that names the metric."""
     for one in spec.objectives:
         if one.metric == metric:
             return f"spec.{spec.place_of(one)}.metric"

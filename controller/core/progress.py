@@ -1,4 +1,4 @@
-"""What a running experiment looks like from outside: values that the loop gives to the views."""
+"""The progress of a running experiment: the values that the loop passes to the views."""
 
 from __future__ import annotations
 
@@ -13,13 +13,16 @@ from suggest.trial import Trial, TrialState
 
 @dataclass(frozen=True, slots=True)
 class RunningTrial:
-    """waiting_for: why its attempt does not run yet; "" once it does, and while nobody has said why."""
+    """A trial with an open attempt.
+
+    waiting_for: why the attempt does not run yet; "" once it runs, or while the reason is unknown.
+    """
 
     number: TrialOrFinal
     attempt: int
     state: AttemptState
     start_time: datetime | None
-    step: int | None  # of the objective's last reading
+    step: int | None  # the step of the objective's last reading
     value: float | None
     parameters: Assignment
     waiting_for: str = ""
@@ -27,9 +30,14 @@ class RunningTrial:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """trend: the best value after each succeeded trial. canary: the first trial still runs alone. exhausted: the search
-    has no further point. trouble: what it waits for, if service, store or runtime does not answer. stopping: somebody
-    asked it to stop. known: its trials were looked up; before that all counts are 0.
+    """The progress of one experiment at one moment.
+
+    trend: the best value after each succeeded trial.
+    canary: the first trial still runs alone.
+    exhausted: the search has no further point.
+    trouble: the error that the loop waits out, if the service, the store or the runtime does not answer.
+    stopping: a person has asked the experiment to stop.
+    known: its trials have been loaded; until then all counts are 0.
     """
 
     experiment: Experiment
@@ -46,7 +54,7 @@ class Progress:
 
     @property
     def final_runs(self) -> bool:
-        """The final stage is what runs; it is among `running` under its own number."""
+        """Return whether the final stage is running; `running` lists it under its own number."""
         return any(each.number is FINAL for each in self.running)
 
     @property
@@ -55,5 +63,5 @@ class Progress:
 
     @property
     def held_up(self) -> tuple[RunningTrial, ...]:
-        """Handed over to run, and still waiting there for room."""
+        """Return the trials whose attempts the runtime has accepted but cannot run yet."""
         return tuple(trial for trial in self.running if trial.waiting_for)

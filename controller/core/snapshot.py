@@ -1,6 +1,6 @@
-"""What a decision is made on, and what it may ask for: the situation of an experiment in one value, and the actions.
+"""The input and the output of a decision: a snapshot of the experiment, and the actions.
 
-Pure values; `controller.core.decide` turns the one into the other.
+Pure values; `controller.core.decide` turns a snapshot into actions.
 """
 
 from __future__ import annotations
@@ -24,17 +24,20 @@ from suggest.trial import Outcome, TrialState
 
 
 class DesiredState(enum.Enum):
-    """What a person has asked for."""
+    """What a person has asked the controller to do."""
 
     RUN = "run"
-    INTERRUPT = "interrupt"  # first Ctrl-C: stop cleanly, run again on resume
-    STOP = "stop"  # tuner stop: cancel what runs, for good
+    INTERRUPT = "interrupt"  # first Ctrl-C: stop cleanly; the trials run again on resume
+    STOP = "stop"  # tuner stop: cancel the running trials for good
 
 
 @dataclass(frozen=True, slots=True)
 class UnfinishedTrial:
-    """A trial with something left to do. `running`: the study still waits for its outcome; False when somebody else
-    completed it and only its attempt is left to be stopped."""
+    """A trial that the controller is not done with.
+
+    running: the study still waits for its outcome. False if another client completed the trial and only its attempt
+    has to be stopped.
+    """
 
     number: TrialOrFinal
     attempts: tuple[Attempt, ...] = ()
@@ -51,10 +54,11 @@ class UnfinishedTrial:
 
 @dataclass(frozen=True, slots=True)
 class FinalStage:
-    """The best parameters, run once more when the search has ended; its attempts live as a trial's do.
+    """The final stage: the best parameters, run once more after the search. Its attempts have the states of a trial's.
 
-    attempts: since the search last ended. earlier: how many there were before that. kept: the runtime still has
-    something of them.
+    attempts: those made since the search last ended.
+    earlier: how many attempts there were before that.
+    kept: the runtime still holds objects of these attempts.
     """
 
     attempts: tuple[Attempt, ...] = ()
@@ -79,23 +83,27 @@ class FinalStage:
 
     @property
     def failure(self) -> str:
-        """For the end of a sentence; "" unless it failed."""
+        """Return the failure as the end of a sentence; "" unless the final stage failed."""
         failed = self.newest is not None and self.newest.state is AttemptState.FAILED
         return f"; its final stage failed: {self.newest.reason}" if failed and self.newest else ""
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """All that a decision depends on.
+    """Everything that a decision depends on.
 
-    counts: finished trials by outcome. without_grace: what is stopped is killed at once. slots: what the runtime can
-    hold, None = no limit. canary_over: the first trial has shown itself. advised: trials that the study says are
-    hopeless, and why. stops_sent: trials whose newest attempt was told to stop in this process's life, and its grace.
-    removed: trials whose newest attempt was removed from the runtime in this process's life.
-    held: trials whose newest attempt the runtime has accepted and does not run yet: it waits for room there.
-    ahead: how many successors may be named before a slot is free for them. final: None = the file has no final stage,
-    and none was begun. streak: the failures that the circuit breaker looks at. set_aside: trials whose failures it has
-    set aside; `counts` leaves them out.
+    counts: finished trials by outcome.
+    without_grace: attempts that are stopped are killed at once.
+    slots: how many attempts the runtime can hold; None means no limit.
+    canary_over: the first trial has shown that it works, so more than one may run.
+    advised: trials that the study advises to stop, with its reason.
+    stops_sent: trials whose newest attempt this process has told to stop, with the grace period in seconds.
+    removed: trials whose newest attempt this process has removed from the runtime.
+    held: trials whose newest attempt the runtime has accepted but does not run yet, for lack of room.
+    ahead: how many successors may be created before a slot is free for them.
+    final: None if the file has no final stage and none was begun.
+    streak: the failures that the circuit breaker looks at.
+    set_aside: trials whose failures the breaker has set aside; `counts` leaves them out.
     """
 
     spec: ExperimentSpec
@@ -105,7 +113,7 @@ class Snapshot:
     desired: DesiredState = DesiredState.RUN
     without_grace: bool = False
     best: float | None = None
-    since_best: int = 0  # see `budget.ending`, as is `reached`
+    since_best: int = 0  # `budget.ending` explains this and `reached`
     reached: str = ""
     exhausted: bool = False
     running_s: float = 0.0
@@ -131,7 +139,7 @@ class Complete:
 
 @dataclass(frozen=True, slots=True)
 class Forget:
-    """The study has this trial's outcome from somebody else: drop what is left of it here."""
+    """Drop a trial whose outcome the study has from another client, and the final stage once it is done."""
 
     trial: TrialOrFinal
 
@@ -146,7 +154,7 @@ class CreateAttempt:
 
 @dataclass(frozen=True, slots=True)
 class StartAttempt:
-    """Start a recorded attempt (again: the process that recorded it may have died before it started it)."""
+    """Start a recorded attempt, possibly again: the process that recorded it may have died before starting it."""
 
     trial: TrialOrFinal
     number: int
@@ -154,7 +162,7 @@ class StartAttempt:
 
 @dataclass(frozen=True, slots=True)
 class AskStop:
-    """Record that the attempt is to stop; the signal follows in the next turn."""
+    """Record that the attempt has to stop; the signal follows in the next turn."""
 
     trial: TrialOrFinal
     cause: StopCause
@@ -169,7 +177,7 @@ class SendStop:
 
 @dataclass(frozen=True, slots=True)
 class RemoveAttempt:
-    """The newest attempt has failed and will be followed by another: end what still runs of it, and free its quota."""
+    """Remove a failed newest attempt from the runtime: kill its remaining processes and free its quota for the next."""
 
     trial: TrialOrFinal
 
@@ -181,13 +189,15 @@ class Suggest:
 
 @dataclass(frozen=True, slots=True)
 class OutdateFinal:
-    """The search goes on: what the final stage did belongs to an earlier end of it."""
+    """Record that the search continues, so that the final stage's attempts belong to an earlier end of it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Break:
-    """The circuit breaker pauses the experiment: these failed trials run again on resume, and do not count until then.
-    `reason`: "" where it is paused already."""
+    """Open the circuit breaker: pause the experiment and set aside the failures of these trials.
+
+    The trials run again on resume and do not count until then. `reason` is "" if the experiment is paused already.
+    """
 
     trials: tuple[int, ...]
     reason: str
@@ -195,7 +205,7 @@ class Break:
 
 @dataclass(frozen=True, slots=True)
 class ChangeState:
-    """Of the experiment. `done`: nothing is left to do for this controller."""
+    """Change the experiment's state. With `done`, nothing is left to do for this controller."""
 
     state: ExperimentState
     reason: str

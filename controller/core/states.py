@@ -1,15 +1,15 @@
-"""The life of an attempt: the only place where an attempt's state changes.
+"""The state machine of an attempt: the only place where an attempt's state changes.
 
     created ◄─► running ──► stopping
        │           │            │
        └───────────┴────────────┴──► succeeded · pruned · infeasible · failed · cancelled
 
-A running attempt whose queue takes its place back (preemption) is `created` again: the same attempt waits and runs
-again, and its start is that of its new life.
+A running attempt that its queue preempts is `created` again: the same attempt waits and runs again, and its start time
+becomes that of the new run.
 
-Signals are read off the runtime each turn, so the same fact arrives many times: SEEN in RUNNING is normal. An ended
-attempt hears nothing any more. A (state, signal) pair that is missing from TRANSITIONS is a bug in the caller and
-raises. `docs/states.md` is generated from the table. No clock, no I/O: the time of an event is part of the event.
+The runtime is observed every turn, so the same signal arrives many times: SEEN in RUNNING is normal. An ended attempt
+takes no signals. A (state, signal) pair that is missing from TRANSITIONS is a bug in the caller and raises.
+`docs/states.md` is generated from the table. No clock, no I/O: the time of an event is part of the event.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ TRANSITIONS: Mapping[AttemptState, Mapping[Signal, AttemptState]] = {
     _S.CREATED: {
         _G.WAITING: _S.CREATED,
         _G.SEEN: _S.RUNNING,
-        # It may or may not run already: a stop is recorded before it is sent, a start before it is made.
+        # The attempt may be running already, since a start is recorded before it is made and a stop before it is sent.
         _G.STOP_ASKED: _S.STOPPING,
-        # It started and ended while nobody looked, or it was refused.
+        # It started and ended between two observations, or the runtime refused it.
         _G.SUCCEEDED: _S.SUCCEEDED,
         _G.INFEASIBLE: _S.INFEASIBLE,
         _G.FAILED: _S.FAILED,
@@ -57,10 +57,10 @@ TRANSITIONS: Mapping[AttemptState, Mapping[Signal, AttemptState]] = {
     },
     _S.STOPPING: {
         _G.SEEN: _S.STOPPING,
-        _G.STOP_ASKED: _S.STOPPING,  # the first cause stands
+        _G.STOP_ASKED: _S.STOPPING,  # keeps the first cause
         _G.PRUNED: _S.PRUNED,
         _G.CANCELLED: _S.CANCELLED,
-        # It ended by itself before the signal reached it.
+        # The attempt ended by itself before the signal reached it.
         _G.SUCCEEDED: _S.SUCCEEDED,
         _G.INFEASIBLE: _S.INFEASIBLE,
         _G.FAILED: _S.FAILED,
@@ -83,14 +83,14 @@ VERDICTS: Mapping[AttemptState, Signal] = {
 
 @dataclass(frozen=True, slots=True)
 class Waits:
-    """The runtime has it, and it does not run: not yet, or not any more until its queue admits it again."""
+    """The runtime holds the attempt without running it: it has not started, or its queue has preempted it."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """The runtime shows it running."""
+    """The runtime shows the attempt running."""
 
     start_time: datetime
     node: str = ""
@@ -105,8 +105,11 @@ class StopAsked:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """It is over. `verdict` is one of the five ended states; `value` is finite when succeeded; when pruned it may
-    be the last one; otherwise there is none."""
+    """The attempt has ended.
+
+    `verdict` is one of the five ended states. `value` is finite if the attempt succeeded; if it was pruned, it is the
+    last finite value or None; otherwise it is None.
+    """
 
     verdict: AttemptState
     time: datetime
@@ -125,11 +128,11 @@ AttemptEvent: TypeAlias = Waits | Seen | StopAsked | Ended
 
 
 class ImpossibleTransition(Exception):
-    """A bug in the caller: this state has no transition on this signal."""
+    """The state has no transition on this signal, which is a bug in the caller."""
 
 
 def step(attempt: Attempt, event: AttemptEvent) -> Attempt:
-    """The attempt after the event.
+    """Return the attempt after the event.
 
     Raises:
         ImpossibleTransition: TRANSITIONS has no such pair.
@@ -191,7 +194,7 @@ def _signal(event: AttemptEvent) -> Signal:
 
 
 def diagram() -> str:
-    """The table as a Mermaid state diagram, for the docs."""
+    """Return the table as a Mermaid state diagram, for the docs."""
     lines = ["stateDiagram-v2", "    [*] --> created"]
     for state, row in TRANSITIONS.items():
         lines += [

@@ -1,4 +1,5 @@
-"""What people and their programs are shown of experiments: pure functions from the nouns to rows, JSON and text.
+"""Show experiments to people and programs: pure functions from records to rows, JSON and text.
 
-Reads no store and asks no service; `controller.app` brings the facts. Only `live` and `lines` draw while a run goes on.
+This package reads no store and calls no service; `controller.app` provides the records. Only `live` and `lines` draw
+while an experiment runs.
 """

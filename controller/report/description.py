@@ -1,4 +1,4 @@
-"""`tuner describe`: all about an experiment or a trial on one page, ending with one line that says why. Pure text."""
+"""`tuner describe`: an experiment or a trial on one page, which ends with the reason for its state. Pure text."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def why_final(record: ExperimentRecord, final: FinalRecord) -> str:
 
 
 def _algorithm(record: ExperimentRecord) -> str:
-    """One that chose between others with what it chose."""
+    """Return the algorithm's name, followed by the algorithm that it chose, if any."""
     name, settings = record.experiment.spec.algorithm.name, dict(record.settings)
     chosen = settings.pop("chosen", None)
     if chosen is None:
@@ -156,7 +156,7 @@ def describe_trial(record: ExperimentRecord, one: TrialRecord, *, log: Path | No
 
 
 def _attempts(record: ExperimentRecord, attempts: Sequence[Attempt], *, now: datetime) -> str:
-    """What only a cluster tells has its columns where it was told."""
+    """Return a table of attempts. Columns that only a cluster fills are left out if they are empty."""
     columns = {
         "NUMBER": [str(each.number) for each in attempts],
         "STATE": [each.state.value for each in attempts],
@@ -176,7 +176,7 @@ _TOLD_BY_CLUSTERS = frozenset({"NODE", "IMAGE", "GPU-S"})
 
 
 def why_experiment(record: ExperimentRecord) -> str:
-    """One sentence: why it is in its state, and what to do next."""
+    """Return one sentence that says why the experiment is in its state, and what to do next."""
     it = record.experiment
     name, counts = it.name, record.counts
     running, queued = counts.get(TrialState.RUNNING, 0), counts.get(TrialState.QUEUED, 0)
@@ -216,14 +216,14 @@ def why_experiment(record: ExperimentRecord) -> str:
 
 
 def _left(experiment: Experiment) -> str:
-    """To leave a cluster's trials alone, by Ctrl-C or a closed laptop, is nothing that went wrong."""
+    """Return why no controller runs. Detaching from trials on a cluster (Ctrl-C, a closed laptop) is not a failure."""
     if experiment.spec.runtime != "local":
         return "no controller is running; its Jobs on the cluster keep running"
     return "its controller ended without finishing it"
 
 
 def _held_up(record: ExperimentRecord) -> str:
-    """What the oldest waits for: younger ones wait behind it."""
+    """Return what the oldest waiting trial waits for; younger ones wait behind it."""
     for one in record.trials:
         if one.waiting and one.newest is not None and one.newest.reason:
             return f" ({shortened(one.newest.reason, 100)})"
@@ -231,7 +231,7 @@ def _held_up(record: ExperimentRecord) -> str:
 
 
 def cure(experiment: Experiment) -> str:
-    """What a person does about a pause."""
+    """Return what a person has to do about a pause."""
     by_name = command("resume", experiment.name)
     return f"correct it, then: {command('resume', 'FILE')} (or {by_name}, if the file is right as it is)"
 
@@ -257,7 +257,7 @@ def why_trial(record: ExperimentRecord, one: TrialRecord) -> str:
             meaning = _MEANING.get(one.trial.failure_class, one.trial.failure_class or "failed")
             if one.trial.failure_class == FailureClass.METRICS_MISSING.value and one.trial.step is not None:
                 meaning = "only a finite number can be compared; its log says more"
-            if "spec.objective.metric" in reason:  # it names the cure: the log has nearly the metric
+            if "spec.objective.metric" in reason:  # the reason names the cure already
                 return f"{reason}{attempts}"
             return f"{reason}{attempts} ({meaning})"
         case TrialState.CANCELLED:
@@ -276,7 +276,7 @@ def why_trial(record: ExperimentRecord, one: TrialRecord) -> str:
             return reason
 
 
-QUOTA_EXCEEDED = "QuotaExceeded"  # as clusters say it
+QUOTA_EXCEEDED = "QuotaExceeded"  # the reason that clusters give
 
 _MEANING = {
     FailureClass.USER_ERROR.value: "its program failed; its log says more",
@@ -302,7 +302,7 @@ def _budget(record: ExperimentRecord) -> str:
 
 
 def _imported(record: ExperimentRecord) -> str:
-    """`24 from results.csv, 3 from digits-a`."""
+    """Return the imported trials by source: `24 from results.csv, 3 from digits-a`."""
     sources = [one.imported_from for one in record.trials if one.imported_from]
     return ", ".join(f"{sources.count(source)} from {source}" for source in dict.fromkeys(sources))
 
@@ -326,7 +326,7 @@ def describe_objective(it: ExperimentObjective) -> str:
 
 
 def _measured(measured: Sequence[Measurement]) -> list[list[str]]:
-    """Of the newest attempt that measured anything."""
+    """Return the table of the newest attempt that measured anything."""
     attempt = max(each.attempt for each in measured)
     rows = []
     for metric in dict.fromkeys(each.metric for each in measured):

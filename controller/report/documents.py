@@ -1,6 +1,6 @@
-"""The JSON that `-o json` and `export` print: camelCase, RFC 3339 UTC, absent rather than null. Pure.
+"""The JSON of `-o json` and `export`: camelCase keys, RFC 3339 times in UTC, absent keys instead of null. Pure.
 
-Other programs read this: keys are added here, never renamed. docs/cli.md describes them.
+Other programs read this JSON, so keys may be added but never renamed. docs/cli.md describes them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Json = dict[str, Any]
 
 
 def experiment(record: ExperimentRecord) -> Json:
-    """One element of `get experiments`."""
+    """Return one element of `get experiments`."""
     it = record.experiment
     return _present(
         name=it.name,
@@ -39,13 +39,13 @@ def experiment(record: ExperimentRecord) -> Json:
 
 
 def best(record: ExperimentRecord, one: TrialRecord) -> Json:
-    """What `best` prints: the trial, and what became of the final stage if it was run with its parameters."""
+    """Return what `best` prints: the trial, and the final stage if that ran with the trial's parameters."""
     shown = trial(record, one)
     return shown if record.final is None else shown | {"final": final(record.final)}
 
 
 def final(it: FinalRecord) -> Json:
-    """`outputs`: only where they were looked for, and are on this machine."""
+    """Return the final stage. It has `outputs` only if they were looked for and are on this machine."""
     newest = it.newest
     return _present(
         trial=it.run.trial,
@@ -61,7 +61,7 @@ def final(it: FinalRecord) -> Json:
 
 
 def trial(record: TrialList, one: TrialRecord) -> Json:
-    """One element of `get trials`."""
+    """Return one element of `get trials`."""
     it = one.trial
     metrics = record.metrics.get(it.number)
     return _present(
@@ -104,7 +104,7 @@ def attempt(it: Attempt) -> Json:
 
 
 def whole(record: ExperimentRecord, file: Mapping[str, object]) -> Json:
-    """`export --format json`. `file`: the experiment's document, its secrets redacted."""
+    """Return what `export --format json` prints. `file` is the experiment's document with its secrets redacted."""
     trials = []
     for one in record.trials:
         measured = [measurement(each) for each in record.measurements.get(one.trial.number, ())]
@@ -122,7 +122,7 @@ def whole(record: ExperimentRecord, file: Mapping[str, object]) -> Json:
 
 
 def study(it: Study, counts: Mapping[TrialState, int] | None, best: Trial | None) -> Json:
-    """One element of `get studies`. counts: None, the server is too old to tell."""
+    """Return one element of `get studies`. `counts` is None if the server is too old to report them."""
     objective = it.spec.objective
     return _present(
         name=it.name.study,
@@ -141,7 +141,7 @@ def study(it: Study, counts: Mapping[TrialState, int] | None, best: Trial | None
 
 
 def whole_study(record: StudyTrials) -> Json:
-    """`export --format json` of a study that no experiment has."""
+    """Return what `export --format json` prints for a study without an experiment."""
     trials = []
     states = [one.state for one in record.trials]
     counts = {state: n for state in TrialState if (n := states.count(state))}
@@ -173,7 +173,7 @@ def _best(it: Trial, criteria: Criteria) -> Json:
 
 
 def _all_values(it: Trial, criteria: Criteria) -> Json:
-    """Of several objectives, and of constraints, by their metrics."""
+    """Return the values of several objectives and of constraints, by metric."""
     metrics = [each.metric for each in criteria.objectives]
     bounded = [each.metric for each in criteria.constraints]
     return _present(
@@ -184,7 +184,7 @@ def _all_values(it: Trial, criteria: Criteria) -> Json:
 
 
 def _objectives(criteria: Criteria) -> list[Json] | None:
-    """Where there are several."""
+    """Return the objectives if there are several; otherwise None."""
     if len(criteria.objectives) == 1:
         return None
     return [{"metric": each.metric, "direction": each.direction.value} for each in criteria.objectives]
@@ -195,7 +195,7 @@ def _constraints(criteria: Criteria) -> list[Json] | None:
 
 
 def _gpu_seconds(record: ExperimentRecord, it: Attempt) -> float | None:
-    """Of one that has ended: what is still running has no figure that stays true."""
+    """Return the GPU seconds of an ended attempt; None for a running one, whose figure would soon be outdated."""
     if it.end_time is None or not record.gpus:
         return None
     return round(record.gpu_seconds(it, now=it.end_time), 3)

@@ -1,7 +1,7 @@
-"""Figures to files and pages, by vl-convert: Vega-Lite without a browser and without a network.
+"""Draw figures in files and pages with vl-convert, which runs Vega-Lite without a browser and a network.
 
-The package is optional (the extra `report`); each function says how to install it where it is missing. `bundle` is the
-JavaScript that draws figures in a page, with everything that it needs.
+The package is optional (the extra `report`). If it is missing, each function raises an error that says how to install
+it. `bundle` returns the JavaScript that draws figures in a page, including its dependencies.
 """
 
 from __future__ import annotations
@@ -13,17 +13,20 @@ from typing import Any
 from suggest.errors import InvalidArgument, Problem
 
 FORMATS = ("svg", "png", "json")
-SCALE = 2.0  # pixels of a PNG for each of the figure's
+SCALE = 2.0  # pixels of a PNG per pixel of the figure
 
 
 def bundle() -> str:
-    """Return the JavaScript of Vega, Vega-Lite and vega-embed, some 900 KB. Raises InvalidArgument: no package."""
+    """Return the JavaScript of Vega, Vega-Lite and vega-embed, some 900 KB.
+
+    Raises InvalidArgument if the package is missing.
+    """
     text: str = _vl_convert().javascript_bundle()
     return text
 
 
 def check_format(path: Path) -> str:
-    """Return the format that the file's name asks for. Raises InvalidArgument: there is no such format."""
+    """Return the format that the file's name asks for. Raises InvalidArgument for an unknown format."""
     form = path.suffix.removeprefix(".").lower()
     if form not in FORMATS:
         raise InvalidArgument([Problem("--to", f"{path.name}: not an {', '.join(FORMATS[:-1])} or {FORMATS[-1]} file")])
@@ -42,13 +45,13 @@ def write(figure: dict[str, Any], path: Path) -> None:
 
 
 def svg(figure: dict[str, Any]) -> str:
-    """Raises InvalidArgument: the package is missing."""
+    """Return the figure as SVG. Raises InvalidArgument if the package is missing."""
     text: str = _vl_convert().vegalite_to_svg(_without_choices(figure))
     return text
 
 
 def _without_choices(figure: dict[str, Any]) -> dict[str, Any]:
-    """A picture has no lists to choose from: the figure's own choices stay."""
+    """Return the figure without selection lists, which a picture cannot have; the default selection stays."""
     kept = [{k: v for k, v in each.items() if k != "bind"} for each in figure.get("params", ())]
     return {**figure, "params": kept} if kept else figure
 

@@ -1,7 +1,7 @@
-"""What each parameter does to the value, out of trials that succeeded: figures only. Pure.
+"""Compute the effect of each parameter on the value, from the succeeded trials. Pure.
 
-What did not succeed has no value that could be compared (a pruned trial's is of an earlier step) and is counted beside
-the levels instead: a level that lost many looks better here than it is, and the count says so.
+Other trials have no comparable value (that of a pruned trial belongs to an earlier step). They are counted beside each
+level instead: a level that lost many trials looks better than it is, and the count shows it.
 """
 
 from __future__ import annotations
@@ -18,17 +18,18 @@ from suggest.space import Choice, Parameter, Space, Value
 from suggest.study import Direction
 from suggest.trial import Trial, TrialState
 
-MAX_LEVELS = 8  # a number that took more values than this is told in bins
-BINS = 4  # so is one whose values mostly stand alone
+MAX_LEVELS = 8  # a number that took more values than this is divided into bins
+BINS = 4  # also used for a number whose values mostly occur once
 
 Point: TypeAlias = tuple[tuple[str, Identity], ...]  # names and values, by name
 
 
 @dataclass(frozen=True, slots=True)
 class ParameterLevel:
-    """Trials that share a value of the parameter, or have one in low..high, both included (a bin).
+    """The trials that share a value of the parameter, or have one from low to high, inclusive (a bin).
 
-    mean, median, best: of `trials` succeeded ones; None when there are none. left_out: the others, by how they ended.
+    mean, median, best: of the succeeded `trials`; None if there are none.
+    left_out: the number of other trials, by outcome.
     """
 
     low: Value
@@ -46,8 +47,11 @@ class ParameterLevel:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """From the first level to another: the mean of value(other) - value(first) over pairs of points that are equal in
-    all other parameters, with the smallest and the largest. A point that ran several times counts once, by its mean."""
+    """The change of the value from the first level to another one.
+
+    It is the mean of value(other) - value(first) over pairs of points that are equal in all other parameters, with the
+    smallest and the largest difference. A point that ran several times counts once, with its mean value.
+    """
 
     level: Value
     pairs: int
@@ -58,9 +62,10 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """Of one parameter that took at least two values. spread: the largest mean of a level less the smallest.
+    """The effect of a parameter that took at least two values.
 
-    rank_correlation: Spearman's, of numbers told in bins; positive: larger values of both go together.
+    spread: the largest mean of a level minus the smallest.
+    rank_correlation: Spearman's coefficient, for numbers in bins; positive if larger parameters go with larger values.
     """
 
     name: str
@@ -71,8 +76,10 @@ class Effect:
 
 
 def effects(space: Space, trials: Iterable[Trial], *, direction: Direction) -> list[Effect]:
-    """In the order of the space: the spreads of a few trials do not say which matters most. Parameters with one value
-    only have none."""
+    """Return the effects of all parameters that took several values.
+
+    They are in the order of the space, because the spreads of a few trials do not show which parameter matters most.
+    """
     finished = [trial for trial in trials if trial.finished]
     points = _points(finished)
     found = []
@@ -84,7 +91,7 @@ def effects(space: Space, trials: Iterable[Trial], *, direction: Direction) -> l
 
 
 def _points(finished: Sequence[Trial]) -> dict[Point, float]:
-    """The mean value at each point."""
+    """Return the mean value at each point."""
     values: dict[Point, list[float]] = defaultdict(list)
     for trial in finished:
         if (value := succeeded(trial)) is not None:
@@ -126,7 +133,7 @@ def succeeded(trial: Trial) -> float | None:
 
 
 def _ordered(parameter: Parameter, values: Mapping[Identity, Value]) -> list[Value]:
-    """Choices as the file has them, numbers by size."""
+    """Return the values in order: choices as in the file, numbers by size."""
     if isinstance(parameter.domain, Choice):
         places = {identity(value): at for at, value in enumerate(parameter.domain.values)}
         return [values[key] for key in sorted(values, key=lambda key: places.get(key, len(places)))]
@@ -151,7 +158,7 @@ def _spread(levels: Sequence[ParameterLevel]) -> float:
 def _steps(name: str, order: Sequence[Value], points: Mapping[Point, float]) -> list[Step]:
     first, *others = order
     of_level: dict[Identity, dict[Point, float]] = {identity(level): {} for level in order}
-    at = 0  # the same place in nearly every point
+    at = 0  # the parameter's index, which is the same in nearly every point
     for point, value in points.items():
         if at >= len(point) or point[at][0] != name:
             at = next((place for place, (each, _) in enumerate(point) if each == name), len(point))
@@ -167,7 +174,10 @@ def _steps(name: str, order: Sequence[Value], points: Mapping[Point, float]) -> 
 
 
 def _bins(values: Sequence[float]) -> list[tuple[float, float]]:
-    """Four of as many trials each, as far as equal values stay together: the smallest and largest value of each."""
+    """Return the smallest and largest value of each of four bins.
+
+    The bins have equally many trials, as far as that is possible with equal values in the same bin.
+    """
     ranked = sorted(values)
     edges = sorted({ranked[at * len(ranked) // BINS] for at in range(BINS)})
     ends = [bisect_left(ranked, edge) for edge in edges[1:]] + [len(ranked)]
@@ -175,7 +185,10 @@ def _bins(values: Sequence[float]) -> list[tuple[float, float]]:
 
 
 def spearman(points: Sequence[tuple[float, float]]) -> float | None:
-    """Pearson's correlation of the ranks, equal ones sharing the mean of theirs; None where one side never changes."""
+    """Return Spearman's coefficient: Pearson's correlation of the ranks, where equal values share their mean rank.
+
+    None if one side never changes.
+    """
     if len(points) < 2:
         return None
     first, second = _ranks([x for x, _ in points]), _ranks([y for _, y in points])

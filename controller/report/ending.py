@@ -1,4 +1,4 @@
-"""The last words of a run: its result for stdout, and the next useful command for stderr. Pure text."""
+"""The end of a run: its result for stdout, and the next useful command for stderr. Pure text."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from suggest.trial import IMPORTED_FROM, Trial
 
 
 def result(experiment: Experiment, best: Trial) -> str:
-    """`digits: best accuracy 0.9725 (trial 31)` and a line for each parameter."""
+    """Return the result: `digits: best accuracy 0.9725 (trial 31)`, and a line for each parameter."""
     criteria = experiment.spec.criteria
     several = len(criteria.objectives) > 1
     which = f"best {criteria.objectives[0].metric} of the Pareto front:" if several else "best"
@@ -27,7 +27,7 @@ def result(experiment: Experiment, best: Trial) -> str:
 
 
 def front(record: ExperimentRecord) -> str:
-    """The Pareto front as a table, by the first objective."""
+    """Return the Pareto front as a table, sorted by the first objective."""
     spec = record.experiment.spec
     metrics = [each.metric for each in spec.objectives] + [each.metric for each in spec.constraints]
     rows = [
@@ -45,7 +45,7 @@ def front(record: ExperimentRecord) -> str:
 
 
 def final_stage(record: ExperimentRecord) -> str:
-    """What `tuner best` says of it below the parameters: how it ended, and a line for each file that it left."""
+    """Return what `tuner best` prints about the final stage: how it ended, and a line for each of its output files."""
     final = record.final
     if final is None:
         return ""
@@ -71,7 +71,10 @@ def next_step(
     final_failed: bool = False,
     printed: tuple[int, Sequence[str]] | None = None,
 ) -> str:
-    """`printed`: the trial for which it is paused, and the last lines of its log."""
+    """Return the next useful command with its reason.
+
+    `printed` has the trial because of which the experiment is paused, and the last lines of its log.
+    """
     name, reason = experiment.name, experiment.reason
     again, trials = command("resume", name), command("get", "trials", name)
     match experiment.state:

@@ -1,7 +1,7 @@
 """The figures of a report, as Vega-Lite specifications: records in, plain JSON out. Pure and deterministic.
 
-A figure is an object of Vega-Lite 5 with its data inside, so that it can be drawn anywhere: in a page, in a notebook,
-or to SVG and PNG (`controller.report.drawing`). `FIGURES` names them all.
+A figure is an object of Vega-Lite 5 that contains its data, so that it can be drawn anywhere: in a page, in a notebook,
+or as SVG and PNG (`controller.report.drawing`). `FIGURES` lists all of them.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ Json = dict[str, Any]
 
 SCHEMA = "https://vega.github.io/schema/vega-lite/v5.json"
 WIDTH, HEIGHT = 820, 280
-MOST_TRIALS = 5000  # that a figure has: the best, and of the others every n-th
+MOST_TRIALS = 5000  # in a figure: the best, and every n-th of the others
 MOST_CURVES = 150
-MOST_POINTS = 40  # of a curve
+MOST_POINTS = 40  # in a curve
 MOST_BARS = 400  # attempts in the timeline
 _LEGEND = {"orient": "top"}
 _GRADIENT = {"type": "gradient", "orient": "right"}
-DECADES = 3.0  # of positive values, from which an axis is logarithmic
+DECADES = 3.0  # an axis is logarithmic if its positive values span at least this many
 STATES = (
     ("succeeded", "#2f6db5"),
     ("pruned", "#e08a2c"),
@@ -95,7 +95,7 @@ def curves(record: ExperimentRecord) -> Json:
             {"trial": one.trial.number, "step": step, "value": value, "state": one.state.value} for step, value in kept
         ]
     if len({row["step"] for row in rows}) < 2:
-        rows = []  # one report of each trial is no curve
+        rows = []  # a single report per trial does not make a curve
     title = f"{metric} by step" + _of(shown, measured)
     return _figure(
         title,
@@ -381,7 +381,7 @@ def front(record: ExperimentRecord) -> Json:
         "mark": {"type": "line", "color": "#c8453c", "interpolate": "step-after", "opacity": 0.5},
         "encoding": {**axes, "order": {"field": "x"}},
     }
-    layers = [points, line] if len(spec.objectives) == 2 else [points]  # of more the front is no line in two of them
+    layers = [points, line] if len(spec.objectives) == 2 else [points]  # with more, the front is no line in two
     return _figure(f"{names[0]} and {names[-1]}", rows, {"layer": layers})
 
 
@@ -399,7 +399,7 @@ FIGURES: dict[str, Figure] = {
 
 
 def available(record: ExperimentRecord) -> list[str]:
-    """The figures that mean something for the experiment: a front needs several objectives."""
+    """Return the names of the figures that apply to the experiment; a front needs several objectives."""
     return [name for name in FIGURES if name != "front" or record.experiment.spec.further]
 
 
@@ -416,7 +416,7 @@ def _figure(title: str, rows: Sequence[Json], body: Json) -> Json:
 
 
 def _short(value: Any) -> Any:
-    """A number with six digits, as tables have it: pages stay small."""
+    """Return a number with six digits, as in tables, to keep pages small."""
     return float(f"{value:.6g}") if isinstance(value, float) else value
 
 
@@ -439,7 +439,7 @@ def _is_minimized(record: ExperimentRecord) -> bool:
 
 
 def _some(record: ExperimentRecord, trials: Sequence[TrialRecord], most: int) -> list[TrialRecord]:
-    """At most so many: half of them the best, the others evenly from the rest. By number."""
+    """Return at most `most` trials, sorted by number: half of them the best, the others spread evenly over the rest."""
     if len(trials) <= most:
         return list(trials)
     sign = record.experiment.spec.objective.direction.sign
@@ -455,7 +455,7 @@ def _of(shown: Sequence[object], there: Sequence[object]) -> str:
 
 
 def _row(one: TrialRecord, names: Sequence[str]) -> Json:
-    """Parameters are `p0`, `p1` and so on: a name of a person's may mean something in a path of Vega's."""
+    """Return the data of a trial. Parameters are called `p0`, `p1` and so on: Vega would interpret people's names."""
     row: Json = {"trial": one.trial.number, "value": _value(one), "state": one.state.value}
     for place, name in enumerate(names):
         if name in one.trial.parameters:
@@ -466,7 +466,7 @@ def _row(one: TrialRecord, names: Sequence[str]) -> Json:
 
 
 def _place(domain: Domain, value: Any) -> float | None:
-    """Where in its range a value is, 0 to 1; a choice by its place in the list."""
+    """Return the relative position of a value in its range, from 0 to 1; for a choice, its position in the list."""
     if isinstance(domain, Choice):
         index = domain.index_of(value)
         return None if index is None else index / max(1, len(domain.values) - 1)
@@ -486,7 +486,7 @@ def _axis(domain: Domain, field: str, title: str) -> Json:
 
 
 def _scale(values: Iterable[float]) -> Json:
-    """Logarithmic where the values are positive and spread over some decades."""
+    """Return the scale of an axis, which is logarithmic if the values are positive and span several decades."""
     found = list(values)
     if found and min(found) > 0 and math.log10(max(found) / min(found)) > DECADES:
         return {"type": "log"}

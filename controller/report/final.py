@@ -1,4 +1,4 @@
-"""The final stage as people and programs are shown it: with whose parameters, how it ended, what it left. Pure."""
+"""The final stage as shown to people and programs: its parameters, how it ended, and its output files. Pure."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 from controller.core.model import Attempt, AttemptState, ExperimentSpec, FinalRun
 
-_RUNS_AGAIN = (AttemptState.FAILED, AttemptState.CANCELLED)  # while the experiment has not ended
+_RUNS_AGAIN = (AttemptState.FAILED, AttemptState.CANCELLED)  # until the experiment ends
 
 
 @dataclass(frozen=True, slots=True)
 class OutputFile:
-    """A regular file below its output folder; `path` is relative to it."""
+    """A regular file in the output folder of the final stage; `path` is relative to that folder."""
 
     path: str
     size_bytes: int
@@ -20,9 +20,13 @@ class OutputFile:
 
 @dataclass(frozen=True, slots=True)
 class FinalRecord:
-    """As it began when the search last ended. `attempts`: oldest first, at least one. `over`: the experiment has ended,
-    and this with it. `directory`: where its outputs are; "" where they are not on this machine. `outputs`: None = not
-    looked for."""
+    """The final stage as it began when the search last ended.
+
+    attempts: oldest first, at least one.
+    over: the experiment has ended, and the final stage with it.
+    directory: the folder of its outputs; "" if they are not on this machine.
+    outputs: None if they were not looked for.
+    """
 
     run: FinalRun
     attempts: Sequence[Attempt]
@@ -41,7 +45,7 @@ class FinalRecord:
 
     @property
     def state(self) -> str:
-        """In the words of trials."""
+        """Return the state in the words used for trials."""
         state = self.newest.state
         if state is AttemptState.CREATED or (state in _RUNS_AGAIN and not self.over):
             return "queued"
@@ -49,7 +53,7 @@ class FinalRecord:
 
 
 def where_it_lies(spec: ExperimentSpec, final: FinalRecord) -> str:
-    """What became of an output folder that is not on this machine."""
+    """Describe what happened to an output folder that is not on this machine."""
     stays = ""
     match spec.trial.cluster.get("checkpoints"):
         case {"claim": str(claim)}:

@@ -1,4 +1,4 @@
-"""How single figures look: values, durations, parameters, a trend. Pure; all of `report` writes with these."""
+"""Format values, durations, parameters and trends. Pure; used by all modules of `report`."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _SPARKS = "▁▂▃▄▅▆▇█"
 
 
 def number(value: float | None) -> str:
-    """Six significant digits: enough to tell trials apart, short enough for a table."""
+    """Return a number with six significant digits: enough to tell trials apart, short enough for a table."""
     return "" if value is None else f"{value:.6g}"
 
 
 def duration(seconds: float) -> str:
-    """`0.3s`, `42s`, `3m07s`, `2h05m`, `3d04h`: two units at most."""
+    """Return a duration in at most two units: `0.3s`, `42s`, `3m07s`, `2h05m`, `3d04h`."""
     if seconds < 9.95:
         return f"{max(0.0, seconds):.1f}s"
     whole = round(seconds)
@@ -46,7 +46,7 @@ def parameter(value: Value) -> str:
 
 
 def scores(criteria: Criteria, trial: Trial) -> str:
-    """`accuracy 0.97, size 12, latency_ms 18`: of the objectives, then of the constraints."""
+    """Return the values of the objectives and then of the constraints: `accuracy 0.97, size 12, latency_ms 18`."""
     metrics = [each.metric for each in criteria.objectives]
     told: dict[str, float | None] = dict(zip(metrics, trial.values, strict=False)) or {metrics[0]: trial.value}
     bounded = [each.metric for each in criteria.constraints]
@@ -55,12 +55,15 @@ def scores(criteria: Criteria, trial: Trial) -> str:
 
 
 def parameters(assignment: Mapping[str, Value]) -> str:
-    """`lr=0.0123 layers=4`."""
+    """Return the parameters on one line: `lr=0.0123 layers=4`."""
     return " ".join(f"{name}={parameter(value)}" for name, value in assignment.items())
 
 
 def sparkline(trend: Sequence[float], width: int) -> str:
-    """The trend squeezed into at most `width` characters, each the last of its share; flat is a line in the middle."""
+    """Draw the trend in at most `width` characters, each of which shows the last value of its section.
+
+    A constant trend is a line in the middle.
+    """
     finite = [value for value in trend if math.isfinite(value)]
     if len(finite) < 2:
         return ""
@@ -73,30 +76,30 @@ def sparkline(trend: Sequence[float], width: int) -> str:
 
 
 def digest(image: str) -> str:
-    """An image by its digest, short enough for a table: `sha256:1a2b3c4d5e6f`; one by its name as it is."""
+    """Return an image's digest shortened for a table: `sha256:1a2b3c4d5e6f`. An image without a digest is unchanged."""
     _, found, digits = image.rpartition("sha256:")
     return f"{found}{digits[:12]}" if found else image
 
 
 def json_text(data: object) -> str:
-    """JSON for files and pipes; never a bare NaN (`json_number` made it a word)."""
+    """Return JSON for files and pipes. It has no bare NaN, because `json_number` has replaced it by a word."""
     return json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False)
 
 
 def json_number(value: float) -> float | str:
-    """A number; JSON has no NaN and no infinities, so these become the words that protobuf's JSON uses."""
+    """Return a number for JSON, which has no NaN and infinities: they become the words of protobuf's JSON."""
     if math.isfinite(value):
         return value
     return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
 
 
 def timestamp(time: datetime) -> str:
-    """RFC 3339, UTC."""
+    """Return the time in RFC 3339 format, in UTC."""
     return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def yaml_text(data: object) -> str:
-    """Plain JSON-like data as YAML, every string quoted: no reader can take one for a number or a date."""
+    """Return plain data as YAML. Every string is quoted, so that no reader takes it for a number or a date."""
     return "\n".join(_yaml(data, "")) + "\n"
 
 
@@ -123,7 +126,7 @@ def _scalar(value: object) -> str:
 
 
 def ranges(numbers: Iterable[int]) -> str:
-    """`0-3, 7`: numbers, those in a row together."""
+    """Return numbers with consecutive ones joined: `0-3, 7`."""
     runs: list[list[int]] = []
     for number in sorted(numbers):
         if runs and number == runs[-1][-1] + 1:

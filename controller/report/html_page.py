@@ -1,6 +1,6 @@
 """`tuner report --html`: an experiment as one page that needs no network. Pure text; figures come from `figures`.
 
-Names, reasons and values are other people's text: each is escaped, and data lies in JSON that cannot end its element.
+Names, reasons and values are untrusted text, so they are escaped. Data is written as JSON that cannot close its tag.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from suggest.space import Choice, Int, Parameter, Scale
 from suggest.study import Importance
 from suggest.trial import TrialState
 
-MOST_ROWS = 1000  # of the table of trials
+MOST_ROWS = 1000  # in the table of trials
 
 _HEADINGS = {
     "history": "History",
@@ -101,14 +101,14 @@ def page(record: ExperimentRecord, importances: Sequence[Importance], *, javascr
     """Return the whole page.
 
     Args:
-        record: Ranked, with measurements.
-        importances: The largest first.
-        javascript: What draws the figures (`drawing.bundle`).
-        now: When it is written; said in the page.
+        record: A ranked record with measurements.
+        importances: The importances of the parameters, largest first.
+        javascript: The code that draws the figures (`drawing.bundle`).
+        now: The time of writing, which the page shows.
     """
     it = record.experiment
     drawn = {name: FIGURES[name](record, importances) for name in available(record)}
-    # A figure without data says so in words.
+    # A figure without data is replaced by a sentence.
     figures = {name: figure for name, figure in drawn.items() if figure["data"]["values"]}
     sections = [
         f"<h2>{_HEADINGS[name]}</h2>\n<div class='card wide'><div class='figure' id='figure-{name}'></div></div>"
@@ -117,7 +117,7 @@ def page(record: ExperimentRecord, importances: Sequence[Importance], *, javascr
         for name in drawn
     ]
     title = html.escape(it.name)
-    code = javascript.replace("</script", "<\\/script")  # the same text in JavaScript, and no end of the element
+    code = javascript.replace("</script", "<\\/script")  # the same string in JavaScript, which closes no element
     sections_text = "\n".join(sections)
     return f"""<!DOCTYPE html>
 <html lang="en">
@@ -150,7 +150,7 @@ def page(record: ExperimentRecord, importances: Sequence[Importance], *, javascr
 
 
 def _json(data: Any) -> str:
-    """JSON that is safe inside of a script element."""
+    """Return JSON that is safe inside a script element."""
     return json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
 
 
@@ -282,7 +282,7 @@ def _trial_row(record: ExperimentRecord, one: TrialRecord, names: Sequence[str],
 
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]], *, text: Iterable[int] = ()) -> str:
-    """A table whose columns can be sorted. text: the columns that may wrap."""
+    """Return a table whose columns can be sorted. `text` lists the columns that may wrap."""
     wraps = set(text)
     head = "".join(f"<th scope='col'><button type='button'>{html.escape(name)}</button></th>" for name in header)
     body = "".join(

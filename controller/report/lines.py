@@ -1,6 +1,6 @@
-"""A run as plain lines on stderr, where no terminal is: one for what matters, and one of progress now and then.
+"""Show a run as plain lines on stderr, without a terminal: a line per important event, and progress at intervals.
 
-Draws what it is told and decides nothing. The same events in the same order give the same lines.
+This module makes no decisions. The same events in the same order give the same lines.
 """
 
 from __future__ import annotations
@@ -19,32 +19,32 @@ from suggest.trial import TrialState
 logger = logging.getLogger(__name__)
 
 PROGRESS_S = 10.0
-_ENDINGS = frozenset(state.value for state in ExperimentState)  # the last words say it, and what to do
-# What trials wait for changes with every other trial's end: it is told in one line for all of them.
+_ENDINGS = frozenset(state.value for state in ExperimentState)  # the end of the run says it, and what to do
+# The reason why trials wait changes whenever another trial ends, so one line shows it for all of them.
 _QUIET_KINDS = frozenset({"created", "stopping", "waiting", AttemptState.RUNNING.value})
 
 
 class View(Protocol):
-    """Whoever shows a run. All are called on the loop's thread and must be quick."""
+    """A view of a run. All methods are called on the loop's thread and must return quickly."""
 
     draws: bool
-    """It is to be refreshed."""
+    """The view has to be refreshed."""
 
     def event(self, event: Event) -> None:
-        """Something happened."""
+        """Show an event."""
 
     def say(self, text: str) -> None:
-        """A sentence for the person."""
+        """Show a sentence for people."""
 
     def refresh(self, progress: Progress) -> None:
-        """A few times a second."""
+        """Show the progress. Called a few times a second."""
 
     def close(self, progress: Progress | None) -> None:
-        """The run is over; no further calls."""
+        """End the view. No method is called after this one."""
 
 
 class Silence:
-    """-q."""
+    """The view of -q, which shows nothing."""
 
     draws = False
 
@@ -58,7 +58,7 @@ class Silence:
 
 
 class LoggedView:
-    """-v and --log-format json: the loop logs each event itself; what else is said joins it there."""
+    """The view of -v and --log-format json: the loop logs the events, and this view logs all other sentences."""
 
     draws = False
 
@@ -88,7 +88,7 @@ class Lines:
         self.say(event.message)
 
     def say(self, text: str) -> None:
-        with suppress(OSError):  # nobody reads any more; that is no reason to stop
+        with suppress(OSError):  # a closed stderr must not stop the run
             print(text, file=sys.stderr, flush=True)
 
     def refresh(self, progress: Progress) -> None:
@@ -102,7 +102,7 @@ class Lines:
             if progress.trouble:
                 self.say(f"waiting: {progress.trouble}")
         reason = progress.held_up[0].waiting_for if progress.held_up else ""
-        # Its first word names what is lacking; figures follow.
+        # The first word of the reason says what is lacking; changing figures follow.
         if reason and reason.split(":")[0] != self._held_up:
             self._held_up = reason.split(":")[0]
             self.say(f"waiting: {reason}")
@@ -120,7 +120,7 @@ class Lines:
 
 
 def summary(progress: Progress) -> str:
-    """`12/40 trials (9 succeeded, 3 pruned), 2 running, about 1m20s left`."""
+    """Return a line such as `12/40 trials (9 succeeded, 3 pruned), 2 running, about 1m20s left`."""
     spec = progress.experiment.spec
     done = finished(progress)
     limit = "" if spec.budget.trials is None else f"/{spec.budget.trials}"
@@ -136,12 +136,15 @@ def summary(progress: Progress) -> str:
 
 
 def finished(progress: Progress) -> int:
-    """Trials that cost budget."""
+    """Return how many finished trials count against the budget."""
     return sum(n for state, n in progress.counts.items() if state.finished and state is not TrialState.CANCELLED)
 
 
 def time_left_s(progress: Progress) -> float | None:
-    """By the pace so far, and at most what the wall clock leaves; None while nothing is known, or goes on."""
+    """Estimate the remaining seconds from the pace so far, limited by the wall clock budget.
+
+    None while nothing is known, while the loop waits for an error to pass, or without such a budget.
+    """
     if progress.trouble or not progress.known:
         return None
     experiment = progress.experiment

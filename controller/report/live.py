@@ -1,6 +1,6 @@
-"""A run on a terminal: one small picture, redrawn in place; what happened scrolls by above it.
+"""Show a run on a terminal: a small picture that is redrawn in place, with events scrolling above it.
 
-Draws what it is told, and never more than REFRESH asks for: the trials need the processor. Rich is imported here only.
+The picture is not drawn more often than REFRESH says, because the trials need the CPU. Only this module imports Rich.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from controller.report import formatting
 from controller.report.lines import finished, time_left_s
 from suggest.trial import TrialState
 
-MAX_ROWS = 12  # of running trials
+MAX_ROWS = 12  # running trials that are shown
 EVENTS = 4
 MIN_BAR, MAX_BAR = 10, 40
 SPARKS = 24
@@ -58,19 +58,19 @@ class Live:
         self._console = Console(stderr=True, no_color=not colour, highlight=False, soft_wrap=False)
         self._live: RichLive | None = None
         self._events: deque[tuple[str, Text]] = deque(maxlen=EVENTS)
-        self._hint = ""  # once there was a Ctrl-C
+        self._hint = ""  # set after a Ctrl-C
 
     def event(self, event: Event) -> None:
         if event.kind in _SHOWN_ENDS or event.trial is None:
             message = event.message
             if event.trial is not None:
-                # "trial=digits-x7k2q-7 attempt=1 running->failed class=…": here the kind and the rest say it all.
+                # "trial=digits-x7k2q-7 attempt=1 running->failed class=…": the kind and the rest are enough here.
                 message = " ".join([event.kind, *event.message.split(" ", 3)[3:]])
             self._events.append((event.time.astimezone().strftime("%H:%M:%S"), _event_text(event, message)))
 
     def say(self, text: str) -> None:
-        """Above the picture, where it stays."""
-        with suppress(OSError):  # the terminal is gone; the hang-up that follows says what to do
+        """Print a sentence above the picture, where it stays."""
+        with suppress(OSError):  # the terminal is gone; the SIGHUP that follows is handled elsewhere
             self._console.print(Text(text))
         if "Ctrl-C" in text:
             self._hint = "Ctrl-C again kills"
@@ -106,7 +106,7 @@ class Live:
 
 
 def _head(progress: Progress, width: int) -> list[RenderableType]:
-    """Two or three lines: what it is, how far it is, what was found."""
+    """Return the first two or three lines: the experiment, its progress, and the best trial."""
     experiment = progress.experiment
     spec = experiment.spec
     state = ExperimentState.STOPPING if progress.stopping and progress.running else experiment.state
@@ -126,7 +126,7 @@ def _head(progress: Progress, width: int) -> list[RenderableType]:
 
 
 def _bar(progress: Progress, width: int) -> Text:
-    """The counts in words, and before them a bar in the room that they leave."""
+    """Return the counts in words, after a bar that fills the remaining width."""
     done = finished(progress)
     limit = progress.experiment.spec.budget.trials
     counts = Text(f" {done}/{limit}" if limit else f"{quantity(done, 'trial')} done")
@@ -144,7 +144,7 @@ def _bar(progress: Progress, width: int) -> Text:
     for state, style in _BAR_STYLES.items():
         share = 0 if state is TrialState.CANCELLED else progress.counts.get(state, 0)
         if share:
-            # Any outcome that there is shows, however rare it is.
+            # Every outcome that occurs gets at least one cell.
             bar.append("━" * min(cells - len(bar), max(1, round(share / limit * cells))), style=style)
     bar.append("━" * (cells - len(bar)), style="grey30")
     return bar + counts
@@ -199,7 +199,7 @@ def _hint(progress: Progress) -> str:
 
 
 def _remark(progress: Progress) -> str:
-    """Why fewer trials run than the file allows."""
+    """Return why fewer trials run than the file allows."""
     if progress.held_up:
         return f" · {len(progress.held_up)} wait: {progress.held_up[0].waiting_for}"
     if progress.final_runs:
@@ -210,7 +210,7 @@ def _remark(progress: Progress) -> str:
 
 
 def _line(text: Text, width: int) -> Text:
-    """One line of the terminal, never two: a picture that changes its height by wrapping would jump."""
+    """Cut the text to one line, because a picture that changes its height by wrapping would jump."""
     text.no_wrap = True
     text.truncate(width, overflow="ellipsis")
     return text

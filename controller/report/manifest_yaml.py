@@ -1,6 +1,6 @@
-"""Objects of a cluster as YAML for people and for `kubectl create -f -`. Pure.
+"""Write objects of a cluster as YAML for people and for `kubectl create -f -`. Pure.
 
-Quoted is whatever any reader of YAML, 1.1 or 1.2, could take for something other than text.
+Every string that a reader of YAML 1.1 or 1.2 could take for another type is quoted.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def _item(value: object) -> list[str]:
 
 
 def _block(text: str) -> list[str]:
-    """Its lines, if there are several and a block keeps them exactly as they are."""
+    """Return the text's lines if it has several and a block keeps them unchanged; otherwise an empty list."""
     body = text.removesuffix(_END).split(_END)
     kept = all(line and line[:1].strip() and line[-1:].strip() and line.isprintable() for line in body)
     return body if kept and len(body) > 1 else []

@@ -1,6 +1,6 @@
-"""What `tuner report` shows: an experiment's trials, best first, and what each parameter does.
+"""`tuner report`: an experiment's trials, best first, and the effect of each parameter.
 
-Pure: a record and the parameters' importances in, text or JSON out. The figures come from `effects`.
+Pure: a record and the parameters' importances in, text or JSON out. The effects are computed in `effects`.
 """
 
 from __future__ import annotations
@@ -32,9 +32,10 @@ _BETTER = {Direction.MAXIMIZE: "the higher the better", Direction.MINIMIZE: "the
 
 
 def ranked(record: ExperimentRecord) -> ExperimentRecord:
-    """With its trials in order: what succeeded, best first; what was pruned, likewise; all else by number.
+    """Return the record with sorted trials: succeeded ones, best first; pruned ones, best first; all others by number.
 
-    With several objectives the Pareto front comes first. Trials that break a constraint come after those that keep it.
+    With several objectives, the Pareto front comes first. Trials that violate a constraint come after those that meet
+    all of them.
     """
     spec = record.experiment.spec
     sign = spec.objective.direction.sign
@@ -50,12 +51,12 @@ def ranked(record: ExperimentRecord) -> ExperimentRecord:
 
 
 def trials_that_ran(record: ExperimentRecord) -> list[Trial]:
-    """Here, or where they were imported from."""
+    """Return the trials that ran, here or where they were imported from."""
     return [one.trial for one in record.trials if not one.value_of]
 
 
 def effects_of(record: ExperimentRecord, importances: Sequence[Importance] = ()) -> list[Effect]:
-    """The most important parameters first."""
+    """Return the effects, with the most important parameters first."""
     spec = record.experiment.spec
     found = effects(spec.space, trials_that_ran(record), direction=spec.objective.direction)
     places = {one.name: place for place, one in enumerate(importances) if one.value is not None}
@@ -63,7 +64,13 @@ def effects_of(record: ExperimentRecord, importances: Sequence[Importance] = ())
 
 
 def text(record: ExperimentRecord, importances: Sequence[Importance] = (), *, most: int | None) -> str:
-    """record: ranked. importances: the largest first. most: rows of the first table; None = all."""
+    """Return the report as text.
+
+    Args:
+        record: A ranked record.
+        importances: The importances of the parameters, largest first.
+        most: The number of rows of the first table; None means all.
+    """
     found = effects_of(record, importances)
     parts = [
         _headline(record),
@@ -115,11 +122,11 @@ def _seconds(one: TrialRecord) -> str:
     return "" if spent is None else f"{spent:.1f}"
 
 
-# A whole grid, with its last parameter across
+# A whole grid, with the last parameter as columns
 
 
 def _grid(record: ExperimentRecord, found: Sequence[Effect]) -> str:
-    """Empty unless every combination of levels has been tried, and a screen holds them."""
+    """Return the grid as a table; "" unless every combination of levels was tried and the table fits a screen."""
     space = record.experiment.spec.space
     levels = {effect.name: [level.low for level in effect.levels] for effect in found}
     names = [parameter.name for parameter in space.parameters if parameter.name in levels]
@@ -154,7 +161,7 @@ def _points(levels: Sequence[Sequence[Value]]) -> list[tuple[Value, ...]]:
 
 
 def _cell(ones: Sequence[TrialRecord]) -> str:
-    """The mean of those that succeeded, and their seconds; else how the first ended."""
+    """Return the mean of the succeeded trials and their seconds; if there are none, the outcome of the first trial."""
     values = [value for one in ones if (value := succeeded(one.trial)) is not None]
     if not values:
         return ones[0].state.value
@@ -167,7 +174,7 @@ def _cell(ones: Sequence[TrialRecord]) -> str:
     return formatting.number(sum(values) / len(values)) + took
 
 
-# What each parameter does
+# The effects of parameters
 
 
 def _importances(record: ExperimentRecord, importances: Sequence[Importance]) -> str:
@@ -253,11 +260,16 @@ def _signed(value: float) -> str:
     return f"{value:+.4g}"
 
 
-# The same for programs
+# JSON for programs
 
 
 def document(record: ExperimentRecord, importances: Sequence[Importance] = ()) -> Json:
-    """record: ranked. importances: the largest first. docs/cli.md describes the keys."""
+    """Return the report as JSON, whose keys docs/cli.md describes.
+
+    Args:
+        record: A ranked record.
+        importances: The importances of the parameters, largest first.
+    """
     objective = record.experiment.spec.objective
     return {
         "name": record.experiment.name,

@@ -1,4 +1,4 @@
-"""What is known of an experiment at one moment, in one value: everything else in `report` is a function of it. Pure."""
+"""The record of an experiment at one moment. Everything else in `report` is a function of such a record. Pure."""
 
 from __future__ import annotations
 
@@ -26,7 +26,10 @@ from suggest.trial import IMPORTED_FROM, REUSED, Measurement, Trial, TrialState
 
 
 def gpus_of(template: TrialTemplate) -> float:
-    """Of one attempt; of a whole object, as far as it says what its pods ask for, and no parameter decides it."""
+    """Return the GPUs of one attempt.
+
+    For a template of a whole object, this counts the GPUs that its pods request, unless a parameter determines them.
+    """
     manifest = template.cluster.get("template")
     if not isinstance(manifest, dict):
         return template.resources.gpu * template.workers
@@ -39,7 +42,10 @@ def gpus_of(template: TrialTemplate) -> float:
 
 @dataclass(frozen=True, slots=True)
 class TrialRecord:
-    """A trial with its attempts, oldest first. by_client: of a study without an experiment; a client runs it."""
+    """A trial with its attempts, oldest first.
+
+    by_client: the study has no experiment, and a client of the service runs the trial.
+    """
 
     trial: Trial
     attempts: Sequence[Attempt] = ()
@@ -51,23 +57,26 @@ class TrialRecord:
 
     @property
     def imported_from(self) -> str:
-        """Where somebody had run it before it came here; "" of a trial of the experiment's own."""
+        """Return where the trial was imported from; "" for a trial of the experiment itself."""
         return self.trial.labels.get(IMPORTED_FROM, "")
 
     @property
     def value_of(self) -> str:
-        """The number of the trial whose value it took over without running; "" of any other trial."""
+        """Return the number of the trial whose value it reuses without having run; "" for any other trial."""
         return self.trial.labels.get(REUSED, "")
 
     @property
     def waiting(self) -> bool:
-        """Its newest attempt is made, and does not run yet."""
+        """Return whether its newest attempt has been created but does not run yet."""
         return self.newest is not None and self.newest.state is AttemptState.CREATED
 
     @property
     def state(self) -> TrialState:
-        """As people see it: what the study calls running waits, until an attempt of it runs; so does what failed and is
-        to run again."""
+        """Return the state that people see.
+
+        A trial that the study calls running is shown as waiting until an attempt of it runs. So is a failed trial that
+        will run again.
+        """
         if self.by_client:
             return self.trial.state
         if self.trial.state is TrialState.FAILED and self.newest is not None and self.newest.rerun:
@@ -78,14 +87,14 @@ class TrialRecord:
 
     @property
     def start_time(self) -> datetime | None:
-        """Of its first attempt that began."""
+        """Return the start time of its first attempt that began."""
         if self.by_client:
             return self.trial.create_time
         return min((each.start_time for each in self.attempts if each.start_time is not None), default=None)
 
     @property
     def end_time(self) -> datetime | None:
-        """None of one that goes on."""
+        """Return the end time; None while the trial is unfinished."""
         if self.by_client or not self.trial.finished:
             return self.trial.end_time if self.by_client else None
         return None if self.newest is None else self.newest.end_time
@@ -95,7 +104,7 @@ Metrics = Mapping[int, Mapping[str, float]]
 
 
 class TrialList(Protocol):
-    """Trials and what a list of them shows beside them: an experiment's, or a study's that has none."""
+    """The trials of an experiment, or of a study without one, and what else a list of them shows."""
 
     @property
     def trials(self) -> Sequence[TrialRecord]: ...
@@ -118,14 +127,14 @@ class TrialList(Protocol):
 
 
 def best_of(trials: Sequence[TrialRecord], criteria: Criteria) -> list[Trial]:
-    """The best succeeded trials, imported ones included, by the first objective: one, or the Pareto front."""
+    """Return the best trial, or the Pareto front sorted by the first objective. Imported trials count, too."""
     sign = criteria.objectives[0].direction.sign
     found = criteria.best(record.trial for record in trials)
     return sorted(found, key=lambda trial: sign * (trial.value or 0.0))
 
 
 def last_values(measured: Iterable[tuple[int, Measurement]], *, without: str) -> dict[int, dict[str, float]]:
-    """By trial, of its newest attempt: each metric's value at its last step. `without`: the objective's metric."""
+    """Return, by trial, each metric's value at the last step of the newest attempt, except for the metric `without`."""
     newest: dict[int, int] = {}
     latest: dict[int, dict[str, Measurement]] = {}
     for number, each in measured:
@@ -140,7 +149,7 @@ def last_values(measured: Iterable[tuple[int, Measurement]], *, without: str) ->
 
 @dataclass(frozen=True, slots=True)
 class StudyTrials:
-    """The trials of a study that clients of the service run: no experiment has it."""
+    """The trials of a study without an experiment, which clients of the service run."""
 
     study: Study
     trials: Sequence[TrialRecord] = ()
@@ -168,14 +177,18 @@ class StudyTrials:
 
 @dataclass(frozen=True, slots=True)
 class ExperimentRecord:
-    """`controlled_by`: who runs it now, "" = nobody. `metrics`: by trial, the last values but the objective's."""
+    """Everything that is known about an experiment at one moment.
+
+    controlled_by: the process that runs it now; "" if none does.
+    metrics: by trial, the last values of all metrics except the objective's.
+    """
 
     experiment: Experiment
     trials: Sequence[TrialRecord] = ()
     events: Sequence[Event] = ()
     controlled_by: str = ""
     measurements: Mapping[int, Sequence[Measurement]] = field(default_factory=dict)
-    # Of the algorithm, where its study has more of them than the file.
+    # The algorithm's settings, if its study has more of them than the file.
     settings: Mapping[str, Value] = field(default_factory=dict)
     final: FinalRecord | None = None
     metrics: Metrics = field(default_factory=dict)
@@ -193,7 +206,7 @@ class ExperimentRecord:
 
     @property
     def counts(self) -> dict[TrialState, int]:
-        """Of its own trials that ran, in the order of `TrialState`; states without a trial are not there."""
+        """Return the counts of its own trials that ran, in the order of `TrialState`, without states that have none."""
         shown = [record.state for record in self.trials if not (record.imported_from or record.value_of)]
         return {state: n for state in TrialState if (n := shown.count(state))}
 
@@ -203,17 +216,17 @@ class ExperimentRecord:
 
     @property
     def best(self) -> Trial | None:
-        """With several objectives the one of the Pareto front that is best in the first."""
+        """Return the best trial; with several objectives, the one of the Pareto front that is best in the first."""
         return next(iter(self.front), None)
 
     @property
     def front(self) -> list[Trial]:
-        """The best trials, by the first objective: one, or the Pareto front."""
+        """Return the best trial, or the Pareto front sorted by the first objective."""
         return best_of(self.trials, self.criteria)
 
     @property
     def dominated_share(self) -> float | None:
-        """See `pareto.dominated_share`: of the succeeded trials that keep the constraints; None with one objective."""
+        """Return `pareto.dominated_share` of succeeded trials that meet the constraints; None with one objective."""
         criteria = self.criteria
         if len(criteria.objectives) == 1:
             return None
@@ -223,18 +236,18 @@ class ExperimentRecord:
 
     @property
     def gpus(self) -> float:
-        """Of one attempt."""
+        """Return the GPUs of one attempt."""
         return gpus_of(self.experiment.spec.trial)
 
     def gpu_seconds(self, attempt: Attempt, *, now: datetime) -> float:
-        """What it has held so far, whether or not it used them."""
+        """Return the GPU seconds that the attempt has held so far, whether or not it used the GPUs."""
         if attempt.start_time is None:
             return 0.0
         held = gpus_of(self.experiment.spec.template_of(attempt.trial))
         return held * ((attempt.end_time or now) - attempt.start_time).total_seconds()
 
     def reason_of(self, record: TrialRecord) -> str:
-        """Why the trial is as it is; empty where its state says it all."""
+        """Return the reason for the trial's state; empty if the state needs none."""
         if record.state is not TrialState.QUEUED:
             newest = record.newest
             return record.trial.reason or (newest.reason if newest is not None else "")

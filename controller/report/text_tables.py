@@ -1,4 +1,4 @@
-"""Rows for people and spreadsheets: aligned tables, CSV, names. Pure: records in, text out."""
+"""Tables for people and spreadsheets: aligned columns, CSV, names. Pure: records in, text out."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Row = Sequence[object]
 
 
 def widths(header: Sequence[str], rows: Sequence[Sequence[str]], *, least: Sequence[int] = ()) -> list[int]:
-    """Of the columns that hold all this, and what was there before."""
+    """Return the widths of the columns, at least `least`, which are those of a part printed before."""
     lines = [header, *rows]
     return [max(*(len(line[i]) for line in lines), least[i] if least else 0) for i in range(len(header))]
 
@@ -29,7 +29,10 @@ def widths(header: Sequence[str], rows: Sequence[Sequence[str]], *, least: Seque
 def aligned(
     header: Sequence[str], rows: Sequence[Sequence[str]], *, headers: bool = True, least: Sequence[int] = ()
 ) -> str:
-    """Columns two spaces apart; the last one is never padded. Empty without rows and headers. `least`: of widths."""
+    """Return a table with columns two spaces apart, where the last column is not padded.
+
+    The text is empty without rows and headers. `least` has minimum widths.
+    """
     lines = [list(header), *map(list, rows)] if headers else [list(row) for row in rows]
     if not lines:
         return ""
@@ -67,7 +70,7 @@ def experiment_rows(records: Sequence[ExperimentRecord], *, now: datetime) -> li
 
 
 def shown_state(record: ExperimentRecord) -> str:
-    """`running` that nobody runs is worth knowing: it waits for `tuner resume`."""
+    """Return the experiment's state, and say so if no controller runs it, so that it needs `tuner resume`."""
     state = record.experiment.state
     abandoned = not record.controlled_by and state.value in ("running", "stopping")
     return f"{state.value} (no controller)" if abandoned else state.value
@@ -83,7 +86,7 @@ STUDY_COLUMNS = ("NAME", "NAMESPACE", "ALGORITHM", "METRIC", "TRIALS", "BEST", "
 
 
 def study_rows(studies: Sequence[Mapping[str, Any]], *, now: datetime) -> list[list[str]]:
-    """studies: as `documents.study` makes them."""
+    """Return the rows of studies in the form of `documents.study`."""
     return [
         [
             it["name"],
@@ -116,22 +119,26 @@ def study_csv_rows(studies: Sequence[Mapping[str, Any]]) -> list[Row]:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """Of a list of trials. name: what `--columns`, `--sort` and a CSV call it; heading, shown: of a table."""
+    """A column of a list of trials.
+
+    name: its name for `--columns`, `--sort` and in a CSV.
+    heading, shown: its heading and cells in a table.
+    """
 
     name: str
     heading: str
-    raw: Callable[[TrialRecord], object]  # None: the trial has none
+    raw: Callable[[TrialRecord], object]  # returns None if the trial has no value
     shown: Callable[[TrialRecord], str]
 
 
 _IN_TABLES = ("number", "state", "value", "step", "time")
 _IN_CSV = ("number", "name", "state", "value", "step", "reason", "failureClass", "attempts", "startTime", "endTime",
            "seconds")  # fmt: skip
-MOST_METRICS = 5  # columns in a table; `--columns` has all
+MOST_METRICS = 5  # columns of metrics in a table; `--columns` may name others
 
 
 def columns_of(record: TrialList, *, now: datetime) -> dict[str, Column]:
-    """All that a list of trials may show, by name."""
+    """Return all columns that a list of trials may show, by name."""
     numbers = {
         "number": Column("number", "TRIAL", lambda one: one.trial.number, lambda one: str(one.trial.number)),
         "value": Column("value", "VALUE", lambda one: one.trial.value, lambda one: formatting.number(one.trial.value)),
@@ -158,7 +165,7 @@ def columns_of(record: TrialList, *, now: datetime) -> dict[str, Column]:
 
 def _parameter_column(name: str) -> Column:
     def raw(one: TrialRecord) -> object:
-        """Text and numbers as they are; null, booleans, lists and objects as JSON."""
+        """Return text and numbers unchanged; null, booleans, lists and objects as JSON."""
         if name not in one.trial.parameters:
             return None
         value = one.trial.parameters[name]
@@ -178,13 +185,13 @@ def _metric_column(record: TrialList, name: str) -> Column:
 
 
 def metric_names(record: TrialList) -> list[str]:
-    """Beside the objective's, what most trials report first."""
+    """Return the metrics other than the objective's, most frequently reported first."""
     counts = Counter(name for one in record.trials for name in record.metrics.get(one.trial.number, ()))
     return [name for name, _ in sorted(counts.items(), key=lambda each: (-each[1], each[0]))]
 
 
 def table_columns(record: TrialList) -> list[str]:
-    """What a table shows if nobody says what."""
+    """Return the default columns of a table."""
     return [*_IN_TABLES, *(f"parameters.{name}" for name in record.parameter_names), *_metric_columns(record), "reason"]
 
 
@@ -198,7 +205,7 @@ def csv_columns(record: TrialList) -> list[str]:
 
 
 def column_named(word: str, columns: Mapping[str, Column]) -> Column | None:
-    """By its name, a heading, or the name of a parameter or a metric alone."""
+    """Return the column of that name or heading, or of the parameter or metric of that name; None if there is none."""
     by_heading = {column.heading.lower(): column.name for column in columns.values()}
     for name in (word, f"parameters.{word}", f"metrics.{word}", by_heading.get(word.lower(), "")):
         if name in columns:
@@ -213,7 +220,7 @@ def unknown_column(flag: str, word: str, columns: Mapping[str, Column]) -> Inval
 
 
 def chosen_columns(words: Sequence[str], columns: Mapping[str, Column]) -> list[str]:
-    """Raises InvalidArgument."""
+    """Return the names of the columns that a person asked for. Raises InvalidArgument for an unknown one."""
     chosen = []
     for word in words:
         column = column_named(word, columns)
@@ -224,9 +231,9 @@ def chosen_columns(words: Sequence[str], columns: Mapping[str, Column]) -> list[
 
 
 def in_order(trials: Sequence[TrialRecord], word: str, columns: Mapping[str, Column]) -> list[TrialRecord]:
-    """By a column, `-` before it for the other way round; those that have nothing there last, either way.
+    """Return the trials sorted by a column, in reverse with a leading `-`; trials without a value always come last.
 
-    Raises InvalidArgument.
+    Raises InvalidArgument for an unknown column.
     """
     column = column_named(word.removeprefix("-"), columns)
     if column is None:
@@ -238,7 +245,7 @@ def in_order(trials: Sequence[TrialRecord], word: str, columns: Mapping[str, Col
 
 
 def _sort_key(value: object) -> tuple[int, float, str] | None:
-    """Numbers before words; None: nothing that could be compared."""
+    """Return a key that sorts numbers before words; None if there is no value."""
     match value:
         case bool():
             return 1, 0.0, str(value).lower()
@@ -261,7 +268,7 @@ def table_rows(record: TrialList, names: Sequence[str], columns: Mapping[str, Co
 
 
 def csv_rows(record: TrialList, names: Sequence[str], columns: Mapping[str, Column]) -> list[Row]:
-    """One trial a row; what a trial does not have is an empty cell. Figures in full, not rounded."""
+    """Return one row per trial, with empty cells for missing values. Numbers are not rounded."""
     chosen = [columns[name] for name in names]
     return [[_cell(column.raw(one)) for column in chosen] for one in record.trials]
 
@@ -305,7 +312,7 @@ def trial_csv_columns(record: TrialList) -> list[str]:
 
 
 def trial_csv_rows(record: TrialList) -> list[Row]:
-    """One trial a row; an inactive parameter's cell is empty. Figures in full, not rounded."""
+    """Return one row per trial, with empty cells for inactive parameters. Numbers are not rounded."""
     return csv_rows(record, csv_columns(record), columns_of(record, now=datetime.min))
 
 
@@ -320,7 +327,7 @@ def _text(value: object) -> str:
 
 
 def _spent(one: TrialRecord, now: datetime) -> float | None:
-    """Seconds of the newest attempt, so far if it runs."""
+    """Return the seconds of the newest attempt, up to now if it runs."""
     start, end = _span(one, now)
     return None if start is None or end is None else (end - start).total_seconds()
 
@@ -335,7 +342,7 @@ def _span(one: TrialRecord, now: datetime) -> tuple[datetime | None, datetime | 
 
 
 def seconds(one: TrialRecord) -> float | None:
-    """Run time over all attempts that have ended."""
+    """Return the total run time of all ended attempts."""
     if one.by_client:
         return None if one.end_time is None or one.start_time is None else _spent(one, one.end_time)
     spans = [
@@ -347,7 +354,7 @@ def seconds(one: TrialRecord) -> float | None:
 
 
 def run_time(one: TrialRecord, *, now: datetime) -> str:
-    """Of the newest attempt, so far if it runs; none of one that waits to run again."""
+    """Return the run time of the newest attempt, up to now if it runs; "" if the trial waits to run again."""
     return formatting.between(*_span(one, now))
 
 

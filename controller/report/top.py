@@ -1,4 +1,4 @@
-"""`tuner top`: what an experiment is doing now, and how much room its namespace has for more. Pure text."""
+"""`tuner top`: the current activity of an experiment, and the free quota of its namespace. Pure text."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MOST_QUEUED = 20
 
 @dataclass(frozen=True, slots=True)
 class GpuQuota:
-    """What one ResourceQuota says of one GPU resource, as the cluster writes it."""
+    """The limit and use of one GPU resource in one ResourceQuota, as the cluster writes them."""
 
     resource: str
     used: str
@@ -26,7 +26,11 @@ class GpuQuota:
 
 
 def top(record: ExperimentRecord, *, quotas: Sequence[GpuQuota] | None, trouble: str, now: datetime) -> str:
-    """quotas: of GPUs in its namespace; None: unknown, for `trouble`, or because it runs on no cluster."""
+    """Return the page.
+
+    `quotas` are the GPU quotas of the namespace. None means that they are unknown because of `trouble`, or that the
+    experiment does not run on a cluster.
+    """
     parts = [_headline(record)]
     if record.experiment.spec.runtime != "local":
         parts.append(_gpus(record, quotas, trouble))

@@ -1,8 +1,9 @@
-"""Trials of a Python module without a new interpreter: the supervisor imports the module once and forks for each trial.
+"""Run trials of a Python module without a new interpreter: the supervisor imports the module once and forks each trial.
 
-The child is a process like any other: same session, log, gate, signals, environment and mark, but it calls the module
-instead of executing a command (docs/adr/0026-forked-function-trials.md). The module is imported in the supervisor, so
-it must start no thread and import nothing large. Imported by the supervisor: standard library only.
+The child is set up like any other attempt, with the same session, log, gate, signals, environment and mark, but it
+calls the module instead of executing a command (docs/adr/0026-forked-function-trials.md). Because the supervisor
+imports the module, the module must start no thread and import nothing large. The supervisor imports this module:
+standard library only.
 """
 
 from __future__ import annotations
@@ -20,19 +21,19 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import NoReturn
 
-# Read by the interpreter and the C library when a process is executed: another value needs another interpreter.
+# Prefixes of variables that the interpreter and the C library read at exec; other values need a new interpreter.
 _READ_AT_EXEC = ("PYTHON", "LD_", "DYLD_", "GLIBC_", "MALLOC_", "LC_", "LANG")
-_UNBUFFERED = "PYTHONUNBUFFERED"  # the one of these that a child can take over
+_UNBUFFERED = "PYTHONUNBUFFERED"  # the only one of these that a forked child can apply
 _LONGEST_MARK = 4096
 
 
 def placeholder() -> dict[str, str]:
-    """For the environment of a supervisor that forks: the room in which each child writes its own mark."""
+    """Return the variable that reserves room in a forking supervisor's environment for the mark of each child."""
     return {MARK: "." * _LONGEST_MARK}
 
 
 class ForkedModule:
-    """A module with a function `run() -> NoReturn`, imported in this process. Raises ImportError."""
+    """A module with a function `run() -> NoReturn`, imported into this process. Raises ImportError."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -40,22 +41,22 @@ class ForkedModule:
         self._environ = _fixed(dict(os.environ))
 
     def fits(self, command: list[str], env: dict[str, str]) -> bool:
-        """Whether a fork of this process is what the command would be."""
+        """Return whether a fork of this process would do the same as the command."""
         return command == [sys.executable, "-m", self._name] and _fixed(env) == self._environ
 
     def run(self, env: dict[str, str], *, kept: int | None) -> NoReturn:
-        """In the child, whose output is already the log. kept: the only other file that stays open."""
+        """Run the module in the child, whose output is the log already. `kept` is the only other open file to keep."""
         os.closerange(3, 3 if kept is None else kept)
         os.closerange(3 if kept is None else kept + 1, os.sysconf("SC_OPEN_MAX"))
         signal.set_wakeup_fd(-1)
-        signal.signal(signal.SIGPIPE, signal.SIG_IGN)  # as an interpreter does when it starts
+        signal.signal(signal.SIGPIPE, signal.SIG_IGN)  # as the interpreter does at its start
         signal.signal(signal.SIGINT, signal.default_int_handler)
         os.environ.clear()
         os.environ.update(env)
         _write_mark(env[MARK])
         time.tzset()
         sys.argv = [self._module.__file__ or self._name]
-        sys.modules["__main__"] = self._module  # what multiprocessing imports in the processes that it spawns
+        sys.modules["__main__"] = self._module  # multiprocessing imports it in the processes that it spawns
         sys.stdin, sys.stdout, sys.stderr = io.TextIOWrapper(io.FileIO(0)), _output(1, env), _output(2, env)
         self._module.run()
         raise AssertionError("the module returned")
@@ -70,14 +71,15 @@ def _output(fd: int, env: dict[str, str]) -> io.TextIOWrapper:
     file = io.FileIO(fd, "w", closefd=False)
     raw = file if unbuffered else io.BufferedWriter(file)
     errors = "backslashreplace" if fd == 2 else "strict"
-    # mypy: a TextIOWrapper takes a raw file too, and python -u gives it one.
+    # For mypy: a TextIOWrapper also accepts a raw file, which is what it gets with python -u.
     return io.TextIOWrapper(raw, errors=errors, line_buffering=fd == 2, write_through=unbuffered)  # type: ignore[arg-type,unused-ignore]
 
 
 def _write_mark(directory: str) -> None:
-    """Write the mark where others read our environment: the kernel shows the memory that exec laid out.
+    """Write the mark into the environment that other processes see: the kernel shows the memory laid out by exec.
 
-    Without it (not Linux, or no room) only processes that leave the trial's group go unnoticed until the search ends.
+    Without the mark (not on Linux, or for lack of room), processes that leave the trial's group go unnoticed until the
+    search ends.
     """
     mark = f"{MARK}={directory}".encode()
     try:

@@ -1,10 +1,10 @@
 """GPU claims: which attempts on this machine hold which GPUs, and which wait, across all experiments of one user.
 
-A claim is a file that an attempt holds a lock on (flock). The supervisor creates it and the attempt's processes inherit
-the lock, so the kernel frees it when the last of them ends, whatever was killed. One lock guards all decisions: an
-attempt gets all of its GPUs or none, in the order in which claims were made. Nothing here waits.
+A claim is a file that an attempt holds a lock on (flock). The supervisor creates the file and the attempt's processes
+inherit the lock, so that the kernel releases it when the last of them ends, however it ended. A single lock guards all
+decisions: an attempt gets all of its GPUs or none, in the order in which claims were made. Nothing here waits.
 
-Imported by the supervisor where an attempt asks for GPUs: standard library only, no threads, no subprocess.
+The supervisor imports this module if an attempt asks for GPUs: standard library only, no threads, no subprocess.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ if TYPE_CHECKING:
     Message: TypeAlias = dict[str, Any]
 
 VARIABLE = "CUDA_VISIBLE_DEVICES"
-_REFRESH_S = 3600.0  # how often held claims are touched: /tmp is cleaned of files that are days old
-_STALLED_S = 10.0  # a supervisor that has not looked for so long (frozen, suspended) holds nobody up
-_RETELL_S = 10.0  # how soon a changed reason is told again: each telling is stored
+_REFRESH_S = 3600.0  # how often held claims are touched, because /tmp is cleaned of files that are days old
+_STALLED_S = 10.0  # the claims of a supervisor that was inactive this long (frozen, suspended) block no others
+_RETELL_S = 10.0  # shortest time between two changes of a reason, because each one is stored
 _GUARD = "gpu.lock"
 _PREFIX = "gpu-"
 _GUARD_TRIES = 5
 _GUARD_RETRY_S = 0.001
-_NAMED_AT_MOST = 4  # devices of which a reason names the holders
-_ROUNDING = 1e-9  # three thirds are one
+_NAMED_AT_MOST = 4  # devices whose holders a reason names
+_ROUNDING = 1e-9  # so that three thirds make one
 
 
 def assign(ids: Sequence[str], in_use: Sequence[tuple[float, Sequence[str]]], gpu: float) -> tuple[str, ...] | None:
-    """GPUs for one more process, least used first; None when there is no room.
+    """Return GPUs for one more process, least used first; None if there is no room.
 
-    in_use: (gpu, ids) of each claim that is held. A share below 1 sits on one GPU together with others; from 1 on it
+    `in_use` has (gpu, ids) of each claim that is held. A share below 1 shares a GPU with others; a share of 1 or more
     takes whole GPUs.
     """
     used = dict.fromkeys(ids, 0.0)
@@ -59,7 +59,7 @@ def assign(ids: Sequence[str], in_use: Sequence[tuple[float, Sequence[str]]], gp
 def assign_all(
     ids: Sequence[str], in_use: Sequence[tuple[float, Sequence[str]]], gpu: float, workers: int
 ) -> tuple[str, ...] | None:
-    """As `assign`, for each of several workers, those of the first worker first: all of them or none."""
+    """Do the same as `assign` for several workers, all or none. The GPUs of the first worker come first."""
     taken: tuple[str, ...] = ()
     for _ in range(workers):
         more = assign(ids, [*in_use, (gpu, taken)], gpu)
@@ -70,7 +70,7 @@ def assign_all(
 
 
 class _Undecided(Exception):
-    """A claim that is held cannot be read: it is just being written."""
+    """A held claim cannot be read because it is being written."""
 
 
 class _Other:
@@ -83,22 +83,24 @@ class _Other:
         self.name = str(content["name"])
         self.gpu = float(content["gpu"])
         self.pool: list[str] = content["pool"]
-        self.devices: list[str] = content["devices"]  # empty: it waits
+        self.devices: list[str] = content["devices"]  # empty while it waits
         self.supervisor = int(content["supervisor"])
         self.touched = touched
 
 
 class GpuClaim:
-    """What one attempt asks for, then holds. `request`: what is to be started, with its GPUs in it once they are
-    allocated."""
+    """The GPUs that one attempt asks for and then holds.
+
+    `request` describes the attempt to start. It contains its GPUs once they are allocated.
+    """
 
     def __init__(self, request: Message) -> None:
         self.request = request
-        self.reason = ""  # why it waits, as last told
-        self.fd: int | None = None  # bears the lock
+        self.reason = ""  # why it waits, as last reported
+        self.fd: int | None = None  # holds the lock
         self.path = ""
         self.folder = str(request["claims"])
-        self._ids = {str(key): str(id) for key, id in request["devices"]}  # by key: one key a device, however named
+        self._ids = {str(key): str(id) for key, id in request["devices"]}  # by key, which is unique to a device
         self._workers = len(request["workers"]) or 1
         self._told_at = float("-inf")
         self._touched_at = time.monotonic()
@@ -113,9 +115,10 @@ class GpuClaim:
         }
 
     def decide(self, others: list[_Other]) -> bool:
-        """Take the GPUs if they are free and no older claim waits for one of them. Else `reason` says why not.
+        """Take the GPUs if they are free and no older claim waits for one of them; otherwise set `reason`.
 
-        Under the guard. others: all claims but those that are decided after this one; this one is added.
+        The caller holds the guard. `others` are all claims except those that are decided after this one; this claim is
+        added to them.
         """
         try:
             ticket = self._queue(others)
@@ -137,12 +140,12 @@ class GpuClaim:
         return devices is not None
 
     def _waits_for(self, other: _Other, ticket: int) -> bool:
-        """Whether it is ahead of us in the queue for any of our GPUs."""
+        """Return whether the other claim is ahead of this one in the queue for any of its GPUs."""
         moves = abs(time.time() - other.touched) < _STALLED_S
         return not other.devices and other.ticket < ticket and moves and not self._ids.keys().isdisjoint(other.pool)
 
     def _queue(self, others: Sequence[_Other]) -> int:
-        """Its place in the order of claims, taken at the first time."""
+        """Return the claim's place in the queue, which it takes at the first call."""
         if self.fd is None:
             ticket = max([time.time_ns(), *(other.ticket + 1 for other in others)])
             self.path = os.path.join(self.folder, f"{_PREFIX}{ticket}")
@@ -160,22 +163,22 @@ class GpuClaim:
             own[VARIABLE] = ",".join(ids[rank * each : (rank + 1) * each])
 
     def led_by(self, pid: int, birth: str | None) -> None:
-        """The attempt's first process: it holds the claim as long as it lives, also if it closes all files."""
+        """Record the attempt's first process, which holds the claim while it lives, even if it closes all files."""
         self._content["leader"] = [pid, birth]
         self._write()
 
     def refresh(self) -> None:
-        """Now and then, while it is held."""
+        """Keep the file of a held claim fresh; to be called at intervals."""
         self._touch(every_s=_REFRESH_S)
 
     def release(self) -> None:
-        """Give back what it holds, or its place in the queue; a process that escaped from the attempt keeps nothing."""
+        """Release the GPUs or the place in the queue, even if a process that escaped from the attempt still lives."""
         if not self.path:
             return
         try:
             unlink(self.path)
         except OSError:
-            pass  # without its lock the file says nothing
+            pass  # the file means nothing without its lock
         self.path = ""
         if self.fd is not None:
             os.close(self.fd)
@@ -196,12 +199,12 @@ class GpuClaim:
         try:
             os.utime(self.path)
         except OSError:
-            pass  # deleted by hand; its lock is gone from the others' sight
+            pass  # the file was deleted by hand, so others no longer see its lock
 
-    # What people are told
+    # Reasons for people
 
     def say_busy(self) -> None:
-        """Nothing could be decided; what is known stays said."""
+        """Keep the known reason, or give a general one, because no decision could be made."""
         self.reason = self.reason or f"needs {self._wanted()}: the claims in {self.folder} are being changed"
 
     def say_trouble(self, error: OSError) -> None:
@@ -234,10 +237,12 @@ def _shown(other: _Other) -> str:
 
 
 def allocate(claims: Sequence[GpuClaim]) -> list[GpuClaim]:
-    """Those of our waiting claims, the oldest first, that get their GPUs now; of the others `reason` says why not.
+    """Return those of this supervisor's waiting claims, given oldest first, that get their GPUs now.
+
+    The `reason` of each other claim says why it has to wait.
 
     Raises:
-        Refused: there is no place for claims.
+        Refused: The folder of claims cannot be created.
     """
     folder = claims[0].folder
     cure = "set TUNER_LOCK_DIR"
@@ -267,7 +272,10 @@ def allocate(claims: Sequence[GpuClaim]) -> list[GpuClaim]:
 
 
 def taken_over(path: str, directory: str) -> GpuClaim | None:
-    """The claim of an attempt that a predecessor started; its processes hold the lock. None: it has none any more."""
+    """Return the claim of an attempt that an earlier supervisor started; None if it has none any more.
+
+    The attempt's processes hold the lock.
+    """
     content = read_json(path) if path else None
     if not content or content.get("directory") != directory:
         return None
@@ -278,7 +286,7 @@ def taken_over(path: str, directory: str) -> GpuClaim | None:
 
 
 def holders(folder: str) -> list[tuple[str, float, list[str]]]:
-    """Attempt, share and devices of each claim that is held now, for people; empty where nothing was ever claimed."""
+    """Return the attempt, share and devices of each claim that is held now, for people."""
     try:
         guard = _guard(folder)
     except OSError:
@@ -294,7 +302,7 @@ def holders(folder: str) -> list[tuple[str, float, list[str]]]:
 
 
 def wake_waiting(folder: str) -> None:
-    """Tell the supervisors whose attempts wait to look now."""
+    """Wake the supervisors whose attempts wait for GPUs."""
     try:
         names = _claims(folder)
     except OSError:
@@ -304,21 +312,21 @@ def wake_waiting(folder: str) -> None:
         supervisor = content.get("supervisor")
         if isinstance(supervisor, int) and not content.get("devices") and supervisor != os.getpid():
             try:
-                # Ends a supervisor's wait, and means nothing to any other process that may have this number by now.
+                # SIGCHLD ends a supervisor's wait, and is harmless to another process that may have this pid by now.
                 os.kill(supervisor, signal.SIGCHLD)
             except OSError:
                 pass
 
 
 def _guard(folder: str) -> int | None:
-    """The lock under which all is decided, as a file to close; None: another process has it."""
+    """Take the lock that guards all decisions, and return it as a file to close; None if another process has it."""
     guard = os.open(os.path.join(folder, _GUARD), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     for _ in range(_GUARD_TRIES):
         try:
             fcntl.flock(guard, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return guard
         except BlockingIOError:
-            time.sleep(_GUARD_RETRY_S)  # it is held for less than that, unless its holder is frozen
+            time.sleep(_GUARD_RETRY_S)  # longer than the lock is held, unless its holder is frozen
     os.close(guard)
     return None
 
@@ -328,10 +336,10 @@ def _claims(folder: str) -> list[str]:
 
 
 def _others(folder: str, *, apart_from: Collection[str]) -> list[_Other]:
-    """The claims of living attempts, oldest first; the files of others are removed. Under the guard.
+    """Return the claims of living attempts, oldest first, and remove the files of others. The caller holds the guard.
 
     Raises:
-        _Undecided: look again.
+        _Undecided: A claim is being written; try again.
     """
     found = []
     for name in _claims(folder):
@@ -341,7 +349,7 @@ def _others(folder: str, *, apart_from: Collection[str]) -> list[_Other]:
         try:
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
-            continue  # just released
+            continue  # it was just released
         try:
             content = read_json(path)
             if not _locked(fd) and not (content and _lives(content.get("leader"))):
@@ -369,6 +377,8 @@ def _lives(leader: Sequence[Any] | None) -> bool:
 
 
 def folder_for(environment: Mapping[str, str]) -> str:
-    """Where claims are: one place per machine and user, the same in every session. Not $XDG_RUNTIME_DIR, which a cron
-    job does not have and which a log-out empties while trials run on."""
+    """Return the folder of claims, which is the same in every session of a user on this machine.
+
+    It is not $XDG_RUNTIME_DIR, which cron jobs do not have and which is emptied at logout while trials keep running.
+    """
     return environment.get("TUNER_LOCK_DIR") or f"/tmp/tuner-{os.getuid()}"

@@ -1,6 +1,6 @@
-"""Which GPUs this machine lends to trials, by name. Pure but for `_listed`, which asks nvidia-smi once.
+"""The GPUs of this machine that trials may use, by name. Pure except for `_listed`, which runs nvidia-smi once.
 
-Who gets which of them is decided across experiments, by their supervisors (`gpu_claims`).
+The supervisors of all experiments decide together which attempt gets which GPU (`gpu_claims`).
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ ORDER = "CUDA_DEVICE_ORDER"
 LISTED = "nvidia-smi"
 _GPU = re.compile(r"GPU (\d+): .*\(UUID: (GPU-[^)]+)\)")
 _MIG = re.compile(r"\s+MIG .*\(UUID: (MIG-[^)]+)\)")
-_ROUNDING = 1e-9  # three thirds are one
+_ROUNDING = 1e-9  # so that three thirds make one
 
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """id: as CUDA_VISIBLE_DEVICES is to name it. key: the same for one device, whether it is named by index or UUID."""
+    """A GPU. `id` is its name in CUDA_VISIBLE_DEVICES; `key` is the same for an index and a UUID of one device."""
 
     id: str
     key: str
@@ -33,7 +33,7 @@ class Device:
 
 @dataclass(frozen=True, slots=True)
 class _Listing:
-    """What nvidia-smi lists. names: key by index and UUID."""
+    """The GPUs that nvidia-smi lists. `names` maps each index and UUID to the device's key."""
 
     ids: tuple[str, ...]
     names: Mapping[str, str]
@@ -41,22 +41,22 @@ class _Listing:
     def device(self, id: str) -> Device:
         if id in self.names:
             return Device(id, self.names[id])
-        # CUDA takes the beginning of a UUID for the whole.
+        # CUDA accepts a prefix of a UUID.
         begun = {key for name, key in self.names.items() if id.startswith(("GPU-", "MIG-")) and name.startswith(id)}
         return Device(id, begun.pop() if len(begun) == 1 else id)
 
 
 def pool(environment: Mapping[str, str], wanted: Sequence[str] = ()) -> tuple[Device, ...]:
-    """The GPUs that trials may use: those in TUNER_GPUS, else in CUDA_VISIBLE_DEVICES, else all that nvidia-smi lists.
+    """Return the GPUs that trials may use: those of TUNER_GPUS, or CUDA_VISIBLE_DEVICES, or else all of nvidia-smi.
 
-    wanted: only these of them. Where nothing says which GPUs there are, these are taken for granted.
+    `wanted` restricts them to these. If no source says which GPUs exist, the wanted ones are assumed to.
     """
     listing = _listed(environment.get("PATH"))
     named = _named(environment)
     ids = listing.ids if named is None else named
     if wanted and named is None and not listing.ids:
         ids = tuple(wanted)
-    lent = {device.key: device for device in map(listing.device, reversed(ids))}  # of two names the first counts
+    lent = {device.key: device for device in map(listing.device, reversed(ids))}  # keeps the first of two names
     devices = tuple(reversed(lent.values()))
     if not wanted:
         return devices
@@ -65,14 +65,14 @@ def pool(environment: Mapping[str, str], wanted: Sequence[str] = ()) -> tuple[De
 
 
 def not_lent(environment: Mapping[str, str], wanted: Sequence[str]) -> list[str]:
-    """Of the GPUs that a file names, those that this machine does not offer."""
+    """Return the GPUs of `wanted` that this machine does not lend to trials."""
     listing = _listed(environment.get("PATH"))
     lent = {device.key for device in pool(environment, wanted)}
     return [id for id in wanted if listing.device(id).key not in lent]
 
 
 def source(environment: Mapping[str, str]) -> str:
-    """Who says which GPUs there are, for people."""
+    """Return the source of the list of GPUs, as the beginning of a sentence for people."""
     for name in (POOL, VARIABLE):
         if name in environment:
             return f"{name} names"
@@ -84,13 +84,13 @@ def _named(environment: Mapping[str, str]) -> tuple[str, ...] | None:
     if named is None:
         return None
     ids = tuple(part.strip() for part in named.split(",") if part.strip())
-    # CUDA itself stops at the first id that names nothing.
+    # Like CUDA, stop at the first invalid id.
     return ids[: ids.index("-1")] if "-1" in ids else ids
 
 
 @lru_cache(8)
 def _listed(path: str | None) -> _Listing:
-    """Empty where there is no such program, or it fails."""
+    """Return what nvidia-smi lists; nothing if the program does not exist or fails."""
     program = shutil.which(LISTED, path=path)
     if program is None:
         return _Listing((), {})
@@ -102,10 +102,13 @@ def _listed(path: str | None) -> _Listing:
 
 
 def parse(text: str) -> _Listing:
-    """What `nvidia-smi -L` prints. A GPU with MIG instances is lent as those; by its own name CUDA uses the first."""
+    """Parse the output of `nvidia-smi -L`.
+
+    A GPU with MIG instances is replaced by them; its own name means the first instance, as for CUDA.
+    """
     ids: list[str] = []
     names: dict[str, str] = {}
-    own: tuple[str, str] | None = None  # index and UUID of the GPU whose instances may follow
+    own: tuple[str, str] | None = None  # index and UUID of the latest GPU, whose instances may follow
     for line in text.splitlines():
         if gpu := _GPU.match(line):
             own = gpu[1], gpu[2]
@@ -122,7 +125,7 @@ def parse(text: str) -> _Listing:
 
 
 def slots(count: int, gpu: float) -> int:
-    """How many attempts of `gpu` > 0 GPUs each fit on `count` GPUs at once."""
+    """Return how many attempts with `gpu` > 0 GPUs each fit on `count` GPUs at once."""
     if gpu < 1:
         return count * math.floor(1 / gpu + _ROUNDING)
     return count // math.ceil(gpu)

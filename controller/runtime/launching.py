@@ -1,7 +1,7 @@
-"""How a trial's process comes into being: forked behind a gate, written down, let go.
+"""Start the process of a trial: fork it, let it wait at a gate, record it, and open the gate.
 
-Whatever dies at whatever moment, the command never runs without having been written down first: the child waits for one
-byte, and reads end-of-file instead if the parent is gone. Imported by the supervisor: standard library only.
+The command never runs unrecorded, whichever process is killed at whatever moment: the child waits for one byte, and
+reads end-of-file instead if the parent is gone. The supervisor imports this module: standard library only.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from controller.runtime.forked_python import ForkedModule
     from controller.runtime.worker_group import WorkerGroup
 
-_CHANGED_SIGNALS = (signal.SIGPIPE, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD)  # by Python or by the supervisor
+_CHANGED_SIGNALS = (signal.SIGPIPE, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD)  # changed by Python or the supervisor
 _MACHINE = {
     errno.ENOMEM,
     errno.EAGAIN,
@@ -32,7 +32,7 @@ _MACHINE = {
 
 
 class Refused(Exception):
-    """The command cannot be run; nothing was. infrastructure: the machine is to blame, not the description."""
+    """The command cannot be run, and nothing was. `infrastructure` says that the machine is to blame, not the file."""
 
     def __init__(self, message: str, infrastructure: bool) -> None:
         super().__init__(message)
@@ -51,14 +51,17 @@ def launch(
     inherits: int | None = None,
     forked: ForkedModule | None = None,
 ) -> int:
-    """Run the command in a session of its own, in `folder`, with its output appended to `log`. Returns its pid.
+    """Run the command in a new session in `folder`, append its output to `log`, and return its pid.
 
-    `workers`: it runs once for each of them; the pid is their leader's. `write_down` gets the pid when the process
-    exists, before the command runs; if it raises, the command never does. `inherits`: a file that stays open in it.
-    `forked`: is called in place of the command where it is the same.
+    Args:
+        write_down: Called with the pid when the process exists, before the command runs. If it raises, the command
+            never runs.
+        workers: The command runs once for each worker; the pid is that of their leader.
+        inherits: A file that stays open in the process.
+        forked: A module that is called in place of the command if both do the same.
 
     Raises:
-        Refused: the system would not run it. `write_down` had been called if the command itself was the problem.
+        Refused: The system refused to run the command. `write_down` was called if the command itself was the problem.
     """
     try:
         log_fd = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
@@ -73,7 +76,7 @@ def launch(
             os.close(fd)
         raise Refused(f"cannot create a process: {error.strerror}", infrastructure=True) from error
     if pid == 0:
-        os.close(gate_write)  # else the gate would not close when the parent dies
+        os.close(gate_write)  # otherwise the gate would stay open when the parent dies
         _run(command, env, folder=folder, log_fd=log_fd, gate=gate_read, fault=fault_write, workers=workers,
              inherits=inherits, forked=forked)  # fmt: skip
     for fd in (log_fd, gate_read, fault_write):
@@ -83,19 +86,19 @@ def launch(
             write_down(pid)
             os.write(gate_write, b"!")
         except BrokenPipeError:
-            pass  # somebody killed it at the gate: it was started, and its end will be seen
+            pass  # it was killed at the gate: it counts as started, and its end will be seen
         except OSError as error:
             raise Refused(f"cannot write beside {log}: {error.strerror}", infrastructure=True) from error
         finally:
             os.close(gate_write)
-        fault = os.read(fault_read, 64).split()  # end-of-file when exec has closed its end
+        fault = os.read(fault_read, 64).split()  # end-of-file once exec has closed the other end
     except Refused:
         os.waitpid(pid, 0)
         raise
     finally:
         os.close(fault_read)
     if fault:
-        processes.signal_group(pid, signal.SIGKILL)  # other workers may have begun
+        processes.signal_group(pid, signal.SIGKILL)  # other workers may have started
         os.waitpid(pid, 0)
         for path in [log] if workers is None else workers.logs():
             _drop_empty(path)
@@ -105,7 +108,7 @@ def launch(
 
 def _run(command: list[str], env: dict[str, str], *, folder: str, log_fd: int, gate: int, fault: int,
          workers: WorkerGroup | None, inherits: int | None, forked: ForkedModule | None) -> None:  # fmt: skip
-    """The child's whole life until exec. Never returns; all other files close at exec."""
+    """Run the child until exec. Never returns; exec closes all other files."""
     stage = b"exec"
     try:
         os.setsid()
@@ -129,21 +132,21 @@ def _run(command: list[str], env: dict[str, str], *, folder: str, log_fd: int, g
             _execute(command, env)
     except OSError as error:
         os.write(fault, b"%s %d\n" % (stage, error.errno or errno.EINVAL))
-    except BaseException:  # a NUL in an argument, say: the parent must hear of everything
+    except BaseException:  # for example a NUL in an argument: the parent must learn of every error
         os.write(fault, b"%s %d\n" % (stage, errno.EINVAL))
     finally:
         os._exit(127)
 
 
 def _places(program: str, env: dict[str, str]) -> list[str]:
-    """Where the program may be. Not os.get_exec_path: it imports `warnings`, again in each child."""
+    """Return the paths where the program may be. Avoids os.get_exec_path, which imports `warnings` in each child."""
     if "/" in program:
         return [program]
     return [os.path.join(folder, program) for folder in env.get("PATH", os.defpath).split(os.pathsep)]
 
 
 def _execute(command: list[str], env: dict[str, str]) -> None:
-    """As execvpe. Raises OSError: the most telling of those that the places gave."""
+    """Execute the command like execvpe. Raises the most informative OSError of all places."""
     denied: OSError | None = None
     for place in _places(command[0], env):
         try:
@@ -170,7 +173,7 @@ def _refusal(program: str, env: dict[str, str], *, folder: str, stage: bytes, nu
         return Refused(f"{words.get(number, os.strerror(number))}: {folder}", infrastructure)
     exists = any(os.path.exists(os.path.join(folder, place)) for place in _places(program, env))
     if number in (errno.ENOENT, errno.ENOTDIR, errno.EACCES) and not exists:
-        where = f" (in {folder})" if "/" in program else ""  # not PATH: this sentence is in every line and table
+        where = f" (in {folder})" if "/" in program else ""  # without PATH, because lines and tables show this message
         return Refused(f'command not found: "{program}"{where}', infrastructure)
     if number == errno.ENOENT:
         return Refused(f'the interpreter that the first line of "{program}" names does not exist', infrastructure)

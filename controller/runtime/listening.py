@@ -1,6 +1,7 @@
-"""The supervisor's end of its socket: where it listens, and what it has heard from and not yet sent to each client.
+"""The supervisor's end of its socket: the socket's place, and the buffers of each client.
 
-Never waits: a frozen controller must not freeze trials. Imported by the supervisor: standard library only.
+Nothing here waits, because a frozen controller must not freeze trials. The supervisor imports this module: standard
+library only.
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from controller.runtime.supervised import Message
 
-MAX_PATH = 100  # of a socket, in bytes: 104 on macOS and 108 on Linux, with the final zero
+MAX_PATH = 100  # bytes of a socket's path; macOS allows 104 and Linux 108, with the final zero
 
 
 class ControllerConnection:
-    """A controller that is connected."""
+    """The connection of one controller."""
 
     __slots__ = ("leaving", "received", "sock", "unsent")
 
@@ -26,7 +27,7 @@ class ControllerConnection:
         self.sock = sock
         self.received = bytearray()
         self.unsent = bytearray()
-        self.leaving = False  # has said good-bye: does not keep us here
+        self.leaving = False  # it said good-bye, so the supervisor does not stay for it
 
     def send(self, message: Message) -> None:
         self.unsent += json.dumps(message).encode() + b"\n"
@@ -37,12 +38,12 @@ class ControllerConnection:
             while self.unsent:
                 del self.unsent[: self.sock.send(self.unsent)]
         except BlockingIOError:
-            pass  # poll says when it reads again
+            pass  # poll reports when it reads again
         except OSError:
-            self.unsent.clear()  # it is gone; its next read says so
+            self.unsent.clear()  # it is gone, which the next read reports
 
     def receive(self) -> list[Message] | None:
-        """What it has said since; None when it has gone."""
+        """Return the messages that have arrived; None if the controller is gone."""
         try:
             data = self.sock.recv(1 << 16)
         except BlockingIOError:
@@ -56,10 +57,10 @@ class ControllerConnection:
 
 
 def listen(folder: str) -> tuple[socket.socket, str]:
-    """Listen for the controllers of this experiment, in a place that only we can enter. Returns it and its path.
+    """Listen for controllers in a folder that only this user can enter, and return the socket and its path.
 
     Raises:
-        OSError: there is no such place.
+        OSError: No folder is suitable.
     """
     identity = os.stat(folder)
     name = f"{identity.st_dev:x}-{identity.st_ino:x}.sock"
@@ -72,13 +73,13 @@ def listen(folder: str) -> tuple[socket.socket, str]:
         try:
             make_private(place, cure="set XDG_RUNTIME_DIR")
             return _bind(path), path
-        except OSError as error:  # too long, read-only, deleted at log-out, somebody else's
+        except OSError as error:  # too long, read-only, deleted at logout, or another user's
             problem = error
     raise problem
 
 
 def make_private(place: str, *, cure: str) -> None:
-    """Make the folder, or make sure that it is ours alone. Raises OSError."""
+    """Create the folder, or make sure that only this user can use it. Raises OSError."""
     try:
         os.mkdir(place, mode=0o700)
     except FileExistsError:

@@ -1,7 +1,7 @@
-"""Trials as processes of this machine, behind the experiment's supervisor (`controller.runtime.supervisor`).
+"""Run trials as processes of this machine, through the experiment's supervisor (`controller.runtime.supervisor`).
 
-This side only remembers what the supervisor tells and asks it again after either was killed; it starts, signals and
-waits for no trial itself, and writes no file but the supervisor's log.
+This module keeps what the supervisor reports, and asks again after either process was killed. It does not start, signal
+or wait for trials itself, and writes no file except the supervisor's log.
 """
 
 from __future__ import annotations
@@ -21,16 +21,18 @@ from controller.runtime.supervisor_connection import Message, SupervisorConnecti
 
 _LOG_POLL_S = 0.02
 _TRIES = 3
-# What opens the study store and the service to us. Trials have no need of it; one that has names it in its `env`.
+# Credentials for the study store and the service. Trials do not need them; one that does has them in its `env`.
 CREDENTIALS = ("TUNER_TOKEN", "TUNER_TOKEN_FILE", "PGPASSWORD", "PGPASSFILE", "PGSERVICEFILE")
 
 
 class LocalRuntime:
-    """Implements `controller.runtime.protocol.Runtime`. Nothing is started before the first call that needs it.
+    """Implements `controller.runtime.protocol.Runtime`. Starts no supervisor before the first call that needs one.
 
-    experiment_dir: the experiment's own folder; must exist. One LocalRuntime at a time should act on it.
-    devices: the GPUs that the experiment's trials may use; none named: all that this machine lends. module: a Python
-    module that the supervisor imports, and forks for trials whose command is `python -m` and its name.
+    Args:
+        experiment_dir: The experiment's own folder, which must exist. Only one LocalRuntime at a time may use it.
+        devices: The GPUs that the experiment's trials may use; none means all that this machine lends.
+        module: A Python module that the supervisor imports, and forks for trials whose command is `python -m` and its
+            name.
     """
 
     def __init__(self, experiment_dir: Path, *, devices: Sequence[str] = (), module: str = "") -> None:
@@ -39,9 +41,9 @@ class LocalRuntime:
         self._connecting = asyncio.Lock()
         self._shown: dict[str, Message] = {}
         self._statuses: dict[str, AttemptStatus] = {}
-        self._stops: dict[str, float] = {}  # when each is to be killed: a new supervisor must hear it again
+        self._stops: dict[str, float] = {}  # when each is to be killed, to be repeated to a new supervisor
         self._changed = asyncio.Event()
-        self._growing: dict[str, Path] = {}  # the logs of what runs
+        self._growing: dict[str, Path] = {}  # the logs of running attempts
         self._log_seen: dict[str, int] = {}
         self._log_times = log_file.LogTimes()
         self._devices = devices
@@ -53,7 +55,7 @@ class LocalRuntime:
         return True
 
     async def start(self, launch: Launch) -> None:
-        await self._connected()  # what was started before is known only then
+        await self._connected()  # only then are earlier starts known
         if launch.name in self._shown:
             return
         env = {**os.environ, **launch.env}
@@ -67,11 +69,11 @@ class LocalRuntime:
                 raise RuntimeLost(
                     "trials run that an older tuner started, and it claims no GPUs; go on when they have ended"
                 )
-            env.setdefault(gpus.ORDER, "PCI_BUS_ID")  # an index then means the same GPU to CUDA and to nvidia-smi
+            env.setdefault(gpus.ORDER, "PCI_BUS_ID")  # makes CUDA and nvidia-smi use the same indices
         if launch.workers > 1:
             env |= ranks.world(launch, env, cores=processes.cores())
             if ranks.PORT not in launch.env:
-                env.pop(ranks.PORT, None)  # of whatever started us: a free one is found
+                env.pop(ranks.PORT, None)  # inherited by this process; the workers' leader finds a free port
         await self._ask(
             "start",
             name=launch.name,
@@ -109,7 +111,7 @@ class LocalRuntime:
         self._log_times.forget(name)
 
     async def reconcile(self) -> None:
-        pass  # the supervisor does it by itself
+        pass  # the supervisor does this without being asked
 
     async def observe(self) -> Mapping[str, AttemptStatus]:
         await self._connected()
@@ -129,7 +131,7 @@ class LocalRuntime:
         return data
 
     async def wait(self, within_s: float, *, log_growth: bool) -> None:
-        # One timer that fires again and again: a fifth of the price of a wait for each look.
+        # A single timer that reschedules itself costs a fifth of one wait per check.
         loop = asyncio.get_running_loop()
         timer: asyncio.TimerHandle | None = None
 
@@ -156,7 +158,7 @@ class LocalRuntime:
         if connection is not None:
             await connection.leave()
 
-    # What the supervisor tells
+    # Reports of the supervisor
 
     def _show(self, shown: Message) -> None:
         name = shown["name"]
@@ -184,17 +186,17 @@ class LocalRuntime:
         for name, path in self._growing.items():
             size = log_file.size(path)
             if size > self._log_seen.get(name, 0):
-                self._log_seen[name] = size  # told once; reading sets it back to what was read
+                self._log_seen[name] = size  # reported once; reading resets it to the size read
                 self._changed.set()
 
-    # How the supervisor is reached
+    # Connecting to the supervisor
 
     async def _ask(self, do: str, **request: object) -> Message:
-        """Ask until answered: every request may be repeated, also to the next supervisor.
+        """Send a request until it is answered. Every request may be repeated, also to the next supervisor.
 
         Raises:
-            CannotStart: the answer was a refusal.
-            RuntimeLost: no supervisor lives long enough to answer.
+            CannotStart: The supervisor refused to start the attempt.
+            RuntimeLost: No supervisor lives long enough to answer.
         """
         for _ in range(_TRIES):
             connection = await self._connected()
@@ -209,14 +211,14 @@ class LocalRuntime:
         raise unreachable(self._folder, "dies before it answers")
 
     async def _connected(self) -> SupervisorConnection:
-        """The connection, with all of its messages received; made again when it was lost."""
+        """Return the connection with all its messages received; connect again if it was lost."""
         async with self._connecting:
             if self._connection is None or self._connection.lost:
                 self._connection = await reach(self._folder, self._introduce, module=self._module)
             return self._connection
 
     async def _introduce(self, path: str) -> SupervisorConnection:
-        """Hear of all attempts, and repeat what a predecessor may have taken to its grave. Raises OSError."""
+        """Get the state of all attempts, and repeat requests that a killed supervisor may have lost. Raises OSError."""
         connection = await SupervisorConnection.open(path, show=self._show, lost=self._changed.set)
         for known in (self._shown, self._statuses, self._growing):
             known.clear()

@@ -1,6 +1,7 @@
-"""An attempt's log as a file that grows: how large it is, a part of it, and how large it was when.
+"""An attempt's log as a growing file: its size, a part of it, and its size at an earlier time.
 
-Not there yet is empty. Lines have no times of their own; `log.times` beside the log has, for `tuner logs --since`.
+A missing file counts as empty. Lines have no timestamps; for `tuner logs --since`, the file `log.times` beside the log
+records times.
 """
 
 from __future__ import annotations
@@ -12,9 +13,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-_LARGE = 64 << 10  # read in a thread
+_LARGE = 64 << 10  # larger portions are read in a thread
 _TIMES = "log.times"
-_LAST_LINE = 64  # bytes that hold the last line of log.times
+_LAST_LINE = 64  # bytes, enough for the last line of log.times
 EVERY_S = 10.0
 
 
@@ -40,10 +41,10 @@ def _read(path: Path, offset: int, limit: int) -> bytes:
 
 
 class LogTimes:
-    """Writes down how large each log was at which time, every ten seconds while it grows. A short one has no such file.
+    """Records the size of each growing log every ten seconds. A short log has no such file.
 
-    What was written after a time lies beyond the last size noted before it, however late we read. A failure to write
-    is no failure: without the file all of a log counts as new.
+    Whatever was written after a given time lies beyond the last size noted before that time, however late the log is
+    read. A failure to write is ignored: without the file, all of a log counts as new.
     """
 
     def __init__(self, now: Callable[[], float] = time.time) -> None:
@@ -51,7 +52,7 @@ class LogTimes:
         self._noted_s: dict[str, float] = {}
 
     def note(self, name: str, log: Path, size: int) -> None:
-        """That `size` bytes of the attempt's log are there now."""
+        """Note that the attempt's log has `size` bytes now."""
         now = self._now()
         if abs(now - self._noted_s.setdefault(name, now)) < EVERY_S:
             return
@@ -61,7 +62,7 @@ class LogTimes:
             try:
                 there = os.fstat(file).st_size
                 last = os.pread(file, _LAST_LINE, max(0, there - _LAST_LINE)).splitlines()
-                # A controller that takes over reads the log from its start: what was known before has its time.
+                # A controller that takes over reads the log from its start; sizes noted before keep their times.
                 if not last or int(last[-1].split()[1]) < size:
                     os.write(file, b"%d %d\n" % (now, size))
             finally:
@@ -72,7 +73,7 @@ class LogTimes:
 
 
 def size_at(log: Path, time_s: float) -> int:
-    """Bytes of the log that were there at that time for certain; 0 if nothing is known of so early."""
+    """Return how many bytes the log certainly had at that time; 0 if nothing is known of that time."""
     known = 0
     with contextlib.suppress(OSError, ValueError), log.with_name(_TIMES).open("rb") as file:
         for line in file:

@@ -1,7 +1,7 @@
-"""Facts of this machine's process table: who is alive, who is whose child, whether the kernel killed for memory.
+"""Facts from this machine's process table: living processes, children, and whether the kernel killed for memory.
 
-Imported by the supervisor: standard library only, nothing of the project, no pathlib, no typing, no dataclasses.
-Linux answers from /proc; elsewhere `ps` answers what it can, and the rest is "not known", never an error.
+The supervisor imports this module: standard library only, nothing of the project, no pathlib, typing or dataclasses.
+On Linux the facts come from /proc. Elsewhere `ps` provides what it can, and the rest is unknown, never an error.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 
 def _read(path: str) -> bytes:
-    """All of a file of /proc; empty when the process is gone or not ours."""
+    """Return the content of a file of /proc; empty if the process is gone or belongs to another user."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -39,10 +39,13 @@ _BOOT_ID = _boot_id()
 
 
 def birth(pid: int) -> str | None:
-    """Boot and start time: with the pid, one process among all that ever were. None: it has ended (or is a zombie)."""
+    """Return the process's boot id and start time, which identify it uniquely together with the pid.
+
+    None means that it has ended or is a zombie.
+    """
     if not _LINUX:
         return _birth_by_ps(pid)
-    # The command's name, in brackets, may itself hold spaces and brackets.
+    # The command's name is in parentheses and may itself contain spaces and parentheses.
     fields = _read(f"/proc/{pid}/stat").rpartition(b")")[2].split()
     if not fields or fields[0] in (b"Z", b"X"):
         return None
@@ -50,7 +53,7 @@ def birth(pid: int) -> str | None:
 
 
 def _birth_by_ps(pid: int) -> str | None:
-    import subprocess  # here: twice the start-up time, and Linux never needs it
+    import subprocess  # lazy: doubles the start-up time, and Linux never needs it
 
     shown = subprocess.run(["ps", "-o", "stat=,lstart=", "-p", str(pid)], capture_output=True, text=True, check=False)
     state, _, started = shown.stdout.strip().partition(" ")
@@ -58,7 +61,7 @@ def _birth_by_ps(pid: int) -> str | None:
 
 
 def open_pidfd(pid: int) -> int | None:
-    """A file that becomes readable when the process ends; None where there is no such thing or no such process."""
+    """Return a file that becomes readable when the process ends; None if the system or the process lacks one."""
     if not hasattr(os, "pidfd_open"):
         return None
     try:
@@ -68,16 +71,16 @@ def open_pidfd(pid: int) -> int | None:
 
 
 def adopt_orphans() -> None:
-    """From now on, a process whose parent dies below us becomes our child (Linux; elsewhere it goes to init)."""
+    """Make orphaned descendants children of this process from now on (on Linux; elsewhere init adopts them)."""
     if not _LINUX:
         return
-    import ctypes  # here: half a megabyte that only Linux needs
+    import ctypes  # lazy: half a megabyte that only Linux needs
 
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def children() -> list[int]:
-    """Our children, adopted ones too; empty where the system does not tell."""
+    """Return the children of this process, including adopted ones; empty if the system does not tell."""
     return [int(pid) for pid in _read(f"/proc/self/task/{os.getpid()}/children").split()] if _LINUX else []
 
 
@@ -86,7 +89,7 @@ def everybody() -> list[int]:
 
 
 def carries(pid: int, mark: str) -> bool:
-    """Whether the process was started with this KEY=VALUE in its environment (which its own children inherit)."""
+    """Return whether the process was started with this KEY=VALUE in its environment, which its children inherit."""
     return b"\0" + os.fsencode(mark) + b"\0" in b"\0" + _read(f"/proc/{pid}/environ")
 
 
@@ -98,7 +101,7 @@ def kill(pid: int) -> None:
 
 
 def signal_group(group: int, number: int) -> bool:
-    """Whether the group had anybody to signal (0: just ask)."""
+    """Send a signal to the process group and return whether it has any process; signal 0 only checks."""
     try:
         os.killpg(group, number)
     except OSError:
@@ -107,9 +110,9 @@ def signal_group(group: int, number: int) -> bool:
 
 
 def ended_child() -> tuple[int, int | None] | None:
-    """A child that has ended: its pid, and its wait status if looking had to reap it.
+    """Return the pid of a child that has ended, and its wait status if the child had to be reaped to find out.
 
-    Where the system lets us look first (status None), pid and group stay its own until the caller reaps it.
+    If the status is None, the child is not reaped yet: its pid and group are not reused until the caller reaps it.
     """
     try:
         if hasattr(os, "waitid"):
@@ -122,12 +125,12 @@ def ended_child() -> tuple[int, int | None] | None:
 
 
 def cores() -> int:
-    """That this process may use."""
+    """Return the number of CPU cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def oom_kills() -> int:
-    """How often the kernel has killed for memory since boot; 0 where it does not tell."""
+    """Return how often the kernel has killed for lack of memory since boot; 0 if the system does not tell."""
     if not _LINUX:
         return 0
     after = _read("/proc/vmstat").partition(b"\noom_kill ")[2]

@@ -1,7 +1,7 @@
-"""What the loop needs of any place where trials run. The contract; `tests/contract/runtime_contract.py` holds it.
+"""The contract of a runtime, a place where trials run. `tests/contract/runtime_contract.py` tests it.
 
-Implementations (`local`, `simulated`, `kubernetes`) know nothing of studies, budgets or metrics.
-Every action is idempotent on the attempt's name: a crash anywhere repeats it harmlessly.
+Implementations (`local`, `simulated`, `kubernetes`) know nothing about studies, budgets or metrics. Every action is
+idempotent on the attempt's name, so that it can be repeated after a crash.
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ from suggest.space import Assignment
 
 @dataclass(frozen=True, slots=True)
 class ClusterPart:
-    """What a cluster needs to know of an attempt beside its command.
+    """What a cluster needs to know about an attempt besides its command.
 
-    namespace … attempt: whose it is, written on what is made there, so that it can be found again by it. template: the
-    trial's, for its image, resources and cluster keys. secrets: environment variables that come from secrets.
-    manifest: `trial.template` with its placeholders filled in, where the file has one. avoid_nodes: names of nodes that
-    have let down an earlier attempt.
+    namespace to attempt: the identity of the attempt; labels on its objects, by which they are found again.
+    template: the trial's template, for its image, resources and cluster keys.
+    secrets: environment variables that come from secrets.
+    manifest: `trial.template` with its placeholders filled in, if the file has one.
+    avoid_nodes: names of nodes on which an earlier attempt had an infrastructure failure.
     """
 
     namespace: str
@@ -40,15 +41,19 @@ class ClusterPart:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """All that a runtime needs to start one attempt. `directory` is the attempt's own folder (it exists);
-    the runtime writes `log.txt` there (standard output and error, in order). `slots`: while so many of the experiment's
-    attempts run it waits, and begins by itself when one has ended; None = begin at once. `workers`: so many processes,
-    each of which is given `gpu` and told its rank as torchrun would tell it; the attempt ends as the first that fails,
-    and `log.txt` is that of rank 0."""
+    """Everything that a runtime needs to start one attempt.
+
+    directory: the attempt's own folder, which exists. The runtime writes standard output and error to `log.txt` there,
+    in order.
+    slots: while this many attempts of the experiment run, the attempt waits in the runtime and starts by itself once
+    one has ended. None starts it at once.
+    workers: the number of processes. Each gets `gpu` GPUs and its rank in torchrun's environment variables. The attempt
+    ends like the first process that fails, and `log.txt` is the log of rank 0.
+    """
 
     name: str
     command: tuple[str, ...]
-    env: Mapping[str, str]  # locally added to the inherited environment
+    env: Mapping[str, str]  # local trials get it on top of the inherited environment
     working_directory: Path
     directory: Path
     timeout_s: float | None = None
@@ -56,18 +61,22 @@ class Launch:
     gpu: float = 0.0
     slots: int | None = None
     workers: int = 1
-    cluster: ClusterPart | None = None  # None locally
+    cluster: ClusterPart | None = None  # None for local trials
 
 
 @dataclass(frozen=True, slots=True)
 class Exit:
-    """How an attempt ended. Exactly one of code, signal, `failure_class` and `unknown` says how.
+    """How an attempt ended. Exactly one of `code`, `signal`, `failure_class` and `unknown` is set.
 
-    signal: the process was killed by it. stopped: we had asked (stop()) before it ended. timed_out: the runtime ended
-    it at its timeout. out_of_memory: the system says that it killed for memory. unknown: it is gone and nobody saw its
-    exit (its supervisor was killed): infrastructure. failure_class, reason: the place where it ran knows why it failed
-    (evicted, image not found), and no exit code would tell. reason with code 0: what of its log was lost;
-    with 42: what a worker said of it whose log is not the attempt's.
+    signal: the signal that killed the process.
+    stopped: stop() was called before the attempt ended.
+    timed_out: the runtime ended the attempt at its timeout.
+    out_of_memory: the system reports that it killed the process for lack of memory.
+    unknown: the process is gone and its exit code is lost, for example because its supervisor was killed. This counts
+    as an infrastructure failure.
+    failure_class, reason: the runtime knows why the attempt failed although no exit code shows it, for example because
+    it was evicted or its image was not found.
+    reason with code 0: which part of the log was lost. With code 42: the message of a worker other than rank 0.
     """
 
     time: datetime
@@ -83,10 +92,12 @@ class Exit:
 
 @dataclass(frozen=True, slots=True)
 class AttemptStatus:
-    """What the runtime shows of one attempt: waiting (no start_time yet), running, or ended. Shown until remove().
+    """What the runtime shows of one attempt until remove(): waiting (no start_time yet), running, or ended.
 
-    waiting: why it does not run, for people. suspended: its queue holds it back, before its first start or after a
-    preemption; no process of it is left, and it starts by itself. image: what its container really ran, by digest.
+    waiting: why it does not run, as a text for people.
+    suspended: its queue holds it back, before its first start or after a preemption. It has no process left and starts
+    by itself when the queue admits it.
+    image: the image that its container ran, with the digest.
     """
 
     name: str
@@ -110,52 +121,83 @@ class CannotStart(Exception):
 
 
 class RuntimeLost(Exception):
-    """The runtime cannot be reached now; the loop looks again. Nothing is known about the attempts."""
+    """The runtime cannot be reached now, so nothing is known about the attempts. The loop tries again."""
 
 
 class Runtime(Protocol):
-    """All methods are coroutines on the caller's loop and return within seconds. An attempt is known by its name."""
+    """A place where attempts run, each identified by its name.
+
+    Coroutines run on the caller's event loop. Every method returns within seconds.
+    """
 
     @property
     def shows_at_once(self) -> bool:
-        """The next observe() shows as running what start() began; else that takes its time, and ends a wait()."""
+        """Return whether the next observe() shows a started attempt as running.
+
+        Otherwise that takes a while, and wait() returns when it happens.
+        """
 
     async def start(self, launch: Launch) -> None:
-        """Start it unless it was started before, under this name, in this experiment's life (even if it ended since).
+        """Start the attempt, unless this experiment started one of this name before, even if that has ended since.
 
-        Returns when the process exists, or waits in the runtime's own queue. Raises CannotStart, RuntimeLost. What is
-        found later to be unstartable is observed as ended, with the failure class that CannotStart would have had.
+        Returns when the process exists or waits in the runtime's own queue. If the runtime finds out later that it
+        cannot start the attempt, observe() shows it as ended, with the failure class that CannotStart would have had.
+
+        Raises:
+            CannotStart: The attempt cannot be started as described.
+            RuntimeLost: The runtime cannot be reached.
         """
 
     async def stop(self, name: str, *, grace_s: float) -> None:
-        """Ask all its processes to end (SIGTERM), kill what is left after grace_s. Returns at once; repeating with a
-        shorter grace shortens it (0 kills now). An unknown or ended attempt is not an error."""
+        """Send SIGTERM to all processes of the attempt, and kill those that are left after `grace_s` seconds.
+
+        Returns at once. A repeated call with a shorter grace period shortens it; 0 kills now. An unknown or ended
+        attempt is not an error.
+        """
 
     async def remove(self, name: str) -> None:
-        """Forget an ended attempt; its folder stays. Unknown is not an error; one still running is killed first."""
+        """Forget an ended attempt and keep its folder.
+
+        An attempt that is still running is killed first. An unknown attempt is not an error.
+        """
 
     async def reconcile(self) -> None:
-        """Do what is due without another request: start what waited and now has room, end what is past its timeout,
-        finish removals, follow logs. The loop calls it once per turn, before observe(). Level-triggered: what fails is
-        due again at the next call. What changes from now on ends the next wait(). Raises RuntimeLost."""
+        """Do what is due without a request: start waiting attempts, end overdue ones, finish removals, follow logs.
+
+        The loop calls this once per turn, before observe(). It is level-triggered: whatever fails is tried again at the
+        next call. Changes from here on end the next wait(). Raises RuntimeLost.
+        """
 
     async def observe(self) -> Mapping[str, AttemptStatus]:
-        """Everything of this experiment that runs or has ended and was not removed. A started attempt that is missing
-        here has vanished. Only reads. Raises RuntimeLost."""
+        """Return all started attempts of this experiment that were not removed, by name.
+
+        A started attempt that is missing here has vanished. Only reads. Raises RuntimeLost.
+        """
 
     async def read_log(self, name: str, offset: int, *, limit: int = 1 << 20) -> bytes:
-        """At most `limit` bytes of the attempt's log from byte `offset`; empty at its present end. Works after its end,
-        until remove(). A missing log is empty."""
+        """Return at most `limit` bytes of the attempt's log from byte `offset`; empty at the current end of the log.
+
+        Works until remove(), also for an ended attempt. A missing log counts as empty.
+        """
 
     async def wait(self, within_s: float, *, log_growth: bool) -> None:
-        """Return when an attempt may have ended since observe(), or (log_growth) when the log of a running one may have
-        grown beyond what was read, at the latest after within_s. May return early; never loses a wake-up."""
+        """Wait until an attempt may have ended since observe(), for at most `within_s` seconds.
+
+        With `log_growth`, also return when the log of a running attempt may have grown beyond what was read. May return
+        early, but never loses a wakeup.
+        """
 
     def slots(self, gpu: float, workers: int) -> int | None:
-        """How many attempts fit at once whose workers take `gpu` GPUs each; None = no limit that the runtime knows."""
+        """Return how many attempts fit at once if each has `workers` workers with `gpu` GPUs each.
+
+        None means that the runtime knows of no limit.
+        """
 
     async def close(self) -> None:
-        """Let go of the runtime without touching what runs. Leave no process behind if nothing runs."""
+        """Release the runtime's resources without touching running attempts.
+
+        Leaves no process behind if no attempt runs.
+        """
 
 
 Command = Sequence[str]

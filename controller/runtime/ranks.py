@@ -1,7 +1,7 @@
-"""What the workers of a local attempt are told of each other, and what one of them that failed tells of itself. Pure.
+"""The environment variables of the workers of a local attempt, and the failure of one of them. Pure.
 
-Each is a node of its own with one process, as each pod is on a cluster (`controller.runtime.kubernetes.workers`), so
-that a program, also torchrun, finds the same world in both places.
+Each worker is a node with one process, like a pod on a cluster (`controller.runtime.kubernetes.workers`), so that a
+program, including torchrun, finds the same environment in both places.
 """
 
 from __future__ import annotations
@@ -15,11 +15,14 @@ from controller.runtime.protocol import Launch
 
 ADDRESS = "127.0.0.1"
 THREADS = "OMP_NUM_THREADS"
-PORT = "MASTER_PORT"  # where the file does not set it, the leader of the workers finds a free one
+PORT = "MASTER_PORT"  # if the file does not set it, the leader of the workers finds a free one
 
 
 def world(launch: Launch, inherited: Mapping[str, str], *, cores: int) -> dict[str, str]:
-    """The same for all workers; what the file sets wins. inherited: the environment that they get besides."""
+    """Return the variables that are the same for all workers; those of the file take precedence.
+
+    `inherited` is the environment that the workers inherit.
+    """
     size = str(launch.workers)
     told = {
         "MASTER_ADDR": ADDRESS,
@@ -31,24 +34,24 @@ def world(launch: Launch, inherited: Mapping[str, str], *, cores: int) -> dict[s
         "PET_NPROC_PER_NODE": "1",
     }
     if THREADS not in inherited:
-        # Each would take all cores else, and threads that wait for one that does not run spin.
+        # Otherwise each worker would use all cores, and threads would spin while they wait for one that does not run.
         told[THREADS] = str(max(1, cores // launch.workers))
     return told | {name: value for name, value in launch.env.items() if name in told}
 
 
 def workers(launch: Launch) -> list[dict[str, str]]:
-    """What is each worker's own; which GPUs it gets is decided when they are free (`gpu_claims`)."""
+    """Return the variables of each worker. Its GPUs are added when they are free (`gpu_claims`)."""
     return [{"RANK": str(rank), "PET_NODE_RANK": str(rank)} for rank in range(launch.workers)]
 
 
 def why_infeasible(end: Mapping[str, Any]) -> str:
-    """What another worker than the first said of it; "": the attempt's log says it."""
+    """Return why a worker other than rank 0 called the parameters infeasible; "" if the attempt's log says it."""
     lost = end.get("lost")
     return str(lost["said"]) if lost is not None and end.get("code") == INFEASIBLE_EXIT_CODE else ""
 
 
 def cause_of(end: Mapping[str, Any]) -> tuple[FailureClass, str] | None:
-    """Why the attempt failed, if another worker than the first is the cause: the attempt's log does not say it."""
+    """Return why the attempt failed if a worker other than rank 0 is the cause; the attempt's log does not show it."""
     lost, code = end.get("lost"), end.get("code")
     if lost is None or code in (None, 0, INFEASIBLE_EXIT_CODE):
         return None

@@ -1,7 +1,7 @@
-"""Trials that exist on paper only: a runtime in virtual time, whose trials follow scripts. No process, no file.
+"""A simulated runtime in virtual time, whose trials follow scripts. It uses no processes and no files.
 
-It passes the same contract as the real ones, and plays whole experiments in milliseconds. It outlives the controllers
-that use it, as a cluster does: a test may drop a loop at any moment and give the same runtime to the next.
+It passes the same contract tests as the real runtimes, and runs whole experiments in milliseconds. Like a cluster, it
+outlives the controllers that use it: a test may drop a loop at any moment and give the same runtime to the next one.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 class VirtualClock:
-    """Time that passes only when somebody waits for it."""
+    """A clock whose time passes only while somebody waits."""
 
     def __init__(self) -> None:
         self._elapsed_s = 0.0
@@ -39,12 +39,16 @@ class VirtualClock:
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """What one attempt does. Times are seconds after its start.
+    """What one attempt does. Times are in seconds after its start.
 
-    lines: (when, text) printed. ends_at: when it ends by itself; None = never. code | signal: how. vanishes_at: when
-    the runtime forgets it. ignores_sigterm: it ends only when killed. refused: it cannot be started, and why.
-    waits_s: how long it waits for room before its start. preempted_at: when its queue takes its place back, once; it
-    starts again from the beginning waits_s + 1 s later.
+    lines: the printed lines as (time, text).
+    ends_at: when it ends by itself; None means never.
+    code, signal: how it ends by itself.
+    vanishes_at: when the runtime forgets it.
+    ignores_sigterm: it ends only when killed.
+    refused: why it cannot be started.
+    waits_s: how long it waits for room before its start.
+    preempted_at: when its queue preempts it, once. It starts again from the beginning waits_s + 1 seconds later.
     """
 
     lines: tuple[tuple[float, str], ...] = ()
@@ -75,7 +79,7 @@ class _Attempt:
 
 
 class SimulatedRuntime:
-    """Implements `controller.runtime.protocol.Runtime`. `script_for` says what an attempt of a name does."""
+    """Implements `controller.runtime.protocol.Runtime`. `script_for` returns the script of an attempt."""
 
     def __init__(
         self,
@@ -90,7 +94,7 @@ class SimulatedRuntime:
         self._script_for = script_for
         self._gpus = gpus
         self._attempts: dict[str, _Attempt] = {}
-        self.starts: list[str] = []  # every process that ever began, by attempt name
+        self.starts: list[str] = []  # the attempt name of every process that ever began
         self.lost = False  # True: the runtime does not answer
 
     async def start(self, launch: Launch) -> None:
@@ -116,7 +120,7 @@ class SimulatedRuntime:
         kill_at_s = now_s + grace_s
         attempt.kill_at_s = kill_at_s if attempt.kill_at_s is None else min(attempt.kill_at_s, kill_at_s)
         if attempt.started_s == math.inf:
-            del self._attempts[name]  # taken back before its turn: it may come again
+            del self._attempts[name]  # it had not begun, so it may be started later
         self._play()
 
     async def remove(self, name: str) -> None:
@@ -126,7 +130,7 @@ class SimulatedRuntime:
             attempt.gone = attempt.removed = True
 
     async def reconcile(self) -> None:
-        pass  # time alone does it
+        pass  # observe() brings everything up to the current time
 
     async def observe(self) -> Mapping[str, AttemptStatus]:
         self._answer()
@@ -147,7 +151,7 @@ class SimulatedRuntime:
         return self._log(attempt)[offset : offset + limit]
 
     async def wait(self, within_s: float, *, log_growth: bool) -> None:
-        """Virtual time goes on to the next thing that happens, at most `within_s`."""
+        """Advance virtual time to the next thing that happens, by at most `within_s` seconds."""
         now_s = self._clock.elapsed_s()
         moments = [now_s + within_s]
         for attempt in self._attempts.values():
@@ -176,7 +180,7 @@ class SimulatedRuntime:
         ]
 
     def suspended(self) -> list[str]:
-        """Preempted, and not admitted again."""
+        """Return the attempts that are preempted and not admitted again."""
         self._play()
         now_s = self._clock.elapsed_s()
         return [
@@ -185,7 +189,7 @@ class SimulatedRuntime:
             if attempt.preempted and attempt.started_s > now_s and not attempt.gone
         ]
 
-    # The play
+    # Simulation
 
     def _answer(self) -> None:
         if self.lost:
@@ -200,7 +204,7 @@ class SimulatedRuntime:
         self._fill_slots()
 
     def _fill_slots(self) -> None:
-        """Who waits longest begins, or waits on for room."""
+        """Start the attempts that have waited longest, as far as there is room."""
         alive = [each for each in self._attempts.values() if each.exit is None and not each.gone]
         begun = sum(each.started_s < math.inf for each in alive)
         for each in alive:
@@ -211,7 +215,7 @@ class SimulatedRuntime:
                 begun += 1
 
     def _play_one(self, attempt: _Attempt, now_s: float) -> None:
-        """The first of the things that may end it, if its time has come."""
+        """Apply the earliest of the events that may end the attempt, if its time has come."""
         script, launch = attempt.script, attempt.launch
         if (at_s := self._preempted_at(attempt)) is not None and at_s <= now_s and attempt.stop_asked_s is None:
             attempt.said_before = self._said(attempt, until_s=at_s)
@@ -219,7 +223,7 @@ class SimulatedRuntime:
             attempt.started_s = at_s + script.waits_s + 1.0
         started_s = attempt.started_s
         if started_s > now_s:
-            attempt.gone = attempt.stop_asked_s is not None  # taken back before it ran
+            attempt.gone = attempt.stop_asked_s is not None  # withdrawn before it ran
             return
         ends: list[tuple[float, Exit | None]] = []
         if script.vanishes_at is not None:
@@ -268,7 +272,7 @@ class SimulatedRuntime:
 
     @staticmethod
     def _preempted_at(attempt: _Attempt) -> float | None:
-        """None once it was, and of one that ends by itself first."""
+        """Return when the attempt is preempted; None if it already was or ends by itself before."""
         script = attempt.script
         if script.preempted_at is None or attempt.preempted or script.preempted_at >= (script.ends_at or math.inf):
             return None

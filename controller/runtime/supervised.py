@@ -1,7 +1,7 @@
-"""One attempt under the supervisor: its process group, its deadlines, its two files.
+"""One attempt under the supervisor: its process group, its deadlines and its two files.
 
-`process.json` is written before the command runs, `exit.json` before its end is told. Imported by the supervisor:
-standard library only.
+`process.json` is written before the command runs, `exit.json` before the end is reported. The supervisor imports this
+module: standard library only.
 """
 
 from __future__ import annotations
@@ -33,13 +33,11 @@ NOTHING_KNOWN = {
     "claim": "",
     "workers": 1,
 }
-MARK = (
-    "TUNER_ATTEMPT_DIR"  # in the environment of all that an attempt starts; unlike names, no two folders are the same
-)
+MARK = "TUNER_ATTEMPT_DIR"  # in the environment of all processes of an attempt; unlike names, folders are unique
 
 
 class SupervisedAttempt:
-    """One process group that we started or took over. `facts` is process.json."""
+    """A process group that this supervisor started or took over. `facts` is the content of process.json."""
 
     __slots__ = (
         "claim", "clear_by", "directory", "end", "exit", "facts", "kill_at", "killed", "ooms", "pidfd", "stopped",
@@ -50,10 +48,10 @@ class SupervisedAttempt:
         self.facts = facts
         self.directory = directory
         self.claim: GpuClaim | None = None
-        self.exit: Message | None = None  # exit.json: known when all its processes are gone
-        self.end: Message | None = None  # how the leader ended; the others are being cleared away
+        self.exit: Message | None = None  # exit.json: known once all its processes are gone
+        self.end: Message | None = None  # how the leader ended, while the other processes are being killed
         self.clear_by = 0.0
-        self.watched = False  # taken over: not our child
+        self.watched = False  # taken over from an earlier supervisor, so it is not a child process
         self.pidfd: int | None = None
         self.ooms = processes.oom_kills()
         self.stopped = self.timed_out = self.killed = False
@@ -86,7 +84,7 @@ class SupervisedAttempt:
         return self.end is None and self.exit is None
 
     def stop(self, grace_s: float) -> None:
-        """Also for a timeout; only who asks sets `stopped`."""
+        """Stop the attempt, on request or at its timeout. For a request, the caller sets `stopped`."""
         if not self.running:
             return
         now = time.monotonic()
@@ -117,7 +115,7 @@ def unlink(path: str) -> None:
 
 
 def read_json(path: str) -> Message | None:
-    """None: there is no such file. Empty: it makes no sense (the machine lost power)."""
+    """Return the content of a JSON file; None if it does not exist, empty if it is damaged, as after a power loss."""
     try:
         with open(path, "rb") as file:
             content = json.load(file)
@@ -129,8 +127,8 @@ def read_json(path: str) -> Message | None:
 
 
 def write_json(path: str, content: Message) -> None:
-    """All of it or nothing, also when we are killed halfway."""
+    """Write a JSON file atomically, so that a kill leaves the old content or the new."""
     scratch = f"{path}.tmp"
     with open(scratch, "wb") as file:
-        file.write(json.dumps(content).encode())  # not json.dump, which is slow: once a trial at each end
+        file.write(json.dumps(content).encode())  # json.dump is slower, and this runs twice per trial
     os.replace(scratch, path)

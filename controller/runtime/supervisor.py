@@ -1,10 +1,11 @@
-"""The small process that stays with an experiment's trials: starts them, ends them, keeps how they ended.
+"""The supervisor: a small process that starts an experiment's trials, ends them and keeps how they ended.
 
-It outlives the controller, and exits by itself when nobody is connected and nothing runs. Standard library only,
-nothing of the project but its sibling rooms, one thread, no waiting for anything slow.
+It outlives the controller, and exits by itself when no controller is connected and no trial runs. It uses only the
+standard library and its sibling modules, has one thread, and never waits for anything slow.
 
-A line of JSON each: {"id", "do": start|stop|remove|list|leave, …} -> {"id"} or {"id", "refused", "infrastructure"}. Any
-message to a client, also unasked ones, may carry "attempts": what is true of these now.
+Each message is a line of JSON: {"id", "do": start|stop|remove|list|leave, …} is answered by {"id"} or by {"id",
+"refused", "infrastructure"}. Any message to a client, requested or not, may have "attempts", the current status of some
+attempts.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from controller.runtime.forked_python import ForkedModule
     from controller.runtime.supervised import Message
 
-ALONE_S = 2.0  # how long it stays with nobody connected and nothing running
+ALONE_S = 2.0  # how long it stays without a connected controller and a running trial
 LONG_S = 3600.0
 
 
@@ -36,7 +37,7 @@ class Supervisor:
     def __init__(self, folder: str, lock: int, forked: ForkedModule | None) -> None:
         self._folder = folder
         self._lock = lock
-        self._clients: dict[int, ControllerConnection] = {}  # by file number
+        self._clients: dict[int, ControllerConnection] = {}  # by file descriptor
         self._alone_at = time.monotonic() + ALONE_S
         self._hung_up = False
         self._wake, wake_write = os.pipe()
@@ -50,7 +51,7 @@ class Supervisor:
         self._listen()
 
     def run(self) -> None:
-        """Until nobody needs us. The caller ends the process at once: the kernel closes what is open."""
+        """Run until the supervisor is no longer needed. The caller then exits, and the kernel closes open files."""
         while self._trials.running or self._needed():
             poll = select.poll()
             for fd in (self._listener.fileno(), self._wake, *self._trials.pidfds()):
@@ -59,7 +60,7 @@ class Supervisor:
                 poll.register(fd, select.POLLIN | (select.POLLOUT if client.unsent else 0))
             ready = poll.poll(self._patience_s() * 1000)
             self._drain_wake()
-            self._trials.look_after()  # first: an end that is seen now is told before anything new is begun
+            self._trials.look_after()  # first, so that an end is reported before a new trial begins
             for fd, event in ready:
                 if fd == self._listener.fileno():
                     self._accept()
@@ -86,7 +87,7 @@ class Supervisor:
             times.append(look_at)
         if not self._clients and not self._trials.running:
             times.append(self._alone_at)
-        return max(0.0, min(times) - now) + 0.001  # not a moment too early, else we would spin
+        return max(0.0, min(times) - now) + 0.001  # never too early, which would make it spin
 
     def _drain_wake(self) -> None:
         try:
@@ -120,7 +121,7 @@ class Supervisor:
             client.send({"attempts": [attempt]})
 
     def _hang_up(self, *_: object) -> None:
-        """The socket's folder may be gone (a log-out empties $XDG_RUNTIME_DIR): clients that fail send SIGHUP."""
+        """Listen again: clients send SIGHUP if the socket is gone, as after a logout that empties $XDG_RUNTIME_DIR."""
         self._hung_up = True
 
     def _listen(self) -> None:
@@ -148,34 +149,35 @@ class Supervisor:
 
 
 def main() -> None:
-    """Arguments: a module to fork for trials, or "", and the experiment's folder.
+    """Detach and run the supervisor.
 
-    Detaches. Prints "ready" when its lock file says where it is, or "held".
+    The arguments are a module to fork for trials, or "", and the experiment's folder. Prints "ready" once the lock file
+    names its socket, or "held" if another supervisor has the lock.
     """
     module, folder = sys.argv[-2:]
     lock = os.open(os.path.join(folder, "supervisor.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     if os.fork():
-        os._exit(0)  # our starter is not our parent: nobody has to wait for us
+        os._exit(0)  # the supervisor is not the controller's child, so nobody has to reap it
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        os.write(1, b"held\n")  # there is one already
+        os.write(1, b"held\n")  # another supervisor is running
         os._exit(0)
     os.ftruncate(lock, 0)
     os.chdir("/")
     supervisor = Supervisor(folder, lock, _imported(module) if module else None)
     os.write(1, b"ready\n")
-    os.dup2(0, 1)  # /dev/null: lets go of the pipe
+    os.dup2(0, 1)  # /dev/null replaces the pipe
     supervisor.run()
     for pid in processes.children():
-        processes.kill(pid)  # escaped from trials, without their mark
+        processes.kill(pid)  # processes that escaped from trials without their mark
     unlink(supervisor.socket_path)
     os._exit(0)
 
 
 def _imported(module: str) -> ForkedModule | None:
-    """None: it cannot be imported here, and each trial says why."""
-    from controller.runtime.forked_python import ForkedModule  # here: most experiments run commands
+    """Return the imported module; None if it cannot be imported here, and then each trial reports why."""
+    from controller.runtime.forked_python import ForkedModule  # lazy: most experiments run commands
 
     try:
         return ForkedModule(module)

@@ -1,7 +1,7 @@
-"""The controller's end of the socket to an experiment's supervisor: finding or starting one, and talking with it.
+"""The controller's connection to an experiment's supervisor: find or start a supervisor, and exchange messages with it.
 
-Knows the form of messages (numbered requests, answers, news in between), not their meaning. A lost connection stays
-lost; who needs another reaches again.
+This module knows the format of messages (numbered requests, answers, unrequested news), not their meaning. A lost
+connection stays lost; a caller that needs a new one calls `reach` again.
 """
 
 from __future__ import annotations
@@ -27,16 +27,19 @@ Message: TypeAlias = dict[str, Any]  # JSON; both ends of the socket are in this
 _LINE_LIMIT = 1 << 28  # a list of 100,000 attempts fits
 _LEAVE_S = 5.0
 _BOOT = "import sys; sys.path.append(sys.argv[1]); from controller.runtime.supervisor import main; main()"
-_BOOT_TO_FORK = _BOOT.replace("sys.path.append(sys.argv[1])", "sys.path[0] = sys.argv[1]")  # not the current folder
+_BOOT_TO_FORK = _BOOT.replace("sys.path.append(sys.argv[1])", "sys.path[0] = sys.argv[1]")  # replaces the empty path
 _ROOT = Path(__file__).parents[2]
 _GIVE_UP_S = 10.0
-_HANG_UP_S = 0.5  # longer than a supervisor takes to come or go
+_HANG_UP_S = 0.5  # longer than a supervisor takes to start or exit
 _RETRY_S = 0.02
 _TRIES = 3
 
 
 class SupervisorConnection:
-    """`open` one; `lost` once the other end is gone. Each attempt that any message carries is shown, in order."""
+    """A connection, created by `open`.
+
+    `show` is called with every attempt of every message, in order, and `lost` once the other end is gone.
+    """
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, show: Callable[[Message], None],
                  lost: Callable[[], None]) -> None:  # fmt: skip
@@ -53,12 +56,15 @@ class SupervisorConnection:
     async def open(
         cls, path: str, *, show: Callable[[Message], None], lost: Callable[[], None]
     ) -> SupervisorConnection:
-        """Raises OSError if nobody listens at the path."""
+        """Connect to the socket at `path`. Raises OSError if no supervisor listens there."""
         reader, writer = await asyncio.open_unix_connection(path, limit=_LINE_LIMIT)
         return cls(reader, writer, show=show, lost=lost)
 
     async def ask(self, do: str, request: Mapping[str, object]) -> Message:
-        """Raises ConnectionError if the other end goes away first: whether it heard is not known."""
+        """Send a request and return the answer.
+
+        Raises ConnectionError if the supervisor exits before answering; it is then unknown whether it got the request.
+        """
         if self.lost:
             raise ConnectionResetError
         number = next(self._numbers)
@@ -78,7 +84,7 @@ class SupervisorConnection:
         self.abandon()
 
     def abandon(self) -> None:
-        """Let go without a word, as a crash would."""
+        """Close the connection without a message, as a crash would."""
         self._listening.cancel()
         self._writer.transport.abort()
 
@@ -86,7 +92,7 @@ class SupervisorConnection:
         try:
             while line := await self._reader.readline():
                 message: Message = json.loads(line)
-                # Shown here, not by who asked: the next line may already tell of its end.
+                # Not left to the caller of `ask`, because the next line may already report the attempt's end.
                 for attempt in message.get("attempts", ()):
                     self._show(attempt)
                 answer = self._answers.pop(message.get("id", 0), None)
@@ -106,25 +112,26 @@ class SupervisorConnection:
 async def reach(
     folder: Path, introduce: Callable[[str], Awaitable[SupervisorConnection]], *, module: str = ""
 ) -> SupervisorConnection:
-    """The living supervisor of the experiment in this folder, or a new one.
+    """Connect to the running supervisor of the experiment in this folder, or to a new one.
 
-    introduce: connects to a socket's path and says and hears what must be first; may raise OSError. module: what a new
-    one imports, to fork it for trials that run it.
+    Args:
+        introduce: Connects to a socket's path and exchanges the first messages; may raise OSError.
+        module: A module that a new supervisor imports, to fork it for trials that run it.
 
     Raises:
-        RuntimeLost: none can be started, or the one that lives does not answer.
+        RuntimeLost: No supervisor can be started, or the running one does not answer.
     """
     give_up_at = time.monotonic() + _GIVE_UP_S
     hang_up_at = time.monotonic() + _HANG_UP_S
     failures = 0
     while time.monotonic() < give_up_at:
         pid, path = _written_in_the_lock(folder)
-        with contextlib.suppress(OSError):  # nobody there, or somebody who is just going
+        with contextlib.suppress(OSError):  # no supervisor, or one that is exiting
             return await introduce(path)
         match await asyncio.to_thread(_spawn, folder, module):
             case b"ready\n":
                 continue
-            case b"held\n":  # one lives, and is just coming or going, or its socket was deleted under it
+            case b"held\n":  # one is running, but is starting or exiting, or its socket was deleted
                 if pid and time.monotonic() >= hang_up_at:
                     hang_up_at = give_up_at
                     with contextlib.suppress(ProcessLookupError):
@@ -142,7 +149,7 @@ def unreachable(folder: Path, what: str) -> RuntimeLost:
 
 
 def _written_in_the_lock(folder: Path) -> tuple[int, str]:
-    """The living supervisor's pid and socket; the last one's if none lives."""
+    """Return the pid and socket of the running supervisor, or of the last one if none runs."""
     try:
         written = json.loads((folder / "supervisor.lock").read_bytes())
         return written["pid"], written["socket"]
@@ -151,8 +158,8 @@ def _written_in_the_lock(folder: Path) -> tuple[int, str]:
 
 
 def _spawn(folder: Path, module: str) -> bytes:
-    """What the new supervisor says for itself; it has left our process group and is not our child."""
-    # Trials that are forked from it inherit its flags: they need an interpreter such as their command would start.
+    """Start a supervisor and return its first output. It leaves this process group and is not a child process."""
+    # Forked trials inherit the supervisor's flags, so it needs the interpreter that their command would start.
     flags = ("-c", _BOOT_TO_FORK) if module else ("-I", "-S", "-X", "utf8", "-c", _BOOT)
     arguments = (*flags, str(_ROOT), module, str(folder))
     try:

@@ -1,7 +1,8 @@
-"""All attempts of one experiment that were not removed, and what becomes of them; part of the supervisor.
+"""All attempts of one experiment that were not removed, from start to end; part of the supervisor.
 
-What a successor must know is in files before it is true or told: `live/<name>` links to the folder of each attempt that
-was not removed; `supervised` says what is in there. Standard library only; knows nothing of sockets.
+Facts that a later supervisor needs are written to files before they take effect or are reported: `live/<name>` links to
+the folder of each attempt that was not removed, and `supervised` describes the files there. Standard library only;
+knows nothing about sockets.
 """
 
 from __future__ import annotations
@@ -22,13 +23,17 @@ if TYPE_CHECKING:
     from controller.runtime.supervised import Message
     from controller.runtime.worker_group import WorkerGroup
 
-CLEARING_S = 2.0  # how long an end waits for the rest of the attempt's processes to be gone
-TICK_S = 0.05  # how often to look at what cannot wake us
-LOOK_FOR_GPUS_S = 0.25  # a supervisor that gives some back wakes us; the kernel, which frees locks, does not
+CLEARING_S = 2.0  # how long the end of an attempt waits for its remaining processes to be gone
+TICK_S = 0.05  # polling interval for changes that give no wakeup
+LOOK_FOR_GPUS_S = 0.25  # other supervisors wake this one when they release GPUs, but the kernel does not
 
 
 class Trials:
-    """`tell` hears of each end, once it is written down. `forked`: forked for the trials whose command it is."""
+    """The attempts of one experiment.
+
+    `tell` is called with each ended attempt once its end is recorded. `forked` is the module that is forked for trials
+    whose command runs it.
+    """
 
     def __init__(self, folder: str, *, tell: Callable[[Message], None], forked: ForkedModule | None = None) -> None:
         self._tell = tell
@@ -36,9 +41,9 @@ class Trials:
         self._live = os.path.join(folder, "live")
         self._attempts: dict[str, SupervisedAttempt] = {}
         self._running: dict[int, SupervisedAttempt] = {}  # by pid, until the exit is written
-        self._waiting: dict[str, Message] = {}  # requests whose slot is taken, the first first
-        self._claims: dict[str, GpuClaim] = {}  # of requests whose GPUs are taken, the first first
-        self._refused: dict[str, Message] = {}  # began by themselves and could not run: what there is to show
+        self._waiting: dict[str, Message] = {}  # requests that wait for a slot, oldest first
+        self._claims: dict[str, GpuClaim] = {}  # claims of requests that wait for GPUs, oldest first
+        self._refused: dict[str, Message] = {}  # shown for waiting attempts that could not be started in their turn
         self._slots: int | None = None
         processes.adopt_orphans()
         os.makedirs(self._live, exist_ok=True)
@@ -55,7 +60,10 @@ class Trials:
         return [*(attempt.shown() for attempt in self._attempts.values()), *waiting, *self._refused.values()]
 
     def start(self, request: Message) -> list[Message]:
-        """What there is to show of it now: nothing if it was started, ended and removed before. Raises Refused."""
+        """Start the attempt or let it wait, and return its status: none if it was started, ended and removed before.
+
+        Raises Refused.
+        """
         name = request["name"]
         if name in self._attempts:
             return [self._attempts[name].shown()]
@@ -64,7 +72,7 @@ class Trials:
         if name in self._claims:
             return [_shown_waiting(self._claims[name].request, self._claims[name].reason)]
         if os.path.exists(os.path.join(request["directory"], "process.json")):
-            return []  # started, ended and removed before
+            return []  # it was started, ended and removed before
         self._refused.pop(name, None)
         if request["gpu"] > 0:
             return [self._claim(request)]
@@ -78,7 +86,7 @@ class Trials:
         return self._slots is not None and len(self._running) >= self._slots
 
     def _fill_slots(self) -> list[Message]:
-        """Who waits longest begins; what there is to tell of them."""
+        """Start waiting attempts in free slots, oldest first, and return their statuses."""
         news: list[Message] = []
         while self._waiting and not self._full():
             request = self._waiting.pop(next(iter(self._waiting)))
@@ -86,7 +94,7 @@ class Trials:
         return news
 
     def _begin_by_itself(self, request: Message, claim: GpuClaim | None = None) -> Message:
-        """What there is to show of it; nobody is there to hear a refusal."""
+        """Start a waiting attempt and return its status. No request waits for it, so a refusal becomes its end."""
         try:
             return self._begin(request, claim).shown()
         except Refused as refused:
@@ -99,16 +107,16 @@ class Trials:
         return shown
 
     def _claim(self, request: Message) -> Message:
-        from controller.runtime.gpu_claims import GpuClaim, allocate  # here: most attempts ask for no GPU
+        from controller.runtime.gpu_claims import GpuClaim, allocate  # lazy: most attempts ask for no GPU
 
         claim = GpuClaim(request)
-        if allocate([claim]):  # older ones that wait are ahead of it
+        if allocate([claim]):  # unless older claims that wait are ahead of it
             return self._begin(request, claim).shown()
         self._claims[request["name"]] = claim
         return _shown_waiting(request, claim.reason)
 
     def _allocate(self) -> list[Message]:
-        """Attempts whose GPUs are free now begin; what there is to tell, also of those that wait."""
+        """Start attempts whose GPUs are free now. Returns their statuses, and those of attempts with a new reason."""
         if not self._claims:
             return []
         from controller.runtime.gpu_claims import allocate
@@ -159,10 +167,10 @@ class Trials:
         return attempt
 
     def stop(self, name: str, *, grace_s: float) -> bool:
-        """False: there is nothing of it any more; it had not begun."""
+        """Stop an attempt. Returns False if it had not begun, so that nothing is left of it."""
         if self._waiting.pop(name, None) is not None or self._withdraw(name):
             return False
-        self._reap()  # who has ended already was not stopped
+        self._reap()  # an attempt that has ended already was not stopped
         attempt = self._attempts.get(name)
         if attempt is not None and attempt.running:
             attempt.stopped = True
@@ -170,7 +178,7 @@ class Trials:
         return True
 
     def remove(self, name: str, *, then: Callable[[], None]) -> None:
-        """Kill it if it runs, forget it when it has ended, and then call back."""
+        """Kill the attempt if it runs, forget it once it has ended, and then call `then`."""
         self._waiting.pop(name, None)
         self._refused.pop(name, None)
         self._withdraw(name)
@@ -185,20 +193,23 @@ class Trials:
             self._forget(attempt)
 
     def _withdraw(self, name: str) -> bool:
-        """Whether it waited for GPUs."""
+        """Withdraw the claim of a waiting attempt; return whether it waited for GPUs."""
         claim = self._claims.pop(name, None)
         if claim is not None:
             claim.release()
         return claim is not None
 
     def look_after(self) -> None:
-        """Whenever a child may have ended, a pidfd is readable or a time has come."""
+        """Notice ended attempts and act on deadlines.
+
+        To be called when a child may have ended, a pidfd is readable or the time of `next_look` has come.
+        """
         self._reap()
         for attempt in [a for a in self._running.values() if a.watched and a.end is None]:
             if processes.birth(attempt.pid) != attempt.facts["birth"]:
                 self._leader_ended(attempt, {"unknown": True})
         now = time.monotonic()
-        for attempt in self._running.values():  # after the ends: who made it in time was not late
+        for attempt in self._running.values():  # after the ends, so that an attempt that ended in time is not timed out
             attempt.act_on_time(now)
             if attempt.claim is not None:
                 attempt.claim.refresh()
@@ -206,7 +217,7 @@ class Trials:
             self._tell(shown)
 
     def next_look(self) -> float | None:
-        """When to look after them at the latest, by the monotonic clock; None: when something wakes us."""
+        """Return when to call `look_after` at the latest, by the monotonic clock; None means only after a wakeup."""
         times = [t for attempt in self._running.values() if (t := attempt.next_time()) is not None]
         if any(a.end is not None or (a.watched and a.pidfd is None) for a in self._running.values()):
             times.append(time.monotonic() + TICK_S)
@@ -222,10 +233,10 @@ class Trials:
         try:
             directory = os.readlink(link)
         except OSError:
-            return  # nothing of ours
+            return  # not a link of this module
         facts = read_json(os.path.join(directory, "process.json"))
         if facts is None:
-            unlink(link)  # its folder was deleted, or its start was never written down
+            unlink(link)  # its folder was deleted, or its start was never recorded
             return
         attempt = self._attempts[name] = SupervisedAttempt({**NOTHING_KNOWN, **facts, "name": name}, directory)
         if attempt.facts["claim"]:
@@ -234,7 +245,7 @@ class Trials:
             attempt.claim = taken_over(attempt.facts["claim"], directory)
         attempt.exit = read_json(os.path.join(directory, "exit.json")) or None
         if attempt.exit is not None:
-            self._release(attempt)  # its end was written down, and no more
+            self._release(attempt)  # its end was recorded, but its claim may not be released
             return
         pidfd = processes.open_pidfd(attempt.pid)
         if processes.birth(attempt.pid) == attempt.facts["birth"]:
@@ -244,7 +255,7 @@ class Trials:
             return
         if pidfd is not None:
             os.close(pidfd)
-        self._kill_marked(attempt, processes.everybody())  # its group's number may be another's by now
+        self._kill_marked(attempt, processes.everybody())  # not by group: its number may have been reused
         self._settle(attempt, {"unknown": True})
 
     def _reap(self) -> None:
@@ -270,18 +281,18 @@ class Trials:
         self._clear(attempt)
 
     def _clear(self, attempt: SupervisedAttempt) -> None:
-        """Kill what the leader left behind, in its group or escaped from it, as a container's end would."""
+        """Kill the processes that the leader left behind, in its group or outside, as the end of a container would."""
         assert attempt.end is not None
         left = processes.signal_group(attempt.pid, signal.SIGKILL)
         if attempt.watched:
-            left = self._kill_marked(attempt, processes.everybody())  # a group may also be kept by init's zombies
+            left = self._kill_marked(attempt, processes.everybody())  # zombies of init may also keep a group alive
         else:
             left |= self._kill_marked(attempt, processes.children())
         if not left or time.monotonic() >= attempt.clear_by:
             self._settle(attempt, attempt.end)
 
     def _kill_marked(self, attempt: SupervisedAttempt, pids: list[int]) -> bool:
-        """Whether there were any. Who bears an attempt's mark is its own, whatever group or parent it has."""
+        """Kill the processes with the attempt's mark, whatever their group or parent; return whether there were any."""
         marked = [p for p in pids if p not in self._running and processes.carries(p, attempt.mark)]
         for pid in marked:
             processes.kill(pid)
@@ -301,10 +312,10 @@ class Trials:
             attempt.exit["lost"] = lost
         try:
             write_json(os.path.join(attempt.directory, "exit.json"), attempt.exit)
-        except OSError as error:  # its folder was deleted, the disk is full: this life still knows
+        except OSError as error:  # deleted folder or full disk; the end is kept in memory
             _complain(f"{attempt.name}: exit.json: {error}")
         self._release(attempt)
-        begun = [*self._fill_slots(), *self._allocate()]  # first: telling wakes others, who want the processor too
+        begun = [*self._fill_slots(), *self._allocate()]  # before reporting, which wakes processes that need the CPU
         self._tell(attempt.shown())
         for shown in begun:
             self._tell(shown)
@@ -324,7 +335,7 @@ class Trials:
 
 
 def _workers(request: Message) -> WorkerGroup:
-    from controller.runtime.worker_group import WorkerGroup  # here: hardly any attempt has several
+    from controller.runtime.worker_group import WorkerGroup  # lazy: few attempts have several
 
     return WorkerGroup(request["workers"], directory=request["directory"], grace_s=request["grace_s"])
 
@@ -343,7 +354,10 @@ def _shown_waiting(request: Message, reason: str = "") -> Message:
 
 
 def _complain(text: str) -> None:
-    """In our log, which may lie on the very disk that is full: we must live on, for we alone know how trials ended."""
+    """Write to the supervisor's log, which may be on a full disk.
+
+    Errors are ignored: only the supervisor knows how trials ended, so it must not die.
+    """
     try:
         os.write(2, f"{text}\n".encode())
     except OSError:

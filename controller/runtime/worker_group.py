@@ -1,8 +1,8 @@
-"""One attempt as several processes of this machine: a leader forks them, and ends as the first of them that failed.
+"""One attempt as several processes of this machine: a leader forks the workers, and ends like the first that failed.
 
-To the supervisor the leader is the attempt's only process; all workers are in its group, so that a stop, a timeout and
-a kill mean all. It executes nothing: this is its whole code. Standard library only; imported where an attempt has
-several workers, for the others are not to wait for it.
+The supervisor sees the leader as the attempt's only process. All workers are in its process group, so that a stop, a
+timeout and a kill reach all of them. The leader executes no other program; its code is here. Standard library only.
+Imported only if an attempt has several workers, to save the time in all other cases.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import NoReturn
 
-LOST_FILE = "worker.json"  # which worker was the cause of a failed end, where it was not the first, and what it said
+LOST_FILE = "worker.json"  # which worker caused a failure, unless it is rank 0, and its message
 _LOOK_S = 0.05
 _TAIL = 4096
 _LONGEST_LINE = 1000
 
 
 class WorkerGroup:
-    """own: of each worker, the first the one of rank 0, what its environment has beside the attempt's."""
+    """The workers of one attempt. `own` has the additional environment variables of each worker, by rank."""
 
     def __init__(self, own: list[dict[str, str]], *, directory: str, grace_s: float) -> None:
         self._own = own
@@ -35,17 +35,19 @@ class WorkerGroup:
         self._meeting: socket.socket | None = None
 
     def log(self, rank: int) -> str:
-        """Where what it prints goes: the attempt's log is that of rank 0."""
+        """Return the path of a worker's log; the log of rank 0 is the attempt's."""
         return os.path.join(self._directory, f"log.{rank}.txt" if rank else "log.txt")
 
     def logs(self) -> list[str]:
         return [self.log(rank) for rank in range(len(self._own))]
 
     def divide(self, env: dict[str, str], *, fault: int, inherits: int | None) -> dict[str, str]:
-        """Called in the process that becomes the leader, and returns in each worker only: with its environment.
+        """Fork the workers, in the process that becomes the leader. Returns in the workers only, with the environment.
 
-        fault: where a worker that cannot be executed says so; closes when all have been. The leader hears it first.
-        inherits: a file that stays open in all of them.
+        Args:
+            fault: A file to which a worker that cannot be executed writes; it is closed once all were executed. The
+                leader reads the message first.
+            inherits: A file that stays open in all workers.
         """
         _close_all_but(fault, inherits)
         hear, say = os.pipe()
@@ -62,16 +64,19 @@ class WorkerGroup:
                 return {**env, **own}
             ranks[pid] = rank
         os.close(say)
-        if said := os.read(hear, 64):  # end-of-file when all have closed it by exec
+        if said := os.read(hear, 64):  # end-of-file once exec has closed it in all workers
             os.write(fault, said)
             os.killpg(0, signal.SIGKILL)
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # meant for the workers, who get it too
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the workers get the signal, too, and are to handle it
         os.close(fault)
         self._lead(ranks)
 
     def _port(self, env: dict[str, str]) -> dict[str, str]:
-        """Where rank 0 is to listen. On Linux it is kept from everybody else for as long as the leader lives: a socket
-        that is bound and does not listen is in nobody's way who allows an address to be used again, as servers do."""
+        """Return the variable with a free port for rank 0.
+
+        On Linux the leader reserves the port as long as it lives, by a socket that is bound but does not listen. Such a
+        socket does not disturb a server that sets SO_REUSEADDR, as servers do.
+        """
         port = env.get("MASTER_PORT")
         if port is None:
             self._meeting = socket.socket()
@@ -79,11 +84,11 @@ class WorkerGroup:
             self._meeting.bind(("127.0.0.1", 0))
             port = str(self._meeting.getsockname()[1])
             if sys.platform != "linux":
-                self._meeting.close()  # elsewhere it would be in rank 0's way too
+                self._meeting.close()  # on other systems it would block rank 0, too
         return {"MASTER_PORT": port, "PET_MASTER_PORT": env.get("PET_MASTER_PORT", port)}
 
     def _lead(self, left: dict[int, int]) -> NoReturn:
-        """left: ranks by pid."""
+        """Wait for the workers and exit like the first that failed. `left` maps pids of running workers to ranks."""
         failed = None
         while left and failed is None:
             failed = _cause(_ended(left))
@@ -98,7 +103,7 @@ class WorkerGroup:
             while left and time.monotonic() < kill_at:
                 time.sleep(_LOOK_S)
                 _reap(left, os.WNOHANG)
-        _end_as(code)  # the supervisor kills who is left
+        _end_as(code)  # the supervisor kills the remaining workers
 
     def _tell(self, rank: int) -> None:
         try:
@@ -106,11 +111,11 @@ class WorkerGroup:
             lost = {"rank": rank, "workers": len(self._own), "said": said}
             write_json(os.path.join(self._directory, LOST_FILE), lost)
         except OSError:
-            pass  # a full disk, a folder that is gone: the exit code is still told
+            pass  # the disk is full or the folder is gone; the exit code is still reported
 
 
 def _ended(left: dict[int, int]) -> list[tuple[int, int]]:
-    """Wait for one, and collect the others that have ended by then."""
+    """Wait until a worker ends, and return all that have ended by then."""
     ended = _reap(left, 0)
     while left and (more := _reap(left, os.WNOHANG)):
         ended += more
@@ -118,15 +123,18 @@ def _ended(left: dict[int, int]) -> list[tuple[int, int]]:
 
 
 def _reap(left: dict[int, int], options: int) -> list[tuple[int, int]]:
-    """(rank, exit code) of a worker that has ended, with -n for a signal n."""
+    """Return (rank, exit code) of at most one worker that has ended; the code is -n for signal n."""
     pid, status = os.waitpid(-1, options)
     rank = left.pop(pid, None)
     return [] if rank is None else [(rank, os.waitstatus_to_exitcode(status))]
 
 
 def _cause(ended: list[tuple[int, int]]) -> tuple[int, int] | None:
-    """Of several that failed at once, who was killed is the cause of the others, and who ends with EX_TEMPFAIL says
-    himself that he has lost another."""
+    """Return the worker that caused the failure, if several failed at once.
+
+    A killed worker is the cause of the other failures. A worker that exits with EX_TEMPFAIL reports that it lost
+    another one, so it is not the cause.
+    """
     failed = [each for each in ended if each[1] != 0]
     return min(failed, key=lambda each: (each[1] == os.EX_TEMPFAIL, each[1] > 0, each[0]), default=None)
 
@@ -134,9 +142,9 @@ def _cause(ended: list[tuple[int, int]]) -> tuple[int, int] | None:
 def _end_as(code: int) -> NoReturn:
     if code > 0:
         os._exit(code)
-    import resource  # here: hardly ever needed
+    import resource  # lazy: rarely needed
 
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # the worker's memory is worth looking at, ours is not
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # the worker's core dump is useful, the leader's is not
     if -code != signal.SIGKILL:
         signal.signal(-code, signal.SIG_DFL)
     os.kill(os.getpid(), -code)
@@ -147,15 +155,15 @@ def _last_line(path: str) -> str:
     with open(path, "rb") as file:
         file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL))
         lines = file.read().decode(errors="replace").split("\n")
-    # Not the rule that torchrun draws under what it says.
+    # Skip the rule that torchrun prints below its message.
     return next((line.strip() for line in reversed(lines) if any(map(str.isalnum, line))), "")[:_LONGEST_LINE]
 
 
 def _close_all_but(*kept: int | None) -> None:
-    """The supervisor's lock and sockets too: what a leader held of them would outlive their owner."""
+    """Close all files but these, including the supervisor's lock and sockets, which must not outlive the supervisor."""
     for name in os.listdir("/dev/fd"):
         if int(name) > 2 and int(name) not in kept:
             try:
                 os.close(int(name))
             except OSError:
-                pass  # the one that was listing
+                pass  # the descriptor of the listing itself

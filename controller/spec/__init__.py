@@ -1,6 +1,6 @@
-"""Readers of experiment files: text to a validated `ExperimentSpec`, and every complaint with its place and its cure.
+"""Read experiment files into a validated `ExperimentSpec`, and report every problem with its place and its cure.
 
-Asks nobody: neither the service nor a cluster is needed to read a file. YAML is imported when text is read, not before.
+Reading a file needs neither the service nor a cluster. YAML is imported only when text is read.
 """
 
 from controller.spec.document import (

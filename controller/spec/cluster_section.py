@@ -1,6 +1,6 @@
 """The keys under `spec.trial` that only a cluster reads: volumes, tolerations, conditions.
 
-The reader checks their shapes, `TrialTemplate.cluster` carries them, the Kubernetes runtime gives them their meaning.
+The reader checks their types, `TrialTemplate.cluster` holds them, and the Kubernetes runtime interprets them.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ BY_PATH = Section(
 
 
 class ClusterCondition:
-    """How an object says that it has ended: an entry of its conditions, or a field of its own."""
+    """How an object shows that it has ended: by an entry of its conditions, or by another field."""
 
     what = "{type: …}, or {path: …, equals: …}"
     sections = (BY_TYPE, BY_PATH)

@@ -1,7 +1,8 @@
 """An experiment as plain JSON data in one canonical form: what is stored, hashed, compared and shown.
 
-Made from a checked file, and turned into an `ExperimentSpec` without YAML and without checking again. Values are as
-the person gave them, secrets in `env` too, since a resumed experiment must run: show `redacted_document` only.
+A document is made from a checked file. It becomes an `ExperimentSpec` without YAML and without another check. Its
+values are those that the person gave, including secrets in `env`, because a resumed experiment needs them. Show people
+only `redacted_document`.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ REVISABLE = ("spec.trial", "spec.final", "spec.parallelism", "spec.budget", "spe
 
 
 def fill_defaults(document: Json) -> None:
-    """The defaults that depend on other keys, in a document without problems; all others are in the tables."""
+    """Fill in the defaults that depend on other keys, in a document without problems. The tables have all others."""
     spec = document["spec"]
     budget, trial = spec["budget"], spec["trial"]
     if "template" in trial:
@@ -77,7 +78,7 @@ def _when(given: Json) -> tuple[Condition, ...]:
 
 
 def from_document(document: Mapping[str, object]) -> ExperimentSpec:
-    """The experiment that a canonical document (`ExperimentSpec.document`) describes."""
+    """Return the experiment that a canonical document (`ExperimentSpec.document`) describes."""
     whole: Json = dict(document)
     metadata, spec = whole["metadata"], whole["spec"]
     metrics, budget = spec["metrics"], spec["budget"]
@@ -120,7 +121,10 @@ def _pruning(given: Json | None) -> Pruning | None:
 
 
 def completed(final: Json, trial: Json) -> Json:
-    """The final stage as a trial's section: what it does not say is as in `trial`, each variable and resource too."""
+    """Return the section `final` in the form of `trial`.
+
+    Keys that `final` lacks come from `trial`, also each environment variable and each resource.
+    """
     whole = {**trial, **final}
     return whole | {key: {**trial.get(key, {}), **final.get(key, {})} for key in ("env", "resources")}
 
@@ -152,14 +156,17 @@ def _env(value: str | Mapping[str, str]) -> str | SecretRef:
 
 
 def spec_hash(document: Mapping[str, object]) -> str:
-    """Equal exactly when two files mean the same after `--set` and defaults; the order of keys is no meaning."""
+    """Return a hash that is equal for two files exactly if they mean the same after `--set` and defaults.
+
+    The order of keys does not matter.
+    """
     text = json.dumps(document, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One value that differs between two documents; None = the key is not there."""
+    """One value that differs between two documents; None means that the key is absent."""
 
     path: str
     old: object
@@ -173,7 +180,7 @@ class Change:
 
 
 def diff(old: Mapping[str, object], new: Mapping[str, object]) -> list[Change]:
-    """What changed, as deep as keys go; lists are compared whole. In the order of the new document."""
+    """Return the changed values, in the order of the new document. Mappings are compared by key, lists as a whole."""
     return _diff("", old, new)
 
 
@@ -190,17 +197,20 @@ def _diff(path: str, old: Mapping[str, object], new: Mapping[str, object]) -> li
 
 
 def allowed_in_revision(change: Change) -> bool:
-    """Whether `tuner resume FILE` takes the change; a search space and an objective stay what they are."""
+    """Return whether `tuner resume FILE` accepts the change. The search space and the objective may not change."""
     return _under(change.path, REVISABLE)
 
 
 def is_label(change: Change) -> bool:
-    """Labels mean nothing to the search: a change of them is taken wherever the file is read again."""
+    """Return whether the change is of a label. Labels do not affect the search, so they may always change."""
     return _under(change.path, (LABELS,))
 
 
 def allowed_in_extension(change: Change) -> bool:
-    """Whether `tuner extend` takes the change, for all that a file can tell: how parameters grow, the service knows."""
+    """Return whether `tuner extend` accepts the change, except for the rules of growing parameters.
+
+    Those rules are checked by the service.
+    """
     if change.path == "spec.initial":
         return isinstance(change.new, list) and isinstance(change.old, list) and _begins_with(change.new, change.old)
     is_target = re.fullmatch(r"spec\.(objective|objectives\[\d+\])\.target", change.path)

@@ -1,8 +1,8 @@
-"""The kinds of value that a file is made of: how each is checked, what people are told, how it stands in a schema.
+"""The kinds of values in an experiment's file: how each is checked, described to people and written in a schema.
 
-A reader is a table of keys (`sections.Section`); checking a file, its JSON Schema and its reference are three uses of
-the one table, so they cannot disagree. `take` turns raw data into its canonical form (the document's) or complains and
-returns INVALID; a canonical form is taken unchanged. Nothing here knows a key of the file by name.
+A reader is a table of keys (`sections.Section`). The check of a file, its JSON Schema and its reference all use the
+same table, so they cannot disagree. `take` turns raw data into the canonical form of the document, or reports a problem
+and returns INVALID. A value in canonical form is returned unchanged. This module does not know the names of the keys.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _SAFE_INTEGER = 2.0**53
 class ValueKind(Protocol):
     @property
     def what(self) -> str:
-        """What is needed here, for a sentence: "a whole number of at least 1"."""
+        """Return what is expected, as part of a sentence: "a whole number of at least 1"."""
 
     def take(self, raw: object, at: str, problems: ProblemCollector) -> object: ...
 
@@ -35,7 +35,7 @@ class ValueKind(Protocol):
 
 
 def found(raw: object) -> str:
-    """What stands in the file, as one would say it."""
+    """Describe the value that the file has, as part of a sentence."""
     match raw:
         case None:
             return "nothing"
@@ -58,7 +58,7 @@ def refuse(raw: object, at: str, problems: ProblemCollector, what: str) -> objec
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A string; `pattern` with its `rule` says which."""
+    """A string, which must match `pattern`; `rule` says in words what that means."""
 
     what: str = "a string"
     pattern: str = r"[\s\S]+"
@@ -105,7 +105,7 @@ class Whole:
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """A finite number. Whole ones are kept as int, so that 1 and 1.0 mean the same."""
+    """A finite number. Whole numbers are kept as int, so that 1 and 1.0 mean the same."""
 
     least: float | None = None
 
@@ -154,7 +154,7 @@ class Scalar:
 
 @dataclass(frozen=True, slots=True)
 class JsonValue:
-    """Any JSON value, kept with its type: a choice, and what refers to one. Its depth and length the domain checks."""
+    """Any JSON value, kept with its type: a choice, or a reference to one. The domain checks its depth and length."""
 
     what: str = "a value"
 
@@ -190,9 +190,9 @@ class Word:
 
 @dataclass(frozen=True, slots=True)
 class Parsed:
-    """A value that is written in a small notation of its own: a duration, an amount of memory, a regular expression.
+    """A value with its own notation: a duration, an amount of memory, a regular expression.
 
-    `read` gives the canonical form of a string or number, or raises ValueError with the sentence.
+    `read` returns the canonical form of a string or number, or raises ValueError with the message.
     """
 
     what: str
@@ -215,7 +215,7 @@ class Parsed:
 
 @dataclass(frozen=True, slots=True)
 class AnyData:
-    """Plain data that somebody else judges: a whole manifest."""
+    """Plain data that is checked elsewhere, such as a manifest."""
 
     what: str = "a mapping"
 
@@ -251,10 +251,13 @@ def _unchanged(value: object) -> object:
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """A key of a section. `default` is in canonical form; `says` is the default in words where it depends on others.
+    """A key of a section.
 
-    field: the attribute of the model's class that has its value; "" where `document` does more than copy it. An absent
-    key leaves the class's own default. value: makes that value of the canonical form.
+    default: in canonical form.
+    says: the default in words, if it depends on other keys.
+    field: the attribute of the model's class that has the value; "" if `document` does more than copy it. If the key is
+    absent, the attribute keeps the default of its class.
+    value: converts the canonical form to the attribute's value.
     """
 
     name: str
@@ -263,9 +266,9 @@ class Key:
     default: object = ABSENT
     says: str = ""
     field: str = ""
-    value: Callable[[Any], object] = _unchanged  # of whatever form its kind has
+    value: Callable[[Any], object] = _unchanged  # Any: the kind determines the form
 
 
 def fields_of(keys: Iterable[Key], given: Mapping[str, object]) -> dict[str, Any]:
-    """Arguments for the model's class: what these keys say, under the names of their fields."""
+    """Return the values of these keys as arguments of the model's class, under the names of their fields."""
     return {key.field: key.value(given[key.name]) for key in keys if key.field and key.name in given}

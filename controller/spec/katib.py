@@ -1,7 +1,8 @@
-"""The second reader: Katib's file, `apiVersion: kubeflow.org/v1beta1`, as the data of a native one.
+"""The second reader: converts Katib's file, `apiVersion: kubeflow.org/v1beta1`, to the data of a native one.
 
-What Katib refuses is refused here, and so is what it accepts and hangs on later. What has no native form yet is
-refused too, with a sentence: a file that is read means what it means to Katib. Trials of a Job run locally.
+This reader refuses whatever Katib refuses, and whatever Katib accepts but never finishes. It also refuses, with a
+message, everything that has no native form yet, so that an accepted file means the same as in Katib. Trials of a Job
+run locally.
 """
 
 from __future__ import annotations
@@ -44,14 +45,14 @@ _NOT_YET = {
 
 
 class KatibReader:
-    """One file. `native` gives the native data; what is wrong goes to `problems`, with the paths of Katib's file."""
+    """The reader of one file. `native` returns the native data; `problems` get the paths of Katib's file."""
 
     def __init__(self, data: Json, problems: ProblemCollector) -> None:
         self._data = data
         self._problems = problems
 
     def native(self) -> Json | None:
-        """None where the file has problems."""
+        """Return the native data; None if the file has problems."""
         before = len(self._problems.found)
         if self._data["apiVersion"] != API_VERSION:
             self._problems.add("apiVersion", f"{self._data['apiVersion']} is not read; write {API_VERSION}")
@@ -156,7 +157,7 @@ class KatibReader:
         for key, count in (("parallelTrialCount", parallel), ("maxFailedTrialCount", failed)):
             if count is not None and count > most:
                 self._problems.add(f"spec.{key}", f"should be less than or equal to spec.maxTrialCount, {most}")
-        # Katib fails an experiment at the first failed trial where it says 0, and never where it says nothing.
+        # In Katib, 0 fails an experiment at the first failed trial, and a missing count never fails it.
         failures = most + 1 if failed is None else max(failed, 1)
         budget = {"trials": most, "failedTrials": failures}
         return {"parallelism": parallel or min(_DEFAULT_PARALLEL, most), "budget": budget}
@@ -216,7 +217,7 @@ class KatibReader:
             self._problems.add(f"{at_space}.min", "must be above 0 with distribution: logUniform")
         native: Json = {"type": "int" if kind == "int" else "float", "min": low, "max": high}
         if shape == "logUniform":
-            return native | {"scale": "log"}  # Katib drops the step then
+            return native | {"scale": "log"}  # Katib ignores the step in this case
         return native | ({"step": numbers["step"]} if numbers["step"] is not None else {})
 
     def _number(self, space: Json, key: str, kind: str, at: str) -> int | float | None:
@@ -300,7 +301,7 @@ class KatibReader:
         return {**words, "env": env, **image, **self._resources(container, f"{at}[{index}].resources")}
 
     def _resources(self, container: Json, at: str) -> Json:
-        """The limits, else the requests: what Kubernetes gives at most."""
+        """Return the limits, or the requests where there is no limit."""
         given = container.get("resources")
         if given is None:
             return {}
@@ -319,7 +320,7 @@ class KatibReader:
         return {"resources": native} if native else {}
 
     def _amount(self, amount: object, at: str) -> float | None:
-        """Kubernetes writes a half of a processor as 0.5 or 500m."""
+        """Return an amount, which Kubernetes writes as 0.5 or 500m, for example."""
         text = str(amount)
         try:
             return float(text[:-1]) / 1000 if text.endswith("m") else float(text)

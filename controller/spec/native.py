@@ -1,4 +1,4 @@
-"""The native file, `apiVersion: tuner.dev/v1`: the table of its keys. Tables only; rules across keys are in `rules`."""
+"""The table of the keys of the native file, `apiVersion: tuner.dev/v1`. Rules between keys are in `rules`."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ NAMES = MapOf(Scalar(), "a mapping of names to values")
 POINT = MapOf(JsonValue(), "a mapping of parameters to values")
 
 
-# `spec.final`: each key may be absent, and is then as under `spec.trial`; so no key has a default of its own.
+# In `spec.final`, an absent key is as in `spec.trial`, so no key has a default of its own.
 AS_TRIAL = "as in `trial`"
 _FINAL_HELP = {
     "command": "The program and its arguments; `${name}` is a parameter of the best trial.",
@@ -263,5 +263,5 @@ FILE = Section(
 
 
 def schema() -> dict[str, Any]:  # Any: JSON Schema is JSON
-    """JSON Schema 2020-12 of the native file, for editors: the shapes, not the rules between keys."""
+    """Return the JSON Schema 2020-12 of the native file, for editors. It lacks the rules between keys."""
     return {"$schema": DIALECT, "title": "Tuner experiment", **FILE.schema()}

@@ -1,7 +1,7 @@
-"""`--set PATH=VALUE`: a value of the file replaced before it is read. VALUE is YAML typed; null removes the key, but
-of a point and of a condition, where it is a value.
+"""Apply `--set PATH=VALUE`, which replaces a value of the file before the file is checked.
 
-Works on plain data; whether the path means anything is for the reader to say.
+VALUE is YAML. null removes the key, except in an initial point or a condition, where null is a value. This module works
+on plain data; the reader finds out whether the path is a key of the file.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from controller.spec.problems import Mark, Marks, Placed, SpecErrors
 from controller.spec.yaml_text import Data, parse, plain_scalar
 
 _INDEX = re.compile(r"\[([0-9]{1,6})\]")
-_YAML = re.compile(r"[\n\[\]{}\"'#&*!|>%@`:]|^\s*[-?]\s")  # what makes more than a plain scalar
-# Where null is a value of a parameter; elsewhere it removes the key.
+_YAML = re.compile(r"[\n\[\]{}\"'#&*!|>%@`:]|^\s*[-?]\s")  # text that is more than a plain scalar
+# Here null is a value of a parameter; elsewhere it removes the key.
 _NULLABLE = re.compile(r"spec\.initial\[[0-9]+\]\.|spec\.parameters\..+\.when\.")
 _QUOTED = re.compile(r'"([^"]+)"')
 
@@ -25,10 +25,11 @@ class _Wrong(Exception):
 
 
 def apply(data: Data, marks: Marks, override: str, *, position: int) -> None:
-    """Changes `data` and `marks` as `override` says; problems are told in the order of `position`.
+    """Apply `override` to `data` and `marks`. Problems with overrides are sorted by `position`.
 
     Raises:
-        SpecErrors: not PATH=VALUE, VALUE is not YAML, or PATH leads through what is not a mapping or list.
+        SpecErrors: The override is not PATH=VALUE, VALUE is not YAML, or PATH leads through a value that is neither a
+            mapping nor a list.
     """
     mark = Mark(position, 0, f"--set {override}")
     path, equals, text = override.partition("=")
@@ -48,7 +49,7 @@ def _error(mark: Mark, path: str, message: str) -> SpecErrors:
 
 def _value(text: str, mark: Mark) -> tuple[Data, Marks]:
     if not _YAML.search(text):
-        return plain_scalar(text.strip()), Marks({}, {})  # spares the import of YAML for the common case
+        return plain_scalar(text.strip()), Marks({}, {})  # avoids importing YAML in the common case
     try:
         return parse(text, "")
     except SpecErrors as error:
@@ -98,7 +99,7 @@ def _remark(path: str, under: Marks, marks: Marks, mark: Mark) -> None:
 
 
 def _steps(path: str, data: Data) -> Iterator[str | int]:
-    """The keys and indices of a path. A key with a dot in it is found if it is there, or stands in double quotes."""
+    """Yield the keys and indices of a path. A key with a dot is recognized if it exists or is in double quotes."""
     rest, here = path, data
     while rest:
         if index := _INDEX.match(rest):

@@ -1,6 +1,6 @@
 """One parameter under `spec.parameters`: `[a, b]`, or a mapping whose keys depend on its type.
 
-Shapes only: what a range, a step or a condition must obey is `suggest.space`'s to say.
+This module checks types only; the rules for ranges, steps and conditions are in `suggest.space`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from controller.spec.spelling import meant_by
 
 
 class OneOrMore:
-    """A value or a list of them; kept as a list. So a list that is itself one value is written `[[1, 2]]`."""
+    """A value or a list of values, kept as a list. A single value that is a list is therefore written `[[1, 2]]`."""
 
     what = "a value or a list of values"
 
@@ -74,7 +74,7 @@ TYPES: dict[str, Section] = {
 
 
 class ParameterKind:
-    """A list is a choice: both spellings have one canonical form."""
+    """A parameter. A plain list is a choice and has the same canonical form as the mapping with `type: choice`."""
 
     what = "a list of choices, or a mapping such as {type: float, min: 0, max: 1}"
 

@@ -1,7 +1,7 @@
-"""What is wrong with a file: collected without a place, placed by path, shown all at once.
+"""The problems of a file: collected by path, given lines, and shown all at once.
 
-A check knows the path of a problem (`spec.parameters.lr.min`) and not its line: lines come from `yaml_text` and meet
-paths only here. Nothing here knows the keys of the file.
+A check knows the path of a problem (`spec.parameters.lr.min`) but not its line. `yaml_text` provides the lines, and
+this module combines the two. It does not know the keys of the file.
 """
 
 from __future__ import annotations
@@ -15,25 +15,25 @@ from suggest.errors import InvalidArgument, Problem
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A place in the text, both counted from 1; or the `--set` that a value came from."""
+    """A place in the text, with line and column counted from 1, or the `--set` that a value came from."""
 
     line: int
     column: int
     override: str = ""
 
 
-NOWHERE = Mark(0, 0)  # of what is wrong with the file itself: there is no such file
+NOWHERE = Mark(0, 0)  # for problems of the whole file, such as a missing file
 
 
 @dataclass(frozen=True, slots=True)
 class Marks:
-    """Where each path's key and value stand. The root's path is ""."""
+    """The places of each path's key and value. The path of the root is ""."""
 
     keys: dict[str, Mark]
     values: dict[str, Mark]
 
     def nearest(self, path: str, *, at_key: bool = False) -> Mark:
-        """The mark of `path`, else of the closest path above it that the text has."""
+        """Return the mark of `path`, or of the closest path above it that the text has."""
         exact = (self.keys if at_key else self.values).get(path)
         while exact is None and path:
             path = path[: max(path.rfind("."), path.rfind("["), 0)]
@@ -43,7 +43,7 @@ class Marks:
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """One problem and its place; `str` is the line that a person reads."""
+    """One problem with its place; `str` gives the line for people."""
 
     mark: Mark
     path: str
@@ -59,7 +59,7 @@ class Placed:
 
 
 class SpecErrors(InvalidArgument):
-    """A file that cannot be run: every problem, each with its place."""
+    """The file cannot be run. Has all its problems, each with its place."""
 
     reason = "INVALID_FILE"
 
@@ -83,7 +83,7 @@ class UnplacedProblem:
 
 
 class ProblemCollector:
-    """Collects the problems of a file by path; `placed` adds their lines."""
+    """Collects the problems of a file by path; `placed` adds the lines."""
 
     def __init__(self) -> None:
         self.found: list[UnplacedProblem] = []
@@ -92,7 +92,7 @@ class ProblemCollector:
         self.found.append(UnplacedProblem(path, message, at_key))
 
     def within(self, path: str) -> bool:
-        """Whether something at or below `path` is wrong."""
+        """Return whether there is a problem at or below `path`."""
         return any(c.path == path or c.path.startswith((f"{path}.", f"{path}[")) for c in self.found)
 
     def placed(self, marks: Marks) -> list[Placed]:

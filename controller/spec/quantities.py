@@ -1,6 +1,6 @@
-"""Durations and amounts as people write them, `1h30m` and `512Mi`, and one canonical spelling of each.
+"""Parse durations and amounts such as `1h30m` and `512Mi`, and write them in one canonical spelling.
 
-Pure. `parse_*` raise ValueError with a sentence that ends in the cure.
+Pure functions. `parse_*` raise ValueError with a message that ends with the cure.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ AMOUNT_SCHEMA = r"^[0-9]+(\.[0-9]+)?(Ki|Mi|Gi|Ti|Pi|Ei|k|M|G|T|P|E)?$"
 
 
 def parse_duration(text: str) -> float:
-    """Seconds in `90s`, `30m`, `6h`, `1h30m`, `1d`."""
+    """Return the seconds of a duration such as `90s`, `30m`, `6h`, `1h30m` or `1d`."""
     compact = text.replace(" ", "")
     if not _DURATION.fullmatch(compact) or len(compact) > 60:
         raise ValueError(f"{text!r} is not a duration; write 90s, 30m, 6h, 1h30m or 1d")
@@ -28,7 +28,7 @@ def parse_duration(text: str) -> float:
 
 
 def format_duration(seconds: float) -> str:
-    """The canonical spelling: 5400 is `1h30m`, whatever it was written as."""
+    """Return the canonical spelling of a duration: 5400 seconds are always `1h30m`."""
     if seconds != int(seconds):
         return f"{round(seconds, 3)!r}s"
     rest = int(seconds)
@@ -40,7 +40,7 @@ def format_duration(seconds: float) -> str:
 
 
 def parse_bytes(raw: str | int | float) -> int:
-    """Bytes in a Kubernetes quantity: `512Mi`, `1G`, 1073741824."""
+    """Return the bytes of a Kubernetes quantity such as `512Mi`, `1G` or 1073741824."""
     text = f"{raw:.0f}" if isinstance(raw, float) else str(raw)
     found = _AMOUNT.fullmatch(text)
     if found is None or len(text) > 30:
@@ -61,7 +61,7 @@ def format_bytes(amount: int) -> str:
 
 
 def parse_cpu(raw: str | int | float) -> float:
-    """Cores in 2, 0.5 or `500m`."""
+    """Return the cores of an amount such as 2, 0.5 or `500m`."""
     text = str(raw)
     try:
         return float(text[:-1]) / 1000 if text.endswith("m") else float(text)

@@ -1,6 +1,6 @@
-"""What of a file with problems can be judged all the same, so that nobody hears of a second problem a round later.
+"""The parts of a file with problems that can still be checked, so that all its problems are reported at once.
 
-Errs to the side of silence: what hangs on something unreadable is left out, never blamed. Pure.
+A value that depends on an unreadable one is left out and never reported. Pure functions.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _ANY_ALGORITHM = Algorithm("random")
 
 
 def readable_space(parameters: Json, written: object) -> Space:
-    """The parameters that could be read, without conditions on those that were `written` and could not."""
+    """Return the parameters that could be read, without conditions on those of `written` that could not."""
     lost = {name for name in written if name not in parameters} if isinstance(written, dict) else set()
     space = space_of(parameters)
     return Space(
@@ -30,7 +30,7 @@ def readable_space(parameters: Json, written: object) -> Space:
 
 
 def sound(space: Space, problems: Sequence[Problem]) -> Space:
-    """The parameters whose own domain is right, perhaps none; without conditions where some of those are wrong."""
+    """Return the parameters with a valid domain, possibly none; without conditions if any condition is wrong."""
     if not problems:
         return space
     right = {
@@ -45,7 +45,7 @@ def unconditional(space: Space) -> Space:
 
 
 def study_part(document: Json, written: Json) -> StudySpec:
-    """What the service can judge of a file; harmless values stand where nothing could be read."""
+    """Return the part of a file that the service checks. Unreadable parts are replaced by harmless values."""
     spec, raw = document.get("spec"), written.get("spec")
     spec, raw = spec if isinstance(spec, dict) else {}, raw if isinstance(raw, dict) else {}
     space = readable_space(spec.get("parameters", {}), raw.get("parameters"))
@@ -64,7 +64,7 @@ def study_part(document: Json, written: Json) -> StudySpec:
 
 
 def _objectives(spec: Json) -> tuple[Objective, ...]:
-    """Those of a file's list; a single one there is nothing to judge of."""
+    """Return the objectives of the file's list. A single objective needs no check by the service."""
     found = spec.get("objectives", ())
     return tuple(
         Objective(each["metric"], Direction(each["direction"]), ValueRule(each["value"]))

@@ -1,6 +1,7 @@
-"""From a file's text to an experiment: the whole way, and the only one. Every problem of the file at once.
+"""Read a file's text into an experiment, and report all problems of the file at once.
 
-Order: YAML, overrides, shapes (tables), rules, the canonical document, the spec. Reads one file and asks nobody.
+The order is: YAML, overrides, types (by the tables), rules, the canonical document, the spec. Reading one file makes no
+other request.
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ from suggest.errors import InvalidArgument, Problem
 from suggest.study import StudySpec
 
 STDIN = "-"
-Service = Callable[[StudySpec], None]  # raises InvalidArgument: what the service would not take
-NamespaceOf = Callable[[str], str]  # by the name of the experiment
-# Where the service's field names are in the file.
+Service = Callable[[StudySpec], None]  # raises InvalidArgument for a study that the service would refuse
+NamespaceOf = Callable[[str], str]  # from the experiment's name
+# The places in the file of the service's field names.
 _PLACES = (
     (re.compile(r"space\b"), "spec.parameters"),
     (re.compile(r"objectives\[0\]|objective\b"), "spec.objective"),
@@ -38,9 +39,9 @@ _PLACES = (
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A file that was read: its experiment, its text as the person wrote it, and what is odd but allowed.
+    """A file that was read: its experiment, its text as the person wrote it, and its warnings.
 
-    overridden: flags said something else than the text, so the file alone describes another experiment.
+    overridden: flags changed the experiment, so that the file alone describes a different one.
     """
 
     source: str
@@ -51,7 +52,7 @@ class Document:
     overridden: bool
 
     def locate(self, problems: Iterable[Problem]) -> SpecErrors:
-        """The service's problems with the study, with their places in this file."""
+        """Return the service's problems with the study, with their places in this file."""
         return SpecErrors(self.source, _located(problems, self.marks))
 
 
@@ -84,13 +85,18 @@ def read(
     service: Service | None = None,
     namespace_of: NamespaceOf | None = None,
 ) -> Document:
-    """The experiment that `text` describes; `source` is what to call the file in messages.
+    """Return the experiment that `text` describes.
 
-    namespace_of: for an experiment that runs on a cluster and whose file names none; "" = the default.
-    Of a file with problems `service` is asked for its own too; a file without any is the caller's to have checked.
+    Args:
+        source: The name of the file in messages.
+        overrides: The arguments of `--set`, in order.
+        service: Checks the study of a file that has other problems, so that all of them are reported at once. If the
+            file has no problems, the caller has to let the service check it.
+        namespace_of: Returns the namespace of an experiment that runs on a cluster and whose file names none; "" is the
+            default namespace.
 
     Raises:
-        SpecErrors: the file, or an override, cannot be run.
+        SpecErrors: The file or an override cannot be used.
     """
     data, marks = parse(text, source)
     wrong: list[Placed] = []
@@ -114,7 +120,7 @@ def read(
 
 
 def _without_namespace(data: Data) -> str:
-    """The name of an experiment that runs on a cluster and names no namespace; "" if it is not one."""
+    """Return the name of an experiment that runs on a cluster but has no namespace; "" for any other."""
     match data:
         case {"metadata": {"namespace": str()}}:
             return ""
@@ -156,10 +162,10 @@ def read_path(
     service: Service | None = None,
     namespace_of: NamespaceOf | None = None,
 ) -> Document:
-    """The experiment in a file; `-` is standard input.
+    """Return the experiment in a file; `-` is standard input. The arguments are those of `read`.
 
     Raises:
-        SpecErrors: as `read`, and when there is no file that can be read as text.
+        SpecErrors: As in `read`, and if the file does not exist or is not text.
     """
     if str(path) == STDIN:
         return read(

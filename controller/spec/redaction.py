@@ -1,8 +1,8 @@
-"""What of an experiment is shown: values of variables that look like secrets are not.
+"""Redact the values of environment variables that look like secrets.
 
-What is *stored* keeps them, because a resumed experiment must run: the file as the person wrote it (mode 0600) and the
-document in `controller.db` (in a directory of mode 0700). Everything printed, exported, logged or kept beside a trial
-goes through here. A value that must not be stored at all belongs in `{secret: name/key}`.
+Everything that is printed, exported, logged or written beside a trial goes through this module. Stored data keeps the
+values, because a resumed experiment needs them: the file as the person wrote it (mode 0600), and the document in
+`controller.db` (in a directory of mode 0700). A value that must not be stored at all belongs in `{secret: name/key}`.
 """
 
 from __future__ import annotations
@@ -18,12 +18,15 @@ _SECRET_WORDS = (*_SINGULAR, *(f"{word}S" for word in _SINGULAR))
 
 
 def looks_secret(name: str) -> bool:
-    """API_KEY, HF_TOKEN, DBPASSWORD do; TOKENIZERS_PARALLELISM does not."""
+    """Return whether a variable's name suggests a secret.
+
+    API_KEY, HF_TOKEN and DBPASSWORD do; TOKENIZERS_PARALLELISM does not.
+    """
     return any(word.endswith(_SECRET_WORDS) for word in re.split(r"[^A-Z0-9]+", name.upper()))
 
 
 def redacted(env: Mapping[str, object]) -> dict[str, object]:
-    """The environment as it may be shown; references to secrets are no secrets."""
+    """Return the environment as it may be shown. References to secrets are not redacted."""
     return {
         name: HIDDEN if looks_secret(name) and not isinstance(value, SecretRef | dict) else value
         for name, value in env.items()
@@ -31,7 +34,10 @@ def redacted(env: Mapping[str, object]) -> dict[str, object]:
 
 
 def redacted_document(document: Mapping[str, object]) -> dict[str, object]:
-    """A copy of the document as it may be shown, also where a template names variables as `{name, value}`."""
+    """Return a copy of the document as it may be shown.
+
+    Variables that a template lists as `{name, value}` are redacted as well.
+    """
     shown = _redacted(document)
     assert isinstance(shown, dict)
     return shown

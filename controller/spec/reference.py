@@ -1,8 +1,8 @@
-"""The native file described to people: the table of all keys and defaults in docs/experiment.md.
+"""Generate the reference of the native file: the table of all keys and defaults in docs/experiment.md.
 
     python -m controller.spec.reference docs/experiment.md
 
-writes it between the file's two markers; a test says when that is due.
+writes the table between the page's two markers. A test fails when the table is outdated.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ HEAD = "| key | value | default | meaning |\n| --- | --- | --- | --- |"
 
 
 def table() -> str:
-    """All keys of the file, in its order, as a Markdown table."""
+    """Return all keys of the file, in its order, as a Markdown table."""
     return "\n".join([HEAD, *_rows(FILE, "")])
 
 
@@ -68,7 +68,7 @@ def _cell(text: str) -> str:
 
 
 def rewritten(page: str) -> str:
-    """The page with the table of today between its markers."""
+    """Return the page with the current table between its markers."""
     before, _, rest = page.partition(BEGIN)
     _, _, after = rest.partition(END)
     return f"{before}{BEGIN}\n{table()}\n{END}{after}"

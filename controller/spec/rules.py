@@ -1,6 +1,6 @@
-"""What must hold between the keys of a file that are right each by itself. Pure.
+"""The rules between the keys of a file, each of which is valid by itself. Pure.
 
-The search space's own rules are `suggest.space`'s; which algorithms and settings there are, the service's.
+The rules of the search space are in `suggest.space`. The service knows the algorithms and their settings.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from controller.spec.substitute import placeholders, unclosed
 from suggest.space import Space
 
 _ALONE = re.compile(r"\$\{([^{}]*)\}")
-# What every attempt is told of itself, whatever the file says: `controller.launch.identity`.
+# The variables that `controller.launch.identity` sets for every attempt, whatever the file says.
 GIVEN = frozenset(
     {
         "TUNER_EXPERIMENT",
@@ -35,13 +35,13 @@ GIVEN = frozenset(
         "KATIB_TRIAL_NAME",
     }
 )
-_VARIABLE = re.compile(r"[A-Z][A-Z0-9]*_[A-Z0-9_]*|HOME|PATH|PWD|USER|TMPDIR|HOSTNAME")  # of the environment, probably
+_VARIABLE = re.compile(r"[A-Z][A-Z0-9]*_[A-Z0-9_]*|HOME|PATH|PWD|USER|TMPDIR|HOSTNAME")  # likely environment variables
 _GIVEN_VARIABLE = re.compile(rf"\$\$?\{{?({'|'.join(sorted(GIVEN))})\b\}}?")
 WORKLOAD = ("command", "args", "env", "template")
 
 
 def check(document: Json, raw: Json, problems: ProblemCollector) -> None:
-    """`document` is canonical and lacks what was refused; `raw` is what the person wrote."""
+    """Check the rules. `document` is canonical and lacks refused values; `raw` is what the person wrote."""
     spec, raw_spec = document.get("spec"), raw.get("spec")
     if not isinstance(spec, dict) or not isinstance(raw_spec, dict):
         return
@@ -87,7 +87,7 @@ def _space(spec: Json, raw: Json, problems: ProblemCollector) -> None:
         path = problem.path
         name = path.partition(".values")[0]
         if isinstance(written, dict) and isinstance(written.get(name), list):
-            path = path.replace(f"{name}.values", name, 1)  # `[a, b]` has no key `values`
+            path = path.replace(f"{name}.values", name, 1)  # the short form `[a, b]` has no key `values`
         condition = path.partition(".when.")[2]
         strange = bool(condition) and condition not in space.by_name
         problems.add(f"spec.parameters.{path}" if path else "spec.parameters", problem.message, at_key=strange)
@@ -95,10 +95,10 @@ def _space(spec: Json, raw: Json, problems: ProblemCollector) -> None:
 
 
 def _initial(points: list[Any], space: Space, names: set[str], problems: ProblemCollector) -> None:
-    """`space` is what can be relied on; the other `names` are parameters too, and have problems of their own."""
+    """Check the initial points. `space` has the valid parameters; `names` also those with problems of their own."""
     for number, point in enumerate(points):
         at = f"spec.initial[{number}]"
-        # Whether something is active cannot be said where a value could not be read.
+        # If a value of the point could not be read, nothing is known about which parameters are active.
         judge = unconditional(space) if problems.within(at) else space
         judged = {name: value for name, value in point.items() if name in space.by_name or name not in names}
         for problem in judge.point_problems(judged, partial=True):
@@ -203,7 +203,7 @@ def _keys(data: object, path: str) -> Iterator[tuple[str, str]]:
 
 
 def workload_strings(workload: Json, section: str = "spec.trial") -> Iterator[tuple[str, str]]:
-    """Every string in which `${name}` is filled in, with its path."""
+    """Yield every string in which `${name}` is substituted, with its path."""
     for key in WORKLOAD:
         yield from _strings(workload.get(key), f"{section}.{key}")
 
@@ -246,7 +246,7 @@ def _placeholders(
 
 
 def _command_line(workload: Json, section: str) -> list[tuple[str, str]]:
-    """The words of the command and its arguments, with their paths."""
+    """Return the words of the command and its arguments, with their paths."""
     return [
         (f"{section}.{key}[{index}]", word)
         for key in ("command", "args")
@@ -255,19 +255,19 @@ def _command_line(workload: Json, section: str) -> list[tuple[str, str]]:
 
 
 def _before(workload: Json, section: str, path: str) -> str:
-    """The word before the one at `path`; "" if it is the first."""
+    """Return the word before the one at `path`; "" if it is the first."""
     line = _command_line(workload, section)
     at = next((index for index, (place, _) in enumerate(line) if place == path), 0)
     return line[at - 1][1] if at else ""
 
 
 def _is_script(workload: Json, section: str, path: str) -> bool:
-    """Whether a shell reads the word at `path`: `sh -c WORD`."""
+    """Return whether a shell reads the word at `path`, as in `sh -c WORD`."""
     return any(place == path for place, _ in shells.scripts(_command_line(workload, section)))
 
 
 def _read_variable(workload: Json, section: str, path: str, name: str, text: str) -> str:
-    """How a program gets at an environment variable."""
+    """Return advice on how a program can read an environment variable."""
     if _is_script(workload, section, path):
         return f'to have the shell substitute it, write "${name}" or $${{{name}}}'
     flag = text.partition("=")[0] if re.match(r"--?[A-Za-z][\w-]*=", text) else "--flag"
@@ -276,7 +276,7 @@ def _read_variable(workload: Json, section: str, path: str, name: str, text: str
 
 
 def warnings(document: Json) -> tuple[str, ...]:
-    """What is allowed and seldom meant."""
+    """Return warnings about values that are allowed but seldom intended."""
     spec = document["spec"]
     return (
         *_unread_variables(spec["trial"]),
@@ -293,7 +293,7 @@ def _idle_devices(spec: Json) -> Iterator[str]:
 
 
 def _unread_variables(trial: Json) -> Iterator[str]:
-    """`--out=$TUNER_OUTPUT_DIR` where no shell reads it: the program gets these letters."""
+    """Warn of words such as `--out=$TUNER_OUTPUT_DIR` that no shell reads, so that the program gets them literally."""
     section = "spec.trial"
     for path, word in _command_line(trial, section):
         for written in () if _has_shell(trial) else _GIVEN_VARIABLE.finditer(word):
@@ -302,7 +302,7 @@ def _unread_variables(trial: Json) -> Iterator[str]:
 
 
 def _has_shell(trial: Json) -> bool:
-    """Whether some word of the command line is a script, whatever reads it."""
+    """Return whether the command line may contain a script."""
     return any(word.rpartition("/")[2] in shells.SHELLS or word == "-c" for word in trial.get("command", ()))
 
 

@@ -1,6 +1,6 @@
-"""Mappings: those with keys of their own (a table of `Key`s) and those whose names the person chooses.
+"""The mappings of a file: sections with a table of `Key`s, and mappings whose names the person chooses.
 
-An unknown key is always a problem, and says what was probably meant.
+An unknown key is always a problem, whose message says which key was probably meant.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from controller.spec.spelling import meant_by
 
 @dataclass(frozen=True, slots=True)
 class MapOf:
-    """Names that the person chooses, each with a value of one kind. What is wrong is left out, the rest is kept."""
+    """Names that the person chooses, each with a value of one kind. Invalid entries are left out."""
 
     item: ValueKind
     what: str = "a mapping"
@@ -45,13 +45,13 @@ class MapOf:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A mapping with keys of its own. `rest` takes keys that the table does not name; without it they are refused."""
+    """A mapping with a table of keys. `rest` takes keys that the table lacks; without it they are refused."""
 
     keys: tuple[Key, ...]
     what: str = "a mapping"
     rest: ValueKind | None = None
     rest_pattern: str = r"[\s\S]+"
-    refused: Mapping[str, str] = field(default_factory=dict)  # key -> why, and what instead
+    refused: Mapping[str, str] = field(default_factory=dict)  # key -> the reason, and what to write instead
     elsewhere: Mapping[str, str] = field(default_factory=dict)  # key that belongs to another section -> its path
 
     def take(self, raw: object, at: str, problems: ProblemCollector) -> object:
@@ -71,7 +71,7 @@ class Section:
             elif isinstance(key.kind, Section) and key.default is not ABSENT:
                 taken[key.name] = key.kind.take({}, below, problems)
             elif key.default is not ABSENT:
-                taken[key.name] = copy.copy(key.default)  # documents are changed, the table is not
+                taken[key.name] = copy.copy(key.default)  # a document may be changed, the table may not
         known = {key.name for key in self.keys}
         for name in raw:
             if name not in known:
@@ -99,7 +99,7 @@ class Section:
             problems.add(below, f"no such key; the keys here are {', '.join(known)}", at_key=True)
 
     def _word(self, name: str, raw: object) -> str | None:
-        """Which of a key's few words was meant, if it is such a key."""
+        """Return which of the key's words was meant; None if the key does not take one of a few words."""
         kind = next(key.kind for key in self.keys if key.name == name)
         if not isinstance(kind, Word) or not isinstance(raw, str):
             return None

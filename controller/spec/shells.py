@@ -1,7 +1,7 @@
-"""Parameters inside the script of a shell, which reads their text as code: `sh -c "train --opt ${optimizer}"`. Pure.
+"""Warn of parameters inside a shell script such as `sh -c "train --opt ${optimizer}"`, which reads them as code. Pure.
 
-A warning, not a refusal: the values of a file are its author's. Numbers, booleans and null cannot be read as code, so
-only choices with text, lists or mappings are warned of.
+This is only a warning, because the author of the file chooses the values. Numbers, booleans and null cannot be read as
+code, so only choices with strings, lists or mappings get a warning.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from controller.spec.substitute import placeholders
 SHELLS = frozenset({"ash", "bash", "csh", "dash", "fish", "ksh", "mksh", "sh", "tcsh", "zsh"})
 _WITH_ARGUMENT = frozenset({"--rcfile", "--init-file"})
 
-Word = tuple[str, object]  # with its path
+Word = tuple[str, object]  # its path, and the word
 
 
 def warnings(spec: Json) -> Iterator[str]:
-    """Of a canonical `spec`: the place, the parameters and the cure."""
+    """Yield the warnings of a canonical `spec`, each with the place, the parameters and the cure."""
     text = {name for name, given in spec["parameters"].items() if _may_be_code(given)}
     for path, script in _scripts_of(spec):
         names = [name for name in dict.fromkeys(placeholders(script)) if name in text]
@@ -68,7 +68,10 @@ def _words(path: str, container: Mapping[str, object]) -> list[Word]:
 
 
 def scripts(words: Sequence[Word]) -> Iterator[tuple[str, str]]:
-    """What shells are given after `-c`, wherever the shell is: `env -i bash -lc …` too."""
+    """Yield the scripts that shells get after `-c`, with their paths.
+
+    The shell may be anywhere on the command line, as in `env -i bash -lc …`.
+    """
     for place, (_, word) in enumerate(words):
         if isinstance(word, str) and word.rpartition("/")[2] in SHELLS:
             path, script = _script(words[place + 1 :])
@@ -77,7 +80,7 @@ def scripts(words: Sequence[Word]) -> Iterator[tuple[str, str]]:
 
 
 def _script(arguments: Sequence[Word]) -> tuple[str, str]:
-    """The first operand of a shell that has `-c` among its options; text is "" where there is none."""
+    """Return the path and text of the first operand of a shell with the option `-c`; "" if there is none."""
     has_command = False
     rest = iter(arguments)
     for path, word in rest:
@@ -91,7 +94,7 @@ def _script(arguments: Sequence[Word]) -> tuple[str, str]:
                 next(rest, None)
         elif word[:1] in ("-", "+") and len(word) > 1 and word != "--":
             has_command |= word[0] == "-" and "c" in word
-            if word[-1] in "oO":  # -o pipefail, -euo pipefail
+            if word[-1] in "oO":  # takes an argument: -o pipefail, -euo pipefail
                 next(rest, None)
         elif word != "--":
             return (path, word) if has_command else ("", "")

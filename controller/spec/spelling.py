@@ -1,10 +1,10 @@
-"""What a misspelt key or word was meant to be. Pure."""
+"""Guess which key or word a misspelled one was meant to be. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-# How other tools, and other people, spell what this file calls otherwise.
+# The names that other tools and other people use for this file's keys and words.
 FOREIGN: Mapping[str, tuple[str, ...]] = {
     "minimum": ("min",),
     "low": ("min",),
@@ -77,9 +77,10 @@ FOREIGN: Mapping[str, tuple[str, ...]] = {
 
 
 def meant_by(word: str, options: Iterable[str], *, fits: Callable[[str], bool] = lambda _: True) -> str | None:
-    """The option that `word` was meant to be, if one is close in letters, known from elsewhere, or an abbreviation.
+    """Return the option that `word` was meant to be; None if there is no likely one.
 
-    fits: whether an option can have what stands there, for words that mean different things elsewhere.
+    An option is likely if it is spelled similarly, if other tools call it `word`, or if `word` is its abbreviation.
+    `fits` says whether an option can have the given value, for words with several meanings elsewhere.
     """
     known = list(options)
     by_plain = {_plain(option): option for option in known}
@@ -90,7 +91,7 @@ def meant_by(word: str, options: Iterable[str], *, fits: Callable[[str], bool] =
     for option in known:
         if len(option) > 1 and _initials(word) == option.lower():
             return option
-    import difflib  # costs milliseconds, and only who mistypes needs it
+    import difflib  # lazy: it costs milliseconds and only misspellings need it
 
     close = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
     return close[0] if close else None

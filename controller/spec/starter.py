@@ -1,4 +1,4 @@
-"""The commented file that `tuner init` writes: it runs as it is, on any machine, and teaches by being changed."""
+"""The commented file that `tuner init` writes. It runs unchanged on any machine, and people learn by changing it."""
 
 from __future__ import annotations
 
@@ -57,5 +57,5 @@ spec:
 
 
 def starter() -> str:
-    """The text of the starter file."""
+    """Return the text of the starter file."""
     return STARTER

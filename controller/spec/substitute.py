@@ -1,6 +1,6 @@
-"""Parameters into a trial's command line: what `${name}` becomes. Pure; knows nothing of files and processes.
+"""Substitute parameters for `${name}` in a trial's command line. Pure; knows nothing about files and processes.
 
-`$${` is a literal `${`; other notations ($NAME, $(NAME), {{name}}) are the program's own and left alone.
+`$${` is a literal `${`. Other notations ($NAME, $(NAME), {{name}}) belong to the program and are left alone.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from suggest.domain import compact_json
 from suggest.space import Assignment, Value
 
 _PLACEHOLDER = re.compile(r"\$\$\{|\$\{([^{}]*)\}")
-# Keys of lists and mappings whose values are text: a number there is refused.
+# Keys of lists and mappings in which Kubernetes accepts only strings and refuses numbers.
 _TEXT = frozenset(
     {"command", "args", "env", "labels", "annotations", "matchLabels", "matchExpressions", "nodeSelector", "data"}
 )
@@ -21,36 +21,40 @@ _OPENED = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_.-]*)?")
 
 
 def placeholders(text: str) -> Iterator[str]:
-    """The names in `${…}`, in order."""
+    """Yield the names in `${…}`, in order."""
     return (found[1] for found in _PLACEHOLDER.finditer(text) if found[1] is not None)
 
 
 def unclosed(text: str) -> Iterator[str]:
-    """The name after each `${` that no `}` closes; "" where none stands there."""
-    # What is closed, or a literal, becomes a break, so that its rest cannot look like an opening.
+    """Yield the name after each `${` without a closing `}`; "" if there is no name."""
+    # Closed and literal placeholders become line breaks, so that no rest of them looks like an opening.
     return (found[1] or "" for found in _OPENED.finditer(_PLACEHOLDER.sub("\n", text)))
 
 
 def as_text(value: Value) -> str:
-    """A value as it reaches a program: text as it is, all else as compact JSON, which for numbers is the shortest form
-    that reads back the same."""
+    """Return a value in the form that a program gets.
+
+    Strings are unchanged. All other values are compact JSON, which has the shortest form of a number that reads back
+    as the same number.
+    """
     if isinstance(value, str):
         return value
     return repr(value) if isinstance(value, float) else compact_json(value)
 
 
 def fill(text: str, parameters: Assignment) -> str | None:
-    """`text` with its placeholders filled in; None where it mentions a parameter that has no value (is inactive)."""
+    """Return `text` with its placeholders substituted; None if it mentions an inactive parameter."""
     if any(name not in parameters for name in placeholders(text)):
         return None
     return _PLACEHOLDER.sub(lambda m: "${" if m[1] is None else as_text(parameters[m[1]]), text)
 
 
 def fill_data(data: object, parameters: Assignment, *, text: bool = False) -> object:
-    """The same for every string within plain data (a manifest): keys stay, what mentions an inactive parameter goes.
+    """Substitute the placeholders of every string within plain data, such as a manifest.
 
-    A string that is nothing but `${name}` becomes the parameter's value, with its type; but text where Kubernetes takes
-    nothing else (`text`): below _TEXT, in any kind of object. A parameter that is null is as if it were inactive.
+    Keys stay as they are. Elements that mention an inactive parameter are dropped. A string that is only `${name}`
+    becomes the parameter's value with its type, and is dropped if that is null. Where Kubernetes accepts only strings
+    (`text`, and everything below a key of _TEXT), it becomes text.
     """
     if isinstance(data, str):
         only = None if text else _PLACEHOLDER.fullmatch(data)
@@ -65,7 +69,10 @@ def fill_data(data: object, parameters: Assignment, *, text: bool = False) -> ob
 
 
 def render(template: TrialTemplate, parameters: Assignment) -> tuple[tuple[str, ...], dict[str, str | SecretRef]]:
-    """The command line and the environment of one trial; elements that mention an inactive parameter are dropped."""
+    """Return the command line and the environment of one trial.
+
+    Elements that mention an inactive parameter are dropped.
+    """
     words = (fill(word, parameters) for word in (*template.command, *template.args))
     env: dict[str, str | SecretRef] = {}
     for name, value in template.env.items():

@@ -1,6 +1,6 @@
-"""The keys under `spec.trial`: what one attempt executes and what it is given.
+"""The table of the keys under `spec.trial`: what one attempt executes, and what it gets.
 
-Tables only; rules across keys are in `rules`.
+Rules between keys are in `rules`.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ CPU = Parsed("a number of CPUs such as 2 or 500m", _cpu, {"type": ["number", "st
 
 
 class CommandWord:
-    """An element of a command line: numbers and booleans are written out."""
+    """An element of a command line. Numbers and booleans become text."""
 
     what = "a string or a number"
 
@@ -119,7 +119,7 @@ class EnvValue:
 
 
 class DeviceName:
-    """A GPU as CUDA_VISIBLE_DEVICES names it; an index is a number however it is written."""
+    """A GPU as in CUDA_VISIBLE_DEVICES. An index may be written as a number or as a string."""
 
     what = "the index or UUID of a GPU"
     _UUID = r"(GPU|MIG)-[A-Za-z0-9/-]+"

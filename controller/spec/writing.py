@@ -1,6 +1,6 @@
-"""An experiment's document as a file that a person can read, and that reads back to the same document.
+"""Write an experiment's document as a file that people can read, and that reads back as the same document.
 
-What tuner itself changed has no text of a person's: this is it. Comments are not here, for there is nothing to say.
+It is used for revisions that tuner makes itself, for which no person wrote a file. It has no comments.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from controller.spec.yaml_text import plain_scalar
 
 WIDTH = 110
 _PLAIN = re.compile(r"[A-Za-z_./][\w./-]*(?: [\w./-]+)*")
-_YES_AND_NO = frozenset({"y", "n", "yes", "no", "on", "off"})  # to older readers of YAML, other than ours
+_YES_AND_NO = frozenset({"y", "n", "yes", "no", "on", "off"})  # booleans to YAML 1.1 readers, unlike ours
 
 
 def file_text(document: Mapping[str, object]) -> str:
-    """`document`: a canonical one. Choices are written as lists, as people do."""
-    spec: Any = document["spec"]  # of the shape that `native.FILE` describes
+    """Return the file of a canonical document. Choices are written as lists, as people write them."""
+    spec: Any = document["spec"]  # `native.FILE` describes its structure
     parameters = {name: _shorter(given) for name, given in spec["parameters"].items()}
     return "\n".join(_lines({**document, "spec": {**spec, "parameters": parameters}}, "")) + "\n"
 
@@ -58,7 +58,7 @@ def _item(item: object, indent: str) -> Iterator[str]:
 
 
 def _text(head: str, text: str, indent: str) -> Iterator[str]:
-    """Several lines, as they are where YAML can say so."""
+    """Write a text of several lines, as a block where YAML allows that."""
     body = text.removesuffix("\n")
     lines = body.split("\n")
     if any(line != line.rstrip() or not line.isprintable() for line in lines) or body.startswith((" ", "\n")):
@@ -70,7 +70,7 @@ def _text(head: str, text: str, indent: str) -> Iterator[str]:
 
 
 def _flow(value: object) -> str | None:
-    """On one line; None where it takes more."""
+    """Return the value on one line; None if it needs several."""
     if isinstance(value, dict):
         items = {_scalar(key): _flow(one) for key, one in value.items()}
         nested = any(isinstance(one, dict) and one for one in value.values())

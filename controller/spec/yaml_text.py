@@ -1,9 +1,9 @@
-"""YAML text to plain data and the place of everything in it. Knows nothing of experiments.
+"""Parse YAML text into plain data and the places of its keys and values. Knows nothing about experiments.
 
-Only the parser of PyYAML is used (libyaml's where the wheel has it): it imports and parses several times faster than
-a pure reader, which is felt in every `tuner run`. What scalars mean is decided here, by YAML 1.2's core schema: `no`
-is a string, `1e-4` a number, `1_000` a string. Text may come from anybody: nothing here recurses deeper, expands
-further or takes longer than the limits below allow.
+Only the parser of PyYAML is used (libyaml's if the wheel has it), because it imports and parses several times faster
+than a pure Python reader, which matters in every `tuner run`. Scalars are interpreted here by YAML 1.2's core schema:
+`no` is a string, `1e-4` a number, `1_000` a string. The text is not trusted: the limits below bound the recursion, the
+expansion of aliases and the time.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ _WORDS: dict[str, Data] = {
 @dataclass(slots=True)
 class _Node:
     mark: Mark
-    value: Data = None  # of a scalar
+    value: Data = None  # if it is a scalar
     text: str = ""
     items: list[_Node] | None = None
     entries: list[tuple[_Node, _Node]] | None = None
     size: int = 1
     depth: int = 1
     open: bool = False
-    key: _Node | None = field(default=None, repr=False)  # a mapping's key that waits for its value
+    key: _Node | None = field(default=None, repr=False)  # the key of a mapping whose value is read next
 
 
 class _Refused(Exception):
@@ -54,7 +54,7 @@ class _Refused(Exception):
 
 
 def plain_scalar(text: str) -> Data:
-    """The value of an unquoted scalar in YAML 1.2's core schema."""
+    """Return the value of an unquoted scalar in YAML 1.2's core schema."""
     if text in _WORDS:
         return _WORDS[text]
     if len(text) > MAX_NUMBER_LENGTH:
@@ -69,10 +69,10 @@ def plain_scalar(text: str) -> Data:
 
 
 def parse(text: str, source: str) -> tuple[Data, Marks]:
-    """The data of the only document in `text`, and where each path stands.
+    """Return the data of the single document in `text`, and the place of each path.
 
     Raises:
-        SpecErrors: not one well-formed document within the limits, a key twice, a tag.
+        SpecErrors: The text is not one well-formed document within the limits, repeats a key, or has a tag.
     """
     text = text.removeprefix("\ufeff")
     if len(text) > MAX_BYTES:
@@ -101,8 +101,8 @@ def _mark(event: Any) -> Mark:  # PyYAML has no types
 
 
 def _compose(text: str) -> _Node | None:
-    """The tree of nodes, built without recursion; an alias is the very node of its anchor."""
-    import yaml  # type: ignore[import-untyped]  # here: a spec from the database needs no YAML
+    """Build the tree of nodes without recursion. An alias is the same node object as its anchor."""
+    import yaml  # type: ignore[import-untyped]  # lazy: a spec from the database needs no YAML
 
     root: _Node | None = None
     stack: list[_Node] = []
@@ -152,13 +152,13 @@ def _compose(text: str) -> _Node | None:
                 stack.append(node)
     except yaml.MarkedYAMLError as error:
         raise _syntax(error, text) from error
-    except (yaml.YAMLError, UnicodeEncodeError) as error:  # a character that YAML forbids
+    except (yaml.YAMLError, UnicodeEncodeError) as error:  # UnicodeEncodeError: a character that YAML forbids
         raise _unprintable(text, error) from error
     return root
 
 
 def _grow(parent: _Node, child: _Node) -> None:
-    """Counts a child that is complete, as often as it is referred to."""
+    """Add the size of a complete child to its parent, once for every reference to it."""
     parent.size += child.size
     parent.depth = max(parent.depth, child.depth + 1)
     if parent.size > MAX_NODES:
@@ -179,7 +179,7 @@ def _aliased(event: Any, anchors: dict[str, _Node]) -> _Node:
 def _scalar(event: Any) -> _Node:
     if event.tag not in (None, "!", "tag:yaml.org,2002:str"):
         raise _Refused(_mark(event), f"unsupported tag {event.tag}; remove it")
-    if "\0" in event.value:  # "\0" in quotes; no argument of a program can carry it
+    if "\0" in event.value:  # possible in double quotes, but no argument of a program can contain it
         raise _Refused(_mark(event), "the character '\\x00' is not allowed in a value")
     plain = event.style in (None, "") and event.tag is None
     return _Node(_mark(event), value=plain_scalar(event.value) if plain else event.value, text=event.value)
@@ -222,7 +222,7 @@ def _unprintable(text: str, error: Exception) -> _Refused:
 
 
 def _flatten(node: _Node, path: str, marks: Marks, twice: list[Placed]) -> Data:
-    """Writes aliases out; recursion and size are bounded by what `_grow` let through."""
+    """Expand aliases into plain data. `_grow` has bounded the depth and the size."""
     marks.values.setdefault(path, node.mark)
     if node.items is not None:
         return [_flatten(item, f"{path}[{i}]", marks, twice) for i, item in enumerate(node.items)]

@@ -1,6 +1,6 @@
-"""The routes: JSON for reading, server-sent events for what changes, POST for what a person asks to be done.
+"""The routes of the page: JSON for reading, server-sent events for changes, POST for actions.
 
-Errors of `app` become a status and a sentence, as the command line makes them an exit code.
+Errors of `app` become an HTTP status and a message, as they become an exit code on the command line.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ HEARTBEAT_S = 10.0
 RETRY_MS = 500  # before a page connects again
 LOG_POLL_S = 0.1
 LOG_PORTION = 1 << 16
-LOG_BEGIN = 1 << 18  # bytes: of a long log, its end
+LOG_BEGIN = 1 << 18  # bytes at the end of a long log that a page shows first
 SHOWN_FIGURES = ("history", "curves", "parallel")
 MOST_TRIALS_ADDED = 100_000
 Events: TypeAlias = AsyncIterator[tuple[str, Json]]
@@ -60,7 +60,7 @@ _STATUS: dict[type[TunerError], int] = {
 
 
 def application(board: Board, access: Access, closing: asyncio.Event) -> Starlette:
-    """closing: set when the server ends, so that streams end too."""
+    """Return the application. `closing` is set when the server ends, so that streams end as well."""
     page = _Page(board, access, closing)
     one, trial = "/api/experiments/{namespace}/{name}", "/api/experiments/{namespace}/{name}/trials/{number:int}"
 
@@ -130,7 +130,7 @@ class _Page:
         return JSONResponse(redacted_document(experiment.spec.document))
 
     async def figure(self, request: Request) -> Response:
-        """A figure of the experiment, or of the curves of one `trial`."""
+        """Return a figure of the experiment, or the curves of one `trial`."""
         name = request.path_params["figure"]
         if name not in SHOWN_FIGURES:
             raise NotFound(f"no figure {name}; there are {', '.join(SHOWN_FIGURES)}")
@@ -160,7 +160,7 @@ class _Page:
                 file = folders.attempt(number, attempt.number).root / "provenance.json"
                 recorded[attempt.number] = json.loads(file.read_text(encoding="utf-8"))
             except (OSError, ValueError):
-                continue  # it was killed before it was written, or ran elsewhere
+                continue  # the attempt was killed before the file was written, or ran elsewhere
         shown = trial_document(table.record, one)
         shown["measurements"] = [documents.measurement(each) for each in measured]
         shown["provenance"] = recorded
@@ -210,7 +210,7 @@ class _Page:
         return _done(f"{experiment.name} is deleted")
 
     async def label(self, request: Request) -> Response:
-        """All labels of the trial: those that the body lacks are removed."""
+        """Set all labels of the trial. Labels that the body lacks are removed."""
         experiment = self._experiment(request)
         labels = (await _body(request)).get("labels")
         if not isinstance(labels, dict) or not all(isinstance(value, str) for value in labels.values()):
@@ -232,7 +232,7 @@ def _done(what: str) -> Response:
 
 
 async def _body(request: Request) -> dict[str, Any]:  # Any: what JSON holds
-    """Raises InvalidArgument."""
+    """Return the request's JSON object. Raises InvalidArgument."""
     try:
         body = json.loads(await request.body() or b"{}")
     except (ValueError, RecursionError) as error:
@@ -243,7 +243,7 @@ async def _body(request: Request) -> dict[str, Any]:  # Any: what JSON holds
 
 
 def _whole_number(given: object, what: str, *, most: int, least: int = 1) -> int:
-    """Raises InvalidArgument."""
+    """Return a whole number from `least` to `most`. Raises InvalidArgument."""
     text = str(given)
     if isinstance(given, bool) or not (
         text.isascii() and text.isdigit() and len(text) < 12 and least <= int(text) <= most
@@ -253,7 +253,7 @@ def _whole_number(given: object, what: str, *, most: int, least: int = 1) -> int
 
 
 async def _sent(events: Events, closing: asyncio.Event) -> AsyncIterator[str]:
-    """Events as text/event-stream, with a comment now and then, which finds out whether the reader is still there."""
+    """Yield events as text/event-stream, with comments at intervals, which detect whether the reader is still there."""
     closed = asyncio.ensure_future(closing.wait())
     following = asyncio.ensure_future(anext(events))
     try:
@@ -280,13 +280,16 @@ async def _sent(events: Events, closing: asyncio.Event) -> AsyncIterator[str]:
 
 
 async def _log(path: Path, at: int | None) -> Events:
-    """The log from byte `at` on, and what is added to it; of a long one only the end, after how much was skipped."""
+    """Yield the log from byte `at` on, and what is added to it.
+
+    Of a long log only the end is sent, after the number of bytes that were skipped.
+    """
     first = True
     while True:
         try:
             with path.open("rb") as file:
                 size = file.seek(0, 2)
-                if at is None or size - at > LOG_BEGIN or at > size:  # more than a page shows; or another file
+                if at is None or size - at > LOG_BEGIN or at > size:  # more than a page shows, or a new file
                     at = max(0, size - LOG_BEGIN)
                     first = True
                 file.seek(at)

@@ -1,7 +1,7 @@
-"""What the page shows, read again only when a store may have changed, and once for all pages that look.
+"""The data of the page, which is read again only when a store may have changed, and once for all open pages.
 
-A store on this machine is looked at through the times of its files, which costs a few system calls; a shared service
-is asked again after `SHARED_S`. Reading never starts before the last one has been idle for as long as it took.
+For a store on this machine, changes show in the times of its files, which cost a few system calls to check. A shared
+service is asked again after `SHARED_S`. After each read, the next one waits at least as long as that read took.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from controller.report.record import ExperimentRecord, TrialRecord
 from suggest.errors import NotFound, TunerError
 
 Json = dict[str, Any]  # Any: what JSON holds
-LOOK_S = 0.05  # between looks at the files
+LOOK_S = 0.05  # between checks of the files
 SHARED_S = 1.0
 LATEST_EVENTS = 30
 Mark = tuple[object, ...]
@@ -35,7 +35,10 @@ Row = list[Any]
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """An experiment at one moment, as the page wants it. rows: by the trial's number, cells in the order of columns."""
+    """An experiment at one moment, in the form of the page.
+
+    rows: the cells of each trial, by its number and in the order of the columns.
+    """
 
     summary: Json
     columns: list[Json]
@@ -52,7 +55,7 @@ class _Watched:
 
 
 class Board:
-    """Used in one event loop. `close` ends the connections that it made."""
+    """Reads experiments for all pages, in one event loop. `close` closes the connections that it opened."""
 
     def __init__(self, workspace: Workspace) -> None:
         self.workspace = workspace
@@ -67,13 +70,13 @@ class Board:
         await self._stack.aclose()
 
     def experiments(self) -> LocalExperiments:
-        """Raises NotFound: nothing was run yet."""
+        """Return the experiments of the state directory. Raises NotFound if nothing was run yet."""
         if self._experiments is None:
             self._experiments = self._stack.enter_context(self.workspace.opened())
         return self._experiments
 
     async def client(self, experiment: Experiment) -> SessionClient:
-        """Raises FailedPrecondition: its trials are in another service than the one asked for."""
+        """Return a client for the experiment. Raises FailedPrecondition if a different service was requested."""
         service = self.workspace.service_of(experiment)
         async with self._connecting:
             if service not in self._clients:
@@ -81,20 +84,20 @@ class Board:
         return self._clients[service]
 
     def find(self, namespace: str, name: str) -> Experiment:
-        """Raises NotFound."""
+        """Return the experiment of that name. Raises NotFound."""
         return find(self.experiments(), name, namespace)
 
     # One experiment
 
     async def table(self, namespace: str, name: str) -> Table:
-        """The experiment as it is now. Raises NotFound and what its service raises."""
+        """Return the current experiment. Raises NotFound and the errors of its service."""
         watched = self._watched.setdefault((namespace, name), _Watched())
         async with watched.lock:
             experiment = self.find(namespace, name)
             mark = self._mark(experiment)
             if watched.table is None or mark != watched.mark:
                 await asyncio.sleep(max(0.0, watched.idle_until - time.monotonic()))
-                mark = self._mark(experiment)  # before reading: what changes meanwhile is read the next time
+                mark = self._mark(experiment)  # before reading, so that concurrent changes are read next time
                 began = time.monotonic()
                 record = await query.gather(self.experiments(), experiment, await self.client(experiment), latest=True)
                 watched.table = _table(record)
@@ -103,8 +106,12 @@ class Board:
             return watched.table
 
     async def follow(self, namespace: str, name: str) -> AsyncIterator[tuple[str, Json]]:
-        """First all of it (`reset`), then what changes (`update`): names of events with their data. A store that does
-        not answer is said (`trouble`) and asked again; ends with `gone` when the experiment is deleted."""
+        """Yield the experiment and its changes, as names of events with their data.
+
+        The first event is the whole experiment (`reset`), followed by changes (`update`). If the store does not answer,
+        a `trouble` event says so, and the store is asked again. The last event is `gone`, when the experiment is
+        deleted.
+        """
         shown: Table | None = None
         trouble = ""
         while True:
@@ -160,7 +167,7 @@ class Board:
         return {"experiments": found, "trouble": trouble, "stateDirectory": str(self.workspace.state.root)}
 
     def _mark(self, experiment: Experiment) -> Mark:
-        """Another one when something of the experiment may have changed."""
+        """Return a value that differs from the last one if the experiment may have changed."""
         holder = self.experiments().holder(experiment.uid)
         service = self.workspace.service_of(experiment)
         state = self.workspace.state
@@ -206,7 +213,7 @@ def _table(record: ExperimentRecord) -> Table:
 
 
 def _metric_column(name: str, parameters: list[str]) -> Json:
-    """A parameter that the program prints is found among the metrics too."""
+    """Return a metric's column, whose name must differ from a parameter that the program prints as a metric."""
     if name in parameters:
         return {"key": f"metrics.{name}", "title": f"metrics.{name}", "hidden": True}
     return {"key": f"metrics.{name}", "title": name}
@@ -251,7 +258,7 @@ def _summary(record: ExperimentRecord) -> Json:
 
 
 def trial_document(record: ExperimentRecord, one: TrialRecord) -> Json:
-    """One trial with why it is as it is, and its events."""
+    """Return one trial with the reason for its state and its events."""
     number = one.trial.number
     return documents.trial(record, one) | {
         "why": description.why_trial(record, one),

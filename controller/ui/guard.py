@@ -1,8 +1,8 @@
-"""Who may use the page: every request passes here before anything else sees it.
+"""The access control of the page, which every request passes first.
 
 The link that `tuner ui` prints has a token that one browser exchanges for a cookie. Requests must name this machine's
-own host (against DNS rebinding), come from the page itself (against pages on other ports), and carry the token of the
-page where they change something. Every answer forbids scripts and requests that are not the page's own.
+own host (against DNS rebinding) and come from the page itself (against pages on other ports). Requests that change
+something must have the token of the page. Every answer forbids scripts and requests that are not the page's own.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ HEADERS = {
 
 
 class Access:
-    """The secrets of one server. key: kept between servers, so that an open page stays valid after a restart."""
+    """The secrets of one server. The `key` is kept across restarts, so that an open page stays valid."""
 
     def __init__(self, key: bytes, port: int) -> None:
         self._key = key
-        self.cookie_name = f"tuner-ui-{port}"  # browsers do not keep the cookies of ports apart
+        self.cookie_name = f"tuner-ui-{port}"  # browsers share cookies between ports
         self.link_token: str | None = secrets.token_urlsafe(24)
 
     @property
@@ -55,7 +55,7 @@ class Access:
         return hmac.new(self._key, purpose + self.cookie_name.encode(), hashlib.sha256).hexdigest()
 
     def exchange(self, token: str) -> bool:
-        """Whether it is the token of the link; it is valid once."""
+        """Return whether `token` is that of the link, which is valid once."""
         if self.link_token is None or not _equal(token, self.link_token):
             return False
         self.link_token = None
@@ -63,7 +63,7 @@ class Access:
 
 
 class Guard:
-    """ASGI middleware."""
+    """The ASGI middleware that checks every request."""
 
     def __init__(self, app: ASGIApp, access: Access) -> None:
         self._app = app
@@ -85,7 +85,7 @@ class Guard:
         await (answer or self._app)(scope, receive, guarded)
 
     def _answer(self, request: Request) -> Response | None:
-        """None: the request may pass."""
+        """Return the refusal of a request; None if the request may pass."""
         headers = request.headers
         if _host(headers.get("host", "")) not in OWN_NAMES:
             return _refused("this page is served to this machine only: open it as http://127.0.0.1 or http://localhost")
@@ -129,7 +129,7 @@ def _from_here(request: Request, headers: Headers) -> bool:
     if origin is not None and urlsplit(origin).netloc != headers.get("host"):
         return False
     site = headers.get("sec-fetch-site", "none")
-    # A link to the page may be anywhere; what the page asks for comes from the page.
+    # A link to the page may be on any site, but all other requests must come from the page.
     followed = headers.get("sec-fetch-mode") == "navigate" and request.url.path == "/" and request.method in SAFE
     return site in ("none", "same-origin") or followed
 

@@ -1,7 +1,7 @@
-"""The server of the page: one port on the loopback interface, until a signal ends it.
+"""The server of the page: it listens on one port of the loopback interface until a signal ends it.
 
-What an open page needs to go on after a restart, its key and the port, is kept in the state directory (mode 0600).
-Other interfaces are not offered: the page can delete experiments, and without TLS its cookie could be read on the way.
+The key and the port are kept in the state directory (mode 0600), so that an open page works after a restart. There is
+no option for other interfaces: the page can delete experiments, and without TLS its cookie could be read in transit.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from controller.ui.guard import Access
 from suggest.errors import FailedPrecondition, Unavailable
 
 ADDRESS = "127.0.0.1"
-GRACE_S = 2  # for answers in progress when it ends
+GRACE_S = 2  # for answers in progress when the server ends
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +39,11 @@ async def serve(workspace: Workspace, *, port: int | None, say: Callable[[str], 
     """Serve until SIGINT or SIGTERM. Calls `say` with the link once requests are answered.
 
     Args:
-        port: None = the port of the last time if it is free, else any.
+        port: None means the last port if it is free, otherwise any.
 
-    Raises FailedPrecondition: the port is in use; Unavailable: the state directory cannot be written.
+    Raises:
+        FailedPrecondition: The port is in use.
+        Unavailable: The state directory cannot be written.
     """
     workspace.state.make()
     file = workspace.state.root / "ui.json"
@@ -72,7 +74,7 @@ async def serve(workspace: Workspace, *, port: int | None, say: Callable[[str], 
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, end)
     try:
-        say(f"http://{ADDRESS}:{actual}/?token={access.link_token}")  # the socket listens: nothing is refused from here
+        say(f"http://{ADDRESS}:{actual}/?token={access.link_token}")  # the socket listens already
         await server.serve(sockets=[listener])
     finally:
         listener.close()
@@ -83,7 +85,7 @@ async def serve(workspace: Workspace, *, port: int | None, say: Callable[[str], 
 class _Server(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """They are handled by `serve`: uvicorn would send them to this process again at the end."""
+        """Handle no signals, because `serve` does, and uvicorn would send them to this process again at the end."""
         yield
 
 
@@ -106,7 +108,7 @@ def _listen(port: int | None, last: int) -> socket.socket:
 
 
 def _read(file: Path) -> _Kept:
-    """A new key where there is none."""
+    """Read the file; without one, create a new key."""
     try:
         found = json.loads(file.read_text(encoding="utf-8"))
         kept = _Kept(bytes.fromhex(found["key"]), int(found["port"]))

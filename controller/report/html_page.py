@@ -236,7 +236,7 @@ def _cost(record: ExperimentRecord, now: datetime) -> str:
         for attempt in one.attempts:
             if attempt.start_time is not None:
                 s = ((attempt.end_time or now) - attempt.start_time).total_seconds()
-                row = spent.setdefault(one.state.value, [0.0, 0.0, 0.0])
+                row = spent.setdefault(attempt.state.value, [0.0, 0.0, 0.0])
                 row[0] += 1
                 row[1] += s
                 row[2] += record.gpu_seconds(attempt, now=now)

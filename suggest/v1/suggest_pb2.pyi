@@ -765,7 +765,7 @@ class Trial(google.protobuf.message.Message):
 
     @property
     def values(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.float]:
-        """One for each objective of the study, in their order: set where `value` is and all are known."""
+        """With several objectives, one for each, in their order: set where `value` is and all are known."""
 
     @property
     def constraint_values(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.float]:

@@ -54,7 +54,7 @@ def write_trial(study: StudyName, trial: Trial) -> pb.Trial:
         tries=trial.tries,
         lease_duration=write_duration(trial.lease_s),
         lease_expire_time=write_time(trial.lease_expire_time),
-        values=trial.values,
+        values=trial.values if trial.further else (),
         constraint_values=trial.constraint_values,
     )
     write_values(trial.parameters, message.parameters)

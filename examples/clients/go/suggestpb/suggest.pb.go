@@ -576,11 +576,13 @@ type StudySpec struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// At least one. The order is kept, and means nothing.
 	Parameters []*Parameter `protobuf:"bytes,1,rep,name=parameters,proto3" json:"parameters,omitempty"`
-	// Exactly one, today.
+	// 1 to 8, each with another metric. The first one is the one that pruning watches, and `Trial.value` is its value.
 	Objectives []*Objective `protobuf:"bytes,2,rep,name=objectives,proto3" json:"objectives,omitempty"`
 	Algorithm  *Algorithm   `protobuf:"bytes,3,opt,name=algorithm,proto3" json:"algorithm,omitempty"`
 	// Absent: no trial is advised to stop.
-	Pruning       *Pruning `protobuf:"bytes,4,opt,name=pruning,proto3" json:"pruning,omitempty"`
+	Pruning *Pruning `protobuf:"bytes,4,opt,name=pruning,proto3" json:"pruning,omitempty"`
+	// At most 32. A trial that breaks one is never among the best.
+	Constraints   []*Constraint `protobuf:"bytes,5,rep,name=constraints,proto3" json:"constraints,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -639,6 +641,13 @@ func (x *StudySpec) GetAlgorithm() *Algorithm {
 func (x *StudySpec) GetPruning() *Pruning {
 	if x != nil {
 		return x.Pruning
+	}
+	return nil
+}
+
+func (x *StudySpec) GetConstraints() []*Constraint {
+	if x != nil {
+		return x.Constraints
 	}
 	return nil
 }
@@ -1068,6 +1077,67 @@ func (x *Objective) GetValueRule() ValueRule {
 	return ValueRule_VALUE_RULE_UNSPECIFIED
 }
 
+// A bound on the last value of a metric; at least one of min and max.
+type Constraint struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Metric        string                 `protobuf:"bytes,1,opt,name=metric,proto3" json:"metric,omitempty"`
+	Min           *float64               `protobuf:"fixed64,2,opt,name=min,proto3,oneof" json:"min,omitempty"`
+	Max           *float64               `protobuf:"fixed64,3,opt,name=max,proto3,oneof" json:"max,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Constraint) Reset() {
+	*x = Constraint{}
+	mi := &file_suggest_v1_suggest_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Constraint) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Constraint) ProtoMessage() {}
+
+func (x *Constraint) ProtoReflect() protoreflect.Message {
+	mi := &file_suggest_v1_suggest_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Constraint.ProtoReflect.Descriptor instead.
+func (*Constraint) Descriptor() ([]byte, []int) {
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *Constraint) GetMetric() string {
+	if x != nil {
+		return x.Metric
+	}
+	return ""
+}
+
+func (x *Constraint) GetMin() float64 {
+	if x != nil && x.Min != nil {
+		return *x.Min
+	}
+	return 0
+}
+
+func (x *Constraint) GetMax() float64 {
+	if x != nil && x.Max != nil {
+		return *x.Max
+	}
+	return 0
+}
+
 type Algorithm struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// One of ListAlgorithms.
@@ -1081,7 +1151,7 @@ type Algorithm struct {
 
 func (x *Algorithm) Reset() {
 	*x = Algorithm{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[10]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1093,7 +1163,7 @@ func (x *Algorithm) String() string {
 func (*Algorithm) ProtoMessage() {}
 
 func (x *Algorithm) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[10]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1106,7 +1176,7 @@ func (x *Algorithm) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Algorithm.ProtoReflect.Descriptor instead.
 func (*Algorithm) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{10}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Algorithm) GetName() string {
@@ -1142,7 +1212,7 @@ type Pruning struct {
 
 func (x *Pruning) Reset() {
 	*x = Pruning{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[11]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1154,7 +1224,7 @@ func (x *Pruning) String() string {
 func (*Pruning) ProtoMessage() {}
 
 func (x *Pruning) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[11]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1167,7 +1237,7 @@ func (x *Pruning) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pruning.ProtoReflect.Descriptor instead.
 func (*Pruning) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{11}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Pruning) GetName() string {
@@ -1196,7 +1266,7 @@ type AlgorithmInfo struct {
 
 func (x *AlgorithmInfo) Reset() {
 	*x = AlgorithmInfo{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[12]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1208,7 +1278,7 @@ func (x *AlgorithmInfo) String() string {
 func (*AlgorithmInfo) ProtoMessage() {}
 
 func (x *AlgorithmInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[12]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1221,7 +1291,7 @@ func (x *AlgorithmInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AlgorithmInfo.ProtoReflect.Descriptor instead.
 func (*AlgorithmInfo) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{12}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *AlgorithmInfo) GetName() string {
@@ -1254,7 +1324,7 @@ type Trial struct {
 	State  TrialState `protobuf:"varint,3,opt,name=state,proto3,enum=tuner.suggest.v1.TrialState" json:"state,omitempty"`
 	// The active parameters. A queued trial may still lack some.
 	Parameters map[string]*Value `protobuf:"bytes,4,rep,name=parameters,proto3" json:"parameters,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// Set when the trial has finished: always if it succeeded, if known when pruned, never otherwise.
+	// Of the first objective. Set when the trial has finished: always if it succeeded, if known when pruned, never otherwise.
 	Value *float64 `protobuf:"fixed64,5,opt,name=value,proto3,oneof" json:"value,omitempty"`
 	// Set when the trial has finished: the step of its value, or where that was not measured, the objective's last step.
 	Step *int64 `protobuf:"varint,6,opt,name=step,proto3,oneof" json:"step,omitempty"`
@@ -1276,13 +1346,17 @@ type Trial struct {
 	// Output only. When the lease of a running trial expires, unless it is renewed before; absent where the server that
 	// answers does not write the study.
 	LeaseExpireTime *timestamppb.Timestamp `protobuf:"bytes,16,opt,name=lease_expire_time,json=leaseExpireTime,proto3" json:"lease_expire_time,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// With several objectives, one for each, in their order: set where `value` is and all are known.
+	Values []float64 `protobuf:"fixed64,17,rep,packed,name=values,proto3" json:"values,omitempty"`
+	// The last value of each constraint's metric, in the order of the constraints: set where all are known.
+	ConstraintValues []float64 `protobuf:"fixed64,18,rep,packed,name=constraint_values,json=constraintValues,proto3" json:"constraint_values,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *Trial) Reset() {
 	*x = Trial{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[13]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1294,7 +1368,7 @@ func (x *Trial) String() string {
 func (*Trial) ProtoMessage() {}
 
 func (x *Trial) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[13]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1307,7 +1381,7 @@ func (x *Trial) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Trial.ProtoReflect.Descriptor instead.
 func (*Trial) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{13}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Trial) GetName() string {
@@ -1422,6 +1496,20 @@ func (x *Trial) GetLeaseExpireTime() *timestamppb.Timestamp {
 	return nil
 }
 
+func (x *Trial) GetValues() []float64 {
+	if x != nil {
+		return x.Values
+	}
+	return nil
+}
+
+func (x *Trial) GetConstraintValues() []float64 {
+	if x != nil {
+		return x.ConstraintValues
+	}
+	return nil
+}
+
 // The value of one metric at one step of one attempt; (attempt, metric, step) is the key, and the first report of it counts.
 type Measurement struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1438,7 +1526,7 @@ type Measurement struct {
 
 func (x *Measurement) Reset() {
 	*x = Measurement{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[14]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1450,7 +1538,7 @@ func (x *Measurement) String() string {
 func (*Measurement) ProtoMessage() {}
 
 func (x *Measurement) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[14]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1463,7 +1551,7 @@ func (x *Measurement) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Measurement.ProtoReflect.Descriptor instead.
 func (*Measurement) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{14}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Measurement) GetAttempt() int64 {
@@ -1511,7 +1599,7 @@ type Outcome struct {
 
 func (x *Outcome) Reset() {
 	*x = Outcome{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[15]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1523,7 +1611,7 @@ func (x *Outcome) String() string {
 func (*Outcome) ProtoMessage() {}
 
 func (x *Outcome) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[15]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1536,7 +1624,7 @@ func (x *Outcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Outcome.ProtoReflect.Descriptor instead.
 func (*Outcome) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{15}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Outcome) GetKind() isOutcome_Kind {
@@ -1629,14 +1717,16 @@ type Succeeded struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Finite. Absent: taken from the measurements by the objective's rule; if none of them is finite, the trial
 	// cannot succeed (FAILED_PRECONDITION).
-	Value         *float64 `protobuf:"fixed64,1,opt,name=value,proto3,oneof" json:"value,omitempty"`
+	Value *float64 `protobuf:"fixed64,1,opt,name=value,proto3,oneof" json:"value,omitempty"`
+	// With several objectives: one for each, in their order, finite; then `value` is not set. Absent: as above, each.
+	Values        []float64 `protobuf:"fixed64,2,rep,packed,name=values,proto3" json:"values,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Succeeded) Reset() {
 	*x = Succeeded{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[16]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1648,7 +1738,7 @@ func (x *Succeeded) String() string {
 func (*Succeeded) ProtoMessage() {}
 
 func (x *Succeeded) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[16]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1661,7 +1751,7 @@ func (x *Succeeded) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Succeeded.ProtoReflect.Descriptor instead.
 func (*Succeeded) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{16}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Succeeded) GetValue() float64 {
@@ -1669,6 +1759,13 @@ func (x *Succeeded) GetValue() float64 {
 		return *x.Value
 	}
 	return 0
+}
+
+func (x *Succeeded) GetValues() []float64 {
+	if x != nil {
+		return x.Values
+	}
+	return nil
 }
 
 type Pruned struct {
@@ -1682,7 +1779,7 @@ type Pruned struct {
 
 func (x *Pruned) Reset() {
 	*x = Pruned{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[17]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1694,7 +1791,7 @@ func (x *Pruned) String() string {
 func (*Pruned) ProtoMessage() {}
 
 func (x *Pruned) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[17]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1707,7 +1804,7 @@ func (x *Pruned) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pruned.ProtoReflect.Descriptor instead.
 func (*Pruned) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{17}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Pruned) GetValue() float64 {
@@ -1734,7 +1831,7 @@ type Infeasible struct {
 
 func (x *Infeasible) Reset() {
 	*x = Infeasible{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[18]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1746,7 +1843,7 @@ func (x *Infeasible) String() string {
 func (*Infeasible) ProtoMessage() {}
 
 func (x *Infeasible) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[18]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1759,7 +1856,7 @@ func (x *Infeasible) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Infeasible.ProtoReflect.Descriptor instead.
 func (*Infeasible) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{18}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Infeasible) GetReason() string {
@@ -1780,7 +1877,7 @@ type Failed struct {
 
 func (x *Failed) Reset() {
 	*x = Failed{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[19]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1792,7 +1889,7 @@ func (x *Failed) String() string {
 func (*Failed) ProtoMessage() {}
 
 func (x *Failed) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[19]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1805,7 +1902,7 @@ func (x *Failed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Failed.ProtoReflect.Descriptor instead.
 func (*Failed) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{19}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Failed) GetFailureClass() string {
@@ -1832,7 +1929,7 @@ type Cancelled struct {
 
 func (x *Cancelled) Reset() {
 	*x = Cancelled{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[20]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1844,7 +1941,7 @@ func (x *Cancelled) String() string {
 func (*Cancelled) ProtoMessage() {}
 
 func (x *Cancelled) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[20]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1857,7 +1954,7 @@ func (x *Cancelled) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Cancelled.ProtoReflect.Descriptor instead.
 func (*Cancelled) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{20}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Cancelled) GetReason() string {
@@ -1882,7 +1979,7 @@ type CreateStudyRequest struct {
 
 func (x *CreateStudyRequest) Reset() {
 	*x = CreateStudyRequest{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[21]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1894,7 +1991,7 @@ func (x *CreateStudyRequest) String() string {
 func (*CreateStudyRequest) ProtoMessage() {}
 
 func (x *CreateStudyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[21]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1907,7 +2004,7 @@ func (x *CreateStudyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateStudyRequest.ProtoReflect.Descriptor instead.
 func (*CreateStudyRequest) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{21}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *CreateStudyRequest) GetParent() string {
@@ -1947,7 +2044,7 @@ type GetStudyRequest struct {
 
 func (x *GetStudyRequest) Reset() {
 	*x = GetStudyRequest{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[22]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1959,7 +2056,7 @@ func (x *GetStudyRequest) String() string {
 func (*GetStudyRequest) ProtoMessage() {}
 
 func (x *GetStudyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[22]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1972,7 +2069,7 @@ func (x *GetStudyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStudyRequest.ProtoReflect.Descriptor instead.
 func (*GetStudyRequest) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{22}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *GetStudyRequest) GetName() string {
@@ -1998,7 +2095,7 @@ type ListStudiesRequest struct {
 
 func (x *ListStudiesRequest) Reset() {
 	*x = ListStudiesRequest{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[23]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2010,7 +2107,7 @@ func (x *ListStudiesRequest) String() string {
 func (*ListStudiesRequest) ProtoMessage() {}
 
 func (x *ListStudiesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[23]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2023,7 +2120,7 @@ func (x *ListStudiesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListStudiesRequest.ProtoReflect.Descriptor instead.
 func (*ListStudiesRequest) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{23}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ListStudiesRequest) GetParent() string {
@@ -2073,7 +2170,7 @@ type ListStudiesResponse struct {
 
 func (x *ListStudiesResponse) Reset() {
 	*x = ListStudiesResponse{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[24]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2085,7 +2182,7 @@ func (x *ListStudiesResponse) String() string {
 func (*ListStudiesResponse) ProtoMessage() {}
 
 func (x *ListStudiesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[24]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2098,7 +2195,7 @@ func (x *ListStudiesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListStudiesResponse.ProtoReflect.Descriptor instead.
 func (*ListStudiesResponse) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{24}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ListStudiesResponse) GetStudies() []*Study {
@@ -2135,7 +2232,7 @@ type StudySummary struct {
 
 func (x *StudySummary) Reset() {
 	*x = StudySummary{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[25]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2147,7 +2244,7 @@ func (x *StudySummary) String() string {
 func (*StudySummary) ProtoMessage() {}
 
 func (x *StudySummary) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[25]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2160,7 +2257,7 @@ func (x *StudySummary) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StudySummary.ProtoReflect.Descriptor instead.
 func (*StudySummary) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{25}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *StudySummary) GetTrials() []*TrialCount {
@@ -2187,7 +2284,7 @@ type TrialCount struct {
 
 func (x *TrialCount) Reset() {
 	*x = TrialCount{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[26]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2199,7 +2296,7 @@ func (x *TrialCount) String() string {
 func (*TrialCount) ProtoMessage() {}
 
 func (x *TrialCount) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[26]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2212,7 +2309,7 @@ func (x *TrialCount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TrialCount.ProtoReflect.Descriptor instead.
 func (*TrialCount) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{26}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *TrialCount) GetState() TrialState {
@@ -2242,7 +2339,7 @@ type UpdateStudyRequest struct {
 
 func (x *UpdateStudyRequest) Reset() {
 	*x = UpdateStudyRequest{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[27]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2254,7 +2351,7 @@ func (x *UpdateStudyRequest) String() string {
 func (*UpdateStudyRequest) ProtoMessage() {}
 
 func (x *UpdateStudyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[27]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2267,7 +2364,7 @@ func (x *UpdateStudyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateStudyRequest.ProtoReflect.Descriptor instead.
 func (*UpdateStudyRequest) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{27}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *UpdateStudyRequest) GetStudy() *Study {
@@ -2300,7 +2397,7 @@ type DeleteStudyRequest struct {
 
 func (x *DeleteStudyRequest) Reset() {
 	*x = DeleteStudyRequest{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[28]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2312,7 +2409,7 @@ func (x *DeleteStudyRequest) String() string {
 func (*DeleteStudyRequest) ProtoMessage() {}
 
 func (x *DeleteStudyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[28]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2325,7 +2422,7 @@ func (x *DeleteStudyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteStudyRequest.ProtoReflect.Descriptor instead.
 func (*DeleteStudyRequest) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{28}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *DeleteStudyRequest) GetName() string {
@@ -2344,7 +2441,7 @@ type ValidateStudyRequest struct {
 
 func (x *ValidateStudyRequest) Reset() {
 	*x = ValidateStudyRequest{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[29]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2356,7 +2453,7 @@ func (x *ValidateStudyRequest) String() string {
 func (*ValidateStudyRequest) ProtoMessage() {}
 
 func (x *ValidateStudyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[29]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2369,7 +2466,7 @@ func (x *ValidateStudyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ValidateStudyRequest.ProtoReflect.Descriptor instead.
 func (*ValidateStudyRequest) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{29}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ValidateStudyRequest) GetSpec() *StudySpec {
@@ -2387,7 +2484,7 @@ type ValidateStudyResponse struct {
 
 func (x *ValidateStudyResponse) Reset() {
 	*x = ValidateStudyResponse{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[30]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2399,7 +2496,7 @@ func (x *ValidateStudyResponse) String() string {
 func (*ValidateStudyResponse) ProtoMessage() {}
 
 func (x *ValidateStudyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[30]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2412,7 +2509,7 @@ func (x *ValidateStudyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ValidateStudyResponse.ProtoReflect.Descriptor instead.
 func (*ValidateStudyResponse) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{30}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{31}
 }
 
 type ListAlgorithmsRequest struct {
@@ -2423,7 +2520,7 @@ type ListAlgorithmsRequest struct {
 
 func (x *ListAlgorithmsRequest) Reset() {
 	*x = ListAlgorithmsRequest{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[31]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2435,7 +2532,7 @@ func (x *ListAlgorithmsRequest) String() string {
 func (*ListAlgorithmsRequest) ProtoMessage() {}
 
 func (x *ListAlgorithmsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[31]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2448,7 +2545,7 @@ func (x *ListAlgorithmsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAlgorithmsRequest.ProtoReflect.Descriptor instead.
 func (*ListAlgorithmsRequest) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{31}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{32}
 }
 
 type ListAlgorithmsResponse struct {
@@ -2460,7 +2557,7 @@ type ListAlgorithmsResponse struct {
 
 func (x *ListAlgorithmsResponse) Reset() {
 	*x = ListAlgorithmsResponse{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[32]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2472,7 +2569,7 @@ func (x *ListAlgorithmsResponse) String() string {
 func (*ListAlgorithmsResponse) ProtoMessage() {}
 
 func (x *ListAlgorithmsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[32]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2485,7 +2582,7 @@ func (x *ListAlgorithmsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAlgorithmsResponse.ProtoReflect.Descriptor instead.
 func (*ListAlgorithmsResponse) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{32}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ListAlgorithmsResponse) GetAlgorithms() []*AlgorithmInfo {
@@ -2514,7 +2611,7 @@ type AddTrialRequest struct {
 
 func (x *AddTrialRequest) Reset() {
 	*x = AddTrialRequest{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[33]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2526,7 +2623,7 @@ func (x *AddTrialRequest) String() string {
 func (*AddTrialRequest) ProtoMessage() {}
 
 func (x *AddTrialRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[33]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2539,7 +2636,7 @@ func (x *AddTrialRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddTrialRequest.ProtoReflect.Descriptor instead.
 func (*AddTrialRequest) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{33}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *AddTrialRequest) GetParent() string {
@@ -2600,7 +2697,7 @@ type ImportTrialsRequest struct {
 
 func (x *ImportTrialsRequest) Reset() {
 	*x = ImportTrialsRequest{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[34]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2612,7 +2709,7 @@ func (x *ImportTrialsRequest) String() string {
 func (*ImportTrialsRequest) ProtoMessage() {}
 
 func (x *ImportTrialsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[34]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2625,7 +2722,7 @@ func (x *ImportTrialsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImportTrialsRequest.ProtoReflect.Descriptor instead.
 func (*ImportTrialsRequest) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{34}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ImportTrialsRequest) GetParent() string {
@@ -2672,7 +2769,7 @@ type FinishedTrial struct {
 
 func (x *FinishedTrial) Reset() {
 	*x = FinishedTrial{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[35]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2684,7 +2781,7 @@ func (x *FinishedTrial) String() string {
 func (*FinishedTrial) ProtoMessage() {}
 
 func (x *FinishedTrial) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[35]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2697,7 +2794,7 @@ func (x *FinishedTrial) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FinishedTrial.ProtoReflect.Descriptor instead.
 func (*FinishedTrial) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{35}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *FinishedTrial) GetParameters() map[string]*Value {
@@ -2745,7 +2842,7 @@ type ImportTrialsResponse struct {
 
 func (x *ImportTrialsResponse) Reset() {
 	*x = ImportTrialsResponse{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[36]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2757,7 +2854,7 @@ func (x *ImportTrialsResponse) String() string {
 func (*ImportTrialsResponse) ProtoMessage() {}
 
 func (x *ImportTrialsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[36]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2770,7 +2867,7 @@ func (x *ImportTrialsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImportTrialsResponse.ProtoReflect.Descriptor instead.
 func (*ImportTrialsResponse) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{36}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *ImportTrialsResponse) GetResults() []*ImportResult {
@@ -2794,7 +2891,7 @@ type ImportResult struct {
 
 func (x *ImportResult) Reset() {
 	*x = ImportResult{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[37]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2806,7 +2903,7 @@ func (x *ImportResult) String() string {
 func (*ImportResult) ProtoMessage() {}
 
 func (x *ImportResult) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[37]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2819,7 +2916,7 @@ func (x *ImportResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImportResult.ProtoReflect.Descriptor instead.
 func (*ImportResult) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{37}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *ImportResult) GetNumber() int64 {
@@ -2854,7 +2951,7 @@ type ImportRemark struct {
 
 func (x *ImportRemark) Reset() {
 	*x = ImportRemark{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[38]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2866,7 +2963,7 @@ func (x *ImportRemark) String() string {
 func (*ImportRemark) ProtoMessage() {}
 
 func (x *ImportRemark) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[38]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2879,7 +2976,7 @@ func (x *ImportRemark) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImportRemark.ProtoReflect.Descriptor instead.
 func (*ImportRemark) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{38}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *ImportRemark) GetField() string {
@@ -2905,7 +3002,7 @@ type GetTrialRequest struct {
 
 func (x *GetTrialRequest) Reset() {
 	*x = GetTrialRequest{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[39]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2917,7 +3014,7 @@ func (x *GetTrialRequest) String() string {
 func (*GetTrialRequest) ProtoMessage() {}
 
 func (x *GetTrialRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[39]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2930,7 +3027,7 @@ func (x *GetTrialRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetTrialRequest.ProtoReflect.Descriptor instead.
 func (*GetTrialRequest) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{39}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *GetTrialRequest) GetName() string {
@@ -2956,7 +3053,7 @@ type ListTrialsRequest struct {
 
 func (x *ListTrialsRequest) Reset() {
 	*x = ListTrialsRequest{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[40]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2968,7 +3065,7 @@ func (x *ListTrialsRequest) String() string {
 func (*ListTrialsRequest) ProtoMessage() {}
 
 func (x *ListTrialsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[40]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2981,7 +3078,7 @@ func (x *ListTrialsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTrialsRequest.ProtoReflect.Descriptor instead.
 func (*ListTrialsRequest) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{40}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *ListTrialsRequest) GetParent() string {
@@ -3029,7 +3126,7 @@ type ListTrialsResponse struct {
 
 func (x *ListTrialsResponse) Reset() {
 	*x = ListTrialsResponse{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[41]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3041,7 +3138,7 @@ func (x *ListTrialsResponse) String() string {
 func (*ListTrialsResponse) ProtoMessage() {}
 
 func (x *ListTrialsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[41]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3054,7 +3151,7 @@ func (x *ListTrialsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTrialsResponse.ProtoReflect.Descriptor instead.
 func (*ListTrialsResponse) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{41}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *ListTrialsResponse) GetTrials() []*Trial {
@@ -3082,7 +3179,7 @@ type UpdateTrialRequest struct {
 
 func (x *UpdateTrialRequest) Reset() {
 	*x = UpdateTrialRequest{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[42]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3094,7 +3191,7 @@ func (x *UpdateTrialRequest) String() string {
 func (*UpdateTrialRequest) ProtoMessage() {}
 
 func (x *UpdateTrialRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[42]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3107,7 +3204,7 @@ func (x *UpdateTrialRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateTrialRequest.ProtoReflect.Descriptor instead.
 func (*UpdateTrialRequest) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{42}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *UpdateTrialRequest) GetTrial() *Trial {
@@ -3133,7 +3230,7 @@ type DeleteTrialRequest struct {
 
 func (x *DeleteTrialRequest) Reset() {
 	*x = DeleteTrialRequest{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[43]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3145,7 +3242,7 @@ func (x *DeleteTrialRequest) String() string {
 func (*DeleteTrialRequest) ProtoMessage() {}
 
 func (x *DeleteTrialRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[43]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3158,7 +3255,7 @@ func (x *DeleteTrialRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteTrialRequest.ProtoReflect.Descriptor instead.
 func (*DeleteTrialRequest) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{43}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *DeleteTrialRequest) GetName() string {
@@ -3193,7 +3290,7 @@ type SuggestTrialsRequest struct {
 
 func (x *SuggestTrialsRequest) Reset() {
 	*x = SuggestTrialsRequest{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[44]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3205,7 +3302,7 @@ func (x *SuggestTrialsRequest) String() string {
 func (*SuggestTrialsRequest) ProtoMessage() {}
 
 func (x *SuggestTrialsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[44]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3218,7 +3315,7 @@ func (x *SuggestTrialsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SuggestTrialsRequest.ProtoReflect.Descriptor instead.
 func (*SuggestTrialsRequest) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{44}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *SuggestTrialsRequest) GetParent() string {
@@ -3284,7 +3381,7 @@ type SuggestTrialsResponse struct {
 
 func (x *SuggestTrialsResponse) Reset() {
 	*x = SuggestTrialsResponse{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[45]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3296,7 +3393,7 @@ func (x *SuggestTrialsResponse) String() string {
 func (*SuggestTrialsResponse) ProtoMessage() {}
 
 func (x *SuggestTrialsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[45]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3309,7 +3406,7 @@ func (x *SuggestTrialsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SuggestTrialsResponse.ProtoReflect.Descriptor instead.
 func (*SuggestTrialsResponse) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{45}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *SuggestTrialsResponse) GetTrials() []*Trial {
@@ -3348,7 +3445,7 @@ type ReportMeasurementsRequest struct {
 
 func (x *ReportMeasurementsRequest) Reset() {
 	*x = ReportMeasurementsRequest{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[46]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3360,7 +3457,7 @@ func (x *ReportMeasurementsRequest) String() string {
 func (*ReportMeasurementsRequest) ProtoMessage() {}
 
 func (x *ReportMeasurementsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[46]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3373,7 +3470,7 @@ func (x *ReportMeasurementsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportMeasurementsRequest.ProtoReflect.Descriptor instead.
 func (*ReportMeasurementsRequest) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{46}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *ReportMeasurementsRequest) GetName() string {
@@ -3408,7 +3505,7 @@ type ReportMeasurementsResponse struct {
 
 func (x *ReportMeasurementsResponse) Reset() {
 	*x = ReportMeasurementsResponse{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[47]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3420,7 +3517,7 @@ func (x *ReportMeasurementsResponse) String() string {
 func (*ReportMeasurementsResponse) ProtoMessage() {}
 
 func (x *ReportMeasurementsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[47]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3433,7 +3530,7 @@ func (x *ReportMeasurementsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportMeasurementsResponse.ProtoReflect.Descriptor instead.
 func (*ReportMeasurementsResponse) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{47}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *ReportMeasurementsResponse) GetShouldStop() bool {
@@ -3463,7 +3560,7 @@ type TrialLease struct {
 
 func (x *TrialLease) Reset() {
 	*x = TrialLease{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[48]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3475,7 +3572,7 @@ func (x *TrialLease) String() string {
 func (*TrialLease) ProtoMessage() {}
 
 func (x *TrialLease) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[48]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3488,7 +3585,7 @@ func (x *TrialLease) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TrialLease.ProtoReflect.Descriptor instead.
 func (*TrialLease) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{48}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *TrialLease) GetNumber() int64 {
@@ -3517,7 +3614,7 @@ type RenewLeasesRequest struct {
 
 func (x *RenewLeasesRequest) Reset() {
 	*x = RenewLeasesRequest{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[49]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3529,7 +3626,7 @@ func (x *RenewLeasesRequest) String() string {
 func (*RenewLeasesRequest) ProtoMessage() {}
 
 func (x *RenewLeasesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[49]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3542,7 +3639,7 @@ func (x *RenewLeasesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewLeasesRequest.ProtoReflect.Descriptor instead.
 func (*RenewLeasesRequest) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{49}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *RenewLeasesRequest) GetParent() string {
@@ -3569,7 +3666,7 @@ type RenewLeasesResponse struct {
 
 func (x *RenewLeasesResponse) Reset() {
 	*x = RenewLeasesResponse{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[50]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3581,7 +3678,7 @@ func (x *RenewLeasesResponse) String() string {
 func (*RenewLeasesResponse) ProtoMessage() {}
 
 func (x *RenewLeasesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[50]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3594,7 +3691,7 @@ func (x *RenewLeasesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewLeasesResponse.ProtoReflect.Descriptor instead.
 func (*RenewLeasesResponse) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{50}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *RenewLeasesResponse) GetLost() []int64 {
@@ -3619,7 +3716,7 @@ type CompleteTrialRequest struct {
 
 func (x *CompleteTrialRequest) Reset() {
 	*x = CompleteTrialRequest{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[51]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3631,7 +3728,7 @@ func (x *CompleteTrialRequest) String() string {
 func (*CompleteTrialRequest) ProtoMessage() {}
 
 func (x *CompleteTrialRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[51]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3644,7 +3741,7 @@ func (x *CompleteTrialRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CompleteTrialRequest.ProtoReflect.Descriptor instead.
 func (*CompleteTrialRequest) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{51}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *CompleteTrialRequest) GetName() string {
@@ -3687,7 +3784,7 @@ type ReopenTrialsRequest struct {
 
 func (x *ReopenTrialsRequest) Reset() {
 	*x = ReopenTrialsRequest{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[52]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3699,7 +3796,7 @@ func (x *ReopenTrialsRequest) String() string {
 func (*ReopenTrialsRequest) ProtoMessage() {}
 
 func (x *ReopenTrialsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[52]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3712,7 +3809,7 @@ func (x *ReopenTrialsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReopenTrialsRequest.ProtoReflect.Descriptor instead.
 func (*ReopenTrialsRequest) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{52}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *ReopenTrialsRequest) GetParent() string {
@@ -3739,7 +3836,7 @@ type ReopenTrialsResponse struct {
 
 func (x *ReopenTrialsResponse) Reset() {
 	*x = ReopenTrialsResponse{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[53]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3751,7 +3848,7 @@ func (x *ReopenTrialsResponse) String() string {
 func (*ReopenTrialsResponse) ProtoMessage() {}
 
 func (x *ReopenTrialsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[53]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3764,7 +3861,7 @@ func (x *ReopenTrialsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReopenTrialsResponse.ProtoReflect.Descriptor instead.
 func (*ReopenTrialsResponse) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{53}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *ReopenTrialsResponse) GetTrials() []*Trial {
@@ -3789,7 +3886,7 @@ type ListMeasurementsRequest struct {
 
 func (x *ListMeasurementsRequest) Reset() {
 	*x = ListMeasurementsRequest{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[54]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3801,7 +3898,7 @@ func (x *ListMeasurementsRequest) String() string {
 func (*ListMeasurementsRequest) ProtoMessage() {}
 
 func (x *ListMeasurementsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[54]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3814,7 +3911,7 @@ func (x *ListMeasurementsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListMeasurementsRequest.ProtoReflect.Descriptor instead.
 func (*ListMeasurementsRequest) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{54}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *ListMeasurementsRequest) GetParent() string {
@@ -3855,7 +3952,7 @@ type TrialMeasurement struct {
 
 func (x *TrialMeasurement) Reset() {
 	*x = TrialMeasurement{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[55]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3867,7 +3964,7 @@ func (x *TrialMeasurement) String() string {
 func (*TrialMeasurement) ProtoMessage() {}
 
 func (x *TrialMeasurement) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[55]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3880,7 +3977,7 @@ func (x *TrialMeasurement) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TrialMeasurement.ProtoReflect.Descriptor instead.
 func (*TrialMeasurement) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{55}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *TrialMeasurement) GetTrial() int64 {
@@ -3907,7 +4004,7 @@ type ListMeasurementsResponse struct {
 
 func (x *ListMeasurementsResponse) Reset() {
 	*x = ListMeasurementsResponse{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[56]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3919,7 +4016,7 @@ func (x *ListMeasurementsResponse) String() string {
 func (*ListMeasurementsResponse) ProtoMessage() {}
 
 func (x *ListMeasurementsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[56]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3932,7 +4029,7 @@ func (x *ListMeasurementsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListMeasurementsResponse.ProtoReflect.Descriptor instead.
 func (*ListMeasurementsResponse) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{56}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *ListMeasurementsResponse) GetMeasurements() []*TrialMeasurement {
@@ -3959,7 +4056,7 @@ type ListOptimalTrialsRequest struct {
 
 func (x *ListOptimalTrialsRequest) Reset() {
 	*x = ListOptimalTrialsRequest{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[57]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3971,7 +4068,7 @@ func (x *ListOptimalTrialsRequest) String() string {
 func (*ListOptimalTrialsRequest) ProtoMessage() {}
 
 func (x *ListOptimalTrialsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[57]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3984,7 +4081,7 @@ func (x *ListOptimalTrialsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListOptimalTrialsRequest.ProtoReflect.Descriptor instead.
 func (*ListOptimalTrialsRequest) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{57}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *ListOptimalTrialsRequest) GetParent() string {
@@ -4003,7 +4100,7 @@ type ListOptimalTrialsResponse struct {
 
 func (x *ListOptimalTrialsResponse) Reset() {
 	*x = ListOptimalTrialsResponse{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[58]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4015,7 +4112,7 @@ func (x *ListOptimalTrialsResponse) String() string {
 func (*ListOptimalTrialsResponse) ProtoMessage() {}
 
 func (x *ListOptimalTrialsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[58]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4028,7 +4125,7 @@ func (x *ListOptimalTrialsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListOptimalTrialsResponse.ProtoReflect.Descriptor instead.
 func (*ListOptimalTrialsResponse) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{58}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *ListOptimalTrialsResponse) GetTrials() []*Trial {
@@ -4072,7 +4169,7 @@ const file_suggest_v1_suggest_proto_rawDesc = "" +
 	"parameters\x18\x01 \x03(\v2\x1b.tuner.suggest.v1.ParameterR\n" +
 	"parameters\x12\x16\n" +
 	"\x06trials\x18\x02 \x01(\x03R\x06trials\x125\n" +
-	"\bend_time\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\aendTime\"\xf5\x01\n" +
+	"\bend_time\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\aendTime\"\xb5\x02\n" +
 	"\tStudySpec\x12;\n" +
 	"\n" +
 	"parameters\x18\x01 \x03(\v2\x1b.tuner.suggest.v1.ParameterR\n" +
@@ -4081,7 +4178,8 @@ const file_suggest_v1_suggest_proto_rawDesc = "" +
 	"objectives\x18\x02 \x03(\v2\x1b.tuner.suggest.v1.ObjectiveR\n" +
 	"objectives\x129\n" +
 	"\talgorithm\x18\x03 \x01(\v2\x1b.tuner.suggest.v1.AlgorithmR\talgorithm\x123\n" +
-	"\apruning\x18\x04 \x01(\v2\x19.tuner.suggest.v1.PruningR\apruning\"\xaf\x02\n" +
+	"\apruning\x18\x04 \x01(\v2\x19.tuner.suggest.v1.PruningR\apruning\x12>\n" +
+	"\vconstraints\x18\x05 \x03(\v2\x1c.tuner.suggest.v1.ConstraintR\vconstraints\"\xaf\x02\n" +
 	"\tParameter\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12B\n" +
 	"\ffloat_domain\x18\x02 \x01(\v2\x1d.tuner.suggest.v1.FloatDomainH\x00R\vfloatDomain\x12<\n" +
@@ -4115,7 +4213,14 @@ const file_suggest_v1_suggest_proto_rawDesc = "" +
 	"\x06metric\x18\x01 \x01(\tR\x06metric\x129\n" +
 	"\tdirection\x18\x02 \x01(\x0e2\x1b.tuner.suggest.v1.DirectionR\tdirection\x12:\n" +
 	"\n" +
-	"value_rule\x18\x03 \x01(\x0e2\x1b.tuner.suggest.v1.ValueRuleR\tvalueRule\"\xde\x01\n" +
+	"value_rule\x18\x03 \x01(\x0e2\x1b.tuner.suggest.v1.ValueRuleR\tvalueRule\"b\n" +
+	"\n" +
+	"Constraint\x12\x16\n" +
+	"\x06metric\x18\x01 \x01(\tR\x06metric\x12\x15\n" +
+	"\x03min\x18\x02 \x01(\x01H\x00R\x03min\x88\x01\x01\x12\x15\n" +
+	"\x03max\x18\x03 \x01(\x01H\x01R\x03max\x88\x01\x01B\x06\n" +
+	"\x04_minB\x06\n" +
+	"\x04_max\"\xde\x01\n" +
 	"\tAlgorithm\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x17\n" +
 	"\x04seed\x18\x02 \x01(\x03H\x00R\x04seed\x88\x01\x01\x12E\n" +
@@ -4136,7 +4241,7 @@ const file_suggest_v1_suggest_proto_rawDesc = "" +
 	"\bsettings\x18\x03 \x03(\v2-.tuner.suggest.v1.AlgorithmInfo.SettingsEntryR\bsettings\x1a;\n" +
 	"\rSettingsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xd4\x06\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x99\a\n" +
 	"\x05Trial\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
 	"\x06number\x18\x02 \x01(\x03R\x06number\x122\n" +
@@ -4158,7 +4263,9 @@ const file_suggest_v1_suggest_proto_rawDesc = "" +
 	"\bend_time\x18\r \x01(\v2\x1a.google.protobuf.TimestampR\aendTime\x12\x14\n" +
 	"\x05tries\x18\x0e \x01(\x05R\x05tries\x12@\n" +
 	"\x0elease_duration\x18\x0f \x01(\v2\x19.google.protobuf.DurationR\rleaseDuration\x12F\n" +
-	"\x11lease_expire_time\x18\x10 \x01(\v2\x1a.google.protobuf.TimestampR\x0fleaseExpireTime\x1aV\n" +
+	"\x11lease_expire_time\x18\x10 \x01(\v2\x1a.google.protobuf.TimestampR\x0fleaseExpireTime\x12\x16\n" +
+	"\x06values\x18\x11 \x03(\x01R\x06values\x12+\n" +
+	"\x11constraint_values\x18\x12 \x03(\x01R\x10constraintValues\x1aV\n" +
 	"\x0fParametersEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12-\n" +
 	"\x05value\x18\x02 \x01(\v2\x17.tuner.suggest.v1.ValueR\x05value:\x028\x01\x1a9\n" +
@@ -4180,9 +4287,10 @@ const file_suggest_v1_suggest_proto_rawDesc = "" +
 	"infeasible\x122\n" +
 	"\x06failed\x18\x04 \x01(\v2\x18.tuner.suggest.v1.FailedH\x00R\x06failed\x12;\n" +
 	"\tcancelled\x18\x05 \x01(\v2\x1b.tuner.suggest.v1.CancelledH\x00R\tcancelledB\x06\n" +
-	"\x04kind\"0\n" +
+	"\x04kind\"H\n" +
 	"\tSucceeded\x12\x19\n" +
-	"\x05value\x18\x01 \x01(\x01H\x00R\x05value\x88\x01\x01B\b\n" +
+	"\x05value\x18\x01 \x01(\x01H\x00R\x05value\x88\x01\x01\x12\x16\n" +
+	"\x06values\x18\x02 \x03(\x01R\x06valuesB\b\n" +
 	"\x06_value\"E\n" +
 	"\x06Pruned\x12\x19\n" +
 	"\x05value\x18\x01 \x01(\x01H\x00R\x05value\x88\x01\x01\x12\x16\n" +
@@ -4421,7 +4529,7 @@ func file_suggest_v1_suggest_proto_rawDescGZIP() []byte {
 }
 
 var file_suggest_v1_suggest_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_suggest_v1_suggest_proto_msgTypes = make([]protoimpl.MessageInfo, 71)
+var file_suggest_v1_suggest_proto_msgTypes = make([]protoimpl.MessageInfo, 72)
 var file_suggest_v1_suggest_proto_goTypes = []any{
 	(Scale)(0),                         // 0: tuner.suggest.v1.Scale
 	(Direction)(0),                     // 1: tuner.suggest.v1.Direction
@@ -4437,195 +4545,197 @@ var file_suggest_v1_suggest_proto_goTypes = []any{
 	(*ChoiceDomain)(nil),               // 11: tuner.suggest.v1.ChoiceDomain
 	(*Condition)(nil),                  // 12: tuner.suggest.v1.Condition
 	(*Objective)(nil),                  // 13: tuner.suggest.v1.Objective
-	(*Algorithm)(nil),                  // 14: tuner.suggest.v1.Algorithm
-	(*Pruning)(nil),                    // 15: tuner.suggest.v1.Pruning
-	(*AlgorithmInfo)(nil),              // 16: tuner.suggest.v1.AlgorithmInfo
-	(*Trial)(nil),                      // 17: tuner.suggest.v1.Trial
-	(*Measurement)(nil),                // 18: tuner.suggest.v1.Measurement
-	(*Outcome)(nil),                    // 19: tuner.suggest.v1.Outcome
-	(*Succeeded)(nil),                  // 20: tuner.suggest.v1.Succeeded
-	(*Pruned)(nil),                     // 21: tuner.suggest.v1.Pruned
-	(*Infeasible)(nil),                 // 22: tuner.suggest.v1.Infeasible
-	(*Failed)(nil),                     // 23: tuner.suggest.v1.Failed
-	(*Cancelled)(nil),                  // 24: tuner.suggest.v1.Cancelled
-	(*CreateStudyRequest)(nil),         // 25: tuner.suggest.v1.CreateStudyRequest
-	(*GetStudyRequest)(nil),            // 26: tuner.suggest.v1.GetStudyRequest
-	(*ListStudiesRequest)(nil),         // 27: tuner.suggest.v1.ListStudiesRequest
-	(*ListStudiesResponse)(nil),        // 28: tuner.suggest.v1.ListStudiesResponse
-	(*StudySummary)(nil),               // 29: tuner.suggest.v1.StudySummary
-	(*TrialCount)(nil),                 // 30: tuner.suggest.v1.TrialCount
-	(*UpdateStudyRequest)(nil),         // 31: tuner.suggest.v1.UpdateStudyRequest
-	(*DeleteStudyRequest)(nil),         // 32: tuner.suggest.v1.DeleteStudyRequest
-	(*ValidateStudyRequest)(nil),       // 33: tuner.suggest.v1.ValidateStudyRequest
-	(*ValidateStudyResponse)(nil),      // 34: tuner.suggest.v1.ValidateStudyResponse
-	(*ListAlgorithmsRequest)(nil),      // 35: tuner.suggest.v1.ListAlgorithmsRequest
-	(*ListAlgorithmsResponse)(nil),     // 36: tuner.suggest.v1.ListAlgorithmsResponse
-	(*AddTrialRequest)(nil),            // 37: tuner.suggest.v1.AddTrialRequest
-	(*ImportTrialsRequest)(nil),        // 38: tuner.suggest.v1.ImportTrialsRequest
-	(*FinishedTrial)(nil),              // 39: tuner.suggest.v1.FinishedTrial
-	(*ImportTrialsResponse)(nil),       // 40: tuner.suggest.v1.ImportTrialsResponse
-	(*ImportResult)(nil),               // 41: tuner.suggest.v1.ImportResult
-	(*ImportRemark)(nil),               // 42: tuner.suggest.v1.ImportRemark
-	(*GetTrialRequest)(nil),            // 43: tuner.suggest.v1.GetTrialRequest
-	(*ListTrialsRequest)(nil),          // 44: tuner.suggest.v1.ListTrialsRequest
-	(*ListTrialsResponse)(nil),         // 45: tuner.suggest.v1.ListTrialsResponse
-	(*UpdateTrialRequest)(nil),         // 46: tuner.suggest.v1.UpdateTrialRequest
-	(*DeleteTrialRequest)(nil),         // 47: tuner.suggest.v1.DeleteTrialRequest
-	(*SuggestTrialsRequest)(nil),       // 48: tuner.suggest.v1.SuggestTrialsRequest
-	(*SuggestTrialsResponse)(nil),      // 49: tuner.suggest.v1.SuggestTrialsResponse
-	(*ReportMeasurementsRequest)(nil),  // 50: tuner.suggest.v1.ReportMeasurementsRequest
-	(*ReportMeasurementsResponse)(nil), // 51: tuner.suggest.v1.ReportMeasurementsResponse
-	(*TrialLease)(nil),                 // 52: tuner.suggest.v1.TrialLease
-	(*RenewLeasesRequest)(nil),         // 53: tuner.suggest.v1.RenewLeasesRequest
-	(*RenewLeasesResponse)(nil),        // 54: tuner.suggest.v1.RenewLeasesResponse
-	(*CompleteTrialRequest)(nil),       // 55: tuner.suggest.v1.CompleteTrialRequest
-	(*ReopenTrialsRequest)(nil),        // 56: tuner.suggest.v1.ReopenTrialsRequest
-	(*ReopenTrialsResponse)(nil),       // 57: tuner.suggest.v1.ReopenTrialsResponse
-	(*ListMeasurementsRequest)(nil),    // 58: tuner.suggest.v1.ListMeasurementsRequest
-	(*TrialMeasurement)(nil),           // 59: tuner.suggest.v1.TrialMeasurement
-	(*ListMeasurementsResponse)(nil),   // 60: tuner.suggest.v1.ListMeasurementsResponse
-	(*ListOptimalTrialsRequest)(nil),   // 61: tuner.suggest.v1.ListOptimalTrialsRequest
-	(*ListOptimalTrialsResponse)(nil),  // 62: tuner.suggest.v1.ListOptimalTrialsResponse
-	nil,                                // 63: tuner.suggest.v1.Study.LabelsEntry
-	nil,                                // 64: tuner.suggest.v1.Algorithm.SettingsEntry
-	nil,                                // 65: tuner.suggest.v1.Pruning.SettingsEntry
-	nil,                                // 66: tuner.suggest.v1.AlgorithmInfo.SettingsEntry
-	nil,                                // 67: tuner.suggest.v1.Trial.ParametersEntry
-	nil,                                // 68: tuner.suggest.v1.Trial.LabelsEntry
-	nil,                                // 69: tuner.suggest.v1.ListStudiesRequest.LabelsEntry
-	nil,                                // 70: tuner.suggest.v1.AddTrialRequest.ParametersEntry
-	nil,                                // 71: tuner.suggest.v1.AddTrialRequest.LabelsEntry
-	nil,                                // 72: tuner.suggest.v1.FinishedTrial.ParametersEntry
-	nil,                                // 73: tuner.suggest.v1.FinishedTrial.LabelsEntry
-	nil,                                // 74: tuner.suggest.v1.SuggestTrialsRequest.LabelsEntry
-	(*timestamppb.Timestamp)(nil),      // 75: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),        // 76: google.protobuf.Duration
-	(*fieldmaskpb.FieldMask)(nil),      // 77: google.protobuf.FieldMask
-	(*emptypb.Empty)(nil),              // 78: google.protobuf.Empty
+	(*Constraint)(nil),                 // 14: tuner.suggest.v1.Constraint
+	(*Algorithm)(nil),                  // 15: tuner.suggest.v1.Algorithm
+	(*Pruning)(nil),                    // 16: tuner.suggest.v1.Pruning
+	(*AlgorithmInfo)(nil),              // 17: tuner.suggest.v1.AlgorithmInfo
+	(*Trial)(nil),                      // 18: tuner.suggest.v1.Trial
+	(*Measurement)(nil),                // 19: tuner.suggest.v1.Measurement
+	(*Outcome)(nil),                    // 20: tuner.suggest.v1.Outcome
+	(*Succeeded)(nil),                  // 21: tuner.suggest.v1.Succeeded
+	(*Pruned)(nil),                     // 22: tuner.suggest.v1.Pruned
+	(*Infeasible)(nil),                 // 23: tuner.suggest.v1.Infeasible
+	(*Failed)(nil),                     // 24: tuner.suggest.v1.Failed
+	(*Cancelled)(nil),                  // 25: tuner.suggest.v1.Cancelled
+	(*CreateStudyRequest)(nil),         // 26: tuner.suggest.v1.CreateStudyRequest
+	(*GetStudyRequest)(nil),            // 27: tuner.suggest.v1.GetStudyRequest
+	(*ListStudiesRequest)(nil),         // 28: tuner.suggest.v1.ListStudiesRequest
+	(*ListStudiesResponse)(nil),        // 29: tuner.suggest.v1.ListStudiesResponse
+	(*StudySummary)(nil),               // 30: tuner.suggest.v1.StudySummary
+	(*TrialCount)(nil),                 // 31: tuner.suggest.v1.TrialCount
+	(*UpdateStudyRequest)(nil),         // 32: tuner.suggest.v1.UpdateStudyRequest
+	(*DeleteStudyRequest)(nil),         // 33: tuner.suggest.v1.DeleteStudyRequest
+	(*ValidateStudyRequest)(nil),       // 34: tuner.suggest.v1.ValidateStudyRequest
+	(*ValidateStudyResponse)(nil),      // 35: tuner.suggest.v1.ValidateStudyResponse
+	(*ListAlgorithmsRequest)(nil),      // 36: tuner.suggest.v1.ListAlgorithmsRequest
+	(*ListAlgorithmsResponse)(nil),     // 37: tuner.suggest.v1.ListAlgorithmsResponse
+	(*AddTrialRequest)(nil),            // 38: tuner.suggest.v1.AddTrialRequest
+	(*ImportTrialsRequest)(nil),        // 39: tuner.suggest.v1.ImportTrialsRequest
+	(*FinishedTrial)(nil),              // 40: tuner.suggest.v1.FinishedTrial
+	(*ImportTrialsResponse)(nil),       // 41: tuner.suggest.v1.ImportTrialsResponse
+	(*ImportResult)(nil),               // 42: tuner.suggest.v1.ImportResult
+	(*ImportRemark)(nil),               // 43: tuner.suggest.v1.ImportRemark
+	(*GetTrialRequest)(nil),            // 44: tuner.suggest.v1.GetTrialRequest
+	(*ListTrialsRequest)(nil),          // 45: tuner.suggest.v1.ListTrialsRequest
+	(*ListTrialsResponse)(nil),         // 46: tuner.suggest.v1.ListTrialsResponse
+	(*UpdateTrialRequest)(nil),         // 47: tuner.suggest.v1.UpdateTrialRequest
+	(*DeleteTrialRequest)(nil),         // 48: tuner.suggest.v1.DeleteTrialRequest
+	(*SuggestTrialsRequest)(nil),       // 49: tuner.suggest.v1.SuggestTrialsRequest
+	(*SuggestTrialsResponse)(nil),      // 50: tuner.suggest.v1.SuggestTrialsResponse
+	(*ReportMeasurementsRequest)(nil),  // 51: tuner.suggest.v1.ReportMeasurementsRequest
+	(*ReportMeasurementsResponse)(nil), // 52: tuner.suggest.v1.ReportMeasurementsResponse
+	(*TrialLease)(nil),                 // 53: tuner.suggest.v1.TrialLease
+	(*RenewLeasesRequest)(nil),         // 54: tuner.suggest.v1.RenewLeasesRequest
+	(*RenewLeasesResponse)(nil),        // 55: tuner.suggest.v1.RenewLeasesResponse
+	(*CompleteTrialRequest)(nil),       // 56: tuner.suggest.v1.CompleteTrialRequest
+	(*ReopenTrialsRequest)(nil),        // 57: tuner.suggest.v1.ReopenTrialsRequest
+	(*ReopenTrialsResponse)(nil),       // 58: tuner.suggest.v1.ReopenTrialsResponse
+	(*ListMeasurementsRequest)(nil),    // 59: tuner.suggest.v1.ListMeasurementsRequest
+	(*TrialMeasurement)(nil),           // 60: tuner.suggest.v1.TrialMeasurement
+	(*ListMeasurementsResponse)(nil),   // 61: tuner.suggest.v1.ListMeasurementsResponse
+	(*ListOptimalTrialsRequest)(nil),   // 62: tuner.suggest.v1.ListOptimalTrialsRequest
+	(*ListOptimalTrialsResponse)(nil),  // 63: tuner.suggest.v1.ListOptimalTrialsResponse
+	nil,                                // 64: tuner.suggest.v1.Study.LabelsEntry
+	nil,                                // 65: tuner.suggest.v1.Algorithm.SettingsEntry
+	nil,                                // 66: tuner.suggest.v1.Pruning.SettingsEntry
+	nil,                                // 67: tuner.suggest.v1.AlgorithmInfo.SettingsEntry
+	nil,                                // 68: tuner.suggest.v1.Trial.ParametersEntry
+	nil,                                // 69: tuner.suggest.v1.Trial.LabelsEntry
+	nil,                                // 70: tuner.suggest.v1.ListStudiesRequest.LabelsEntry
+	nil,                                // 71: tuner.suggest.v1.AddTrialRequest.ParametersEntry
+	nil,                                // 72: tuner.suggest.v1.AddTrialRequest.LabelsEntry
+	nil,                                // 73: tuner.suggest.v1.FinishedTrial.ParametersEntry
+	nil,                                // 74: tuner.suggest.v1.FinishedTrial.LabelsEntry
+	nil,                                // 75: tuner.suggest.v1.SuggestTrialsRequest.LabelsEntry
+	(*timestamppb.Timestamp)(nil),      // 76: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),        // 77: google.protobuf.Duration
+	(*fieldmaskpb.FieldMask)(nil),      // 78: google.protobuf.FieldMask
+	(*emptypb.Empty)(nil),              // 79: google.protobuf.Empty
 }
 var file_suggest_v1_suggest_proto_depIdxs = []int32{
 	7,  // 0: tuner.suggest.v1.Study.spec:type_name -> tuner.suggest.v1.StudySpec
-	63, // 1: tuner.suggest.v1.Study.labels:type_name -> tuner.suggest.v1.Study.LabelsEntry
-	75, // 2: tuner.suggest.v1.Study.create_time:type_name -> google.protobuf.Timestamp
+	64, // 1: tuner.suggest.v1.Study.labels:type_name -> tuner.suggest.v1.Study.LabelsEntry
+	76, // 2: tuner.suggest.v1.Study.create_time:type_name -> google.protobuf.Timestamp
 	6,  // 3: tuner.suggest.v1.Study.past:type_name -> tuner.suggest.v1.PastParameters
 	8,  // 4: tuner.suggest.v1.PastParameters.parameters:type_name -> tuner.suggest.v1.Parameter
-	75, // 5: tuner.suggest.v1.PastParameters.end_time:type_name -> google.protobuf.Timestamp
+	76, // 5: tuner.suggest.v1.PastParameters.end_time:type_name -> google.protobuf.Timestamp
 	8,  // 6: tuner.suggest.v1.StudySpec.parameters:type_name -> tuner.suggest.v1.Parameter
 	13, // 7: tuner.suggest.v1.StudySpec.objectives:type_name -> tuner.suggest.v1.Objective
-	14, // 8: tuner.suggest.v1.StudySpec.algorithm:type_name -> tuner.suggest.v1.Algorithm
-	15, // 9: tuner.suggest.v1.StudySpec.pruning:type_name -> tuner.suggest.v1.Pruning
-	9,  // 10: tuner.suggest.v1.Parameter.float_domain:type_name -> tuner.suggest.v1.FloatDomain
-	10, // 11: tuner.suggest.v1.Parameter.int_domain:type_name -> tuner.suggest.v1.IntDomain
-	11, // 12: tuner.suggest.v1.Parameter.choice_domain:type_name -> tuner.suggest.v1.ChoiceDomain
-	12, // 13: tuner.suggest.v1.Parameter.conditions:type_name -> tuner.suggest.v1.Condition
-	0,  // 14: tuner.suggest.v1.FloatDomain.scale:type_name -> tuner.suggest.v1.Scale
-	0,  // 15: tuner.suggest.v1.IntDomain.scale:type_name -> tuner.suggest.v1.Scale
-	4,  // 16: tuner.suggest.v1.ChoiceDomain.values:type_name -> tuner.suggest.v1.Value
-	4,  // 17: tuner.suggest.v1.Condition.values:type_name -> tuner.suggest.v1.Value
-	1,  // 18: tuner.suggest.v1.Objective.direction:type_name -> tuner.suggest.v1.Direction
-	2,  // 19: tuner.suggest.v1.Objective.value_rule:type_name -> tuner.suggest.v1.ValueRule
-	64, // 20: tuner.suggest.v1.Algorithm.settings:type_name -> tuner.suggest.v1.Algorithm.SettingsEntry
-	65, // 21: tuner.suggest.v1.Pruning.settings:type_name -> tuner.suggest.v1.Pruning.SettingsEntry
-	66, // 22: tuner.suggest.v1.AlgorithmInfo.settings:type_name -> tuner.suggest.v1.AlgorithmInfo.SettingsEntry
-	3,  // 23: tuner.suggest.v1.Trial.state:type_name -> tuner.suggest.v1.TrialState
-	67, // 24: tuner.suggest.v1.Trial.parameters:type_name -> tuner.suggest.v1.Trial.ParametersEntry
-	68, // 25: tuner.suggest.v1.Trial.labels:type_name -> tuner.suggest.v1.Trial.LabelsEntry
-	75, // 26: tuner.suggest.v1.Trial.create_time:type_name -> google.protobuf.Timestamp
-	75, // 27: tuner.suggest.v1.Trial.end_time:type_name -> google.protobuf.Timestamp
-	76, // 28: tuner.suggest.v1.Trial.lease_duration:type_name -> google.protobuf.Duration
-	75, // 29: tuner.suggest.v1.Trial.lease_expire_time:type_name -> google.protobuf.Timestamp
-	20, // 30: tuner.suggest.v1.Outcome.succeeded:type_name -> tuner.suggest.v1.Succeeded
-	21, // 31: tuner.suggest.v1.Outcome.pruned:type_name -> tuner.suggest.v1.Pruned
-	22, // 32: tuner.suggest.v1.Outcome.infeasible:type_name -> tuner.suggest.v1.Infeasible
-	23, // 33: tuner.suggest.v1.Outcome.failed:type_name -> tuner.suggest.v1.Failed
-	24, // 34: tuner.suggest.v1.Outcome.cancelled:type_name -> tuner.suggest.v1.Cancelled
-	5,  // 35: tuner.suggest.v1.CreateStudyRequest.study:type_name -> tuner.suggest.v1.Study
-	69, // 36: tuner.suggest.v1.ListStudiesRequest.labels:type_name -> tuner.suggest.v1.ListStudiesRequest.LabelsEntry
-	5,  // 37: tuner.suggest.v1.ListStudiesResponse.studies:type_name -> tuner.suggest.v1.Study
-	29, // 38: tuner.suggest.v1.ListStudiesResponse.summaries:type_name -> tuner.suggest.v1.StudySummary
-	30, // 39: tuner.suggest.v1.StudySummary.trials:type_name -> tuner.suggest.v1.TrialCount
-	17, // 40: tuner.suggest.v1.StudySummary.best:type_name -> tuner.suggest.v1.Trial
-	3,  // 41: tuner.suggest.v1.TrialCount.state:type_name -> tuner.suggest.v1.TrialState
-	5,  // 42: tuner.suggest.v1.UpdateStudyRequest.study:type_name -> tuner.suggest.v1.Study
-	77, // 43: tuner.suggest.v1.UpdateStudyRequest.update_mask:type_name -> google.protobuf.FieldMask
-	7,  // 44: tuner.suggest.v1.ValidateStudyRequest.spec:type_name -> tuner.suggest.v1.StudySpec
-	16, // 45: tuner.suggest.v1.ListAlgorithmsResponse.algorithms:type_name -> tuner.suggest.v1.AlgorithmInfo
-	70, // 46: tuner.suggest.v1.AddTrialRequest.parameters:type_name -> tuner.suggest.v1.AddTrialRequest.ParametersEntry
-	19, // 47: tuner.suggest.v1.AddTrialRequest.outcome:type_name -> tuner.suggest.v1.Outcome
-	18, // 48: tuner.suggest.v1.AddTrialRequest.measurements:type_name -> tuner.suggest.v1.Measurement
-	71, // 49: tuner.suggest.v1.AddTrialRequest.labels:type_name -> tuner.suggest.v1.AddTrialRequest.LabelsEntry
-	39, // 50: tuner.suggest.v1.ImportTrialsRequest.trials:type_name -> tuner.suggest.v1.FinishedTrial
-	72, // 51: tuner.suggest.v1.FinishedTrial.parameters:type_name -> tuner.suggest.v1.FinishedTrial.ParametersEntry
-	19, // 52: tuner.suggest.v1.FinishedTrial.outcome:type_name -> tuner.suggest.v1.Outcome
-	18, // 53: tuner.suggest.v1.FinishedTrial.measurements:type_name -> tuner.suggest.v1.Measurement
-	73, // 54: tuner.suggest.v1.FinishedTrial.labels:type_name -> tuner.suggest.v1.FinishedTrial.LabelsEntry
-	41, // 55: tuner.suggest.v1.ImportTrialsResponse.results:type_name -> tuner.suggest.v1.ImportResult
-	42, // 56: tuner.suggest.v1.ImportResult.remarks:type_name -> tuner.suggest.v1.ImportRemark
-	3,  // 57: tuner.suggest.v1.ListTrialsRequest.states:type_name -> tuner.suggest.v1.TrialState
-	17, // 58: tuner.suggest.v1.ListTrialsResponse.trials:type_name -> tuner.suggest.v1.Trial
-	17, // 59: tuner.suggest.v1.UpdateTrialRequest.trial:type_name -> tuner.suggest.v1.Trial
-	77, // 60: tuner.suggest.v1.UpdateTrialRequest.update_mask:type_name -> google.protobuf.FieldMask
-	74, // 61: tuner.suggest.v1.SuggestTrialsRequest.labels:type_name -> tuner.suggest.v1.SuggestTrialsRequest.LabelsEntry
-	76, // 62: tuner.suggest.v1.SuggestTrialsRequest.lease_duration:type_name -> google.protobuf.Duration
-	17, // 63: tuner.suggest.v1.SuggestTrialsResponse.trials:type_name -> tuner.suggest.v1.Trial
-	18, // 64: tuner.suggest.v1.ReportMeasurementsRequest.measurements:type_name -> tuner.suggest.v1.Measurement
-	52, // 65: tuner.suggest.v1.RenewLeasesRequest.leases:type_name -> tuner.suggest.v1.TrialLease
-	19, // 66: tuner.suggest.v1.CompleteTrialRequest.outcome:type_name -> tuner.suggest.v1.Outcome
-	18, // 67: tuner.suggest.v1.CompleteTrialRequest.measurements:type_name -> tuner.suggest.v1.Measurement
-	17, // 68: tuner.suggest.v1.ReopenTrialsResponse.trials:type_name -> tuner.suggest.v1.Trial
-	18, // 69: tuner.suggest.v1.TrialMeasurement.measurement:type_name -> tuner.suggest.v1.Measurement
-	59, // 70: tuner.suggest.v1.ListMeasurementsResponse.measurements:type_name -> tuner.suggest.v1.TrialMeasurement
-	17, // 71: tuner.suggest.v1.ListOptimalTrialsResponse.trials:type_name -> tuner.suggest.v1.Trial
-	4,  // 72: tuner.suggest.v1.Algorithm.SettingsEntry.value:type_name -> tuner.suggest.v1.Value
-	4,  // 73: tuner.suggest.v1.Pruning.SettingsEntry.value:type_name -> tuner.suggest.v1.Value
-	4,  // 74: tuner.suggest.v1.Trial.ParametersEntry.value:type_name -> tuner.suggest.v1.Value
-	4,  // 75: tuner.suggest.v1.AddTrialRequest.ParametersEntry.value:type_name -> tuner.suggest.v1.Value
-	4,  // 76: tuner.suggest.v1.FinishedTrial.ParametersEntry.value:type_name -> tuner.suggest.v1.Value
-	25, // 77: tuner.suggest.v1.SuggestService.CreateStudy:input_type -> tuner.suggest.v1.CreateStudyRequest
-	26, // 78: tuner.suggest.v1.SuggestService.GetStudy:input_type -> tuner.suggest.v1.GetStudyRequest
-	27, // 79: tuner.suggest.v1.SuggestService.ListStudies:input_type -> tuner.suggest.v1.ListStudiesRequest
-	31, // 80: tuner.suggest.v1.SuggestService.UpdateStudy:input_type -> tuner.suggest.v1.UpdateStudyRequest
-	32, // 81: tuner.suggest.v1.SuggestService.DeleteStudy:input_type -> tuner.suggest.v1.DeleteStudyRequest
-	33, // 82: tuner.suggest.v1.SuggestService.ValidateStudy:input_type -> tuner.suggest.v1.ValidateStudyRequest
-	35, // 83: tuner.suggest.v1.SuggestService.ListAlgorithms:input_type -> tuner.suggest.v1.ListAlgorithmsRequest
-	37, // 84: tuner.suggest.v1.SuggestService.AddTrial:input_type -> tuner.suggest.v1.AddTrialRequest
-	38, // 85: tuner.suggest.v1.SuggestService.ImportTrials:input_type -> tuner.suggest.v1.ImportTrialsRequest
-	43, // 86: tuner.suggest.v1.SuggestService.GetTrial:input_type -> tuner.suggest.v1.GetTrialRequest
-	44, // 87: tuner.suggest.v1.SuggestService.ListTrials:input_type -> tuner.suggest.v1.ListTrialsRequest
-	46, // 88: tuner.suggest.v1.SuggestService.UpdateTrial:input_type -> tuner.suggest.v1.UpdateTrialRequest
-	47, // 89: tuner.suggest.v1.SuggestService.DeleteTrial:input_type -> tuner.suggest.v1.DeleteTrialRequest
-	48, // 90: tuner.suggest.v1.SuggestService.SuggestTrials:input_type -> tuner.suggest.v1.SuggestTrialsRequest
-	50, // 91: tuner.suggest.v1.SuggestService.ReportMeasurements:input_type -> tuner.suggest.v1.ReportMeasurementsRequest
-	53, // 92: tuner.suggest.v1.SuggestService.RenewLeases:input_type -> tuner.suggest.v1.RenewLeasesRequest
-	55, // 93: tuner.suggest.v1.SuggestService.CompleteTrial:input_type -> tuner.suggest.v1.CompleteTrialRequest
-	56, // 94: tuner.suggest.v1.SuggestService.ReopenTrials:input_type -> tuner.suggest.v1.ReopenTrialsRequest
-	58, // 95: tuner.suggest.v1.SuggestService.ListMeasurements:input_type -> tuner.suggest.v1.ListMeasurementsRequest
-	61, // 96: tuner.suggest.v1.SuggestService.ListOptimalTrials:input_type -> tuner.suggest.v1.ListOptimalTrialsRequest
-	5,  // 97: tuner.suggest.v1.SuggestService.CreateStudy:output_type -> tuner.suggest.v1.Study
-	5,  // 98: tuner.suggest.v1.SuggestService.GetStudy:output_type -> tuner.suggest.v1.Study
-	28, // 99: tuner.suggest.v1.SuggestService.ListStudies:output_type -> tuner.suggest.v1.ListStudiesResponse
-	5,  // 100: tuner.suggest.v1.SuggestService.UpdateStudy:output_type -> tuner.suggest.v1.Study
-	78, // 101: tuner.suggest.v1.SuggestService.DeleteStudy:output_type -> google.protobuf.Empty
-	34, // 102: tuner.suggest.v1.SuggestService.ValidateStudy:output_type -> tuner.suggest.v1.ValidateStudyResponse
-	36, // 103: tuner.suggest.v1.SuggestService.ListAlgorithms:output_type -> tuner.suggest.v1.ListAlgorithmsResponse
-	17, // 104: tuner.suggest.v1.SuggestService.AddTrial:output_type -> tuner.suggest.v1.Trial
-	40, // 105: tuner.suggest.v1.SuggestService.ImportTrials:output_type -> tuner.suggest.v1.ImportTrialsResponse
-	17, // 106: tuner.suggest.v1.SuggestService.GetTrial:output_type -> tuner.suggest.v1.Trial
-	45, // 107: tuner.suggest.v1.SuggestService.ListTrials:output_type -> tuner.suggest.v1.ListTrialsResponse
-	17, // 108: tuner.suggest.v1.SuggestService.UpdateTrial:output_type -> tuner.suggest.v1.Trial
-	78, // 109: tuner.suggest.v1.SuggestService.DeleteTrial:output_type -> google.protobuf.Empty
-	49, // 110: tuner.suggest.v1.SuggestService.SuggestTrials:output_type -> tuner.suggest.v1.SuggestTrialsResponse
-	51, // 111: tuner.suggest.v1.SuggestService.ReportMeasurements:output_type -> tuner.suggest.v1.ReportMeasurementsResponse
-	54, // 112: tuner.suggest.v1.SuggestService.RenewLeases:output_type -> tuner.suggest.v1.RenewLeasesResponse
-	17, // 113: tuner.suggest.v1.SuggestService.CompleteTrial:output_type -> tuner.suggest.v1.Trial
-	57, // 114: tuner.suggest.v1.SuggestService.ReopenTrials:output_type -> tuner.suggest.v1.ReopenTrialsResponse
-	60, // 115: tuner.suggest.v1.SuggestService.ListMeasurements:output_type -> tuner.suggest.v1.ListMeasurementsResponse
-	62, // 116: tuner.suggest.v1.SuggestService.ListOptimalTrials:output_type -> tuner.suggest.v1.ListOptimalTrialsResponse
-	97, // [97:117] is the sub-list for method output_type
-	77, // [77:97] is the sub-list for method input_type
-	77, // [77:77] is the sub-list for extension type_name
-	77, // [77:77] is the sub-list for extension extendee
-	0,  // [0:77] is the sub-list for field type_name
+	15, // 8: tuner.suggest.v1.StudySpec.algorithm:type_name -> tuner.suggest.v1.Algorithm
+	16, // 9: tuner.suggest.v1.StudySpec.pruning:type_name -> tuner.suggest.v1.Pruning
+	14, // 10: tuner.suggest.v1.StudySpec.constraints:type_name -> tuner.suggest.v1.Constraint
+	9,  // 11: tuner.suggest.v1.Parameter.float_domain:type_name -> tuner.suggest.v1.FloatDomain
+	10, // 12: tuner.suggest.v1.Parameter.int_domain:type_name -> tuner.suggest.v1.IntDomain
+	11, // 13: tuner.suggest.v1.Parameter.choice_domain:type_name -> tuner.suggest.v1.ChoiceDomain
+	12, // 14: tuner.suggest.v1.Parameter.conditions:type_name -> tuner.suggest.v1.Condition
+	0,  // 15: tuner.suggest.v1.FloatDomain.scale:type_name -> tuner.suggest.v1.Scale
+	0,  // 16: tuner.suggest.v1.IntDomain.scale:type_name -> tuner.suggest.v1.Scale
+	4,  // 17: tuner.suggest.v1.ChoiceDomain.values:type_name -> tuner.suggest.v1.Value
+	4,  // 18: tuner.suggest.v1.Condition.values:type_name -> tuner.suggest.v1.Value
+	1,  // 19: tuner.suggest.v1.Objective.direction:type_name -> tuner.suggest.v1.Direction
+	2,  // 20: tuner.suggest.v1.Objective.value_rule:type_name -> tuner.suggest.v1.ValueRule
+	65, // 21: tuner.suggest.v1.Algorithm.settings:type_name -> tuner.suggest.v1.Algorithm.SettingsEntry
+	66, // 22: tuner.suggest.v1.Pruning.settings:type_name -> tuner.suggest.v1.Pruning.SettingsEntry
+	67, // 23: tuner.suggest.v1.AlgorithmInfo.settings:type_name -> tuner.suggest.v1.AlgorithmInfo.SettingsEntry
+	3,  // 24: tuner.suggest.v1.Trial.state:type_name -> tuner.suggest.v1.TrialState
+	68, // 25: tuner.suggest.v1.Trial.parameters:type_name -> tuner.suggest.v1.Trial.ParametersEntry
+	69, // 26: tuner.suggest.v1.Trial.labels:type_name -> tuner.suggest.v1.Trial.LabelsEntry
+	76, // 27: tuner.suggest.v1.Trial.create_time:type_name -> google.protobuf.Timestamp
+	76, // 28: tuner.suggest.v1.Trial.end_time:type_name -> google.protobuf.Timestamp
+	77, // 29: tuner.suggest.v1.Trial.lease_duration:type_name -> google.protobuf.Duration
+	76, // 30: tuner.suggest.v1.Trial.lease_expire_time:type_name -> google.protobuf.Timestamp
+	21, // 31: tuner.suggest.v1.Outcome.succeeded:type_name -> tuner.suggest.v1.Succeeded
+	22, // 32: tuner.suggest.v1.Outcome.pruned:type_name -> tuner.suggest.v1.Pruned
+	23, // 33: tuner.suggest.v1.Outcome.infeasible:type_name -> tuner.suggest.v1.Infeasible
+	24, // 34: tuner.suggest.v1.Outcome.failed:type_name -> tuner.suggest.v1.Failed
+	25, // 35: tuner.suggest.v1.Outcome.cancelled:type_name -> tuner.suggest.v1.Cancelled
+	5,  // 36: tuner.suggest.v1.CreateStudyRequest.study:type_name -> tuner.suggest.v1.Study
+	70, // 37: tuner.suggest.v1.ListStudiesRequest.labels:type_name -> tuner.suggest.v1.ListStudiesRequest.LabelsEntry
+	5,  // 38: tuner.suggest.v1.ListStudiesResponse.studies:type_name -> tuner.suggest.v1.Study
+	30, // 39: tuner.suggest.v1.ListStudiesResponse.summaries:type_name -> tuner.suggest.v1.StudySummary
+	31, // 40: tuner.suggest.v1.StudySummary.trials:type_name -> tuner.suggest.v1.TrialCount
+	18, // 41: tuner.suggest.v1.StudySummary.best:type_name -> tuner.suggest.v1.Trial
+	3,  // 42: tuner.suggest.v1.TrialCount.state:type_name -> tuner.suggest.v1.TrialState
+	5,  // 43: tuner.suggest.v1.UpdateStudyRequest.study:type_name -> tuner.suggest.v1.Study
+	78, // 44: tuner.suggest.v1.UpdateStudyRequest.update_mask:type_name -> google.protobuf.FieldMask
+	7,  // 45: tuner.suggest.v1.ValidateStudyRequest.spec:type_name -> tuner.suggest.v1.StudySpec
+	17, // 46: tuner.suggest.v1.ListAlgorithmsResponse.algorithms:type_name -> tuner.suggest.v1.AlgorithmInfo
+	71, // 47: tuner.suggest.v1.AddTrialRequest.parameters:type_name -> tuner.suggest.v1.AddTrialRequest.ParametersEntry
+	20, // 48: tuner.suggest.v1.AddTrialRequest.outcome:type_name -> tuner.suggest.v1.Outcome
+	19, // 49: tuner.suggest.v1.AddTrialRequest.measurements:type_name -> tuner.suggest.v1.Measurement
+	72, // 50: tuner.suggest.v1.AddTrialRequest.labels:type_name -> tuner.suggest.v1.AddTrialRequest.LabelsEntry
+	40, // 51: tuner.suggest.v1.ImportTrialsRequest.trials:type_name -> tuner.suggest.v1.FinishedTrial
+	73, // 52: tuner.suggest.v1.FinishedTrial.parameters:type_name -> tuner.suggest.v1.FinishedTrial.ParametersEntry
+	20, // 53: tuner.suggest.v1.FinishedTrial.outcome:type_name -> tuner.suggest.v1.Outcome
+	19, // 54: tuner.suggest.v1.FinishedTrial.measurements:type_name -> tuner.suggest.v1.Measurement
+	74, // 55: tuner.suggest.v1.FinishedTrial.labels:type_name -> tuner.suggest.v1.FinishedTrial.LabelsEntry
+	42, // 56: tuner.suggest.v1.ImportTrialsResponse.results:type_name -> tuner.suggest.v1.ImportResult
+	43, // 57: tuner.suggest.v1.ImportResult.remarks:type_name -> tuner.suggest.v1.ImportRemark
+	3,  // 58: tuner.suggest.v1.ListTrialsRequest.states:type_name -> tuner.suggest.v1.TrialState
+	18, // 59: tuner.suggest.v1.ListTrialsResponse.trials:type_name -> tuner.suggest.v1.Trial
+	18, // 60: tuner.suggest.v1.UpdateTrialRequest.trial:type_name -> tuner.suggest.v1.Trial
+	78, // 61: tuner.suggest.v1.UpdateTrialRequest.update_mask:type_name -> google.protobuf.FieldMask
+	75, // 62: tuner.suggest.v1.SuggestTrialsRequest.labels:type_name -> tuner.suggest.v1.SuggestTrialsRequest.LabelsEntry
+	77, // 63: tuner.suggest.v1.SuggestTrialsRequest.lease_duration:type_name -> google.protobuf.Duration
+	18, // 64: tuner.suggest.v1.SuggestTrialsResponse.trials:type_name -> tuner.suggest.v1.Trial
+	19, // 65: tuner.suggest.v1.ReportMeasurementsRequest.measurements:type_name -> tuner.suggest.v1.Measurement
+	53, // 66: tuner.suggest.v1.RenewLeasesRequest.leases:type_name -> tuner.suggest.v1.TrialLease
+	20, // 67: tuner.suggest.v1.CompleteTrialRequest.outcome:type_name -> tuner.suggest.v1.Outcome
+	19, // 68: tuner.suggest.v1.CompleteTrialRequest.measurements:type_name -> tuner.suggest.v1.Measurement
+	18, // 69: tuner.suggest.v1.ReopenTrialsResponse.trials:type_name -> tuner.suggest.v1.Trial
+	19, // 70: tuner.suggest.v1.TrialMeasurement.measurement:type_name -> tuner.suggest.v1.Measurement
+	60, // 71: tuner.suggest.v1.ListMeasurementsResponse.measurements:type_name -> tuner.suggest.v1.TrialMeasurement
+	18, // 72: tuner.suggest.v1.ListOptimalTrialsResponse.trials:type_name -> tuner.suggest.v1.Trial
+	4,  // 73: tuner.suggest.v1.Algorithm.SettingsEntry.value:type_name -> tuner.suggest.v1.Value
+	4,  // 74: tuner.suggest.v1.Pruning.SettingsEntry.value:type_name -> tuner.suggest.v1.Value
+	4,  // 75: tuner.suggest.v1.Trial.ParametersEntry.value:type_name -> tuner.suggest.v1.Value
+	4,  // 76: tuner.suggest.v1.AddTrialRequest.ParametersEntry.value:type_name -> tuner.suggest.v1.Value
+	4,  // 77: tuner.suggest.v1.FinishedTrial.ParametersEntry.value:type_name -> tuner.suggest.v1.Value
+	26, // 78: tuner.suggest.v1.SuggestService.CreateStudy:input_type -> tuner.suggest.v1.CreateStudyRequest
+	27, // 79: tuner.suggest.v1.SuggestService.GetStudy:input_type -> tuner.suggest.v1.GetStudyRequest
+	28, // 80: tuner.suggest.v1.SuggestService.ListStudies:input_type -> tuner.suggest.v1.ListStudiesRequest
+	32, // 81: tuner.suggest.v1.SuggestService.UpdateStudy:input_type -> tuner.suggest.v1.UpdateStudyRequest
+	33, // 82: tuner.suggest.v1.SuggestService.DeleteStudy:input_type -> tuner.suggest.v1.DeleteStudyRequest
+	34, // 83: tuner.suggest.v1.SuggestService.ValidateStudy:input_type -> tuner.suggest.v1.ValidateStudyRequest
+	36, // 84: tuner.suggest.v1.SuggestService.ListAlgorithms:input_type -> tuner.suggest.v1.ListAlgorithmsRequest
+	38, // 85: tuner.suggest.v1.SuggestService.AddTrial:input_type -> tuner.suggest.v1.AddTrialRequest
+	39, // 86: tuner.suggest.v1.SuggestService.ImportTrials:input_type -> tuner.suggest.v1.ImportTrialsRequest
+	44, // 87: tuner.suggest.v1.SuggestService.GetTrial:input_type -> tuner.suggest.v1.GetTrialRequest
+	45, // 88: tuner.suggest.v1.SuggestService.ListTrials:input_type -> tuner.suggest.v1.ListTrialsRequest
+	47, // 89: tuner.suggest.v1.SuggestService.UpdateTrial:input_type -> tuner.suggest.v1.UpdateTrialRequest
+	48, // 90: tuner.suggest.v1.SuggestService.DeleteTrial:input_type -> tuner.suggest.v1.DeleteTrialRequest
+	49, // 91: tuner.suggest.v1.SuggestService.SuggestTrials:input_type -> tuner.suggest.v1.SuggestTrialsRequest
+	51, // 92: tuner.suggest.v1.SuggestService.ReportMeasurements:input_type -> tuner.suggest.v1.ReportMeasurementsRequest
+	54, // 93: tuner.suggest.v1.SuggestService.RenewLeases:input_type -> tuner.suggest.v1.RenewLeasesRequest
+	56, // 94: tuner.suggest.v1.SuggestService.CompleteTrial:input_type -> tuner.suggest.v1.CompleteTrialRequest
+	57, // 95: tuner.suggest.v1.SuggestService.ReopenTrials:input_type -> tuner.suggest.v1.ReopenTrialsRequest
+	59, // 96: tuner.suggest.v1.SuggestService.ListMeasurements:input_type -> tuner.suggest.v1.ListMeasurementsRequest
+	62, // 97: tuner.suggest.v1.SuggestService.ListOptimalTrials:input_type -> tuner.suggest.v1.ListOptimalTrialsRequest
+	5,  // 98: tuner.suggest.v1.SuggestService.CreateStudy:output_type -> tuner.suggest.v1.Study
+	5,  // 99: tuner.suggest.v1.SuggestService.GetStudy:output_type -> tuner.suggest.v1.Study
+	29, // 100: tuner.suggest.v1.SuggestService.ListStudies:output_type -> tuner.suggest.v1.ListStudiesResponse
+	5,  // 101: tuner.suggest.v1.SuggestService.UpdateStudy:output_type -> tuner.suggest.v1.Study
+	79, // 102: tuner.suggest.v1.SuggestService.DeleteStudy:output_type -> google.protobuf.Empty
+	35, // 103: tuner.suggest.v1.SuggestService.ValidateStudy:output_type -> tuner.suggest.v1.ValidateStudyResponse
+	37, // 104: tuner.suggest.v1.SuggestService.ListAlgorithms:output_type -> tuner.suggest.v1.ListAlgorithmsResponse
+	18, // 105: tuner.suggest.v1.SuggestService.AddTrial:output_type -> tuner.suggest.v1.Trial
+	41, // 106: tuner.suggest.v1.SuggestService.ImportTrials:output_type -> tuner.suggest.v1.ImportTrialsResponse
+	18, // 107: tuner.suggest.v1.SuggestService.GetTrial:output_type -> tuner.suggest.v1.Trial
+	46, // 108: tuner.suggest.v1.SuggestService.ListTrials:output_type -> tuner.suggest.v1.ListTrialsResponse
+	18, // 109: tuner.suggest.v1.SuggestService.UpdateTrial:output_type -> tuner.suggest.v1.Trial
+	79, // 110: tuner.suggest.v1.SuggestService.DeleteTrial:output_type -> google.protobuf.Empty
+	50, // 111: tuner.suggest.v1.SuggestService.SuggestTrials:output_type -> tuner.suggest.v1.SuggestTrialsResponse
+	52, // 112: tuner.suggest.v1.SuggestService.ReportMeasurements:output_type -> tuner.suggest.v1.ReportMeasurementsResponse
+	55, // 113: tuner.suggest.v1.SuggestService.RenewLeases:output_type -> tuner.suggest.v1.RenewLeasesResponse
+	18, // 114: tuner.suggest.v1.SuggestService.CompleteTrial:output_type -> tuner.suggest.v1.Trial
+	58, // 115: tuner.suggest.v1.SuggestService.ReopenTrials:output_type -> tuner.suggest.v1.ReopenTrialsResponse
+	61, // 116: tuner.suggest.v1.SuggestService.ListMeasurements:output_type -> tuner.suggest.v1.ListMeasurementsResponse
+	63, // 117: tuner.suggest.v1.SuggestService.ListOptimalTrials:output_type -> tuner.suggest.v1.ListOptimalTrialsResponse
+	98, // [98:118] is the sub-list for method output_type
+	78, // [78:98] is the sub-list for method input_type
+	78, // [78:78] is the sub-list for extension type_name
+	78, // [78:78] is the sub-list for extension extendee
+	0,  // [0:78] is the sub-list for field type_name
 }
 
 func init() { file_suggest_v1_suggest_proto_init() }
@@ -4648,24 +4758,25 @@ func file_suggest_v1_suggest_proto_init() {
 	file_suggest_v1_suggest_proto_msgTypes[5].OneofWrappers = []any{}
 	file_suggest_v1_suggest_proto_msgTypes[6].OneofWrappers = []any{}
 	file_suggest_v1_suggest_proto_msgTypes[10].OneofWrappers = []any{}
-	file_suggest_v1_suggest_proto_msgTypes[13].OneofWrappers = []any{}
-	file_suggest_v1_suggest_proto_msgTypes[15].OneofWrappers = []any{
+	file_suggest_v1_suggest_proto_msgTypes[11].OneofWrappers = []any{}
+	file_suggest_v1_suggest_proto_msgTypes[14].OneofWrappers = []any{}
+	file_suggest_v1_suggest_proto_msgTypes[16].OneofWrappers = []any{
 		(*Outcome_Succeeded)(nil),
 		(*Outcome_Pruned)(nil),
 		(*Outcome_Infeasible)(nil),
 		(*Outcome_Failed)(nil),
 		(*Outcome_Cancelled)(nil),
 	}
-	file_suggest_v1_suggest_proto_msgTypes[16].OneofWrappers = []any{}
 	file_suggest_v1_suggest_proto_msgTypes[17].OneofWrappers = []any{}
-	file_suggest_v1_suggest_proto_msgTypes[37].OneofWrappers = []any{}
+	file_suggest_v1_suggest_proto_msgTypes[18].OneofWrappers = []any{}
+	file_suggest_v1_suggest_proto_msgTypes[38].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_suggest_v1_suggest_proto_rawDesc), len(file_suggest_v1_suggest_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   71,
+			NumMessages:   72,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

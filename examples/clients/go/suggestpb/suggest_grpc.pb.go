@@ -113,7 +113,8 @@ type SuggestServiceClient interface {
 	ReopenTrials(ctx context.Context, in *ReopenTrialsRequest, opts ...grpc.CallOption) (*ReopenTrialsResponse, error)
 	// In the order of the reports.
 	ListMeasurements(ctx context.Context, in *ListMeasurementsRequest, opts ...grpc.CallOption) (*ListMeasurementsResponse, error)
-	// The best succeeded trial, or none. (With several objectives: the Pareto front; there is one objective today.)
+	// The best succeeded trial that keeps the constraints, or none. With several objectives the Pareto front: each trial
+	// that no other one dominates, ordered by number.
 	ListOptimalTrials(ctx context.Context, in *ListOptimalTrialsRequest, opts ...grpc.CallOption) (*ListOptimalTrialsResponse, error)
 }
 
@@ -375,7 +376,8 @@ type SuggestServiceServer interface {
 	ReopenTrials(context.Context, *ReopenTrialsRequest) (*ReopenTrialsResponse, error)
 	// In the order of the reports.
 	ListMeasurements(context.Context, *ListMeasurementsRequest) (*ListMeasurementsResponse, error)
-	// The best succeeded trial, or none. (With several objectives: the Pareto front; there is one objective today.)
+	// The best succeeded trial that keeps the constraints, or none. With several objectives the Pareto front: each trial
+	// that no other one dominates, ordered by number.
 	ListOptimalTrials(context.Context, *ListOptimalTrialsRequest) (*ListOptimalTrialsResponse, error)
 	mustEmbedUnimplementedSuggestServiceServer()
 }

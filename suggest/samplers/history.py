@@ -120,7 +120,7 @@ class History:
             further=trial.further,
             constraint_values=trial.constraint_values,
         )
-        if trial.state is TrialState.RUNNING:
+        if trial.state in (TrialState.RUNNING, TrialState.PAUSED):
             self._running[number] = kept
         elif self._teaches(trial):
             self._finished[number] = kept

@@ -19,7 +19,7 @@ from pathlib import Path
 from controller import version
 from controller.core.model import FINAL, Attempt, Experiment, SecretRef, attempt_name
 from controller.folders import AttemptFolders, ExperimentFolders
-from controller.launch import cluster_launch, kept_apart, launch
+from controller.launch import cluster_launch, fidelity, kept_apart, launch
 from controller.runtime.protocol import Launch
 from controller.spec import redacted
 from suggest.errors import Unavailable
@@ -96,6 +96,7 @@ class AttemptLauncher:
         self, experiment: Experiment, trial: Trial, attempt: Attempt, where: AttemptFolders, launched: Launch
     ) -> None:
         template = experiment.spec.template_of(attempt.trial)
+        parameters = {**trial.parameters, **fidelity(experiment, attempt)}
         own = {
             name: f"[secret {value.name}/{value.key}]"
             if isinstance(value, SecretRef)
@@ -117,11 +118,11 @@ class AttemptLauncher:
             "command": list(launched.command),
             "environment": redacted(own),
             "workingDirectory": str(launched.working_directory),
-            "parameters": dict(trial.parameters),
+            "parameters": parameters,
             "time": datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
         }
         try:
-            where.prepare(parameters=trial.parameters, provenance=provenance, form=template.parameters_file)
+            where.prepare(parameters=parameters, provenance=provenance, form=template.parameters_file)
         except OSError as error:
             raise Unavailable(
                 f"{where.root}: {error.strerror}; nothing is lost; free some space to continue"

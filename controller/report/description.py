@@ -274,6 +274,8 @@ def why_trial(record: ExperimentRecord, one: TrialRecord) -> str:
             return f"it waits{where}, and starts by itself{attempts}: {reason}"
         case TrialState.QUEUED:
             return reason
+        case TrialState.PAUSED:
+            return f"it waits at {reason}"
 
 
 QUOTA_EXCEEDED = "QuotaExceeded"  # the reason that clusters give

@@ -559,8 +559,8 @@ def _fidelity_problems(spec: StudySpec) -> Iterator[Problem]:
         if spec.algorithm.name in BRACKETED:
             yield Problem(
                 "algorithm.name",
-                f"{spec.algorithm.name} needs a fidelity, the quantity by which trials are run in steps, such as epochs; "
-                "set fidelity, with parameter, min and max",
+                f"{spec.algorithm.name} needs a fidelity, such as epochs, by which trials are run in steps; set "
+                "fidelity, with parameter, min and max",
             )
         return
     name, least, most, eta = fidelity.parameter, fidelity.min, fidelity.max, fidelity.eta
@@ -569,7 +569,7 @@ def _fidelity_problems(spec: StudySpec) -> Iterator[Problem]:
     elif any(p.name == name for p in spec.space.parameters):
         yield Problem(
             "fidelity.parameter",
-            f"{name} is a parameter of the search, too; each run of a trial gets its own: remove it from the parameters",
+            f"{name} is a parameter of the search, too; each run of a trial gets its own, so remove it there",
         )
     if eta < 2:
         yield Problem("fidelity.eta", f"{eta} is below 2")

@@ -1,9 +1,9 @@
 """A sampler that learns from trials that were run up to different fidelities.
 
-It shows another sampler the values of one fidelity, as if no other had been measured: the largest at which enough
-trials have a value (Falkner et al. 2018, "BOHB: Robust and Efficient Hyperparameter Optimization at Scale", section 3.2).
-Values of different fidelities are not comparable, and a trial's value at one fidelity never changes. When a larger
-fidelity has enough values, the other sampler starts over with those.
+It shows another sampler the values of one fidelity, as if no other had been measured: of the largest at which enough
+trials have a value (Falkner et al. 2018, "BOHB: Robust and Efficient Hyperparameter Optimization at Scale", section
+3.2). Values of different fidelities are not comparable, and a trial's value at one fidelity never changes. When a
+larger fidelity has enough values, the other sampler starts over with those.
 """
 
 from __future__ import annotations

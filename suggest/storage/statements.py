@@ -221,7 +221,7 @@ class Statements:
         self.hand_out: Insert = inserted.on_conflict_do_update(
             index_elements=[trials.c.namespace, trials.c.study, trials.c.number],
             set_={name: getattr(inserted.excluded, name) for name in _HANDED_OUT},
-            where=trials.c.state.in_((TrialState.QUEUED.value, TrialState.PAUSED.value)),
+            where=or_(*(trials.c.state == state.value for state in (TrialState.QUEUED, TrialState.PAUSED))),
         )
 
     def is_one(self, rows: int) -> bool:

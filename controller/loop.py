@@ -204,7 +204,7 @@ class Loop:
             own = attempts.get(trial.number, [])
             is_open = not trial.finished and trial.state is not TrialState.PAUSED
             if trial.state is TrialState.PAUSED:
-                memory.paused[trial.number] = own
+                memory.pause(trial, own)
             if is_open or (own and not own[-1].ended):
                 memory.open(trial, own, running=is_open)
         if self.experiment.final is not None and memory.finals and not memory.finals[-1].ended:
@@ -293,7 +293,7 @@ class Loop:
             final=memory.final(),
             streak=memory.streak,
             set_aside=memory.set_aside,
-            paused=sorted(memory.paused),
+            paused={number: known.trial.fidelity or 0.0 for number, known in memory.paused.items()},
             none_goes_on=memory.none_goes_on,
         )
 
@@ -468,7 +468,7 @@ class Loop:
             trial = await self._search.complete(number, outcome, known.unreported)
             known.running = False  # the next turn forgets it, after filling its slot
             if trial.state is TrialState.PAUSED:
-                self._memory.pause(trial)
+                self._memory.pause(trial, known.attempts)
                 return
             self._memory.count(trial)
             self.request(self._on_trial(trial))

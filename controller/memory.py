@@ -71,7 +71,7 @@ class Memory:
         self.trend: list[float] = []  # the best value after each succeeded trial
         self.handed_out = 0  # how many times the study has handed out trials; also the number of the next request
         self.exhausted = False
-        self.paused: dict[int, list[Attempt]] = {}  # trials that wait for a larger fidelity, with their attempts
+        self.paused: dict[int, Opened] = {}  # trials that wait for a larger fidelity
         self.none_goes_on = False  # the study lets none of them go on as long as no other trial ends
         self.independent = False  # the next suggestions do not depend on the outcomes of open trials
         self._latest_s: deque[float] = deque(maxlen=BRISK_TRIALS)  # durations of the latest attempts
@@ -115,12 +115,12 @@ class Memory:
         known = self.opened.get(trial.number)
         if trial.finished or trial.state is TrialState.PAUSED or (known is not None and known.running):
             return
-        before = self.paused.pop(trial.number, [])
-        self.open(trial, before if known is None else known.attempts)
+        before = self.paused.pop(trial.number, known)
+        self.open(trial, [] if before is None else before.attempts)
 
-    def pause(self, trial: Trial) -> None:
-        """Note that the study has paused an open trial."""
-        self.paused[trial.number] = self.opened[trial.number].attempts
+    def pause(self, trial: Trial, attempts: list[Attempt]) -> None:
+        """Note that the study has paused the trial."""
+        self.paused[trial.number] = Opened(trial, attempts, self.new_log(attempts), running=False)
         self.none_goes_on = False
 
     def recall_finals(self, attempts: Sequence[Attempt], *, begun: FinalRun | None) -> None:

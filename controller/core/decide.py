@@ -46,7 +46,7 @@ def decide(snapshot: Snapshot) -> list[Action]:
     counts = dict(snapshot.counts)
     best, since_best, improved = snapshot.best, snapshot.since_best, False
     streak = snapshot.streak
-    paused, none_goes_on = list(snapshot.paused), snapshot.none_goes_on
+    paused, none_goes_on = dict(snapshot.paused), snapshot.none_goes_on
     for trial in snapshot.trials:
         closing = _close(trial, snapshot)
         if closing is None:
@@ -56,7 +56,7 @@ def decide(snapshot: Snapshot) -> list[Action]:
         if isinstance(closing, Complete):
             outcome = closing.outcome
             if _pauses(trial, outcome, snapshot):
-                paused.append(closing.trial)
+                paused[closing.trial] = trial.fidelity or 0.0
                 none_goes_on = False
                 continue
             counts[outcome.state] = counts.get(outcome.state, 0) + 1
@@ -143,8 +143,8 @@ def _trip(left: Sequence[UnfinishedTrial], streak: breaker.Streak, snapshot: Sna
     if snapshot.state is ExperimentState.PAUSED:
         return breaker.Trip(streak.alike, "") if snapshot.set_aside and streak.alike else None
     newest = None if snapshot.final is None else snapshot.final.newest
-    if newest is not None and newest.state is not AttemptState.CANCELLED:
-        return None  # the search has ended, but a restarted controller does not know yet that the space is exhausted
+    if newest is not None and newest.state is not AttemptState.CANCELLED and not left:
+        return None  # the search may have ended: a restarted controller does not know yet whether the space is exhausted
     return breaker.trip(snapshot.spec, streak, alone=not any(trial.occupies_slot for trial in left))
 
 
@@ -178,7 +178,7 @@ def _finish(
             yield from _stop_everything([final.as_trial], snapshot, *stop)
         else:
             yield from _stops([final.as_trial], snapshot)
-            yield from _starts([final.as_trial], {}, snapshot, suggest=False, one_more=False, paused=())
+            yield from _starts([final.as_trial], {}, snapshot, suggest=False, one_more=False, paused={})
     elif _final_is_due(final, snapshot, ending):
         if begin and snapshot.desired is DesiredState.RUN:
             if final.kept and _is_over(final.as_trial, snapshot):
@@ -262,12 +262,15 @@ def _pauses(trial: UnfinishedTrial, outcome: Outcome, snapshot: Snapshot) -> boo
     )
 
 
-def _end_paused(paused: Sequence[int], snapshot: Snapshot, reason: str) -> Iterator[Complete]:
+def _end_paused(paused: Mapping[int, float], snapshot: Snapshot, reason: str) -> Iterator[Complete]:
     """Yield the end of paused trials: cancelled by `tuner stop`, else pruned with the value that they have."""
     stopped = snapshot.desired is DesiredState.STOP
     state = TrialState.CANCELLED if stopped else TrialState.PRUNED
-    told = reason if stopped else f"not promoted{f', and {reason}' if reason else ''}"
-    return (Complete(number, Outcome(state, reason=told)) for number in paused)
+    fidelity = snapshot.spec.fidelity
+    name = "" if fidelity is None else fidelity.parameter
+    for number, reached in sorted(paused.items()):
+        told = reason if stopped else f"not promoted beyond {name} {reached:g}{f': {reason}' if reason else ''}"
+        yield Complete(number, Outcome(state, reason=told))
 
 
 def _close(trial: UnfinishedTrial, snapshot: Snapshot) -> Complete | Forget | None:
@@ -353,7 +356,7 @@ def _starts(
     *,
     suggest: bool,
     one_more: bool,
-    paused: Sequence[int],
+    paused: Mapping[int, float],
     full: bool = False,
     none_goes_on: bool = False,
 ) -> Iterator[Action]:

@@ -111,7 +111,7 @@ class Snapshot:
     final: None if the file has no final stage and none was begun.
     streak: the failures that the circuit breaker looks at.
     set_aside: trials whose failures the breaker has set aside; `counts` leaves them out.
-    paused: trials that wait until the study lets them go on with a larger fidelity.
+    paused: trials that wait until the study lets them go on with a larger fidelity, each with the one it has reached.
     none_goes_on: the study has said that no paused trial goes on as long as no other one ends.
     """
 
@@ -136,7 +136,7 @@ class Snapshot:
     final: FinalStage | None = None
     streak: Streak = field(default_factory=Streak)
     set_aside: Set[int] = frozenset()
-    paused: Sequence[int] = ()
+    paused: Mapping[int, float] = field(default_factory=dict)
     none_goes_on: bool = False
 
 

@@ -52,7 +52,9 @@ def decide(snapshot: Snapshot) -> list[Action]:
         if closing is None:
             left.append(trial)
             continue
-        (forgets if isinstance(closing, Forget) else actions).append(closing)
+        # A paused trial is forgotten before the suggestion, which may let it go on.
+        can_wait = isinstance(closing, Forget) and closing.trial not in snapshot.paused
+        (forgets if can_wait else actions).append(closing)
         if isinstance(closing, Complete):
             outcome = closing.outcome
             if _pauses(trial, outcome, snapshot):

@@ -444,6 +444,8 @@ class Loop:
     async def _start(self, known: Opened) -> None:
         try:
             launch = self._launcher(self.experiment, known.trial, known.attempts)
+            if launch.starts_over:
+                self._journal.starts_over(known.attempts[-1], known.trial.rungs[-1].fidelity, now=self._clock.now())
             if self._runtime.slots(launch.gpu, launch.workers) == 0:  # the final stage; trials were checked earlier
                 raise CannotStart(f"it asks for more GPUs ({launch.gpu:g}) than this machine has")
             failpoints.reach(BEFORE_START)

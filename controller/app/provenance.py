@@ -12,7 +12,7 @@ import os
 import platform
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -82,6 +82,8 @@ class AttemptLauncher:
     def __call__(self, experiment: Experiment, trial: Trial, attempts: Sequence[Attempt]) -> Launch:
         attempt = attempts[-1]
         where = self.folders.attempt(attempt.trial, attempt.number, apart=kept_apart(experiment, attempt))
+        goes_on = bool(trial.rungs) and attempt.trial is not FINAL and experiment.spec.runtime == "local"
+        starts_over = goes_on and not (where.checkpoint.is_dir() and any(where.checkpoint.iterdir()))
         launched = (
             launch(
                 experiment, trial, attempt, where, environ=os.environ, interpreter_directory=Path(sys.executable).parent
@@ -90,7 +92,7 @@ class AttemptLauncher:
             else cluster_launch(experiment, trial, attempts, where)
         )
         self._record(experiment, trial, attempt, where, launched)
-        return launched
+        return replace(launched, starts_over=starts_over)
 
     def _record(
         self, experiment: Experiment, trial: Trial, attempt: Attempt, where: AttemptFolders, launched: Launch

@@ -146,7 +146,9 @@ def _trip(left: Sequence[UnfinishedTrial], streak: breaker.Streak, snapshot: Sna
         return breaker.Trip(streak.alike, "") if snapshot.set_aside and streak.alike else None
     newest = None if snapshot.final is None else snapshot.final.newest
     if newest is not None and newest.state is not AttemptState.CANCELLED and not left:
-        return None  # the search may have ended: a restarted controller does not know yet whether the space is exhausted
+        return (
+            None  # the search may have ended: a restarted controller does not know yet whether the space is exhausted
+        )
     return breaker.trip(snapshot.spec, streak, alone=not any(trial.occupies_slot for trial in left))
 
 

@@ -587,8 +587,8 @@ def _fidelity_problems(spec: StudySpec) -> Iterator[Problem]:
     if not spec.criteria.is_plain:
         yield Problem("fidelity", "trials are promoted by one objective; remove the other objectives and constraints")
     if spec.pruning is not None and spec.pruning.name in PROMOTING and spec.pruning.settings:
-        names = " and ".join(spec.pruning.settings)
-        yield Problem("pruning.settings", f"{names}: min, max and eta of the fidelity take their place; remove them")
+        for name in spec.pruning.settings:
+            yield Problem(f"pruning.settings.{name}", "min, max and eta of the fidelity say this; remove it")
 
 
 def _objective_problems(spec: StudySpec) -> Iterator[Problem]:

@@ -25,7 +25,7 @@ from suggest.workers import Workers
 class BohbSettings(OwnSettings):
     candidates: int = setting(64, "points drawn for each trial; the most promising one is used", min=1, max=1000)
     good_share: float = setting(0.15, "share of the trials with a value that count as good ones", min=0.01, max=0.5)
-    random_share: float = setting(1 / 3, "share of the points that are drawn at random", min=0.0, max=1.0)
+    random_share: float = setting(0.33, "share of the points that are drawn at random", min=0.0, max=1.0)
 
 
 class BohbSampler:

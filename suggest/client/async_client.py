@@ -200,11 +200,13 @@ class AsyncClient:
         labels: Mapping[str, str] = NO_LABELS,
         lease_s: float | None = None,
         expired_only: bool = False,
+        paused_only: bool = False,
     ) -> Suggestions:
         """Up to `count` trials, running from now on. The same request_id again: the same trials, as they are now.
 
         lease_s: who runs them renews their leases, by reports or renew_leases(), or they are handed out again; None:
         they run until somebody completes them. expired_only: only trials whose lease has expired, no new ones.
+        paused_only: only paused trials that may go on with a larger fidelity.
         """
         from suggest.client import calls
 
@@ -216,6 +218,7 @@ class AsyncClient:
             labels=labels,
             lease_s=lease_s,
             expired_only=expired_only,
+            paused_only=paused_only,
         )
         return await self._send(call)
 

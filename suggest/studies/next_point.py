@@ -89,7 +89,7 @@ def choose(now: Situation) -> NextStep:
 
 
 def computes_ahead(now: Situation) -> bool:
-    """Return whether to compute the next point as soon as one is handed out, instead of when the next trial ends.
+    """Return whether to compute the next point as soon as one is handed out, not when the next trial ends.
 
     `now.running` includes the trial that was just handed out. If it is the only one, the next point should be computed
     from its result.

@@ -397,7 +397,7 @@ class StudyService:
                 engine.measure(number, fresh)
                 engine.put(finished)
             writer.drop(number)
-            # Not earlier: before the first outcome an algorithm has nothing to learn from, and a fast start comes first.
+            # Not earlier: before the first outcome an algorithm has nothing to learn from, and a fast start matters.
             writer.warm_up()
             writer.expect_more()
             return finished

@@ -50,7 +50,7 @@ class ClientCredentials:
             token, token_file = here.get(TOKEN), here.get(TOKEN_FILE)
         self._token = token or ""
         self._file = Path(token_file) if token_file and not token else None
-        self._seen: object = None  # identity of the file's contents when it was last read
+        self._seen: object = None  # the file's time, size and inode when it was last read
         self._metadata: _Metadata = ()
         self._tls_ca = here.get(TLS_CA, "") if tls_ca is None else tls_ca
         if tls_cert is None and tls_key is None:
@@ -68,7 +68,11 @@ class ClientCredentials:
         return self._metadata
 
     def check(self, address: str) -> None:
-        """Raise InvalidArgument if the token is missing in its file, or would be sent unencrypted to the address."""
+        """Check the credentials for calls to the address.
+
+        Raises:
+            InvalidArgument: a file has no token, a setting is missing, or the token would be sent unencrypted.
+        """
         parsed = parse_address(address)
         if bool(self._tls_cert) != bool(self._tls_key):
             there, missing = (TLS_CERT, TLS_KEY) if self._tls_cert else (TLS_KEY, TLS_CERT)

@@ -80,7 +80,7 @@ class Situation:
 
 
 def choose(now: Situation) -> NextStep:
-    """Give a good point at once; else a fresh one if it comes within FRESH_S; else the ready one; else a cheaper one."""
+    """Give a good point at once, else a fresh one within FRESH_S, else the ready one, else a cheaper one."""
     if now.is_good:
         return NextStep.GIVE
     if now.patience_s > 0:

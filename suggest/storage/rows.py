@@ -1,4 +1,4 @@
-"""Rows of the tables to nouns and back. No query, no connection."""
+"""Conversion between rows of the tables and domain objects. No query, no connection."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MICROSECOND = timedelta(microseconds=1)
 
 _STATES = {state.value: state for state in TrialState}
 
-# A row of any of our tables; its columns are checked by the contract tests, not by types.
+# A row of any table. The contract tests check its columns, not the types.
 AnyRow = Row[Any]
 Columns = dict[str, Any]
 
@@ -98,7 +98,7 @@ def trial_columns(name: StudyName, trial: Trial, *, add_request_id: str | None =
 
 
 def outcome_columns(trial: Trial) -> Columns:
-    """What changes when a trial finishes."""
+    """Return the columns that change when a trial finishes."""
     return {
         "state": trial.state.value,
         "value": trial.value,
@@ -113,12 +113,14 @@ def outcome_columns(trial: Trial) -> Columns:
 
 
 def trial_of(row: AnyRow) -> Trial:
-    """`row`: all columns of `trials`, in their order. By their places: a study has thousands, and to ask a row for a
-    name takes as long as to read the rest of it."""
+    """Read a trial from a row with all columns of `trials`, in their order.
+
+    The columns are read by position: a study has thousands of trials, and access by name would double the time.
+    """
     columns: Sequence[Any] = row
     (_, _, number, word, parameters, value, step, reason, failure_class, client_id, request_id, _, labels, create_us,
      end_us, deleted, tries, lease_us, further, constraint_values, fidelity, rungs) = columns  # fmt: skip
-    # A deleted trial only ever reaches an engine, for which it is one that nobody wants any more.
+    # Only engines read deleted trials, and treat them as cancelled.
     return Trial(
         number,
         TrialState.CANCELLED if deleted else _STATES[word],

@@ -1,6 +1,6 @@
-"""A study's spec as JSON, as it is stored.
+"""A study's spec as JSON, in the form in which it is stored.
 
-Independent of protobuf and of the YAML file, both of which may change without touching stored data.
+This form is independent of protobuf and of the YAML file, so both may change without affecting stored data.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from typing import Any
 from suggest.space import Choice, Condition, Domain, Float, Int, Parameter, Scale, Space
 from suggest.study import Algorithm, Constraint, Direction, Fidelity, Objective, Pruning, StudySpec, ValueRule
 
-# What json.loads gives: any of JSON's types at any depth.
+# The result of json.loads: any JSON type at any depth.
 Document = dict[str, Any]
 
 _decode = json.JSONDecoder().raw_decode
 
 
 def read_json(text: str | bytes) -> Any:
-    """What json.dumps wrote, at half the price of json.loads: a study's trials have thousands of documents."""
+    """Parse the output of json.dumps in half the time of json.loads: a study's trials have thousands of documents."""
     if isinstance(text, bytes):
         text = text.decode()
     return {} if text == "{}" else _decode(text)[0]
@@ -37,7 +37,7 @@ def spec_document(spec: StudySpec) -> Document:
             "settings": dict(spec.algorithm.settings),
         },
     }
-    if spec.constraints:  # else a fingerprint would not be what it was before there were any
+    if spec.constraints:  # an empty list would change the fingerprints of studies from before constraints existed
         document["constraints"] = [{"metric": c.metric, "min": c.min, "max": c.max} for c in spec.constraints]
     if spec.fidelity is not None:
         f = spec.fidelity
@@ -70,7 +70,7 @@ def space_of(document: list[Document]) -> Space:
 
 
 def fingerprint(spec: StudySpec) -> str:
-    """Equal for equal specs, across processes and versions of Python; true and 1 differ, as they do in JSON."""
+    """Return a hash that is equal for equal specs, across processes and versions of Python. true and 1 differ."""
     text = json.dumps(spec_document(spec), sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
 

@@ -1,4 +1,4 @@
-"""Messages of studies and their specs. Does not judge what a spec means (min above max, unknown algorithms)."""
+"""Messages of studies and their specs. The meaning of a spec (min above max, unknown algorithms) is not checked."""
 
 from __future__ import annotations
 
@@ -196,7 +196,7 @@ def write_study(study: Study) -> pb.Study:
 
 
 def read_study(message: pb.Study) -> Study:
-    """What a server sent."""
+    """Read a study that a server sent."""
     problems: Problems = []
     study = Study(
         name=names.parse_study(message.name, "name"),

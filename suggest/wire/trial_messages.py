@@ -65,7 +65,7 @@ def write_trial(study: StudyName, trial: Trial) -> pb.Trial:
 
 
 def read_trial(message: pb.Trial) -> Trial:
-    """What a server sent."""
+    """Read a trial that a server sent."""
     problems: Problems = []
     trial = Trial(
         number=message.number,
@@ -98,7 +98,7 @@ def write_summary(study: Study, summary: StudySummary) -> pb.StudySummary:
 
 
 def read_summary(message: pb.StudySummary) -> StudySummary:
-    """What a server sent."""
+    """Read a summary that a server sent."""
     found = {_STATES[each.state]: each.count for each in message.trials if each.state in _STATES}
     counts = {state: found[state] for state in TrialState if state in found}
     return StudySummary(counts, read_trial(message.best) if message.HasField("best") else None)
@@ -132,7 +132,7 @@ def write_finished(trial: FinishedTrial) -> pb.FinishedTrial:
 
 
 def read_import_result(message: pb.ImportResult) -> ImportResult:
-    """What a server sent."""
+    """Read an import result that a server sent."""
     remarks = tuple(Problem(r.field, r.description) for r in message.remarks)
     return ImportResult(message.number if message.HasField("number") else None, message.known, remarks)
 
@@ -163,7 +163,7 @@ def read_measurements(messages: Iterable[pb.Measurement], path: str, problems: P
 
 
 def read_measurement(message: pb.Measurement) -> Measurement:
-    """What a server sent."""
+    """Read a measurement that a server sent."""
     return Measurement(message.attempt, message.metric, message.step, message.value)
 
 

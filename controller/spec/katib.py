@@ -171,9 +171,10 @@ class KatibReader:
 
     def place_of(self, path: str) -> str:
         """Return the place in this file of a native key; of the nearest key around it if it has none."""
-        while path not in self._places and "." in path:
-            path = re.sub(r"[.\[][^.\[]*$", "", path)
-        return self._places.get(path, path)
+        key = path
+        while key not in self._places and "." in key:
+            key = re.sub(r"[.\[][^.\[]*$", "", key)
+        return self._places.get(key, path)
 
     def native(self) -> Json | None:
         """Return the native data; None if the file has problems."""

@@ -486,8 +486,11 @@ class Engine:
     def _recompute(self) -> None:
         """What follows from all trials together, after a change that is too rare to follow it step by step."""
         self._new_samplers()
+        self._promotion = promotion(self._study.spec)
         for trial in self._trials.all():
             self._show(trial)
+            if self._promotion is not None:
+                self._promotion.put(trial)
         self._pruner = self._new_pruner()
 
     def _show(self, trial: Trial) -> None:

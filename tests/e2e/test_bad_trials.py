@@ -77,7 +77,7 @@ def everything(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Cli, 
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_each_bad_trial_has_its_outcome_and_one_clear_reason(
+def test_each_bad_trial_has_its_outcome_and_a_clear_reason(
     everything: tuple[Cli, int, dict[str, Any]], kind: str
 ) -> None:
     cli, _, trials = everything
@@ -106,7 +106,7 @@ def test_what_a_trial_forks_does_not_outlive_it(everything: tuple[Cli, int, dict
     eventually(lambda: not processes_of(cli.folder))  # its two sleepers would live for a minute
 
 
-def test_an_infeasible_trial_is_no_failure(cli: Cli) -> None:
+def test_an_infeasible_trial_is_not_a_failure(cli: Cli) -> None:
     cli.file.write_text(
         experiment(["sh", "-c", "exit 42"], trials=2).replace("failedTrials: 99", "failedTrials: 1"),
     )
@@ -174,7 +174,7 @@ def test_ctrl_c_ends_a_trial_that_ignores_sigterm(cli: Cli) -> None:
         (["sh", "-c", "no-such-program"], "exit code 127 (a command could not be executed): sh: "),
     ],
 )
-def test_a_trial_that_cannot_be_started_pauses_at_once_and_the_corrected_file_runs_it(
+def test_a_trial_that_cannot_start_pauses_the_run_and_the_corrected_file_goes_on(
     cli: Cli, command: list[str], reason: str
 ) -> None:
     (cli.folder / "here.txt").write_text("no program")
@@ -197,7 +197,7 @@ def test_a_trial_that_cannot_be_started_pauses_at_once_and_the_corrected_file_ru
     assert [start.split()[:2] for start in cli.starts()] == [["0", "2"], ["1", "1"]]
 
 
-def test_what_was_read_of_a_log_still_counts_when_the_trials_folder_is_deleted(cli: Cli) -> None:
+def test_metrics_already_read_count_when_the_trials_folder_is_deleted(cli: Cli) -> None:
     cli.file.write_text(experiment(trials=2, waits=True))
     run = cli.start("run", cli.file)
     eventually(lambda: len(cli.starts()) == 1 and measured(cli))
@@ -210,7 +210,7 @@ def test_what_was_read_of_a_log_still_counts_when_the_trials_folder_is_deleted(c
     assert cli.tuner("logs", "tiny/0")[0] in (0, 5)
 
 
-def test_a_working_directory_that_vanishes_pauses_and_goes_on_when_it_is_back(cli: Cli) -> None:
+def test_a_missing_working_directory_pauses_the_run_until_it_is_back(cli: Cli) -> None:
     place = cli.folder / "work"
     place.mkdir()
     file = place / "experiment.yaml"

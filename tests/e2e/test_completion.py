@@ -42,7 +42,7 @@ def offered(cli: Cli, capsys: pytest.CaptureFixture[str], *words: str) -> tuple[
     return kind, [line.partition("\t")[0] for line in lines]
 
 
-def test_what_may_follow_is_what_the_parser_takes(cli: Cli, capsys: pytest.CaptureFixture[str]) -> None:
+def test_completions_match_what_the_parser_accepts(cli: Cli, capsys: pytest.CaptureFixture[str]) -> None:
     def words(*typed: str) -> list[str]:
         kind, found = offered(cli, capsys, *typed)
         assert kind == "words"

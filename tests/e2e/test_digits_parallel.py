@@ -73,7 +73,7 @@ def trained(size: int, *arguments: str) -> list[tuple[float, ...]]:
 # Sums in another order differ in the last bit, and later epochs magnify that: a few epochs, and nearly the same.
 @pytest.mark.parametrize("size", [2, 3])
 @pytest.mark.parametrize("arguments", [("--activation=tanh", "--batch=97"), ("--dropout=0.2", "--batch=32")])
-def test_several_ranks_learn_what_one_learns_from_the_same_batches(size: int, arguments: tuple[str, ...]) -> None:
+def test_several_ranks_train_the_same_network_as_one(size: int, arguments: tuple[str, ...]) -> None:
     alone = trained(1, "--epochs=3", *arguments)
     together = trained(size, "--epochs=3", *arguments)
     assert [epoch for epoch, _, _ in together] == [1, 2, 3]
@@ -115,7 +115,7 @@ def test_a_rank_lost_while_another_is_still_awaited_is_noticed_at_once() -> None
         assert said(process) == (LOST, "", "rank 1 of 3 was lost (before all had joined); rank 0 ends too\n")
 
 
-def test_a_stranger_who_calls_is_no_rank() -> None:
+def test_a_connection_that_is_not_a_rank_is_closed() -> None:
     port = free_port()
     with rank(0, "--epochs=1", size=2, port=port) as first:
         with caller(port) as stranger:
@@ -141,7 +141,7 @@ def test_sigterm_ends_a_rank_cleanly_while_it_waits_for_the_others() -> None:
 
 
 @pytest.mark.parametrize("number", [0, 1])
-def test_a_name_that_appears_late_is_looked_up_again(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_host_name_that_appears_late_is_resolved_again(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     real, unknown = socket.getaddrinfo, iter([True, True])
 
     def headless_service(host: str, *arguments: object, **keywords: object) -> object:
@@ -166,7 +166,7 @@ def test_a_name_that_appears_late_is_looked_up_again(number: int, monkeypatch: p
         ({"RANK": ""}, "train.py: WORLD_SIZE is above 1, and RANK is not set: torchrun and tuner set it"),
     ],
 )
-def test_a_world_that_does_not_come_about_says_why(environment: dict[str, str], last_line: str) -> None:
+def test_a_world_that_cannot_form_reports_why(environment: dict[str, str], last_line: str) -> None:
     world = {"WORLD_SIZE": "3", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1", **environment}
     done = subprocess.run(
         [sys.executable, "-c", "import parallel; parallel.join(patience_s=0.5)"],

@@ -111,17 +111,17 @@ def train(*arguments: str, program: str = "train.py", without: str = "") -> subp
     return subprocess.run(command, cwd=DIGITS, capture_output=True, text=True, timeout=60, check=False)
 
 
-def test_training_prints_one_line_an_epoch_and_nothing_else() -> None:
+def test_training_prints_only_one_line_per_epoch() -> None:
     done = train("--epochs=3", "--lr=0.1")
     assert [line.split()[0] for line in done.stdout.splitlines()] == ["epoch=1", "epoch=2", "epoch=3"]
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_training_is_the_same_every_time() -> None:
+def test_training_is_deterministic() -> None:
     assert train("--epochs=2", "--dropout=0.3").stdout == train("--epochs=2", "--dropout=0.3").stdout
 
 
-def test_parameters_that_lead_nowhere_are_called_infeasible() -> None:
+def test_diverging_parameters_are_reported_as_infeasible() -> None:
     done = train("--lr=1000")
     assert done.returncode == 42
     assert done.stdout.splitlines()[-1] == "the loss is no longer finite in epoch 1: lr=1000 is too large here"
@@ -135,7 +135,7 @@ def test_a_missing_package_is_named_with_the_cure(program: str, package: str) ->
     assert done.stderr.strip().endswith(f"not installed: pip install {package}")
 
 
-def test_training_ends_when_it_is_asked_to() -> None:
+def test_training_ends_on_sigterm() -> None:
     command = [sys.executable, "train.py", "--epochs=100000"]
     with subprocess.Popen(command, cwd=DIGITS, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
@@ -144,7 +144,7 @@ def test_training_ends_when_it_is_asked_to() -> None:
         assert process.wait(10) == 143
 
 
-def test_a_file_of_katibs_runs_as_it_is(tmp_path: Path) -> None:
+def test_a_katib_file_runs_unchanged(tmp_path: Path) -> None:
     file = DIGITS.parent / "katib" / "random.yaml"
     done = tuner("run", file, state=tmp_path)
     assert done.returncode == 0, done.stderr

@@ -73,7 +73,7 @@ def test_an_extension_killed_between_its_writes_is_repeated_without_harm(cli: Cl
     assert (code, "The file in effect since revision 2: " in err) == (6, True), err
 
 
-def test_what_is_no_growth_is_one_sentence_and_changes_nothing(cli: Cli) -> None:
+def test_a_change_that_is_not_growth_is_refused_in_one_sentence(cli: Cli) -> None:
     code, _, err = cli.tuner("extend", "tiny", "--set", "spec.parameters.x.max=0.5")
     assert code == 2
     assert "--set spec.parameters.x.max=0.5: 0.5 is below 1, and a range only grows" in err
@@ -82,7 +82,7 @@ def test_what_is_no_growth_is_one_sentence_and_changes_nothing(cli: Cli) -> None
     assert not list((cli.folder / "state" / "experiments").glob("*/experiment.r2.yaml"))
 
 
-def test_the_changed_file_extends_as_well(cli: Cli) -> None:
+def test_the_changed_file_extends_the_search_too(cli: Cli) -> None:
     text = cli.file.read_text().replace("max: 1}, k: [a]", "max: 4}, k: [a, c]").replace("trials: 2", "trials: 3")
     cli.file.write_text(text)
     assert cli.tuner("extend", cli.file)[0] == 0

@@ -76,7 +76,7 @@ def test_a_best_trial_that_another_member_imported_does_not_reach_the_final_stag
     assert "final" not in (cli.folder / "ran.txt").read_text()
 
 
-def test_values_that_the_own_file_came_to_allow_run(cli: Cli, member: Client) -> None:
+def test_values_run_once_the_experiments_own_file_allows_them(cli: Cli, member: Client) -> None:
     sets = ("--trials", "+2", "--set", "spec.parameters.c=[a, b, d]")
     code, _, err = cli.tuner("extend", "tiny", *sets, "--server", member.address)
     assert code == 0, err

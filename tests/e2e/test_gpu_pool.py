@@ -58,7 +58,7 @@ def waits(cli: Cli, name: str) -> str:
     return str(cli.tuner("describe", f"{name}/0")[1])
 
 
-def test_two_experiments_share_the_gpus_and_say_who_waits_for_whom(two: tuple[Cli, Cli]) -> None:
+def test_two_experiments_share_the_gpus_and_show_which_waits_for_which(two: tuple[Cli, Cli]) -> None:
     one, other = two
     (one.folder / "x.yaml").write_text(on_gpus("first", parallelism=2, trials=2))
     (other.folder / "x.yaml").write_text(on_gpus("second"))
@@ -125,7 +125,7 @@ def test_ctrl_c_ends_the_waiting_and_resume_waits_again(two: tuple[Cli, Cli]) ->
         ("0", "0.5", ""),
     ],
 )
-def test_the_doctor_says_beforehand_that_a_run_would_pause_for_want_of_gpus(
+def test_the_doctor_warns_that_a_run_would_pause_for_lack_of_gpus(
     tmp_path: Path, gpus: str, asked: str, said: str
 ) -> None:
     cli = cli_with_gpus(tmp_path / "me", gpus)
@@ -138,7 +138,7 @@ def test_the_doctor_says_beforehand_that_a_run_would_pause_for_want_of_gpus(
     assert cli.tuner("run", "x.yaml")[0] == (8 if said else 0)
 
 
-def test_a_gpu_that_the_machine_does_not_lend_is_refused_before_anything_is_made(tmp_path: Path) -> None:
+def test_an_unavailable_gpu_is_refused_before_anything_is_created(tmp_path: Path) -> None:
     cli = cli_with_gpus(tmp_path / "me", "2,3")
     (cli.folder / "x.yaml").write_text(on_gpus("tiny", more="\n    devices: [2, 7]"))
     cure = "TUNER_GPUS names 2, 3: name some of these, or set TUNER_GPUS"

@@ -49,7 +49,7 @@ def test_the_hints_of_a_run_work_as_they_are_printed(folder: Path, tuner: str) -
     assert typed(folder, hint(out, "see the result with: "))[0] == 0
 
 
-def test_the_cure_of_a_changed_file_repeats_what_changed_it(folder: Path) -> None:
+def test_the_hint_for_a_changed_file_repeats_its_flags(folder: Path) -> None:
     where = "--state-dir state --storage sqlite:///studies.db"
     assert typed(folder, f".venv/bin/tuner run experiment.yaml {where}")[0] == 0
     code, _, err = typed(folder, f".venv/bin/tuner run experiment.yaml --set spec.budget.failedTrials=50 {where}")

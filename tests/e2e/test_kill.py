@@ -172,7 +172,7 @@ def test_a_run_killed_at_every_named_write_and_call_loses_and_repeats_nothing(fo
 
 @pytest.mark.parametrize("call", ONCE)
 @pytest.mark.parametrize("moment", ["before", "after"])
-def test_a_kill_at_what_happens_once_leaves_a_beginning_that_goes_on(folder: Path, call: str, moment: str) -> None:
+def test_a_kill_at_a_call_that_happens_once_is_recovered_from(folder: Path, call: str, moment: str) -> None:
     assert f"{call}.{moment}" in failpoints()
     killed = Killed(folder, pace="0.01", trials=3)
     assert killed.run(failpoint=f"{call}.{moment}") == -signal.SIGKILL, killed.said()
@@ -182,7 +182,7 @@ def test_a_kill_at_what_happens_once_leaves_a_beginning_that_goes_on(folder: Pat
 
 @pytest.mark.parametrize("call", BY_REVISION)
 @pytest.mark.parametrize("moment", ["before", "after"])
-def test_a_killed_revision_is_made_again(folder: Path, call: str, moment: str) -> None:
+def test_a_killed_revision_is_repeated(folder: Path, call: str, moment: str) -> None:
     killed = Killed(folder, pace="0.01", trials=3)
     assert killed.run(failpoint="runtime.start.after:2") == -signal.SIGKILL, killed.said()
     file = folder / "experiment.yaml"

@@ -27,7 +27,7 @@ def test_the_last_lines_of_an_attempt(cli: Cli) -> None:
     assert cli.tuner("logs", "-f", "tiny/1", "--since", "2999-01-01T00:00:00Z") == (0, "", "")
 
 
-def test_what_is_not_there_is_said(cli: Cli) -> None:
+def test_a_missing_resource_is_reported(cli: Cli) -> None:
     for words, said in (
         (("logs", "tiny/99"), "tiny has no trial 99; its trials are 0 to 1"),
         (("describe", "tiny/99"), "tiny has no trial 99; its trials are 0 to 1"),
@@ -38,6 +38,6 @@ def test_what_is_not_there_is_said(cli: Cli) -> None:
         assert said in err
 
 
-def test_flags_that_make_no_sense_are_usage(cli: Cli) -> None:
+def test_invalid_flags_are_usage_errors(cli: Cli) -> None:
     for words in (("tiny/1", "--since", "soon"), ("tiny", "--attempt", "1"), ("tiny/1", "--tail", "-2")):
         assert cli.tuner("logs", *words)[0] == 2

@@ -83,14 +83,14 @@ print(study.measurements(study.best.number)[0][:2], study.best.metrics.keys(), l
 """
 
 
-def test_a_function_is_searched_and_a_named_search_that_has_ended_is_not_run_again(scripts: Scripts) -> None:
+def test_a_function_is_searched_and_a_finished_named_search_does_not_run_again(scripts: Scripts) -> None:
     expected = "succeeded 6 True\n(0, 'loss') dict_keys(['loss']) ['x', 'kind']\n"
     assert scripts.output(SEARCH) == expected
     assert scripts.output(SEARCH) == expected
     assert sorted(scripts.starts()) == [f"{number} 1" for number in range(6)]
 
 
-def test_a_killed_script_goes_on_where_it_was_when_it_is_started_again(scripts: Scripts) -> None:
+def test_a_killed_script_continues_when_started_again(scripts: Scripts) -> None:
     body = SEARCH.replace(
         "started(trial)", "started(trial)\n    while not (HERE / 'go').exists() and trial.number > 1: time.sleep(0.01)"
     )
@@ -137,7 +137,7 @@ except KeyboardInterrupt:
         ("trial.report(0, loss='low')", "loss: expected a number, got 'low' (str)"),
     ],
 )
-def test_an_objective_that_gives_no_number_stops_the_search_and_says_why(
+def test_an_objective_without_a_number_stops_the_search_with_a_reason(
     scripts: Scripts, objective: str, said: str
 ) -> None:
     out = scripts.output(f"""
@@ -176,7 +176,7 @@ except tuner.SearchFailed as error:
     assert scripts.starts() == ["0 1", "1 1", "0 2", "1 2", "2 1"]
 
 
-def test_what_cannot_be_sent_is_named(scripts: Scripts) -> None:
+def test_unusable_arguments_of_minimize_are_named(scripts: Scripts) -> None:
     out = scripts.output("""
 import threading
 lock = threading.Lock()
@@ -248,7 +248,7 @@ print([r.state for r in study.results()], (HERE / "cleaned").exists())
     assert out == "['succeeded', 'pruned'] True\n"
 
 
-def test_it_works_where_an_event_loop_runs_and_in_a_thread(scripts: Scripts) -> None:
+def test_minimize_works_within_an_event_loop_and_in_a_thread(scripts: Scripts) -> None:
     out = scripts.output("""
 import asyncio, threading
 
@@ -283,7 +283,7 @@ except tuner.TunerError as error:
     assert out == "4 succeeded all 4 trials are done <tuner.Study 'grows'>\nNotFound\n"
 
 
-def test_one_name_is_run_by_one_script_and_keeps_its_search_space(scripts: Scripts) -> None:
+def test_only_one_script_runs_a_name_and_its_search_space_is_kept(scripts: Scripts) -> None:
     body = """
 def objective(trial):
     started(trial)
@@ -418,7 +418,7 @@ except tuner.SearchFailed as error:
     assert "the objective's return value: expected a number, got tensor([1.0, 2.0]) (Tensor)" in out
 
 
-def test_an_objective_that_prints_without_end_is_ended_by_its_timeout_and_harms_no_other(scripts: Scripts) -> None:
+def test_an_objective_that_prints_endlessly_is_ended_by_its_timeout(scripts: Scripts) -> None:
     out = scripts.output("""
 def objective(trial):
     while trial.number == 1:

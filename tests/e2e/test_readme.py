@@ -38,7 +38,7 @@ def env(tmp_path: Path) -> dict[str, str]:
     return {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT), "TUNER_STATE_DIR": state}
 
 
-def test_ci_runs_what_needs_a_machine_of_its_own() -> None:
+def test_ci_runs_the_commands_that_need_a_clean_machine() -> None:
     ci = "".join((ROOT / ".ci" / script).read_text(encoding="utf-8") for script in ("run", "install"))
     assert [command for command in BY_CI if command in commands() and command not in ci] == []
 

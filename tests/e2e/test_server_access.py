@@ -62,7 +62,7 @@ def test_an_experiment_runs_over_tls_with_a_token_that_is_kept_nowhere(closed: C
     assert secret("me") not in done.stdout + done.stderr
 
 
-def test_who_may_not_is_told_so_with_exit_code_4(closed: Closed) -> None:
+def test_a_call_without_permission_ends_with_exit_code_4(closed: Closed) -> None:
     run = ("run", "experiment.yaml", "--server", closed.address)
     denied = closed.tuner(*run, token=secret("reader"))
     assert (denied.returncode, denied.stdout) == (4, "")
@@ -73,7 +73,7 @@ def test_who_may_not_is_told_so_with_exit_code_4(closed: Closed) -> None:
     assert "somebody-else" not in unknown.stderr
 
 
-def test_the_embedded_service_is_reached_by_its_user_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_its_user_can_reach_the_embedded_service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TUNER_TOKEN_FILE", str(tmp_path / "missing"))  # nobody needs it there
     home = StateDirectory(tmp_path)
     home.make()

@@ -143,7 +143,7 @@ def test_a_paused_experiment_resumes_after_the_upgrade(upgraded: User) -> None:
     assert trials[0]["attempts"][0] == upgraded.shown("paused")[0]["attempts"][0]
 
 
-def test_an_experiment_that_ran_resumes_after_the_upgrade_without_what_was_lost(upgraded: User) -> None:
+def test_an_experiment_that_ran_resumes_after_the_upgrade_and_repeats_lost_attempts(upgraded: User) -> None:
     upgraded.let_go()
     code, _, err = upgraded.tuner("resume", "running")
     assert code == 0, err

@@ -28,7 +28,7 @@ def said_after(process: subprocess.Popen[str]) -> str:
     return out
 
 
-def test_a_watched_table_grows_by_what_changes_and_ends_with_the_experiment(cli: Cli) -> None:
+def test_a_watched_table_shows_each_change_and_ends_with_the_experiment(cli: Cli) -> None:
     cli.file.write_text(experiment(trials=2, waits=True))
     run = cli.start("run", cli.file)
     eventually(lambda: len(cli.starts()) == 1)

@@ -75,7 +75,7 @@ def test_a_new_certificate_is_shown_without_a_restart_and_old_connections_live_o
 
 
 @pytest.mark.parametrize("content", [b"", b"no PEM at all"], ids=["empty", "garbage"])
-def test_what_is_no_certificate_is_refused_at_the_start(tmp_path: Path, content: bytes) -> None:
+def test_an_invalid_certificate_is_refused_at_the_start(tmp_path: Path, content: bytes) -> None:
     certificate, key = tmp_path / "a.crt", tmp_path / "a.key"
     for path in (certificate, key):
         path.write_bytes(content)
@@ -90,7 +90,7 @@ def test_a_key_of_another_certificate_is_refused_at_the_start(tmp_path: Path) ->
         KeyPair(one.certificate, other.key)
 
 
-def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(InvalidArgument, match=r"missing\.crt: cannot be read: No such file"):
         KeyPair(tmp_path / "missing.crt", tmp_path / "missing.key")
 

@@ -72,7 +72,7 @@ def errors_of_all_kinds(address: str, token: str) -> None:
             channel.unary_unary("/tuner.suggest.v1.SuggestService/GetStudy")(b"\xff", timeout=30, metadata=metadata)
 
 
-def test_no_error_is_answered_by_way_of_an_import(tmp_path: Path) -> None:
+def test_answering_an_error_imports_nothing(tmp_path: Path) -> None:
     tokens = tokens_file(tmp_path / "tokens.yaml", me=("all", ["default"]))
     server = ServerProcess(
         tmp_path / "s.db", "127.0.0.1:0", tokens=tokens, python=("-X", "importtime"), descriptors=(1000, 1000)
@@ -89,7 +89,7 @@ def test_no_error_is_answered_by_way_of_an_import(tmp_path: Path) -> None:
     assert imported == []
 
 
-def test_a_server_without_descriptors_answers_whom_it_knows_and_recovers(tmp_path: Path) -> None:
+def test_a_server_without_descriptors_serves_connected_clients_and_recovers(tmp_path: Path) -> None:
     """The limit is so low that strangers reach it; they are sent away, and new clients come in again."""
     server = ServerProcess(tmp_path / "s.db", "127.0.0.1:0", descriptors=(100, 100))
     crowd: list[socket.socket] = []

@@ -67,9 +67,7 @@ def make_studies(client: Client) -> None:
             client.complete(known, trial.number, Outcome(TrialState.SUCCEEDED, 1.0))
 
 
-def test_no_request_whatever_finds_a_bug_or_leaves_something_behind(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_no_request_triggers_a_bug_or_leaks_resources(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with a_server(tmp_path / "studies.db") as server, Client(server.address) as client:
         make_studies(client)
         with grpc.insecure_channel(server.address, options=[("grpc.enable_http_proxy", 0)]) as channel:

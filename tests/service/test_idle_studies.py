@@ -62,7 +62,7 @@ def two_stores(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple
             yield c, d
 
 
-def test_an_idle_study_is_left_to_the_server_that_is_asked_for_it(two_stores: tuple[StudyStore, StudyStore]) -> None:
+def test_an_idle_study_moves_to_the_server_that_gets_a_call(two_stores: tuple[StudyStore, StudyStore]) -> None:
     one, other = two_stores
     with closing(StudyService(one, address="one", idle_s=SHORT_S)) as studies:
         studies.create_study(NAME, SPEC, request_id="create")
@@ -86,7 +86,7 @@ def test_a_study_in_use_stays_open(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("algorithm", ["default", "tpe", "random", "grid", "optuna:tpe"])
-def test_a_study_that_is_closed_again_and_again_proposes_the_same(tmp_path: Path, algorithm: str) -> None:
+def test_a_study_that_is_closed_repeatedly_proposes_the_same_points(tmp_path: Path, algorithm: str) -> None:
     space = Space((Parameter("x", Float(0.0, 1.0, points=50)), Parameter("y", Float(0.0, 1.0, points=50))))
     spec = replace(SPEC, space=space, algorithm=Algorithm(algorithm, seed=7))
     closed, open_ = StudyName("default", "closed"), StudyName("default", "open")
@@ -147,7 +147,7 @@ def test_a_deleted_study_leaves_nothing_behind(tmp_path: Path) -> None:
         assert list((tmp_path / "locks").iterdir()) == []
 
 
-def test_a_closed_study_gives_its_memory_back(tmp_path: Path) -> None:
+def test_a_closed_study_frees_its_memory(tmp_path: Path) -> None:
     with closing(SqliteStore(tmp_path / "s.db")) as store, closing(StudyService(store, address="")) as studies:
         studies.create_study(NAME, SPEC, request_id="create")
         for number in range(10):
@@ -180,7 +180,7 @@ def test_a_server_has_more_studies_than_file_descriptors(folder: Path) -> None:
             assert [t.number for t in another.suggest(first, 1, client_id="c", request_id="r2").trials] == [1]
 
 
-def test_what_is_said_when_no_file_descriptor_is_left(tmp_path: Path) -> None:
+def test_a_lack_of_file_descriptors_is_reported_with_the_cure(tmp_path: Path) -> None:
     program = """
 import contextlib, os, pathlib, resource, sys
 from suggest.errors import Unavailable

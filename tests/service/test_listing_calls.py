@@ -32,7 +32,7 @@ class Counting(SessionClient):
         return await super()._send(call)
 
 
-def test_the_figures_of_all_running_trials_come_with_one_call(tmp_path: Path) -> None:
+def test_one_call_returns_the_metrics_of_all_running_trials(tmp_path: Path) -> None:
     state = StateDirectory(tmp_path / "state")
     state.make()
     experiments = LocalExperiments(state)

@@ -20,7 +20,7 @@ from tests.e2e.cli import experiment
 from tests.unit.builders import START, an_experiment
 
 
-def test_a_run_that_has_just_ended_is_not_shown_as_left_alone(tmp_path: Path) -> None:
+def test_a_run_that_has_just_ended_is_not_shown_without_a_controller(tmp_path: Path) -> None:
     state = StateDirectory(tmp_path)
     state.make()
     running = an_experiment(read(experiment(trials=1), source="tiny.yaml").spec)

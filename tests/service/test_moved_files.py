@@ -67,7 +67,7 @@ HARMS = [remove, remove_all, remove_log, remove_index, move_away, replace]
 
 
 @pytest.mark.parametrize("harm", HARMS, ids=lambda harm: harm.__name__)
-def test_no_call_is_acknowledged_once_the_files_are_gone(folder: Path, harm: Harm) -> None:
+def test_every_call_fails_once_the_files_are_gone(folder: Path, harm: Harm) -> None:
     path = folder / "studies.db"
     with a_process(path, f"unix:{folder}/s.sock") as server, a_client(server) as client:
         client.create_study(NAME, SPEC, request_id="create")
@@ -84,7 +84,7 @@ def test_no_call_is_acknowledged_once_the_files_are_gone(folder: Path, harm: Har
 
 
 @pytest.mark.parametrize("harm", [remove_log, remove_index, move_away], ids=lambda harm: harm.__name__)
-def test_what_was_acknowledged_is_still_in_the_file_that_was_moved(folder: Path, harm: Harm) -> None:
+def test_acknowledged_writes_are_in_the_moved_file(folder: Path, harm: Harm) -> None:
     path = folder / "studies.db"
     with a_process(path, f"unix:{folder}/s.sock") as server, a_client(server) as client:
         client.create_study(NAME, SPEC, request_id="create")
@@ -209,7 +209,7 @@ def test_a_missing_file_whose_log_is_still_there_is_an_error(path: Path) -> None
     assert not path.exists()
 
 
-def test_a_first_start_killed_before_it_made_its_tables_is_repeated(path: Path) -> None:
+def test_a_first_start_killed_before_creating_tables_can_be_repeated(path: Path) -> None:
     path.touch(0o600)  # all that such a process leaves behind
     opened(path)
     with closing(sqlite3.connect(path)) as connection:
@@ -224,7 +224,7 @@ def test_a_store_that_was_removed_on_purpose_makes_room_for_a_new_one(path: Path
     opened(path)
 
 
-def test_a_store_of_an_older_tuner_gets_its_mark_when_it_is_opened(path: Path) -> None:
+def test_a_store_of_an_older_version_gets_its_marker_when_opened(path: Path) -> None:
     opened(path)
     (path.parent / f".{path.name}.created").unlink()
     opened(path)

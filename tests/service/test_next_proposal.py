@@ -21,7 +21,7 @@ def is_prepared(studies: StudyService) -> bool:
         return writer.engine.is_prepared
 
 
-def test_a_trials_end_makes_the_next_proposal_ready(tmp_path: Path) -> None:
+def test_the_end_of_a_trial_prepares_the_next_proposal(tmp_path: Path) -> None:
     with closing(open_store(f"sqlite:///{tmp_path}/s.db")) as store:
         studies = StudyService(store, address="")
         studies.create_study(NAME, LEARNS, request_id="create")

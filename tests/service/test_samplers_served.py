@@ -58,7 +58,7 @@ def searched(server: ServerProcess, *, kill_at: int | None) -> dict[StudyName, l
     return points
 
 
-def test_a_search_goes_on_after_a_kill_as_if_nothing_had_happened(folder: Path) -> None:
+def test_a_search_continues_identically_after_a_kill(folder: Path) -> None:
     with a_process(folder / "a.db", f"unix:{folder}/a.sock") as server:
         undisturbed = searched(server, kill_at=None)
     with a_process(folder / "b.db", f"unix:{folder}/b.sock", revive=True) as server:

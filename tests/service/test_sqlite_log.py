@@ -42,14 +42,14 @@ def beginning(path: Path) -> bytes:
         return log.read(BEGINNING)
 
 
-def test_the_log_starts_over_while_writes_go_on(database: SqliteDatabase, path: Path) -> None:
+def test_the_log_restarts_while_writes_go_on(database: SqliteDatabase, path: Path) -> None:
     before, deadline = beginning(path), time.monotonic() + WITHIN_S
     while beginning(path) == before:
         assert time.monotonic() < deadline, "the log only grows"
         write(database, WRITES)
 
 
-def test_a_large_write_is_enough(database: SqliteDatabase, path: Path) -> None:
+def test_a_large_write_triggers_a_checkpoint(database: SqliteDatabase, path: Path) -> None:
     before, deadline = beginning(path), time.monotonic() + WITHIN_S
     while beginning(path) == before:
         assert time.monotonic() < deadline, "the log only grows"
@@ -58,7 +58,7 @@ def test_a_large_write_is_enough(database: SqliteDatabase, path: Path) -> None:
         time.sleep(0.05)
 
 
-def test_what_a_killed_process_left_is_brought_over_by_the_next_one(database: SqliteDatabase, path: Path) -> None:
+def test_the_log_of_a_killed_process_is_checkpointed_by_the_next_one(database: SqliteDatabase, path: Path) -> None:
     write(database, WRITES // 2)
     killed = path.with_name("killed.db")  # what it finds who comes after kill -9
     for suffix in ("", "-wal"):
@@ -70,21 +70,21 @@ def test_what_a_killed_process_left_is_brought_over_by_the_next_one(database: Sq
         assert the_file_alone.execute("SELECT count(*) FROM words").fetchone() == (WRITES // 2,)
 
 
-def test_no_write_does_it_itself(database: SqliteDatabase) -> None:
+def test_no_write_runs_a_checkpoint_itself(database: SqliteDatabase) -> None:
     with database.writing(single=True) as connection:
         assert connection.execute(text("PRAGMA wal_autocheckpoint")).scalar_one() == 0
 
 
-def test_a_reader_that_stays_stops_nothing(database: SqliteDatabase, path: Path) -> None:
+def test_a_long_reader_blocks_nothing(database: SqliteDatabase, path: Path) -> None:
     with closing(sqlite3.connect(path)) as reader:
         reader.execute("BEGIN")
         reader.execute("SELECT count(*) FROM words").fetchone()
         write(database, 3 * WRITES)
         assert reader.execute("SELECT count(*) FROM words").fetchone() == (0,)
-    test_the_log_starts_over_while_writes_go_on(database, path)
+    test_the_log_restarts_while_writes_go_on(database, path)
 
 
-def test_at_the_end_all_is_in_the_file_and_nothing_is_left(path: Path) -> None:
+def test_closing_checkpoints_everything_and_leaves_no_thread(path: Path) -> None:
     before = set(threading.enumerate())  # another file's server may be up
     with closing(SqliteDatabase(path)) as database:
         with database.writing() as connection:
@@ -111,7 +111,7 @@ class ClosesWhenAsked(threading.Event):
         return was
 
 
-def test_closing_is_heard_at_any_moment(path: Path) -> None:
+def test_closing_works_at_any_moment(path: Path) -> None:
     checkpoints = Checkpoints(lambda: sqlite3.connect(path), threading.Lock())
     checkpoints._closed = ClosesWhenAsked(checkpoints._due)
     checkpoints.written(large=True)

@@ -58,7 +58,7 @@ def a_slow_study(client: Client) -> None:
         client.complete(SLOW, trial.number, Outcome(TrialState.SUCCEEDED, float(number)))
 
 
-def test_one_slow_study_keeps_no_other_from_its_answers(tmp_path: Path) -> None:
+def test_a_slow_study_does_not_delay_the_others(tmp_path: Path) -> None:
     with a_server(tmp_path / "studies.db") as server, Client(server.address, timeout_s=60) as client:
         client.create_study(NAME, SPEC, request_id="create")
         a_slow_study(client)
@@ -90,7 +90,7 @@ def told_of_health(address: str, begun: threading.Event) -> list[int]:
     return told
 
 
-def test_calls_that_were_begun_are_answered_and_health_says_that_it_ends(tmp_path: Path) -> None:
+def test_calls_in_progress_are_answered_and_health_reports_the_stop(tmp_path: Path) -> None:
     options = ServerOptions(metrics_address="localhost:0")
     watched = threading.Event()
     with ThreadPoolExecutor(8) as pool:
@@ -106,7 +106,7 @@ def test_calls_that_were_begun_are_answered_and_health_says_that_it_ends(tmp_pat
         client.close()
 
 
-def test_clients_do_not_notice_that_another_server_has_taken_the_place(folder: Path) -> None:
+def test_clients_do_not_notice_a_replaced_server(folder: Path) -> None:
     address = f"unix:{folder}/s.sock"
     with Client(address, timeout_s=60) as client, ThreadPoolExecutor(4) as pool:
         with a_process(folder / "studies.db", address) as server:

@@ -24,7 +24,7 @@ def without_the_collector() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("without_the_collector")
-def test_proposals_leave_none() -> None:
+def test_proposals_leave_no_reference_cycles() -> None:
     rng, learns = random.Random(1), StudySpec(SPEC.space, SPEC.objectives, Algorithm("tpe", seed=1))
     at = datetime.now(UTC)
     points = [{"x": rng.uniform(-10, 10), "kind": rng.choice("ab")} for _ in range(30)]

@@ -47,7 +47,7 @@ def play_plan(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[Pl
     derandomize="CI" in os.environ,  # a change is judged by its own faults; people draw anew each time
 )
 @given(plan=plans())
-def test_no_experiment_breaks_a_promise(play_plan: Callable[[Plan], ExperimentState], plan: Plan) -> None:
+def test_no_experiment_violates_an_invariant(play_plan: Callable[[Plan], ExperimentState], plan: Plan) -> None:
     assert play_plan(plan).finished
 
 
@@ -66,7 +66,7 @@ LOST = Plan(
 )
 
 
-def test_a_controller_that_is_replaced_during_the_final_stage_does_not_judge_the_search_again(
+def test_a_new_controller_in_the_final_stage_does_not_evaluate_the_search_again(
     play_plan: Callable[[Plan], ExperimentState],
 ) -> None:
     """The last point of the grid fails as two before it: the space is exhausted, which the next controller must ask."""
@@ -91,7 +91,7 @@ def test_a_controller_that_is_replaced_during_the_final_stage_does_not_judge_the
 
 
 @pytest.mark.parametrize("hit", range(1, 6))
-def test_a_trial_whose_handing_out_was_never_heard_of_is_not_left_open(
+def test_a_trial_whose_suggest_reply_was_lost_is_not_left_open(
     play_plan: Callable[[Plan], ExperimentState], hit: int
 ) -> None:
     """The target is reached while nobody has repeated the request whose reply was lost."""
@@ -100,7 +100,7 @@ def test_a_trial_whose_handing_out_was_never_heard_of_is_not_left_open(
 
 
 @pytest.mark.parametrize(("shows_at_once", "then"), [(True, "observe"), (False, "wait")])
-def test_after_a_start_the_loop_looks_again_only_where_it_would_show(
+def test_the_loop_observes_after_a_start_only_if_the_runtime_shows_it(
     play_plan: Callable[[Plan], ExperimentState], monkeypatch: pytest.MonkeyPatch, shows_at_once: bool, then: str
 ) -> None:
     calls: list[str] = []
@@ -121,7 +121,7 @@ def test_after_a_start_the_loop_looks_again_only_where_it_would_show(
     assert after == {then}
 
 
-def test_an_attempt_whose_record_was_in_doubt_is_ended_by_a_stop(
+def test_a_stop_ends_an_attempt_whose_record_was_in_doubt(
     play_plan: Callable[[Plan], ExperimentState],
 ) -> None:
     """The store has it, the reply was lost, and the experiment is stopped before it is recorded again."""

@@ -1,4 +1,4 @@
-"""Where a server may listen, and what it says when it may not or cannot."""
+"""Addresses on which a server may listen, and its errors."""
 
 from __future__ import annotations
 

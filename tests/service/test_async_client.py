@@ -1,4 +1,4 @@
-"""The client for event loops says what the blocking one says; one life of a study through it."""
+"""The client for event loops has the methods and errors of the blocking one, and runs a whole study."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_both_clients_have_the_same_methods_with_the_same_signatures() -> None:
 
 @pytest.fixture(params=["socket", "inside"])
 def client_of(request: pytest.FixtureRequest) -> Callable[[Server], AsyncClient]:
-    """Over the server's socket, or in its own loop."""
+    """Create a client over the server's socket, or one in the server's own loop."""
     if request.param == "socket":
         return lambda server: AsyncClient(server.address)
     return lambda server: AsyncClient(server.address, inside=server.inside())
@@ -116,7 +116,7 @@ def test_a_bug_of_the_server_is_reported_by_its_id(
 
 
 def test_a_call_ends_at_its_deadline(tmp_path: Path, client_of: ClientOf) -> None:
-    """A write that waits for another program to be done with the file."""
+    """The call is a write that waits while another program has locked the file."""
 
     async def life() -> None:
         async with a_server(tmp_path) as server, client_of(server) as client:
@@ -133,7 +133,7 @@ def test_a_call_ends_at_its_deadline(tmp_path: Path, client_of: ClientOf) -> Non
 
 
 def test_the_context_of_a_call_does_not_leak(tmp_path: Path, client_of: ClientOf) -> None:
-    """Its deadline is nobody else's, not even in the same task."""
+    """A later call in the same task does not inherit its deadline."""
 
     async def life() -> float | None:
         async with a_server(tmp_path) as server, client_of(server) as client:

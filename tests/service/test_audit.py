@@ -1,4 +1,4 @@
-"""The record of changes: a line for each, refused or not, which nobody else can write into."""
+"""The audit log has a line for each change, refused or not, and callers cannot inject lines."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ STUDY = "namespaces/default/studies/s"
 
 @pytest.fixture
 def lines(caplog: pytest.LogCaptureFixture) -> Iterator[list[str]]:
-    """Filled as they are written, without their times."""
+    """The lines of the audit log as they are written, without their times."""
     with caplog.at_level(logging.INFO, audit.log.name):
         written: list[str] = []
         handler = logging.Handler()

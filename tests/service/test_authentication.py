@@ -1,4 +1,4 @@
-"""Unauthenticated calls are rejected: what each method says without a token, with a wrong one, with one too narrow."""
+"""Calls are rejected without a token, with a wrong one, and with one that has too few rights, for each method."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ UNAUTHENTICATED, DENIED = grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMI
 
 @pytest.fixture(scope="module")
 def channel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[grpc.Channel]:
-    """To one server for all; team-a has a study, and a trial in it."""
+    """A channel to one server for all tests; team-a has a study with a trial."""
     folder: Path = tmp_path_factory.mktemp("closed")
     file = tokens_file(
         folder / "tokens.yaml",

@@ -1,4 +1,4 @@
-"""`tuner db backup` and `tuner db restore`: copies of databases in use, and what a restore does with what is there."""
+"""`tuner db backup` and `tuner db restore`: copies of databases in use, and restores over existing stores."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ TUNER = Path(sys.executable).parent / "tuner"
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """A short path: sockets need one."""
+    """A folder with a short path, as sockets need."""
     with tempfile.TemporaryDirectory(prefix="tuner-") as name:
         yield Path(name)
 
@@ -53,7 +53,7 @@ def add(state: Path, name: str) -> None:
 
 
 def names(state: Path) -> tuple[list[str], list[str]]:
-    """Of the studies and of the experiments."""
+    """Return the names of the studies and of the experiments."""
     with (
         closing(SqliteStore(state / "studies.db")) as studies,
         closing(
@@ -113,7 +113,7 @@ def test_both_databases_are_copied_at_the_same_moment(folder: Path) -> None:
     stop = threading.Event()
 
     def write() -> None:
-        """Each row first into one, then into the other."""
+        """Write each row first into one database, then into the other."""
         with (
             closing(sqlite3.connect(paths["a.db"], timeout=60)) as a,
             closing(sqlite3.connect(paths["b.db"], timeout=60)) as b,
@@ -175,7 +175,7 @@ def flip(path: Path) -> None:
 
 
 def cut(path: Path) -> None:
-    path.with_name("backup.json").unlink()  # so that SQLite alone has to find it
+    path.with_name("backup.json").unlink()  # so that only SQLite can detect it
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
 
 

@@ -1,4 +1,4 @@
-"""A server's certificate may change at any time: new connections get it, old ones live on, a bad one does nothing."""
+"""A server's certificate can change at any time: new connections get it, old ones stay, a bad one is ignored."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def eventually(condition: Callable[[], object], *, within_s: float = 20.0) -> No
 
 
 def shown_by(server: Server, authority: Authority) -> str:
-    """The common name of the certificate that a new connection is shown."""
+    """Return the common name of the certificate that a new connection gets."""
     context = ssl.create_default_context(cafile=str(authority.own.certificate))
     context.set_alpn_protocols(["h2"])
     port = int(server.address.rpartition(":")[2])
@@ -61,7 +61,7 @@ def test_a_new_certificate_is_shown_without_a_restart_and_old_connections_live_o
         ask(health_pb2.HealthCheckRequest(), timeout=10)
         assert shown_by(server, authority) == "first"
 
-        # Half of a pair: what was there is used on.
+        # Only half of a pair was replaced, so the old pair stays in use.
         with caplog.at_level(logging.ERROR, "suggest.server.access"):
             other = authority.issue("other", "/CN=second", HOSTS)
             pair.key.write_bytes(other.key.read_bytes())

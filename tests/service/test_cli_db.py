@@ -1,4 +1,4 @@
-"""`tuner db`: what it says of a store, over both kinds."""
+"""`tuner db` with SQLite and PostgreSQL stores."""
 
 from __future__ import annotations
 

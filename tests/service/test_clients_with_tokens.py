@@ -1,4 +1,4 @@
-"""Clients that show who they are: over TLS, by the environment, after a rotation, and never where it could be read."""
+"""Clients with tokens: over TLS, from the environment, after a rotation, and never unencrypted to another machine."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_credentials_default_to_the_environment(
         monkeypatch.setenv("TUNER_TOKEN_FILE", str(file))
         with Client(server.address) as client:
             assert client.list_studies() == []
-            # Another token in the file: the next call has it.
+            # The next call uses the new token in the file.
             file.write_text("a-token-that-was-withdrawn")
             with pytest.raises(Unauthenticated):
                 client.list_studies()
@@ -136,7 +136,7 @@ def test_a_token_is_sent_to_the_owner_of_a_study(folder: Path, authority: Author
 
 
 def test_a_socket_needs_no_token_and_gets_none(folder: Path) -> None:
-    # What is wrong with a token does not matter to who needs none.
+    # An invalid token does not matter where none is needed.
     with (
         a_server(folder / "s.db", f"unix:{folder}/s.sock") as server,
         Client(server.address, token_file=str(folder / "missing")) as client,

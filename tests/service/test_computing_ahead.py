@@ -1,4 +1,4 @@
-"""While a worker process computes a point, its study goes on; and a call gets what is ready, or a cheaper point."""
+"""A study goes on while a worker process computes a point, and a call gets a ready point or a cheaper one."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def spec(*, seed: int | None = 7) -> StudySpec:
 
 
 class Gate:
-    """What the model of `slow_models.Gated` looks at, and writes."""
+    """Controls the model `slow_models.Gated`, and shows what it does."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -48,7 +48,7 @@ class Gate:
         (self._folder / "closed").unlink(missing_ok=True)
 
     def answer(self, *wanted: int) -> None:
-        """One request, and keep all others waiting."""
+        """Answer one request, and keep all others waiting."""
         (self._folder / "answer {}".format(",".join(map(str, wanted)))).touch()
 
     def spoil(self, broken: bool = True) -> None:
@@ -99,7 +99,7 @@ def suggested(studies: StudyService, request_id: str, count: int = 1) -> list[Tr
 
 
 def begun(studies: StudyService, *, running: int = 0, seed: int | None = 7) -> list[Trial]:
-    """A study with one result, whose next points come from the model, and some running trials."""
+    """Create a study with one result and some running trials, whose next points come from the model."""
     studies.create_study(NAME, spec(seed=seed), request_id="create")
     trials = suggested(studies, "first", STARTUP + running)
     studies.complete(NAME, trials[0].number, DONE)
@@ -118,7 +118,7 @@ def several(threads: ThreadPoolExecutor, studies: StudyService, request_id: str 
     return threads.submit(suggested, studies, request_id, 2)
 
 
-# The study is free while a worker computes
+# Other calls while a worker computes
 
 
 def test_reports_ends_and_reads_go_on_while_a_worker_computes(
@@ -311,12 +311,12 @@ def test_the_point_of_a_cancelled_call_goes_to_the_next_call(
     assert [line["wanted"] for line in gate.asked()] == [[1]], "it was not computed twice"
 
 
-# Ahead of need, and what is given when nothing is ready
+# Computing ahead of demand, and the fallback when no point is ready
 
 
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A fresh point is waited for, however busy the machine is."""
+    """Wait long for a fresh point, because the machine may be busy."""
     monkeypatch.setattr(next_point, "FRESH_S", 60.0)
 
 
@@ -393,7 +393,7 @@ def test_the_waiting_call_gets_the_models_error_and_the_next_call_retries(studie
     with pytest.raises(RuntimeError, match="ZeroDivisionError: in the model"):
         suggested(studies, "next")
     gate.spoil(False)
-    for again in range(2):  # the first may be told what was computed ahead of it
+    for again in range(2):  # the first call may get the error of the computation ahead of it
         try:
             assert [t.number for t in suggested(studies, "next")] == [1]
             return

@@ -1,4 +1,4 @@
-"""The server is killed at each named write, comes back, and nobody can tell: nothing lost, nothing doubled."""
+"""A server that is killed at each named write and restarted loses nothing and duplicates nothing."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ POINTS = [name for name in failpoints.names() if name.startswith("store.") and "
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """A short path: sockets need one."""
+    """A folder with a short path, as sockets need."""
     with tempfile.TemporaryDirectory(prefix="tuner-") as name:
         yield Path(name)
 
 
 def a_history(client: Client) -> dict[str, Any]:
-    """Every kind of write once or more; what is there at the end, without the times."""
+    """Do every kind of write at least once. Return the contents at the end, without times."""
     client.create_study(NAME, SPEC, request_id="create")
     client.create_study(OTHER, SPEC, request_id="create")
     client.update_study(NAME, labels={"a": "b"})
@@ -57,7 +57,7 @@ def a_history(client: Client) -> dict[str, Any]:
     elsewhere = FinishedTrial({"x": 99.0, "kind": "b"}, Outcome(TrialState.SUCCEEDED), [score(0, 0.125)])
     client.import_trials(NAME, [elsewhere, replace(elsewhere, source_id="7")], source="notes", request_id="notes")
     for delete in (lambda: client.delete_trial(NAME, 2), lambda: client.delete_study(OTHER)):
-        with contextlib.suppress(NotFound):  # it was done, and the reply lost
+        with contextlib.suppress(NotFound):  # the call was done, but its reply was lost
             delete()
     return what_is_there(client)
 

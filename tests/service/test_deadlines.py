@@ -1,4 +1,4 @@
-"""Nobody waits for ever: a call without a deadline has the server's, and no worker waits longer for a lock."""
+"""No call waits forever: a call without a deadline has the server's default, and locks are not awaited for longer."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_a_call_without_a_deadline_gets_the_servers_default(tmp_path: Path, monk
         grpc.insecure_channel(server.address) as channel,
         closing(sqlite3.connect(path, isolation_level=None)) as another,
     ):
-        another.execute("BEGIN IMMEDIATE")  # and keeps it longer than the call may take
+        another.execute("BEGIN IMMEDIATE")  # held for longer than the call's deadline
         with pytest.raises(grpc.RpcError) as raised:
             SuggestServiceStub(channel).CreateStudy(creation(str(NAME)))
         another.execute("ROLLBACK")

@@ -1,4 +1,4 @@
-"""A study whose space grows, over a real server: what UpdateStudy takes and refuses, and what a restart knows of it."""
+"""Growing search spaces with a real server: what UpdateStudy accepts and refuses, also after a restart."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def an_extended(experiment: Experiment, space: Space) -> Experiment:
 
 
 async def made(address: str, experiment: Experiment) -> Study:
-    """The experiment's study, as its controller leaves it at its start."""
+    """Return the experiment's study as its controller creates or updates it at a start."""
     async with AsyncClient(address) as client:
         await ExperimentStudy(experiment, client).make(begun=False)
         return await client.get_study(study_name(experiment))

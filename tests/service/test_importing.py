@@ -1,4 +1,4 @@
-"""Finished trials from elsewhere, over a real server: taken once, told what lies outside, learnt from."""
+"""Import of finished trials with a real server: each is imported once, values outside give remarks, models learn."""
 
 from __future__ import annotations
 

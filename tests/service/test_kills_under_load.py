@@ -1,4 +1,4 @@
-"""Sixteen clients search while their server is killed, again and again: what was answered is there, once."""
+"""Sixteen clients search while their server is killed repeatedly: acknowledged writes are stored exactly once."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from tests.service.load import a_client, eventually, under_load
 from tests.service.running import NAME, SPEC, ServerProcess, a_process
 
 CLIENTS = 16
-# What a search comes by; test_crashes.py has all others.
+# The failpoints that a search reaches; test_crashes.py has all others.
 POINTS = [name for name in failpoints.names() if name.split(".")[1] in ("hand_out", "add_measurements", "finish_trial")]
 
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """A short path: sockets need one."""
+    """A folder with a short path, as sockets need."""
     with tempfile.TemporaryDirectory(prefix="tuner-") as name:
         yield Path(name)
 

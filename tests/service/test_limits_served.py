@@ -1,4 +1,4 @@
-"""Limits of a running server: by client, by namespace, changed while it runs; what clients make of them."""
+"""Limits of a running server per client and namespace, changed while it runs, and the behavior of clients."""
 
 from __future__ import annotations
 

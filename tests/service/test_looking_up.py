@@ -1,4 +1,4 @@
-"""What is read of an experiment while its controller leaves: its end, never a run without a controller."""
+"""An experiment read while its controller exits is shown as finished, never as running without a controller."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_a_run_that_has_just_ended_is_not_shown_without_a_controller(tmp_path: P
         def shown() -> str:
             async def look() -> ExperimentRecord:
                 async with Workspace(state).connected("") as client:
-                    return await gather(experiments, running, client)  # as it was read before
+                    return await gather(experiments, running, client)  # with the state read before
 
             return shown_state(asyncio.run(look()))
 

@@ -1,4 +1,4 @@
-"""Clients with certificates: no other gets a word in, each is known by its own, and both sides may renew theirs."""
+"""Client certificates: other clients are rejected, certificates identify clients, and both sides can renew theirs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.service.test_certificates import eventually
 
 
 class Parties:
-    """A server, its clients, and who vouches for whom."""
+    """A server and its clients, with their certificate authorities."""
 
     def __init__(self, folder: Path) -> None:
         for name in ("server", "clients", "strangers"):

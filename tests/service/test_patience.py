@@ -1,4 +1,4 @@
-"""How long the clients wait for a service: as long as they were told, unless waiting cannot help."""
+"""Clients wait for a service until their timeout, unless waiting cannot help."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from tests.service.granted import secret, tokens_file
 from tests.service.running import NAME, SPEC, a_process, a_server
 from tests.service.test_certificates import eventually
 
-HOUR_S = 3600.0  # a patience that no test waits for: what ends sooner was told at once
+HOUR_S = 3600.0  # a timeout that no test reaches, so an error that is raised came at once
 
 
 class Failure(grpc.RpcError):
-    """What gRPC raises where it has no connection, and no service of ours has said anything."""
+    """The error that gRPC itself raises without a connection."""
 
     def __init__(self, code: grpc.StatusCode, details: str, metadata: tuple[tuple[str, bytes], ...] = ()) -> None:
         self._status = code, details, metadata
@@ -145,7 +145,7 @@ def test_a_server_without_tls_is_reported_at_once(folder: Path, authority: Autho
 
 @contextmanager
 def slow_to_connect(to: str, *, after_s: float) -> Iterator[str]:
-    """An address that takes connections at once and carries them on to another after a while."""
+    """An address that accepts connections at once and forwards them after a while."""
     host, _, port = to.rpartition(":")
     over = threading.Event()
 
@@ -186,7 +186,7 @@ def slow_to_connect(to: str, *, after_s: float) -> Iterator[str]:
 
 
 def test_a_handshake_may_take_longer_than_the_longest_pause(folder: Path) -> None:
-    """As on a machine that is busy."""
+    """This happens on a busy machine."""
     with (
         a_server(folder / "s.db") as server,
         slow_to_connect(server.address, after_s=2 * LONGEST_PAUSE_S) as address,

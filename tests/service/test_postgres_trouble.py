@@ -1,4 +1,4 @@
-"""A PostgreSQL that is away, lacks the database, is foreign, newer or older: one clear sentence, and nothing lost."""
+"""PostgreSQL that is down, lacks the database, or has a foreign, newer or older schema: a clear error, and no loss."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.contract.store_contract import NAME, a_study, measured, running
 
 
 def shape(url: str) -> list[str]:
-    """Every column, key and index of a database."""
+    """Return every column, key and index of a database."""
     found = MetaData()
     with closing(postgres.PostgresDatabase(url)) as database, database.reading() as connection:
         found.reflect(connection)

@@ -19,7 +19,7 @@ SMALL = Space((Parameter("a", Choice((1, 2, 3))), Parameter("b", Choice(("x", "y
 
 
 def search(client: Client, algorithm: Algorithm) -> list[Trial]:
-    """Until the space is exhausted, two at a time."""
+    """Run trials, two at a time, until the space is exhausted."""
     client.create_study(NAME, replace(SPEC, space=SMALL, algorithm=algorithm, pruning=None), request_id="create")
     for k in range(30):
         suggestions = client.suggest(NAME, 2, client_id="me", request_id=f"request-{k}", labels={"team": "vision"})
@@ -71,7 +71,7 @@ def test_no_request_id_of_a_client_conflicts_with_a_reused_value(tmp_path: Path,
 
 
 def test_a_study_left_stuck_by_an_earlier_version_goes_on(tmp_path: Path) -> None:
-    """A client's key stands where that version would have put its own."""
+    """A client's key equals the one that the earlier version would have used."""
     algorithm = Algorithm("random", 3, {"duplicates": "reuse"})
     with a_server(tmp_path / "studies.db") as server, Client(server.address) as client:
         client.create_study(NAME, replace(SPEC, space=SMALL, algorithm=algorithm, pruning=None), request_id="create")

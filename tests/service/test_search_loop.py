@@ -1,4 +1,4 @@
-"""The loop over a study's trials that people write: shared between processes, and every trial ends."""
+"""The loop over a study's trials in Python programs: processes share it, and every trial ends."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_a_loop_that_is_left_cancels_its_trial(search: Search) -> None:
 
 
 def test_trials_of_a_long_study_are_counted_correctly(search: Search) -> None:
-    """Longer than what is read at once; with trials that end late, out of turn, cancelled, or by another's hand."""
+    """The study has several pages, with trials that end late, out of order, cancelled, or in another process."""
     client, name = search.client, search.name
     found = client.suggest(name, 230, client_id="other", request_id="many").trials
     for trial in found[5:]:
@@ -125,7 +125,7 @@ def test_trials_of_a_long_study_are_counted_correctly(search: Search) -> None:
     loop = search.trials(there + 8)
     for _ in range(3):
         next(loop).complete(1.0)
-    for trial in found[:5]:  # from here on the first pages are settled
+    for trial in found[:5]:  # from here on the trials of the first pages have ended
         client.complete(name, trial.number, Outcome(TrialState.CANCELLED))
     for trial in loop:
         if trial.number % 2:
@@ -180,7 +180,7 @@ def test_conditional_parameters_and_choices_of_any_json_value_reach_the_loop(cli
         "lr": Float(1e-5, 1, scale="log"),
         "momentum": Float(0, 1, when={"optimizer": [None, {"lr": 0.1, "kind": "a"}]}),
     }
-    for _ in range(2):  # the same words join
+    for _ in range(2):  # equal arguments join the study
         study = client.study("json", parameters, maximize("score"), algorithm="random", seed=3)
         for trial in study.trials(40):
             optimizer = trial.parameters["optimizer"]

@@ -1,4 +1,4 @@
-"""`tuner serve --check`: what a server would meet, judged without starting or changing anything."""
+"""`tuner serve --check` checks what a server needs, without starting or changing anything."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def told(
     protection: Protection = OPEN,
     options: ServerOptions = ServerOptions(),  # noqa: B008 - a value
 ) -> dict[str, tuple[bool, str]]:
-    """By what was looked at: whether it is well, and what is said."""
+    """Return by subject whether it is all right, and the message."""
     url = f"sqlite:///{storage}" if isinstance(storage, Path) else storage
     found = check_up(address, url, advertise=advertise, protection=protection, options=options)
     return {finding.what: (finding.problem is None, finding.detail) for finding in found}

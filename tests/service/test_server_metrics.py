@@ -1,4 +1,4 @@
-"""What Prometheus is told of a server, and what its log tells of events."""
+"""A server's metrics for Prometheus, and the events in its log."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def get(port: int, path: str) -> str:
 
 
 def samples(port: int) -> dict[tuple[str, tuple[str, ...]], float]:
-    """By name and label values, in the order of the labels' names."""
+    """Return the samples by name and label values, in the order of the label names."""
     families = text_string_to_metric_families(get(port, "/metrics"))
     return {
         (s.name, tuple(value for _, value in sorted(s.labels.items()))): s.value
@@ -66,7 +66,7 @@ def test_calls_studies_and_suggestions_are_counted(tmp_path: Path) -> None:
     with a_server(tmp_path / "studies.db", options=WATCHED) as server, Client(server.address) as client:
         a_search(client)
         refused = ("tuner_suggest_call_seconds_count", ("NOT_FOUND", "GetStudy"))
-        eventually(lambda: refused in samples(server.metrics_port))  # it is counted when it has been sent
+        eventually(lambda: refused in samples(server.metrics_port))  # a call is counted after its reply was sent
         told = samples(server.metrics_port)
         assert told[refused] == 1
         assert told["tuner_suggest_call_seconds_count", ("OK", "CompleteTrial")] == 3

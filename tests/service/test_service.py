@@ -1,4 +1,4 @@
-"""The service over a real server, through the blocking client: what each method does, repeats, refuses."""
+"""The service with a real server and the blocking client: effects, repetition and errors of each method."""
 
 from __future__ import annotations
 
@@ -299,7 +299,7 @@ def test_failed_trials_run_again_and_keep_their_reports(client: Client, study: S
     assert client.reopen_trials(NAME, [1, 0]) == [second, first]
     assert client.reopen_trials(NAME, [0]) == [first], "again is not an error"
     assert client.list_trials(NAME, states=[TrialState.RUNNING]) == [first, second]
-    client.report(NAME, 0, [score(1, 0.9)])  # of the attempt that is known: the first report wins
+    client.report(NAME, 0, [score(1, 0.9)])  # of a known attempt and step: the first report wins
     assert [m.value for _, m in client.list_measurements(NAME, 0)] == [0.5]
     done = client.complete(NAME, 0, SUCCEEDED, measurements=[Measurement(2, "score", 1, 0.75)])
     assert (done.state, done.value, done.reason) == (TrialState.SUCCEEDED, 0.75, "")

@@ -1,4 +1,4 @@
-"""Several servers on one PostgreSQL: who owns a study, what happens when the owner dies or freezes, or the database."""
+"""Several servers on one PostgreSQL: ownership of studies when the owner or the database dies or freezes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ OUTAGE_S = 3.0  # twice the silence after which another server may take a study
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """A short path: sockets need one."""
+    """A folder with a short path, as sockets need."""
     with tempfile.TemporaryDirectory(prefix="tuner-") as name:
         yield Path(name)
 
@@ -192,7 +192,7 @@ def write_frozen(store: PostgresStore, lease: Lease, *, until: Callable[[], bool
 
 
 def taken(other: PostgresStore) -> bool:
-    """As if the owner's heart had stopped: its open transaction alone stands in the way."""
+    """Take the study as if the owner's heartbeat had stopped, so that only its open transaction can block this."""
     with other._database.writing(single=True) as connection:
         connection.exec_driver_sql("DELETE FROM owners")
     try:
@@ -233,7 +233,7 @@ HOUR_US = 3600 * 10**6
 
 @pytest.mark.parametrize("hours", [1, -1])
 def test_a_dead_owners_study_is_taken_over_with_any_clock_of_the_database(postgres_url: str, hours: int) -> None:
-    """The clock was set back an hour: the last heartbeat lies in the future."""
+    """The clock was set back an hour, so the last heartbeat is in the future."""
     dead = PostgresStore(postgres_url)
     dead.insert_study(a_study())
     dead.take(DIGITS, uid="default-digits", address="dead")
@@ -270,7 +270,7 @@ def test_a_living_owner_keeps_its_study_with_any_clock_of_the_database(postgres_
 
 
 def die(store: PostgresStore) -> None:
-    """Its heart stops; nothing is given back."""
+    """Stop the heartbeat without releasing anything."""
     ownership = store._ownership
     assert isinstance(ownership, OwnedByHeartbeat)
     ownership._closing.set()
@@ -287,7 +287,7 @@ def takes(store: PostgresStore) -> bool:
 
 
 def test_a_server_reloads_its_studies_after_the_database_went_back_in_time(folder: Path) -> None:
-    """As after a failover to a standby that lagged: the owner's lease is in it, its last trials are not."""
+    """As after a failover to a lagging standby, which has the owner's lease but not the last trials."""
     with a_postgres() as postgres:
         url = postgres.new_database()
         with a_process(url, f"unix:{folder}/s.sock") as server, Client(server.address, timeout_s=PATIENCE_S) as client:

@@ -1,4 +1,4 @@
-"""What SQLite has in its write-ahead log reaches the file while writes go on, and none of them does it."""
+"""SQLite's write-ahead log is checkpointed while writes go on, and no write does it itself."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sqlalchemy import text
 from suggest.storage.sqlite import WRITES, Checkpoints, SqliteDatabase
 
 WITHIN_S = 30.0
-BEGINNING = 32  # bytes of a log: other ones each time that it starts over
+BEGINNING = 32  # bytes of a log's header, which change whenever the log restarts
 
 
 @pytest.fixture
@@ -60,7 +60,7 @@ def test_a_large_write_triggers_a_checkpoint(database: SqliteDatabase, path: Pat
 
 def test_the_log_of_a_killed_process_is_checkpointed_by_the_next_one(database: SqliteDatabase, path: Path) -> None:
     write(database, WRITES // 2)
-    killed = path.with_name("killed.db")  # what it finds who comes after kill -9
+    killed = path.with_name("killed.db")  # the files after kill -9
     for suffix in ("", "-wal"):
         path.with_name(f"{killed.name}{suffix}").write_bytes(Path(f"{path}{suffix}").read_bytes())
     with (
@@ -98,7 +98,7 @@ def test_closing_checkpoints_everything_and_leaves_no_thread(path: Path) -> None
 
 
 class ClosesWhenAsked(threading.Event):
-    """Between its thread's look whether it is closed and whatever comes next, somebody closes it."""
+    """Closes the checkpoints right after their thread has checked whether they are closed."""
 
     def __init__(self, other: threading.Event) -> None:
         super().__init__()

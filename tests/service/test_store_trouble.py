@@ -1,4 +1,4 @@
-"""A database that is locked, full, read-only, damaged, foreign, old or new: one clear sentence, and nothing lost."""
+"""A database that is locked, full, read-only, damaged, foreign, old or new gives a clear error, and nothing is lost."""
 
 from __future__ import annotations
 
@@ -182,7 +182,7 @@ try:
 except Unavailable as e:
     print(e)
 """
-    with tempfile.TemporaryDirectory() as name:  # pytest's own folders are closed to the other user
+    with tempfile.TemporaryDirectory() as name:  # the other user cannot access pytest's own folders
         path = Path(name, "studies.db")
         with opened(path):
             pass

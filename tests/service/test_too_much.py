@@ -1,4 +1,4 @@
-"""Too much of anything is refused at once, by the field that has it, and nobody else waits for that."""
+"""Requests that are too large are refused at once with the field, without delaying others."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from suggest.v1.suggest_pb2_grpc import SuggestServiceStub
 from tests.service.running import NAME, SPEC, a_server
 
 STUDY = str(NAME)
-AT_ONCE_S = 5.0  # a hundred times what it takes; looking at all of it took minutes
+AT_ONCE_S = 5.0  # a hundred times the usual time; reading the whole request took minutes
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +50,7 @@ def hanging_on_everything() -> list[pb.Parameter]:
 
 
 def full_of_nothing() -> list[pb.Parameter]:
-    """3.8 MiB of values that are not set: two million messages."""
+    """Return parameters with two million unset values in 3.8 MiB."""
     empty = pb.ChoiceDomain(values=[pb.Value()] * 9_900)
     return [pb.Parameter(name=f"p{n}", choice_domain=empty) for n in range(200)]
 
@@ -222,18 +222,18 @@ def test_steps_are_stored_once_in_any_order(stub: SuggestServiceStub) -> None:
     assert (ended.value, ended.step) == (0.5, 5), "the last is that of the highest step"
 
 
-# Replies. Clients in other languages take 4 MiB.
+# Replies. Clients in other languages accept 4 MiB.
 
 
 @pytest.fixture
 def other_language(tmp_path: Path) -> Iterator[SuggestServiceStub]:
-    """A stub with gRPC's own limits."""
+    """A stub with gRPC's default limits."""
     with a_server(tmp_path / "studies.db") as server, grpc.insecure_channel(server.address) as channel:
         yield SuggestServiceStub(channel)
 
 
 def long_choices(parameters: int, characters: int) -> list[pb.Parameter]:
-    """Each of one value."""
+    """Return choices with one value each."""
     return [
         pb.Parameter(
             name=f"p{n}", choice_domain=pb.ChoiceDomain(values=[pb.Value(string_value=str(n % 10) * characters)])
@@ -256,7 +256,7 @@ def suggested(stub: SuggestServiceStub, count: int, request_id: str) -> pb.Sugge
 
 
 def test_only_trials_that_fit_into_a_reply_are_handed_out(other_language: SuggestServiceStub) -> None:
-    create(other_language, long_choices(200, 2000))  # 400 kB a trial
+    create(other_language, long_choices(200, 2000))  # 400 kB per trial
     first = suggested(other_language, 1000, "r")
     assert (len(first.trials), first.exhausted) == (7, False)
     assert suggested(other_language, 1000, "r") == first

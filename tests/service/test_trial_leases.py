@@ -1,4 +1,4 @@
-"""Trials that are leased to clients: what becomes of them when a client goes silent, comes late, or waits."""
+"""Leases of trials when a client is silent, late, or waiting."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ SUCCEEDED = Outcome(TrialState.SUCCEEDED, 0.5)
 
 
 class Hours:
-    """A server's clock, which goes when it is told to."""
+    """A server's clock that the test controls."""
 
     def __init__(self) -> None:
         self._time_s = 0.0
         self.clock = AwakeClock(lambda: self._time_s)
 
     def pass_by(self, seconds: float) -> None:
-        """The server is awake meanwhile."""
+        """Let time pass while the server is awake."""
         while seconds > 0:
             self.clock.now_s()
             self._time_s += min(seconds, LONGEST_GAP_S)
@@ -69,7 +69,7 @@ def studies(store: StudyStore, hours: Hours) -> Iterator[StudyService]:
 
 
 class Asker:
-    """A client that asks for trials, each time under another request id unless it says one."""
+    """A client that requests trials, with a new request id for each call by default."""
 
     def __init__(self, studies: StudyService, client_id: str) -> None:
         self._studies = studies
@@ -242,7 +242,7 @@ def test_a_restart_neither_loses_a_lease_nor_expires_one(
     hours = Hours()
     with closing(StudyService(store, address="", clock=hours.clock)) as after:
         bob = Asker(after, "bob")
-        hours.pass_by(LEASE_S * 10)  # nobody has asked for the study yet: nobody could be answered
+        hours.pass_by(LEASE_S * 10)  # no call has opened the study yet, so no client could renew a lease
         assert bob(expired_only=True) == []
         hours.pass_by(LEASE_S - 1)
         assert bob(expired_only=True) == []
@@ -254,7 +254,7 @@ def test_a_reloaded_engine_prolongs_no_lease(studies: StudyService, alice: Asker
     alice(2)
     studies.complete(NAME, 1, Outcome(TrialState.FAILED), tries=1)
     hours.pass_by(LEASE_S - 1)
-    studies.delete_trial(NAME, 1)  # what is in memory is thrown away
+    studies.delete_trial(NAME, 1)  # drops the engine from memory
     assert bob(expired_only=True) == []
     hours.pass_by(2)
     assert numbers(bob(expired_only=True)) == [0]
@@ -327,14 +327,14 @@ def a_search(client: Client) -> Search:
 
 
 def start(address: str, last: int = -1, end: signal.Signals = signal.SIGKILL) -> subprocess.Popen[str]:
-    """A worker that sends itself a signal in its trial `last`."""
+    """Start a worker that sends itself a signal in its trial `last`."""
     command = [sys.executable, "-c", PROGRAM, address, "1", str(last), str(int(end))]
     pipe = subprocess.PIPE
     return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
 
 
 def release(*workers: subprocess.Popen[str]) -> None:
-    """They begin together, once all of them are ready."""
+    """Let the workers begin together once all of them are ready."""
     for worker in workers:
         assert worker.stdout is not None
         assert worker.stdout.readline() == "ready\n"
@@ -388,7 +388,7 @@ def test_a_trial_without_reports_is_kept_by_lease_renewal(tmp_path: Path) -> Non
 
 
 def test_a_client_that_was_suspended_loses_its_trial_to_another(tmp_path: Path) -> None:
-    """As a laptop whose lid was closed."""
+    """For example on a laptop whose lid was closed."""
     with a_server(tmp_path / "s.db") as server, Client(server.address) as client:
         search = a_search(client)
         asleep = start(server.address, 0, signal.SIGSTOP)

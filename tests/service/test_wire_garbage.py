@@ -1,4 +1,4 @@
-"""What a client in another language may get wrong: INVALID_ARGUMENT with every path, never a stack trace."""
+"""Invalid requests of clients in other languages get INVALID_ARGUMENT with every path, never a stack trace."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def channel(tmp_path: Path) -> Iterator[grpc.Channel]:
 
 
 def refusal(channel: grpc.Channel, method: str, request: Any) -> tuple[grpc.StatusCode, str, list[str]]:
-    """The code, the reason and the paths of the problems."""
+    """Return the code, the reason and the paths of the problems."""
     with pytest.raises(grpc.RpcError) as refused:
         getattr(SuggestServiceStub(channel), method)(request, timeout=10)
     status = rpc_status.from_call(refused.value)

@@ -1,4 +1,4 @@
-"""The heart of the tests: drawn experiments, whole, in virtual time, with everything that can break broken."""
+"""Simulation tests: whole drawn experiments in virtual time, with faults and crashes at any call."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def play_plan(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[Pl
     deadline=timedelta(seconds=20),
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
     phases=[Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink],
-    derandomize="CI" in os.environ,  # a change is judged by its own faults; people draw anew each time
+    derandomize="CI" in os.environ,  # deterministic in CI, so that failures belong to the change; random elsewhere
 )
 @given(plan=plans())
 def test_no_experiment_violates_an_invariant(play_plan: Callable[[Plan], ExperimentState], plan: Plan) -> None:
@@ -69,7 +69,7 @@ LOST = Plan(
 def test_a_new_controller_in_the_final_stage_does_not_evaluate_the_search_again(
     play_plan: Callable[[Plan], ExperimentState],
 ) -> None:
-    """The last point of the grid fails as two before it: the space is exhausted, which the next controller must ask."""
+    """The last point of the grid fails like two before it, and the next controller must find the space exhausted."""
     good, bad = Script(((0.2, "score=0.5"),), 0.3, 0), Script(((0.2, "score=0.5"),), 0.3, 1)
     template = TrialTemplate(("true",), retries={FailureClass.INFRASTRUCTURE: 0, FailureClass.USER_ERROR: 0})
     spec = replace(
@@ -85,7 +85,7 @@ def test_a_new_controller_in_the_final_stage_does_not_evaluate_the_search_again(
         scripts=[good] * 3 + [bad] * 3,
         finals=[Script((), 1.1, 0)],
         last_wishes=[(2.0, "detach")],
-        grows="finished",  # the sixth trial is the last point, and the budget has room for one more
+        grows="finished",  # the sixth trial is the last point, and the budget allows one more
     )
     assert play_plan(plan) is ExperimentState.SUCCEEDED
 
@@ -94,7 +94,7 @@ def test_a_new_controller_in_the_final_stage_does_not_evaluate_the_search_again(
 def test_a_trial_whose_suggest_reply_was_lost_is_not_left_open(
     play_plan: Callable[[Plan], ExperimentState], hit: int
 ) -> None:
-    """The target is reached while nobody has repeated the request whose reply was lost."""
+    """The target is reached before the request whose reply was lost has been repeated."""
     assert play_plan(replace(LOST, blows={("suggest", hit): Blow.REPLY_LOST})).finished
     assert play_plan(replace(LOST, blows={("suggest", hit): Blow.REPLY_LOST}, wishes=[(0.31, "stop")])).finished
 
@@ -124,7 +124,7 @@ def test_the_loop_observes_after_a_start_only_if_the_runtime_shows_it(
 def test_a_stop_ends_an_attempt_whose_record_was_in_doubt(
     play_plan: Callable[[Plan], ExperimentState],
 ) -> None:
-    """The store has it, the reply was lost, and the experiment is stopped before it is recorded again."""
+    """The store has the record, the reply was lost, and the experiment is stopped before it is recorded again."""
     one = replace(LOST.spec, algorithm=Algorithm("random", seed=1), parallelism=1, budget=Budget(trials=1))
     plan = Plan(
         one,

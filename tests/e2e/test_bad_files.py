@@ -1,4 +1,4 @@
-"""Files that are no experiment, and two who run the same one: one answer with everything in it, and nothing started."""
+"""Invalid files, and two runs of the same one: a single error with all problems, and nothing is started."""
 
 from __future__ import annotations
 

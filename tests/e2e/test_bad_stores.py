@@ -1,4 +1,4 @@
-"""Stores that are locked, full, read-only, damaged, newer or gone: one sentence, exit 7, and nothing is lost."""
+"""Stores that are locked, full, read-only, damaged, newer or gone give one sentence and exit code 7, without loss."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def cli(tmp_path: Path) -> Iterator[Cli]:
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cli]:
-    """Somebody whose experiment has ended; its state directory is to be copied, not touched."""
+    """A command line with a finished experiment. Tests copy its state directory and do not change it."""
     with cli_in(tmp_path_factory.mktemp("finished")) as cli:
         cli.file.write_text(experiment())
         assert cli.tuner("run", cli.file)[0] == 0
@@ -128,7 +128,7 @@ def test_an_experiment_without_its_controllers_store_starts_a_new_study(finished
 
 @contextmanager
 def locked(database: Path) -> Iterator[None]:
-    """Another process's transaction that does not end; ours, which is the same to SQLite."""
+    """Hold a transaction, which locks the database for other processes as another process's would."""
     with closing(sqlite3.connect(database, isolation_level=None)) as connection:
         connection.execute("BEGIN IMMEDIATE")
         yield
@@ -222,7 +222,7 @@ def test_missing_write_permission_gives_one_sentence_with_the_cure(finished: Cli
 
 
 def as_one_whom_permissions_bind() -> list[str]:
-    """Root may write everywhere, until it drops that capability."""
+    """Return a command prefix that drops root's capability to write everywhere."""
     if os.geteuid() != 0:
         return []
     setpriv = shutil.which("setpriv")
@@ -244,7 +244,7 @@ def test_a_state_directory_may_have_any_name(cli: Cli, name: str) -> None:
 
 
 def waiting(process: subprocess.Popen[str]) -> str:
-    """The line that says what it waits for."""
+    """Return the line that names what the process waits for."""
     assert process.stderr is not None
     said = []
     for line in process.stderr:
@@ -255,7 +255,7 @@ def waiting(process: subprocess.Popen[str]) -> str:
 
 
 def fill(path: Path) -> None:
-    """Take all the room that its disk has."""
+    """Use up all space of the disk."""
     with path.open("wb", buffering=0) as file, suppress(OSError):
         while True:
             file.write(bytes(4096))

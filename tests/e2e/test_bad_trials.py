@@ -1,4 +1,4 @@
-"""Trials that misbehave in every way: what `tuner` says of each, and that nothing is lost or left."""
+"""Trials that misbehave in many ways: the outcome and reason of each, and nothing is lost or left running."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def cli(tmp_path: Path) -> Iterator[Cli]:
 
 @pytest.fixture(scope="module")
 def everything(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Cli, int, dict[str, Any]]]:
-    """One experiment whose every trial misbehaves in its own way; its exit code, and the trials by their way."""
+    """Run an experiment in which each trial misbehaves in another way. Yield the exit code and the trials by kind."""
     with cli_in(tmp_path_factory.mktemp("bad")) as cli:
         cli.file.write_text(
             experiment(
@@ -103,7 +103,7 @@ def test_bad_trials_do_not_end_a_search_that_has_a_result(everything: tuple[Cli,
 
 def test_what_a_trial_forks_does_not_outlive_it(everything: tuple[Cli, int, dict[str, Any]]) -> None:
     cli, _, _ = everything
-    eventually(lambda: not processes_of(cli.folder))  # its two sleepers would live for a minute
+    eventually(lambda: not processes_of(cli.folder))  # the two sleeping children would live for a minute
 
 
 def test_an_infeasible_trial_is_not_a_failure(cli: Cli) -> None:
@@ -236,10 +236,10 @@ def measured(cli: Cli) -> bool:
 
 
 def high_water_kb(process: subprocess.Popen[str]) -> int:
-    """The most memory it ever had; 0 where the system does not say."""
+    """Return the peak memory of a process, 0 if the system does not report it."""
     try:
         status = Path(f"/proc/{process.pid}/status").read_text()
     except OSError:
-        return 0  # it has ended
+        return 0  # the process has ended
     found = re.search(r"VmHWM:\s+(\d+) kB", status)
     return int(found[1]) if found else 0

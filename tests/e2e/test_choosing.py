@@ -1,4 +1,4 @@
-"""An experiment that names no algorithm gets `default`, which tells what it chose."""
+"""An experiment without an algorithm gets `default`, which reports its choice."""
 
 from __future__ import annotations
 

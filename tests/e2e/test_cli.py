@@ -1,4 +1,4 @@
-"""`tuner` as a person types it: tiny experiments, real processes, a state of their own. What it says and returns."""
+"""The commands of `tuner` with tiny experiments and real processes: output and exit codes."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ def test_of_two_concurrent_runs_only_one_runs_the_experiment(cli: Cli) -> None:
     both = [cli.start("run", cli.file) for _ in range(2)]
     for process in both:
         process.communicate(timeout=30)
-    # The slower one finds it running, or finished.
+    # The slower command finds the experiment running or finished.
     assert sorted(process.returncode for process in both) in ([0, 0], [0, 6])
     assert cli.starts() == ["0 1"]
     assert len(list((cli.folder / "state" / "experiments").iterdir())) == 1
@@ -178,7 +178,7 @@ def test_quiet_still_prints_required_actions(cli: Cli) -> None:
 
 
 def test_the_limit_of_failures_ends_the_experiment(cli: Cli) -> None:
-    # Each for a reason of its own: what fails alike pauses it (test_retry.py).
+    # Each trial fails for another reason, because equal failures pause the experiment (test_retry.py).
     program = "import os, sys; sys.exit(3 + int(os.environ['TUNER_TRIAL_NUMBER']))".replace("'", "''")
     code, out, _ = cli.tuner("run", cli.write(command=f"[python, -c, '{program}']", trials=5))
     assert (code, out) == (1, "")
@@ -213,7 +213,7 @@ def test_a_second_ctrl_c_kills_what_ignores_the_first(cli: Cli) -> None:
     while "Ctrl-C" not in run.stderr.readline():
         pass
     run.send_signal(signal.SIGINT)
-    run.communicate(timeout=30)  # the trial would have a minute
+    run.communicate(timeout=30)  # the trial would get a minute to end
     assert run.returncode == 130
 
 

@@ -1,4 +1,4 @@
-"""`tuner delete` of an experiment whose suggestion server is gone for good."""
+"""`tuner delete` of an experiment whose suggestion server is gone permanently."""
 
 from __future__ import annotations
 

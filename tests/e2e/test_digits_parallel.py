@@ -1,4 +1,4 @@
-"""Several processes that train one network over loopback: the same result as one, and no rank is left behind."""
+"""Several processes train one network over loopback: the result equals that of one process, and no rank is left."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def rank(number: int, *arguments: str, size: int, port: int, address: str = "127
 
 @contextmanager
 def world(size: int, *arguments: str) -> Iterator[list[subprocess.Popen[str]]]:
-    """Its ranks, the last started first: rank 0 is not there yet when the others call."""
+    """Start the ranks in reverse order, so that rank 0 is missing when the others connect."""
     port = free_port()
     with ExitStack() as stack:
         ranks = [stack.enter_context(rank(i, *arguments, size=size, port=port)) for i in reversed(range(size))][::-1]
@@ -62,7 +62,7 @@ def said(process: subprocess.Popen[str]) -> tuple[int, str, str]:
 
 
 def trained(size: int, *arguments: str) -> list[tuple[float, ...]]:
-    """(epoch, accuracy, loss) as rank 0 printed them; the other ranks print nothing."""
+    """Return (epoch, accuracy, loss) as printed by rank 0; the other ranks print nothing."""
     with world(size, *arguments) as ranks:
         ends = [said(process) for process in ranks]
     assert [(code, err) for code, _, err in ends] == [(0, "")] * size
@@ -70,7 +70,7 @@ def trained(size: int, *arguments: str) -> list[tuple[float, ...]]:
     return [tuple(float(value) for value in re.findall(r"=(\S+)", line)) for line in ends[0][1].splitlines()]
 
 
-# Sums in another order differ in the last bit, and later epochs magnify that: a few epochs, and nearly the same.
+# Sums in another order differ in the last bit, and later epochs amplify this: few epochs, and approximate equality.
 @pytest.mark.parametrize("size", [2, 3])
 @pytest.mark.parametrize("arguments", [("--activation=tanh", "--batch=97"), ("--dropout=0.2", "--batch=32")])
 def test_several_ranks_train_the_same_network_as_one(size: int, arguments: tuple[str, ...]) -> None:
@@ -93,7 +93,7 @@ def test_a_batch_smaller_than_the_world_leaves_some_ranks_without_work() -> None
         (signal.SIGKILL, 1),
         (signal.SIGKILL, 2),
         (signal.SIGTERM, 1),
-        (signal.SIGSTOP, 0),  # it hangs, and its connections stay: ten seconds of silence
+        (signal.SIGSTOP, 0),  # the rank hangs and keeps its connections, so it is detected after ten seconds of silence
         (signal.SIGSTOP, 2),
     ],
 )
@@ -125,7 +125,7 @@ def test_a_connection_that_is_not_a_rank_is_closed() -> None:
 
 
 def caller(port: int) -> socket.socket:
-    """A connection to rank 0, as soon as it listens."""
+    """Connect to rank 0 as soon as it listens."""
     peer: socket.socket = parallel.connection("127.0.0.1", port, time.monotonic() + 20)
     return peer
 
@@ -134,7 +134,7 @@ def test_sigterm_ends_a_rank_cleanly_while_it_waits_for_the_others() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.settimeout(20)
         with rank(1, size=2, port=server.getsockname()[1]) as process:
-            peer, _ = server.accept()  # it has gone so far that it waits for an answer
+            peer, _ = server.accept()  # by now the rank waits for an answer
             with peer:
                 process.send_signal(signal.SIGTERM)
                 assert said(process) == (143, "", "")

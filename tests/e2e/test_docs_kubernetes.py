@@ -1,4 +1,4 @@
-"""docs/kubernetes.md: its pieces of an experiment's file are valid, and what it says of other files is so."""
+"""docs/kubernetes.md: its excerpts of experiment files are valid, and the files that it names exist."""
 
 from __future__ import annotations
 

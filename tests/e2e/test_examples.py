@@ -1,4 +1,4 @@
-"""The examples as a person runs them: the installed `tuner`, real files, real training, a state folder of their own."""
+"""The examples as users run them: with the installed `tuner`, real files, real training and a state directory."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_the_search_finds_a_network_that_reads_the_digits(tmp_path: Path) -> Non
     states = collections.Counter(trial["state"] for trial in trials)
     print(f"best accuracy {best['value']} with {best['parameters']}; {dict(states)}")  # shown by pytest -rP
 
-    # Forty, and fewer only if one met the target, which hardly any network of this size does.
+    # Forty trials, or fewer if one reached the target, which hardly any network of this size does.
     assert [trial["number"] for trial in trials] == list(range(40 if best["value"] < 0.99 else len(trials)))
     assert set(states) <= FINISHED
     assert states["failed"] == 0
@@ -105,7 +105,7 @@ def test_the_same_search_with_torch(tmp_path: Path) -> None:
 
 
 def train(*arguments: str, program: str = "train.py", without: str = "") -> subprocess.CompletedProcess[str]:
-    """The training program by itself, as if the package `without` were not installed."""
+    """Run the training program alone, as if the package `without` were not installed."""
     start = f"import runpy, sys; sys.modules[{without!r}] = None; sys.path.insert(0, '.')"
     command = [sys.executable, "-c", f"{start}; runpy.run_path({program!r}, run_name='__main__')", *arguments]
     return subprocess.run(command, cwd=DIGITS, capture_output=True, text=True, timeout=60, check=False)

@@ -1,4 +1,4 @@
-"""The CIFAR-10 examples: every file and every command that their pages show, and real trainings on a small stand-in."""
+"""The CIFAR-10 examples: every file and command on their pages, and real trainings on a small substitute data set."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def typed_lines(page: Path) -> list[str]:
 
 
 def shown(*pages: Path) -> list[str]:
-    """Every command of ours on the pages, as it is typed in the example's folder."""
+    """Return every `tuner` command on the pages, as typed in the example's folder."""
     lines = {line for page in pages for line in typed_lines(page) if line.startswith("tuner ")}
     return sorted(line.replace("examples/cifar10/", "") for line in lines)
 
@@ -41,7 +41,7 @@ def tuner(*arguments: str | Path, state: Path, **environment: str) -> subprocess
 
 
 def typed(words: list[str], folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> str:
-    """In this process: none of these starts anything. What it prints."""
+    """Run a command that starts no process within this one, and return its output."""
     monkeypatch.chdir(CIFAR10)
     code = main([*words, "--state-dir", str(folder)])
     told = capsys.readouterr()
@@ -116,7 +116,7 @@ def test_the_sweep_runs_reports_and_trains_its_best_trial_again(tmp_path: Path) 
     assert "model" in tuner("best", "cifar10-sweep", state=tmp_path / "s").stdout
 
 
-@pytest.mark.soak  # its parts are tested by themselves: tests/trial, tests/contract/test_local_workers.py
+@pytest.mark.soak  # the parts are tested separately: tests/trial, tests/contract/test_local_workers.py
 @needs_torch
 def test_two_workers_train_each_network_together(tmp_path: Path) -> None:
     data = {

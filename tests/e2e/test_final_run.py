@@ -1,4 +1,4 @@
-"""The final stage as a person meets it: what it leaves, what a kill, Ctrl-C and its own failure make of it."""
+"""The final stage: its output, and the effects of a kill, Ctrl-C and a failure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Trials of a function are forked from the supervisor, and are processes of their own in all that can be seen."""
+"""Trials of a function are forked from the supervisor, but look and behave like separate processes."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ print(study.state, sorted({(r.number, r.state) for r in study.results()}) == [(n
         process.communicate(timeout=100)
     assert scripts.output(body) == "succeeded True\n"
     starts = scripts.starts()
-    assert len(starts) == len(set(starts))  # no attempt twice
+    assert len(starts) == len(set(starts))  # no attempt ran twice
     assert {line.split()[0] for line in starts} == {str(number) for number in range(40)}
     if killed == "script":
         assert len(starts) == 40

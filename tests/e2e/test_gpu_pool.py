@@ -1,4 +1,4 @@
-"""GPUs as a person meets them: two experiments in two state directories, what is shown of who waits, and the doctor."""
+"""The GPU pool: two experiments in two state directories, the display of waiting trials, and `tuner doctor`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from tests.e2e.cli import Cli, cli_in, eventually, experiment
 
-# Says which GPU it has, and complains if somebody else has it too.
+# Prints its GPU, and fails if another trial has the same one.
 TRIAL = """\
 for gpu in $(echo $CUDA_VISIBLE_DEVICES | tr , ' '); do mkdir ../held-$gpu || echo clash >> ../clashes; done
 echo "$TUNER_EXPERIMENT gpu=$CUDA_VISIBLE_DEVICES" >> starts.txt; echo score=1
@@ -35,7 +35,7 @@ def cli_with_gpus(folder: Path, gpus: str) -> Cli:
 
 @pytest.fixture
 def two(tmp_path: Path) -> Iterator[tuple[Cli, Cli]]:
-    """Each with a state directory of its own, on one machine with two GPUs."""
+    """Two command lines with separate state directories on one machine with two GPUs."""
     with (
         cli_in(tmp_path / "one", make=lambda folder: cli_with_gpus(folder, "0,1")) as one,
         cli_in(tmp_path / "other", make=lambda folder: cli_with_gpus(folder, "0,1")) as other,
@@ -92,7 +92,7 @@ def test_a_gpu_stays_taken_while_the_trial_runs_whatever_is_killed(two: tuple[Cl
     second = other.start("run", "x.yaml")
     eventually(lambda: "needs 1 GPU: GPU 0 is held by first-" in waits(other, "second"))
     assert other.starts() == []
-    os.kill(trial, 0)  # it runs on
+    os.kill(trial, 0)  # the trial still runs
     one.let_go()
     eventually(lambda: other.starts() == ["second gpu=0"])
     other.let_go()

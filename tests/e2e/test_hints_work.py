@@ -1,4 +1,4 @@
-"""The command that a message ends with is copied and typed in the same shell: it must work there."""
+"""The command in a hint works when it is copied into the same shell."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SCRIPT = Path(sys.executable).parent / "tuner"
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """With a virtual environment whose programs are not on PATH."""
+    """A folder with a virtual environment whose programs are not on PATH."""
     (tmp_path / ".venv").symlink_to(SCRIPT.parents[1])
     (tmp_path / "experiment.yaml").write_text(experiment(name="tiny"))
     return tmp_path

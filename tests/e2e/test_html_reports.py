@@ -1,4 +1,4 @@
-"""`tuner report --html` and `--figure`: each command that docs/reports.md shows, and what a wrong one says."""
+"""`tuner report --html` and `--figure`: each command in docs/reports.md, and the errors of invalid ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`tuner import` as a person types it: before the first run, again, from another experiment, and what does not fit."""
+"""`tuner import` before the first run, repeated, from another experiment, and with invalid data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Choices of any JSON value, from the file to the program and back through every command that shows them."""
+"""Choices with any JSON value reach the program and all commands that show them."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_null_lists_and_objects_reach_the_program_and_every_command(cli: Cli) ->
     code, out, err = cli.tuner("run", cli.file)
     assert code == 0, out + err
     seen = [json.loads(line) for line in (cli.folder / "seen.jsonl").read_text().splitlines()]
-    assert len(seen) == 9  # seven values, two of them with two momenta
+    assert len(seen) == 9  # seven values, two of which have two momenta
     assert {each["argv"][0] for each in seen} == TEXTS
     assert all(each["env"] == each["argv"][0] for each in seen)
     assert seen[0]["parameters"] == {"optimizer": {"kind": "a", "lr": 0.1}, "momentum": 0.9}

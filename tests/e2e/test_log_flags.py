@@ -1,4 +1,4 @@
-"""`tuner logs` with its flags, as a person types them."""
+"""`tuner logs` and its flags."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ TWICE = ["sh", "-c", "for i in 1 2 3; do echo attempt $TUNER_ATTEMPT line $i; do
 
 @pytest.fixture(scope="module")
 def cli(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cli]:
-    """Somebody with two finished trials, each of which took two attempts."""
+    """A command line with two finished trials, each with two attempts."""
     with cli_in(tmp_path_factory.mktemp("logs")) as cli:
         cli.file.write_text(experiment(TWICE, trial="retries: {infrastructure: 1}"))
         cli.tuner("run", cli.file)

@@ -1,4 +1,4 @@
-"""What `tuner ui` answers: who may ask, what is read, what is done, and how it ends."""
+"""Requests to `tuner ui`: access, reading, actions, start and end."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def page(cli: Cli) -> Iterator[ServedPage]:
 
 
 def first_event(client: httpx.Client, path: str, *, name: str = "") -> dict[str, Any]:
-    """The data of the first event, or of the first of that name."""
+    """Return the data of the first event, or of the first event with this name."""
     with client.stream("GET", path) as answer:
         assert answer.status_code == 200, answer.read()
         assert answer.headers["content-type"].startswith("text/event-stream")
@@ -50,7 +50,7 @@ def refused(answer: httpx.Response, *, status: int = 403) -> str:
     return answer.text
 
 
-# Who may ask
+# Access
 
 
 def test_without_the_link_every_request_is_refused(page: ServedPage) -> None:
@@ -304,7 +304,7 @@ def test_an_experiment_is_deleted(cli: Cli, page: ServedPage) -> None:
     assert first_event(client, f"{TINY}/stream", name="gone")["message"].startswith("there is no experiment tiny")
 
 
-# Beginning and end
+# Start and end
 
 
 def test_ctrl_c_ends_the_server_while_pages_are_open(cli: Cli) -> None:

@@ -1,4 +1,4 @@
-"""What trials print, through the whole of `tuner`: steps across attempts, percentages, names that are nearly right."""
+"""Printed metrics through all of `tuner`: steps across attempts, percentages, and misspelled names."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def program(cli: Cli, text: str, *, trials: int = 1, trial: str = "gracePeriod: 
 
 
 def curves(cli: Cli) -> dict[int, dict[int, float]]:
-    """The stored values of the objective: attempt -> step -> value."""
+    """Return the stored values of the objective: attempt -> step -> value."""
     found: dict[int, dict[int, float]] = {}
     with sqlite3.connect(cli.folder / "state" / "studies.db") as database:
         query = "SELECT attempt, step, value FROM measurements WHERE metric = 'score' ORDER BY attempt, step"
@@ -89,7 +89,7 @@ def test_a_nearly_matching_metric_name_is_reported(cli: Cli) -> None:
 
 
 def test_a_value_after_a_carriage_return_counts_for_pruning(cli: Cli) -> None:
-    """The worse trials wait for their end, at a bar that has not ended its line."""
+    """The worse trials print a progress bar without a line end, and then wait."""
     program(
         cli,
         "import json, os, sys, time\n"

@@ -1,4 +1,4 @@
-"""`import tuner`: a function's search survives, is repeated by nothing, and says what went wrong. Real processes."""
+"""The Python API with real processes: the search of a function survives kills, repeats nothing, and reports errors."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def started(trial):
 
 
 class Scripts:
-    """Scripts in a folder of their own, with one state directory."""
+    """Runs scripts in a folder with one state directory."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -44,7 +44,7 @@ class Scripts:
         return process
 
     def output(self, body: str) -> str:
-        """What the script prints on stdout; it has to succeed."""
+        """Run a script that must succeed, and return its stdout."""
         process = self.start(body)
         out, err = process.communicate(timeout=100)
         assert process.returncode == 0, err
@@ -95,7 +95,7 @@ def test_a_killed_script_continues_when_started_again(scripts: Scripts) -> None:
         "started(trial)", "started(trial)\n    while not (HERE / 'go').exists() and trial.number > 1: time.sleep(0.01)"
     )
     first = scripts.start(body)
-    eventually(lambda: len(scripts.starts()) == 4)  # two have ended, two run
+    eventually(lambda: len(scripts.starts()) == 4)  # two trials have ended and two run
     first.kill()
     first.communicate()
     (scripts.folder / "go").touch()
@@ -375,7 +375,7 @@ def test_the_shown_programs_run(scripts: Scripts, page: str) -> None:
     [
         ("import tuner", {"numpy", "grpc", "google.protobuf", "sqlalchemy", "rich", "asyncio", "pandas"}),
         ("import tuner; tuner.minimize, tuner.Float", {"numpy", "grpc", "google.protobuf", "sqlalchemy", "rich"}),
-        # The supervisor imports it, and each trial is a fork of that.
+        # The supervisor imports this module, and each trial is a fork of the supervisor.
         ("import tuner.worker", {"numpy", "grpc", "google.protobuf", "sqlalchemy", "rich", "asyncio"}),
     ],
 )

@@ -1,4 +1,4 @@
-"""A mistake in the script: the run pauses before it burns the budget, and failed trials run again."""
+"""With a broken script, the run pauses before it uses up the budget, and failed trials can run again."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import pytest
 
 from tests.e2e.cli import Cli, cli_in, eventually, experiment
 
-# Fails until somebody has fixed it; what it prints differs from trial to trial.
+# Fails until it is fixed. The output differs between trials.
 BROKEN = 'test -e fixed || { echo starting; echo "KeyError: $1"; exit 1; }; echo score=$1'
-# Fails for a reason of its own in the trials whose numbers are in `bad`.
+# Fails for different reasons in the trials whose numbers are in `bad`.
 UNLUCKY = (
     'if grep -qsx "$TUNER_TRIAL_NUMBER" bad; then case $TUNER_TRIAL_NUMBER in 1) echo lazy;; 2) echo crazy;; '
     "*) echo odd;; esac; exit 1; fi; echo score=$1"
@@ -25,7 +25,7 @@ def cli(tmp_path: Path) -> Iterator[Cli]:
 
 
 def script(text: str, *, trials: int = 4, failures: int = 99, parallelism: int = 1, canary: bool = True) -> str:
-    # tpe names no successors ahead: how many trials there are does not depend on how fast they end.
+    # tpe names no successors ahead, so the number of trials does not depend on how fast they end.
     made = experiment(
         ["sh", "-c", text, "sh", "${x}"], trials=trials, parallelism=parallelism, algorithm="tpe, seed: 1"
     )
@@ -107,7 +107,7 @@ def test_a_kill_at_any_write_loses_no_pause_and_no_retry(cli: Cli) -> None:
 
 @pytest.fixture
 def failed(cli: Cli) -> Cli:
-    """Whose experiment has reached its limit of failures: trials 1, 2 and 4."""
+    """A command line whose experiment has reached its limit of failures, with trials 1, 2 and 4."""
     (cli.folder / "bad").write_text("1\n2\n4\n")
     cli.file.write_text(script(UNLUCKY, trials=6, failures=3))
     code, _, err = cli.tuner("run", cli.file)

@@ -1,4 +1,4 @@
-"""`tuner` and a service that is closed to strangers: over TLS and with a token as with any other, else exit code 4."""
+"""`tuner` with a service that requires TLS and tokens: everything works with a token, else the exit code is 4."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FILE = experiment(["sh", "-c", 'echo "token=[$TUNER_TOKEN]"; echo score=${x}'])
 
 
 class Closed:
-    """A server over TLS, for `me` and for `reader`; `tuner` is typed in its folder with what the environment says."""
+    """A server over TLS with tokens of `me` and `reader`. `tuner` gets its credentials from the environment."""
 
     def __init__(self, folder: Path, address: str, authority: Authority) -> None:
         self.folder = folder
@@ -74,7 +74,7 @@ def test_a_call_without_permission_ends_with_exit_code_4(closed: Closed) -> None
 
 
 def test_only_its_user_can_reach_the_embedded_service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TUNER_TOKEN_FILE", str(tmp_path / "missing"))  # nobody needs it there
+    monkeypatch.setenv("TUNER_TOKEN_FILE", str(tmp_path / "missing"))  # not needed with an embedded service
     home = StateDirectory(tmp_path)
     home.make()
 

@@ -1,6 +1,6 @@
-"""The script that builds the images: which builder it takes, what it gives it, what it says without one.
+"""The script that builds the images: the choice of the builder, its arguments, and errors.
 
-The builders here are stand-ins that print what they are called with; a real buildah builds digits and the server in
+The builders are replaced by programs that print their arguments. A real buildah builds digits and the server in
 tests/cluster.
 """
 
@@ -28,7 +28,7 @@ done
 
 
 def build(folder: Path, *builders: str, trial: str = "digits", **settings: str) -> subprocess.CompletedProcess[str]:
-    """On a machine that has these builders; one called `docker-client` is docker without its daemon."""
+    """Run the script with these builders installed; `docker-client` is docker without its daemon."""
     path = folder / "bin"
     path.mkdir()
     for tool in TOOLS:

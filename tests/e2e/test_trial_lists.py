@@ -1,4 +1,4 @@
-"""`tuner get trials`, `get studies`, `export` and `report`: sorted, filtered, with every metric, of studies too."""
+"""`tuner get trials`, `get studies`, `export` and `report`: sorting, filters, all metrics, also for studies."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ STUDY = StudyName("default", "by-hand")
 
 @pytest.fixture(scope="module")
 def cli(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cli]:
-    """Somebody with four trials, of which the second has failed."""
+    """A command line with four trials, of which the second has failed."""
     with cli_in(tmp_path_factory.mktemp("lists")) as cli:
         cli.file.write_text(experiment(["sh", "-c", SCRIPT, "sh", "${x}"], trials=4))
         assert cli.tuner("run", cli.file)[0] == 0

@@ -1,4 +1,4 @@
-"""What surrounds a local trial: the folder it runs in, its parameters as a file, and which variables it inherits."""
+"""The environment of a local trial: its working directory, its parameters as a file, and inherited variables."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_parameters_reach_a_trial_as_a_file(cli: Cli, form: str) -> None:
 def test_a_trial_inherits_no_credentials_of_store_and_service(cli: Cli) -> None:
     names = ("TUNER_TOKEN", "TUNER_TOKEN_FILE", "PGPASSWORD", "PGPASSFILE", "PGSERVICEFILE")
     cli.env |= dict.fromkeys(names, "hush") | {"MINE": "kept"}
-    cli.env["TUNER_TOKEN_FILE"] = str(cli.folder / "x.yaml")  # read by nobody: there is no --server
+    cli.env["TUNER_TOKEN_FILE"] = str(cli.folder / "x.yaml")  # not read without --server
     write(cli, f'for name in {" ".join(names)} MINE; do eval "echo $name=\\${{$name-unset}}"; done')
     code, _, err = cli.tuner("run", "x.yaml")
     assert code == 0, err

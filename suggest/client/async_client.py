@@ -214,6 +214,7 @@ class AsyncClient:
         labels: Mapping[str, str] = NO_LABELS,
         lease_s: float | None = None,
         expired_only: bool = False,
+        paused_only: bool = False,
     ) -> Suggestions:
         """Return up to `count` trials, which are running from now on.
 
@@ -223,6 +224,7 @@ class AsyncClient:
             lease_s: The duration of the trials' leases in seconds. A trial whose lease is not renewed in time, by
                 reports or renew_leases(), is handed out again. None: the trials run until somebody completes them.
             expired_only: Return only trials whose lease has expired, no new ones.
+            paused_only: Return only paused trials that may go on with a larger fidelity.
         """
         from suggest.client import calls
 
@@ -234,6 +236,7 @@ class AsyncClient:
             labels=labels,
             lease_s=lease_s,
             expired_only=expired_only,
+            paused_only=paused_only,
         )
         return await self._send(call)
 

@@ -187,6 +187,7 @@ def suggest(
     labels: Mapping[str, str],
     lease_s: float | None,
     expired_only: bool,
+    paused_only: bool,
 ) -> Call[Suggestions]:
     request = pb.SuggestTrialsRequest(
         parent=str(name),
@@ -196,6 +197,7 @@ def suggest(
         labels=dict(labels),
         lease_duration=wire.write_duration(lease_s),
         expired_only=expired_only,
+        paused_only=paused_only,
     )
     return Call(
         "SuggestTrials",

@@ -212,6 +212,7 @@ class SuggestServicer(SuggestServiceServicer):
             labels=labels,
             lease_s=lease_s,
             expired_only=request.expired_only,
+            paused_only=request.paused_only,
             size_of=lambda trial: wire.write_trial(study, trial).ByteSize(),
         )
         return pb.SuggestTrialsResponse(

@@ -12,7 +12,7 @@ from sqlalchemy import Row
 from suggest.storage.store import StudyRecord
 from suggest.storage.study_json import space_document, space_of, spec_document, spec_of
 from suggest.study import PastSpace, Study, StudyName
-from suggest.trial import Measurement, Trial, TrialState
+from suggest.trial import Measurement, RungResult, Trial, TrialState
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -93,6 +93,7 @@ def trial_columns(name: StudyName, trial: Trial, *, add_request_id: str | None =
         "deleted": False,
         "tries": trial.tries,
         "lease_us": None if trial.lease_s is None else round(trial.lease_s * 1e6),
+        "fidelity": trial.fidelity,
     }
 
 
@@ -107,6 +108,7 @@ def outcome_columns(trial: Trial) -> Columns:
         "end_time_us": microseconds(trial.end_time),
         "further": list(trial.further) or None,
         "constraint_values": list(trial.constraint_values) or None,
+        "rungs": [list(each) for each in trial.rungs] or None,
     }
 
 
@@ -117,7 +119,7 @@ def trial_of(row: AnyRow) -> Trial:
     """
     columns: Sequence[Any] = row
     (_, _, number, word, parameters, value, step, reason, failure_class, client_id, request_id, _, labels, create_us,
-     end_us, deleted, tries, lease_us, further, constraint_values) = columns  # fmt: skip
+     end_us, deleted, tries, lease_us, further, constraint_values, fidelity, rungs) = columns  # fmt: skip
     # Only engines read deleted trials, and treat them as cancelled.
     return Trial(
         number,
@@ -137,6 +139,8 @@ def trial_of(row: AnyRow) -> Trial:
         None,
         () if deleted or further is None else tuple(further),
         () if deleted or constraint_values is None else tuple(constraint_values),
+        fidelity,
+        () if deleted or rungs is None else tuple(RungResult(*each) for each in rungs),
     )
 
 

@@ -49,7 +49,9 @@ from suggest.trial import OPEN, Measurement, TrialState
 
 BLOCK, ROUND = 1000, 100  # measurements per statement; SQLite accepts about 32,000 values, four per measurement
 
-_HANDED_OUT = ("state", "parameters", "client_id", "request_id", "labels", "tries", "lease_us")
+# What changes when a trial is handed out: one that was paused has no value until its next end.
+_HANDED_OUT = ("state", "parameters", "client_id", "request_id", "labels", "tries", "lease_us", "fidelity",
+               "value", "step", "reason")  # fmt: skip
 
 LARGEST = 2**63 - 1
 # For up to :trials trials with measurements from :first to :last, select the last step of each metric of the newest
@@ -225,7 +227,7 @@ class Statements:
         self.hand_out: Insert = inserted.on_conflict_do_update(
             index_elements=[trials.c.namespace, trials.c.study, trials.c.number],
             set_={name: getattr(inserted.excluded, name) for name in _HANDED_OUT},
-            where=trials.c.state == TrialState.QUEUED.value,
+            where=or_(*(trials.c.state == state.value for state in (TrialState.QUEUED, TrialState.PAUSED))),
         )
 
     def is_one(self, rows: int) -> bool:

@@ -10,7 +10,7 @@ import json
 from typing import Any
 
 from suggest.space import Choice, Condition, Domain, Float, Int, Parameter, Scale, Space
-from suggest.study import Algorithm, Constraint, Direction, Objective, Pruning, StudySpec, ValueRule
+from suggest.study import Algorithm, Constraint, Direction, Fidelity, Objective, Pruning, StudySpec, ValueRule
 
 # The result of json.loads: any JSON type at any depth.
 Document = dict[str, Any]
@@ -39,13 +39,16 @@ def spec_document(spec: StudySpec) -> Document:
     }
     if spec.constraints:  # an empty list would change the fingerprints of studies from before constraints existed
         document["constraints"] = [{"metric": c.metric, "min": c.min, "max": c.max} for c in spec.constraints]
+    if spec.fidelity is not None:
+        f = spec.fidelity
+        document["fidelity"] = {"parameter": f.parameter, "min": f.min, "max": f.max, "eta": f.eta}
     if spec.pruning is not None:
         document["pruning"] = {"name": spec.pruning.name, "settings": dict(spec.pruning.settings)}
     return document
 
 
 def spec_of(document: Document) -> StudySpec:
-    algorithm, pruning = document["algorithm"], document.get("pruning")
+    algorithm, pruning, fidelity = document["algorithm"], document.get("pruning"), document.get("fidelity")
     return StudySpec(
         space=space_of(document["parameters"]),
         objectives=tuple(
@@ -54,6 +57,7 @@ def spec_of(document: Document) -> StudySpec:
         algorithm=Algorithm(algorithm["name"], algorithm["seed"], algorithm["settings"]),
         pruning=None if pruning is None else Pruning(pruning["name"], pruning["settings"]),
         constraints=tuple(Constraint(c["metric"], c["min"], c["max"]) for c in document.get("constraints", ())),
+        fidelity=None if fidelity is None else Fidelity(**fidelity),
     )
 
 

@@ -110,6 +110,10 @@ class Dispatch:
             labels={**base.labels, **self.labels, **_proposed_by(p)},
             tries=base.tries + 1,
             lease_s=self.lease_s,
+            fidelity=p.fidelity,
+            value=None,
+            step=None,
+            reason="",
         )
 
     def _hand_out(self, trials: list[Trial], *, queued: int) -> list[Trial]:

@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 
 from suggest import events
 from suggest.domain import show
-from suggest.engine import Engine
+from suggest.engine import Engine, Proposal
 from suggest.errors import AlreadyExists, FailedPrecondition, InvalidArgument, LeaseExpired, NotFound, Problem
 from suggest.imports import FinishedTrial, ImportResult, fit
 from suggest.replies import KEEP, AlgorithmInfo, Keep, StudySummary, Suggestions
@@ -31,7 +31,17 @@ from suggest.studies.sessions import IDLE_S, StudySessions, Writer
 from suggest.studies.space_growth import grown
 from suggest.studies.trial_leases import MAX_TRIES, AwakeClock
 from suggest.study import Pruning, Study, StudyName, StudySpec
-from suggest.trial import IMPORTED_FROM, NO_LABELS, PROPOSED_BY, Measurement, Outcome, StopAdvice, Trial, TrialState
+from suggest.trial import (
+    IMPORTED_FROM,
+    NO_LABELS,
+    PROPOSED_BY,
+    Measurement,
+    Outcome,
+    RungResult,
+    StopAdvice,
+    Trial,
+    TrialState,
+)
 from suggest.workers import Workers
 
 PAGE = 1000  # trials per read
@@ -194,6 +204,7 @@ class StudyService:
         labels: Mapping[str, str] = NO_LABELS,
         lease_s: float | None = None,
         expired_only: bool = False,
+        paused_only: bool = False,
         size_of: Callable[[Trial], int] = _nothing,
     ) -> Suggestions:
         """Hand out up to `count` trials. `size_of` returns a trial's size in the reply, in bytes.
@@ -205,7 +216,8 @@ class StudyService:
             while True:
                 with self._sessions.writing(name) as writer:
                     engine = writer.engine
-                    independent = not registry.learns(engine.study.spec.algorithm)
+                    spec = engine.study.spec
+                    independent = not registry.learns(spec.algorithm) and spec.fidelity is None
                     handout = Dispatch(self._store, writer, client_id, request_id, labels, lease_s, budget)
                     if not trials and (known := engine.trials_of_request(request_id)):
                         # A repeated call never reports the search as exhausted: a client that wants more asks again.
@@ -214,18 +226,21 @@ class StudyService:
                     self._requeue_expired(name, writer)
                     while True:
                         wanted, to_run = count - len(trials), turn == TURNS - 1
-                        proposal = (
-                            engine.propose(wanted, expired_only=True)
-                            if expired_only
-                            else proposing.step(writer, wanted, to_run=to_run)
-                        )
+                        proposal: Proposal | None
+                        if expired_only:
+                            proposal = engine.propose(wanted, expired_only=True)
+                        elif paused_only:
+                            proposal = engine.propose_paused(wanted)
+                        else:
+                            proposal = proposing.step(writer, wanted, to_run=to_run)
                         if proposal is None:
                             break
                         trials += handout.begin(proposal.trials)
                         if proposal.trials:
                             writer.given(own=not any(p.proposed_by for p in proposal.trials))
                         turn += 1
-                        if proposal.exhausted or len(trials) == count or budget.full or expired_only or turn == TURNS:
+                        whole = expired_only or paused_only or turn == TURNS
+                        if proposal.exhausted or len(trials) == count or budget.full or whole:
                             exhausted = proposal.exhausted and not budget.full
                             given = self._sessions.with_expiry(name, trials)
                             return Suggestions(tuple(given), exhausted, independent)
@@ -238,7 +253,8 @@ class StudyService:
             back: list[Trial] = []
             for number, tries in leases.items():
                 trial = writer.engine.open_trial(number)
-                if trial is None or not trial.tries or tries not in (0, trial.tries):
+                held = trial is not None and trial.tries and trial.state is not TrialState.PAUSED
+                if trial is None or not held or tries not in (0, trial.tries):
                     lost.add(number)
                 elif trial.expired:
                     back.append(trial)
@@ -250,9 +266,9 @@ class StudyService:
     def _requeue_expired(self, name: StudyName, writer: Writer) -> None:
         """Queue trials with an expired lease again; fail those that have used up MAX_TRIES."""
         expired = [trial for number in writer.expired() if (trial := writer.engine.open_trial(number)) is not None]
-        again = [replace(trial, state=TrialState.QUEUED) for trial in expired if trial.tries < MAX_TRIES]
+        again = [replace(trial, state=TrialState.QUEUED) for trial in expired if _may_run_again(trial)]
         for trial in expired:
-            queued = trial.tries < MAX_TRIES
+            queued = _may_run_again(trial)
             becomes = "queued" if queued else "failed"
             events.tell("lease_expired", study=name, trial=trial.number, tries=trial.tries, becomes=becomes)
         if again:
@@ -261,8 +277,8 @@ class StudyService:
                 for trial in again:
                     writer.engine.put(trial)
         for trial in expired:
-            if trial.tries >= MAX_TRIES:
-                reason = f"its lease expired {trial.tries} times: every client that ran it stopped renewing it"
+            if not _may_run_again(trial):
+                reason = f"its lease expired {MAX_TRIES} times: every client that ran it stopped renewing it"
                 outcome = Outcome(TrialState.FAILED, reason=reason, failure_class=INFRASTRUCTURE)
                 failed = finished_trial(writer.engine, trial, outcome, ())
                 with writer.changing():
@@ -351,6 +367,10 @@ class StudyService:
                         f"{name}: trial {number} is {trial.state.value}; it accepts no more reports"
                     )
                 return StopAdvice(True, f"the trial is {trial.state.value} already")
+            if trial.state is TrialState.PAUSED:
+                if fresh:
+                    raise FailedPrecondition(f"{name}: trial {number} is paused; it reports again once it goes on")
+                return StopAdvice(True, "the trial is paused")
             if trial.state is TrialState.QUEUED and not trial.expired:
                 raise FailedPrecondition(
                     f"{name}: trial {number} is queued; it reports after SuggestTrials handed it out"
@@ -386,12 +406,24 @@ class StudyService:
                         + (" with further measurements" if fresh else "")
                     )
                 return trial
+            if trial.state is TrialState.PAUSED:
+                if outcome.state is TrialState.SUCCEEDED and not fresh and outcome.value in (None, trial.value):
+                    return trial
+                if outcome.state not in (TrialState.PRUNED, TrialState.CANCELLED) or fresh:
+                    raise FailedPrecondition(
+                        f"{name}: trial {number} is {in_words(TrialState.PAUSED, trial.value)}; it can end "
+                        "as pruned or cancelled, or go on once SuggestTrials hands it out again"
+                    )
             never_run = trial.state is TrialState.QUEUED and not trial.expired
             if never_run and (outcome.state is not TrialState.CANCELLED or fresh):
                 raise FailedPrecondition(
                     f"{name}: trial {number} is queued, nobody has run it; it can only be cancelled"
                 )
             finished = finished_trial(engine, trial, outcome, fresh)
+            if trial.state is TrialState.PAUSED and outcome.state is TrialState.PRUNED:
+                finished = replace(finished, value=trial.value, step=trial.step)
+            if finished.state is TrialState.SUCCEEDED and engine.pauses(trial):
+                finished = paused_trial(engine, finished)
             with writer.changing():
                 self._store.finish_trial(writer.lease, finished, fresh)
                 engine.measure(number, fresh)
@@ -503,6 +535,11 @@ class StudyService:
         return trial
 
 
+def _may_run_again(trial: Trial) -> bool:
+    """Return whether a trial whose lease has expired is queued again; a run that ended in a pause is no lost one."""
+    return trial.tries - len(trial.rungs) < MAX_TRIES
+
+
 def _check_tries(name: StudyName, trial: Trial, tries: int) -> None:
     """Check `tries` as sent by the caller, 0 if the caller sent none. Raises LeaseExpired."""
     if tries not in (0, trial.tries):
@@ -521,7 +558,7 @@ def _difference(there: StudySpec, wanted: StudySpec) -> str:
     old, new = spec_document(there), spec_document(wanted)
     parts = [
         key
-        for key in ("parameters", "objectives", "constraints", "algorithm", "pruning")
+        for key in ("parameters", "objectives", "constraints", "algorithm", "fidelity", "pruning")
         if old.get(key) != new.get(key)
     ]
     return f" with other {' and '.join(parts)}" if parts else ", created by another request"
@@ -566,6 +603,19 @@ def finished_trial(engine: Engine, trial: Trial, outcome: Outcome, measurements:
         further=further if value is not None and len(further) == len(others) else (),
         constraint_values=constrained if len(constrained) == len(bounded) else (),
     )
+
+
+def paused_trial(engine: Engine, succeeded: Trial) -> Trial:
+    """Return a trial that succeeded below the largest fidelity as it waits to go on."""
+    assert succeeded.fidelity is not None
+    assert succeeded.value is not None
+    paused = replace(
+        succeeded,
+        state=TrialState.PAUSED,
+        end_time=None,
+        rungs=(*succeeded.rungs, RungResult(succeeded.fidelity, succeeded.value)),
+    )
+    return replace(paused, reason=engine.waits_for(paused))
 
 
 def taken(engine: Engine, trial: FinishedTrial, *, number: int, source: str) -> tuple[Trial | None, ImportResult]:

@@ -10,7 +10,7 @@ from suggest.errors import InvalidArgument, Problem
 from suggest.imports import FinishedTrial, ImportResult
 from suggest.replies import StudySummary
 from suggest.study import Study, StudyName
-from suggest.trial import Measurement, Outcome, Trial, TrialState
+from suggest.trial import Measurement, Outcome, RungResult, Trial, TrialState
 from suggest.v1 import suggest_pb2 as pb
 from suggest.wire.values import (
     Problems,
@@ -28,6 +28,7 @@ from suggest.wire.values import (
 _TO_STATE = {
     TrialState.QUEUED: pb.TRIAL_STATE_QUEUED,
     TrialState.RUNNING: pb.TRIAL_STATE_RUNNING,
+    TrialState.PAUSED: pb.TRIAL_STATE_PAUSED,
     TrialState.SUCCEEDED: pb.TRIAL_STATE_SUCCEEDED,
     TrialState.PRUNED: pb.TRIAL_STATE_PRUNED,
     TrialState.INFEASIBLE: pb.TRIAL_STATE_INFEASIBLE,
@@ -56,6 +57,8 @@ def write_trial(study: StudyName, trial: Trial) -> pb.Trial:
         lease_expire_time=write_time(trial.lease_expire_time),
         values=trial.values if trial.further else (),
         constraint_values=trial.constraint_values,
+        fidelity=trial.fidelity,
+        rungs=[pb.RungResult(fidelity=each.fidelity, value=each.value) for each in trial.rungs],
     )
     write_values(trial.parameters, message.parameters)
     return message
@@ -82,6 +85,8 @@ def read_trial(message: pb.Trial) -> Trial:
         lease_expire_time=read_time(message.lease_expire_time) if message.HasField("lease_expire_time") else None,
         further=tuple(message.values[1:]),
         constraint_values=tuple(message.constraint_values),
+        fidelity=message.fidelity if message.HasField("fidelity") else None,
+        rungs=tuple(RungResult(each.fidelity, each.value) for each in message.rungs),
     )
     raise_if(problems)
     return trial

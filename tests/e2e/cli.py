@@ -119,7 +119,7 @@ def experiment(
     parameters: str = "x: {type: float, min: 0, max: 1}", algorithm: str = "random, seed: 1",
     parallelism: int = 1, trial: str = "gracePeriod: 60s", waits: bool = False,
 ) -> str:  # fmt: skip
-    """Return the text of a file. By default each trial records its start, prints x and ends (with `waits`: after `go`)."""
+    """Return the text of a file. By default each trial records its start, prints x and ends (`waits`: after `go`)."""
     words = list(command) or ["sh", "-c", WAITS_FOR_GO.format(then=UNTIL_GO if waits else ":"), "sh", "${x}"]
     lines = "".join(f"\n      - {_quoted(word)}" for word in words)
     return f"""

@@ -553,7 +553,7 @@ def play(coroutine: Coroutine[Any, Any, T]) -> T:
 
 
 SPECS: dict[str, ExperimentSpec] = {}
-"""By uid: the sim's specs are made by hand, not by a reader, so they are kept beside their documents."""
+"""Specs by uid. The simulation builds specs directly, without a file, so they cannot be read from the store."""
 GRID_POINTS = 6
 
 

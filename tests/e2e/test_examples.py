@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -144,10 +145,36 @@ def test_training_ends_on_sigterm() -> None:
         assert process.wait(10) == 143
 
 
-def test_a_katib_file_runs_unchanged(tmp_path: Path) -> None:
-    file = DIGITS.parent / "katib" / "random.yaml"
-    done = tuner("run", file, state=tmp_path)
+KATIB = {  # how many trials end in each state, where it is certain
+    "random": {"succeeded": 4},
+    "grid": {"succeeded": 6},
+    "tpe": {"succeeded": 5},
+    "multivariate-tpe": {"succeeded": 5},
+    "bayesian-optimization": {"succeeded": 5},
+    "cma-es": {"succeeded": 5},
+    "sobol": {"succeeded": 5},
+    "hyperband": None,
+    "early-stopping": None,
+    "metric-strategies": {"succeeded": 5},
+    "resume-and-metadata": {"succeeded": 5},
+}
+
+
+def test_every_example_of_katibs_is_run() -> None:
+    assert {file.stem for file in (DIGITS.parent / "katib").glob("*.yaml")} == set(KATIB)
+
+
+@pytest.mark.parametrize("name", KATIB)
+def test_a_katib_file_runs_unchanged(tmp_path: Path, name: str) -> None:
+    if name == "cma-es":
+        pytest.importorskip("cmaes")
+    done = tuner("run", DIGITS.parent / "katib" / f"{name}.yaml", state=tmp_path)
     assert done.returncode == 0, done.stderr
-    trials = trials_of("katib-random", state=tmp_path)
-    assert [trial["state"] for trial in trials] == ["succeeded"] * 4
-    assert {trial["parameters"]["width"] for trial in trials} <= {16, 32, 48, 64}
+    trials = trials_of(f"katib-{name}", state=tmp_path)
+    states = Counter(trial["state"] for trial in trials)
+    if (certain := KATIB[name]) is not None:
+        assert states == certain
+    else:
+        assert set(states) <= {"succeeded", "pruned"}
+        assert sum(states.values()) == {"hyperband": 9, "early-stopping": 6}[name]
+        assert states["succeeded"]

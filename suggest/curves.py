@@ -1,6 +1,6 @@
-"""What a trial reported: one curve per attempt and metric, in order of steps. The first report of a step wins.
+"""What a trial reported: one curve for each attempt and metric, by step. The first report of a step counts.
 
-Stored as columns of numbers, not objects: half a million measurements take a few megabytes.
+Curves are columns of numbers, so that half a million measurements take a few megabytes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Curve:
     __slots__ = ("steps", "values")
 
     def __init__(self, points: Sequence[tuple[int, float]] = ()) -> None:
-        """points: (step, value), their steps rising."""
+        """Create a curve of points (step, value) with ascending steps."""
         self.steps = array("q", [step for step, _ in points])
         self.values = array("d", [value for _, value in points])
 
@@ -46,16 +46,16 @@ class Curve:
         return self.values[at - 1] if at else None
 
     def best(self, direction: Direction) -> float | None:
-        """The best finite value."""
+        """Return the best finite value; None if there is none."""
         finite = [v for v in self.values if math.isfinite(v)]
         return min(finite, key=lambda value: direction.sign * value, default=None)
 
 
 @dataclass(frozen=True, slots=True)
 class TrialCurve:
-    """What a trial reported of the objective's metric in its newest attempt (not empty), and how far it has come.
+    """The curve of the objective's metric in a trial's newest attempt, which is not empty, and the trial's state.
 
-    The curve of an unfinished trial grows in place: read it, do not change it. `value`: the trial's, once it has one.
+    The curve of an unfinished trial grows in place; do not change it. `value` is the trial's value, once it has one.
     """
 
     number: int
@@ -86,7 +86,7 @@ class Report:
             curve.add(step, value)
 
     def fresh(self, measurements: Iterable[Measurement]) -> tuple[Measurement, ...]:
-        """Those whose key is new; of several with the same key, the first."""
+        """Return the measurements whose key is new. Of equal keys, the first one counts."""
         curves = self._curves
         new: dict[tuple[int, str, int], Measurement] = {}
         for m in measurements:
@@ -97,7 +97,7 @@ class Report:
         return tuple(new.values())
 
     def newest_with(self, further: Sequence[Measurement], metric: str) -> Curve | None:
-        """What newest() would be had `further` been added; a copy, the report stays as it is."""
+        """Return what newest() would return after adding `further`, as a copy, without changing the report."""
         attempt = max(self.newest_attempt, max((m.attempt for m in further), default=0))
         curve, known = Curve(), self._curves.get((attempt, metric))
         if known is not None:
@@ -108,5 +108,5 @@ class Report:
         return curve if curve.steps else None
 
     def newest(self, metric: str) -> Curve | None:
-        """The metric's curve in the newest attempt that has reported anything."""
+        """Return the metric's curve in the newest attempt that has reported anything; None if it has none."""
         return self._curves.get((self.newest_attempt, metric))

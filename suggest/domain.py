@@ -1,8 +1,8 @@
-"""Domains: the sets of values that one parameter may take, and what is a member of them.
+"""Domains: the sets of values that one parameter may take, and membership in them.
 
-Pure, standard library only. A domain is a set: a countable one (`step`, whole numbers, choices) knows its values by
-index, in order; a continuous range does not. `points` changes no set: it is what a grid search takes from a range, and
-`suggest.samplers` reads it. Nothing here knows other parameters; conditions live in `suggest.space`.
+Pure, standard library only. A domain is a set. A countable one (with `step`, whole numbers, choices) has its values by
+index, in order; a continuous range has not. `points` does not change the set: it says how many values a grid search
+takes from a range. This module knows nothing about other parameters; conditions are in `suggest.space`.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from typing import Any, Final, TypeAlias
 
 from suggest.errors import Problem
 
-# Any JSON value. Lists and objects are values of choices only, and nobody changes them.
+# Any JSON value. Only choices have lists and objects, which are never changed.
 Value: TypeAlias = str | int | float | bool | list[Any] | dict[str, Any] | None
-# What tells a value from others, hashable: see `identity`.
+# A hashable key that is equal for equal values; see `identity`.
 Identity: TypeAlias = tuple[str, str | int | float | bool]
 
 MAX_CHOICES = 10_000
-EXACT = 2**53  # up to here a double, and so JSON and every sampler, holds each whole number
+EXACT = 2**53  # up to here, a double holds every whole number, and so do JSON and all samplers
 MAX_JSON_LENGTH = 4096  # characters of a list or an object in compact JSON
-MAX_JSON_DEPTH = 16  # levels of lists and objects within each other
-TOLERANCE = 1e-9  # relative; what decimal fractions lose in binary is far below, what people mean far above
+MAX_JSON_DEPTH = 16  # levels of nested lists and objects
+TOLERANCE = 1e-9  # relative; far above the rounding errors of decimal fractions, far below what people mean
 
 
 class NoMember(enum.Enum):
-    """The type of NO_MEMBER, which no value is: null is one."""
+    """The type of NO_MEMBER, which is not a value; None cannot serve, because null is one."""
 
     NO_MEMBER = "no member"
 
@@ -44,7 +44,7 @@ class Scale(enum.Enum):
 
 
 def show(value: Value) -> str:
-    """As a person would write it in the file: true, 3, 0.1, 'relu', null, [1,2]."""
+    """Return the value as a person would write it in the file: true, 3, 0.1, 'relu', null, [1,2]."""
     match value:
         case bool():
             return "true" if value else "false"
@@ -59,15 +59,15 @@ def show(value: Value) -> str:
 
 
 def compact_json(value: Value) -> str:
-    """The value on one line without spaces, the keys of objects in order: the same for equal objects.
+    """Return the value as JSON on one line, with sorted keys and without spaces, so that equal objects are equal text.
 
-    For a value without a `json_problem`.
+    The value must have no `json_problem`.
     """
     return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"), sort_keys=True)
 
 
 def json_problem(value: object) -> str:
-    """Why `value` is not JSON that a parameter may have, or is too large; empty when it is."""
+    """Return why `value` is not JSON that a parameter may have, or is too large; "" if it is fine."""
     found = _json_problem(value, 0, [MAX_JSON_LENGTH])
     if not found and isinstance(value, list | dict) and (length := len(compact_json(value))) > MAX_JSON_LENGTH:
         return f"it has {length} characters as JSON; use at most {MAX_JSON_LENGTH}"
@@ -75,7 +75,7 @@ def json_problem(value: object) -> str:
 
 
 def _json_problem(value: object, depth: int, left: list[int]) -> str:
-    """`left`: how many more values may be looked at."""
+    """As `json_problem`. `left` is how many more values may be read."""
     left[0] -= 1
     if left[0] < 0:
         return f"it is longer than {MAX_JSON_LENGTH} characters as JSON; use a shorter value"
@@ -107,9 +107,9 @@ def _encodable(text: str) -> bool:
 
 
 def identity(value: Value) -> Identity:
-    """Equal for equal values only: 1 and 1.0 are one number, True and "1" are not. The order of keys does not matter.
+    """Return a key that is equal for equal values only: 1 and 1.0 are the same number, True and "1" are not.
 
-    For a value without a `json_problem`.
+    The order of an object's keys does not matter. The value must have no `json_problem`.
     """
     if isinstance(value, str):
         return "text", value
@@ -121,7 +121,7 @@ def identity(value: Value) -> Identity:
 
 
 def _plain(value: Value) -> Value:
-    """With whole numbers as int."""
+    """Return the value with whole numbers as int."""
     match value:
         case list():
             return [_plain(each) for each in value]
@@ -133,7 +133,7 @@ def _plain(value: Value) -> Value:
 
 
 def number(value: Value) -> float | int | None:
-    """The value when it is a number; a bool never is."""
+    """Return the value if it is a number, else None. A bool is not a number."""
     return value if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
@@ -141,8 +141,8 @@ def number(value: Value) -> float | int | None:
 class Float:
     """A real number in [min, max]; with `step`, which needs the linear scale, only min + k*step.
 
-    `points` is for a grid search alone, which tries that many values, evenly spaced on the scale; any number of the
-    range remains a member. At most one of step and points.
+    `points` is how many values a grid search tries, evenly spaced on the scale. Any number of the range remains a
+    member. At most one of step and points is set.
     """
 
     min: float
@@ -153,7 +153,7 @@ class Float:
 
     @property
     def count(self) -> int | None:
-        """How many values there are; None for a continuum."""
+        """Return how many values there are; None for a continuous range."""
         if self.min == self.max:
             return 1
         if self.step is not None:
@@ -161,16 +161,16 @@ class Float:
         return None
 
     def at(self, index: int) -> float:
-        """The index-th of a countable number of values, in rising order."""
+        """Return the value at an index of a countable domain, in ascending order."""
         return float(self.min) if index == 0 else self._stepped(index)
 
     def _stepped(self, index: int) -> float:
-        # In decimals, as the person wrote it: 0.1 + 2*0.1 is 0.3.
+        # Compute in decimals, as the person wrote the numbers: 0.1 + 2*0.1 is 0.3.
         assert self.step is not None
         return float(Decimal(repr(float(self.min))) + index * Decimal(repr(float(self.step))))
 
     def index_of(self, value: Value) -> int | None:
-        """The index of a member among countably many; None for what is none, and on a continuum."""
+        """Return the index of a member of a countable domain; None for other values and for continuous ranges."""
         x, count = number(value), self.count
         if x is None or count is None or not math.isfinite(x):
             return None
@@ -187,7 +187,7 @@ class Float:
         return index if 0 <= index < count else None
 
     def canonical(self, value: Value) -> float | NoMember:
-        """The member that `value` means, as a float."""
+        """Return the member that `value` means, as a float; NO_MEMBER if there is none."""
         x = number(value)
         if x is None:
             return NO_MEMBER
@@ -200,7 +200,7 @@ class Float:
         return self.canonical(value) is not NO_MEMBER
 
     def complaint(self, value: Value) -> str:
-        """Why `value` is not a member; empty when it is one."""
+        """Return why `value` is not a member; "" if it is one."""
         if self.contains(value):
             return ""
         x = number(value)
@@ -209,7 +209,7 @@ class Float:
         if not self.min <= x <= self.max:
             return f"{show(x)} is outside {show(self.min)} to {show(self.max)}"
         count = self.count
-        assert count is not None  # within a continuum every number is a member
+        assert count is not None  # every number of a continuous range is a member
         index = self._nearest(x, count) or 0
         lower = index if self.at(index) < x else index - 1
         around = f"{show(self.at(max(lower, 0)))} or {show(self.at(min(lower + 1, count - 1)))}"
@@ -217,7 +217,7 @@ class Float:
         return f"{show(x)} is not on {steps}; the nearest are {around}"
 
     def problems(self) -> Iterator[Problem]:
-        """What is wrong with the domain itself; paths are its fields."""
+        """Return the problems of the domain itself. Paths are its fields."""
         if not (math.isfinite(self.min) and math.isfinite(self.max)):
             for name, bound in (("min", self.min), ("max", self.max)):
                 if not math.isfinite(bound):
@@ -282,7 +282,7 @@ class Int:
         return None if rest else index
 
     def canonical(self, value: Value) -> int | NoMember:
-        """The member that `value` means, as an int (3.0 means 3)."""
+        """Return the member that `value` means, as an int (3.0 means 3); NO_MEMBER if there is none."""
         index = self.index_of(value)
         return NO_MEMBER if index is None else self.at(index)
 
@@ -290,7 +290,7 @@ class Int:
         return self.index_of(value) is not None
 
     def complaint(self, value: Value) -> str:
-        """Why `value` is not a member; empty when it is one."""
+        """Return why `value` is not a member; "" if it is one."""
         if self.contains(value):
             return ""
         x = number(value)
@@ -324,7 +324,7 @@ class Int:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One of several JSON values, unordered. Values are equal only when their types are too: True is not 1."""
+    """One of several JSON values, unordered. Values of different types are different: True is not 1."""
 
     values: tuple[Value, ...]
 
@@ -336,11 +336,11 @@ class Choice:
         return self.values[index]
 
     def index_of(self, value: Value) -> int | None:
-        # Equality first: it is cheap, and what equals a choice is JSON.
+        # Compare first, which is cheap: a value that equals a choice is JSON.
         return next((k for k, v in enumerate(self.values) if v == value and identity(v) == identity(value)), None)
 
     def canonical(self, value: Value) -> Value | NoMember:
-        """The declared value that `value` equals (1.0 for a declared 1 is 1)."""
+        """Return the declared value that equals `value` (1.0 equals a declared 1); NO_MEMBER if there is none."""
         index = self.index_of(value)
         return NO_MEMBER if index is None else self.values[index]
 
@@ -348,11 +348,11 @@ class Choice:
         return self.index_of(value) is not None
 
     def complaint(self, value: Value) -> str:
-        """Why `value` is not a member; empty when it is one."""
+        """Return why `value` is not a member; "" if it is one."""
         return "" if self.contains(value) else self.refusal(value)
 
     def refusal(self, value: Value) -> str:
-        """What is said of a value that is known not to be a member: the choices are not searched for it again."""
+        """Return the message for a value that is known not to be a member, without searching the choices again."""
         shown = ", ".join(show(v) for v in self.values[:8]) + (", …" if self.count > 8 else "")
         return f"{show(value)} is not one of the choices {shown}"
 

@@ -1,7 +1,7 @@
-"""The errors of the suggestion service: the types that both halves and the wire agree on.
+"""The errors of the suggestion service, which the service, its clients and the controller share.
 
-Pure: no gRPC codes (`suggest.wire.status` maps types to codes and back). Every message is a sentence for a person: the
-place, the value, the rule, the cure.
+Pure: gRPC codes are in `suggest.wire.status`, which maps types to codes and back. Each message is a sentence for a
+person, with the place, the value, the rule and the cure.
 """
 
 from __future__ import annotations
@@ -12,21 +12,21 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing wrong with what somebody sent: `path` in the request (`spec.parameters.lr.min`), and a sentence."""
+    """One problem of a request: its `path`, such as `spec.parameters.lr.min`, and a sentence."""
 
     path: str
     message: str
 
 
-MAX_HINTED = 100  # names that are compared, and characters of one: the comparison costs a millisecond each
+MAX_HINTED = 100  # names to compare, and characters of each; one comparison takes a millisecond
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """`; did you mean momentum?` when a known word is near, else nothing: the end of a sentence.
+    """Return the end of a sentence, such as `; did you mean momentum?`; "" if no known word is similar.
 
-    Nothing either where there are more than MAX_HINTED known words.
+    Returns "" as well if there are more than MAX_HINTED known words.
     """
-    from difflib import get_close_matches  # costs milliseconds, and only people who mistype need it
+    from difflib import get_close_matches  # lazy: takes milliseconds, and is needed only for mistyped names
 
     among = [name for name in known if len(name) <= MAX_HINTED]
     if len(among) > MAX_HINTED or len(word) > MAX_HINTED:
@@ -36,14 +36,14 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 
 class Hints:
-    """`did_you_mean` among the same words for the first few only: each costs milliseconds where there are many."""
+    """`did_you_mean` among the same words, for the first few calls only, because each takes milliseconds."""
 
     def __init__(self, known: Iterable[str]) -> None:
         self._known = list(known)
         self._left = 10
 
     def __call__(self, word: str, *, but: str = "") -> str:
-        """`but`: the one that it cannot be."""
+        """Return the hint for a word. `but` is a word that it cannot be."""
         self._left -= 1
         if self._left < 0 or len(self._known) > MAX_HINTED:
             return ""
@@ -51,13 +51,13 @@ class Hints:
 
 
 class TunerError(Exception):
-    """The root of all errors that are somebody's fault but a bug's; `reason` is the machine's word for it."""
+    """The base of all errors that are not bugs. `reason` is a stable word for programs."""
 
     reason = "UNKNOWN"
 
 
 class InvalidArgument(TunerError):
-    """The request can never succeed; all problems at once."""
+    """The request can never succeed. Has all of its problems."""
 
     reason = "INVALID_ARGUMENT"
 
@@ -67,25 +67,25 @@ class InvalidArgument(TunerError):
 
 
 class NotFound(TunerError):
-    """No such namespace, study or trial."""
+    """There is no such namespace, study or trial."""
 
     reason = "NOT_FOUND"
 
 
 class AlreadyExists(TunerError):
-    """The name is taken by something else than what was asked for."""
+    """The name belongs to something else than what was requested."""
 
     reason = "ALREADY_EXISTS"
 
 
 class FailedPrecondition(TunerError):
-    """Right request, wrong state: a trial completed another way, a study that does not take suggestions."""
+    """The state does not allow the request, for example to complete a trial that has ended in another way."""
 
     reason = "FAILED_PRECONDITION"
 
 
 class NotOwner(FailedPrecondition):
-    """Another process holds the study; `address` is where it listens ("" when unknown)."""
+    """Another process owns the study and listens at `address`, which is "" if unknown."""
 
     reason = "NOT_OWNER"
 
@@ -95,43 +95,43 @@ class NotOwner(FailedPrecondition):
 
 
 class LeaseExpired(FailedPrecondition):
-    """The trial was handed out again, to somebody else, after the caller's lease had expired: leave it alone."""
+    """The caller's lease expired and the trial was handed out to another client. The caller must stop running it."""
 
     reason = "LEASE_EXPIRED"
 
 
 class Unauthenticated(TunerError):
-    """The server does not know who calls: no token came with the call, or one that it does not know."""
+    """The call had no token, or one that the server does not know."""
 
     reason = "UNAUTHENTICATED"
 
 
 class PermissionDenied(TunerError):
-    """The caller may not do that, or not there. Says nothing about what is there."""
+    """The caller lacks the right. The message does not reveal what exists."""
 
     reason = "PERMISSION_DENIED"
 
 
 class Unavailable(TunerError):
-    """The store or the server cannot answer now (locked, full, read-only, gone): try again, nothing was lost."""
+    """The store or the server cannot answer now: it is locked, full, read-only or gone. Retry; nothing was lost."""
 
     reason = "UNAVAILABLE"
 
 
 class StoreBroken(TunerError):
-    """The store is damaged, or of a newer schema: trying again does not help; the message says what does."""
+    """The store is damaged, or has a newer schema. Retrying does not help; the message says what does."""
 
     reason = "STORE_BROKEN"
 
 
 class TimedOut(Unavailable):
-    """The server gave up waiting for its own answer: it may have been done, or not."""
+    """The server gave up waiting for its own answer. The request may or may not have been carried out."""
 
     reason = "DEADLINE_EXCEEDED"
 
 
 class StoreUnavailable(Unavailable):
-    """The database itself does not answer, or takes nothing: everybody is affected."""
+    """The database itself does not answer or accepts no writes, which affects all studies."""
 
 
 class OutOfFiles(Unavailable):
@@ -139,12 +139,12 @@ class OutOfFiles(Unavailable):
 
 
 class RateLimited(Unavailable):
-    """Too much at once from this client: the same call will be taken `retry_s` seconds from now."""
+    """The client sends too much at once. Retry after `retry_s` seconds."""
 
     reason = "RATE_LIMITED"
 
     def __init__(self, message: str, *, retry_s: float = 1.0, late_s: float = 0.0) -> None:
-        """late_s: how long the server itself waits before it says so."""
+        """`late_s` is how long the server delays this answer."""
         self.retry_s = retry_s
         self.late_s = late_s
         super().__init__(message)
@@ -157,8 +157,10 @@ class StudyBusy(RateLimited):
 
 
 class LimitReached(TunerError):
-    """There may be no more of something than this: `limit` names it, `subject` whose it is. Waiting does not help; the
-    message says what does."""
+    """A limit is reached. `limit` names it, `subject` is whose limit it is.
+
+    Waiting does not help; the message says what does.
+    """
 
     reason = "LIMIT_REACHED"
 

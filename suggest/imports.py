@@ -1,7 +1,7 @@
-"""Finished trials from elsewhere: what an import carries and returns, and which values a space accepts.
+"""Finished trials from elsewhere: the values of an import, and which of them a space accepts.
 
-Pure. A value outside the space is kept and reported: it was tried, and counts once the space has grown to include it.
-A missing value where one is needed, or text for a number, excludes the trial.
+Pure. A value outside of the space is kept and reported: it counts once the space has grown to include it. A trial that
+lacks a required value, or has text for a number, is refused.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from suggest.space import Assignment, Choice, Domain, Int, Space, Value
 from suggest.study import Direction
 from suggest.trial import NO_LABELS, Measurement, Outcome
 
-MAX_ROWS = 100_000  # trials of one source: what a study holds lies in memory
+MAX_ROWS = 100_000  # trials of one source, because a study is held in memory
 
 
 @dataclass(frozen=True, slots=True)
 class FinishedTrial:
-    """`source_id`: which it is where it comes from; "": its place in the request."""
+    """A finished trial to import. `source_id` identifies it in its source; "" uses its place in the request."""
 
     parameters: Assignment
     outcome: Outcome
@@ -31,10 +31,14 @@ class FinishedTrial:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What somebody wants to import. `title`: for people. `identity`: the same whenever the same source is read again.
+    """A source of trials to import.
 
-    `direction`, `metric`: of its objective, where it says so. `trials`: with their places in it, such as `line 7`.
-    `left_out`: how many of what cannot be imported. `refused`: what is wrong with others; paths are places.
+    title: the name for people.
+    identity: the same text whenever the same source is read again.
+    direction, metric: the source's objective, if known.
+    trials: the trials with their places in the source, such as `line 7`.
+    left_out: what cannot be imported, and how many of it.
+    refused: the problems of other trials; paths are places.
     """
 
     title: str
@@ -48,9 +52,11 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class ImportResult:
-    """`number`: in the study; None: it was not taken, and the problems say why. `known`: it had been taken before.
+    """The result for one imported trial.
 
-    With a number the problems say what lies outside of the space, or was left out; paths are names of parameters.
+    number: its number in the study; None if it was refused, for the reasons in `problems`.
+    known: it was imported before.
+    problems: with a number, what lies outside of the space or was left out; paths are names of parameters.
     """
 
     number: int | None
@@ -60,7 +66,7 @@ class ImportResult:
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """What of the values a space takes. `remarks`: on what was taken. `refused`: why the trial cannot be taken."""
+    """Which values a space accepts, with remarks on those. `refused` says why the trial cannot be accepted."""
 
     parameters: Assignment
     remarks: tuple[Problem, ...] = ()
@@ -78,7 +84,7 @@ def fit(space: Space, given: Assignment) -> Fit:
     for parameter in space.ordered:
         name, domain = parameter.name, parameter.domain
         if not parameter.active(kept):
-            continue  # a value for it means nothing
+            continue  # its value has no meaning
         if name not in given:
             refused.append(Problem(name, "no value; every active parameter needs one"))
             continue
@@ -95,7 +101,7 @@ def fit(space: Space, given: Assignment) -> Fit:
 
 
 def _readable(domain: Domain, value: Value) -> Value | NoMember:
-    """A value of the domain's type, though not of the domain."""
+    """Return whether the value has the domain's type, even if it is not a member."""
     if json_problem(value):
         return NO_MEMBER
     if isinstance(domain, Choice):

@@ -1,4 +1,4 @@
-"""Values that calls take and return beyond the nouns. Pure; shared by `suggest.studies` and `suggest.client`."""
+"""Arguments and results of calls that are not nouns themselves. Pure; for `suggest.studies` and `suggest.client`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from suggest.trial import Trial, TrialState
 
 
 class Keep(enum.Enum):
-    """`KEEP`: leave this as it is (None would mean: remove it)."""
+    """The type of `KEEP`: do not change this. None means to remove it."""
 
     KEEP = "keep"
 
@@ -20,8 +20,11 @@ KEEP = Keep.KEEP
 
 @dataclass(frozen=True, slots=True)
 class Suggestions:
-    """Fewer trials than asked and `exhausted`: the search space has no further point. `independent`: what comes next
-    does not depend on how any trial ends, so that asking ahead of need changes nothing."""
+    """The trials of one request.
+
+    exhausted: there are fewer than requested, because the search space has no further point.
+    independent: the next points do not depend on the outcome of any trial, so they may be requested ahead of need.
+    """
 
     trials: tuple[Trial, ...]
     exhausted: bool
@@ -30,7 +33,7 @@ class Suggestions:
 
 @dataclass(frozen=True, slots=True)
 class StudySummary:
-    """How far a study is. `trials`: by state, those that there are."""
+    """How far a study is. `trials` counts the trials in each state that occurs."""
 
     trials: Mapping[TrialState, int]
     best: Trial | None = None
@@ -38,7 +41,7 @@ class StudySummary:
 
 @dataclass(frozen=True, slots=True)
 class AlgorithmInfo:
-    """One algorithm on offer; `settings`: name -> a sentence (type, default, meaning)."""
+    """An algorithm that the service offers. `settings` maps names to a sentence with type, default and meaning."""
 
     name: str
     description: str

@@ -1,7 +1,7 @@
-"""Settings of algorithms: declared once as a dataclass, read from what people send with every complaint at once.
+"""Settings of algorithms: declared once as a dataclass, and read from what people send, with all problems at once.
 
-A field made by `setting` carries its meaning and its bounds; its type is that of its default. People write camelCase.
-Pure; knows no algorithm.
+A field made by `setting` has a meaning and bounds; its type is that of its default. Names are camelCase for people.
+Pure: this module knows no algorithm.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One setting as people see it; `kind` is bool, int, float, or str, which is one of `words`."""
+    """One setting as people see it. `kind` is bool, int, float, or str for one of `words`."""
 
     name: str
     kind: type
@@ -49,13 +49,13 @@ class Setting:
 def setting(
     default: Value, meaning: str, *, min: float | None = None, max: float | None = None, words: tuple[str, ...] = ()
 ) -> Any:
-    """A field of a settings dataclass; `words`: what a text may be."""
+    """Return a field of a settings dataclass. `words` are the values that a text may have."""
     return dataclasses.field(default=default, metadata={"meaning": meaning, "min": min, "max": max, "words": words})
 
 
 @dataclass(frozen=True, slots=True)
 class NoSettings:
-    """For what has nothing to set."""
+    """The settings of an algorithm that has none."""
 
 
 def declared(settings: type) -> tuple[Setting, ...]:
@@ -70,7 +70,7 @@ def declared(settings: type) -> tuple[Setting, ...]:
 
 
 def problems(settings: type, given: Mapping[str, Value]) -> tuple[Problem, ...]:
-    """What is wrong with the given values; paths are the names given."""
+    """Yield the problems of the given values. Paths are the given names."""
     known = {s.name: s for s in declared(settings)}
     found: list[Problem] = []
     for name, value in given.items():
@@ -83,13 +83,13 @@ def problems(settings: type, given: Mapping[str, Value]) -> tuple[Problem, ...]:
 
 
 def read(settings: type[T], given: Mapping[str, Value]) -> T:
-    """The typed settings of given values that have no problems."""
+    """Return the typed settings of values that have no problems."""
     kinds = {s.name: s.kind for s in declared(settings)}
     return settings(**{_snake(name): kinds[name](value) for name, value in given.items()})
 
 
 class Choosable(Protocol):
-    """What people choose by name and give settings to: an algorithm, a pruning rule."""
+    """Something that people choose by name and give settings: an algorithm or a pruning rule."""
 
     @property
     def name(self) -> str: ...
@@ -102,7 +102,7 @@ C = TypeVar("C", bound=Choosable)
 
 
 class Catalog(Generic[C]):
-    """All of one kind, by name. `what`: one of them in a sentence, such as `an algorithm`."""
+    """All choices of one kind, by name. `what` is one of them in a sentence, such as `an algorithm`."""
 
     def __init__(self, what: str, entries: Iterable[C]) -> None:
         self._what = what
@@ -115,7 +115,7 @@ class Catalog(Generic[C]):
         return self._by_name.get(name)
 
     def problems(self, name: str, given: Mapping[str, Value]) -> Iterator[Problem]:
-        """Paths are `name` and `settings.NAME`."""
+        """Yield the problems of a choice. Paths are `name` and `settings.NAME`."""
         entry = self._by_name.get(name)
         if entry is None:
             there = f"; there are {', '.join(self._by_name)}"
@@ -125,8 +125,8 @@ class Catalog(Generic[C]):
             yield Problem(f"settings.{problem.path}", problem.message)
 
     def _did_you_mean(self, name: str) -> str:
-        """Near an entry with or without its prefix (`optuna:`) and hyphens; of those as near, the first one."""
-        from difflib import get_close_matches  # costs milliseconds, and only people who mistype need it
+        """Return a hint at the most similar name, also without its prefix (`optuna:`) and without hyphens."""
+        from difflib import get_close_matches  # lazy: takes milliseconds, and is needed only for mistyped names
 
         spelled = {entry.rpartition(":")[2]: entry for entry in reversed(self._by_name)}
         spelled |= {entry: entry for entry in self._by_name}

@@ -1,7 +1,7 @@
-"""The search space: parameters, their domains, their conditions; what is a point of it and what is not.
+"""The search space: parameters, their domains and conditions, and which assignments are points of it.
 
-Pure, standard library only (it is imported by `tuner validate` and by the controller's core).
-Problems carry paths relative to the space (`lr.min`); the caller puts the place before it.
+Pure, standard library only, because `tuner validate` and the controller's core import it. Problems have paths relative
+to the space, such as `lr.min`; the caller adds the place in front.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Condition:
     values: tuple[Value, ...]
 
     def holds(self, active: Assignment) -> bool:
-        """`active` holds the values of active parameters only."""
+        """Return whether the condition holds. `active` has the values of active parameters only."""
         if self.parameter not in active:
             return False
         value = active[self.parameter]
@@ -43,21 +43,21 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """Active when all conditions hold. The order in a `Space` is the person's; conditions may point anywhere."""
+    """A parameter, which is active when all of its conditions hold. Conditions may name any other parameter."""
 
     name: str
     domain: Domain
     when: tuple[Condition, ...] = ()
 
     def active(self, among: Assignment) -> bool:
-        """`among` holds the values of active parameters only."""
+        """Return whether the parameter is active. `among` has the values of active parameters only."""
         return all(condition.holds(among) for condition in self.when)
 
 
 @dataclass(frozen=True, slots=True)
 class Space:
     parameters: tuple[Parameter, ...]
-    # What follows from the parameters, worked out when first asked for.
+    # Derived from the parameters when first needed.
     _ordered: tuple[Parameter, ...] | None = field(default=None, init=False, repr=False, compare=False)
     _by_name: dict[str, Parameter] | None = field(default=None, init=False, repr=False, compare=False)
 
@@ -70,10 +70,10 @@ class Space:
 
     @property
     def ordered(self) -> tuple[Parameter, ...]:
-        """Every parameter after those its conditions name; otherwise the person's order.
+        """Return the parameters, each after those that its conditions name, otherwise in the order of the space.
 
         Raises:
-            InvalidArgument: conditions lead in a cycle.
+            InvalidArgument: the conditions form a cycle.
         """
         if self._ordered is None:
             ordered, stuck = _sort(self.parameters)
@@ -84,11 +84,11 @@ class Space:
         return self._ordered
 
     def active(self, assignment: Assignment, name: str) -> bool:
-        """Whether the parameter is active in the assignment, whatever else stands in it."""
+        """Return whether the parameter is active in the assignment."""
         return name in self.restricted(assignment, also=name)
 
     def restricted(self, assignment: Assignment, *, also: str = "") -> dict[str, Value]:
-        """The assignment without inactive and unknown parameters; `also` is kept when active though it has no value."""
+        """Return the assignment without inactive and unknown parameters. `also` is kept if it is active."""
         kept: dict[str, Value] = {}
         for parameter in self.ordered:
             name = parameter.name
@@ -97,13 +97,13 @@ class Space:
         return kept
 
     def missing(self, assignment: Assignment) -> tuple[Parameter, ...]:
-        """Parameters that are active in the assignment and have no value in it."""
+        """Return the parameters that are active in the assignment but have no value in it."""
         return tuple(p for p in self.ordered if p.name not in assignment and p.active(assignment))
 
     def canonical(self, assignment: Assignment) -> dict[str, Value]:
-        """The same point as everyone writes it: in the order of the space, an int for an Int, a float for a Float.
+        """Return the point in canonical form: in the order of the space, an int for an Int, a float for a Float.
 
-        For an assignment without problems; what is not in the space is left out.
+        The assignment must have no problems. Values of unknown parameters are left out.
         """
         point: dict[str, Value] = {}
         for parameter in self.parameters:
@@ -114,7 +114,7 @@ class Space:
         return point
 
     def point_problems(self, assignment: Assignment, *, partial: bool) -> tuple[Problem, ...]:
-        """What keeps the assignment from being a point, or (`partial`) a part of one that a sampler can complete."""
+        """Return why the assignment is not a point, or with `partial` not a part of one that a sampler can complete."""
         return tuple(self._point_problems(assignment, partial))
 
     def _point_problems(self, assignment: Assignment, partial: bool) -> Iterator[Problem]:
@@ -146,7 +146,7 @@ class Space:
                 yield Problem(name, f"has a value but is active only when {failing}; leave it out, or give that too")
 
     def problems(self) -> tuple[Problem, ...]:
-        """Everything that is wrong with the space, at once."""
+        """Return all problems of the space."""
         return tuple(self._problems())
 
     def _problems(self) -> Iterator[Problem]:
@@ -169,7 +169,10 @@ class Space:
     def _condition_problems(
         self, parameter: Parameter, hint: Hints, members: dict[str, frozenset[Identity] | None]
     ) -> Iterator[Problem]:
-        """`members`: of the choices that were looked at, None for those that are wrong themselves; filled here."""
+        """Yield the problems of a parameter's conditions.
+
+        `members` caches the members of choices, with None for choices that have problems themselves.
+        """
         for condition in parameter.when:
             path = f"{parameter.name}.when.{condition.parameter}"
             parent = self.by_name.get(condition.parameter)
@@ -194,14 +197,14 @@ class Space:
 
 
 def _members(domain: Domain) -> frozenset[Identity] | None:
-    """What is surely in it, by identity, so that a long choice is not searched for each value; None: it is wrong."""
+    """Return the identities of the members, so that a long choice is searched only once; None if it has problems."""
     if any(True for _ in domain.problems()):
         return None
     return frozenset(map(identity, domain.values)) if isinstance(domain, Choice) else frozenset()
 
 
 def _complaint(domain: Domain, value: Value) -> str:
-    """Of a value that is not among its `_members`."""
+    """Return the problem of a value that is not among the `_members`."""
     return domain.refusal(value) if isinstance(domain, Choice) else domain.complaint(value)
 
 
@@ -210,7 +213,7 @@ def _parents(parameter: Parameter, known: Mapping[str, int]) -> set[int]:
 
 
 def _sort(parameters: Sequence[Parameter]) -> tuple[list[Parameter], dict[int, set[int]]]:
-    """Parameters in topological order, the person's among the free; and what a cycle holds back, with its parents."""
+    """Return the parameters in topological order, and those that a cycle holds back, each with its parents."""
     place = {p.name: k for k, p in enumerate(parameters)}
     waiting = {k: parents for k, p in enumerate(parameters) if (parents := _parents(p, place))}
     children: dict[int, list[int]] = {}
@@ -231,7 +234,7 @@ def _sort(parameters: Sequence[Parameter]) -> tuple[list[Parameter], dict[int, s
 
 
 def _cycles(parameters: Sequence[Parameter]) -> Iterator[Problem]:
-    """One problem for each cycle, at its first parameter; those that only hang on a cycle are not blamed."""
+    """Yield one problem for each cycle, at its first parameter. Parameters that only depend on a cycle have none."""
     _, stuck = _sort(parameters)
     visited: set[int] = set()
     for start in sorted(stuck):

@@ -1,6 +1,6 @@
-"""A study: the durable record of a search. Pure values and the rules a study must obey.
+"""A study: the durable record of a search. Pure values and the rules for them.
 
-The nouns of the API; protobuf stays in `suggest.wire`, SQL in `suggest.storage`.
+These are the nouns of the API. Protobuf is in `suggest.wire`, SQL in `suggest.storage`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Direction(enum.Enum):
 
     @property
     def sign(self) -> float:
-        """Turns a value into a loss: the smaller `sign * value`, the better."""
+        """Return the factor that turns a value into a loss: the smaller `sign * value`, the better."""
         return -1.0 if self is Direction.MAXIMIZE else 1.0
 
 
@@ -64,10 +64,10 @@ class Constraint:
 
 
 def better(objectives: Sequence[Objective], values: Sequence[float], than: Sequence[float]) -> bool:
-    """Whether a trial with these values, one per objective, is better than one with those: the one definition.
+    """Return whether a trial with `values` is better than one with the values `than`, one for each objective.
 
-    It is if it is as good in each objective and better in one (Pareto dominance); of equal trials neither is, and the
-    first counts. NaN is never better.
+    This is the only definition of "better": at least as good in each objective, and better in one (Pareto dominance).
+    Of equal trials neither is better, and the first one counts. NaN is never better.
     """
     pairs = [(o.direction.sign * a, o.direction.sign * b) for o, a, b in zip(objectives, values, than, strict=True)]
     return all(a <= b for a, b in pairs) and any(a < b for a, b in pairs)
@@ -75,45 +75,45 @@ def better(objectives: Sequence[Objective], values: Sequence[float], than: Seque
 
 @dataclass(frozen=True, slots=True)
 class Criteria:
-    """What makes one trial better than another one: the objectives, and the constraints that come before them."""
+    """The criteria by which trials are compared: first the constraints, then the objectives."""
 
     objectives: tuple[Objective, ...]
     constraints: tuple[Constraint, ...] = ()
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """Those that a trial must report to succeed."""
+        """Return the metrics that a trial must report to succeed."""
         named = [each.metric for each in self.objectives] + [each.metric for each in self.constraints]
         return tuple(dict.fromkeys(named))
 
     @property
     def is_plain(self) -> bool:
-        """Whether trials are ordered by one value alone: one objective, no constraint."""
+        """Return whether a single value orders the trials: there is one objective and no constraint."""
         return len(self.objectives) == 1 and not self.constraints
 
     def losses(self, trial: Trial) -> tuple[float, ...] | None:
-        """Return a loss for each objective, the smaller the better; None unless the trial has them all, finite."""
+        """Return a loss for each objective, the smaller the better; None unless the trial has finite values of all."""
         values = trial.values
         if len(values) != len(self.objectives) or not all(map(math.isfinite, values)):
             return None
         return tuple(o.direction.sign * value for o, value in zip(self.objectives, values, strict=True))
 
     def violation(self, trial: Trial) -> float:
-        """Return by how much the trial breaks the constraints, summed: 0 if it keeps them, infinity if unknown."""
+        """Return the sum by which the trial breaks the constraints: 0 if it keeps them, infinity if that is unknown."""
         if len(trial.constraint_values) != len(self.constraints):
             return math.inf
         return sum(c.excess(v) for c, v in zip(self.constraints, trial.constraint_values, strict=True))
 
     def first_best(self, best: Iterable[Trial]) -> Trial | None:
-        """Return that of the best trials that has the best value of the first objective; None of none."""
+        """Return the trial of `best` with the best value of the first objective; None if there are no trials."""
         sign = self.objectives[0].direction.sign
         return min(best, key=lambda trial: (sign * (trial.value or 0.0), trial.number), default=None)
 
     def best(self, trials: Iterable[Trial]) -> list[Trial]:
         """Return the best of the succeeded trials that keep the constraints, in the order of their numbers.
 
-        With one objective that is one trial, the first of equals; with several it is the Pareto front: each trial that
-        no other one dominates. Of equal values the first trial counts.
+        With one objective this is at most one trial. With several objectives it is the Pareto front: each trial that no
+        other one dominates. Of trials with equal values, only the first one counts.
         """
         ordered = sorted((t for t in trials if t.state is TrialState.SUCCEEDED), key=lambda t: t.number)
         scored = [(losses, t) for t in ordered if (losses := self.losses(t)) is not None and self.violation(t) == 0]
@@ -122,7 +122,7 @@ class Criteria:
 
 @dataclass(frozen=True, slots=True)
 class Algorithm:
-    """`name` is a key of `suggest.samplers.registry`; `settings` are checked there; camelCase keys."""
+    """The algorithm of a study, by its name in `suggest.samplers.registry`. Settings have keys in camelCase."""
 
     name: str
     seed: int | None = None
@@ -131,7 +131,7 @@ class Algorithm:
 
 @dataclass(frozen=True, slots=True)
 class Pruning:
-    """`name` is a key of `suggest.pruners.registry`; settings are checked there; camelCase keys: warmupSteps."""
+    """A pruning rule, by its name in `suggest.pruners.registry`. Settings have keys in camelCase."""
 
     name: str
     settings: Mapping[str, Value] = field(default_factory=dict)
@@ -142,10 +142,10 @@ DEFAULT_ETA = 3  # as in the papers of Hyperband and BOHB
 
 @dataclass(frozen=True, slots=True)
 class Fidelity:
-    """How far a trial is run: a quantity of its program, such as epochs or a share of the data.
+    """A quantity that says how far a trial runs, such as epochs or a share of the data.
 
-    Trials begin with a small one, and those that are among the best 1/eta go on with a larger one. With brackets
-    (Hyperband) a share of the trials begins higher. Whole numbers if `min` and `max` are.
+    Trials begin with a small fidelity, and those among the best 1/eta go on with a larger one. With the brackets of
+    Hyperband, some trials begin with a larger one. Fidelities are whole numbers if `min` and `max` are.
     """
 
     parameter: str
@@ -155,7 +155,7 @@ class Fidelity:
 
     @property
     def levels(self) -> tuple[float, ...]:
-        """Return the fidelities at which trials are compared, rising: max / eta**k, down to `min`.
+        """Return the fidelities at which trials are compared, ascending: max / eta**k, down to `min`.
 
         Li et al. 2018 (Hyperband), algorithm 1: with eta 3, 1 to 81 gives 1, 3, 9, 27, 81.
         """
@@ -169,10 +169,10 @@ class Fidelity:
 
 @dataclass(frozen=True, slots=True)
 class StudySpec:
-    """What is searched, for which objectives, and how.
+    """What to search, for which objectives, and how.
 
-    The first objective is the one that pruning watches, and `Trial.value` is its value. With several objectives the
-    best trials are the Pareto front. A trial that breaks a constraint is never among the best.
+    Pruning watches the first objective, and `Trial.value` is its value. With several objectives the best trials are the
+    Pareto front. A trial that breaks a constraint is never among the best.
     """
 
     space: Space
@@ -193,7 +193,7 @@ class StudySpec:
 
 @dataclass(frozen=True, slots=True)
 class StudyName:
-    """`namespaces/{namespace}/studies/{study}`; both are DNS labels of at most 63 characters."""
+    """The name `namespaces/{namespace}/studies/{study}`. Both parts are DNS labels of at most 63 characters."""
 
     namespace: str
     study: str
@@ -204,7 +204,7 @@ class StudyName:
 
 @dataclass(frozen=True, slots=True)
 class PastSpace:
-    """The space as it was, until the study grew when it had so many trials."""
+    """An earlier space of a study. `trials` is how many trials the study had when its space grew, at `end_time`."""
 
     space: Space
     trials: int
@@ -213,7 +213,11 @@ class PastSpace:
 
 @dataclass(frozen=True, slots=True)
 class Study:
-    """`seed` is drawn when the study is created without one, and never changes. `past`: of the space, oldest first."""
+    """The record of a study.
+
+    seed: drawn when the study is created without one; it never changes.
+    past: the earlier spaces, oldest first.
+    """
 
     name: StudyName
     uid: str
@@ -226,14 +230,16 @@ class Study:
     past: tuple[PastSpace, ...] = ()
 
 
-MIN_TRIALS_TO_RANK = 40  # with fewer even the most important parameter is often not found
+MIN_TRIALS_TO_RANK = 40  # with fewer trials, even the most important parameter is often not found
 
 
 @dataclass(frozen=True, slots=True)
 class Importance:
-    """How much a parameter matters for good values. `trials`: how many that succeeded have it.
+    """How much a parameter matters for good values.
 
-    value: its share of all parameters' importance, 0 to 1; None: too few trials, or they have one value of it.
+    trials: how many succeeded trials have the parameter.
+    value: its share of the importance of all parameters, from 0 to 1. None if there are too few trials, or all of them
+        have the same value of it.
     spread: the standard deviation of `value`.
     """
 

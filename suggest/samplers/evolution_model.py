@@ -3,7 +3,8 @@
 Deb et al. 2002 (NSGA-II), Deb and Jain 2014 (NSGA-III), Real et al. 2019 (regularized evolution). A generation is as
 many succeeded trials as the population has members, in the order of their numbers, see `generations`: so it follows
 from the trials alone. Trial n is a child of the current population, drawn with the random numbers of (study seed, n);
-before there is one, it is a random point. A child that is a parent's or a running trial's point is drawn again.
+before there is one, it is a random point. A child that is a parent's or a running trial's point is drawn again, then
+mutated further.
 
 A point is a row of places, see `gp_space`. A parameter that is inactive, or whose value is not in the space, is
 missing in the row: a child takes the other parent's value, or a random one.
@@ -29,7 +30,7 @@ from suggest.space import Assignment
 from suggest.study import StudySpec
 from suggest.trial import Trial
 
-DRAWS = 8  # of a child, until it is new
+CHILDREN, MUTATIONS = 4, 16  # draws of a child until it is new, and further mutations of the last one
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +73,9 @@ class _Breeder:
         source = one.source(self._seed, self._spec.algorithm.name)
         rng = np.random.Generator(np.random.PCG64(source.getrandbits(128)))
         decided = self._places.encoded([one.fixed])[0]
-        for _ in range(DRAWS):
-            row = self._child(population, rng)
+        row = decided
+        for attempt in range(CHILDREN + MUTATIONS):
+            row = self._child(population, rng) if attempt < CHILDREN else self._mutated_in_one(row, 0.0, rng)
             row = np.where(np.isnan(decided), row, decided)
             row = self._places.completed(row[None], rng.random((1, self._places.size)))[0]
             if _key(row) not in taken:
@@ -94,6 +96,14 @@ class _Breeder:
         violations = np.array([self._criteria.violation(t) for t in trials])
         rows = self._places.encoded([t.parameters for t in trials])
         return Population(rows, losses, violations, np.zeros((len(trials), 0)))
+
+    def _mutated_in_one(self, row: Floats, eta: float, rng: np.random.Generator) -> Floats:
+        """Of the parameters that are there."""
+        there = np.flatnonzero(~np.isnan(row))
+        which = np.zeros(len(row), dtype=np.bool_)
+        if len(there):
+            which[there[int(rng.integers(len(there)))]] = True
+        return self._mutated(row, which, eta, rng)
 
     def _mutated(self, row: Floats, which: Flags, eta: float, rng: np.random.Generator) -> Floats:
         """Polynomial mutation of numbers (Deb and Agrawal 1999), by a step at least; another value of a choice."""
@@ -199,12 +209,7 @@ class AgeingModel(_Breeder):
         drawn = rng.integers(0, len(population.rows), self._settings.tournament_size)
         fronts = survival.levels(population.losses[drawn], population.violations[drawn])
         row: Floats = population.rows[drawn[int(np.argmin(fronts))]]
-        there = np.flatnonzero(~np.isnan(row))
-        if not len(there):
-            return row
-        which = np.zeros(len(row), dtype=np.bool_)
-        which[there[int(rng.integers(len(there)))]] = True
-        return self._mutated(row, which, self._settings.mutation_eta, rng)
+        return self._mutated_in_one(row, self._settings.mutation_eta, rng)
 
 
 def _key(row: Floats) -> bytes:

@@ -73,7 +73,7 @@ class _Breeder:
         source = one.source(self._seed, self._spec.algorithm.name)
         rng = np.random.Generator(np.random.PCG64(source.getrandbits(128)))
         decided = self._places.encoded([one.fixed])[0]
-        row = decided
+        row: Floats = decided
         for attempt in range(CHILDREN + MUTATIONS):
             row = self._child(population, rng) if attempt < CHILDREN else self._mutated_in_one(row, 0.0, rng)
             row = np.where(np.isnan(decided), row, decided)

@@ -182,6 +182,9 @@ def test_a_worker_process_is_told_all_values(algorithm: str) -> None:
         pool.close()
 
 
+MOVING = ["tpe", "default", "nsga2", "nsga3", "regularized-evolution", "optuna:tpe", "optuna:nsgaii"]
+
+
 @pytest.mark.parametrize("algorithm", MOVING)
 def test_searching_for_two_objectives_beats_chance(algorithm: str) -> None:
     seeds = range(3)

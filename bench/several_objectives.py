@@ -3,7 +3,7 @@
 The problems are ZDT1 to 3 (Zitzler et al., 2000) and DTLZ2 (Deb et al., 2002) with shifted optima, and two models of
 scikit-learn: a decision tree (loss and leaves) and gradient boosting (loss and nodes). No algorithm of Tuner was tuned
 on them. Trials run one at a time; Tuner's algorithms run in this process without a store. `--quick` is a smoke test
-that keeps no results.
+that keeps no results; `--genetic` compares the evolutionary algorithms with three seeds, without the slowest problem.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from suggest.trial import Trial, TrialState
 BUDGETS = (50, 100, 200)
 SEEDS = 5
 OURS = ("default", "tpe", "random")
+GENETIC = ("tpe", "nsga2", "nsga3", "regularized-evolution", "random")
 PEERS: dict[str, Callable[[int], optuna.samplers.BaseSampler]] = {
     "Optuna TPE": lambda seed: optuna.samplers.TPESampler(seed=seed),
     "Optuna NSGA-II": lambda seed: optuna.samplers.NSGAIISampler(seed=seed),
@@ -184,17 +185,22 @@ def _suggested(trial: optuna.Trial, parameter: Parameter) -> float | int:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="small and short; keeps nothing")
-    quick = parser.parse_args().quick
+    parser.add_argument("--genetic", action="store_true", help="evolutionary algorithms: 3 seeds")
+    given = parser.parse_args()
+    quick, genetic = given.quick, given.genetic
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     warnings.simplefilter("ignore")
     budgets, seeds, tasks = ((12,), 1, TASKS[:1]) if quick else (BUDGETS, SEEDS, TASKS)
-    names = [*OURS, *PEERS]
+    if genetic and not quick:
+        seeds, tasks = 3, TASKS[:-1]
+    own = GENETIC if genetic else OURS
+    names = [*own, *PEERS]
     rows: list[list[str]] = []
     ranks: dict[str, list[float]] = {name: [] for name in names}
     for task in tasks:
         volumes: dict[str, list[list[float]]] = {}
         for name in names:
-            run = ours if name in OURS else optunas
+            run = ours if name in own else optunas
             runs = [run(task, name, seed, max(budgets)) for seed in range(seeds)]
             volumes[name] = [[pareto.hypervolume(r[:b], task.reference) for r in runs] for b in budgets]
         most = max(max(v[-1]) for v in volumes.values())
@@ -210,7 +216,7 @@ def main() -> None:
     print(*rows[-1])
     if not quick:
         told = table(["problem", "trials", *names], rows)
-        keep("several-objectives", f"{told}\n\n{machine()}")
+        keep("several-objectives-genetic" if genetic else "several-objectives", f"{told}\n\n{machine()}")
 
 
 if __name__ == "__main__":

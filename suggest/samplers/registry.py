@@ -15,6 +15,7 @@ from suggest.samplers.by_fidelity import ByFidelity
 from suggest.samplers.cmaes import CmaEsSettings, cmaes, cmaes_problems
 from suggest.samplers.default import GRID, HEDGE, NAME, DefaultSettings, chosen_settings, default
 from suggest.samplers.distinct import ALLOW, REUSE, Distinct, DrawSettings
+from suggest.samplers.evolution import AgeingSettings, GeneticSettings, genetic, regularized_evolution
 from suggest.samplers.gp import GpSettings, gp
 from suggest.samplers.grid import GridSampler, grid_problems
 from suggest.samplers.history import missing, missing_message
@@ -111,6 +112,30 @@ _FAMILIES = (
         cmaes_problems,
         requires=("cmaes",),
         instead=("tpe",),
+    ),
+    Family(
+        "nsga2",
+        "A genetic algorithm for several objectives: survivors by fronts and crowding distance (NSGA-II).",
+        GeneticSettings,
+        genetic,
+        True,
+        several=True,
+    ),
+    Family(
+        "nsga3",
+        "A genetic algorithm for three objectives or more: survivors spread over reference points (NSGA-III).",
+        GeneticSettings,
+        genetic,
+        True,
+        several=True,
+    ),
+    Family(
+        "regularized-evolution",
+        "Mutates one parameter of a good trial among the most recent ones (regularized evolution).",
+        AgeingSettings,
+        regularized_evolution,
+        True,
+        several=True,
     ),
     Family(
         "hyperband",

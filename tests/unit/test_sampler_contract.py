@@ -38,7 +38,8 @@ FINITE = Space((Parameter("x", Int(1, 20)), Parameter("kind", Choice(("a", "b", 
 def study_of(algorithm: str, space: Space, seed: int = 7) -> Study:
     """Which learns as early as it can, and has no budget."""
     family = next(f for f in registry.algorithms() if f.name == algorithm)
-    config: dict[str, Value] = {s.name: 3 for s in family.settings if s.name == "startupTrials"}
+    least = {"startupTrials": 3, "populationSize": 4}
+    config: dict[str, Value] = {s.name: least[s.name] for s in family.settings if s.name in least}
     made = study(space, algorithm, config=config, seed=seed)
     steps = Fidelity("steps", 1, 9) if algorithm in BRACKETED else None
     return replace(made, spec=registry.chosen(replace(made.spec, fidelity=steps)))

@@ -135,7 +135,7 @@ def searched(
     algorithm: str, trials: int, *, seed: int = 3, constraints: Sequence[Constraint] = (), several: bool = True
 ) -> Engine:
     objectives = (LOSS, SIZE) if several else (LOSS,)
-    settings = {"populationSize": 10} if "nsga" in algorithm else {}
+    settings = {"populationSize": 10} if "nsga" in algorithm or "evolution" in algorithm else {}
     it = StudySpec(PLANE, objectives, Algorithm(algorithm, None, settings), None, tuple(constraints))
     engine = Engine(Study(StudyName("default", "d"), "uid", registry.chosen(it), seed), (), ())
     for _ in range(trials):
@@ -182,7 +182,10 @@ def test_a_worker_process_is_told_all_values(algorithm: str) -> None:
         pool.close()
 
 
-@pytest.mark.parametrize("algorithm", ["tpe", "default", "optuna:tpe", "optuna:nsgaii"])
+MOVING = ["tpe", "default", "nsga2", "nsga3", "regularized-evolution", "optuna:tpe", "optuna:nsgaii"]
+
+
+@pytest.mark.parametrize("algorithm", MOVING)
 def test_searching_for_two_objectives_beats_chance(algorithm: str) -> None:
     seeds = range(3)
     found = [volume(searched(algorithm, 60, seed=seed)) for seed in seeds]
@@ -190,7 +193,7 @@ def test_searching_for_two_objectives_beats_chance(algorithm: str) -> None:
     assert sum(found) > sum(chance)
 
 
-@pytest.mark.parametrize("algorithm", ["tpe", "default", "optuna:tpe", "optuna:nsgaii"])
+@pytest.mark.parametrize("algorithm", MOVING)
 def test_a_search_moves_to_where_the_constraint_holds(algorithm: str) -> None:
     engine = searched(algorithm, 60, several=False, constraints=[Constraint("size", max=0.8)])
     it = engine.study.spec.criteria

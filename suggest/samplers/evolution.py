@@ -1,0 +1,70 @@
+"""`nsga2`, `nsga3` and `regularized-evolution`: evolutionary algorithms for one objective or several.
+
+This is the part without NumPy: the settings, and which trials the model is shown. Only trials that succeeded with
+finite values enter a population. The model, `evolution_model`, computes in this process: a point takes milliseconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from suggest.samplers.distinct import DrawSettings
+from suggest.samplers.history import History, ModelSampler
+from suggest.samplers.running import LIARS
+from suggest.settings import setting
+from suggest.study import StudySpec
+from suggest.trial import Trial, TrialState
+from suggest.workers import ModelSetup, Workers
+
+MODELS = "suggest.samplers.evolution_model:"
+
+
+@dataclass(frozen=True, slots=True)
+class GeneticSettings(DrawSettings):
+    population_size: int = setting(50, "trials of a generation, and points that survive it", min=4, max=1000)
+    crossover_probability: float = setting(0.9, "probability that a point has two parents", min=0.0, max=1.0)
+    mutation_probability: float = setting(
+        0.0, "probability that a parameter mutates; 0: 1 / (number of parameters)", min=0.0, max=1.0
+    )
+    crossover_eta: float = setting(15.0, "how near children are to their parents (SBX)", min=0.0, max=1000.0)
+    mutation_eta: float = setting(20.0, "how small mutations are (polynomial mutation)", min=0.0, max=1000.0)
+
+
+@dataclass(frozen=True, slots=True)
+class AgeingSettings(DrawSettings):
+    population_size: int = setting(50, "most recent trials, which parents are taken from", min=2, max=1000)
+    tournament_size: int = setting(10, "trials drawn from them, the best of which is the parent", min=1, max=1000)
+    mutation_eta: float = setting(5.0, "how small mutations of numbers are (polynomial mutation)", min=0.0, max=1000.0)
+
+
+class SucceededTrials(History):
+    """Those with finite values of all objectives. recent: how many of them, the latest; 0: all."""
+
+    def __init__(self, spec: StudySpec, *, recent: int = 0) -> None:
+        super().__init__(points=False)
+        self._criteria = spec.criteria
+        self._recent = recent
+
+    def _teaches(self, trial: Trial) -> bool:
+        return trial.state is TrialState.SUCCEEDED and self._criteria.losses(trial) is not None
+
+    def learnt(self) -> Iterator[Trial]:
+        return (self._finished[number] for number in self._numbers[-self._recent :])
+
+    def running(self) -> Iterator[Trial]:
+        return (self._running[number] for number in sorted(self._running)[-LIARS:])
+
+
+# `workers` is what the registry gives to every algorithm that learns. These compute here, so that no point is late.
+def genetic(spec: StudySpec, seed: int, settings: GeneticSettings, *, workers: Workers | None = None) -> ModelSampler:
+    setup = ModelSetup(f"{MODELS}GeneticModel", spec, seed, settings)
+    return ModelSampler(setup, SucceededTrials(spec), requires=(), workers=None)
+
+
+def regularized_evolution(
+    spec: StudySpec, seed: int, settings: AgeingSettings, *, workers: Workers | None = None
+) -> ModelSampler:
+    setup = ModelSetup(f"{MODELS}AgeingModel", spec, seed, settings)
+    trials = SucceededTrials(spec, recent=settings.population_size)
+    return ModelSampler(setup, trials, requires=(), workers=None)

@@ -1,0 +1,216 @@
+"""The models behind `nsga2`, `nsga3` and `regularized-evolution`: parents, crossover and mutation.
+
+Deb et al. 2002 (NSGA-II), Deb and Jain 2014 (NSGA-III), Real et al. 2019 (regularized evolution). A generation is as
+many succeeded trials as the population has members, in the order of their numbers, see `generations`: so it follows
+from the trials alone. Trial n is a child of the current population, drawn with the random numbers of (study seed, n);
+before there is one, it is a random point. A child that is a parent's or a running trial's point is drawn again, then
+mutated further.
+
+A point is a row of places, see `gp_space`. A parameter that is inactive, or whose value is not in the space, is
+missing in the row: a child takes the other parent's value, or a random one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from suggest import deadline
+from suggest.samplers import survival
+from suggest.samplers.evolution import AgeingSettings, GeneticSettings
+from suggest.samplers.generations import Generations
+from suggest.samplers.gp_space import Places
+from suggest.samplers.normal import Flags, Floats
+from suggest.samplers.running import LIARS
+from suggest.samplers.sampler import PointRequest, generator
+from suggest.samplers.uniform import draw_point
+from suggest.space import Assignment
+from suggest.study import StudySpec
+from suggest.trial import Trial
+
+CHILDREN, MUTATIONS = 4, 16  # draws of a child until it is new, and further mutations of the last one
+
+
+@dataclass(frozen=True, slots=True)
+class Population:
+    """rows: (members, axes). merits: (members, any): the lexicographically least is the best parent."""
+
+    rows: Floats
+    losses: Floats
+    violations: Floats
+    merits: Floats
+
+
+class _Breeder:
+    """What the algorithms share: everything but the population and how it makes a child."""
+
+    def __init__(self, spec: StudySpec, seed: int) -> None:
+        self._spec = spec
+        self._criteria = spec.criteria
+        self._seed = seed
+        self._places = Places(spec.space)
+
+    def propose(
+        self, learnt: Iterable[Trial], running: Iterable[Trial], wanted: Sequence[PointRequest]
+    ) -> list[Assignment]:
+        with np.errstate(divide="ignore", over="ignore", under="ignore", invalid="ignore"):
+            population = self._population(list(learnt)) if self._places.size else None
+            if population is None:
+                return [draw_point(self._spec.space, self._seed, one) for one in wanted]
+            parents = {_key(row) for row in population.rows}
+            taken = [_key(row) for row in self._places.encoded([t.parameters for t in running])]
+            points: list[Assignment] = []
+            for one in wanted:
+                deadline.check()
+                row = self._new_child(population, one, parents.union(taken[-LIARS:]))
+                taken.append(_key(row))
+                points.append(self._places.decoded(row, one.fixed))
+            return points
+
+    def _new_child(self, population: Population, one: PointRequest, taken: set[bytes]) -> Floats:
+        source = one.source(self._seed, self._spec.algorithm.name)
+        rng = np.random.Generator(np.random.PCG64(source.getrandbits(128)))
+        decided = self._places.encoded([one.fixed])[0]
+        row: Floats = decided
+        for attempt in range(CHILDREN + MUTATIONS):
+            row = self._child(population, rng) if attempt < CHILDREN else self._mutated_in_one(row, 0.0, rng)
+            row = np.where(np.isnan(decided), row, decided)
+            row = self._places.completed(row[None], rng.random((1, self._places.size)))[0]
+            if _key(row) not in taken:
+                break
+        return row
+
+    def _population(self, learnt: Sequence[Trial]) -> Population | None:
+        """None: too few trials have succeeded."""
+        raise NotImplementedError
+
+    def _child(self, population: Population, rng: np.random.Generator) -> Floats:
+        """A row that need not be a point yet."""
+        raise NotImplementedError
+
+    def _members(self, trials: Sequence[Trial]) -> Population:
+        """Of trials that have all losses, without merits."""
+        losses = np.array([self._criteria.losses(t) for t in trials]).reshape(len(trials), -1)
+        violations = np.array([self._criteria.violation(t) for t in trials])
+        rows = self._places.encoded([t.parameters for t in trials])
+        return Population(rows, losses, violations, np.zeros((len(trials), 0)))
+
+    def _mutated_in_one(self, row: Floats, eta: float, rng: np.random.Generator) -> Floats:
+        """Of the parameters that are there."""
+        there = np.flatnonzero(~np.isnan(row))
+        which = np.zeros(len(row), dtype=np.bool_)
+        if len(there):
+            which[there[int(rng.integers(len(there)))]] = True
+        return self._mutated(row, which, eta, rng)
+
+    def _mutated(self, row: Floats, which: Flags, eta: float, rng: np.random.Generator) -> Floats:
+        """Polynomial mutation of numbers (Deb and Agrawal 1999), by a step at least; another value of a choice."""
+        row = row.copy()
+        for k in np.flatnonzero(which & ~np.isnan(row)):
+            axis, share = self._places.axes[k], float(rng.random())
+            if self._places.choice[k]:
+                other = int(share * (axis.count - 1))
+                row[k] = other + (other >= row[k])
+                continue
+            x = float(row[k])
+            if share < 0.5:
+                step = (2 * share + (1 - 2 * share) * (1 - x) ** (eta + 1)) ** (1 / (eta + 1)) - 1
+            else:
+                step = 1 - (2 * (1 - share) + (2 * share - 1) * x ** (eta + 1)) ** (1 / (eta + 1))
+            if not self._places.smooth[k]:
+                size = max(abs(step), 1.0 / axis.count)
+                step = size if step > 0 else -size
+                if not 0.0 < x + step < 1.0:  # reflected: there is another value on the other side
+                    step = -step
+            row[k] = min(max(x + step, 0.0), 1.0)
+        return row
+
+
+class GeneticModel(_Breeder):
+    """`nsga2` and `nsga3`, which differ in who survives a generation and in how parents are compared."""
+
+    def __init__(self, spec: StudySpec, seed: int, settings: GeneticSettings) -> None:
+        super().__init__(spec, seed)
+        self._settings = settings
+        self._by_reference_points = spec.algorithm.name == "nsga3"
+        self._generations: Generations[Trial, Population | None] = Generations(
+            settings.population_size, lambda: None, self._survivors
+        )
+
+    def _population(self, learnt: Sequence[Trial]) -> Population | None:
+        return self._generations.replay(learnt)[1]
+
+    def _survivors(
+        self, generation: int, trials: Sequence[Trial], memories: Mapping[int, Population | None]
+    ) -> Population:
+        with np.errstate(divide="ignore", over="ignore", under="ignore", invalid="ignore"):
+            new, old = self._members(trials), memories[generation]
+            rows, losses, violations = new.rows, new.losses, new.violations
+            if old is not None:
+                rows = np.concatenate([old.rows, rows])
+                losses = np.concatenate([old.losses, losses])
+                violations = np.concatenate([old.violations, violations])
+            size = self._settings.population_size
+            if self._by_reference_points:
+                source = generator(self._seed, generation, "nsga3 niches")
+                rng = np.random.Generator(np.random.PCG64(source.getrandbits(128)))
+                chosen, merits = survival.by_reference_points(losses, violations, size, rng)
+            else:
+                chosen, merits = survival.by_crowding(losses, violations, size)
+            return Population(rows[chosen], losses[chosen], violations[chosen], merits)
+
+    def _child(self, population: Population, rng: np.random.Generator) -> Floats:
+        one = self._parent(population, rng)
+        if rng.random() < self._settings.crossover_probability:
+            one = self._crossed(one, self._parent(population, rng), rng)
+        share = self._settings.mutation_probability or 1.0 / self._places.size
+        return self._mutated(one, rng.random(self._places.size) < share, self._settings.mutation_eta, rng)
+
+    def _parent(self, population: Population, rng: np.random.Generator) -> Floats:
+        """The winner of a binary tournament; of equals, the first that was drawn."""
+        one, other = rng.integers(0, len(population.rows), 2)
+        merits = population.merits
+        row: Floats = population.rows[other if tuple(merits[other]) < tuple(merits[one]) else one]
+        return row
+
+    def _crossed(self, one: Floats, other: Floats, rng: np.random.Generator) -> Floats:
+        """Simulated binary crossover of numbers (Deb and Agrawal 1995), one of the two children; uniform of choices."""
+        size = self._places.size
+        share = rng.random(size)
+        power = 1.0 / (self._settings.crossover_eta + 1.0)
+        spread = np.where(share <= 0.5, 2.0 * share, 0.5 / (1.0 - share)) ** power
+        blended = 0.5 * (one + other) + 0.5 * spread * np.where(rng.random(size) < 0.5, 1.0, -1.0) * (one - other)
+        swapped = np.where(rng.random(size) < 0.5, one, other)
+        # As there, each number is crossed with probability 1/2; what is not keeps the first parent's value.
+        numbers = np.where(rng.random(size) < 0.5, np.clip(blended, 0.0, 1.0), one)
+        child = np.where(self._places.choice, swapped, numbers)
+        child = np.where(np.isnan(child), one, child)
+        found: Floats = np.where(np.isnan(child), other, child)
+        return found
+
+
+class AgeingModel(_Breeder):
+    """Regularized evolution: the population is the most recent trials, whatever their values; one parent, one mutation.
+
+    With several objectives or constraints a tournament is won by the first of the best front.
+    """
+
+    def __init__(self, spec: StudySpec, seed: int, settings: AgeingSettings) -> None:
+        super().__init__(spec, seed)
+        self._settings = settings
+
+    def _population(self, learnt: Sequence[Trial]) -> Population | None:
+        """learnt: no more than the population has members."""
+        return self._members(learnt) if len(learnt) >= self._settings.population_size else None
+
+    def _child(self, population: Population, rng: np.random.Generator) -> Floats:
+        drawn = rng.integers(0, len(population.rows), self._settings.tournament_size)
+        fronts = survival.levels(population.losses[drawn], population.violations[drawn])
+        row: Floats = population.rows[drawn[int(np.argmin(fronts))]]
+        return self._mutated_in_one(row, self._settings.mutation_eta, rng)
+
+
+def _key(row: Floats) -> bytes:
+    return np.round(row, 12).tobytes()

@@ -1,0 +1,141 @@
+"""Which members of a population survive a generation: the rules of NSGA-II and NSGA-III.
+
+Pure functions. losses: (members, objectives), the smaller the better. violations: by how much each member breaks the
+constraints, 0 if it keeps them. Constraint-domination (Deb et al. 2002, section VI): a member that keeps the
+constraints is better than one that does not; of two that do not, the one that breaks them less is better; two that do
+are compared by Pareto dominance.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+
+import numpy as np
+
+from suggest.samplers.normal import Floats, Indexes
+from suggest.samplers.split import nondomination_ranks
+
+LARGEST = 1e100  # losses beyond are equally far when distances are measured; their order still counts
+
+
+def levels(losses: Floats, violations: Floats) -> Indexes:
+    """Return for each member how many fronts lie before its own, by constraint-domination."""
+    found = np.zeros(len(losses), dtype=np.intp)
+    kept = violations == 0
+    found[kept] = nondomination_ranks(losses[kept].T)
+    if not kept.all():
+        _, order = np.unique(violations[~kept], return_inverse=True)
+        found[~kept] = order + found[kept].max(initial=-1) + 1
+    return found
+
+
+def crowding(losses: Floats) -> Floats:
+    """Return the crowding distance of each member of one front (Deb et al. 2002, section III-B)."""
+    bounded = np.clip(losses, -LARGEST, LARGEST)
+    found = np.zeros(len(losses))
+    for column in bounded.T:
+        order = np.argsort(column, kind="stable")
+        span = column[order[-1]] - column[order[0]]
+        found[order[[0, -1]]] = np.inf
+        if span > 0:
+            found[order[1:-1]] += (column[order[2:]] - column[order[:-2]]) / span
+    return found
+
+
+def by_crowding(losses: Floats, violations: Floats, count: int) -> tuple[Indexes, Floats]:
+    """NSGA-II: return so many survivors, the best first, and for each (front, minus crowding): the less, the better."""
+    fronts = levels(losses, violations)
+    distances = np.zeros(len(losses))
+    for level in range(int(fronts.max(initial=-1)) + 1):
+        members = np.flatnonzero(fronts == level)
+        distances[members] = crowding(losses[members])
+    chosen = np.lexsort((-distances, fronts))[:count]
+    return chosen, np.stack([fronts[chosen], -distances[chosen]], axis=1)
+
+
+def by_reference_points(
+    losses: Floats, violations: Floats, count: int, rng: np.random.Generator
+) -> tuple[Indexes, Floats]:
+    """NSGA-III: return so many survivors, and the violation of each: between members that keep the constraints
+    mating does not choose (Deb and Jain 2014, part I; part II for constraints).
+    """
+    fronts = levels(losses, violations)
+    order = np.argsort(fronts, kind="stable")
+    chosen = order
+    if len(order) > count:
+        last = fronts[order[count - 1]]
+        sure, tied = np.flatnonzero(fronts < last), np.flatnonzero(fronts == last)
+        if violations[tied[0]] > 0:
+            more = tied[: count - len(sure)]  # equal violations
+        else:
+            members, lines = losses[np.concatenate([sure, tied])], reference_points(losses.shape[1], count)
+            near, distance = _associated(members, losses[fronts == 0], lines)
+            more = tied[_niched(near, distance, len(sure), count - len(sure), rng)]
+        chosen = np.concatenate([sure, more])
+    return chosen, violations[chosen][:, None]
+
+
+def _associated(members: Floats, front: Floats, lines: Floats) -> tuple[Indexes, Floats]:
+    """Return the nearest reference line of each member, and its distance. front: the losses of the first front."""
+    bounded = np.clip(members, -LARGEST, LARGEST)
+    ideal = bounded.min(axis=0)
+    scaled = (bounded - ideal) / _intercepts(np.clip(front, -LARGEST, LARGEST) - ideal)
+    lines = lines / np.linalg.norm(lines, axis=1, keepdims=True)
+    along = scaled @ lines.T
+    squares = np.maximum(np.einsum("ij,ij->i", scaled, scaled)[:, None] - along * along, 0.0)
+    near = np.argmin(squares, axis=1)
+    return near, np.sqrt(squares[np.arange(len(near)), near])
+
+
+def _intercepts(front: Floats) -> Floats:
+    """Return where the hyperplane through the extreme points meets each axis; the front's worst where there is none."""
+    size = front.shape[1]
+    worst = front.max(axis=0)
+    fallback: Floats = np.where(worst > 0, worst, 1.0)
+    weights = np.where(np.eye(size) > 0, 1.0, 1e6)
+    extremes = front[np.argmin((front[None] / fallback * weights[:, None]).max(axis=2), axis=1)] / fallback
+    try:
+        plane = np.linalg.solve(extremes, np.ones(size))
+    except np.linalg.LinAlgError:
+        return fallback
+    with np.errstate(divide="ignore"):
+        found = 1.0 / plane
+    good = bool(np.isfinite(found).all() and (found > 1e-6).all() and (found <= 1e6).all())
+    return found * fallback if good else fallback
+
+
+def _niched(near: Indexes, distance: Floats, sure: int, count: int, rng: np.random.Generator) -> list[int]:
+    """Return places among the members after the first `sure` ones, so many (Deb and Jain 2014, algorithm 4)."""
+    held = np.bincount(near[:sure], minlength=int(near.max()) + 1)
+    waiting: dict[int, list[int]] = {}
+    for place in np.argsort(distance[sure:], kind="stable").tolist():
+        waiting.setdefault(int(near[sure + place]), []).append(place)
+    chosen: list[int] = []
+    while len(chosen) < count:
+        least = min(held[line] for line in waiting)
+        lines = sorted(line for line in waiting if held[line] == least)
+        line = lines[int(rng.integers(len(lines)))]
+        members = waiting[line]
+        chosen.append(members.pop(0 if held[line] == 0 else int(rng.integers(len(members)))))
+        held[line] += 1
+        if not members:
+            del waiting[line]
+    return chosen
+
+
+@functools.lru_cache(maxsize=16)
+def reference_points(objectives: int, most: int) -> Floats:
+    """Return evenly spaced weights whose sum is 1 (Das and Dennis 1998): the largest set of at most so many.
+
+    The least set has one point for each objective.
+    """
+    divisions = 1
+    while objectives > 1 and math.comb(divisions + objectives, objectives - 1) <= most:
+        divisions += 1
+    bars = itertools.combinations(range(divisions + objectives - 1), objectives - 1)
+    ends = np.array([(-1, *each, divisions + objectives - 1) for each in bars])
+    found: Floats = (np.diff(ends, axis=1) - 1) / divisions
+    found.flags.writeable = False  # every caller gets the same array
+    return found

@@ -58,10 +58,18 @@ class SeenConnection:
 
 
 class ConnectionLimits:
-    """`port`: that the server listens at; None for a socket file, which only its user can reach. `most`: of all."""
+    """`port`: that the server listens at; None for a socket file, which only its user can reach. `also`: further ports
+    of it. `most`: of all."""
 
-    def __init__(self, port: int | None, *, most: int = 10_000, now: Callable[[], float] = time.monotonic) -> None:
-        self._port = port
+    def __init__(
+        self,
+        port: int | None,
+        *,
+        also: Collection[int] = (),
+        most: int = 10_000,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._ports = {*also} if port is None else {port, *also}
         self._most = most
         self._now = now
         self._admitted: dict[str, float] = {}  # by gRPC's word for the peer: when it last called
@@ -78,7 +86,7 @@ class ConnectionLimits:
 
     def start(self) -> None:
         """Needs no further descriptor later: there may be none."""
-        if self._port is None or not self._folder:
+        if not self._ports or not self._folder:
             return
         self._null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
         self._spare = os.dup(self._null)
@@ -185,7 +193,7 @@ class ConnectionLimits:
             own, other = held.getsockname(), held.getpeername()
         except OSError:
             return None
-        if not isinstance(own, tuple) or own[1] != self._port:
+        if not isinstance(own, tuple) or own[1] not in self._ports:
             return None
         return Peer(_canonical(other[0]), other[1])
 

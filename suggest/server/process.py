@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from suggest import events
-from suggest.address import parse_address
+from suggest.address import Address, parse_address
 from suggest.binding import bind, import_grpc_quietly
 from suggest.server.access.protection import RECHECK_S, LoadedProtection, Protection
 from suggest.server.server_options import LimitsFile, ServerOptions
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     import grpc
 
     from suggest.server.access.audit import DenialLog
+    from suggest.server.access.authorization import Authorizer
     from suggest.server.connection_limits import ConnectionLimits
     from suggest.server.in_process import InProcessChannel
     from suggest.server.interceptor import CallInterceptor
@@ -51,9 +52,10 @@ NO_OPTIONS = ServerOptions()
 SENDING_S = 0.2
 LEFT_OUT_S = 10.0  # how often it is looked whether denied calls were not written
 MAX_DESCRIPTORS = 1 << 20
+RECEIVED = "grpc.max_receive_message_length"
 _OPTIONS = (
     ("grpc.so_reuseport", 0),  # a second server on the port must fail, not share it
-    ("grpc.max_receive_message_length", 4 << 20),
+    (RECEIVED, 4 << 20),
     ("grpc.max_concurrent_streams", 100),  # of a connection; a client's further calls wait there
     ("grpc.server_handshake_timeout_ms", 10_000),  # TLS, and the first words of HTTP/2
     ("grpc.max_connection_idle_ms", 15 * 60_000),  # clients connect again by themselves
@@ -95,12 +97,18 @@ class Server:
         self._options = options
         self._metrics_port = 0
         metrics = options.metrics_address
-        protection.check(self._asked, parse_address(metrics) if metrics else None)
+        self._katib: tuple[Address, ...] = ()
+        protection.check(self._asked, parse_address(metrics) if metrics else None, katib=bool(options.katib))
 
     @property
     def address(self) -> str:
         """Where it listens, with the port that the system chose."""
         return str(self._bound)
+
+    @property
+    def katib_addresses(self) -> tuple[str, ...]:
+        """Where Katib's clients are served, with the ports that the system chose."""
+        return tuple(map(str, self._katib))
 
     @property
     def metrics_port(self) -> int:
@@ -122,7 +130,8 @@ class Server:
             undo.callback(store.close)
             self._started = await self._listen(store, executor, loaded_protection, limits_file, undo)
             undo.pop_all()
-        events.tell("start", address=self.address, storage=redacted_url(self._storage_url))
+        katib = ",".join(self.katib_addresses)
+        events.tell("start", address=self.address, storage=redacted_url(self._storage_url), katib=katib)
 
     def inside(self) -> InProcessChannel:
         """A way in for clients in the server's own loop, once it is started."""
@@ -170,6 +179,7 @@ class Server:
         from suggest.server.connection_limits import ConnectionLimits
         from suggest.server.in_flight import InFlightLimits
         from suggest.server.interceptor import CallInterceptor
+        from suggest.server.katib_service import HEALTH_NAMES, MAX_REQUEST_BYTES, SERVICES, add_handlers, handlers
         from suggest.server.keyed_queue import KeyedQueue
         from suggest.server.rate_limits import RateLimiter
         from suggest.server.service import SuggestServicer
@@ -188,29 +198,53 @@ class Server:
             undo.callback(metrics.close)
             call_metrics = CallMetrics(metrics.ended)
         most = min(MAX_CONNECTIONS, descriptor_limit() // 2)  # the store needs some, too
-        interceptor = CallInterceptor(
-            queue,
-            store_health,
-            loaded_protection.authorizer,
-            None if limits_file is None else RateLimiter(limits_file.now),
-            in_flight=in_flight,
-            denial_log=denial_log,
-            certified=bool(self._protection.tls_client_ca),
-        )
-        server = grpc.aio.server(
-            interceptors=[interceptor] if call_metrics is None else [call_metrics, interceptor],
-            options=[*_OPTIONS, ("grpc.max_allowed_incoming_connections", most)],
-        )
-        self._bound = bind(
-            server, self._asked, None if loaded_protection.pair is None else loaded_protection.pair.credentials()
-        )
-        connections = ConnectionLimits(None if self._bound.path else self._bound.port, most=most)
-        interceptor.connections = connections
+        rate_limiter = None if limits_file is None else RateLimiter(limits_file.now)
+
+        def intercepting(authorizer: Authorizer | None) -> CallInterceptor:
+            return CallInterceptor(
+                queue,
+                store_health,
+                authorizer,
+                rate_limiter,
+                in_flight=in_flight,
+                denial_log=denial_log,
+                certified=bool(self._protection.tls_client_ca),
+            )
+
+        def made(interceptor: CallInterceptor, *options: tuple[str, int]) -> grpc.aio.Server:
+            return grpc.aio.server(
+                interceptors=[interceptor] if call_metrics is None else [call_metrics, interceptor],
+                options=[*_OPTIONS, ("grpc.max_allowed_incoming_connections", most), *options],
+            )
+
+        interceptor = intercepting(loaded_protection.authorizer)
+        server = made(interceptor)
+        credentials = None if loaded_protection.pair is None else loaded_protection.pair.credentials()
+        self._bound = bind(server, self._asked, credentials)
         studies = StudyService(store, address=self._advertised or self.address)
         servicer = SuggestServicer(studies)
         add_SuggestServiceServicer_to_server(servicer, server)
-        health = await _add_health_and_reflection(server)
-        await server.start()
+        katib = handlers(studies, store.observations)
+        add_handlers(server, katib)
+        health = await _add_health_and_reflection(server, (SERVICE, *HEALTH_NAMES), (SERVICE, *SERVICES))
+        doors = [_Door(server, health, interceptor)]
+        if self._options.katib:
+            # Katib's clients have no token, send their whole history at once, and get nothing but Katib's services.
+            interceptor_for_katib = intercepting(None)
+            for_katib = made(interceptor_for_katib, (RECEIVED, MAX_REQUEST_BYTES))
+            host = self._asked.host or "127.0.0.1"
+            self._katib = tuple(
+                bind(for_katib, Address(host=host, port=port), credentials) for port in self._options.katib
+            )
+            add_handlers(for_katib, katib)
+            its_health = await _add_health_and_reflection(for_katib, HEALTH_NAMES, SERVICES)
+            doors.append(_Door(for_katib, its_health, interceptor_for_katib))
+        connections = ConnectionLimits(
+            None if self._bound.path else self._bound.port, also=[each.port for each in self._katib], most=most
+        )
+        for door in doors:
+            door.interceptor.connections = connections
+            await door.server.start()
         connections.start()
         undo.callback(connections.close)
         if metrics is not None and call_metrics is not None:
@@ -220,14 +254,21 @@ class Server:
         looking = [asyncio.create_task(_tell_denials(denial_log))]
         if looked_after:
             looking.append(asyncio.create_task(_look_after(looked_after)))
-        return _Started(server, health, interceptor, servicer, studies, store, executor, looking, connections, metrics)
+        return _Started(doors, servicer, studies, store, executor, looking, connections, metrics)
+
+
+@dataclass(frozen=True, slots=True)
+class _Door:
+    """Where calls come in. All doors lead to the same services and the same queue."""
+
+    server: grpc.aio.Server
+    health: Any  # an untyped package's
+    interceptor: CallInterceptor
 
 
 @dataclass(frozen=True, slots=True)
 class _Started:
-    _grpc_server: grpc.aio.Server
-    _health: Any  # an untyped package's
-    interceptor: CallInterceptor
+    _doors: Sequence[_Door]  # the first one is the service's own
     servicer: SuggestServicer
     _studies: StudyService
     _store: StudyStore
@@ -236,21 +277,30 @@ class _Started:
     _connections: ConnectionLimits
     _metrics: Metrics | None
 
+    @property
+    def interceptor(self) -> CallInterceptor:
+        return self._doors[0].interceptor
+
     async def drain(self, grace_s: float) -> None:
         """Whoever asks about health is told first; what was begun is answered; what comes now is sent away."""
         for task in self._looking:
             task.cancel()
-        await self._health.enter_graceful_shutdown()
+        for door in self._doors:
+            await door.health.enter_graceful_shutdown()
         if self._metrics is not None:
             self._metrics.stopping()
         # Before gRPC stops: that drops, without a word of ours, what has come in and was not looked at yet.
-        giving_up = asyncio.get_running_loop().call_later(min(grace_s, COMPUTING_S), self.interceptor.give_up)
+        giving_up = asyncio.get_running_loop().call_later(min(grace_s, COMPUTING_S), self._give_up)
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self.interceptor.close(), grace_s)
+            await asyncio.wait_for(asyncio.gather(*(door.interceptor.close() for door in self._doors)), grace_s)
         giving_up.cancel()
-        self.interceptor.give_up()
+        self._give_up()
         # What was answered has still to be sent. Who watches our health has a call that never ends.
-        await self._grpc_server.stop(min(grace_s, SENDING_S))
+        await asyncio.gather(*(door.server.stop(min(grace_s, SENDING_S)) for door in self._doors))
+
+    def _give_up(self) -> None:
+        for door in self._doors:
+            door.interceptor.give_up()
 
     def close(self) -> None:
         self._connections.close()
@@ -344,14 +394,15 @@ async def _serve(server: Server, announced: str) -> int:
         loop.add_signal_handler(number, end, number)
     await server.start()
     if announced:
-        print(f"listening on {server.address}, storage {redacted_url(announced)}", file=sys.stderr, flush=True)
+        katib = f", Katib at {' and '.join(server.katib_addresses)}" if server.katib_addresses else ""
+        print(f"listening on {server.address}, storage {redacted_url(announced)}{katib}", file=sys.stderr, flush=True)
     code = await ended
     await server.stop()
     return code
 
 
-async def _add_health_and_reflection(server: grpc.aio.Server) -> Any:
-    """The health service."""
+async def _add_health_and_reflection(server: grpc.aio.Server, healthy: Sequence[str], services: Sequence[str]) -> Any:
+    """The health service. healthy: what it may be asked for; services: that are told of."""
     # Both packages are untyped.
     from grpc_health.v1 import health, health_pb2, health_pb2_grpc  # type: ignore[import-untyped]
     from grpc_reflection.v1alpha import reflection  # type: ignore[import-untyped]
@@ -360,6 +411,7 @@ async def _add_health_and_reflection(server: grpc.aio.Server) -> Any:
 
     servicer = health.aio.HealthServicer()
     health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
-    await servicer.set(SERVICE, health_pb2.HealthCheckResponse.SERVING)
-    reflection.enable_server_reflection((SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
+    for name in (*healthy, health.SERVICE_NAME):
+        await servicer.set(name, health_pb2.HealthCheckResponse.SERVING)
+    reflection.enable_server_reflection((*services, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
     return servicer

@@ -8,6 +8,7 @@ request may have, and whether the call is recorded. What writes follows from the
 from __future__ import annotations
 
 import enum
+import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import reduce
@@ -15,6 +16,7 @@ from typing import Any, Final
 
 from suggest import names
 from suggest.errors import InvalidArgument, Problem
+from suggest.katib import NAMESPACE
 from suggest.server.access.caller import Verb
 from suggest.study import StudyName
 
@@ -27,6 +29,7 @@ class Form(enum.Enum):
     STUDY = "a study"
     TRIAL = "a trial"
     TRIALS = "a trial, or - for all trials of the study"
+    KATIB = "whatever a request of Katib's names; all of it is in one namespace"
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +114,16 @@ RPCS: Mapping[str, Rpc] = {
     "ReopenTrials": Rpc(Verb.RUN, "parent", items=Items("numbers", 1, 1000)),
     "ListMeasurements": Rpc(Verb.READ, "parent", Form.TRIALS),
     "ListOptimalTrials": Rpc(Verb.READ, "parent"),
+    # Katib's. Those of one experiment wait for each other, as proposals of one study do.
+    "GetSuggestions": Rpc(Verb.RUN, "experiment", Form.KATIB, proposes=True),
+    "ValidateAlgorithmSettings": Rpc(Verb.READ, "", Form.KATIB),
+    "GetEarlyStoppingRules": Rpc(Verb.READ, "", Form.KATIB),
+    "ValidateEarlyStoppingSettings": Rpc(Verb.READ, "", Form.KATIB),
+    "SetTrialStatus": Rpc(Verb.RUN, "trial_name", Form.KATIB),
+    # Not audited, as measurements of trials that run would fill the log.
+    "ReportObservationLog": Rpc(Verb.RUN, "trial_name", Form.KATIB, audited=False),
+    "GetObservationLog": Rpc(Verb.READ, "trial_name", Form.KATIB),
+    "DeleteObservationLog": Rpc(Verb.RUN, "trial_name", Form.KATIB),
 }
 
 _UNKNOWN = Rpc(Verb.MANAGE)  # a method of another service; this one's are all in the table
@@ -123,6 +136,8 @@ def rpc_of(method: str) -> Rpc:
 
 def resource_of(rpc: Rpc, request: Any) -> Resource:  # any message
     """Never raises: what is wrong with the name is in the result, for the method to raise with all other problems."""
+    if rpc.form is Form.KATIB:
+        return _of_katib(rpc, request)
     sizes = () if rpc.items is None else tuple(rpc.items.problems(request))
     if not rpc.field:
         return Resource(problems=sizes) if sizes else NO_RESOURCE
@@ -133,6 +148,15 @@ def resource_of(rpc: Rpc, request: Any) -> Resource:  # any message
     except InvalidArgument as e:
         return Resource(text, namespace, problems=(*e.problems, *sizes))
     return Resource(text, namespace, study, number, sizes)
+
+
+def _of_katib(rpc: Rpc, request: Any) -> Resource:  # any message
+    """Its study: what calls that wait for each other have in common."""
+    named = getattr(request, rpc.field) if rpc.field else ""
+    if isinstance(named, bytes):  # an experiment that is not read yet
+        digest = hashlib.sha256(named).hexdigest()[:16]
+        return Resource(f"namespaces/{NAMESPACE}", NAMESPACE, StudyName(NAMESPACE, f"experiment-{digest}"))
+    return Resource(f"namespaces/{NAMESPACE}/trials/{named[:253]}" if named else f"namespaces/{NAMESPACE}", NAMESPACE)
 
 
 def _namespace(text: str, field: str) -> tuple[None, None]:

@@ -12,10 +12,12 @@ from suggest.server.limits_file import Limits, read_limits
 @dataclass(frozen=True, slots=True)
 class ServerOptions:
     """As the flags of `tuner serve` say it. `metrics_address`: HOST:PORT, or "" for none. `limits`: a file, "" for what
-    is sensible where nobody says anything, or None for none at all."""
+    is sensible where nobody says anything, or None for none at all. `katib`: further ports, where Katib's clients are
+    served without a token; 0 lets the system choose."""
 
     metrics_address: str = ""
     limits: str | None = None
+    katib: tuple[int, ...] = ()
 
 
 class LimitsFile:

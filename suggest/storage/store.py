@@ -76,7 +76,34 @@ class Counts(NamedTuple):
         return Counts(*(mine - theirs for mine, theirs in zip(self, other, strict=True)))
 
 
+class Observed(NamedTuple):
+    """A line of a trial's log in Katib: all texts as they were sent. time_us: what the time stamp says."""
+
+    time_us: int
+    time_stamp: str
+    metric: str
+    value: str
+
+
+class ObservationLog(Protocol):
+    """What trials of Katib's clients report, by the trials' names. It belongs to no study and needs no lease."""
+
+    def report(self, trial: str, lines: Sequence[Observed]) -> None: ...
+
+    def read(self, trial: str, *, metric: str, first_us: int | None, last_us: int | None) -> list[Observed]:
+        """By time, and where that is the same in the order of the reports; metric: "" means all."""
+
+    def first_values(self, trials: Sequence[str], metric: str, count: int) -> dict[str, list[str]]:
+        """The first so many values of the metric, of each of these trials that has reported it."""
+
+    def delete(self, trial: str) -> None:
+        """A trial that has reported nothing is not an error."""
+
+
 class StudyStore(Protocol):
+    @property
+    def observations(self) -> ObservationLog: ...
+
     # Studies
 
     def insert_study(self, record: StudyRecord) -> bool:

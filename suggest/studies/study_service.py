@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import secrets
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -77,6 +78,15 @@ class StudyService:
     def workers(self) -> Workers:
         """The processes that compute long proposals."""
         return self._sessions.workers
+
+    @contextmanager
+    def writing(self, name: StudyName) -> Iterator[tuple[StudyStore, Writer]]:
+        """The study is the caller's alone: for services that keep studies for clients of another kind.
+
+        They write to the store first and then tell the engine, within `Writer.changing`. Raises NotFound, NotOwner.
+        """
+        with self._sessions.writing(name) as writer:
+            yield self._store, writer
 
     # Studies
 

@@ -1,0 +1,432 @@
+"""A caller's history and a study: reads the trials that a request brings, and makes the study agree with them.
+
+A caller sends its whole history each time. `TrialReader` reads a trial from its bytes; `StudyLedger` knows which bytes
+the study has learned from, so that only new ones are read, and which suggestion each of the caller's trials is. Trials
+are told apart by Katib's names; the first time that a name appears, it takes the suggestion whose texts it brings, or
+it is a trial that was never suggested here. Writes go to the store first, as everywhere.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+from google.protobuf.message import DecodeError
+
+from suggest.errors import InvalidArgument, Problem
+from suggest.katib.experiment import MAX_NAME, KatibExperiment
+from suggest.katib.v1beta1 import api_pb2 as pb
+from suggest.space import Value
+from suggest.storage.store import Addition, StudyStore
+from suggest.studies.sessions import Writer
+from suggest.trial import IMPORTED_FROM, Trial, TrialState
+
+TRIAL = "katib.kubeflow.org/trial"  # the label with a trial's name in Katib
+FAILED_IN_KATIB = "katib"  # the failure class of trials that Katib's clients tell as failed
+MOST_PROBLEMS = 20  # that a refusal names
+GONE = "the caller sends it no more: its metrics are unavailable"
+
+# In the order of the space.
+Point = tuple[Value, ...]
+Texts = tuple[str, ...]
+
+
+class ToldTrial(NamedTuple):
+    """A trial of a caller's history. is_inside: its point is one of the space."""
+
+    name: str
+    point: Point
+    is_inside: bool
+    state: TrialState
+    value: float | None
+    reason: str
+    moment: str  # when it ended or began, in RFC 3339
+
+
+class TrialReader:
+    """Reads trials of one experiment."""
+
+    def __init__(self, experiment: KatibExperiment) -> None:
+        self._metric = experiment.spec.objective.metric
+        self._texts = experiment.texts
+        self._places = {text.name: place for place, text in enumerate(experiment.texts)}
+
+    def read(self, raw: bytes) -> ToldTrial:
+        """Raises InvalidArgument; paths are fields of the trial."""
+        try:
+            trial = pb.Trial.FromString(raw)
+        except DecodeError:
+            raise InvalidArgument([Problem("", "is not a trial: its bytes cannot be read")]) from None
+        name, status = trial.name, trial.status
+        if not 0 < len(name) <= MAX_NAME:
+            raise InvalidArgument([Problem("name", f"give each trial its name, of 1 to {MAX_NAME} characters")])
+        point, is_inside = self._point(trial)
+        condition = status.condition
+        moment = status.completion_time or status.start_time
+        if condition in _ENDED_WELL:
+            value = self._value(status.observation.metrics)
+            if value is not None:
+                return ToldTrial(name, point, is_inside, TrialState.SUCCEEDED, value, "", moment)
+            reason = f"it brought no finite value of {self._metric}"
+        elif condition in _FAILED:
+            reason = f"{pb.TrialStatus.TrialConditionType.Name(condition)} in Katib"
+        else:
+            return ToldTrial(name, point, is_inside, TrialState.RUNNING, None, "", moment)
+        return ToldTrial(name, point, is_inside, TrialState.FAILED, None, reason, moment)
+
+    def _point(self, trial: pb.Trial) -> tuple[Point, bool]:
+        texts, places = self._texts, self._places
+        values: list[Value] = [None] * len(texts)
+        found, is_inside = 0, True
+        for assignment in trial.spec.parameter_assignments.assignments:
+            name, text = assignment.name, assignment.value
+            place = places.get(name)
+            if place is None:
+                raise InvalidArgument([Problem(name[:80], "is not a parameter of the experiment")])
+            if values[place] is None:
+                found += 1
+            try:
+                values[place], is_member = texts[place].value(text)
+            except (ValueError, OverflowError):
+                raise InvalidArgument([Problem(name, f"{text[:80]!r} is not a value of this parameter")]) from None
+            is_inside = is_inside and is_member
+        if found < len(texts):
+            missing = next(text.name for text, value in zip(texts, values, strict=True) if value is None)
+            raise InvalidArgument([Problem(missing, "has no value; each trial has one for each parameter")])
+        return tuple(values), is_inside
+
+    def _value(self, metrics: Iterable[pb.Metric]) -> float | None:
+        """The last finite one of the objective's metric."""
+        found = None
+        for metric in metrics:
+            if metric.name == self._metric:
+                found = finite(metric.value)
+        return found
+
+
+_ENDED_WELL = (pb.TrialStatus.SUCCEEDED, pb.TrialStatus.EARLYSTOPPED)
+_FAILED = (pb.TrialStatus.KILLED, pb.TrialStatus.FAILED, pb.TrialStatus.METRICSUNAVAILABLE)
+
+
+def finite(text: str) -> float | None:
+    """The number that a metric's text is; None for what is none, or not finite."""
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if math.isfinite(value) else None
+
+
+def read_trials(reader: TrialReader, raws: Sequence[bytes], wanted: Iterable[int]) -> list[ToldTrial]:
+    """Those at the wanted places. Raises InvalidArgument, with the places of what is wrong."""
+    told: list[ToldTrial] = []
+    problems: list[Problem] = []
+    for place in wanted:
+        try:
+            told.append(reader.read(raws[place]))
+        except InvalidArgument as e:
+            problems += [Problem(f"trials[{place}].{p.path}".rstrip("."), p.message) for p in e.problems]
+            if len(problems) >= MOST_PROBLEMS:
+                break
+    if problems:
+        raise InvalidArgument(problems)
+    return told
+
+
+class _Known(NamedTuple):
+    number: int
+    point: Point
+    state: TrialState
+    value: float | None
+
+
+@dataclass(slots=True)
+class StudyLedger:
+    """What is known of one study. Valid as long as the study is changed through it only."""
+
+    experiment: KatibExperiment
+    known: dict[str, _Known] = field(default_factory=dict)  # by Katib's name
+    # Suggestions that no trial has taken: by the points that come back, by their positions, and by their numbers.
+    free: dict[Point, list[int]] = field(default_factory=dict)
+    at_position: dict[int, int] = field(default_factory=dict)
+    offers: dict[int, tuple[Texts, Point]] = field(default_factory=dict)
+    given: int = 0  # positions up to here have been answered
+    seen: dict[int, str] = field(default_factory=dict)  # hashes of trials' bytes that were learned: their names
+    running: set[str] = field(default_factory=set)
+    next_number: int = 0  # of the study, when this was right
+
+    @classmethod
+    def of(cls, experiment: KatibExperiment, trials: Iterable[Trial]) -> StudyLedger:
+        """From all trials of the study, in the order of their numbers."""
+        ledger = cls(experiment)
+        order = [text.name for text in experiment.texts]
+        of_request: Counter[str] = Counter()
+        for trial in trials:
+            ledger.next_number = trial.number + 1
+            position = None
+            if trial.request_id.startswith(_REQUEST):
+                position = positions_of(trial.request_id)[of_request[trial.request_id]]
+                of_request[trial.request_id] += 1
+                ledger.given = max(ledger.given, position + 1)
+            name = trial.labels.get(TRIAL)
+            if trial.state is TrialState.CANCELLED:
+                continue
+            point = tuple(trial.parameters.get(name) for name in order)
+            if name is not None:
+                told = point if position is None else ledger._told(ledger._texts(point))
+                ledger._know(name, _Known(trial.number, told, trial.state, trial.value))
+            elif position is not None and trial.state is TrialState.RUNNING:
+                ledger._offer(trial.number, position, point)
+        return ledger
+
+    def _know(self, name: str, known: _Known) -> None:
+        self.known[name] = known
+        (self.running.discard if known.state.finished else self.running.add)(name)
+
+    def _offer(self, number: int, position: int, point: Point) -> None:
+        texts = self._texts(point)
+        told = self._told(texts)
+        self.free.setdefault(told, []).append(number)
+        self.offers[number] = texts, told
+        self.at_position[position] = number
+        self.given = max(self.given, position + 1)
+
+    def _texts(self, point: Point) -> Texts:
+        return tuple(text.text(value) for text, value in zip(self.experiment.texts, point, strict=True))
+
+    def _told(self, texts: Texts) -> Point:
+        """The point that comes back with these texts: of a normal distribution, a rounded one."""
+        return tuple(text.value(each)[0] for text, each in zip(self.experiment.texts, texts, strict=True))
+
+    def offered(self, trials: Sequence[Trial], positions: Sequence[int]) -> None:
+        """The study has just handed these out."""
+        order = [text.name for text in self.experiment.texts]
+        for trial, position in zip(trials, positions, strict=False):
+            self._offer(trial.number, position, tuple(trial.parameters[name] for name in order))
+            self.next_number = max(self.next_number, trial.number + 1)
+
+    def replay(self, position: int) -> Texts | None:
+        """The suggestion that was given for the position, and that no trial has taken."""
+        offer = self.offers.get(self.at_position.get(position, -1))
+        return None if offer is None else offer[0]
+
+    def fresh(self, hashes: Sequence[int]) -> list[int]:
+        """The places of trials whose bytes are new."""
+        seen = self.seen
+        return [place for place, one in enumerate(hashes) if one not in seen]
+
+    def is_of(self, told: Sequence[ToldTrial], *, others: bool) -> bool | None:
+        """Whether this is the study of such a history; others: it brings trials whose bytes are known.
+
+        None: nothing tells. Two experiments may have one name and one space; their trials have different names.
+        """
+        shared = others
+        for one in told:
+            known = self.known.get(one.name)
+            if known is not None:
+                if known.point != one.point:
+                    return False
+                shared = True
+        if shared:
+            return True
+        if self.known:
+            return False
+        return True if any(one.point in self.free for one in told) else None
+
+    # Learning
+
+    def learn(
+        self,
+        store: StudyStore,
+        writer: Writer,
+        told: Sequence[ToldTrial],
+        hashes: Sequence[int],
+        fresh: Sequence[int],
+    ) -> None:
+        """Make the study agree with the history. hashes: of all its trials; told: those at the places in fresh.
+
+        Raises InvalidArgument: two trials have one name; nothing was changed.
+        """
+        read = dict(zip(fresh, told, strict=True))
+        names = [read[place].name if place in read else self.seen[one] for place, one in enumerate(hashes)]
+        present = set(names)
+        if len(present) < len(names):
+            twice, _ = Counter(names).most_common(1)[0]
+            raise InvalidArgument([Problem("trials", f"{twice} is there twice; each trial has a name of its own")])
+        changed = [one for one in told if one.name in self.known]
+        new = [one for one in told if one.name not in self.known]
+        for one in changed:
+            self._change(store, writer, one)
+        self._take_free(store, writer, new)
+        self._add(store, writer, [one for one in new if one.name not in self.known])
+        if len(self.seen) > 4 * len(hashes) + 1000:
+            self.seen = {one: self.seen[one] for one in hashes if one in self.seen}
+        for place, one in read.items():
+            self.seen[hashes[place]] = one.name
+        for name in sorted(self.running - present):
+            self._end(store, writer, name, TrialState.FAILED, None, GONE)
+
+    def _change(self, store: StudyStore, writer: Writer, one: ToldTrial) -> None:
+        known = self.known[one.name]
+        if (one.state, one.value) == (known.state, known.value):
+            return
+        engine = writer.engine
+        if known.state is TrialState.FAILED:
+            with writer.changing():
+                store.reopen_trials(writer.lease, [known.number])
+                engine.reopen(
+                    [
+                        replace(
+                            engine.trial(known.number),
+                            state=TrialState.RUNNING,
+                            reason="",
+                            failure_class="",
+                            end_time=None,
+                        )
+                    ]
+                )
+            self._know(one.name, known._replace(state=TrialState.RUNNING))
+        elif known.state.finished:
+            # What has succeeded cannot change: it becomes another trial.
+            before = engine.trial(known.number)
+            with writer.changing():
+                store.delete_trial(writer.lease, known.number)
+                engine.put(replace(before, state=TrialState.CANCELLED, value=None))
+            del self.known[one.name]
+            self._add(store, writer, [one])
+            return
+        if one.state.finished:
+            self._end(store, writer, one.name, one.state, one.value, one.reason)
+
+    def _end(
+        self, store: StudyStore, writer: Writer, name: str, state: TrialState, value: float | None, reason: str
+    ) -> None:
+        known = self.known[name]
+        self._finish(store, writer, known.number, state, value, reason)
+        self._know(name, known._replace(state=state, value=value))
+
+    def _finish(
+        self, store: StudyStore, writer: Writer, number: int, state: TrialState, value: float | None, reason: str
+    ) -> None:
+        trial = writer.engine.open_trial(number)
+        if trial is None:
+            return  # somebody has ended it by another way
+        failed = FAILED_IN_KATIB if state is TrialState.FAILED else ""
+        ended = replace(
+            trial, state=state, value=value, reason=reason, failure_class=failed, end_time=datetime.now(UTC)
+        )
+        with writer.changing():
+            store.finish_trial(writer.lease, ended, ())
+            writer.engine.put(ended)
+        writer.drop(number)
+
+    def _take_free(self, store: StudyStore, writer: Writer, new: Sequence[ToldTrial]) -> None:
+        """Trials that are suggestions of ours take these; the first of equal ones first."""
+        if not self.offers:
+            return
+        for one in sorted(new, key=_by_time):
+            numbers = self.free.get(one.point)
+            if not numbers:
+                continue
+            number = numbers[0]
+            trial = writer.engine.open_trial(number)
+            self._forget_offer(number)
+            if trial is None:
+                continue
+            named = replace(trial, labels={**trial.labels, TRIAL: one.name})
+            with writer.changing():
+                store.relabel_trial(writer.lease, number, named.labels)
+                writer.engine.put(named)
+            self._know(one.name, _Known(number, one.point, TrialState.RUNNING, None))
+            if one.state.finished:
+                self._end(store, writer, one.name, one.state, one.value, one.reason)
+
+    def _forget_offer(self, number: int) -> None:
+        _, point = self.offers.pop(number)
+        self.free[point].remove(number)
+        if not self.free[point]:
+            del self.free[point]
+
+    def abandon(self, store: StudyStore, writer: Writer, below: int) -> None:
+        """Suggestions for positions below are not run by anybody: the caller has other trials in their places."""
+        for position, number in list(self.at_position.items()):
+            if position < below:
+                del self.at_position[position]
+                if number in self.offers:
+                    self._finish(store, writer, number, TrialState.CANCELLED, None, "the caller ran another point")
+                    self._forget_offer(number)
+
+    def _add(self, store: StudyStore, writer: Writer, new: Sequence[ToldTrial]) -> None:
+        """Trials that were never suggested here: finished ones, then running ones, each by their times."""
+        if not new:
+            return
+        engine = writer.engine
+        order = [text.name for text in self.experiment.texts]
+        now = datetime.now(UTC)
+        ended = sorted((one for one in new if one.state.finished), key=_by_time)
+        begun = sorted((one for one in new if not one.state.finished), key=_by_time)
+        trials: list[Trial] = []
+        for number, one in enumerate((*ended, *begun), engine.next_number):
+            labels = {TRIAL: one.name} if one.is_inside else {TRIAL: one.name, IMPORTED_FROM: "katib"}
+            finished = one.state.finished
+            trials.append(
+                Trial(
+                    number,
+                    one.state,
+                    dict(zip(order, one.point, strict=True)),
+                    value=one.value,
+                    reason=one.reason,
+                    failure_class=FAILED_IN_KATIB if one.state is TrialState.FAILED else "",
+                    labels=labels,
+                    create_time=now,
+                    end_time=now if finished else None,
+                    tries=0 if finished else 1,
+                )
+            )
+        with writer.changing():
+            if ended:
+                finished_trials = trials[: len(ended)]
+                store.add_trials(
+                    writer.lease, [Addition(trial, f"{_REQUEST}told/{trial.number}") for trial in finished_trials]
+                )
+            if begun:
+                store.hand_out(writer.lease, trials[len(ended) :])
+            for trial in trials:
+                engine.put(trial)
+        for trial, one in zip(trials, (*ended, *begun), strict=True):
+            self._know(one.name, _Known(trial.number, one.point, one.state, one.value))
+        self.next_number = engine.next_number
+        writer.warm_up()
+
+
+def _by_time(one: ToldTrial) -> tuple[str, str]:
+    return one.moment, one.name
+
+
+# Requests for suggestions, by the positions that they are for
+
+_REQUEST = "katib/"
+
+
+def request_of(positions: Sequence[int], number: int) -> str:
+    """The request id of suggestions for these positions; number: of the first trial, which makes it unique."""
+    runs: list[list[int]] = []
+    for position in positions:
+        if runs and runs[-1][1] == position - 1:
+            runs[-1][1] = position
+        else:
+            runs.append([position, position])
+    return f"{_REQUEST}{','.join(f'{first}-{last}' for first, last in runs)}/{number}"
+
+
+def positions_of(request_id: str) -> Sequence[int]:
+    """What `request_of` was given."""
+    runs = request_id.removeprefix(_REQUEST).partition("/")[0].split(",")
+    ends = [run.split("-") for run in runs]
+    if len(ends) == 1:
+        return range(int(ends[0][0]), int(ends[0][1]) + 1)
+    return [position for first, last in ends for position in range(int(first), int(last) + 1)]

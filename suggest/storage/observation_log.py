@@ -9,12 +9,10 @@ from collections.abc import Sequence
 
 from sqlalchemy import delete, func, insert, select
 
-from suggest import failpoints
 from suggest.storage.database import Database
 from suggest.storage.store import Observed
 from suggest.storage.study_tables import katib_observations
 
-_REPORT = failpoints.register("store.report_observations")
 _AT_A_TIME = 500  # trials in a statement
 _LINES = 5000  # in a statement
 
@@ -27,13 +25,11 @@ class SqlObservationLog:
 
     def report(self, trial: str, lines: Sequence[Observed]) -> None:
         rows = [{"trial_name": trial, **line._asdict()} for line in lines]
-        before, after = _REPORT
-        failpoints.reach(before)
-        if rows:
-            with self._database.writing() as connection:
-                for start in range(0, len(rows), _LINES):
-                    connection.execute(insert(katib_observations), rows[start : start + _LINES])
-        failpoints.reach(after)
+        if not rows:
+            return
+        with self._database.writing() as connection:
+            for start in range(0, len(rows), _LINES):
+                connection.execute(insert(katib_observations), rows[start : start + _LINES])
 
     def read(self, trial: str, *, metric: str, first_us: int | None, last_us: int | None) -> list[Observed]:
         o = katib_observations.c

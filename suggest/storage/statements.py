@@ -141,7 +141,12 @@ class _Plain:
     def execute(self, connection: Connection, rows: Sequence[Columns], same: Columns) -> int:
         """For each of the rows; how many were touched."""
         same = {**self.constants, **same}
-        return sum(_straight(connection, self.text, self._line({**same, **row})) for row in rows)
+        lines = [self._line({**same, **row}) for row in rows]
+        if len(lines) == 1:
+            return _straight(connection, self.text, lines[0])
+        driver: Any = connection.connection.driver_connection  # as in _straight
+        touched: int = driver.executemany(self.text, lines).rowcount
+        return touched
 
     def _line(self, values: Columns) -> tuple[object, ...]:
         if not self.converted:

@@ -52,10 +52,9 @@ NO_OPTIONS = ServerOptions()
 SENDING_S = 0.2
 LEFT_OUT_S = 10.0  # how often it is looked whether denied calls were not written
 MAX_DESCRIPTORS = 1 << 20
-RECEIVED = "grpc.max_receive_message_length"
+RECEIVED_BYTES = 4 << 20  # of a request
 _OPTIONS = (
     ("grpc.so_reuseport", 0),  # a second server on the port must fail, not share it
-    (RECEIVED, 4 << 20),
     ("grpc.max_concurrent_streams", 100),  # of a connection; a client's further calls wait there
     ("grpc.server_handshake_timeout_ms", 10_000),  # TLS, and the first words of HTTP/2
     ("grpc.max_connection_idle_ms", 15 * 60_000),  # clients connect again by themselves
@@ -211,14 +210,18 @@ class Server:
                 certified=bool(self._protection.tls_client_ca),
             )
 
-        def made(interceptor: CallInterceptor, *options: tuple[str, int]) -> grpc.aio.Server:
+        def made(interceptor: CallInterceptor, received_bytes: int) -> grpc.aio.Server:
             return grpc.aio.server(
                 interceptors=[interceptor] if call_metrics is None else [call_metrics, interceptor],
-                options=[*_OPTIONS, ("grpc.max_allowed_incoming_connections", most), *options],
+                options=[
+                    *_OPTIONS,
+                    ("grpc.max_receive_message_length", received_bytes),
+                    ("grpc.max_allowed_incoming_connections", most),
+                ],
             )
 
         interceptor = intercepting(loaded_protection.authorizer)
-        server = made(interceptor)
+        server = made(interceptor, RECEIVED_BYTES)
         credentials = None if loaded_protection.pair is None else loaded_protection.pair.credentials()
         self._bound = bind(server, self._asked, credentials)
         studies = StudyService(store, address=self._advertised or self.address)
@@ -231,7 +234,7 @@ class Server:
         if self._options.katib:
             # Katib's clients have no token, send their whole history at once, and get nothing but Katib's services.
             interceptor_for_katib = intercepting(None)
-            for_katib = made(interceptor_for_katib, (RECEIVED, MAX_REQUEST_BYTES))
+            for_katib = made(interceptor_for_katib, MAX_REQUEST_BYTES)
             host = self._asked.host or "127.0.0.1"
             self._katib = tuple(
                 bind(for_katib, Address(host=host, port=port), credentials) for port in self._options.katib

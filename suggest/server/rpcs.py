@@ -114,7 +114,10 @@ RPCS: Mapping[str, Rpc] = {
     "ReopenTrials": Rpc(Verb.RUN, "parent", items=Items("numbers", 1, 1000)),
     "ListMeasurements": Rpc(Verb.READ, "parent", Form.TRIALS),
     "ListOptimalTrials": Rpc(Verb.READ, "parent"),
-    # Katib's. Those of one experiment wait for each other, as proposals of one study do.
+}
+
+# Katib's: their names are not those of ours. Requests for one experiment wait for each other, as proposals of a study.
+KATIB_RPCS: Mapping[str, Rpc] = {
     "GetSuggestions": Rpc(Verb.RUN, "experiment", Form.KATIB, proposes=True),
     "ValidateAlgorithmSettings": Rpc(Verb.READ, "", Form.KATIB),
     "GetEarlyStoppingRules": Rpc(Verb.READ, "", Form.KATIB),
@@ -131,7 +134,13 @@ _UNKNOWN = Rpc(Verb.MANAGE)  # a method of another service; this one's are all i
 
 def rpc_of(method: str) -> Rpc:
     """Of a whole path (`/package.Service/Name`); a method that is not in the table is taken to write."""
-    return RPCS.get(method.rpartition("/")[2], _UNKNOWN)
+    return known_rpc(method) or _UNKNOWN
+
+
+def known_rpc(method: str) -> Rpc | None:
+    """The method's row, by its whole path or its bare name; None: there is none."""
+    name = method.rpartition("/")[2]
+    return RPCS.get(name) or KATIB_RPCS.get(name)
 
 
 def resource_of(rpc: Rpc, request: Any) -> Resource:  # any message

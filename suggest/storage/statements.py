@@ -141,11 +141,10 @@ class _Plain:
     def execute(self, connection: Connection, rows: Sequence[Columns], same: Columns) -> int:
         """For each of the rows; how many were touched."""
         same = {**self.constants, **same}
-        lines = [self._line({**same, **row}) for row in rows]
-        if len(lines) == 1:
-            return _straight(connection, self.text, lines[0])
+        if len(rows) == 1:
+            return _straight(connection, self.text, self._line({**same, **rows[0]}))
         driver: Any = connection.connection.driver_connection  # as in _straight
-        touched: int = driver.executemany(self.text, lines).rowcount
+        touched: int = driver.executemany(self.text, (self._line({**same, **row}) for row in rows)).rowcount
         return touched
 
     def _line(self, values: Columns) -> tuple[object, ...]:

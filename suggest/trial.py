@@ -2,7 +2,8 @@
 
 Pure values; nothing here reads a clock or a store. How a trial's state may change is `OPEN`:
 queued -> running -> one of the five outcomes, and an outcome never changes. A running trial whose lease expires is
-queued again.
+queued again. In a study with a fidelity, a running trial that has a value below the largest fidelity is paused; from
+there it runs again with a larger one, or ends as pruned or cancelled.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ class TrialState(enum.Enum):
 
     QUEUED = "queued"
     RUNNING = "running"
+    PAUSED = "paused"  # it has a value at its fidelity, and waits until it may go on with a larger one
     SUCCEEDED = "succeeded"
     PRUNED = "pruned"
     INFEASIBLE = "infeasible"
@@ -40,10 +42,17 @@ class TrialState(enum.Enum):
 
     @property
     def finished(self) -> bool:
-        return self is not TrialState.QUEUED and self is not TrialState.RUNNING
+        return self not in OPEN
 
 
-OPEN = frozenset({TrialState.QUEUED, TrialState.RUNNING})
+OPEN = frozenset({TrialState.QUEUED, TrialState.RUNNING, TrialState.PAUSED})
+
+
+class RungResult(NamedTuple):
+    """The value that a trial had when it was run up to this fidelity."""
+
+    fidelity: float
+    value: float
 
 
 class Measurement(NamedTuple):
@@ -81,6 +90,8 @@ class Trial:
     value: of the study's first objective; further: of the other objectives, in their order.
     constraint_values: of the metrics of the study's constraints, in their order. Both are empty where not all are
     known.
+    fidelity: up to which the trial runs or has run last; None before it is handed out, and in studies without one.
+    rungs: its values at the fidelities below the largest, rising.
     """
 
     number: int
@@ -100,6 +111,8 @@ class Trial:
     lease_expire_time: datetime | None = None  # of a running trial, where it is known; not stored
     further: tuple[float, ...] = ()
     constraint_values: tuple[float, ...] = ()
+    fidelity: float | None = None
+    rungs: tuple[RungResult, ...] = ()
 
     @property
     def values(self) -> tuple[float, ...]:

@@ -16,25 +16,27 @@ from dataclasses import dataclass, replace
 
 from suggest import pruners, samplers
 from suggest.curves import Curve, Report, TrialCurve
+from suggest.engine.promotion import BRACKETED, PROMOTING, promotion
 from suggest.engine.trial_index import FinishedTrials, TrialIndex
 from suggest.errors import NotFound, Problem
 from suggest.pruners import Pruner
 from suggest.samplers import Computation, Computed, Distinct, PointRequest, Sampler, registry
-from suggest.space import Assignment
+from suggest.space import NAME, NAME_RULE, Assignment
 from suggest.study import Constraint, Objective, Study, StudySpec, ValueRule
 from suggest.trial import IMPORTED_FROM, Measurement, StopAdvice, Trial, TrialState
 from suggest.workers import Workers
 
 MOST_OBJECTIVES = 8  # of which a Pareto front of any use can be made
 MOST_CONSTRAINTS = 32
+MOST_RUNGS = 32
 
 
 @dataclass(frozen=True, slots=True)
 class Proposed:
-    """A trial to hand out. `queued`: it was enqueued, and keeps its number; else it is new.
+    """A trial to hand out. `queued`: the study has it, enqueued, expired or paused, under this number; else it is new.
 
-    `known`: instead of running, it takes over the value of this trial, which has the same point. `proposed_by`: another
-    sampler than the study's.
+    `fidelity`: up to which to run it; None in studies without one. `known`: instead of running, it takes over the value
+    of this trial, which has the same point. `proposed_by`: another sampler than the study's.
     """
 
     number: int
@@ -42,6 +44,7 @@ class Proposed:
     queued: bool
     known: int | None = None
     proposed_by: str = ""
+    fidelity: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +117,7 @@ class Engine:
             int, tuple[Curve, int, StopAdvice]
         ] = {}  # of running trials: the curve, its length, the advice
         self._running: set[int] = set()
+        self._promotion = promotion(study.spec)
         self._results = 0
         self._new_samplers()
         for trial in self._trials.fill(trials):
@@ -215,7 +219,8 @@ class Engine:
             begun = self.open_trial(number)
             if begun is not None and any(begun.parameters == p.parameters for p in proposal.trials):
                 return None
-        trials = tuple(replace(p, number=self.next_number) for p in proposal.trials)
+        number = self.next_number
+        trials = tuple(replace(p, number=number, fidelity=self._first_fidelity(number)) for p in proposal.trials)
         return Proposal(trials, proposal.exhausted)
 
     def propose_cheaper(self) -> Proposal:
@@ -226,7 +231,8 @@ class Engine:
         points = sampler.propose([PointRequest(number, {})])
         known = self._value_of(to_run=False)
         trials = tuple(
-            Proposed(number, point, queued=False, known=known(point), proposed_by=registry.CHEAPER) for point in points
+            Proposed(number, point, False, known(point), registry.CHEAPER, self._first_fidelity(number))
+            for point in points
         )
         return Proposal(trials, exhausted=not trials)
 
@@ -237,10 +243,47 @@ class Engine:
         """
         if expired_only:
             again = [self.trial(number) for number in sorted(self._expired)[:count]]
-            return Proposal(tuple(Proposed(t.number, t.parameters, queued=True) for t in again), exhausted=False)
+            return Proposal(tuple(self._as_it_was(trial) for trial in again), exhausted=False)
         if count == 1 and not to_run and self._prepared is not None:
             return self._prepared
         return samplers.completed(self._proposing(count, to_run=to_run))
+
+    def propose_paused(self, count: int) -> Proposal:
+        """Paused trials that go on, when no new ones will come. Changes no later answer.
+
+        The proposal is exhausted if none will go on any more: when no trial runs, so that nothing can change that.
+        """
+        promotion = self._promotion
+        if promotion is None:
+            return Proposal((), exhausted=True)
+        numbers = sorted(self._expired)[:count]
+        numbers += promotion.next(count - len(numbers))
+        idle = not self._running and not self._queued
+        if not numbers and idle and (last := promotion.last_resort()) is not None:
+            numbers = [last]
+        trials = tuple(self._as_it_was(self.trial(number)) for number in numbers)
+        return Proposal(trials, exhausted=idle and not trials)
+
+    def _as_it_was(self, trial: Trial) -> Proposed:
+        """A trial that is handed out again: a paused one with its next fidelity, an expired one with its own."""
+        fidelity = trial.fidelity
+        if trial.state is TrialState.PAUSED and self._promotion is not None:
+            fidelity = self._promotion.following(trial)
+        return Proposed(
+            trial.number, trial.parameters, queued=True, fidelity=fidelity or self._first_fidelity(trial.number)
+        )
+
+    def _first_fidelity(self, number: int) -> float | None:
+        return None if self._promotion is None else self._promotion.first(number)
+
+    def pauses(self, trial: Trial) -> bool:
+        """Return whether a trial that succeeds now has to wait: it has run up to less than the largest fidelity."""
+        return self._promotion is not None and not self._promotion.is_last(trial.fidelity)
+
+    def waits_for(self, trial: Trial) -> str:
+        """Say at which fidelity a trial pauses, and what it waits for."""
+        assert self._promotion is not None
+        return self._promotion.waits_for(trial)
 
     @property
     def prepared(self) -> Proposal | None:
@@ -250,10 +293,14 @@ class Engine:
     @property
     def has_queued(self) -> bool:
         """Trials wait to be handed out before any new one."""
-        return bool(self._queued)
+        return bool(self._queued) or (self._promotion is not None and bool(self._promotion.next(1)))
 
     def _chosen(self, count: int) -> list[Trial]:
-        return [self.trial(number) for number in self._queued[:count]]
+        """Queued trials, then paused ones that may go on."""
+        numbers = self._queued[:count]
+        if self._promotion is not None:
+            numbers = numbers + self._promotion.next(count - len(numbers))
+        return [self.trial(number) for number in numbers]
 
     def _value_of(self, *, to_run: bool) -> Callable[[Assignment], int | None]:
         """Whose value a point takes over."""
@@ -270,13 +317,13 @@ class Engine:
         points = (yield from samplers.steps_of(self._sampler, wanted)) if wanted else []
         found = dict(zip([w.number for w in partial] + list(new), points, strict=False))
         proposed = [
-            Proposed(number, found.get(number, part), queued=True)
-            for number, part in fixed.items()
-            if number in found or not space.missing(part)
+            replace(self._as_it_was(trial), parameters=found.get(trial.number, fixed[trial.number]))
+            for trial in chosen
+            if trial.number in found or not space.missing(fixed[trial.number])
         ]
         known = self._value_of(to_run=to_run)
         proposed += [
-            Proposed(number, found[number], queued=False, known=known(found[number]))
+            Proposed(number, found[number], False, known(found[number]), fidelity=self._first_fidelity(number))
             for number in new
             if number in found
         ]
@@ -416,8 +463,10 @@ class Engine:
             self._running.add(number)
         else:
             self._running.discard(number)
-        if trial.finished:
-            self._results += old is None or not old.finished
+        if self._promotion is not None:
+            self._promotion.put(trial)
+        if trial.finished or trial.state is TrialState.PAUSED:
+            self._results += old is None or old in (TrialState.QUEUED, TrialState.RUNNING)
             self._before.pop(number, None)
             self._told.pop(number, None)
 
@@ -461,7 +510,9 @@ class Engine:
         spec = self._study.spec
         self._told.clear()
         self._pruner_loaded = False
-        return None if spec.pruning is None else pruners.new_pruner(spec.pruning, spec.objective)
+        if spec.pruning is None or (spec.fidelity is not None and spec.pruning.name in PROMOTING):
+            return None
+        return pruners.new_pruner(spec.pruning, spec.objective)
 
     def _load(self, pruner: Pruner) -> None:
         if self._pruner_loaded:
@@ -473,7 +524,7 @@ class Engine:
             for number in self._trials.in_states(TrialState.SUCCEEDED, TrialState.PRUNED):
                 trial = self.trial(number)
                 self._show_curve(pruner, number, trial.state, trial.value)
-        for number in self._trials.in_states(TrialState.QUEUED, TrialState.RUNNING):
+        for number in self._trials.in_states(TrialState.QUEUED, TrialState.RUNNING, TrialState.PAUSED):
             self._show_curve(pruner, number, TrialState.RUNNING, None)
         self._pruner_loaded = True
 
@@ -499,6 +550,45 @@ def _spec_problems(spec: StudySpec) -> Iterator[Problem]:
         yield from _under("space", samplers.space_problems(spec))
     if spec.pruning is not None:
         yield from _under("pruning", pruners.pruning_problems(spec.pruning))
+    yield from _fidelity_problems(spec)
+
+
+def _fidelity_problems(spec: StudySpec) -> Iterator[Problem]:
+    fidelity = spec.fidelity
+    if fidelity is None:
+        if spec.algorithm.name in BRACKETED:
+            yield Problem(
+                "algorithm.name",
+                f"{spec.algorithm.name} needs a fidelity, such as epochs, by which trials are run in steps; set "
+                "fidelity, with parameter, min and max",
+            )
+        return
+    name, least, most, eta = fidelity.parameter, fidelity.min, fidelity.max, fidelity.eta
+    if not NAME.fullmatch(name):
+        yield Problem("fidelity.parameter", f"{name!r} is not a name; use {NAME_RULE}")
+    elif any(p.name == name for p in spec.space.parameters):
+        yield Problem(
+            "fidelity.parameter",
+            f"{name} is a parameter of the search, too; each run of a trial gets its own, so remove it there",
+        )
+    if eta < 2:
+        yield Problem("fidelity.eta", f"{eta} is below 2")
+    if not (math.isfinite(least) and least > 0):
+        yield Problem("fidelity.min", f"{least:g} is not above 0")
+    elif not math.isfinite(most):
+        yield Problem("fidelity.max", f"{most:g} is not finite")
+    elif eta >= 2 and most < least * eta:
+        yield Problem(
+            "fidelity.max",
+            f"{most:g} is below min times eta, {least * eta:g}, so no trial would be compared before its end; raise it",
+        )
+    elif eta >= 2 and len(fidelity.levels) > MOST_RUNGS:
+        yield Problem("fidelity.min", f"{least:g} to {most:g} is more than {MOST_RUNGS} steps by {eta}; raise it")
+    if not spec.criteria.is_plain:
+        yield Problem("fidelity", "trials are promoted by one objective; remove the other objectives and constraints")
+    if spec.pruning is not None and spec.pruning.name in PROMOTING and spec.pruning.settings:
+        for name in spec.pruning.settings:
+            yield Problem(f"pruning.settings.{name}", "min, max and eta of the fidelity say this; remove it")
 
 
 def _objective_problems(spec: StudySpec) -> Iterator[Problem]:

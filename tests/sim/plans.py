@@ -16,7 +16,7 @@ from controller.core.model import (
 )
 from controller.runtime.simulated import Script
 from suggest.space import Choice, Float, Int, Parameter, Space
-from suggest.study import Algorithm, Direction, Pruning, ValueRule
+from suggest.study import Algorithm, Direction, Fidelity, Pruning, ValueRule
 from tests.sim.simulation import Blow, Plan
 
 TIMEOUT_S, FINAL_TIMEOUT_S, GRACE_S = 60.0, 4.0, 5.0
@@ -115,6 +115,8 @@ def _script(draw: st.DrawFn, lines: tuple[tuple[float, str], ...], end_s: float)
 @st.composite
 def specs(draw: st.DrawFn) -> ExperimentSpec:
     grid = draw(st.booleans())
+    fidelity = draw(st.sampled_from([None, None, Fidelity("epochs", 1, 4, 2), Fidelity("epochs", 1, 9, 3)]))
+    asha = Pruning("asha", {"eta": 2}) if fidelity is None else Pruning(draw(st.sampled_from(["asha", "hyperband"])))
     trial = TrialTemplate(
         command=("true",),
         timeout_s=TIMEOUT_S,
@@ -135,9 +137,8 @@ def specs(draw: st.DrawFn) -> ExperimentSpec:
         trial=trial,
         final=draw(st.sampled_from([None, replace(trial, timeout_s=FINAL_TIMEOUT_S)])),
         initial=draw(st.sampled_from([(), ({"b": 2},), ({"b": 1}, {"b": 3})])),
-        pruning=draw(
-            st.sampled_from([None, Pruning("median", {"warmupSteps": 1, "minTrials": 2}), Pruning("asha", {"eta": 2})])
-        ),
+        pruning=draw(st.sampled_from([None, Pruning("median", {"warmupSteps": 1, "minTrials": 2}), asha])),
+        fidelity=fidelity,
         parallelism=draw(st.integers(1, 4)),
         budget=Budget(
             trials=draw(st.sampled_from([None, 3, 8]) if grid else st.integers(1, 8)),

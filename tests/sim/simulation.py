@@ -42,6 +42,7 @@ from suggest.studies import StudyService
 from suggest.study import Direction
 from suggest.trial import Trial, TrialState
 from tests.sim.breaker_invariants import GOOD, BreakerInvariants, spent_since_rerun
+from tests.sim.fidelity_invariants import check_steps, is_step
 from tests.sim.final_invariants import check_final_end, check_final_start
 from tests.sim.invariant import InvariantViolation
 
@@ -308,7 +309,7 @@ class Simulation:
             if trial.finished:
                 self.outcomes[trial.number] = trial
                 self._check_outcome(trial, new=known is None)
-            elif trial.value is not None:
+            elif trial.value is not None and trial.state is not TrialState.PAUSED:
                 raise InvariantViolation(f"{trial} has a value before its outcome")
 
     def _check_ahead(self, trials: Sequence[Trial]) -> None:
@@ -383,7 +384,8 @@ class Simulation:
         if shown.canary:
             return
         if len(shown.running) < spec.parallelism and not shown.exhausted and not self._may_cancel():
-            room = budget.room(spec, shown.counts, len(shown.running) + shown.queued)
+            paused = shown.counts.get(TrialState.PAUSED, 0)
+            room = budget.room(spec, shown.counts, len(shown.running) + shown.queued + paused)
             if room is None or room > 0 or shown.queued:
                 raise InvariantViolation(
                     f"waits {within_s} s with {len(shown.running)} running, {shown.queued} queued, {room} to ask"
@@ -417,6 +419,8 @@ class Simulation:
             if counted != limit and (limit, counted) != (1, 2) and not self._space_is_finished(trials):
                 raise InvariantViolation(f"it ended after {counted} trials: {ended.reason}")
         self._check_nothing_lost(trials)
+        if self.experiment.spec.fidelity is not None:
+            check_steps(self.experiment.spec, self.store.attempts(self.experiment.uid), trials)
 
     def _space_is_finished(self, trials: Sequence[Trial]) -> bool:
         if self.experiment.spec.algorithm.name != "grid":
@@ -439,6 +443,8 @@ class Simulation:
         for attempt in recorded:
             outcome = by_number[attempt.trial].state.value
             ended_well = attempt.state in (AttemptState.SUCCEEDED, AttemptState.PRUNED, AttemptState.INFEASIBLE)
+            if is_step(attempt, self.experiment.spec):
+                continue
             if ended_well and outcome != attempt.state.value:
                 raise InvariantViolation(f"{attempt} ended so, but its trial {outcome}")
             self._check_attempt(attempt)

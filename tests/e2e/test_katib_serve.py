@@ -21,6 +21,7 @@ from tests.service.katib_caller import NUMBERS, KatibController, an_experiment, 
 TUNER = Path(sys.executable).parent / "tuner"
 GRID = (whole("n", "1", "6"), double("x", "0.0", "0.8", "0.2"))
 TRIALS, AT_ONCE = 24, 3
+PAGE = Path(__file__).parents[2] / "docs" / "katib.md"
 ALGORITHMS = ("random", "grid", "tpe", "multivariate-tpe", "bayesianoptimization", "cmaes", "sobol")
 
 
@@ -114,3 +115,42 @@ def test_a_killed_server_repeats_what_it_had_answered(tmp_path: Path) -> None:
         before = server.ask(request)
         server.kill_and_restart()
         assert server.ask(request) == before
+
+
+def test_the_command_on_the_page_serves_katib_and_its_studies_are_listed(tmp_path: Path) -> None:
+    [shown] = re.findall(r"^tuner (serve .*--katib)$", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    words = [str(TUNER), *shown.replace("0.0.0.0:7117", "127.0.0.1:0").split(), "0,0"]
+    storage = f"sqlite:///{tmp_path}/studies.db"
+    server = subprocess.Popen([*words, "--storage", storage, "--quiet"], stderr=subprocess.PIPE, text=True)
+    try:
+        assert server.stderr is not None
+        found = re.search(r"listening on (\S+), .*Katib at (\S+) and ", server.stderr.readline())
+        assert found is not None
+        with grpc.insecure_channel(found[2]) as channel:
+            request = pb.GetSuggestionsRequest(
+                experiment=an_experiment(), current_request_number=1, total_request_number=1
+            )
+            SuggestionStub(channel).GetSuggestions(request, timeout=60, wait_for_ready=True)
+        listed = subprocess.run(
+            [str(TUNER), "get", "studies", "--server", found[1]], capture_output=True, text=True, check=False
+        )
+        assert "search-" in listed.stdout, listed.stderr
+    finally:
+        server.terminate()
+        server.communicate()
+    assert server.returncode == 143
+
+
+def test_ports_are_checked_before_anything_starts(tmp_path: Path) -> None:
+    def checked(*flags: str) -> str:
+        command = [str(TUNER), "serve", "--check", "--storage", f"sqlite:///{tmp_path}/studies.db", *flags]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        return done.stdout + done.stderr
+
+    assert "ok    katib         127.0.0.1:0 is free; Katib's clients need no token" in checked(
+        "--insecure", "--katib", "0"
+    )
+    assert "'six' is not a port; write them with commas between them, such as 6789,6788" in checked("--katib", "six")
+    assert "Katib's clients send no token, so anyone who reaches 0.0.0.0 could use its studies" in checked(
+        "--address", "0.0.0.0:7117", "--katib", "0"
+    )

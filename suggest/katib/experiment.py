@@ -25,7 +25,7 @@ MAX_NAME = 253  # characters of an experiment's or a trial's name
 MAX_PARAMETERS = 1000
 _WHOLE = re.compile(r"[+-]?[0-9]{1,16}", re.ASCII)
 _EDGE = 1e-9  # of a normal distribution's quantiles: what is drawn lies within six standard deviations
-_MEMO = 10_000  # texts of a parameter whose values are remembered
+_MEMO = 1000  # texts of a parameter whose values are remembered
 _AT = "experiment.spec"
 
 
@@ -344,7 +344,7 @@ def _seed(text: str) -> dict[str, Value]:
 
 def _startup(name: str) -> Callable[[str], dict[str, Value]]:
     def read(text: str) -> dict[str, Value]:
-        return {"startupTrials": _not_negative(name, int(text))}
+        return {"startupTrials": min(_not_negative(name, int(text)), 10**6)}
 
     return read
 

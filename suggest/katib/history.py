@@ -9,6 +9,7 @@ it is a trial that was never suggested here. Writes go to the store first, as ev
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -27,6 +28,7 @@ from suggest.trial import IMPORTED_FROM, Trial, TrialState
 
 TRIAL = "katib.kubeflow.org/trial"  # the label with a trial's name in Katib
 FAILED_IN_KATIB = "katib"  # the failure class of trials that Katib's clients tell as failed
+MAX_TEXT = 10_000  # characters of a parameter's value
 MOST_PROBLEMS = 20  # that a refusal names
 GONE = "the caller sends it no more: its metrics are unavailable"
 
@@ -62,7 +64,7 @@ class TrialReader:
         except DecodeError:
             raise InvalidArgument([Problem("", "is not a trial: its bytes cannot be read")]) from None
         name, status = trial.name, trial.status
-        if not 0 < len(name) <= MAX_NAME:
+        if not 0 < len(name) <= MAX_NAME or "\0" in name:
             raise InvalidArgument([Problem("name", f"give each trial its name, of 1 to {MAX_NAME} characters")])
         point, is_inside = self._point(trial)
         condition = status.condition
@@ -89,6 +91,8 @@ class TrialReader:
                 raise InvalidArgument([Problem(name[:80], "is not a parameter of the experiment")])
             if values[place] is None:
                 found += 1
+            if len(text) > MAX_TEXT:
+                raise InvalidArgument([Problem(name, f"{len(text):,} characters; at most {MAX_TEXT:,}")])
             try:
                 values[place], is_member = texts[place].value(text)
             except (ValueError, OverflowError):
@@ -100,7 +104,7 @@ class TrialReader:
         return tuple(values), is_inside
 
     def _value(self, metrics: Iterable[pb.Metric]) -> float | None:
-        """The last finite one of the objective's metric."""
+        """Return the last value of the objective's metric, None if it is not finite."""
         found = None
         for metric in metrics:
             if metric.name == self._metric:
@@ -169,9 +173,11 @@ class StudyLedger:
             ledger.next_number = trial.number + 1
             position = None
             if trial.request_id.startswith(_REQUEST):
-                position = positions_of(trial.request_id)[of_request[trial.request_id]]
+                positions, rank = positions_of(trial.request_id), of_request[trial.request_id]
                 of_request[trial.request_id] += 1
-                ledger.given = max(ledger.given, position + 1)
+                if rank < len(positions):
+                    position = positions[rank]
+                    ledger.given = max(ledger.given, position + 1)
             name = trial.labels.get(TRIAL)
             if trial.state is TrialState.CANCELLED:
                 continue
@@ -219,6 +225,19 @@ class StudyLedger:
         seen = self.seen
         return [place for place, one in enumerate(hashes) if one not in seen]
 
+    def names(self, hashes: Sequence[int], fresh: Sequence[int], told: Sequence[ToldTrial]) -> list[str]:
+        """Return the names of all trials of a history, of which `told` are those at the places `fresh`.
+
+        Raises:
+            InvalidArgument: two trials have the same name.
+        """
+        read = dict(zip(fresh, told, strict=True))
+        names = [read[place].name if place in read else self.seen[one] for place, one in enumerate(hashes)]
+        if len(set(names)) < len(names):
+            twice, _ = Counter(names).most_common(1)[0]
+            raise InvalidArgument([Problem("trials", f"{twice} is there twice; each trial has a name of its own")])
+        return names
+
     def is_of(self, told: Sequence[ToldTrial], *, others: bool) -> bool | None:
         """Whether this is the study of such a history; others: it brings trials whose bytes are known.
 
@@ -244,19 +263,10 @@ class StudyLedger:
         store: StudyStore,
         writer: Writer,
         told: Sequence[ToldTrial],
+        names: Sequence[str],
         hashes: Sequence[int],
-        fresh: Sequence[int],
     ) -> None:
-        """Make the study agree with the history. hashes: of all its trials; told: those at the places in fresh.
-
-        Raises InvalidArgument: two trials have one name; nothing was changed.
-        """
-        read = dict(zip(fresh, told, strict=True))
-        names = [read[place].name if place in read else self.seen[one] for place, one in enumerate(hashes)]
-        present = set(names)
-        if len(present) < len(names):
-            twice, _ = Counter(names).most_common(1)[0]
-            raise InvalidArgument([Problem("trials", f"{twice} is there twice; each trial has a name of its own")])
+        """Make the study agree with the history. `told` are the trials that `fresh` found, `names` those of all."""
         changed = [one for one in told if one.name in self.known]
         new = [one for one in told if one.name not in self.known]
         for one in changed:
@@ -265,9 +275,8 @@ class StudyLedger:
         self._add(store, writer, [one for one in new if one.name not in self.known])
         if len(self.seen) > 4 * len(hashes) + 1000:
             self.seen = {one: self.seen[one] for one in hashes if one in self.seen}
-        for place, one in read.items():
-            self.seen[hashes[place]] = one.name
-        for name in sorted(self.running - present):
+        self.seen.update(zip(hashes, names, strict=True))
+        for name in sorted(self.running.difference(names)):
             self._end(store, writer, name, TrialState.FAILED, None, GONE)
 
     def _change(self, store: StudyStore, writer: Writer, one: ToldTrial) -> None:
@@ -410,6 +419,7 @@ def _by_time(one: ToldTrial) -> tuple[str, str]:
 # Requests for suggestions, by the positions that they are for
 
 _REQUEST = "katib/"
+_REQUEST_ID = re.compile(r"katib/(\d+-\d+(?:,\d+-\d+)*)/\d+", re.ASCII)
 
 
 def request_of(positions: Sequence[int], number: int) -> str:
@@ -424,8 +434,11 @@ def request_of(positions: Sequence[int], number: int) -> str:
 
 
 def positions_of(request_id: str) -> Sequence[int]:
-    """What `request_of` was given."""
-    runs = request_id.removeprefix(_REQUEST).partition("/")[0].split(",")
+    """Return the positions that `request_of` was given, none for a request id of another form."""
+    found = _REQUEST_ID.fullmatch(request_id)
+    if found is None:
+        return ()
+    runs = found[1].split(",")
     ends = [run.split("-") for run in runs]
     if len(ends) == 1:
         return range(int(ends[0][0]), int(ends[0][1]) + 1)

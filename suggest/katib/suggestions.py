@@ -37,6 +37,7 @@ MAX_COUNT = 1000  # suggestions of a reply
 MAX_EXPERIMENT_BYTES = 1 << 20
 LOOKED_AT = 8  # studies of one search, the newest ones, among which a history's is looked for
 REMEMBERED = 256  # experiments that are not parsed again, and searches whose studies are known
+REMEMBERED_BYTES = 64 << 10  # of an experiment
 CLIENT = "katib"
 M = TypeVar("M", bound=Message)
 _UNSAFE = re.compile(r"[^a-z0-9]+")
@@ -55,6 +56,10 @@ class _KeptStudy:
     name: StudyName
     ledger: StudyLedger | None = None
     engine: Callable[[], Engine | None] = lambda: None  # a weak reference: whose trials the ledger knows
+
+    def forget(self) -> None:
+        """The engine is gone, because the study was closed: what the ledger holds takes as much memory."""
+        self.ledger = None
 
 
 class KatibSuggestions:
@@ -94,6 +99,8 @@ class KatibSuggestions:
                 [Problem("experiment", f"{len(raw):,} bytes; at most {MAX_EXPERIMENT_BYTES:,}: use shorter values")]
             )
         experiment = read_experiment(parsed(pb.Experiment, raw, "experiment"))
+        if len(raw) > REMEMBERED_BYTES:
+            return experiment
         with self._lock:
             self._experiments[raw] = experiment
             while len(self._experiments) > REMEMBERED:
@@ -170,7 +177,7 @@ class KatibSuggestions:
         engine, ledger = writer.engine, kept.ledger
         if ledger is None or kept.engine() is not engine or ledger.next_number != engine.next_number:
             ledger = StudyLedger.of(experiment, engine.trials())
-            kept.ledger, kept.engine = ledger, weakref.ref(engine)
+            kept.ledger, kept.engine = ledger, weakref.ref(engine, lambda _: kept.forget())
         return ledger
 
     # The answer
@@ -189,8 +196,9 @@ class KatibSuggestions:
             ledger = self._ledger(kept, experiment, writer)
             fresh = ledger.fresh(hashes)
             told = read_trials(TrialReader(experiment), raws, fresh)
+            names = ledger.names(hashes, fresh, told)
             try:
-                ledger.learn(store, writer, told, hashes, fresh)
+                ledger.learn(store, writer, told, names, hashes)
                 if len(raws) >= taken:
                     ledger.abandon(store, writer, len(raws))
             except BaseException:

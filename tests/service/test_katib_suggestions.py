@@ -12,6 +12,7 @@ import pytest
 from suggest.client import Client
 from suggest.katib.v1beta1 import api_pb2 as pb
 from suggest.katib.v1beta1.api_pb2_grpc import SuggestionStub
+from suggest.names import parse_study
 from suggest.server import Server
 from suggest.trial import TrialState
 from tests.service.katib_caller import (
@@ -388,3 +389,42 @@ def test_two_servers_in_turn_give_one_sequence(tmp_path: Path) -> None:
         given += points
         history += [a_trial(f"search-{turn}-{k}", point, RUNNING) for k, point in enumerate(points)]
     assert len({str(point) for point in given}) == 8
+
+
+def test_an_experiment_that_is_held_up_holds_up_no_other(served: tuple[Server, SuggestionStub]) -> None:
+    """Though both come from one controller, with histories of which each is a large request."""
+    server, stub = served
+    slow, other = (an_experiment(name=name) for name in ("slow", "other"))
+    history = [a_trial(f"slow-{k}", POINT, DONE, "0.5") for k in range(200)]
+    ask(stub, a_request(slow, history))
+    [study] = [name for name in studies(server) if "slow" in name]
+    assert server._started is not None
+    with server._started._studies.writing(parse_study(study, "study")):
+        waiting = stub.GetSuggestions.future(a_request(slow, [*history, a_trial("slow-x", POINT)]), timeout=60)
+        others = [a_trial(f"other-{k}", POINT, DONE, "0.5") for k in range(200)]
+        assert len(ask(stub, a_request(other, others))) == 1
+        assert not waiting.done()
+    assert len(waiting.result().parameter_assignments) == 1
+
+
+def test_a_study_that_others_change_is_read_again(served: tuple[Server, SuggestionStub]) -> None:
+    """A request id of another client may look like one of ours."""
+    server, stub = served
+    [point] = ask(stub, a_request(FINITE))
+    with Client(server.address) as client:
+        [study] = client.list_studies("katib")
+        for request_id in ("katib/", "katib/0-0/x", "katib/9-0/1", "katib/0-0/0"):
+            client.suggest(study.name, 1, client_id="another", request_id=request_id)
+    more = ask(stub, a_request(FINITE, [a_trial("search-a", point, RUNNING)], count=3, total=4))
+    assert len({str(each) for each in [point, *more]}) == 4
+
+
+def test_histories_of_a_thousand_trials_are_learned_bit_by_bit(served: tuple[Server, SuggestionStub]) -> None:
+    server, stub = served
+    experiment = an_experiment("tpe", NUMBERS)
+    controller = KatibController(experiment, suggesting(stub), seed=5)
+    for _ in range(10):
+        controller.turn(100)
+    finished = [state for state, _ in states(server).values() if state.finished]
+    assert len(finished) == 800, "of the last two hundred, the server knows only that they run or were suggested"
+    assert len(studies(server)) == 1

@@ -1,4 +1,4 @@
-"""How long Katib's GetSuggestions takes with a long history: tpe over gRPC, beside Optuna rebuilt from the request.
+"""Latency of Katib's GetSuggestions with long histories: tpe over gRPC, compared to Optuna rebuilt from the request.
 
 A caller sends its whole history each time. The first request of an experiment brings trials that the server does not
 know; a later one brings one more; after a restart the server has them in its store. Optuna is asked as Katib's own

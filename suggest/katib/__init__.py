@@ -1,6 +1,6 @@
-"""Katib's own gRPC services over the studies of this server: what Katib's clients send becomes studies and trials.
+"""Katib's gRPC services over the studies of this server: Katib's experiments and histories become studies and trials.
 
-Knows Katib's messages, texts and habits; nothing else of the service does. No gRPC: `suggest.server` carries the calls.
+All knowledge of Katib's messages and error texts is here. gRPC is not: `suggest.server` handles the calls.
 """
 
-NAMESPACE = "katib"  # of all that Katib's clients make: their requests name none
+NAMESPACE = "katib"  # of all studies for Katib's clients, whose requests name no namespace

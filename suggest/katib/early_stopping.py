@@ -1,8 +1,8 @@
-"""Katib's EarlyStopping service: the median stopping rule, as a value that a sidecar compares reports with.
+"""Katib's EarlyStopping service: the median stopping rule, as a value that sidecars compare with reports.
 
-Golovin et al. 2017 (Vizier): a trial stops if its best value by a step is worse than the median of the running averages
-of the finished trials up to that step. Katib takes the mean of the averages, and counts trials that ended before the
-step and reports that are no numbers; here only trials that got there count, by their finite values.
+Golovin et al. 2017 (Vizier): a trial stops if its best value up to a step is worse than the median of the running
+averages of the finished trials up to that step. Katib computes the mean of the averages, and includes trials that ended
+before the step. Here only trials that reached the step count, with their finite values.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _RULES = {
 
 
 class KatibEarlyStopping:
-    """`log`: where the trials' reports are. Thread-safe and blocking."""
+    """Implements the RPCs of the service from the reports in `log`. Thread-safe and blocking."""
 
     def __init__(self, log: ObservationLog) -> None:
         self._log = log
@@ -41,12 +41,12 @@ class KatibEarlyStopping:
         self._lock = threading.Lock()  # of the averages
 
     def validate(self, request: pb.ValidateEarlyStoppingSettingsRequest) -> pb.ValidateEarlyStoppingSettingsReply:
-        """Raises InvalidArgument, in Katib's words."""
+        """Check settings. Raises InvalidArgument with Katib's texts."""
         read_settings(request.early_stopping)
         return pb.ValidateEarlyStoppingSettingsReply()
 
     def rules(self, frame: StoppingFrame) -> pb.GetEarlyStoppingRulesReply:
-        """None while too few trials have succeeded. Raises InvalidArgument."""
+        """Return the stopping rule, or none while too few trials have reached the step. Raises InvalidArgument."""
         if len(frame.trials) > MAX_TRIALS:
             raise InvalidArgument([Problem("trials", f"{len(frame.trials):,} trials; at most {MAX_TRIALS:,}")])
         spec = parsed(pb.Experiment, frame.experiment, "experiment").spec
@@ -73,15 +73,17 @@ class KatibEarlyStopping:
         return pb.GetEarlyStoppingRulesReply(early_stopping_rules=[rule])
 
     def set_trial_status(self, request: pb.SetTrialStatusRequest) -> pb.SetTrialStatusReply:
-        """A sidecar has stopped the trial. The trial's object belongs to the cluster's controller, and its next
-        history says how it ended. Raises InvalidArgument."""
+        """Log that a sidecar has stopped a trial. Raises InvalidArgument.
+
+        This server cannot change the Trial object. The next history says how the trial ended.
+        """
         if problems := name_problems(request.trial_name):
             raise InvalidArgument(problems)
         events.tell("katib_trial_stopped", trial=request.trial_name)
         return pb.SetTrialStatusReply()
 
     def _averages_of(self, names: Sequence[str], metric: str, start_step: int) -> list[float]:
-        """Of the trials' first values, for those that have reported so many."""
+        """Return the average of the first `start_step` values of each trial that has reported that many."""
         with self._lock:
             known = {
                 name: found for name in names if (found := self._averages.get((name, metric, start_step))) is not None
@@ -101,7 +103,7 @@ class KatibEarlyStopping:
 
 
 def read_settings(spec: pb.EarlyStoppingSpec) -> dict[str, int]:
-    """With the defaults of those that are not given. Raises InvalidArgument, in Katib's words."""
+    """Return all settings, including defaults. Raises InvalidArgument with Katib's texts."""
     if spec.algorithm_name != MEDIAN:
         raise _refused(f"unknown algorithm name {spec.algorithm_name[:80]}")
     settings = dict(_DEFAULTS)

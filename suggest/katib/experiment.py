@@ -1,7 +1,7 @@
-"""Katib's experiments: an `api.v1.beta1.Experiment` becomes the spec of a study, and its texts become values and back.
+"""Katib's experiments: converts an `api.v1.beta1.Experiment` to the spec of a study, and texts to values and back.
 
-Pure. What Katib refuses is refused in its words; what Katib accepts and then never finishes is refused too, in ours.
-An algorithm's settings are the union of what Katib's own services for it take.
+Pure. Errors that Katib reports have Katib's texts. Experiments that Katib accepts but never finishes are refused too.
+An algorithm accepts the settings of all of Katib's services for it.
 """
 
 from __future__ import annotations
@@ -24,15 +24,18 @@ from suggest.study import Algorithm, Direction, Objective, StudySpec
 MAX_NAME = 253  # characters of an experiment's or a trial's name
 MAX_PARAMETERS = 1000
 _WHOLE = re.compile(r"[+-]?[0-9]{1,16}", re.ASCII)
-_EDGE = 1e-9  # of a normal distribution's quantiles: what is drawn lies within six standard deviations
-_MEMO = 1000  # texts of a parameter whose values are remembered
+_EDGE = 1e-9  # quantiles beyond it are not drawn: values lie within six standard deviations
+_MEMO = 1000  # cached texts of a parameter
 _AT = "experiment.spec"
 
 
 @dataclass(frozen=True, slots=True)
 class KatibExperiment:
-    """key: equal for experiments that search the same space for the same objective by the same algorithm, settings
-    included; whatever else is in the message may change during an experiment."""
+    """An experiment as the spec of a study.
+
+    `key` is equal for experiments with the same name, parameters, objective, algorithm and settings. The rest of the
+    message may change during an experiment.
+    """
 
     name: str
     key: str
@@ -41,10 +44,10 @@ class KatibExperiment:
 
 
 class ParameterText:
-    """One parameter: Katib's texts for its values, and which value of the study's domain each means."""
+    """Converts the values of one parameter between Katib's texts and the study's domain."""
 
     def __init__(self, name: str, domain: Domain, curve: NormalDist | None = None, grain: Grain | None = None) -> None:
-        """curve: of a normal distribution, of which the domain has the quantiles; grain: see `Grain`."""
+        """With `curve`, the parameter has this normal distribution and the domain holds quantiles of it."""
         self.name = name
         self.domain = domain
         self._curve = curve
@@ -53,16 +56,17 @@ class ParameterText:
         self._memo: dict[str, Value] = {}
 
     def text(self, value: Value) -> str:
-        """What Katib is told."""
+        """Return the text for a value of the domain."""
         if self._curve is None:
             return str(value)
         assert isinstance(value, float) and self._grain is not None  # noqa: PT018 - a quantile
         return self._grain.text(self._curve.inv_cdf(value))
 
     def value(self, text: str) -> tuple[Value, bool]:
-        """The value, and whether it is a member of the domain: callers may try what was never suggested.
+        """Return the value of a text, and whether it is a member of the domain.
 
-        Raises ValueError: the text is not a value of the parameter's type.
+        Raises:
+            ValueError: the text is not a value of the parameter's type.
         """
         if self._is_plain:
             x = float(text)
@@ -97,7 +101,7 @@ class ParameterText:
 
 @dataclass(frozen=True, slots=True)
 class Grain:
-    """How a number drawn from a normal distribution is written: rounded to the step, and its logarithm undone."""
+    """Formats a number drawn from a normal distribution: exponentiated if logarithmic, then rounded to the step."""
 
     is_int: bool
     is_log: bool
@@ -117,7 +121,7 @@ class Grain:
 
 
 def read_experiment(message: pb.Experiment) -> KatibExperiment:
-    """Raises InvalidArgument with all that is wrong with it, except for what only `validate` looks at."""
+    """Convert an experiment. Raises InvalidArgument with all problems, except those that only `validate` checks."""
     problems: list[Problem] = []
     spec = message.spec
     name = spec.algorithm.algorithm_name
@@ -139,7 +143,7 @@ def read_experiment(message: pb.Experiment) -> KatibExperiment:
 
 
 def validate(message: pb.Experiment) -> None:
-    """What ValidateAlgorithmSettings refuses. Raises InvalidArgument."""
+    """Check an experiment as ValidateAlgorithmSettings does. Raises InvalidArgument."""
     experiment = read_experiment(message)
     most = message.spec.max_trial_count
     if message.spec.algorithm.algorithm_name == "grid" and most > 0:
@@ -151,7 +155,7 @@ def validate(message: pb.Experiment) -> None:
 
 
 def _key(message: pb.Experiment) -> str:
-    """Of the parts that say what is searched, as they came: a setting that is written otherwise is another one."""
+    """Return a hash of the fields that define the search. A setting with another text is another setting."""
     spec = message.spec
     parts = pb.Experiment(name=message.name)
     parts.spec.parameter_specs.CopyFrom(spec.parameter_specs)
@@ -207,7 +211,7 @@ def _needs_step(parameter: pb.ParameterSpec) -> bool:
 
 
 def _parameter(parameter: pb.ParameterSpec, *, is_grid: bool) -> ParameterText:
-    """Raises InvalidArgument."""
+    """Convert a parameter. Raises InvalidArgument."""
     space, name = parameter.feasible_space, parameter.name
     if parameter.parameter_type in (pb.CATEGORICAL, pb.DISCRETE):
         return ParameterText(name, _choice(space, is_numeric=parameter.parameter_type == pb.DISCRETE))
@@ -245,12 +249,10 @@ def _parameter(parameter: pb.ParameterSpec, *, is_grid: bool) -> ParameterText:
 
 
 def _stepped(space: pb.FeasibleSpace) -> Float:
-    """Up to the last step: Katib's max need not be one. In decimals, as a person wrote them."""
+    """Return the domain up to the last step, because Katib's max need not be on a step. Computed in decimals."""
     low, high, step = Decimal(space.min), Decimal(space.max), Decimal(space.step)
     if (high - low) / step > 10**15:
-        raise _refused(
-            "feasible_space.step", f"{space.step} makes more values than can be told apart; use a larger one"
-        )
+        raise _refused("feasible_space.step", f"{space.step} makes more than 10^15 values; use a larger step")
     last = low + (high - low) // step * step
     return Float(float(low), float(last), step=None if last == low else float(step))
 
@@ -295,8 +297,7 @@ def _refused(path: str, message: str) -> InvalidArgument:
 
 @dataclass(frozen=True, slots=True)
 class _Ours:
-    """What serves an algorithm of Katib's. fixed: settings that make it that one; read: a reader for each of its own
-    settings, which returns settings of ours."""
+    """Our algorithm for one of Katib's, with `fixed` settings, and a function for each setting that reads its text."""
 
     name: str
     read: Mapping[str, Callable[[str], dict[str, Value]]]
@@ -329,7 +330,7 @@ def _algorithm(message: pb.AlgorithmSpec, problems: list[Problem]) -> Algorithm 
 
 
 class _Refused(Exception):
-    """In words of Katib's that name neither setting nor value in its usual form."""
+    """A setting is refused with a text of Katib's that does not have the usual form."""
 
 
 _SEED = "seed"

@@ -1,4 +1,4 @@
-"""A caller's history and a study: reads the trials that a request brings, and makes the study agree with them.
+"""Histories of Katib's callers: reads the trials of a request, and updates a study to match them.
 
 A caller sends its whole history each time. `TrialReader` reads a trial from its bytes; `StudyLedger` knows which bytes
 the study has learned from, so that only new ones are read, and which suggestion each of the caller's trials is. Trials
@@ -30,7 +30,7 @@ TRIAL = "katib.kubeflow.org/trial"  # the label with a trial's name in Katib
 FAILED_IN_KATIB = "katib"  # the failure class of trials that Katib's clients tell as failed
 MAX_TEXT = 10_000  # characters of a parameter's value
 MOST_PROBLEMS = 20  # that a refusal names
-GONE = "the caller sends it no more: its metrics are unavailable"
+GONE = "the caller no longer sends it: its metrics are unavailable"
 
 # In the order of the space.
 Point = tuple[Value, ...]
@@ -38,7 +38,7 @@ Texts = tuple[str, ...]
 
 
 class ToldTrial(NamedTuple):
-    """A trial of a caller's history. is_inside: its point is one of the space."""
+    """A trial of a caller's history. `is_inside`: its point is in the space."""
 
     name: str
     point: Point
@@ -58,7 +58,7 @@ class TrialReader:
         self._places = {text.name: place for place, text in enumerate(experiment.texts)}
 
     def read(self, raw: bytes) -> ToldTrial:
-        """Raises InvalidArgument; paths are fields of the trial."""
+        """Parse a trial. Raises InvalidArgument; paths are fields of the trial."""
         try:
             trial = pb.Trial.FromString(raw)
         except DecodeError:
@@ -73,7 +73,7 @@ class TrialReader:
             value = self._value(status.observation.metrics)
             if value is not None:
                 return ToldTrial(name, point, is_inside, TrialState.SUCCEEDED, value, "", moment)
-            reason = f"it brought no finite value of {self._metric}"
+            reason = f"has no finite value of {self._metric}"
         elif condition in _FAILED:
             reason = f"{pb.TrialStatus.TrialConditionType.Name(condition)} in Katib"
         else:
@@ -117,7 +117,7 @@ _FAILED = (pb.TrialStatus.KILLED, pb.TrialStatus.FAILED, pb.TrialStatus.METRICSU
 
 
 def finite(text: str) -> float | None:
-    """The number that a metric's text is; None for what is none, or not finite."""
+    """Return the number in a metric's text, None if it is not a finite number."""
     try:
         value = float(text)
     except ValueError:
@@ -126,7 +126,7 @@ def finite(text: str) -> float | None:
 
 
 def read_trials(reader: TrialReader, raws: Sequence[bytes], wanted: Iterable[int]) -> list[ToldTrial]:
-    """Those at the wanted places. Raises InvalidArgument, with the places of what is wrong."""
+    """Parse the trials at the places `wanted`. Raises InvalidArgument with their places."""
     told: list[ToldTrial] = []
     problems: list[Problem] = []
     for place in wanted:
@@ -150,22 +150,22 @@ class _Known(NamedTuple):
 
 @dataclass(slots=True)
 class StudyLedger:
-    """What is known of one study. Valid as long as the study is changed through it only."""
+    """The trials of one study by Katib's names, and its suggestions by position. Valid while nothing else writes it."""
 
     experiment: KatibExperiment
     known: dict[str, _Known] = field(default_factory=dict)  # by Katib's name
-    # Suggestions that no trial has taken: by the points that come back, by their positions, and by their numbers.
+    # Suggestions that no trial has taken: by the points that callers send back, by position, and by trial number.
     free: dict[Point, list[int]] = field(default_factory=dict)
     at_position: dict[int, int] = field(default_factory=dict)
     offers: dict[int, tuple[Texts, Point]] = field(default_factory=dict)
-    given: int = 0  # positions up to here have been answered
-    seen: dict[int, str] = field(default_factory=dict)  # hashes of trials' bytes that were learned: their names
+    given: int = 0  # one more than the highest position that was answered
+    seen: dict[int, str] = field(default_factory=dict)  # names of trials by the hashes of their bytes
     running: set[str] = field(default_factory=set)
-    next_number: int = 0  # of the study, when this was right
+    next_number: int = 0  # of the study, when the ledger was last updated
 
     @classmethod
     def of(cls, experiment: KatibExperiment, trials: Iterable[Trial]) -> StudyLedger:
-        """From all trials of the study, in the order of their numbers."""
+        """Build the ledger from all trials of the study, in the order of their numbers."""
         ledger = cls(experiment)
         order = [text.name for text in experiment.texts]
         of_request: Counter[str] = Counter()
@@ -205,23 +205,23 @@ class StudyLedger:
         return tuple(text.text(value) for text, value in zip(self.experiment.texts, point, strict=True))
 
     def _told(self, texts: Texts) -> Point:
-        """The point that comes back with these texts: of a normal distribution, a rounded one."""
+        """Return the point that a caller sends with these texts; with a normal distribution it is rounded."""
         return tuple(text.value(each)[0] for text, each in zip(self.experiment.texts, texts, strict=True))
 
     def offered(self, trials: Sequence[Trial], positions: Sequence[int]) -> None:
-        """The study has just handed these out."""
+        """Add trials that the study has just handed out."""
         order = [text.name for text in self.experiment.texts]
         for trial, position in zip(trials, positions, strict=False):
             self._offer(trial.number, position, tuple(trial.parameters[name] for name in order))
             self.next_number = max(self.next_number, trial.number + 1)
 
     def replay(self, position: int) -> Texts | None:
-        """The suggestion that was given for the position, and that no trial has taken."""
+        """Return the suggestion for a position, None if there is none or a trial has taken it."""
         offer = self.offers.get(self.at_position.get(position, -1))
         return None if offer is None else offer[0]
 
     def fresh(self, hashes: Sequence[int]) -> list[int]:
-        """The places of trials whose bytes are new."""
+        """Return the places of trials whose bytes are new."""
         seen = self.seen
         return [place for place, one in enumerate(hashes) if one not in seen]
 
@@ -239,9 +239,10 @@ class StudyLedger:
         return names
 
     def is_of(self, told: Sequence[ToldTrial], *, others: bool) -> bool | None:
-        """Whether this is the study of such a history; others: it brings trials whose bytes are known.
+        """Return whether a history belongs to this study, None if that is unknown.
 
-        None: nothing tells. Two experiments may have one name and one space; their trials have different names.
+        `told` are its new trials; with `others`, it also has trials with known bytes. Two experiments may have the same
+        name and space, but their trials have different names.
         """
         shared = others
         for one in told:
@@ -266,7 +267,7 @@ class StudyLedger:
         names: Sequence[str],
         hashes: Sequence[int],
     ) -> None:
-        """Make the study agree with the history. `told` are the trials that `fresh` found, `names` those of all."""
+        """Update the study. `told` are the trials with new bytes; `names` and `hashes` are those of all trials."""
         changed = [one for one in told if one.name in self.known]
         new = [one for one in told if one.name not in self.known]
         for one in changed:
@@ -300,7 +301,7 @@ class StudyLedger:
                 )
             self._know(one.name, known._replace(state=TrialState.RUNNING))
         elif known.state.finished:
-            # What has succeeded cannot change: it becomes another trial.
+            # A succeeded trial cannot change, so it is replaced by another trial.
             before = engine.trial(known.number)
             with writer.changing():
                 store.delete_trial(writer.lease, known.number)
@@ -323,7 +324,7 @@ class StudyLedger:
     ) -> None:
         trial = writer.engine.open_trial(number)
         if trial is None:
-            return  # somebody has ended it by another way
+            return  # another client of the API has ended it
         failed = FAILED_IN_KATIB if state is TrialState.FAILED else ""
         ended = replace(
             trial, state=state, value=value, reason=reason, failure_class=failed, end_time=datetime.now(UTC)
@@ -334,7 +335,7 @@ class StudyLedger:
         writer.drop(number)
 
     def _take_free(self, store: StudyStore, writer: Writer, new: Sequence[ToldTrial]) -> None:
-        """Trials that are suggestions of ours take these; the first of equal ones first."""
+        """Match new trials with suggestions that have the same texts, and record their names."""
         if not self.offers:
             return
         for one in sorted(new, key=_by_time):
@@ -361,7 +362,7 @@ class StudyLedger:
             del self.free[point]
 
     def abandon(self, store: StudyStore, writer: Writer, below: int) -> None:
-        """Suggestions for positions below are not run by anybody: the caller has other trials in their places."""
+        """Cancel the free suggestions at positions below `below`: the caller has run other points instead."""
         for position, number in list(self.at_position.items()):
             if position < below:
                 del self.at_position[position]
@@ -370,7 +371,7 @@ class StudyLedger:
                     self._forget_offer(number)
 
     def _add(self, store: StudyStore, writer: Writer, new: Sequence[ToldTrial]) -> None:
-        """Trials that were never suggested here: finished ones, then running ones, each by their times."""
+        """Add trials that were never suggested here: the finished ones, then the running ones, each by time."""
         if not new:
             return
         engine = writer.engine
@@ -423,7 +424,7 @@ _REQUEST_ID = re.compile(r"katib/(\d+-\d+(?:,\d+-\d+)*)/\d+", re.ASCII)
 
 
 def request_of(positions: Sequence[int], number: int) -> str:
-    """The request id of suggestions for these positions; number: of the first trial, which makes it unique."""
+    """Return a request id for suggestions at these positions. The number of the first trial makes it unique."""
     runs: list[list[int]] = []
     for position in positions:
         if runs and runs[-1][1] == position - 1:

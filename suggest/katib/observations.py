@@ -1,4 +1,4 @@
-"""Katib's DBManager service: the log of what trials report, kept and told again as it was sent."""
+"""Katib's DBManager service: stores the reports of trials, and returns them as they were sent."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _MICROSECOND = timedelta(microseconds=1)
 
 
 class KatibObservations:
-    """`log`: the store's. Thread-safe and blocking."""
+    """Implements the RPCs of the service on `log`. Thread-safe and blocking."""
 
     def __init__(self, log: ObservationLog) -> None:
         self._log = log
 
     def report(self, request: pb.ReportObservationLogRequest) -> pb.ReportObservationLogReply:
-        """Raises InvalidArgument; nothing was kept then."""
+        """Store a report. Raises InvalidArgument, and stores nothing then."""
         problems = name_problems(request.trial_name)
         lines: list[Observed] = []
         for place, line in enumerate(request.observation_log.metric_logs):
@@ -46,7 +46,7 @@ class KatibObservations:
         return pb.ReportObservationLogReply()
 
     def get(self, request: pb.GetObservationLogRequest) -> pb.GetObservationLogReply:
-        """Raises InvalidArgument. A trial that has reported nothing has an empty log."""
+        """Return the log of a trial, which is empty if it has reported nothing. Raises InvalidArgument."""
         problems = name_problems(request.trial_name)
         ends: dict[str, int | None] = {}
         for field in ("start_time", "end_time"):
@@ -69,7 +69,7 @@ class KatibObservations:
         return pb.GetObservationLogReply(observation_log=log)
 
     def delete(self, request: pb.DeleteObservationLogRequest) -> pb.DeleteObservationLogReply:
-        """Raises InvalidArgument."""
+        """Delete the log of a trial. Raises InvalidArgument."""
         if problems := name_problems(request.trial_name):
             raise InvalidArgument(problems)
         self._log.delete(request.trial_name)
@@ -83,7 +83,7 @@ def name_problems(name: str) -> list[Problem]:
 
 
 def microseconds(time_stamp: str) -> int:
-    """Since 1970, of a time stamp in RFC 3339. Raises ValueError, with a sentence."""
+    """Return the microseconds since 1970 of a time stamp in RFC 3339. Raises ValueError with a sentence."""
     found = _RFC_3339.fullmatch(time_stamp)
     try:
         if found is None:

@@ -1,4 +1,4 @@
-"""Katib's Suggestion service: answers any history of an experiment, from a study that it keeps for it.
+"""Katib's Suggestion service: answers any history of an experiment, from a study that it keeps for the experiment.
 
 Thread-safe and blocking. A study is found by what is searched (`KatibExperiment.key`) and by the names of the trials:
 experiments of the same name that search the same have studies of their own. Suggestions have positions: those that the
@@ -35,8 +35,8 @@ EXPERIMENT = "katib.kubeflow.org/experiment"  # the label with the experiment's 
 MAX_TRIALS = 50_000  # of a request
 MAX_COUNT = 1000  # suggestions of a reply
 MAX_EXPERIMENT_BYTES = 1 << 20
-LOOKED_AT = 8  # studies of one search, the newest ones, among which a history's is looked for
-REMEMBERED = 256  # experiments that are not parsed again, and searches whose studies are known
+LOOKED_AT = 8  # newest studies of a search that are compared with a history
+REMEMBERED = 256  # parsed experiments, and searches with known studies
 REMEMBERED_BYTES = 64 << 10  # of an experiment
 CLIENT = "katib"
 M = TypeVar("M", bound=Message)
@@ -45,7 +45,7 @@ _UNSAFE = re.compile(r"[^a-z0-9]+")
 
 @dataclass(slots=True)
 class _Search:
-    """All studies of one key. Its lock orders the requests for them."""
+    """All studies of one key. The lock orders the requests for them."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
     studies: list[_KeptStudy] | None = None  # the oldest first; None: not looked up yet
@@ -55,15 +55,15 @@ class _Search:
 class _KeptStudy:
     name: StudyName
     ledger: StudyLedger | None = None
-    engine: Callable[[], Engine | None] = lambda: None  # a weak reference: whose trials the ledger knows
+    engine: Callable[[], Engine | None] = lambda: None  # a weak reference to the engine whose trials the ledger knows
 
     def forget(self) -> None:
-        """The engine is gone, because the study was closed: what the ledger holds takes as much memory."""
+        """Release the memory of the ledger, because the study was closed."""
         self.ledger = None
 
 
 class KatibSuggestions:
-    """`studies`: the service's. Belongs to whoever closes that."""
+    """Implements the RPCs of the service on `studies`. Thread-safe and blocking."""
 
     def __init__(self, studies: StudyService) -> None:
         self._studies = studies
@@ -72,11 +72,16 @@ class KatibSuggestions:
         self._lock = threading.Lock()  # of the two above
 
     def validate(self, request: pb.ValidateAlgorithmSettingsRequest) -> None:
-        """Raises InvalidArgument, in Katib's words where it has some."""
+        """Check an experiment. Raises InvalidArgument."""
         validate(request.experiment)
 
     def suggest(self, frame: SuggestionsFrame) -> pb.GetSuggestionsReply:
-        """Raises InvalidArgument; FailedPrecondition: the search is finished."""
+        """Answer a request.
+
+        Raises:
+            InvalidArgument: the request or the experiment is wrong.
+            FailedPrecondition: the search is finished.
+        """
         experiment = self._experiment(frame.experiment)
         raws = list(frame.trials)
         count, total = frame.current_request_number, frame.total_request_number
@@ -131,7 +136,7 @@ class KatibSuggestions:
             try:
                 with self._studies.writing(kept.name) as (_, writer):
                     ledger = self._ledger(kept, experiment, writer)
-            except NotFound:  # somebody has deleted it
+            except NotFound:  # it was deleted
                 search.studies = None
                 return self._study_of(search, experiment, raws, hashes, taken=taken)
             if not raws:
@@ -173,7 +178,7 @@ class KatibSuggestions:
         return kept
 
     def _ledger(self, kept: _KeptStudy, experiment: KatibExperiment, writer: Writer) -> StudyLedger:
-        """Made again from the store where the study was closed meanwhile, or somebody else has changed it."""
+        """Return the ledger, built again if the study was closed or changed by others since."""
         engine, ledger = writer.engine, kept.ledger
         if ledger is None or kept.engine() is not engine or ledger.next_number != engine.next_number:
             ledger = StudyLedger.of(experiment, engine.trials())
@@ -202,7 +207,7 @@ class KatibSuggestions:
                 if len(raws) >= taken:
                     ledger.abandon(store, writer, len(raws))
             except BaseException:
-                kept.ledger = None  # it may have run ahead of the store
+                kept.ledger = None  # it may be ahead of the store
                 raise
             ledger.next_number = writer.engine.next_number
         first = max(taken, len(raws))
@@ -229,7 +234,7 @@ class KatibSuggestions:
 
 
 def parsed(kind: type[M], raw: bytes, path: str) -> M:
-    """Raises InvalidArgument."""
+    """Parse a message at a field of the request. Raises InvalidArgument."""
     try:
         return kind.FromString(raw)
     except DecodeError:
@@ -237,7 +242,7 @@ def parsed(kind: type[M], raw: bytes, path: str) -> M:
 
 
 def _check_numbers(count: int, total: int, trials: int) -> None:
-    """Raises InvalidArgument."""
+    """Check the numbers of a request. Raises InvalidArgument."""
     problems = []
     if not 0 <= count <= MAX_COUNT:
         problems.append(Problem("current_request_number", f"{count} suggestions; ask for 0 to {MAX_COUNT}"))
@@ -250,7 +255,7 @@ def _check_numbers(count: int, total: int, trials: int) -> None:
 
 
 def _study_name(experiment: KatibExperiment, place: int) -> StudyName:
-    """place: among the studies of one search."""
+    """Return the name of a study; `place` is its index among the studies of one search."""
     readable = _UNSAFE.sub("-", experiment.name.lower())[:40].strip("-") or "experiment"
     digest = hashlib.sha256(experiment.key.encode()).hexdigest()[:12]
     return StudyName(NAMESPACE, f"{readable}-{digest}-{place}")

@@ -1,7 +1,7 @@
-"""Katib's services over gRPC: which method answers what, how it is read, and under which names health is asked for.
+"""Katib's services over gRPC: the handlers of their methods, and the names for health checks.
 
-Handlers are blocking, as those of `suggest.server.service`; the interceptor runs them. Suggestions and stopping rules
-are read as frames: their trials stay bytes until the method looks at them.
+Handlers are blocking, as those of `suggest.server.service`; the interceptor runs them. Requests with histories are
+parsed as frames, whose trials remain bytes until the method reads them.
 """
 
 from __future__ import annotations
@@ -25,13 +25,11 @@ SERVICES = tuple(f"{PACKAGE}.{name}" for name in ("Suggestion", "EarlyStopping",
 HEALTH_NAMES = ("manager.v1beta1.Suggestion", *SERVICES)
 MAX_REQUEST_BYTES = 16 << 20  # at Katib's ports: some 45,000 trials of eight parameters
 
-_Methods = Mapping[
-    str, tuple[Callable[[Any], Any], Any]
-]  # by name: what answers, and the message that it is asked with
+_Methods = Mapping[str, tuple[Callable[[Any], Any], Any]]  # by name: the function that answers, and the request's type
 
 
 def handlers(studies: StudyService, log: ObservationLog) -> Mapping[str, _Methods]:
-    """By service."""
+    """Return for each service its methods, each with the function that answers it and the type of its request."""
     suggestions, stopping, observations = KatibSuggestions(studies), KatibEarlyStopping(log), KatibObservations(log)
 
     def validate(request: pb.ValidateAlgorithmSettingsRequest) -> pb.ValidateAlgorithmSettingsReply:
@@ -57,7 +55,7 @@ def handlers(studies: StudyService, log: ObservationLog) -> Mapping[str, _Method
 
 
 def add_handlers(server: grpc.aio.Server, by_service: Mapping[str, _Methods]) -> None:
-    """The same handlers may be added to several servers."""
+    """Add handlers to a server. They may be added to several servers."""
     for service, methods in by_service.items():
         made = {name: _handler(answer, kind) for name, (answer, kind) in methods.items()}
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, made),))

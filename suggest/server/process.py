@@ -109,7 +109,7 @@ class Server:
 
     @property
     def katib_addresses(self) -> tuple[str, ...]:
-        """Where Katib's clients are served, with the ports that the system chose."""
+        """The addresses for Katib's clients, with the actual ports."""
         return tuple(map(str, self._katib))
 
     @property
@@ -238,9 +238,9 @@ class Server:
         katib = handlers(studies, store.observations)
         add_handlers(server, katib)
         health = await _add_health_and_reflection(server, (SERVICE, *HEALTH_NAMES), (SERVICE, *SERVICES))
-        doors = [_Door(server, health, interceptor)]
+        listeners = [_Listener(server, health, interceptor)]
         if self._options.katib:
-            # Katib's clients have no token, send their whole history at once, and get nothing but Katib's services.
+            # Katib's clients send no token and large requests, so their ports serve only Katib's services.
             interceptor_for_katib = intercepting(None)
             for_katib = made(interceptor_for_katib, MAX_REQUEST_BYTES)
             host = self._asked.host or "127.0.0.1"
@@ -249,13 +249,13 @@ class Server:
             )
             add_handlers(for_katib, katib)
             its_health = await _add_health_and_reflection(for_katib, HEALTH_NAMES, SERVICES)
-            doors.append(_Door(for_katib, its_health, interceptor_for_katib))
+            listeners.append(_Listener(for_katib, its_health, interceptor_for_katib))
         connections = ConnectionLimits(
             None if self._bound.path else self._bound.port, also=[each.port for each in self._katib], most=most
         )
-        for door in doors:
-            door.interceptor.connections = connections
-            await door.server.start()
+        for listener in listeners:
+            listener.interceptor.connections = connections
+            await listener.server.start()
         connections.start()
         undo.callback(connections.close)
         if metrics is not None and call_metrics is not None:
@@ -265,12 +265,12 @@ class Server:
         looking = [asyncio.create_task(_tell_denials(denial_log))]
         if looked_after:
             looking.append(asyncio.create_task(_look_after(looked_after)))
-        return _Started(doors, servicer, studies, store, executor, looking, connections, metrics)
+        return _Started(listeners, servicer, studies, store, executor, looking, connections, metrics)
 
 
 @dataclass(frozen=True, slots=True)
-class _Door:
-    """Where calls come in. All doors lead to the same services and the same queue."""
+class _Listener:
+    """One gRPC server of the process. All of them share the store, the studies and the queue."""
 
     server: grpc.aio.Server
     health: Any  # an untyped package's
@@ -279,7 +279,7 @@ class _Door:
 
 @dataclass(frozen=True, slots=True)
 class _Started:
-    _doors: Sequence[_Door]  # the first one is the service's own
+    _listeners: Sequence[_Listener]  # the first one is the service's own
     servicer: SuggestServicer
     _studies: StudyService
     _store: StudyStore
@@ -290,28 +290,30 @@ class _Started:
 
     @property
     def interceptor(self) -> CallInterceptor:
-        return self._doors[0].interceptor
+        return self._listeners[0].interceptor
 
     async def drain(self, grace_s: float) -> None:
         """Report the stop to health checks, answer calls in progress, and refuse new calls."""
         for task in self._looking:
             task.cancel()
-        for door in self._doors:
-            await door.health.enter_graceful_shutdown()
+        for listener in self._listeners:
+            await listener.health.enter_graceful_shutdown()
         if self._metrics is not None:
             self._metrics.stopping()
         # Drain before gRPC stops, because gRPC drops calls that have arrived but were not handled yet without a status.
         giving_up = asyncio.get_running_loop().call_later(min(grace_s, COMPUTING_S), self._give_up)
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(asyncio.gather(*(door.interceptor.close() for door in self._doors)), grace_s)
+            await asyncio.wait_for(
+                asyncio.gather(*(listener.interceptor.close() for listener in self._listeners)), grace_s
+            )
         giving_up.cancel()
         self._give_up()
         # Replies still have to be sent. Do not wait for all calls, because one that watches health never ends.
-        await asyncio.gather(*(door.server.stop(min(grace_s, SENDING_S)) for door in self._doors))
+        await asyncio.gather(*(listener.server.stop(min(grace_s, SENDING_S)) for listener in self._listeners))
 
     def _give_up(self) -> None:
-        for door in self._doors:
-            door.interceptor.give_up()
+        for listener in self._listeners:
+            listener.interceptor.give_up()
 
     def close(self) -> None:
         self._connections.close()

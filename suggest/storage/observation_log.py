@@ -1,6 +1,6 @@
-"""The observation log of Katib's trials in SQL: what they report, kept as it came, read by time.
+"""The observation log of Katib's trials in SQL: stores reports as they came, and reads them by time.
 
-A repeated report is kept again, as Katib keeps it: two equal lines with one time stamp may be two reports.
+A repeated report is stored again, as in Katib, because two equal lines with the same time stamp may be two reports.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _LINES = 5000  # in a statement
 
 
 class SqlObservationLog:
-    """`ObservationLog` in the database, which is its owner's to close."""
+    """Implements `ObservationLog` in a database, which the caller closes."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

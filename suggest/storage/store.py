@@ -82,7 +82,7 @@ class Counts(NamedTuple):
 
 
 class Observed(NamedTuple):
-    """A line of a trial's log in Katib: all texts as they were sent. time_us: what the time stamp says."""
+    """A line of a trial's log in Katib, with all texts as they were sent. `time_us` is the parsed time stamp."""
 
     time_us: int
     time_stamp: str
@@ -91,18 +91,19 @@ class Observed(NamedTuple):
 
 
 class ObservationLog(Protocol):
-    """What trials of Katib's clients report, by the trials' names. It belongs to no study and needs no lease."""
+    """The reports of trials of Katib's clients, by trial name. They belong to no study, so writing needs no lease."""
 
-    def report(self, trial: str, lines: Sequence[Observed]) -> None: ...
+    def report(self, trial: str, lines: Sequence[Observed]) -> None:
+        """Append lines to the log of a trial."""
 
     def read(self, trial: str, *, metric: str, first_us: int | None, last_us: int | None) -> list[Observed]:
-        """By time, and where that is the same in the order of the reports; metric: "" means all."""
+        """Return lines by time, those with equal times in the order of the reports. An empty metric means all."""
 
     def first_values(self, trials: Sequence[str], metric: str, count: int) -> dict[str, list[str]]:
-        """The first so many values of the metric, of each of these trials that has reported it."""
+        """Return the first `count` values of a metric for each of these trials that has reported it."""
 
     def delete(self, trial: str) -> None:
-        """A trial that has reported nothing is not an error."""
+        """Delete the log of a trial. A trial without reports is not an error."""
 
 
 class StudyStore(Protocol):

@@ -94,9 +94,11 @@ class StudyService:
 
     @contextmanager
     def writing(self, name: StudyName) -> Iterator[tuple[StudyStore, Writer]]:
-        """The study is the caller's alone: for services that keep studies for clients of another kind.
+        """Lock a study for a caller that writes it itself: to the store first, then to the engine.
 
-        They write to the store first and then tell the engine, within `Writer.changing`. Raises NotFound, NotOwner.
+        Raises:
+            NotFound: the study does not exist.
+            NotOwner: another process writes the study.
         """
         with self._sessions.writing(name) as writer:
             yield self._store, writer

@@ -79,7 +79,7 @@ BAD_PARAMETERS = {
     "a step of zero": (double("x", "0", "1", "0"), "x: 0 is not a step; use a number above 0"),
     "tiny steps": (
         double("x", "0", "1", "1e-18"),
-        "x: 1e-18 makes more values than can be told apart; use a larger one",
+        "x: 1e-18 makes more than 10^15 values; use a larger step",
     ),
     "an empty list": (choice("x"), "x: is empty; give one value or more"),
     "a value twice": (choice("x", "a", "a"), "x: has a value twice; remove one"),

@@ -22,7 +22,7 @@ from suggest.studies import StudyService
 PACKAGE = "api.v1.beta1"
 SERVICES = tuple(f"{PACKAGE}.{name}" for name in ("Suggestion", "EarlyStopping", "DBManager"))
 # Katib's probes ask for a name that none of its services has.
-HEALTH_NAMES = ("manager.v1beta1.Suggestion", *SERVICES)
+HEALTH_NAMES = ("manager.v1beta1.Suggestion", "grpc.health.v1.Health", *SERVICES)
 MAX_REQUEST_BYTES = 16 << 20  # at Katib's ports: some 45,000 trials of eight parameters
 
 _Methods = Mapping[str, tuple[Callable[[Any], Any], Any]]  # by name: the function that answers, and the request's type

@@ -186,7 +186,6 @@ class Server:
         from suggest.server.connection_limits import ConnectionLimits
         from suggest.server.in_flight import InFlightLimits
         from suggest.server.interceptor import CallInterceptor
-        from suggest.server.katib_service import HEALTH_NAMES, MAX_REQUEST_BYTES, SERVICES, add_handlers, handlers
         from suggest.server.keyed_queue import KeyedQueue
         from suggest.server.rate_limits import RateLimiter
         from suggest.server.service import SuggestServicer
@@ -235,21 +234,25 @@ class Server:
         studies = StudyService(store, address=self._advertised or self.address)
         servicer = SuggestServicer(studies)
         add_SuggestServiceServicer_to_server(servicer, server)
-        katib = handlers(studies, store.observations)
-        add_handlers(server, katib)
-        health = await _add_health_and_reflection(server, (SERVICE, *HEALTH_NAMES), (SERVICE, *SERVICES))
+        health = await _add_health_and_reflection(server, (SERVICE,))
         listeners = [_Listener(server, health, interceptor)]
-        if self._options.katib:
-            # Katib's clients send no token and large requests, so their ports serve only Katib's services.
-            interceptor_for_katib = intercepting(None)
-            for_katib = made(interceptor_for_katib, MAX_REQUEST_BYTES)
-            host = self._asked.host or "127.0.0.1"
-            self._katib = tuple(
-                bind(for_katib, Address(host=host, port=port), credentials) for port in self._options.katib
-            )
-            add_handlers(for_katib, katib)
-            its_health = await _add_health_and_reflection(for_katib, HEALTH_NAMES, SERVICES)
-            listeners.append(_Listener(for_katib, its_health, interceptor_for_katib))
+        if self._options.katib or not self._bound.path:  # Katib's clients know no sockets
+            from suggest.server import katib_service
+
+            katib = katib_service.handlers(studies, store.observations)
+            katib_service.add_handlers(server, katib)
+            await _report_serving(health, katib_service.HEALTH_NAMES)
+            if self._options.katib:
+                # Katib's clients send no token and large requests, so their ports serve only Katib's services.
+                open_interceptor = intercepting(None)
+                open_server = made(open_interceptor, katib_service.MAX_REQUEST_BYTES)
+                host = self._asked.host or "127.0.0.1"
+                addresses = [Address(host=host, port=port) for port in self._options.katib]
+                self._katib = tuple(bind(open_server, address, credentials) for address in addresses)
+                katib_service.add_handlers(open_server, katib)
+                open_health = await _add_health_and_reflection(open_server, katib_service.SERVICES)
+                await _report_serving(open_health, katib_service.HEALTH_NAMES)
+                listeners.append(_Listener(open_server, open_health, open_interceptor))
         connections = ConnectionLimits(
             None if self._bound.path else self._bound.port, also=[each.port for each in self._katib], most=most
         )
@@ -417,17 +420,23 @@ async def _serve(server: Server, announced: str) -> int:
     return code
 
 
-async def _add_health_and_reflection(server: grpc.aio.Server, healthy: Sequence[str], services: Sequence[str]) -> Any:
-    """Add the health service for the names `healthy` and reflection of `services`, and return the health servicer."""
+async def _add_health_and_reflection(server: grpc.aio.Server, services: Sequence[str]) -> Any:
+    """Add the health service and reflection, both for the names `services`, and return the health servicer."""
     # Both packages are untyped.
-    from grpc_health.v1 import health, health_pb2, health_pb2_grpc  # type: ignore[import-untyped]
+    from grpc_health.v1 import health, health_pb2_grpc  # type: ignore[import-untyped]
     from grpc_reflection.v1alpha import reflection  # type: ignore[import-untyped]
 
     import suggest.v1.suggest_pb2  # noqa: F401  reflection answers from what is loaded_protection
 
     servicer = health.aio.HealthServicer()
     health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
-    for name in (*healthy, health.SERVICE_NAME):
-        await servicer.set(name, health_pb2.HealthCheckResponse.SERVING)
+    await _report_serving(servicer, services)
     reflection.enable_server_reflection((*services, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
     return servicer
+
+
+async def _report_serving(health: Any, names: Sequence[str]) -> None:  # an untyped package's
+    from grpc_health.v1 import health_pb2
+
+    for name in names:
+        await health.set(name, health_pb2.HealthCheckResponse.SERVING)

@@ -8,6 +8,7 @@ it is a trial that was never suggested here. Writes go to the store first, as ev
 
 from __future__ import annotations
 
+import enum
 import math
 import re
 from collections import Counter
@@ -148,16 +149,34 @@ class _Known(NamedTuple):
     value: float | None
 
 
+class _Answer(NamedTuple):
+    """A suggestion. `told` is the point that a caller sends back, which a normal distribution rounds."""
+
+    number: int
+    point: Point
+    texts: Texts
+    told: Point
+
+
+class Kinship(enum.Enum):
+    """Whether a history belongs to a study, the surest first."""
+
+    SAME = "they have trials with the same names"
+    LIKELY = "no trial of the study has a name, and the history fits its suggestions"
+    POSSIBLE = "no trial of the study has a name"
+    OTHER = "the trials of the study have other names"
+
+
 @dataclass(slots=True)
 class StudyLedger:
     """The trials of one study by Katib's names, and its suggestions by position. Valid while nothing else writes it."""
 
     experiment: KatibExperiment
     known: dict[str, _Known] = field(default_factory=dict)  # by Katib's name
-    # Suggestions that no trial has taken: by the points that callers send back, by position, and by trial number.
+    # Suggestions that no trial has taken: trial numbers by the points that callers send back, and by trial number.
     free: dict[Point, list[int]] = field(default_factory=dict)
-    at_position: dict[int, int] = field(default_factory=dict)
-    offers: dict[int, tuple[Texts, Point]] = field(default_factory=dict)
+    offers: dict[int, _Answer] = field(default_factory=dict)
+    answers: dict[int, _Answer] = field(default_factory=dict)  # all suggestions by position, also those that were taken
     given: int = 0  # one more than the highest position that was answered
     seen: dict[int, str] = field(default_factory=dict)  # names of trials by the hashes of their bytes
     running: set[str] = field(default_factory=set)
@@ -182,43 +201,44 @@ class StudyLedger:
             if trial.state is TrialState.CANCELLED:
                 continue
             point = tuple(trial.parameters.get(name) for name in order)
+            told = point
+            if position is not None:
+                answer = ledger._answer(trial.number, position, point)
+                told = answer.told
+                if name is None and trial.state is TrialState.RUNNING:
+                    ledger._offer(answer)
             if name is not None:
-                told = point if position is None else ledger._told(ledger._texts(point))
                 ledger._know(name, _Known(trial.number, told, trial.state, trial.value))
-            elif position is not None and trial.state is TrialState.RUNNING:
-                ledger._offer(trial.number, position, point)
         return ledger
 
     def _know(self, name: str, known: _Known) -> None:
         self.known[name] = known
         (self.running.discard if known.state.finished else self.running.add)(name)
 
-    def _offer(self, number: int, position: int, point: Point) -> None:
-        texts = self._texts(point)
-        told = self._told(texts)
-        self.free.setdefault(told, []).append(number)
-        self.offers[number] = texts, told
-        self.at_position[position] = number
+    def _answer(self, number: int, position: int, point: Point) -> _Answer:
+        texts = self.experiment.texts
+        written = tuple(text.text(value) for text, value in zip(texts, point, strict=True))
+        told = tuple(text.value(each)[0] for text, each in zip(texts, written, strict=True))
+        answer = self.answers[position] = _Answer(number, point, written, told)
         self.given = max(self.given, position + 1)
+        return answer
 
-    def _texts(self, point: Point) -> Texts:
-        return tuple(text.text(value) for text, value in zip(self.experiment.texts, point, strict=True))
-
-    def _told(self, texts: Texts) -> Point:
-        """Return the point that a caller sends with these texts; with a normal distribution it is rounded."""
-        return tuple(text.value(each)[0] for text, each in zip(self.experiment.texts, texts, strict=True))
+    def _offer(self, answer: _Answer) -> None:
+        self.free.setdefault(answer.told, []).append(answer.number)
+        self.offers[answer.number] = answer
 
     def offered(self, trials: Sequence[Trial], positions: Sequence[int]) -> None:
         """Add trials that the study has just handed out."""
         order = [text.name for text in self.experiment.texts]
         for trial, position in zip(trials, positions, strict=False):
-            self._offer(trial.number, position, tuple(trial.parameters[name] for name in order))
+            point = tuple(trial.parameters[name] for name in order)
+            self._offer(self._answer(trial.number, position, point))
             self.next_number = max(self.next_number, trial.number + 1)
 
     def replay(self, position: int) -> Texts | None:
         """Return the suggestion for a position, None if there is none or a trial has taken it."""
-        offer = self.offers.get(self.at_position.get(position, -1))
-        return None if offer is None else offer[0]
+        answer = self.answers.get(position)
+        return answer.texts if answer is not None and answer.number in self.offers else None
 
     def fresh(self, hashes: Sequence[int]) -> list[int]:
         """Return the places of trials whose bytes are new."""
@@ -238,8 +258,8 @@ class StudyLedger:
             raise InvalidArgument([Problem("trials", f"{twice} is there twice; each trial has a name of its own")])
         return names
 
-    def is_of(self, told: Sequence[ToldTrial], *, others: bool) -> bool | None:
-        """Return whether a history belongs to this study, None if that is unknown.
+    def kinship(self, told: Sequence[ToldTrial], *, others: bool) -> Kinship:
+        """Return whether a history belongs to this study.
 
         `told` are its new trials; with `others`, it also has trials with known bytes. Two experiments may have the same
         name and space, but their trials have different names.
@@ -249,13 +269,50 @@ class StudyLedger:
             known = self.known.get(one.name)
             if known is not None:
                 if known.point != one.point:
-                    return False
+                    return Kinship.OTHER
                 shared = True
         if shared:
-            return True
+            return Kinship.SAME
         if self.known:
-            return False
-        return True if any(one.point in self.free for one in told) else None
+            return Kinship.OTHER
+        if not told or any(one.point in self.free for one in told):
+            return Kinship.LIKELY
+        return Kinship.POSSIBLE
+
+    def may_descend(self, told: Sequence[ToldTrial], taken: int) -> bool:
+        """Return whether a caller with this history, which knows none of the trials, may have got suggestions here."""
+        if not told:
+            return self.given >= taken > 0
+        points = {answer.told for answer in self.answers.values()}
+        return any(one.point in points for one in told)
+
+    def copy_answers(self, store: StudyStore, writer: Writer, parent: StudyLedger, below: int) -> None:
+        """Begin a study with the suggestions that its caller got from another study, at positions below `below`.
+
+        Two experiments with the same name and search get the same suggestions until their trials have names. Then the
+        second one needs a study that knows what it has been given.
+        """
+        positions = sorted(position for position in parent.answers if position < below)
+        if not positions:
+            return
+        order, first = [text.name for text in self.experiment.texts], writer.engine.next_number
+        request_id, now = request_of(positions, first), datetime.now(UTC)
+        trials = [
+            Trial(
+                number,
+                TrialState.RUNNING,
+                dict(zip(order, parent.answers[position].point, strict=True)),
+                request_id=request_id,
+                create_time=now,
+                tries=1,
+            )
+            for number, position in enumerate(positions, first)
+        ]
+        with writer.changing():
+            store.hand_out(writer.lease, trials)
+            for trial in trials:
+                writer.engine.put(trial)
+        self.offered(trials, positions)
 
     # Learning
 
@@ -356,19 +413,18 @@ class StudyLedger:
                 self._end(store, writer, one.name, one.state, one.value, one.reason)
 
     def _forget_offer(self, number: int) -> None:
-        _, point = self.offers.pop(number)
-        self.free[point].remove(number)
-        if not self.free[point]:
-            del self.free[point]
+        told = self.offers.pop(number).told
+        self.free[told].remove(number)
+        if not self.free[told]:
+            del self.free[told]
 
     def abandon(self, store: StudyStore, writer: Writer, below: int) -> None:
         """Cancel the free suggestions at positions below `below`: the caller has run other points instead."""
-        for position, number in list(self.at_position.items()):
-            if position < below:
-                del self.at_position[position]
-                if number in self.offers:
-                    self._finish(store, writer, number, TrialState.CANCELLED, None, "the caller ran another point")
-                    self._forget_offer(number)
+        for position, answer in list(self.answers.items()):
+            if position < below and answer.number in self.offers:
+                del self.answers[position]
+                self._finish(store, writer, answer.number, TrialState.CANCELLED, None, "the caller ran another point")
+                self._forget_offer(answer.number)
 
     def _add(self, store: StudyStore, writer: Writer, new: Sequence[ToldTrial]) -> None:
         """Add trials that were never suggested here: the finished ones, then the running ones, each by time."""

@@ -24,7 +24,7 @@ from suggest.engine import Engine
 from suggest.errors import FailedPrecondition, InvalidArgument, NotFound, Problem, Unavailable
 from suggest.katib import NAMESPACE
 from suggest.katib.experiment import KatibExperiment, read_experiment, validate
-from suggest.katib.history import StudyLedger, Texts, ToldTrial, TrialReader, read_trials, request_of
+from suggest.katib.history import Kinship, StudyLedger, Texts, ToldTrial, TrialReader, read_trials, request_of
 from suggest.katib.v1beta1 import api_pb2 as pb
 from suggest.katib.v1beta1.frames_pb2 import SuggestionsFrame
 from suggest.studies import StudyService
@@ -131,7 +131,8 @@ class KatibSuggestions:
         if search.studies is None:
             search.studies = list(self._existing(experiment))
         told: list[ToldTrial] | None = None
-        undecided: _KeptStudy | None = None
+        found: dict[Kinship, _KeptStudy] = {}
+        parent: StudyLedger | None = None
         for kept in reversed(search.studies[-LOOKED_AT:]):
             try:
                 with self._studies.writing(kept.name) as (_, writer):
@@ -139,22 +140,26 @@ class KatibSuggestions:
             except NotFound:  # it was deleted
                 search.studies = None
                 return self._study_of(search, experiment, raws, hashes, taken=taken)
-            if not raws:
-                if not ledger.known or ledger.given >= taken > 0:
-                    return kept
-                continue
             fresh = ledger.fresh(hashes)
-            if len(fresh) == len(raws):
+            if len(fresh) < len(raws):
+                kinship = ledger.kinship(read_trials(TrialReader(experiment), raws, fresh), others=True)
+            else:
                 if told is None:
                     told = read_trials(TrialReader(experiment), raws, fresh)
-                mine = ledger.is_of(told, others=False)
-            else:
-                mine = ledger.is_of(read_trials(TrialReader(experiment), raws, fresh), others=True)
-            if mine:
+                kinship = ledger.kinship(told, others=False)
+            if kinship is Kinship.SAME:
                 return kept
-            if mine is None:
-                undecided = undecided or kept
-        return undecided or self._new(search, experiment)
+            found.setdefault(kinship, kept)
+            if parent is None and kinship is Kinship.OTHER and ledger.may_descend(told or (), taken):
+                parent = ledger
+        for kinship in (Kinship.LIKELY, Kinship.POSSIBLE):
+            if kinship in found:
+                return found[kinship]
+        made = self._new(search, experiment)
+        if parent is not None:
+            with self._studies.writing(made.name) as (store, writer):
+                self._ledger(made, experiment, writer).copy_answers(store, writer, parent, taken)
+        return made
 
     def _existing(self, experiment: KatibExperiment) -> Iterator[_KeptStudy]:
         place = 0

@@ -279,12 +279,10 @@ class StudyLedger:
             return Kinship.LIKELY
         return Kinship.POSSIBLE
 
-    def may_descend(self, told: Sequence[ToldTrial], taken: int) -> bool:
-        """Return whether a caller with this history, which knows none of the trials, may have got suggestions here."""
-        if not told:
-            return self.given >= taken > 0
-        points = {answer.told for answer in self.answers.values()}
-        return any(one.point in points for one in told)
+    def taken_here(self, told: Sequence[ToldTrial], taken: int) -> int:
+        """Return how many of the `taken` suggestions a caller with other trials may have got from this study."""
+        answers = [answer.told for position, answer in self.answers.items() if position < taken]
+        return len(answers) if not told or not {one.point for one in told}.isdisjoint(answers) else 0
 
     def copy_answers(self, store: StudyStore, writer: Writer, parent: StudyLedger, below: int) -> None:
         """Begin a study with the suggestions that its caller got from another study, at positions below `below`.

@@ -133,6 +133,7 @@ class KatibSuggestions:
         told: list[ToldTrial] | None = None
         found: dict[Kinship, _KeptStudy] = {}
         parent: StudyLedger | None = None
+        inherited = 0
         for kept in reversed(search.studies[-LOOKED_AT:]):
             try:
                 with self._studies.writing(kept.name) as (_, writer):
@@ -150,8 +151,8 @@ class KatibSuggestions:
             if kinship is Kinship.SAME:
                 return kept
             found.setdefault(kinship, kept)
-            if parent is None and kinship is Kinship.OTHER and ledger.may_descend(told or (), taken):
-                parent = ledger
+            if kinship is Kinship.OTHER and (count := ledger.taken_here(told or (), taken)) > inherited:
+                parent, inherited = ledger, count
         for kinship in (Kinship.LIKELY, Kinship.POSSIBLE):
             if kinship in found:
                 return found[kinship]

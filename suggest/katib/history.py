@@ -258,11 +258,12 @@ class StudyLedger:
             raise InvalidArgument([Problem("trials", f"{twice} is there twice; each trial has a name of its own")])
         return names
 
-    def kinship(self, told: Sequence[ToldTrial], *, others: bool) -> Kinship:
+    def kinship(self, told: Sequence[ToldTrial], *, others: bool, taken: int) -> Kinship:
         """Return whether a history belongs to this study.
 
-        `told` are its new trials; with `others`, it also has trials with known bytes. Two experiments may have the same
-        name and space, but their trials have different names.
+        `told` are its new trials; with `others`, it also has trials with known bytes. `taken` is the number of
+        suggestions that the caller has accepted. Two experiments may have the same name and space, but their trials
+        have different names.
         """
         shared = others
         for one in told:
@@ -275,7 +276,7 @@ class StudyLedger:
             return Kinship.SAME
         if self.known:
             return Kinship.OTHER
-        if not told or any(one.point in self.free for one in told):
+        if taken <= self.given and (not told or any(one.point in self.free for one in told)):
             return Kinship.LIKELY
         return Kinship.POSSIBLE
 

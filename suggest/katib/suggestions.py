@@ -143,19 +143,20 @@ class KatibSuggestions:
                 return self._study_of(search, experiment, raws, hashes, taken=taken)
             fresh = ledger.fresh(hashes)
             if len(fresh) < len(raws):
-                kinship = ledger.kinship(read_trials(TrialReader(experiment), raws, fresh), others=True)
+                kinship = ledger.kinship(read_trials(TrialReader(experiment), raws, fresh), others=True, taken=taken)
             else:
                 if told is None:
                     told = read_trials(TrialReader(experiment), raws, fresh)
-                kinship = ledger.kinship(told, others=False)
+                kinship = ledger.kinship(told, others=False, taken=taken)
             if kinship is Kinship.SAME:
                 return kept
             found.setdefault(kinship, kept)
             if kinship is Kinship.OTHER and (count := ledger.taken_here(told or (), taken)) > inherited:
                 parent, inherited = ledger, count
-        for kinship in (Kinship.LIKELY, Kinship.POSSIBLE):
-            if kinship in found:
-                return found[kinship]
+        if Kinship.LIKELY in found:
+            return found[Kinship.LIKELY]
+        if parent is None and Kinship.POSSIBLE in found:
+            return found[Kinship.POSSIBLE]
         made = self._new(search, experiment)
         if parent is not None:
             with self._studies.writing(made.name) as (store, writer):

@@ -12,7 +12,7 @@ import enum
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import NamedTuple
@@ -126,20 +126,46 @@ def finite(text: str) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def read_trials(reader: TrialReader, raws: Sequence[bytes], wanted: Iterable[int]) -> list[ToldTrial]:
-    """Parse the trials at the places `wanted`. Raises InvalidArgument with their places."""
-    told: list[ToldTrial] = []
-    problems: list[Problem] = []
-    for place in wanted:
-        try:
-            told.append(reader.read(raws[place]))
-        except InvalidArgument as e:
-            problems += [Problem(f"trials[{place}].{p.path}".rstrip("."), p.message) for p in e.problems]
-            if len(problems) >= MOST_PROBLEMS:
-                break
-    if problems:
-        raise InvalidArgument(problems)
-    return told
+class History:
+    """The trials of one request, each of which is parsed at most once."""
+
+    def __init__(self, experiment: KatibExperiment, raws: Sequence[bytes]) -> None:
+        self.hashes = list(map(hash, raws))
+        self._reader = TrialReader(experiment)
+        self._raws = raws
+        self._told: dict[int, ToldTrial] = {}
+
+    def __len__(self) -> int:
+        return len(self._raws)
+
+    def told(self, places: Sequence[int]) -> list[ToldTrial]:
+        """Return the trials at these places. Raises InvalidArgument with the places of problems."""
+        problems: list[Problem] = []
+        for place in places:
+            if place in self._told:
+                continue
+            try:
+                self._told[place] = self._reader.read(self._raws[place])
+            except InvalidArgument as e:
+                problems += [Problem(f"trials[{place}].{p.path}".rstrip("."), p.message) for p in e.problems]
+                if len(problems) >= MOST_PROBLEMS:
+                    break
+        if problems:
+            raise InvalidArgument(problems)
+        return [self._told[place] for place in places]
+
+    def names(self, seen: Mapping[int, str]) -> list[str]:
+        """Return the names of all trials; `seen` has those of trials that are not parsed, by their hashes.
+
+        Raises:
+            InvalidArgument: two trials have the same name.
+        """
+        told = self._told
+        names = [told[place].name if place in told else seen[one] for place, one in enumerate(self.hashes)]
+        if len(set(names)) < len(names):
+            twice, _ = Counter(names).most_common(1)[0]
+            raise InvalidArgument([Problem("trials", f"{twice} is there twice; each trial has a name of its own")])
+        return names
 
 
 class _Known(NamedTuple):
@@ -240,23 +266,10 @@ class StudyLedger:
         answer = self.answers.get(position)
         return answer.texts if answer is not None and answer.number in self.offers else None
 
-    def fresh(self, hashes: Sequence[int]) -> list[int]:
+    def fresh(self, history: History) -> list[int]:
         """Return the places of trials whose bytes are new."""
         seen = self.seen
-        return [place for place, one in enumerate(hashes) if one not in seen]
-
-    def names(self, hashes: Sequence[int], fresh: Sequence[int], told: Sequence[ToldTrial]) -> list[str]:
-        """Return the names of all trials of a history, of which `told` are those at the places `fresh`.
-
-        Raises:
-            InvalidArgument: two trials have the same name.
-        """
-        read = dict(zip(fresh, told, strict=True))
-        names = [read[place].name if place in read else self.seen[one] for place, one in enumerate(hashes)]
-        if len(set(names)) < len(names):
-            twice, _ = Counter(names).most_common(1)[0]
-            raise InvalidArgument([Problem("trials", f"{twice} is there twice; each trial has a name of its own")])
-        return names
+        return [place for place, one in enumerate(history.hashes) if one not in seen]
 
     def kinship(self, told: Sequence[ToldTrial], *, others: bool, taken: int) -> Kinship:
         """Return whether a history belongs to this study.
@@ -315,15 +328,14 @@ class StudyLedger:
 
     # Learning
 
-    def learn(
-        self,
-        store: StudyStore,
-        writer: Writer,
-        told: Sequence[ToldTrial],
-        names: Sequence[str],
-        hashes: Sequence[int],
-    ) -> None:
-        """Update the study. `told` are the trials with new bytes; `names` and `hashes` are those of all trials."""
+    def learn(self, store: StudyStore, writer: Writer, history: History) -> None:
+        """Update the study to match the history.
+
+        Raises:
+            InvalidArgument: the history is wrong, and nothing was changed.
+        """
+        told = history.told(self.fresh(history))
+        names, hashes = history.names(self.seen), history.hashes
         changed = [one for one in told if one.name in self.known]
         new = [one for one in told if one.name not in self.known]
         for one in changed:

@@ -24,7 +24,7 @@ from suggest.engine import Engine
 from suggest.errors import FailedPrecondition, InvalidArgument, NotFound, Problem, Unavailable
 from suggest.katib import NAMESPACE
 from suggest.katib.experiment import KatibExperiment, read_experiment, validate
-from suggest.katib.history import Kinship, StudyLedger, Texts, ToldTrial, TrialReader, read_trials, request_of
+from suggest.katib.history import History, Kinship, StudyLedger, Texts, request_of
 from suggest.katib.v1beta1 import api_pb2 as pb
 from suggest.katib.v1beta1.frames_pb2 import SuggestionsFrame
 from suggest.studies import StudyService
@@ -83,15 +83,14 @@ class KatibSuggestions:
             FailedPrecondition: the search is finished.
         """
         experiment = self._experiment(frame.experiment)
-        raws = list(frame.trials)
         count, total = frame.current_request_number, frame.total_request_number
-        _check_numbers(count, total, len(raws))
-        hashes = list(map(hash, raws))
+        _check_numbers(count, total, len(frame.trials))
+        history = History(experiment, list(frame.trials))
         search = self._search(experiment)
         late = Unavailable(f"experiment {experiment.name} is busy with other requests; send it again")
         with locked(search.lock, late=late):
-            kept = self._study_of(search, experiment, raws, hashes, taken=total - count)
-            answers = self._answers(kept, experiment, raws, hashes, count=count, taken=total - count)
+            kept = self._study_of(search, experiment, history, taken=total - count)
+            answers = self._answers(kept, experiment, history, count=count, taken=total - count)
         return _reply(experiment, answers)
 
     def _experiment(self, raw: bytes) -> KatibExperiment:
@@ -125,12 +124,9 @@ class KatibSuggestions:
 
     # Whose history it is
 
-    def _study_of(
-        self, search: _Search, experiment: KatibExperiment, raws: Sequence[bytes], hashes: Sequence[int], *, taken: int
-    ) -> _KeptStudy:
+    def _study_of(self, search: _Search, experiment: KatibExperiment, history: History, *, taken: int) -> _KeptStudy:
         if search.studies is None:
             search.studies = list(self._existing(experiment))
-        told: list[ToldTrial] | None = None
         found: dict[Kinship, _KeptStudy] = {}
         parent: StudyLedger | None = None
         inherited = 0
@@ -140,23 +136,21 @@ class KatibSuggestions:
                     ledger = self._ledger(kept, experiment, writer)
             except NotFound:  # it was deleted
                 search.studies = None
-                return self._study_of(search, experiment, raws, hashes, taken=taken)
-            fresh = ledger.fresh(hashes)
-            if len(fresh) < len(raws):
-                kinship = ledger.kinship(read_trials(TrialReader(experiment), raws, fresh), others=True, taken=taken)
-            else:
-                if told is None:
-                    told = read_trials(TrialReader(experiment), raws, fresh)
-                kinship = ledger.kinship(told, others=False, taken=taken)
+                return self._study_of(search, experiment, history, taken=taken)
+            fresh = ledger.fresh(history)
+            told = history.told(fresh)
+            kinship = ledger.kinship(told, others=len(fresh) < len(history), taken=taken)
             if kinship is Kinship.SAME:
                 return kept
             found.setdefault(kinship, kept)
-            if kinship is Kinship.OTHER and (count := ledger.taken_here(told or (), taken)) > inherited:
+            if kinship is Kinship.OTHER and (count := ledger.taken_here(told, taken)) > inherited:
                 parent, inherited = ledger, count
         if Kinship.LIKELY in found:
             return found[Kinship.LIKELY]
         if parent is None and Kinship.POSSIBLE in found:
             return found[Kinship.POSSIBLE]
+        history.told(range(len(history)))
+        history.names({})  # a request that is refused creates nothing
         made = self._new(search, experiment)
         if parent is not None:
             with self._studies.writing(made.name) as (store, writer):
@@ -195,29 +189,21 @@ class KatibSuggestions:
     # The answer
 
     def _answers(
-        self,
-        kept: _KeptStudy,
-        experiment: KatibExperiment,
-        raws: Sequence[bytes],
-        hashes: Sequence[int],
-        *,
-        count: int,
-        taken: int,
+        self, kept: _KeptStudy, experiment: KatibExperiment, history: History, *, count: int, taken: int
     ) -> list[Texts]:
         with self._studies.writing(kept.name) as (store, writer):
             ledger = self._ledger(kept, experiment, writer)
-            fresh = ledger.fresh(hashes)
-            told = read_trials(TrialReader(experiment), raws, fresh)
-            names = ledger.names(hashes, fresh, told)
             try:
-                ledger.learn(store, writer, told, names, hashes)
-                if len(raws) >= taken:
-                    ledger.abandon(store, writer, len(raws))
+                ledger.learn(store, writer, history)
+                if len(history) >= taken:
+                    ledger.abandon(store, writer, len(history))
+            except InvalidArgument:
+                raise
             except BaseException:
                 kept.ledger = None  # it may be ahead of the store
                 raise
             ledger.next_number = writer.engine.next_number
-        first = max(taken, len(raws))
+        first = max(taken, len(history))
         wanted = range(first, first + count)
         missing = [position for position in wanted if ledger.replay(position) is None]
         is_finished = False

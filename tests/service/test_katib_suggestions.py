@@ -373,8 +373,12 @@ def test_bytes_that_are_no_trial_are_refused(served: tuple[Server, SuggestionStu
 def test_a_refused_request_leaves_nothing_behind(served: tuple[Server, SuggestionStub]) -> None:
     server, stub = served
     good, bad = a_trial("a", POINT, DONE, "0.5"), a_trial("b", {**POINT, "lr": "high"})
+    for trials in ([good, bad], [good, good]):
+        refused(stub, a_request(an_experiment(), trials))
+    assert studies(server) == []
+    ask(stub, a_request(an_experiment(), [good]))
     refused(stub, a_request(an_experiment(), [good, bad]))
-    assert states(server) == {}
+    assert states(server) == {"a": (TrialState.SUCCEEDED, 0.5)}
 
 
 def test_two_servers_in_turn_give_one_sequence(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from controller.core.model import ExperimentSpec
@@ -42,6 +42,7 @@ class Document:
     """A file that was read: its experiment, its text as the person wrote it, and its warnings.
 
     overridden: flags changed the experiment, so that the file alone describes a different one.
+    is_katib: the text is a file of Katib's.
     """
 
     source: str
@@ -50,6 +51,7 @@ class Document:
     warnings: tuple[str, ...]
     marks: Marks
     overridden: bool
+    is_katib: bool = False
 
     def locate(self, problems: Iterable[Problem]) -> SpecErrors:
         """Return the service's problems with the study, with their places in this file."""
@@ -59,7 +61,7 @@ class Document:
 def _located(problems: Iterable[Problem], marks: Marks) -> list[Placed]:
     placed = []
     for problem in problems:
-        path = _file_path(problem.path, several="spec.objectives" in marks.keys)
+        path = marks.place_of(_file_path(problem.path, several="spec.objectives" in marks.keys))
         if path not in marks.values and path not in marks.keys:
             path_in_list = re.sub(r"^(spec\.parameters\..+)\.values(\[[0-9]+\])?$", r"\1\2", path)
             path = path_in_list if path_in_list in marks.values else path
@@ -109,14 +111,24 @@ def read(
     if name and namespace_of is not None and (found := namespace_of(name)):
         apply(data, marks, f"metadata.namespace={found}", position=len(overrides))
     problems = ProblemCollector()
-    document = _check(data, problems)
-    wrong += problems.placed(marks)
+    is_katib = isinstance(data, dict) and _is_katib(data)
+    if isinstance(data, dict) and is_katib:
+        katib = KatibReader(data, problems)
+        data = katib.native()
+        document = _check(data, native := ProblemCollector())
+        wrong += problems.placed(marks)
+        marks = replace(marks, place_of=katib.place_of)
+        wrong += native.placed(marks)
+        warnings = tuple(katib.warnings)
+    else:
+        document, warnings = _check(data, problems), ()
+        wrong += problems.placed(marks)
     if wrong:
-        # The service's problems have the places of a native file, which Katib's file lacks.
-        if service is not None and document and isinstance(data, dict) and not _is_katib(data):
+        if service is not None and document and isinstance(data, dict):
             wrong += _asked(service, document, data, marks)
         raise SpecErrors(source, wrong)
-    return Document(source, text, from_document(document), rules.warnings(document), marks, bool(overrides))
+    told = (*warnings, *rules.warnings(document))
+    return Document(source, text, from_document(document), told, marks, bool(overrides), is_katib)
 
 
 def _without_namespace(data: Data) -> str:
@@ -142,10 +154,8 @@ def _is_katib(data: Json) -> bool:
 
 
 def _check(data: Data, problems: ProblemCollector) -> Json:
-    if isinstance(data, dict) and _is_katib(data):
-        data = KatibReader(data, problems).native()
-        if data is None:
-            return {}
+    if data is None:
+        return {}
     document = FILE.take(data, "", problems)
     if not isinstance(document, dict) or not isinstance(data, dict):
         return {}

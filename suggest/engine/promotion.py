@@ -52,7 +52,8 @@ class Promotion:
         self._levels = fidelity.levels
         count = len(self._levels) if brackets else 1
         self._shares = bracket_shares(count, fidelity.eta)
-        self._rungs = [[_Rung([], []) for _ in self._levels] for _ in range(count)]
+        # By the level at which a trial began. A revision of the pruning rule may bring brackets, or end them.
+        self._rungs = [[_Rung([], []) for _ in self._levels] for _ in self._levels]
         self._losses: dict[int, list[float]] = {}  # by trial: at each rung from its first one
         self._paused_at: dict[int, int] = {}  # the rung, by trial
         self._complete = 0  # trials that have come to the largest fidelity
@@ -70,13 +71,12 @@ class Promotion:
 
     def put(self, trial: Trial) -> None:
         """A new trial, or a new version of a known one."""
-        number, bracket = trial.number, bracket_of(trial.number, self._shares)
+        number = trial.number
+        bracket = self._levels.index(trial.rungs[0].fidelity) if trial.rungs else 0
         losses = self._losses.setdefault(number, [])
         for each in trial.rungs[len(losses) :]:
             losses.append(self._sign * each.value)
-            rung = bracket + len(losses) - 1
-            if rung < len(self._levels):
-                insort(self._rungs[bracket][rung].reached, (losses[-1], number))
+            insort(self._rungs[bracket][bracket + len(losses) - 1].reached, (losses[-1], number))
         was, now = self._paused_at.pop(number, None), None
         if trial.state is TrialState.PAUSED and losses:
             now = self._paused_at[number] = bracket + len(losses) - 1

@@ -80,6 +80,7 @@ class _Job:
     """A call that waits for a thread or has one."""
 
     expected: Cost
+    kind: CallKind
     turn: asyncio.Future[None] | None = None  # while it waits
     seconds: float = 0.0
 
@@ -255,7 +256,7 @@ class KeyedQueue:
         reply_bytes: Callable[[T], int] | None,
     ) -> T:
         taken: list[str] = []
-        job = _Job(self._costs.expected(kind))
+        job = _Job(self._costs.expected(kind), kind)
 
         def timed() -> T:
             began = thread_cpu_s()
@@ -401,14 +402,28 @@ class KeyedQueue:
         for name, caller in self._all.hungry():
             for _, namespace in caller.hungry():
                 for lane in _Lane:
-                    # Jobs that were cancelled or refused remove themselves when they run next.
-                    waiting = (
-                        each for each in namespace.waiting[lane] if each.turn is not None and not each.turn.done()
-                    )
-                    job = next(waiting, None)
+                    job = self._first(namespace, lane)
                     if job is not None and self._may_begin(name, caller, namespace, job):
                         return caller, namespace, job
         return None
+
+    def _first(self, namespace: _Share, lane: _Lane) -> _Job | None:
+        """Return the first call that waits in the lane.
+
+        Calls that came before the first call of their kind had ended could not be assigned to a lane. A burst of them
+        would get round the limit on unsent replies, so they are assigned again.
+        """
+        waiting = namespace.waiting[lane]
+        while True:
+            # Jobs that were cancelled or refused remove themselves when they run next.
+            job = next((each for each in waiting if each.turn is not None and not each.turn.done()), None)
+            if job is None or job.expected != NO_COST:
+                return job
+            job.expected = self._costs.expected(job.kind)
+            if job.lane is lane:
+                return job
+            waiting.remove(job)
+            namespace.waiting[job.lane].append(job)
 
     def _finished(self, taken: list[str], flow: Flow, job: _Job, cost: Cost) -> None:
         caller = self._all.parts[flow.caller]

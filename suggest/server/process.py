@@ -426,7 +426,7 @@ async def _add_health_and_reflection(server: grpc.aio.Server, services: Sequence
     from grpc_health.v1 import health, health_pb2_grpc  # type: ignore[import-untyped]
     from grpc_reflection.v1alpha import reflection  # type: ignore[import-untyped]
 
-    import suggest.v1.suggest_pb2  # noqa: F401  reflection answers from what is loaded_protection
+    import suggest.v1.suggest_pb2  # noqa: F401  reflection only knows modules that are loaded
 
     servicer = health.aio.HealthServicer()
     health_pb2_grpc.add_HealthServicer_to_server(servicer, server)

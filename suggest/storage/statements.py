@@ -49,7 +49,7 @@ from suggest.trial import OPEN, Measurement, TrialState
 
 BLOCK, ROUND = 1000, 100  # measurements per statement; SQLite accepts about 32,000 values, four per measurement
 
-# What changes when a trial is handed out: one that was paused has no value until its next end.
+# The columns that change when a trial is handed out. A paused trial loses its value until it ends again.
 _HANDED_OUT = ("state", "parameters", "client_id", "request_id", "labels", "tries", "lease_us", "fidelity",
                "value", "step", "reason")  # fmt: skip
 

@@ -73,8 +73,8 @@ trials = Table(
     # Lists with the values of the objectives after the first, and of the constraints; NULL if there are none.
     Column("further", JSON(none_as_null=True)),
     Column("constraint_values", JSON(none_as_null=True)),
-    Column("fidelity", Float(53)),  # up to which it runs, or has run last; NULL in studies without one
-    Column("rungs", JSON(none_as_null=True)),  # [[fidelity, value], …] below the largest; NULL where there are none
+    Column("fidelity", Float(53)),  # up to which the trial runs, or ran last; NULL in studies without fidelity
+    Column("rungs", JSON(none_as_null=True)),  # [[fidelity, value], …] below the largest; NULL if there are none
     PrimaryKeyConstraint("namespace", "study", "number"),
     UniqueConstraint("namespace", "study", "add_request_id"),
     ForeignKeyConstraint(["namespace", "study"], ["studies.namespace", "studies.study"], ondelete="CASCADE"),

@@ -548,7 +548,7 @@ class StudyService:
 
 
 def _may_run_again(trial: Trial) -> bool:
-    """Return whether a trial whose lease has expired is queued again; a run that ended in a pause is no lost one."""
+    """Return whether a trial whose lease has expired is queued again. Runs that ended in a pause are not lost."""
     return trial.tries - len(trial.rungs) < MAX_TRIES
 
 
@@ -618,7 +618,7 @@ def finished_trial(engine: Engine, trial: Trial, outcome: Outcome, measurements:
 
 
 def paused_trial(engine: Engine, succeeded: Trial) -> Trial:
-    """Return a trial that succeeded below the largest fidelity as it waits to go on."""
+    """Return a trial that succeeded below the largest fidelity as a paused one, which waits to go on."""
     assert succeeded.fidelity is not None
     assert succeeded.value is not None
     paused = replace(

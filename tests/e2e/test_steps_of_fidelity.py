@@ -1,4 +1,4 @@
-"""An experiment whose trials run in steps: the file, a kill in the middle, stopping, a lost checkpoint."""
+"""Experiments whose trials run in steps of a fidelity: the file, a kill, stopping, and a lost checkpoint."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def trials_of(cli: Cli) -> list[Any]:
 
 
 def epochs_run(cli: Cli) -> Counter[tuple[int, int]]:
-    """How often each epoch of each trial was run."""
+    """Return how often each epoch of each trial was run."""
     lines = (cli.folder / "ran.txt").read_text().split("\n")[:-1]
     return Counter((int(number), int(epoch)) for number, epoch in map(str.split, lines))
 
@@ -90,7 +90,7 @@ def test_the_best_go_on_from_their_checkpoints_and_the_others_are_pruned(cli: Cl
     assert json.loads(provenance.read_text())["parameters"]["epochs"] == 9
 
 
-def test_a_killed_controller_goes_on_with_what_was_paused_and_promoted(cli: Cli) -> None:
+def test_a_killed_controller_goes_on_with_paused_and_promoted_trials(cli: Cli) -> None:
     write(cli, pace=0.02)
     for _ in range(3):
         controller = cli.start("run", "experiment.yaml")
@@ -109,7 +109,7 @@ def test_a_killed_controller_goes_on_with_what_was_paused_and_promoted(cli: Cli)
     assert set(epochs_run(cli).values()) == {1}
 
 
-def test_stopping_cancels_what_is_paused_and_describe_says_what_it_waits_for(cli: Cli) -> None:
+def test_stop_cancels_paused_trials_and_describe_says_what_they_wait_for(cli: Cli) -> None:
     write(cli, pace=0.02, changes=(("budget: {trials: 12}", "budget: {trials: 200}"),))
     controller = cli.start("run", "experiment.yaml")
     eventually(lambda: "paused" in cli.tuner("get", "trials", "steps")[1])
@@ -123,7 +123,7 @@ def test_stopping_cancels_what_is_paused_and_describe_says_what_it_waits_for(cli
     assert states <= {"cancelled", "succeeded"}
 
 
-def test_a_trial_without_a_checkpoint_starts_over_and_says_so(cli: Cli) -> None:
+def test_a_trial_without_a_checkpoint_starts_over_with_a_message(cli: Cli) -> None:
     write(cli, changes=(('KEEP: "1"', 'OTHER: "1"'),))
     code, _, err = cli.tuner("run", "experiment.yaml")
     assert code == 0, err
@@ -143,7 +143,7 @@ def test_a_trial_without_a_checkpoint_starts_over_and_says_so(cli: Cli) -> None:
         ("name: random", "name: hyperband, settings: {eta: 3}", "eta"),
     ],
 )
-def test_what_does_not_fit_is_refused_with_its_place(cli: Cli, old: str, new: str, words: str) -> None:
+def test_an_invalid_fidelity_is_refused_with_its_place(cli: Cli, old: str, new: str, words: str) -> None:
     write(cli, changes=((old, new),))
     code, out, err = cli.tuner("validate", "experiment.yaml")
     assert code == 2

@@ -42,7 +42,7 @@ def end(client: Client, number: int, value: float) -> Trial:
 
 
 def promoted(client: Client) -> Trial:
-    """Three trials, of which the last goes on."""
+    """Run three trials, of which the last goes on."""
     for trial in ask(client, "first", 3).trials:
         assert end(client, trial.number, float(trial.number)).state is PAUSED
     (trial,) = ask(client, "second").trials
@@ -89,7 +89,7 @@ def test_a_paused_trial_may_end_as_pruned_or_cancelled(client: Client) -> None:
     assert (cancelled.state, cancelled.value) == (TrialState.CANCELLED, None)
 
 
-def test_a_server_that_restarts_knows_the_rungs(storage: Path) -> None:
+def test_a_restarted_server_knows_the_rungs(storage: Path) -> None:
     with a_server(storage) as server, Client(server.address) as client:
         client.create_study(NAME, STEPS, request_id="create")
         trial = promoted(client)
@@ -105,7 +105,7 @@ def test_a_server_that_restarts_knows_the_rungs(storage: Path) -> None:
 def test_a_promoted_trial_whose_client_died_goes_on_at_the_same_fidelity(client: Client) -> None:
     for trial in ask(client, "first", 3).trials:
         end(client, trial.number, float(trial.number))
-    for k in range(3):  # three silent clients: a run that paused is not one of them
+    for k in range(3):  # three silent clients; a run that paused does not count as one
         given = ()
         while not given:
             given = ask(client, f"dies-{k}", paused_only=True, lease_s=SILENT_S).trials
@@ -115,7 +115,7 @@ def test_a_promoted_trial_whose_client_died_goes_on_at_the_same_fidelity(client:
     assert client.get_trial(NAME, 2).rungs == (RungResult(1, 2.0),)
 
 
-def test_a_fidelity_that_makes_no_sense_is_refused_with_its_place(client: Client) -> None:
+def test_an_invalid_fidelity_is_refused_with_its_place(client: Client) -> None:
     with pytest.raises(InvalidArgument) as refused:
         client.create_study(OTHER, replace(STEPS, fidelity=Fidelity("kind", 3, 1)), request_id="other")
     assert [p.path for p in refused.value.problems] == ["spec.fidelity.parameter", "spec.fidelity.max"]

@@ -1,4 +1,4 @@
-"""What holds of trials that are run in steps of a fidelity, whatever breaks."""
+"""Invariants of trials that run in steps of a fidelity."""
 
 from __future__ import annotations
 

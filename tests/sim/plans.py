@@ -1,4 +1,4 @@
-"""Hypothesis draws whole experiments: what is asked for, what each attempt does, what happens to which call."""
+"""Hypothesis strategies for whole experiments: the spec, the behavior of each attempt, and faults of calls."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from tests.sim.simulation import Blow, Plan
 TIMEOUT_S, FINAL_TIMEOUT_S, GRACE_S = 60.0, 4.0, 5.0
 
 METHODS = (
-    *("complete", "save") * 4,  # where outcomes are counted, and where ends become durable
+    *("complete", "save") * 4,  # these count outcomes and store ends
     *("suggest", "suggest", "complete", "report", "save", "start", "stop", "remove")
-    * 2,  # what changes something, twice as often
+    * 2,  # calls that change something, twice as often
     *("reopen_trials", "complete", "save"),
     *("get_study", "create_study", "add_trial", "list_trials", "get_trial", "optimal_trials"),
     *("observe", "read_log", "wait", "attempts", "stop_requested"),
@@ -34,7 +34,7 @@ LAST_METHODS = (
     *("save",) * 6,
     *("start", "stop", "remove", "observe", "wait", "attempts", "optimal_trials", "get_trial", "suggest"),
 )
-# Short, for each is played to its end with nothing beside it. It needs no metric, and 42 means nothing special.
+# Short, because each runs to its end alone. The final stage needs no metric, and exit code 42 has no special meaning.
 FINALS = (
     *(Script((), 1.1, 0),) * 4,
     *(Script((), 1.1, None, signal.SIGKILL),) * 2,
@@ -178,7 +178,7 @@ def plans(draw: st.DrawFn) -> Plan:
 
 
 def _failing_on(plan: Plan) -> Plan:
-    """Trials fail before a pause that is not the breaker's, and after it: drawn too rarely to be left to chance."""
+    """Let trials fail before and after a pause that is not the breaker's, which would be drawn too rarely."""
     lines = _curve([0.5], 0.2)
     good, bad, refused = (
         Script(lines, 0.3, 0),

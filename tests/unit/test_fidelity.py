@@ -151,6 +151,21 @@ def test_trials_of_other_brackets_are_no_competition() -> None:
     assert later[0].number in goes_on
 
 
+def test_brackets_that_a_revision_brings_leave_known_trials_where_they_are() -> None:
+    player = Player(a_study(pruning="asha"))
+    for trial in player.begin(9):
+        player.end(trial, float(trial.number))
+    study = player.engine.study
+    changed = replace(study, spec=replace(study.spec, pruning=Pruning("hyperband")))
+    player.engine.update_study(changed)
+    assert [(t.number, t.fidelity) for t in player.begin(3)] == [(0, 3), (1, 3), (2, 3)]
+    assert {t.fidelity for t in player.begin(60)} == {1, 3, 9}
+    player.engine.update_study(study)
+    assert {t.fidelity for t in player.begin(20)} == {1}
+    again = Engine(study, list(player.engine.trials()), ())
+    assert again.propose(3) == player.engine.propose(3)
+
+
 ALGORITHMS = [
     family.name for family in registry.algorithms() if family.name != "optuna:gp" and not missing(family.requires)
 ]

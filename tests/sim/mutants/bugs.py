@@ -1,4 +1,4 @@
-"""The bugs themselves. Each is a mistake that a careful person could make, and says what it would cost a user."""
+"""The planted bugs. Each is a mistake that a careful developer could make, with its effect on a user."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from controller.experiment_store import Changes
 from controller.runtime.protocol import Exit, Launch
 from suggest.trial import Outcome, Trial, TrialState
 
-Loop = Any  # the mutants reach into the loop's insides, which are nobody else's business
+Loop = Any  # the mutants use private attributes of the loop
 
 
 @dataclass(frozen=True)
 class Mutant:
-    """`places`: (module or class, name of the function) that `bug` replaces."""
+    """A planted bug. `places` are (module or class, name of the function) that `bug` replaces."""
 
     name: str
     costs: str

@@ -1,4 +1,4 @@
-"""The fidelity of trials, and their values at smaller ones. Frozen, as 0001 is."""
+"""Add the fidelity of trials, and their values at smaller ones. Frozen, as 0001 is."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -366,11 +366,14 @@ def _not_negative(name: str, count: int) -> int:
     return count
 
 
+# Settings that Katib's engines read and ours have no counterpart for are checked, as in Katib's files.
+
+
 def _gamma(text: str) -> dict[str, Value]:
     share = float(text)
     if not 0 < share < 1:
         raise ValueError("gamma should be in the range of (0, 1)")
-    return {"goodShare": min(max(share, 0.01), 0.5)}
+    return {}
 
 
 def _prior_weight(text: str) -> dict[str, Value]:
@@ -383,7 +386,7 @@ def _sigma(text: str) -> dict[str, Value]:
     sigma = float(text)
     if not 0 <= sigma < math.inf:
         raise _Refused("sigma should be greate or equal than zero")
-    return {"sigma": min(max(sigma, 0.01), 1.0)} if sigma else {}
+    return {}
 
 
 def _restarts(text: str) -> dict[str, Value]:

@@ -190,7 +190,7 @@ ALGORITHMS = {
     "grid": ({"random_state": "7"}, Algorithm("grid", 7, {})),
     "tpe": (
         {"n_startup_trials": "5", "n_ei_candidates": "0", "gamma": "0.25", "prior_weight": "1.0", "random_state": "1"},
-        Algorithm("tpe", 1, {"multivariate": False, "startupTrials": 5, "candidates": 1, "goodShare": 0.25}),
+        Algorithm("tpe", 1, {"multivariate": False, "startupTrials": 5, "candidates": 1}),
     ),
     "multivariate-tpe": (
         {"n_ei_candidates": "30"},
@@ -200,7 +200,7 @@ ALGORITHMS = {
         {"base_estimator": "RF", "n_initial_points": "8", "acq_func": "gp_hedge", "acq_optimizer": "auto"},
         Algorithm("gp", None, {"startupTrials": 8}),
     ),
-    "cmaes": ({"sigma": "0.5", "restart_strategy": "ipop"}, Algorithm("cmaes", None, {"sigma": 0.5})),
+    "cmaes": ({"sigma": "0.5", "restart_strategy": "ipop"}, Algorithm("cmaes", None, {})),
     "sobol": ({}, Algorithm("sobol", None, {})),
 }
 

@@ -229,8 +229,12 @@ class Server:
 
         interceptor = intercepting(loaded_protection.authorizer)
         server = made(interceptor, RECEIVED_BYTES)
-        credentials = None if loaded_protection.pair is None else loaded_protection.pair.credentials()
-        self._bound = bind(server, self._asked, credentials)
+
+        def bound(server: grpc.aio.Server, address: Address) -> Address:
+            pair = loaded_protection.pair
+            return bind(server, address, None if pair is None else pair.credentials())  # they serve one port only
+
+        self._bound = bound(server, self._asked)
         studies = StudyService(store, address=self._advertised or self.address)
         servicer = SuggestServicer(studies)
         add_SuggestServiceServicer_to_server(servicer, server)
@@ -248,7 +252,7 @@ class Server:
                 open_server = made(open_interceptor, katib_service.MAX_REQUEST_BYTES)
                 host = self._asked.host or "127.0.0.1"
                 addresses = [Address(host=host, port=port) for port in self._options.katib]
-                self._katib = tuple(bind(open_server, address, credentials) for address in addresses)
+                self._katib = tuple(bound(open_server, address) for address in addresses)
                 katib_service.add_handlers(open_server, katib)
                 open_health = await _add_health_and_reflection(open_server, katib_service.SERVICES)
                 await _report_serving(open_health, katib_service.HEALTH_NAMES)

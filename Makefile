@@ -118,6 +118,7 @@ bench: $(VENV)/dev.stamp  ## measure, and write the figures to docs/benchmarks.m
 	PYTHONPATH=. $(BIN)/python bench/studies.py $(BENCH)
 	PYTHONPATH=. $(BIN)/python bench/slow_study.py $(BENCH)
 	$(BIN)/python bench/tpe_cost.py
+	$(BIN)/python bench/katib_suggestions.py $(BENCH)
 	$(BIN)/python bench/function_overhead.py $(BENCH)
 
 .PHONY: bench-cluster

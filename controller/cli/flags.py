@@ -249,6 +249,14 @@ def serving(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--insecure", action="store_true", help="accept unauthenticated clients; with --tokens: serve without TLS"
     )
+    parser.add_argument(
+        "--katib",
+        metavar="PORTS",
+        nargs="?",
+        const="6789,6788",
+        default="",
+        help="serve Katib's clients, which send no token, at these ports too (default 6789,6788)",
+    )
     parser.add_argument("--check", action="store_true", help="check the configuration and start nothing")
     parser.add_argument(
         "--sync", choices=("normal", "full"), default="normal",

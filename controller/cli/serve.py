@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from controller.cli import terminal
 from controller.cli.exits import ExitCode, of_server_check
 from controller.cli.options import state_of, storage_of
+from suggest.errors import InvalidArgument, Problem
 
 if TYPE_CHECKING:
     from suggest.server.admin import StartFinding
@@ -34,7 +35,7 @@ def serve(arguments: argparse.Namespace) -> int:
         tls_key=arguments.tls_key,
         tls_client_ca=arguments.tls_client_ca,
     )
-    options = ServerOptions(arguments.metrics_address, arguments.limits)
+    options = ServerOptions(arguments.metrics_address, arguments.limits, katib_ports(arguments.katib))
     if arguments.check:
         return _check(
             check_up(
@@ -54,6 +55,15 @@ def serve(arguments: argparse.Namespace) -> int:
         options=options,
         announce=arguments.log_format == "text",  # in JSON, a log event announces it
     )
+
+
+def katib_ports(text: str) -> tuple[int, ...]:
+    """Of `--katib`: "" for none. Raises InvalidArgument."""
+    words = [word.strip() for word in text.split(",")] if text else []
+    if wrong := [word for word in words if not (word.isascii() and word.isdigit() and int(word) <= 65535)]:
+        message = f"{wrong[0]!r} is not a port; write them with commas between them, such as 6789,6788"
+        raise InvalidArgument([Problem("katib", message)])
+    return tuple(map(int, words))
 
 
 def _check(findings: Iterable[StartFinding]) -> ExitCode:

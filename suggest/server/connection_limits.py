@@ -60,11 +60,19 @@ class SeenConnection:
 class ConnectionLimits:
     """Enforces the limits on the connections of one server.
 
-    `port` is the server's port, None for a socket file, which only its user can reach. `most` limits all connections.
+    `port` is the server's port, None for a socket file, which only its user can reach. `also` are further ports.
+    `most` limits all connections.
     """
 
-    def __init__(self, port: int | None, *, most: int = 10_000, now: Callable[[], float] = time.monotonic) -> None:
-        self._port = port
+    def __init__(
+        self,
+        port: int | None,
+        *,
+        also: Collection[int] = (),
+        most: int = 10_000,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._ports = {*also} if port is None else {port, *also}
         self._most = most
         self._now = now
         self._admitted: dict[str, float] = {}  # time of the last call, by gRPC's name of the peer
@@ -81,7 +89,7 @@ class ConnectionLimits:
 
     def start(self) -> None:
         """Start the thread, which needs no further file descriptor later, because there may be none."""
-        if self._port is None or not self._folder:
+        if not self._ports or not self._folder:
             return
         self._null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
         self._spare = os.dup(self._null)
@@ -188,7 +196,7 @@ class ConnectionLimits:
             own, other = held.getsockname(), held.getpeername()
         except OSError:
             return None
-        if not isinstance(own, tuple) or own[1] != self._port:
+        if not isinstance(own, tuple) or own[1] not in self._ports:
             return None
         return Peer(_canonical(other[0]), other[1])
 

@@ -307,6 +307,9 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         size = len(serialized)
         if size <= LARGE_BYTES:
             return await self._carried_out(method, method.read(serialized), size, context, caller, entry)
+        if method.rpc.framed:
+            request = await asyncio.get_running_loop().run_in_executor(self._parser, method.read, serialized)
+            return await self._carried_out(method, request, size, context, caller, entry)
         # Parse a large request only when the caller's previous large one is done, because a parsed request may take
         # thirty times as much memory. Parse in a single thread, because the C library keeps memory for each thread.
         async with self._queue.one_at_a_time(Flow(caller)):

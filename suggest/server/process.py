@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from suggest import events
-from suggest.address import parse_address
+from suggest.address import Address, parse_address
 from suggest.binding import bind, import_grpc_quietly
 from suggest.server.access.protection import RECHECK_S, LoadedProtection, Protection
 from suggest.server.server_options import LimitsFile, ServerOptions
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     import grpc
 
     from suggest.server.access.audit import DenialLog
+    from suggest.server.access.authorization import Authorizer
     from suggest.server.connection_limits import ConnectionLimits
     from suggest.server.in_process import InProcessChannel
     from suggest.server.interceptor import CallInterceptor
@@ -51,9 +52,9 @@ NO_OPTIONS = ServerOptions()
 SENDING_S = 0.2
 LEFT_OUT_S = 10.0  # interval at which the number of denied calls left out of the audit log is written
 MAX_DESCRIPTORS = 1 << 20
+RECEIVED_BYTES = 4 << 20  # of a request
 _OPTIONS = (
     ("grpc.so_reuseport", 0),  # a second server on the port must fail, not share it
-    ("grpc.max_receive_message_length", 4 << 20),
     ("grpc.max_concurrent_streams", 100),  # per connection; further calls wait in the client
     ("grpc.server_handshake_timeout_ms", 10_000),  # TLS and the HTTP/2 preface
     ("grpc.max_connection_idle_ms", 15 * 60_000),  # clients reconnect by themselves
@@ -98,12 +99,18 @@ class Server:
         self._options = options
         self._metrics_port = 0
         metrics = options.metrics_address
-        protection.check(self._asked, parse_address(metrics) if metrics else None)
+        self._katib: tuple[Address, ...] = ()
+        protection.check(self._asked, parse_address(metrics) if metrics else None, katib=bool(options.katib))
 
     @property
     def address(self) -> str:
         """The address on which the server listens, with the actual port."""
         return str(self._bound)
+
+    @property
+    def katib_addresses(self) -> tuple[str, ...]:
+        """The addresses for Katib's clients, with the actual ports."""
+        return tuple(map(str, self._katib))
 
     @property
     def metrics_port(self) -> int:
@@ -130,7 +137,8 @@ class Server:
             undo.callback(store.close)
             self._started = await self._listen(store, executor, loaded_protection, limits_file, undo)
             undo.pop_all()
-        events.tell("start", address=self.address, storage=redacted_url(self._storage_url))
+        katib = ",".join(self.katib_addresses)
+        events.tell("start", address=self.address, storage=redacted_url(self._storage_url), katib=katib)
 
     def inside(self) -> InProcessChannel:
         """Return a channel for clients in the server's own loop. The server must be running."""
@@ -196,29 +204,65 @@ class Server:
             undo.callback(metrics.close)
             call_metrics = CallMetrics(metrics.ended)
         most = min(MAX_CONNECTIONS, descriptor_limit() // 2)  # leave descriptors for the store
-        interceptor = CallInterceptor(
-            queue,
-            store_health,
-            loaded_protection.authorizer,
-            None if limits_file is None else RateLimiter(limits_file.now),
-            in_flight=in_flight,
-            denial_log=denial_log,
-            certified=bool(self._protection.tls_client_ca),
-        )
-        server = grpc.aio.server(
-            interceptors=[interceptor] if call_metrics is None else [call_metrics, interceptor],
-            options=[*_OPTIONS, ("grpc.max_allowed_incoming_connections", most)],
-        )
-        self._bound = bind(
-            server, self._asked, None if loaded_protection.pair is None else loaded_protection.pair.credentials()
-        )
-        connections = ConnectionLimits(None if self._bound.path else self._bound.port, most=most)
-        interceptor.connections = connections
+        rate_limiter = None if limits_file is None else RateLimiter(limits_file.now)
+
+        def intercepting(authorizer: Authorizer | None) -> CallInterceptor:
+            return CallInterceptor(
+                queue,
+                store_health,
+                authorizer,
+                rate_limiter,
+                in_flight=in_flight,
+                denial_log=denial_log,
+                certified=bool(self._protection.tls_client_ca),
+            )
+
+        def made(interceptor: CallInterceptor, received_bytes: int) -> grpc.aio.Server:
+            return grpc.aio.server(
+                interceptors=[interceptor] if call_metrics is None else [call_metrics, interceptor],
+                options=[
+                    *_OPTIONS,
+                    ("grpc.max_receive_message_length", received_bytes),
+                    ("grpc.max_allowed_incoming_connections", most),
+                ],
+            )
+
+        interceptor = intercepting(loaded_protection.authorizer)
+        server = made(interceptor, RECEIVED_BYTES)
+
+        def bound(server: grpc.aio.Server, address: Address) -> Address:
+            pair = loaded_protection.pair
+            return bind(server, address, None if pair is None else pair.credentials())  # they serve one port only
+
+        self._bound = bound(server, self._asked)
         studies = StudyService(store, address=self._advertised or self.address)
         servicer = SuggestServicer(studies)
         add_SuggestServiceServicer_to_server(servicer, server)
-        health = await _add_health_and_reflection(server)
-        await server.start()
+        health = await _add_health_and_reflection(server, (SERVICE,))
+        listeners = [_Listener(server, health, interceptor)]
+        if self._options.katib or not self._bound.path:  # Katib's clients know no sockets
+            from suggest.server import katib_service
+
+            katib = katib_service.handlers(studies, store.observations)
+            katib_service.add_handlers(server, katib)
+            await _report_serving(health, katib_service.HEALTH_NAMES)
+            if self._options.katib:
+                # Katib's clients send no token and large requests, so their ports serve only Katib's services.
+                open_interceptor = intercepting(None)
+                open_server = made(open_interceptor, katib_service.MAX_REQUEST_BYTES)
+                host = self._asked.host or "127.0.0.1"
+                addresses = [Address(host=host, port=port) for port in self._options.katib]
+                self._katib = tuple(bound(open_server, address) for address in addresses)
+                katib_service.add_handlers(open_server, katib)
+                open_health = await _add_health_and_reflection(open_server, katib_service.SERVICES)
+                await _report_serving(open_health, katib_service.HEALTH_NAMES)
+                listeners.append(_Listener(open_server, open_health, open_interceptor))
+        connections = ConnectionLimits(
+            None if self._bound.path else self._bound.port, also=[each.port for each in self._katib], most=most
+        )
+        for listener in listeners:
+            listener.interceptor.connections = connections
+            await listener.server.start()
         connections.start()
         undo.callback(connections.close)
         if metrics is not None and call_metrics is not None:
@@ -228,14 +272,21 @@ class Server:
         looking = [asyncio.create_task(_tell_denials(denial_log))]
         if looked_after:
             looking.append(asyncio.create_task(_look_after(looked_after)))
-        return _Started(server, health, interceptor, servicer, studies, store, executor, looking, connections, metrics)
+        return _Started(listeners, servicer, studies, store, executor, looking, connections, metrics)
+
+
+@dataclass(frozen=True, slots=True)
+class _Listener:
+    """One gRPC server of the process. All of them share the store, the studies and the queue."""
+
+    server: grpc.aio.Server
+    health: Any  # an untyped package's
+    interceptor: CallInterceptor
 
 
 @dataclass(frozen=True, slots=True)
 class _Started:
-    _grpc_server: grpc.aio.Server
-    _health: Any  # an untyped package's
-    interceptor: CallInterceptor
+    _listeners: Sequence[_Listener]  # the first one is the service's own
     servicer: SuggestServicer
     _studies: StudyService
     _store: StudyStore
@@ -244,21 +295,32 @@ class _Started:
     _connections: ConnectionLimits
     _metrics: Metrics | None
 
+    @property
+    def interceptor(self) -> CallInterceptor:
+        return self._listeners[0].interceptor
+
     async def drain(self, grace_s: float) -> None:
         """Report the stop to health checks, answer calls in progress, and refuse new calls."""
         for task in self._looking:
             task.cancel()
-        await self._health.enter_graceful_shutdown()
+        for listener in self._listeners:
+            await listener.health.enter_graceful_shutdown()
         if self._metrics is not None:
             self._metrics.stopping()
         # Drain before gRPC stops, because gRPC drops calls that have arrived but were not handled yet without a status.
-        giving_up = asyncio.get_running_loop().call_later(min(grace_s, COMPUTING_S), self.interceptor.give_up)
+        giving_up = asyncio.get_running_loop().call_later(min(grace_s, COMPUTING_S), self._give_up)
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self.interceptor.close(), grace_s)
+            await asyncio.wait_for(
+                asyncio.gather(*(listener.interceptor.close() for listener in self._listeners)), grace_s
+            )
         giving_up.cancel()
-        self.interceptor.give_up()
+        self._give_up()
         # Replies still have to be sent. Do not wait for all calls, because one that watches health never ends.
-        await self._grpc_server.stop(min(grace_s, SENDING_S))
+        await asyncio.gather(*(listener.server.stop(min(grace_s, SENDING_S)) for listener in self._listeners))
+
+    def _give_up(self) -> None:
+        for listener in self._listeners:
+            listener.interceptor.give_up()
 
     def close(self) -> None:
         self._connections.close()
@@ -355,22 +417,30 @@ async def _serve(server: Server, announced: str) -> int:
         loop.add_signal_handler(number, end, number)
     await server.start()
     if announced:
-        print(f"listening on {server.address}, storage {redacted_url(announced)}", file=sys.stderr, flush=True)
+        katib = f", Katib at {' and '.join(server.katib_addresses)}" if server.katib_addresses else ""
+        print(f"listening on {server.address}, storage {redacted_url(announced)}{katib}", file=sys.stderr, flush=True)
     code = await ended
     await server.stop()
     return code
 
 
-async def _add_health_and_reflection(server: grpc.aio.Server) -> Any:
-    """Add the health and reflection services, and return the health servicer."""
+async def _add_health_and_reflection(server: grpc.aio.Server, services: Sequence[str]) -> Any:
+    """Add the health service and reflection, both for the names `services`, and return the health servicer."""
     # Both packages are untyped.
-    from grpc_health.v1 import health, health_pb2, health_pb2_grpc  # type: ignore[import-untyped]
+    from grpc_health.v1 import health, health_pb2_grpc  # type: ignore[import-untyped]
     from grpc_reflection.v1alpha import reflection  # type: ignore[import-untyped]
 
     import suggest.v1.suggest_pb2  # noqa: F401  reflection only knows modules that are loaded
 
     servicer = health.aio.HealthServicer()
     health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
-    await servicer.set(SERVICE, health_pb2.HealthCheckResponse.SERVING)
-    reflection.enable_server_reflection((SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
+    await _report_serving(servicer, services)
+    reflection.enable_server_reflection((*services, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
     return servicer
+
+
+async def _report_serving(health: Any, names: Sequence[str]) -> None:  # an untyped package's
+    from grpc_health.v1 import health_pb2
+
+    for name in names:
+        await health.set(name, health_pb2.HealthCheckResponse.SERVING)

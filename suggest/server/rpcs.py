@@ -8,6 +8,7 @@ messages are in `suggest.server.request_sizes`; quota is reserved where rows are
 from __future__ import annotations
 
 import enum
+import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import reduce
@@ -15,6 +16,7 @@ from typing import Any, Final
 
 from suggest import names
 from suggest.errors import InvalidArgument, Problem
+from suggest.katib import NAMESPACE
 from suggest.server.access.caller import Verb
 from suggest.study import StudyName
 
@@ -27,6 +29,7 @@ class Form(enum.Enum):
     STUDY = "a study"
     TRIAL = "a trial"
     TRIALS = "a trial, or - for all trials of the study"
+    KATIB = "whatever a request of Katib's names; all of it is in one namespace"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +56,7 @@ class Rpc:
 
     `field` is the request's field with the name of the resource in the given `form`, "" if there is none. `audited`:
     calls are in the audit log if they write. `proposes`: calls may compute for long, while other calls of the study go
-    on.
+    on. `framed`: parsing a request leaves its items as bytes, so it takes hardly any time or memory.
     """
 
     verb: Verb
@@ -62,6 +65,7 @@ class Rpc:
     items: Items | None = None
     audited: bool = True
     proposes: bool = False
+    framed: bool = False
 
     @property
     def writes(self) -> bool:
@@ -115,16 +119,37 @@ RPCS: Mapping[str, Rpc] = {
     "ListOptimalTrials": Rpc(Verb.READ, "parent"),
 }
 
-_UNKNOWN = Rpc(Verb.MANAGE)  # for methods of other services; all methods of this service are in the table
+# Katib's methods, whose names differ from ours. Requests for one experiment wait for each other.
+KATIB_RPCS: Mapping[str, Rpc] = {
+    "GetSuggestions": Rpc(Verb.RUN, "experiment", Form.KATIB, proposes=True, framed=True),
+    "ValidateAlgorithmSettings": Rpc(Verb.READ, "", Form.KATIB),
+    "GetEarlyStoppingRules": Rpc(Verb.READ, "", Form.KATIB, framed=True),
+    "ValidateEarlyStoppingSettings": Rpc(Verb.READ, "", Form.KATIB),
+    "SetTrialStatus": Rpc(Verb.RUN, "trial_name", Form.KATIB),
+    # Not audited: every running trial reports.
+    "ReportObservationLog": Rpc(Verb.RUN, "trial_name", Form.KATIB, audited=False),
+    "GetObservationLog": Rpc(Verb.READ, "trial_name", Form.KATIB),
+    "DeleteObservationLog": Rpc(Verb.RUN, "trial_name", Form.KATIB),
+}
+
+_UNKNOWN = Rpc(Verb.MANAGE)  # for methods of other services; all methods of this service are in the tables
 
 
 def rpc_of(method: str) -> Rpc:
-    """Return the row for a full path (`/package.Service/Name`). A method that is not in the table counts as a write."""
-    return RPCS.get(method.rpartition("/")[2], _UNKNOWN)
+    """Return the row for a full path (`/package.Service/Name`). A method without a row counts as a write."""
+    return known_rpc(method) or _UNKNOWN
+
+
+def known_rpc(method: str) -> Rpc | None:
+    """Return the row for a full path or a bare name, None if there is none."""
+    name = method.rpartition("/")[2]
+    return RPCS.get(name) or KATIB_RPCS.get(name)
 
 
 def resource_of(rpc: Rpc, request: Any) -> Resource:  # any message
     """Parse the resource of a request. Problems are in the result, so that the method raises all problems at once."""
+    if rpc.form is Form.KATIB:
+        return _of_katib(rpc, request)
     sizes = () if rpc.items is None else tuple(rpc.items.problems(request))
     if not rpc.field:
         return Resource(problems=sizes) if sizes else NO_RESOURCE
@@ -135,6 +160,15 @@ def resource_of(rpc: Rpc, request: Any) -> Resource:  # any message
     except InvalidArgument as e:
         return Resource(text, namespace, problems=(*e.problems, *sizes))
     return Resource(text, namespace, study, number, sizes)
+
+
+def _of_katib(rpc: Rpc, request: Any) -> Resource:  # any message
+    """Return the resource of a request of Katib's. Requests for one experiment have the same study, for the queue."""
+    named = getattr(request, rpc.field) if rpc.field else ""
+    if isinstance(named, bytes):  # an experiment that is not parsed yet
+        digest = hashlib.sha256(named).hexdigest()[:16]
+        return Resource(f"namespaces/{NAMESPACE}", NAMESPACE, StudyName(NAMESPACE, f"experiment-{digest}"))
+    return Resource(f"namespaces/{NAMESPACE}/trials/{named[:253]}" if named else f"namespaces/{NAMESPACE}", NAMESPACE)
 
 
 def _namespace(text: str, field: str) -> tuple[None, None]:

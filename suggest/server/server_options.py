@@ -14,11 +14,12 @@ class ServerOptions:
     """Options as given by the flags of `tuner serve`.
 
     `metrics_address` is HOST:PORT, or "" for no metrics. `limits` is a file, "" for the default limits, or None for no
-    limits.
+    limits. `katib` are further ports for Katib's clients, which need no token there; 0 lets the system choose.
     """
 
     metrics_address: str = ""
     limits: str | None = None
+    katib: tuple[int, ...] = ()
 
 
 class LimitsFile:

@@ -12,10 +12,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from suggest.address import parse_address
+from suggest.address import Address, parse_address
 from suggest.binding import refuse_taken
 from suggest.errors import InvalidArgument, NotFound, Problem, StoreUnavailable, TunerError
 from suggest.server.access.protection import Protection, watched_tokens
@@ -42,6 +43,8 @@ def look(
 ) -> Iterator[StartFinding]:
     """Check a server's settings, yielding each finding as soon as it is known."""
     yield _judged("address", lambda: _address(address, protection))
+    for port in options.katib:
+        yield _judged("katib", partial(_katib, port, address, protection))
     if advertise:
         yield _judged("advertise", lambda: f"other servers' clients are led to {parse_address(advertise)}")
     yield _judged("storage", lambda: _storage(storage_url))
@@ -78,6 +81,16 @@ def _address(text: str, protection: Protection) -> str:
         else "everybody"
     )
     return f"{address} is free; open to {open_to}{'' if address.path or protection.tls_cert else ', unencrypted'}"
+
+
+def _katib(port: int, served: str, protection: Protection) -> str:
+    main = parse_address(served)
+    address = Address(host=main.host or "127.0.0.1", port=port)
+    protection.check(main, katib=True)
+    if port and address == main:
+        raise InvalidArgument([Problem("katib", f"{address} is the address of the service; use another port")])
+    refuse_taken(address)
+    return f"{address} is free; Katib's clients need no token"
 
 
 def _metrics(text: str, served: str, protection: Protection) -> str:

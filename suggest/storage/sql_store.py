@@ -30,6 +30,7 @@ from suggest import failpoints
 from suggest.curves import Curve, TrialCurve
 from suggest.errors import NotFound, NotOwner
 from suggest.storage.database import Database
+from suggest.storage.observation_log import SqlObservationLog
 from suggest.storage.ownership import Ownership, held, of
 from suggest.storage.rows import (
     AnyRow,
@@ -76,6 +77,7 @@ class SqlStudyStore:
         self._database = connections
         self._ownership = ownership
         self._statements = connections.statements
+        self.observations = SqlObservationLog(connections)
 
     def close(self) -> None:
         try:

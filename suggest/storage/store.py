@@ -81,7 +81,35 @@ class Counts(NamedTuple):
         return Counts(*(mine - theirs for mine, theirs in zip(self, other, strict=True)))
 
 
+class Observed(NamedTuple):
+    """A line of a trial's log in Katib, with all texts as they were sent. `time_us` is the parsed time stamp."""
+
+    time_us: int
+    time_stamp: str
+    metric: str
+    value: str
+
+
+class ObservationLog(Protocol):
+    """The reports of trials of Katib's clients, by trial name. They belong to no study, so writing needs no lease."""
+
+    def report(self, trial: str, lines: Sequence[Observed]) -> None:
+        """Append lines to the log of a trial."""
+
+    def read(self, trial: str, *, metric: str, first_us: int | None, last_us: int | None) -> list[Observed]:
+        """Return lines by time, those with equal times in the order of the reports. An empty metric means all."""
+
+    def first_values(self, trials: Sequence[str], metric: str, count: int) -> dict[str, list[str]]:
+        """Return the first `count` values of a metric for each of these trials that has reported it."""
+
+    def delete(self, trial: str) -> None:
+        """Delete the log of a trial. A trial without reports is not an error."""
+
+
 class StudyStore(Protocol):
+    @property
+    def observations(self) -> ObservationLog: ...
+
     # Studies
 
     def insert_study(self, record: StudyRecord) -> bool:

@@ -14,6 +14,7 @@ from sqlalchemy import (
     Column,
     Float,
     ForeignKeyConstraint,
+    Index,
     Integer,
     MetaData,
     PrimaryKeyConstraint,
@@ -114,6 +115,19 @@ owners = Table(
     PrimaryKeyConstraint("namespace", "study"),
     ForeignKeyConstraint(["namespace", "study"], ["studies.namespace", "studies.study"], ondelete="CASCADE"),
     ForeignKeyConstraint(["server"], ["servers.id"], ondelete="CASCADE"),
+)
+
+# The reports of trials of Katib's clients. There is no namespace, because Katib's requests name none.
+katib_observations = Table(
+    "katib_observations",
+    metadata,
+    Column("id", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=True),
+    Column("trial_name", Text, nullable=False),
+    Column("time_us", BigInteger, nullable=False),  # of the time stamp; ties are in the order of the reports
+    Column("time_stamp", Text, nullable=False),
+    Column("metric", Text, nullable=False),
+    Column("value", Text, nullable=False),  # Katib has metrics that are no numbers
+    Index("katib_observations_of_trial", "trial_name", "metric", "time_us", "id"),
 )
 
 # Alembic's version table under another name, because Optuna may keep `alembic_version` in the same database server.

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import secrets
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -90,6 +91,17 @@ class StudyService:
     def workers(self) -> Workers:
         """The processes that compute expensive proposals."""
         return self._sessions.workers
+
+    @contextmanager
+    def writing(self, name: StudyName) -> Iterator[tuple[StudyStore, Writer]]:
+        """Lock a study for a caller that writes it itself: to the store first, then to the engine.
+
+        Raises:
+            NotFound: the study does not exist.
+            NotOwner: another process writes the study.
+        """
+        with self._sessions.writing(name) as writer:
+            yield self._store, writer
 
     # Studies
 

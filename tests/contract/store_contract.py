@@ -15,7 +15,7 @@ from suggest.errors import NotFound, NotOwner
 from suggest.space import Choice, Condition, Float, Int, Parameter, Scale, Space
 from suggest.storage.database import Database
 from suggest.storage.sql_store import SqlStudyStore
-from suggest.storage.store import MAX_METRICS, Addition, Counts, Lease, StudyRecord, StudyStore
+from suggest.storage.store import MAX_METRICS, Addition, Counts, Lease, Observed, StudyRecord, StudyStore
 from suggest.storage.study_json import fingerprint
 from suggest.storage.study_tables import studies
 from suggest.study import Algorithm, Direction, Objective, PastSpace, Pruning, Study, StudyName, StudySpec, ValueRule
@@ -489,6 +489,37 @@ class StoreContract:
             other.hand_out(current, [running(0)])
             other.finish_trial(current, succeeded(running(0), 0.5), [measured(0, 0.5)])
             other.release(current)
+
+    def test_observations_come_back_by_time_and_in_the_order_of_their_arrival(self, store: StudyStore) -> None:
+        log = store.observations
+        lines = [Observed(us, f"at {us}", "accuracy", value) for us, value in ((2, "c"), (1, "a"), (1, "b"), (3, ""))]
+        for line in lines:
+            log.report("one", [line])
+        log.report("one", [Observed(1, "at 1", "loss", "nan")])
+        log.report("other", [])
+        ordered = [lines[1], lines[2], lines[0], lines[3]]
+        assert log.read("one", metric="accuracy", first_us=None, last_us=None) == ordered
+        assert log.read("one", metric="accuracy", first_us=2, last_us=2) == [lines[0]]
+        assert len(log.read("one", metric="", first_us=None, last_us=None)) == 5
+        assert log.read("other", metric="", first_us=None, last_us=None) == []
+        with self.opening() as another:
+            assert another.observations.read("one", metric="accuracy", first_us=None, last_us=None) == ordered
+
+    def test_the_first_values_of_many_trials_are_read_at_once(self, store: StudyStore) -> None:
+        log = store.observations
+        for trial in range(600):
+            log.report(str(trial), [Observed(k, "", "accuracy", str(k)) for k in range(3)])
+        found = log.first_values([str(trial) for trial in range(700)], "accuracy", 2)
+        assert found == {str(trial): ["0", "1"] for trial in range(600)}
+        assert log.first_values(["0"], "loss", 2) == log.first_values([], "accuracy", 2) == {}
+
+    def test_deleted_observations_are_gone(self, store: StudyStore) -> None:
+        log = store.observations
+        for trial in ("one", "other"):
+            log.report(trial, [Observed(1, "", "accuracy", "0.5")])
+        for _ in range(2):
+            log.delete("one")
+        assert log.first_values(["one", "other"], "accuracy", 1) == {"other": ["0.5"]}
 
     lock_is_enough = False  # nobody can take a study from a living owner, so that it need not look
 

@@ -8,12 +8,12 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-GENERATED = ROOT / "suggest" / "v1"
+GENERATED = {ROOT / "suggest" / "v1", ROOT / "suggest" / "katib" / "v1beta1"}
 
 
 def sources(*folders: str) -> list[Path]:
     found = [path for folder in folders for path in sorted((ROOT / folder).rglob("*.py"))]
-    return [path for path in found if GENERATED not in path.parents and "__pycache__" not in path.parts]
+    return [path for path in found if not GENERATED & set(path.parents) and "__pycache__" not in path.parts]
 
 
 def has_a_header(path: Path) -> bool:

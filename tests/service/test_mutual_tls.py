@@ -15,11 +15,13 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from suggest.client import AsyncClient, Client
 from suggest.errors import InvalidArgument, PermissionDenied, Unauthenticated, Unavailable
+from suggest.katib.v1beta1.api_pb2_grpc import SuggestionStub
 from suggest.server import Protection, ServerOptions
 from suggest.study import StudyName
 from tests import forked
 from tests.certificates import Authority, Certificate, replace
 from tests.service.granted import secret, tokens_file
+from tests.service.katib_caller import a_request, an_experiment
 from tests.service.running import NAME, SPEC, a_server
 from tests.service.test_certificates import eventually
 
@@ -78,6 +80,23 @@ def test_only_clients_with_a_certificate_are_served_and_known_by_its_name(
                 return len(await client.list_studies())
 
         assert asyncio.run(by_the_loop()) == 1
+
+
+def test_katibs_ports_ask_for_a_certificate_and_for_no_token(tmp_path: Path, parties: Parties) -> None:
+    tokens = tokens_file(tmp_path / "tokens.yaml", me=("all", ["default"]))
+    protection, options = parties.protection(tokens=str(tokens)), ServerOptions(katib=(0, 0))
+    with a_server(tmp_path / "s.db", protection=protection, options=options) as server:
+        authority = Path(parties.ca).read_bytes()
+        key, certificate = parties.alice.key.read_bytes(), parties.alice.certificate.read_bytes()
+        codes = []
+        for credentials in (
+            grpc.ssl_channel_credentials(authority),
+            grpc.ssl_channel_credentials(authority, key, certificate),
+        ):
+            with grpc.secure_channel(server.katib_addresses[1], credentials) as channel:
+                call = SuggestionStub(channel).GetSuggestions.future(a_request(an_experiment()), timeout=5)
+                codes.append(call.code())
+    assert codes == [grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.OK]
 
 
 def test_tokens_authorize_clients_with_certificates(tmp_path: Path, parties: Parties) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from suggest.server.rpcs import RPCS, Resource, resource_of, rpc_of
+from suggest.katib.v1beta1 import api_pb2 as katib
+from suggest.katib.v1beta1.frames_pb2 import SuggestionsFrame
+from suggest.server.rpcs import KATIB_RPCS, RPCS, Resource, resource_of, rpc_of
 from suggest.study import StudyName
 from suggest.v1 import suggest_pb2 as pb
 
@@ -58,3 +60,18 @@ def test_all_that_writes_is_recorded_but_renewals() -> None:
     assert {method for method in writing if not rpc_of(f"/x/{method}").recorded} == {"RenewLeases"}
     assert not any(method.startswith(("Get", "List", "Validate")) for method in writing)
     assert rpc_of("/another.Service/Unknown").writes
+
+
+def test_each_method_of_katibs_has_a_row_and_no_name_of_ours() -> None:
+    methods = {method for service in katib.DESCRIPTOR.services_by_name.values() for method in service.methods_by_name}
+    assert set(KATIB_RPCS) == methods
+    assert not methods & set(RPCS)
+
+
+def test_whatever_katib_asks_is_in_one_namespace_and_one_experiment_waits_for_itself() -> None:
+    frames = [SuggestionsFrame(experiment=b"a", trials=[b"1"]), SuggestionsFrame(experiment=b"a"), SuggestionsFrame()]
+    found = [resource_of(KATIB_RPCS["GetSuggestions"], frame) for frame in frames]
+    assert {resource.namespace for resource in found} == {"katib"}
+    assert found[0].study == found[1].study != found[2].study
+    report = resource_of(KATIB_RPCS["ReportObservationLog"], katib.ReportObservationLogRequest(trial_name="a"))
+    assert (report.text, report.study) == ("namespaces/katib/trials/a", None)

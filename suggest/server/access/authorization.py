@@ -11,7 +11,7 @@ from suggest import names
 from suggest.errors import PermissionDenied, Unauthenticated
 from suggest.server.access.caller import held, hold, known_as
 from suggest.server.access.tokens import Tokens
-from suggest.server.rpcs import RPCS, Form, Resource
+from suggest.server.rpcs import Form, Resource, known_rpc
 
 HEALTH = "/grpc.health.v1.Health/"
 REFLECTION = ("/grpc.reflection.v1alpha.ServerReflection/", "/grpc.reflection.v1.ServerReflection/")
@@ -52,7 +52,7 @@ class Authorizer:
             return
         assert grant is not None, "admitted first"
         name = method.rpartition("/")[2]
-        rpc = RPCS.get(name)
+        rpc = known_rpc(name)
         if rpc is None:
             raise PermissionDenied(f"no token permits {name}")
         if rpc.verb not in grant.verbs:

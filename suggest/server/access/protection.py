@@ -37,12 +37,18 @@ class Protection:
     tls_key: str = ""
     tls_client_ca: str = ""
 
-    def check(self, address: Address, metrics: Address | None = None) -> None:
-        """Check the protection of a server at `address`, with metrics at `metrics`.
+    def check(self, address: Address, metrics: Address | None = None, *, katib: bool = False) -> None:
+        """Check the protection of a server at `address`, with metrics at `metrics`, and with ports for Katib's clients.
 
         Raises:
             InvalidArgument: the server would be more open than its operator may think.
         """
+        if katib and not (address.private or self.insecure or self.tls_client_ca):
+            raise _refused(
+                "katib",
+                f"Katib's clients send no token, so anyone who reaches {address.host} could use its studies; listen at "
+                "a loopback address, require certificates with --tls-client-ca, or accept everyone with --insecure",
+            )
         if self.tls_client_ca and not self.tls_cert:
             raise _refused(
                 "tls-client-ca", "goes with --tls-cert and --tls-key, because clients present theirs over TLS only"

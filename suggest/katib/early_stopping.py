@@ -1,0 +1,126 @@
+"""Katib's EarlyStopping service: the median stopping rule, as a value that sidecars compare with reports.
+
+Golovin et al. 2017 (Vizier): a trial stops if its best value up to a step is worse than the median of the running
+averages of the finished trials up to that step. Katib computes the mean of the averages, and includes trials that ended
+before the step. Here only trials that reached the step count, with their finite values.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from statistics import fmean, median
+
+from suggest import events
+from suggest.errors import InvalidArgument, Problem
+from suggest.katib.history import finite
+from suggest.katib.observations import name_problems
+from suggest.katib.suggestions import MAX_TRIALS, parsed
+from suggest.katib.v1beta1 import api_pb2 as pb
+from suggest.katib.v1beta1.frames_pb2 import StoppingFrame
+from suggest.storage.store import ObservationLog
+
+MEDIAN = "medianstop"
+_REMEMBERED = 100_000  # averages of trials
+_MIN_TRIALS, _START_STEP = "min_trials_required", "start_step"
+_DEFAULTS = {_MIN_TRIALS: 3, _START_STEP: 4}
+MOST_STEPS = 100_000
+_RULES = {
+    _MIN_TRIALS: "min_trials_required must be greater than zero (>0)",
+    _START_STEP: "start_step must be greater or equal than one (>=1)",
+}
+
+
+class KatibEarlyStopping:
+    """Implements the RPCs of the service from the reports in `log`. Thread-safe and blocking."""
+
+    def __init__(self, log: ObservationLog) -> None:
+        self._log = log
+        self._averages: OrderedDict[tuple[str, str, int], float] = OrderedDict()
+        self._lock = threading.Lock()  # of the averages
+
+    def validate(self, request: pb.ValidateEarlyStoppingSettingsRequest) -> pb.ValidateEarlyStoppingSettingsReply:
+        """Check settings. Raises InvalidArgument with Katib's texts."""
+        read_settings(request.early_stopping)
+        return pb.ValidateEarlyStoppingSettingsReply()
+
+    def rules(self, frame: StoppingFrame) -> pb.GetEarlyStoppingRulesReply:
+        """Return the stopping rule, or none while too few trials have reached the step. Raises InvalidArgument."""
+        if len(frame.trials) > MAX_TRIALS:
+            raise InvalidArgument([Problem("trials", f"{len(frame.trials):,} trials; at most {MAX_TRIALS:,}")])
+        spec = parsed(pb.Experiment, frame.experiment, "experiment").spec
+        settings, objective = read_settings(spec.early_stopping), spec.objective
+        if objective.type not in (pb.MINIMIZE, pb.MAXIMIZE):
+            raise InvalidArgument([Problem("experiment.spec.objective.type", "must be minimize or maximize")])
+        metric, start_step = objective.objective_metric_name, settings[_START_STEP]
+        succeeded = []
+        for place, raw in enumerate(frame.trials):
+            trial = parsed(pb.Trial, raw, f"trials[{place}]")
+            if trial.status.condition == pb.TrialStatus.SUCCEEDED:
+                succeeded.append(trial.name)
+        averages = self._averages_of(succeeded, metric, start_step)
+        if len(averages) < settings[_MIN_TRIALS]:
+            if len(succeeded) >= settings[_MIN_TRIALS]:
+                events.warn("katib_reports_missing", metric=metric, succeeded=len(succeeded), reported=len(averages))
+            return pb.GetEarlyStoppingRulesReply()
+        rule = pb.EarlyStoppingRule(
+            name=metric,
+            value=str(median(averages)),
+            comparison=pb.LESS if objective.type == pb.MAXIMIZE else pb.GREATER,
+            start_step=start_step,
+        )
+        return pb.GetEarlyStoppingRulesReply(early_stopping_rules=[rule])
+
+    def set_trial_status(self, request: pb.SetTrialStatusRequest) -> pb.SetTrialStatusReply:
+        """Log that a sidecar has stopped a trial. Raises InvalidArgument.
+
+        This server cannot change the Trial object. The next history says how the trial ended.
+        """
+        if problems := name_problems(request.trial_name):
+            raise InvalidArgument(problems)
+        events.tell("katib_trial_stopped", trial=request.trial_name)
+        return pb.SetTrialStatusReply()
+
+    def _averages_of(self, names: Sequence[str], metric: str, start_step: int) -> list[float]:
+        """Return the average of the first `start_step` values of each trial that has reported that many."""
+        with self._lock:
+            known = {
+                name: found for name in names if (found := self._averages.get((name, metric, start_step))) is not None
+            }
+        asked = [name for name in names if name not in known]
+        for name, texts in self._log.first_values(asked, metric, start_step).items() if asked else ():
+            values = [value for text in texts if (value := finite(text)) is not None]
+            if len(texts) == start_step and values:
+                known[name] = fmean(values)
+        with self._lock:
+            for name in asked:
+                if name in known:
+                    self._averages[name, metric, start_step] = known[name]
+            while len(self._averages) > _REMEMBERED:
+                self._averages.popitem(last=False)
+        return list(known.values())
+
+
+def read_settings(spec: pb.EarlyStoppingSpec) -> dict[str, int]:
+    """Return all settings, including defaults. Raises InvalidArgument with Katib's texts."""
+    if spec.algorithm_name != MEDIAN:
+        raise _refused(f"unknown algorithm name {spec.algorithm_name[:80]}")
+    settings = dict(_DEFAULTS)
+    for given in spec.algorithm_settings:
+        if given.name not in settings:
+            raise _refused(f"unknown setting {given.name[:80]} for algorithm {MEDIAN}")
+        try:
+            value = int(given.value)
+        except ValueError as e:
+            raise _refused(f"failed to validate {given.name}({given.value[:80]}): {e}") from None
+        if value < 1:
+            raise _refused(_RULES[given.name])
+        if value > MOST_STEPS:
+            raise _refused(f"failed to validate {given.name}({value}): at most {MOST_STEPS}")
+        settings[given.name] = value
+    return settings
+
+
+def _refused(message: str) -> InvalidArgument:
+    return InvalidArgument([Problem("", message)])

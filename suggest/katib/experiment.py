@@ -1,0 +1,440 @@
+"""Katib's experiments: converts an `api.v1.beta1.Experiment` to the spec of a study, and texts to values and back.
+
+Pure. Errors that Katib reports have Katib's texts. Experiments that Katib accepts but never finishes are refused too.
+An algorithm accepts the settings of all of Katib's services for it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from statistics import NormalDist
+
+from suggest.domain import NO_MEMBER, Choice, Domain, Float, Int, NoMember, Scale, Value
+from suggest.errors import InvalidArgument, Problem
+from suggest.katib.v1beta1 import api_pb2 as pb
+from suggest.space import NAME, Parameter, Space
+from suggest.studies.spec_rules import spec_problems
+from suggest.study import Algorithm, Direction, Objective, StudySpec
+
+MAX_NAME = 253  # characters of an experiment's or a trial's name
+MAX_PARAMETERS = 1000
+_WHOLE = re.compile(r"[+-]?[0-9]{1,16}", re.ASCII)
+_EDGE = 1e-9  # quantiles beyond it are not drawn: values lie within six standard deviations
+_MEMO = 1000  # cached texts of a parameter
+_AT = "experiment.spec"
+
+
+@dataclass(frozen=True, slots=True)
+class KatibExperiment:
+    """An experiment as the spec of a study.
+
+    `key` is equal for experiments with the same name, parameters, objective, algorithm and settings. The rest of the
+    message may change during an experiment.
+    """
+
+    name: str
+    key: str
+    spec: StudySpec
+    texts: tuple[ParameterText, ...]  # in the order of the space
+
+
+class ParameterText:
+    """Converts the values of one parameter between Katib's texts and the study's domain."""
+
+    def __init__(self, name: str, domain: Domain, curve: NormalDist | None = None, grain: Grain | None = None) -> None:
+        """With `curve`, the parameter has this normal distribution and the domain holds quantiles of it."""
+        self.name = name
+        self.domain = domain
+        self._curve = curve
+        self._grain = grain
+        self._is_plain = curve is None and isinstance(domain, Float) and domain.count is None
+        self._memo: dict[str, Value] = {}
+
+    def text(self, value: Value) -> str:
+        """Return the text for a value of the domain."""
+        if self._curve is None:
+            return str(value)
+        assert isinstance(value, float) and self._grain is not None  # noqa: PT018 - a quantile
+        return self._grain.text(self._curve.inv_cdf(value))
+
+    def value(self, text: str) -> tuple[Value, bool]:
+        """Return the value of a text, and whether it is a member of the domain.
+
+        Raises:
+            ValueError: the text is not a value of the parameter's type.
+        """
+        if self._is_plain:
+            x = float(text)
+            domain = self.domain
+            assert isinstance(domain, Float)
+            if domain.min <= x <= domain.max:
+                return x, True
+        elif text in self._memo:
+            return self._memo[text], True
+        value, is_member = self._value(text)
+        if is_member and len(self._memo) < _MEMO:
+            self._memo[text] = value
+        return value, is_member
+
+    def _value(self, text: str) -> tuple[Value, bool]:
+        domain = self.domain
+        if isinstance(domain, Choice):
+            return text, domain.contains(text)
+        x = float(text)
+        if not math.isfinite(x):
+            raise ValueError(text)
+        if self._curve is not None:
+            assert self._grain is not None
+            return min(max(self._curve.cdf(self._grain.raw(x)), _EDGE), 1 - _EDGE), True
+        if isinstance(domain, Int) and x != int(x):
+            raise ValueError(text)
+        member: Value | NoMember = domain.canonical(x)
+        if member is NO_MEMBER:
+            return (int(x) if isinstance(domain, Int) else x), False
+        return member, True
+
+
+@dataclass(frozen=True, slots=True)
+class Grain:
+    """Formats a number drawn from a normal distribution: exponentiated if logarithmic, then rounded to the step."""
+
+    is_int: bool
+    is_log: bool
+    step: float | None
+
+    def text(self, drawn: float) -> str:
+        x = math.exp(drawn) if self.is_log else drawn
+        step = self.step or (1.0 if self.is_int else None)
+        if step is not None:
+            x = float(round(x / step) * Decimal(repr(step)))
+        return str(round(x)) if self.is_int else str(x)
+
+    def raw(self, x: float) -> float:
+        if not self.is_log:
+            return x
+        return math.log(x) if x > 0 else -math.inf
+
+
+def read_experiment(message: pb.Experiment) -> KatibExperiment:
+    """Convert an experiment. Raises InvalidArgument with all problems, except those that only `validate` checks."""
+    problems: list[Problem] = []
+    spec = message.spec
+    name = spec.algorithm.algorithm_name
+    if not message.name or len(message.name) > MAX_NAME:
+        problems.append(Problem("experiment.name", f"give a name of 1 to {MAX_NAME} characters"))
+    if spec.HasField("nas_config"):
+        problems.append(Problem(f"{_AT}.nas_config", "a search for a network's layers is not served; use parameters"))
+    algorithm = _algorithm(spec.algorithm, problems)
+    texts = tuple(_parameters(spec.parameter_specs.parameters, problems, is_grid=name == "grid"))
+    objective = _objective(spec.objective, problems)
+    if problems or algorithm is None or objective is None:
+        raise InvalidArgument(problems)
+    study = StudySpec(Space(tuple(Parameter(t.name, t.domain) for t in texts)), (objective,), algorithm)
+    if name == "cmaes" and sum(not isinstance(t.domain, Choice) for t in texts) < 2:
+        raise InvalidArgument([Problem("", "cmaes only supports two or more dimensional continuous search space.")])
+    if found := spec_problems(study):
+        raise InvalidArgument([Problem(p.path.replace("spec.parameters.", "parameter ", 1), p.message) for p in found])
+    return KatibExperiment(message.name, _key(message), study, texts)
+
+
+def validate(message: pb.Experiment) -> None:
+    """Check an experiment as ValidateAlgorithmSettings does. Raises InvalidArgument."""
+    experiment = read_experiment(message)
+    most = message.spec.max_trial_count
+    if message.spec.algorithm.algorithm_name == "grid" and most > 0:
+        points = math.prod(t.domain.count or 1 for t in experiment.texts)
+        if most > points:
+            raise InvalidArgument(
+                [Problem("", f"Max Trial Count: {most} > all possible search combinations: {points}")]
+            )
+
+
+def _key(message: pb.Experiment) -> str:
+    """Return a hash of the fields that define the search. A setting with another text is another setting."""
+    spec = message.spec
+    parts = pb.Experiment(name=message.name)
+    parts.spec.parameter_specs.CopyFrom(spec.parameter_specs)
+    parts.spec.algorithm.CopyFrom(spec.algorithm)
+    parts.spec.objective.type = spec.objective.type
+    parts.spec.objective.objective_metric_name = spec.objective.objective_metric_name
+    return hashlib.sha256(parts.SerializeToString(deterministic=True)).hexdigest()
+
+
+def _objective(message: pb.ObjectiveSpec, problems: list[Problem]) -> Objective | None:
+    at = f"{_AT}.objective"
+    directions = {pb.MINIMIZE: Direction.MINIMIZE, pb.MAXIMIZE: Direction.MAXIMIZE}
+    direction = directions.get(message.type)
+    if direction is None:
+        problems.append(Problem(f"{at}.type", "must be minimize or maximize"))
+    metric = message.objective_metric_name
+    if not 0 < len(metric) <= 1000:
+        problems.append(Problem(f"{at}.objective_metric_name", "must be specified, in 1 to 1000 characters"))
+    return None if direction is None else Objective(metric, direction)
+
+
+# Parameters
+
+
+def _parameters(
+    given: Sequence[pb.ParameterSpec], problems: list[Problem], *, is_grid: bool
+) -> Iterator[ParameterText]:
+    at = f"{_AT}.parameter_specs.parameters"
+    if not 0 < len(given) <= MAX_PARAMETERS:
+        problems.append(Problem(at, f"{len(given)} parameters; give 1 to {MAX_PARAMETERS}"))
+        return
+    if is_grid and (without := [p.name for p in given if _needs_step(p) and not p.feasible_space.step]):
+        inner = f"Param {without[0]} step is nil; For discrete search space, all parameters must include step"
+        problems.append(Problem("", f"failed to validate parameters({', '.join(p.name for p in given)}): {inner}"))
+        return
+    names: set[str] = set()
+    for place, parameter in enumerate(given):
+        here = f"{at}[{place}]"
+        if parameter.name in names:
+            problems.append(Problem(f"{here}.name", f"Detect duplicated parameter name: {parameter.name}"))
+        elif not NAME.fullmatch(parameter.name):
+            rule = "a letter or _, then at most 62 letters, digits, or _ . -"
+            problems.append(Problem(f"{here}.name", f"{parameter.name[:80]!r} is not a name; use {rule}"))
+        names.add(parameter.name)
+        try:
+            yield _parameter(parameter, is_grid=is_grid)
+        except InvalidArgument as e:
+            problems += [Problem(f"{here}.{p.path}", f"{parameter.name}: {p.message}") for p in e.problems]
+
+
+def _needs_step(parameter: pb.ParameterSpec) -> bool:
+    return parameter.parameter_type == pb.DOUBLE
+
+
+def _parameter(parameter: pb.ParameterSpec, *, is_grid: bool) -> ParameterText:
+    """Convert a parameter. Raises InvalidArgument."""
+    space, name = parameter.feasible_space, parameter.name
+    if parameter.parameter_type in (pb.CATEGORICAL, pb.DISCRETE):
+        return ParameterText(name, _choice(space, is_numeric=parameter.parameter_type == pb.DISCRETE))
+    if parameter.parameter_type not in (pb.INT, pb.DOUBLE):
+        raise _refused("parameter_type", "is not supported; use int, double, discrete or categorical")
+    is_int = parameter.parameter_type == pb.INT
+    if space.list:
+        raise _refused("feasible_space.list", "an int or a double has min and max; leave the list out")
+    low, high = (_number(getattr(space, end), end, is_int=is_int) for end in ("min", "max"))
+    step = _number(space.step, "step", is_int=is_int) if space.step else None
+    if low > high:
+        raise _refused("feasible_space", f"min {space.min} is above max {space.max}; exchange them")
+    if step is not None and step <= 0:
+        raise _refused("feasible_space.step", f"{space.step} is not a step; use a number above 0")
+    shape = pb.DISTRIBUTION_UNSPECIFIED if is_grid else space.distribution
+    is_log = shape in (pb.LOG_UNIFORM, pb.LOG_NORMAL)
+    if is_log and low <= 0:
+        raise _refused("feasible_space.min", f"{space.min} cannot be on a log scale; use a min above 0")
+    if shape in (pb.NORMAL, pb.LOG_NORMAL):
+        ends = (math.log(low), math.log(high)) if is_log else (low, high)
+        if ends[0] == ends[1]:
+            raise _refused("feasible_space", "min equals max, so a normal distribution has no width; use uniform")
+        curve = NormalDist((ends[0] + ends[1]) / 2, (ends[1] - ends[0]) / 6)
+        grain = Grain(is_int, is_log, None if step is None else float(step))
+        return ParameterText(name, Float(_EDGE, 1 - _EDGE), curve, grain)
+    if shape not in (pb.DISTRIBUTION_UNSPECIFIED, pb.UNIFORM, pb.LOG_UNIFORM):
+        raise _refused("feasible_space.distribution", f"distribution {shape} is not supported")
+    scale = Scale.LOG if is_log else Scale.LINEAR
+    if is_int:
+        every = 1 if is_log or step is None else int(step)
+        return ParameterText(name, Int(int(low), int(high) - (int(high) - int(low)) % every, scale, every))
+    if is_log or step is None:
+        return ParameterText(name, Float(float(low), float(high), scale))
+    return ParameterText(name, _stepped(space))
+
+
+def _stepped(space: pb.FeasibleSpace) -> Float:
+    """Return the domain up to the last step, because Katib's max need not be on a step. Computed in decimals."""
+    low, high, step = Decimal(space.min), Decimal(space.max), Decimal(space.step)
+    if (high - low) / step > 10**15:
+        raise _refused("feasible_space.step", f"{space.step} makes more than 10^15 values; use a larger step")
+    last = low + (high - low) // step * step
+    return Float(float(low), float(last), step=None if last == low else float(step))
+
+
+def _choice(space: pb.FeasibleSpace, *, is_numeric: bool) -> Choice:
+    if space.min or space.max or space.step:
+        raise _refused("feasible_space", "a list has neither min, max nor step; leave them out")
+    if not space.list:
+        raise _refused("feasible_space.list", "is empty; give one value or more")
+    values = tuple(space.list)
+    if len(set(values)) < len(values):
+        raise _refused("feasible_space.list", "has a value twice; remove one")
+    if is_numeric:
+        for value in values:
+            _number(value, "list", is_int=False)
+    return Choice(values)
+
+
+def _number(text: str, field: str, *, is_int: bool) -> float | int:
+    at = f"feasible_space.{field}"
+    if not text:
+        raise _refused(at, "must be specified; write a number as text")
+    if is_int:
+        if not _WHOLE.fullmatch(text):
+            raise _refused(at, f'expected a whole number such as "1", got {text[:80]!r}')
+        return int(text)
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        raise _refused(at, f'expected a number such as "0.1", got {text[:80]!r}')
+    return number
+
+
+def _refused(path: str, message: str) -> InvalidArgument:
+    return InvalidArgument([Problem(path, message)])
+
+
+# Algorithms
+
+
+@dataclass(frozen=True, slots=True)
+class _Ours:
+    """Our algorithm for one of Katib's, with `fixed` settings, and a function for each setting that reads its text."""
+
+    name: str
+    read: Mapping[str, Callable[[str], dict[str, Value]]]
+    fixed: Mapping[str, Value]
+
+
+def _algorithm(message: pb.AlgorithmSpec, problems: list[Problem]) -> Algorithm | None:
+    name = message.algorithm_name
+    ours = _ALGORITHMS.get(name)
+    if ours is None:
+        served = f"; {', '.join(_ALGORITHMS)} are served" if name in _NOT_SERVED else ""
+        problems.append(Problem("", f"unknown algorithm name {name[:80]}{served}"))
+        return None
+    settings, seed = dict(ours.fixed), None
+    for given in message.algorithm_settings:
+        read = ours.read.get(given.name)
+        if read is None:
+            problems.append(Problem("", f"unknown setting {given.name[:80]} for algorithm {name}"))
+            continue
+        try:
+            found = read(given.value)
+        except _Refused as e:
+            problems.append(Problem("", str(e)))
+        except ValueError as e:
+            problems.append(Problem("", f"failed to validate {given.name}({given.value[:80]}): {e}"))
+        else:
+            seed = found.pop(_SEED, seed)
+            settings |= found
+    return Algorithm(ours.name, None if seed is None else int(str(seed)), settings)
+
+
+class _Refused(Exception):
+    """A setting is refused with a text of Katib's that does not have the usual form."""
+
+
+_SEED = "seed"
+
+
+def _seed(text: str) -> dict[str, Value]:
+    seed = int(text)
+    if seed < 0:
+        raise _Refused("random_state should be greate or equal than zero")
+    return {_SEED: seed % 2**63}
+
+
+def _startup(name: str) -> Callable[[str], dict[str, Value]]:
+    def read(text: str) -> dict[str, Value]:
+        return {"startupTrials": min(_not_negative(name, int(text)), 10**6)}
+
+    return read
+
+
+def _candidates(name: str, least: int) -> Callable[[str], dict[str, Value]]:
+    def read(text: str) -> dict[str, Value]:
+        count = _not_negative(name, int(text))
+        if count < least:
+            raise ValueError(f"{name} should be greater than zero")
+        return {"candidates": min(max(count, 1), 1000)}
+
+    return read
+
+
+def _not_negative(name: str, count: int) -> int:
+    if count < 0:
+        raise _Refused(f"{name} should be greate or equal than zero")
+    return count
+
+
+# Settings that Katib's engines read and ours have no counterpart for are checked, as in Katib's files.
+
+
+def _gamma(text: str) -> dict[str, Value]:
+    share = float(text)
+    if not 0 < share < 1:
+        raise ValueError("gamma should be in the range of (0, 1)")
+    return {}
+
+
+def _prior_weight(text: str) -> dict[str, Value]:
+    if not float(text) > 0:
+        raise ValueError("prior_weight should be greater than zero")
+    return {}
+
+
+def _sigma(text: str) -> dict[str, Value]:
+    sigma = float(text)
+    if not 0 <= sigma < math.inf:
+        raise _Refused("sigma should be greate or equal than zero")
+    return {}
+
+
+def _restarts(text: str) -> dict[str, Value]:
+    if text not in ("ipop", "bipop", "None", "none"):
+        raise _Refused(f"restart_strategy {text[:80]} is not supported in CMAES optimization")
+    return {}
+
+
+def _word(name: str, *words: str) -> Callable[[str], dict[str, Value]]:
+    def read(text: str) -> dict[str, Value]:
+        if text not in words:
+            raise ValueError(f"{name} {text[:80]} is not supported in Bayesian optimization")
+        return {}
+
+    return read
+
+
+_TPE = {
+    "random_state": _seed,
+    "n_startup_trials": _startup("n_startup_trials"),
+    "n_ei_candidates": _candidates("n_ei_candidates", 0),
+}
+_ALGORITHMS = {
+    "random": _Ours("random", {"random_state": _seed}, {}),
+    "grid": _Ours("grid", {"random_state": _seed}, {}),
+    "tpe": _Ours(
+        "tpe",
+        {
+            **_TPE,
+            "n_EI_candidates": _candidates("n_EI_candidates", 1),
+            "gamma": _gamma,
+            "prior_weight": _prior_weight,
+        },
+        {"multivariate": False},
+    ),
+    "multivariate-tpe": _Ours("tpe", _TPE, {"multivariate": True}),
+    "bayesianoptimization": _Ours(
+        "gp",
+        {
+            "random_state": _seed,
+            "n_initial_points": _startup("n_initial_points"),
+            "base_estimator": _word("base_estimator", "GP", "RF", "ET", "GBRT"),
+            "acq_func": _word("acq_func", "gp_hedge", "LCB", "EI", "PI", "EIps", "PIps"),
+            "acq_optimizer": _word("acq_optimizer", "auto", "sampling", "lbfgs"),
+        },
+        {},
+    ),
+    "cmaes": _Ours("cmaes", {"random_state": _seed, "sigma": _sigma, "restart_strategy": _restarts}, {}),
+    "sobol": _Ours("sobol", {}, {}),
+}
+_NOT_SERVED = ("hyperband", "pbt", "enas", "darts")

@@ -1,0 +1,513 @@
+"""Histories of Katib's callers: reads the trials of a request, and updates a study to match them.
+
+A caller sends its whole history each time. `TrialReader` reads a trial from its bytes; `StudyLedger` knows which bytes
+the study has learned from, so that only new ones are read, and which suggestion each of the caller's trials is. Trials
+are told apart by Katib's names; the first time that a name appears, it takes the suggestion whose texts it brings, or
+it is a trial that was never suggested here. Writes go to the store first, as everywhere.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+from google.protobuf.message import DecodeError
+
+from suggest.errors import InvalidArgument, Problem
+from suggest.katib.experiment import MAX_NAME, KatibExperiment
+from suggest.katib.v1beta1 import api_pb2 as pb
+from suggest.space import Value
+from suggest.storage.store import Addition, StudyStore
+from suggest.studies.sessions import Writer
+from suggest.trial import IMPORTED_FROM, Trial, TrialState
+
+TRIAL = "katib.kubeflow.org/trial"  # the label with a trial's name in Katib
+FAILED_IN_KATIB = "katib"  # the failure class of trials that Katib's clients tell as failed
+MAX_TEXT = 10_000  # characters of a parameter's value
+MOST_PROBLEMS = 20  # that a refusal names
+GONE = "the caller no longer sends it: its metrics are unavailable"
+
+# In the order of the space.
+Point = tuple[Value, ...]
+Texts = tuple[str, ...]
+
+
+class ToldTrial(NamedTuple):
+    """A trial of a caller's history. `is_inside`: its point is in the space."""
+
+    name: str
+    point: Point
+    is_inside: bool
+    state: TrialState
+    value: float | None
+    reason: str
+    moment: str  # when it ended or began, in RFC 3339
+
+
+class TrialReader:
+    """Reads trials of one experiment."""
+
+    def __init__(self, experiment: KatibExperiment) -> None:
+        self._metric = experiment.spec.objective.metric
+        self._texts = experiment.texts
+        self._places = {text.name: place for place, text in enumerate(experiment.texts)}
+
+    def read(self, raw: bytes) -> ToldTrial:
+        """Parse a trial. Raises InvalidArgument; paths are fields of the trial."""
+        try:
+            trial = pb.Trial.FromString(raw)
+        except DecodeError:
+            raise InvalidArgument([Problem("", "is not a trial: its bytes cannot be read")]) from None
+        name, status = trial.name, trial.status
+        if not 0 < len(name) <= MAX_NAME or "\0" in name:
+            raise InvalidArgument([Problem("name", f"give each trial its name, of 1 to {MAX_NAME} characters")])
+        point, is_inside = self._point(trial)
+        condition = status.condition
+        moment = status.completion_time or status.start_time
+        if condition in _ENDED_WELL:
+            value = self._value(status.observation.metrics)
+            if value is not None:
+                return ToldTrial(name, point, is_inside, TrialState.SUCCEEDED, value, "", moment)
+            reason = f"has no finite value of {self._metric}"
+        elif condition in _FAILED:
+            reason = f"{pb.TrialStatus.TrialConditionType.Name(condition)} in Katib"
+        else:
+            return ToldTrial(name, point, is_inside, TrialState.RUNNING, None, "", moment)
+        return ToldTrial(name, point, is_inside, TrialState.FAILED, None, reason, moment)
+
+    def _point(self, trial: pb.Trial) -> tuple[Point, bool]:
+        texts, places = self._texts, self._places
+        values: list[Value] = [None] * len(texts)
+        found, is_inside = 0, True
+        for assignment in trial.spec.parameter_assignments.assignments:
+            name, text = assignment.name, assignment.value
+            place = places.get(name)
+            if place is None:
+                raise InvalidArgument([Problem(name[:80], "is not a parameter of the experiment")])
+            if values[place] is None:
+                found += 1
+            if len(text) > MAX_TEXT:
+                raise InvalidArgument([Problem(name, f"{len(text):,} characters; at most {MAX_TEXT:,}")])
+            try:
+                values[place], is_member = texts[place].value(text)
+            except (ValueError, OverflowError):
+                raise InvalidArgument([Problem(name, f"{text[:80]!r} is not a value of this parameter")]) from None
+            is_inside = is_inside and is_member
+        if found < len(texts):
+            missing = next(text.name for text, value in zip(texts, values, strict=True) if value is None)
+            raise InvalidArgument([Problem(missing, "has no value; each trial has one for each parameter")])
+        return tuple(values), is_inside
+
+    def _value(self, metrics: Iterable[pb.Metric]) -> float | None:
+        """Return the last value of the objective's metric, None if it is not finite."""
+        found = None
+        for metric in metrics:
+            if metric.name == self._metric:
+                found = finite(metric.value)
+        return found
+
+
+_ENDED_WELL = (pb.TrialStatus.SUCCEEDED, pb.TrialStatus.EARLYSTOPPED)
+_FAILED = (pb.TrialStatus.KILLED, pb.TrialStatus.FAILED, pb.TrialStatus.METRICSUNAVAILABLE)
+
+
+def finite(text: str) -> float | None:
+    """Return the number in a metric's text, None if it is not a finite number."""
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if math.isfinite(value) else None
+
+
+class History:
+    """The trials of one request, each of which is parsed at most once."""
+
+    def __init__(self, experiment: KatibExperiment, raws: Sequence[bytes]) -> None:
+        self.hashes = list(map(hash, raws))
+        self._reader = TrialReader(experiment)
+        self._raws = raws
+        self._told: dict[int, ToldTrial] = {}
+
+    def __len__(self) -> int:
+        return len(self._raws)
+
+    def told(self, places: Sequence[int]) -> list[ToldTrial]:
+        """Return the trials at these places. Raises InvalidArgument with the places of problems."""
+        problems: list[Problem] = []
+        for place in places:
+            if place in self._told:
+                continue
+            try:
+                self._told[place] = self._reader.read(self._raws[place])
+            except InvalidArgument as e:
+                problems += [Problem(f"trials[{place}].{p.path}".rstrip("."), p.message) for p in e.problems]
+                if len(problems) >= MOST_PROBLEMS:
+                    break
+        if problems:
+            raise InvalidArgument(problems)
+        return [self._told[place] for place in places]
+
+    def names(self, seen: Mapping[int, str]) -> list[str]:
+        """Return the names of all trials; `seen` has those of trials that are not parsed, by their hashes.
+
+        Raises:
+            InvalidArgument: two trials have the same name.
+        """
+        told = self._told
+        names = [told[place].name if place in told else seen[one] for place, one in enumerate(self.hashes)]
+        if len(set(names)) < len(names):
+            twice, _ = Counter(names).most_common(1)[0]
+            raise InvalidArgument([Problem("trials", f"{twice} is there twice; each trial has a name of its own")])
+        return names
+
+
+class _Known(NamedTuple):
+    number: int
+    point: Point
+    state: TrialState
+    value: float | None
+
+
+class _Answer(NamedTuple):
+    """A suggestion. `told` is the point that a caller sends back, which a normal distribution rounds."""
+
+    number: int
+    point: Point
+    texts: Texts
+    told: Point
+
+
+class Kinship(enum.Enum):
+    """Whether a history belongs to a study, the surest first."""
+
+    SAME = "they have trials with the same names"
+    LIKELY = "no trial of the study has a name, and the history fits its suggestions"
+    POSSIBLE = "no trial of the study has a name"
+    OTHER = "the trials of the study have other names"
+
+
+@dataclass(slots=True)
+class StudyLedger:
+    """The trials of one study by Katib's names, and its suggestions by position. Valid while nothing else writes it."""
+
+    experiment: KatibExperiment
+    known: dict[str, _Known] = field(default_factory=dict)  # by Katib's name
+    # Suggestions that no trial has taken: trial numbers by the points that callers send back, and by trial number.
+    free: dict[Point, list[int]] = field(default_factory=dict)
+    offers: dict[int, _Answer] = field(default_factory=dict)
+    answers: dict[int, _Answer] = field(default_factory=dict)  # all suggestions by position, also those that were taken
+    given: int = 0  # one more than the highest position that was answered
+    seen: dict[int, str] = field(default_factory=dict)  # names of trials by the hashes of their bytes
+    running: set[str] = field(default_factory=set)
+    next_number: int = 0  # of the study, when the ledger was last updated
+
+    @classmethod
+    def of(cls, experiment: KatibExperiment, trials: Iterable[Trial]) -> StudyLedger:
+        """Build the ledger from all trials of the study, in the order of their numbers."""
+        ledger = cls(experiment)
+        order = [text.name for text in experiment.texts]
+        of_request: Counter[str] = Counter()
+        for trial in trials:
+            ledger.next_number = trial.number + 1
+            position = None
+            if trial.request_id.startswith(_REQUEST):
+                positions, rank = positions_of(trial.request_id), of_request[trial.request_id]
+                of_request[trial.request_id] += 1
+                if rank < len(positions):
+                    position = positions[rank]
+                    ledger.given = max(ledger.given, position + 1)
+            name = trial.labels.get(TRIAL)
+            if trial.state is TrialState.CANCELLED:
+                continue
+            point = tuple(trial.parameters.get(name) for name in order)
+            told = point
+            if position is not None:
+                answer = ledger._answer(trial.number, position, point)
+                told = answer.told
+                if name is None and trial.state is TrialState.RUNNING:
+                    ledger._offer(answer)
+            if name is not None:
+                ledger._know(name, _Known(trial.number, told, trial.state, trial.value))
+        return ledger
+
+    def _know(self, name: str, known: _Known) -> None:
+        self.known[name] = known
+        (self.running.discard if known.state.finished else self.running.add)(name)
+
+    def _answer(self, number: int, position: int, point: Point) -> _Answer:
+        texts = self.experiment.texts
+        written = tuple(text.text(value) for text, value in zip(texts, point, strict=True))
+        told = tuple(text.value(each)[0] for text, each in zip(texts, written, strict=True))
+        answer = self.answers[position] = _Answer(number, point, written, told)
+        self.given = max(self.given, position + 1)
+        return answer
+
+    def _offer(self, answer: _Answer) -> None:
+        self.free.setdefault(answer.told, []).append(answer.number)
+        self.offers[answer.number] = answer
+
+    def offered(self, trials: Sequence[Trial], positions: Sequence[int]) -> None:
+        """Add trials that the study has just handed out."""
+        order = [text.name for text in self.experiment.texts]
+        for trial, position in zip(trials, positions, strict=False):
+            point = tuple(trial.parameters[name] for name in order)
+            self._offer(self._answer(trial.number, position, point))
+            self.next_number = max(self.next_number, trial.number + 1)
+
+    def replay(self, position: int) -> Texts | None:
+        """Return the suggestion for a position, None if there is none or a trial has taken it."""
+        answer = self.answers.get(position)
+        return answer.texts if answer is not None and answer.number in self.offers else None
+
+    def fresh(self, history: History) -> list[int]:
+        """Return the places of trials whose bytes are new."""
+        seen = self.seen
+        return [place for place, one in enumerate(history.hashes) if one not in seen]
+
+    def kinship(self, told: Sequence[ToldTrial], *, others: bool, taken: int) -> Kinship:
+        """Return whether a history belongs to this study.
+
+        `told` are its new trials; with `others`, it also has trials with known bytes. `taken` is the number of
+        suggestions that the caller has accepted. Two experiments may have the same name and space, but their trials
+        have different names.
+        """
+        shared = others
+        for one in told:
+            known = self.known.get(one.name)
+            if known is not None:
+                if known.point != one.point:
+                    return Kinship.OTHER
+                shared = True
+        if shared:
+            return Kinship.SAME
+        if self.known:
+            return Kinship.OTHER
+        if taken <= self.given and (not told or any(one.point in self.free for one in told)):
+            return Kinship.LIKELY
+        return Kinship.POSSIBLE
+
+    def taken_here(self, told: Sequence[ToldTrial], taken: int) -> int:
+        """Return how many of the `taken` suggestions a caller with other trials may have got from this study."""
+        answers = [answer.told for position, answer in self.answers.items() if position < taken]
+        return len(answers) if not told or not {one.point for one in told}.isdisjoint(answers) else 0
+
+    def copy_answers(self, store: StudyStore, writer: Writer, parent: StudyLedger, below: int) -> None:
+        """Begin a study with the suggestions that its caller got from another study, at positions below `below`.
+
+        Two experiments with the same name and search get the same suggestions until their trials have names. Then the
+        second one needs a study that knows what it has been given.
+        """
+        positions = sorted(position for position in parent.answers if position < below)
+        if not positions:
+            return
+        order, first = [text.name for text in self.experiment.texts], writer.engine.next_number
+        request_id, now = request_of(positions, first), datetime.now(UTC)
+        trials = [
+            Trial(
+                number,
+                TrialState.RUNNING,
+                dict(zip(order, parent.answers[position].point, strict=True)),
+                request_id=request_id,
+                create_time=now,
+                tries=1,
+            )
+            for number, position in enumerate(positions, first)
+        ]
+        with writer.changing():
+            store.hand_out(writer.lease, trials)
+            for trial in trials:
+                writer.engine.put(trial)
+        self.offered(trials, positions)
+
+    # Learning
+
+    def learn(self, store: StudyStore, writer: Writer, history: History) -> None:
+        """Update the study to match the history.
+
+        Raises:
+            InvalidArgument: the history is wrong, and nothing was changed.
+        """
+        told = history.told(self.fresh(history))
+        names, hashes = history.names(self.seen), history.hashes
+        changed = [one for one in told if one.name in self.known]
+        new = [one for one in told if one.name not in self.known]
+        for one in changed:
+            self._change(store, writer, one)
+        self._take_free(store, writer, new)
+        self._add(store, writer, [one for one in new if one.name not in self.known])
+        if len(self.seen) > 4 * len(hashes) + 1000:
+            self.seen = {one: self.seen[one] for one in hashes if one in self.seen}
+        self.seen.update(zip(hashes, names, strict=True))
+        for name in sorted(self.running.difference(names)):
+            self._end(store, writer, name, TrialState.FAILED, None, GONE)
+
+    def _change(self, store: StudyStore, writer: Writer, one: ToldTrial) -> None:
+        known = self.known[one.name]
+        if (one.state, one.value) == (known.state, known.value):
+            return
+        engine = writer.engine
+        if known.state is TrialState.FAILED:
+            with writer.changing():
+                store.reopen_trials(writer.lease, [known.number])
+                engine.reopen(
+                    [
+                        replace(
+                            engine.trial(known.number),
+                            state=TrialState.RUNNING,
+                            reason="",
+                            failure_class="",
+                            end_time=None,
+                        )
+                    ]
+                )
+            self._know(one.name, known._replace(state=TrialState.RUNNING))
+        elif known.state.finished:
+            # A succeeded trial cannot change, so it is replaced by another trial.
+            before = engine.trial(known.number)
+            with writer.changing():
+                store.delete_trial(writer.lease, known.number)
+                engine.put(replace(before, state=TrialState.CANCELLED, value=None))
+            del self.known[one.name]
+            self._add(store, writer, [one])
+            return
+        if one.state.finished:
+            self._end(store, writer, one.name, one.state, one.value, one.reason)
+
+    def _end(
+        self, store: StudyStore, writer: Writer, name: str, state: TrialState, value: float | None, reason: str
+    ) -> None:
+        known = self.known[name]
+        self._finish(store, writer, known.number, state, value, reason)
+        self._know(name, known._replace(state=state, value=value))
+
+    def _finish(
+        self, store: StudyStore, writer: Writer, number: int, state: TrialState, value: float | None, reason: str
+    ) -> None:
+        trial = writer.engine.open_trial(number)
+        if trial is None:
+            return  # another client of the API has ended it
+        failed = FAILED_IN_KATIB if state is TrialState.FAILED else ""
+        ended = replace(
+            trial, state=state, value=value, reason=reason, failure_class=failed, end_time=datetime.now(UTC)
+        )
+        with writer.changing():
+            store.finish_trial(writer.lease, ended, ())
+            writer.engine.put(ended)
+        writer.drop(number)
+
+    def _take_free(self, store: StudyStore, writer: Writer, new: Sequence[ToldTrial]) -> None:
+        """Match new trials with suggestions that have the same texts, and record their names."""
+        if not self.offers:
+            return
+        for one in sorted(new, key=_by_time):
+            numbers = self.free.get(one.point)
+            if not numbers:
+                continue
+            number = numbers[0]
+            trial = writer.engine.open_trial(number)
+            self._forget_offer(number)
+            if trial is None:
+                continue
+            named = replace(trial, labels={**trial.labels, TRIAL: one.name})
+            with writer.changing():
+                store.relabel_trial(writer.lease, number, named.labels)
+                writer.engine.put(named)
+            self._know(one.name, _Known(number, one.point, TrialState.RUNNING, None))
+            if one.state.finished:
+                self._end(store, writer, one.name, one.state, one.value, one.reason)
+
+    def _forget_offer(self, number: int) -> None:
+        told = self.offers.pop(number).told
+        self.free[told].remove(number)
+        if not self.free[told]:
+            del self.free[told]
+
+    def abandon(self, store: StudyStore, writer: Writer, below: int) -> None:
+        """Cancel the free suggestions at positions below `below`: the caller has run other points instead."""
+        for position, answer in list(self.answers.items()):
+            if position < below and answer.number in self.offers:
+                del self.answers[position]
+                self._finish(store, writer, answer.number, TrialState.CANCELLED, None, "the caller ran another point")
+                self._forget_offer(answer.number)
+
+    def _add(self, store: StudyStore, writer: Writer, new: Sequence[ToldTrial]) -> None:
+        """Add trials that were never suggested here: the finished ones, then the running ones, each by time."""
+        if not new:
+            return
+        engine = writer.engine
+        order = [text.name for text in self.experiment.texts]
+        now = datetime.now(UTC)
+        ended = sorted((one for one in new if one.state.finished), key=_by_time)
+        begun = sorted((one for one in new if not one.state.finished), key=_by_time)
+        trials: list[Trial] = []
+        for number, one in enumerate((*ended, *begun), engine.next_number):
+            labels = {TRIAL: one.name} if one.is_inside else {TRIAL: one.name, IMPORTED_FROM: "katib"}
+            finished = one.state.finished
+            trials.append(
+                Trial(
+                    number,
+                    one.state,
+                    dict(zip(order, one.point, strict=True)),
+                    value=one.value,
+                    reason=one.reason,
+                    failure_class=FAILED_IN_KATIB if one.state is TrialState.FAILED else "",
+                    labels=labels,
+                    create_time=now,
+                    end_time=now if finished else None,
+                    tries=0 if finished else 1,
+                )
+            )
+        with writer.changing():
+            if ended:
+                finished_trials = trials[: len(ended)]
+                store.add_trials(
+                    writer.lease, [Addition(trial, f"{_REQUEST}told/{trial.number}") for trial in finished_trials]
+                )
+            if begun:
+                store.hand_out(writer.lease, trials[len(ended) :])
+            for trial in trials:
+                engine.put(trial)
+        for trial, one in zip(trials, (*ended, *begun), strict=True):
+            self._know(one.name, _Known(trial.number, one.point, one.state, one.value))
+        self.next_number = engine.next_number
+        writer.warm_up()
+
+
+def _by_time(one: ToldTrial) -> tuple[str, str]:
+    return one.moment, one.name
+
+
+# Requests for suggestions, by the positions that they are for
+
+_REQUEST = "katib/"
+_REQUEST_ID = re.compile(r"katib/(\d+-\d+(?:,\d+-\d+)*)/\d+", re.ASCII)
+
+
+def request_of(positions: Sequence[int], number: int) -> str:
+    """Return a request id for suggestions at these positions. The number of the first trial makes it unique."""
+    runs: list[list[int]] = []
+    for position in positions:
+        if runs and runs[-1][1] == position - 1:
+            runs[-1][1] = position
+        else:
+            runs.append([position, position])
+    return f"{_REQUEST}{','.join(f'{first}-{last}' for first, last in runs)}/{number}"
+
+
+def positions_of(request_id: str) -> Sequence[int]:
+    """Return the positions that `request_of` was given, none for a request id of another form."""
+    found = _REQUEST_ID.fullmatch(request_id)
+    if found is None:
+        return ()
+    runs = found[1].split(",")
+    ends = [run.split("-") for run in runs]
+    if len(ends) == 1:
+        return range(int(ends[0][0]), int(ends[0][1]) + 1)
+    return [position for first, last in ends for position in range(int(first), int(last) + 1)]

@@ -1,0 +1,264 @@
+"""Katib's Suggestion service: answers any history of an experiment, from a study that it keeps for the experiment.
+
+Thread-safe and blocking. A study is found by what is searched (`KatibExperiment.key`) and by the names of the trials:
+experiments of the same name that search the same have studies of their own. Suggestions have positions: those that the
+caller has taken already come before those that it asks for, so that a repeated request gets what it got before.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import threading
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from google.protobuf.message import DecodeError, Message
+
+from suggest import events
+from suggest.deadline import locked
+from suggest.engine import Engine
+from suggest.errors import FailedPrecondition, InvalidArgument, NotFound, Problem, Unavailable
+from suggest.katib import NAMESPACE
+from suggest.katib.experiment import KatibExperiment, read_experiment, validate
+from suggest.katib.history import History, Kinship, StudyLedger, Texts, request_of
+from suggest.katib.v1beta1 import api_pb2 as pb
+from suggest.katib.v1beta1.frames_pb2 import SuggestionsFrame
+from suggest.studies import StudyService
+from suggest.studies.sessions import Writer
+from suggest.study import StudyName
+
+EXPERIMENT = "katib.kubeflow.org/experiment"  # the label with the experiment's name
+MAX_TRIALS = 50_000  # of a request
+MAX_COUNT = 1000  # suggestions of a reply
+MAX_EXPERIMENT_BYTES = 1 << 20
+LOOKED_AT = 8  # newest studies of a search that are compared with a history
+REMEMBERED = 256  # parsed experiments, and searches with known studies
+REMEMBERED_BYTES = 64 << 10  # of an experiment
+CLIENT = "katib"
+M = TypeVar("M", bound=Message)
+_UNSAFE = re.compile(r"[^a-z0-9]+")
+
+
+@dataclass(slots=True)
+class _Search:
+    """All studies of one key. The lock orders the requests for them."""
+
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    studies: list[_KeptStudy] | None = None  # the oldest first; None: not looked up yet
+
+
+@dataclass(slots=True)
+class _KeptStudy:
+    name: StudyName
+    ledger: StudyLedger | None = None
+    engine: Callable[[], Engine | None] = lambda: None  # a weak reference to the engine whose trials the ledger knows
+
+    def forget(self) -> None:
+        """Release the memory of the ledger, because the study was closed."""
+        self.ledger = None
+
+
+class KatibSuggestions:
+    """Implements the RPCs of the service on `studies`. Thread-safe and blocking."""
+
+    def __init__(self, studies: StudyService) -> None:
+        self._studies = studies
+        self._experiments: OrderedDict[bytes, KatibExperiment] = OrderedDict()
+        self._searches: OrderedDict[str, _Search] = OrderedDict()
+        self._lock = threading.Lock()  # of the two above
+
+    def validate(self, request: pb.ValidateAlgorithmSettingsRequest) -> None:
+        """Check an experiment. Raises InvalidArgument."""
+        validate(request.experiment)
+
+    def suggest(self, frame: SuggestionsFrame) -> pb.GetSuggestionsReply:
+        """Answer a request.
+
+        Raises:
+            InvalidArgument: the request or the experiment is wrong.
+            FailedPrecondition: the search is finished.
+        """
+        experiment = self._experiment(frame.experiment)
+        count, total = frame.current_request_number, frame.total_request_number
+        _check_numbers(count, total, len(frame.trials))
+        history = History(experiment, list(frame.trials))
+        search = self._search(experiment)
+        late = Unavailable(f"experiment {experiment.name} is busy with other requests; send it again")
+        with locked(search.lock, late=late):
+            kept = self._study_of(search, experiment, history, taken=total - count)
+            answers = self._answers(kept, experiment, history, count=count, taken=total - count)
+        return _reply(experiment, answers)
+
+    def _experiment(self, raw: bytes) -> KatibExperiment:
+        with self._lock:
+            if (known := self._experiments.get(raw)) is not None:
+                self._experiments.move_to_end(raw)
+                return known
+        if len(raw) > MAX_EXPERIMENT_BYTES:
+            raise InvalidArgument(
+                [Problem("experiment", f"{len(raw):,} bytes; at most {MAX_EXPERIMENT_BYTES:,}: use shorter values")]
+            )
+        experiment = read_experiment(parsed(pb.Experiment, raw, "experiment"))
+        if len(raw) > REMEMBERED_BYTES:
+            return experiment
+        with self._lock:
+            self._experiments[raw] = experiment
+            while len(self._experiments) > REMEMBERED:
+                self._experiments.popitem(last=False)
+        return experiment
+
+    def _search(self, experiment: KatibExperiment) -> _Search:
+        with self._lock:
+            search = self._searches.setdefault(experiment.key, _Search())
+            self._searches.move_to_end(experiment.key)
+            for key, other in list(self._searches.items()):
+                if len(self._searches) <= REMEMBERED:
+                    break
+                if other is not search and not other.lock.locked():
+                    del self._searches[key]
+            return search
+
+    # Whose history it is
+
+    def _study_of(self, search: _Search, experiment: KatibExperiment, history: History, *, taken: int) -> _KeptStudy:
+        if search.studies is None:
+            search.studies = list(self._existing(experiment))
+        found: dict[Kinship, _KeptStudy] = {}
+        parent: StudyLedger | None = None
+        inherited = 0
+        for kept in reversed(search.studies[-LOOKED_AT:]):
+            try:
+                with self._studies.writing(kept.name) as (_, writer):
+                    ledger = self._ledger(kept, experiment, writer)
+            except NotFound:  # it was deleted
+                search.studies = None
+                return self._study_of(search, experiment, history, taken=taken)
+            fresh = ledger.fresh(history)
+            told = history.told(fresh)
+            kinship = ledger.kinship(told, others=len(fresh) < len(history), taken=taken)
+            if kinship is Kinship.SAME:
+                return kept
+            found.setdefault(kinship, kept)
+            if kinship is Kinship.OTHER and (count := ledger.taken_here(told, taken)) > inherited:
+                parent, inherited = ledger, count
+        if Kinship.LIKELY in found:
+            return found[Kinship.LIKELY]
+        if parent is None and Kinship.POSSIBLE in found:
+            return found[Kinship.POSSIBLE]
+        history.told(range(len(history)))
+        history.names({})  # a request that is refused creates nothing
+        made = self._new(search, experiment)
+        if parent is not None:
+            with self._studies.writing(made.name) as (store, writer):
+                self._ledger(made, experiment, writer).copy_answers(store, writer, parent, taken)
+        return made
+
+    def _existing(self, experiment: KatibExperiment) -> Iterator[_KeptStudy]:
+        place = 0
+        while True:
+            name = _study_name(experiment, place)
+            try:
+                self._studies.study(name)
+            except NotFound:
+                return
+            yield _KeptStudy(name)
+            place += 1
+
+    def _new(self, search: _Search, experiment: KatibExperiment) -> _KeptStudy:
+        assert search.studies is not None
+        name = _study_name(experiment, len(search.studies))
+        label = experiment.name[:63]
+        self._studies.create_study(name, experiment.spec, request_id=CLIENT, labels={EXPERIMENT: label})
+        events.tell("katib_study", study=name, experiment=label, studies=len(search.studies) + 1)
+        kept = _KeptStudy(name)
+        search.studies.append(kept)
+        return kept
+
+    def _ledger(self, kept: _KeptStudy, experiment: KatibExperiment, writer: Writer) -> StudyLedger:
+        """Return the ledger, built again if the study was closed or changed by others since."""
+        engine, ledger = writer.engine, kept.ledger
+        if ledger is None or kept.engine() is not engine or ledger.next_number != engine.next_number:
+            ledger = StudyLedger.of(experiment, engine.trials())
+            kept.ledger, kept.engine = ledger, weakref.ref(engine, lambda _: kept.forget())
+        return ledger
+
+    # The answer
+
+    def _answers(
+        self, kept: _KeptStudy, experiment: KatibExperiment, history: History, *, count: int, taken: int
+    ) -> list[Texts]:
+        with self._studies.writing(kept.name) as (store, writer):
+            ledger = self._ledger(kept, experiment, writer)
+            try:
+                ledger.learn(store, writer, history)
+                if len(history) >= taken:
+                    ledger.abandon(store, writer, len(history))
+            except InvalidArgument:
+                raise
+            except BaseException:
+                kept.ledger = None  # it may be ahead of the store
+                raise
+            ledger.next_number = writer.engine.next_number
+        first = max(taken, len(history))
+        wanted = range(first, first + count)
+        missing = [position for position in wanted if ledger.replay(position) is None]
+        is_finished = False
+        while missing and not is_finished:
+            suggested = self._studies.suggest(
+                kept.name,
+                len(missing),
+                client_id=CLIENT,
+                request_id=request_of(missing, ledger.next_number),
+            )
+            trials = sorted(suggested.trials, key=lambda trial: trial.number)
+            is_finished = suggested.exhausted or not trials
+            ledger.offered(trials, missing)
+            missing = missing[len(trials) :]
+        answers = [texts for position in wanted if (texts := ledger.replay(position)) is not None]
+        if count and not answers:
+            raise FailedPrecondition(
+                f"experiment {experiment.name}: every point of its space has been suggested; the search is finished"
+            )
+        return answers
+
+
+def parsed(kind: type[M], raw: bytes, path: str) -> M:
+    """Parse a message at a field of the request. Raises InvalidArgument."""
+    try:
+        return kind.FromString(raw)
+    except DecodeError:
+        raise InvalidArgument([Problem(path, f"its bytes are not an {kind.DESCRIPTOR.full_name}")]) from None
+
+
+def _check_numbers(count: int, total: int, trials: int) -> None:
+    """Check the numbers of a request. Raises InvalidArgument."""
+    problems = []
+    if not 0 <= count <= MAX_COUNT:
+        problems.append(Problem("current_request_number", f"{count} suggestions; ask for 0 to {MAX_COUNT}"))
+    if total < 0:
+        problems.append(Problem("total_request_number", f"{total} is negative; send how many were wanted in all"))
+    if trials > MAX_TRIALS:
+        problems.append(Problem("trials", f"{trials:,} trials; at most {MAX_TRIALS:,}"))
+    if problems:
+        raise InvalidArgument(problems)
+
+
+def _study_name(experiment: KatibExperiment, place: int) -> StudyName:
+    """Return the name of a study; `place` is its index among the studies of one search."""
+    readable = _UNSAFE.sub("-", experiment.name.lower())[:40].strip("-") or "experiment"
+    digest = hashlib.sha256(experiment.key.encode()).hexdigest()[:12]
+    return StudyName(NAMESPACE, f"{readable}-{digest}-{place}")
+
+
+def _reply(experiment: KatibExperiment, answers: Sequence[Texts]) -> pb.GetSuggestionsReply:
+    names = [text.name for text in experiment.texts]
+    reply = pb.GetSuggestionsReply()
+    for texts in answers:
+        assignments = reply.parameter_assignments.add().assignments
+        for name, text in zip(names, texts, strict=True):
+            assignments.add(name=name, value=text)
+    return reply

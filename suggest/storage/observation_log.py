@@ -1,0 +1,60 @@
+"""The observation log of Katib's trials in SQL: stores reports as they came, and reads them by time.
+
+A repeated report is stored again, as in Katib, because two equal lines with the same time stamp may be two reports.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sqlalchemy import delete, func, insert, select
+
+from suggest.storage.database import Database
+from suggest.storage.store import Observed
+from suggest.storage.study_tables import katib_observations
+
+_AT_A_TIME = 500  # trials in a statement
+_LINES = 5000  # in a statement
+
+
+class SqlObservationLog:
+    """Implements `ObservationLog` in a database, which the caller closes."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def report(self, trial: str, lines: Sequence[Observed]) -> None:
+        rows = [{"trial_name": trial, **line._asdict()} for line in lines]
+        if not rows:
+            return
+        with self._database.writing() as connection:
+            for start in range(0, len(rows), _LINES):
+                connection.execute(insert(katib_observations), rows[start : start + _LINES])
+
+    def read(self, trial: str, *, metric: str, first_us: int | None, last_us: int | None) -> list[Observed]:
+        o = katib_observations.c
+        query = select(o.time_us, o.time_stamp, o.metric, o.value).where(o.trial_name == trial)
+        if metric:
+            query = query.where(o.metric == metric)
+        if first_us is not None:
+            query = query.where(o.time_us >= first_us)
+        if last_us is not None:
+            query = query.where(o.time_us <= last_us)
+        with self._database.reading(single=True) as connection:
+            return [Observed(*row) for row in connection.execute(query.order_by(o.time_us, o.id))]
+
+    def first_values(self, trials: Sequence[str], metric: str, count: int) -> dict[str, list[str]]:
+        o = katib_observations.c
+        place = func.row_number().over(partition_by=o.trial_name, order_by=(o.time_us, o.id)).label("place")
+        found: dict[str, list[str]] = {}
+        for some in (trials[k : k + _AT_A_TIME] for k in range(0, len(trials), _AT_A_TIME)):
+            ordered = select(o.trial_name, o.value, place).where(o.metric == metric, o.trial_name.in_(some)).subquery()
+            query = select(ordered).where(ordered.c.place <= count).order_by(ordered.c.trial_name, ordered.c.place)
+            with self._database.reading(single=True) as connection:
+                for name, value, _ in connection.execute(query):
+                    found.setdefault(name, []).append(value)
+        return found
+
+    def delete(self, trial: str) -> None:
+        with self._database.writing(single=True) as connection:
+            connection.execute(delete(katib_observations).where(katib_observations.c.trial_name == trial))

@@ -1,0 +1,156 @@
+"""`tuner serve --katib` from outside: each algorithm to its end, while the server is killed and half of the trials are
+the caller's own. The caller knows Katib's contract and nothing of ours."""
+
+from __future__ import annotations
+
+import random
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import grpc
+import pytest
+
+from suggest.katib.v1beta1 import api_pb2 as pb
+from suggest.katib.v1beta1.api_pb2_grpc import SuggestionStub
+from tests.service.katib_caller import NUMBERS, KatibController, an_experiment, double, whole
+
+TUNER = Path(sys.executable).parent / "tuner"
+GRID = (whole("n", "1", "6"), double("x", "0.0", "0.8", "0.2"))
+TRIALS, AT_ONCE = 24, 3
+PAGE = Path(__file__).parents[2] / "docs" / "katib.md"
+ALGORITHMS = ("random", "grid", "tpe", "multivariate-tpe", "bayesianoptimization", "cmaes", "sobol")
+
+
+class KatibServer:
+    """`tuner serve --katib` at ports that the system chose, which it keeps when it is started again."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.ports = "0,0"
+        self.process = self._start()
+
+    def _start(self) -> subprocess.Popen[str]:
+        command = [str(TUNER), "serve", "--address", f"unix:{self._folder}/s", "--katib", self.ports]
+        command += ["--storage", f"sqlite:///{self._folder}/studies.db", "--quiet"]
+        process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        assert process.stderr is not None
+        line = process.stderr.readline()
+        found = re.search(r"Katib at 127\.0\.0\.1:(\d+) and 127\.0\.0\.1:(\d+)", line)
+        assert found is not None, line
+        self.ports = f"{found[1]},{found[2]}"
+        return process
+
+    def kill_and_restart(self) -> None:
+        self.stop()
+        self.process = self._start()
+
+    def stop(self) -> None:
+        self.process.kill()
+        self.process.communicate()
+
+    def ask(self, request: pb.GetSuggestionsRequest) -> pb.GetSuggestionsReply:
+        """Over a connection of its own, as Katib's controller does."""
+        with grpc.insecure_channel(f"127.0.0.1:{self.ports.partition(',')[0]}") as channel:
+            return SuggestionStub(channel).GetSuggestions(request, timeout=60, wait_for_ready=True)
+
+    def validate(self, experiment: pb.Experiment) -> None:
+        with grpc.insecure_channel(f"127.0.0.1:{self.ports.partition(',')[0]}") as channel:
+            request = pb.ValidateAlgorithmSettingsRequest(experiment=experiment)
+            SuggestionStub(channel).ValidateAlgorithmSettings(request, timeout=60, wait_for_ready=True)
+
+
+@contextmanager
+def serving(folder: Path) -> Iterator[KatibServer]:
+    server = KatibServer(folder)
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
+def of_numbers(rng: random.Random) -> dict[str, str]:
+    return {"x": str(rng.uniform(-1, 1)), "y": str(rng.uniform(-1, 1)), "n": str(rng.randint(1, 100))}
+
+
+def of_grid(rng: random.Random) -> dict[str, str]:
+    return {"n": str(rng.randint(1, 6)), "x": rng.choice(["0.0", "0.2", "0.4", "0.6", "0.8"])}
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_a_search_ends_whoever_is_killed_and_whatever_is_run(tmp_path: Path, algorithm: str) -> None:
+    parameters = GRID if algorithm == "grid" else NUMBERS
+    invent: Callable[[random.Random], dict[str, str]] = of_grid if algorithm == "grid" else of_numbers
+    experiment = an_experiment(algorithm, parameters, trials=TRIALS)
+    with serving(tmp_path) as server:
+        server.validate(experiment)
+        controller = KatibController(experiment, server.ask, seed=len(algorithm))
+        for turn in range(TRIALS // AT_ONCE):
+            if turn in (2, 5):
+                server.kill_and_restart()
+            controller.turn(AT_ONCE, invent=invent)
+    assert len(controller.suggested) == TRIALS == len(controller.trials)
+    ran = [{a.name: a.value for a in t.spec.parameter_assignments.assignments} for t in controller.trials.values()]
+    assert sum(point not in controller.suggested for point in ran) > (0 if algorithm == "grid" else TRIALS // 4)
+    assert all(_is_inside(point, parameters) for point in controller.suggested)
+    if algorithm != "grid":
+        assert len({str(point) for point in controller.suggested}) == TRIALS
+
+
+def _is_inside(point: dict[str, str], parameters: tuple[pb.ParameterSpec, ...]) -> bool:
+    spaces = {p.name: p.feasible_space for p in parameters}
+    return point.keys() == spaces.keys() and all(
+        float(spaces[name].min) <= float(text) <= float(spaces[name].max) for name, text in point.items()
+    )
+
+
+def test_a_killed_server_repeats_what_it_had_answered(tmp_path: Path) -> None:
+    request = pb.GetSuggestionsRequest(
+        experiment=an_experiment("tpe", NUMBERS), current_request_number=5, total_request_number=5
+    )
+    with serving(tmp_path) as server:
+        before = server.ask(request)
+        server.kill_and_restart()
+        assert server.ask(request) == before
+
+
+def test_the_command_on_the_page_serves_katib_and_its_studies_are_listed(tmp_path: Path) -> None:
+    [shown] = re.findall(r"^tuner (serve .*--katib)$", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    words = [str(TUNER), *shown.replace("0.0.0.0:7117", "127.0.0.1:0").split(), "0,0"]
+    storage = f"sqlite:///{tmp_path}/studies.db"
+    server = subprocess.Popen([*words, "--storage", storage, "--quiet"], stderr=subprocess.PIPE, text=True)
+    try:
+        assert server.stderr is not None
+        found = re.search(r"listening on (\S+), .*Katib at (\S+) and ", server.stderr.readline())
+        assert found is not None
+        with grpc.insecure_channel(found[2]) as channel:
+            request = pb.GetSuggestionsRequest(
+                experiment=an_experiment(), current_request_number=1, total_request_number=1
+            )
+            SuggestionStub(channel).GetSuggestions(request, timeout=60, wait_for_ready=True)
+        listed = subprocess.run(
+            [str(TUNER), "get", "studies", "--server", found[1]], capture_output=True, text=True, check=False
+        )
+        assert "search-" in listed.stdout, listed.stderr
+    finally:
+        server.terminate()
+        server.communicate()
+    assert server.returncode == 143
+
+
+def test_ports_are_checked_before_anything_starts(tmp_path: Path) -> None:
+    def checked(*flags: str) -> str:
+        command = [str(TUNER), "serve", "--check", "--storage", f"sqlite:///{tmp_path}/studies.db", *flags]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        return done.stdout + done.stderr
+
+    assert "ok    katib         127.0.0.1:0 is free; Katib's clients need no token" in checked(
+        "--insecure", "--katib", "0"
+    )
+    assert "'six' is not a port; write them with commas between them, such as 6789,6788" in checked("--katib", "six")
+    assert "Katib's clients send no token, so anyone who reaches 0.0.0.0 could use its studies" in checked(
+        "--address", "0.0.0.0:7117", "--katib", "0"
+    )

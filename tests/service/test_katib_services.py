@@ -1,0 +1,317 @@
+"""Katib's other services and ports: reports, stopping rules, health, tokens, sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from suggest.errors import InvalidArgument
+from suggest.katib.v1beta1 import api_pb2 as pb
+from suggest.katib.v1beta1.api_pb2_grpc import DBManagerStub, EarlyStoppingStub, SuggestionStub
+from suggest.server import Protection, Server, ServerOptions
+from tests.service.granted import secret, tokens_file
+from tests.service.katib_caller import DONE, a_request, a_trial, an_experiment
+from tests.service.running import a_server
+
+AT_KATIBS_PORTS = ServerOptions(katib=(0, 0))
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    with a_server(tmp_path / "studies.db", options=AT_KATIBS_PORTS) as server:
+        yield server
+
+
+@pytest.fixture
+def channel(server: Server) -> Iterator[grpc.Channel]:
+    with grpc.insecure_channel(server.katib_addresses[0]) as channel:
+        yield channel
+
+
+def report(
+    channel: grpc.Channel, trial: str, values: Sequence[str], *, metric: str = "accuracy", second: int = 0
+) -> None:
+    """Each a second after the one before; second: of the first one, or of all with a negative one."""
+    lines = [
+        pb.MetricLog(
+            time_stamp=f"2026-01-02T03:04:{max(second + place, 0):02}Z", metric=pb.Metric(name=metric, value=v)
+        )
+        for place, v in enumerate(values)
+    ]
+    log = pb.ObservationLog(metric_logs=lines)
+    DBManagerStub(channel).ReportObservationLog(
+        pb.ReportObservationLogRequest(trial_name=trial, observation_log=log), timeout=10
+    )
+
+
+def values(channel: grpc.Channel, trial: str, *, metric: str = "", start: str = "", end: str = "") -> list[str]:
+    request = pb.GetObservationLogRequest(trial_name=trial, metric_name=metric, start_time=start, end_time=end)
+    found = DBManagerStub(channel).GetObservationLog(request, timeout=10).observation_log.metric_logs
+    return [line.metric.value for line in found]
+
+
+def refused(call: object, request: object) -> tuple[grpc.StatusCode, str]:
+    with pytest.raises(grpc.RpcError) as caught:
+        call(request, timeout=10)  # type: ignore[operator]
+    return caught.value.code(), caught.value.details()
+
+
+# Reports
+
+
+def test_a_log_is_told_as_it_was_reported(channel: grpc.Channel) -> None:
+    report(channel, "a", ["0.5", "nan", "unavailable", "Genotype(normal=[])", ""])
+    report(channel, "b", ["1"])
+    assert values(channel, "a") == ["0.5", "nan", "unavailable", "Genotype(normal=[])", ""]
+    request = pb.GetObservationLogRequest(trial_name="a")
+    first = DBManagerStub(channel).GetObservationLog(request, timeout=10).observation_log.metric_logs[0]
+    assert (first.time_stamp, first.metric.name) == ("2026-01-02T03:04:00Z", "accuracy")
+
+
+def test_lines_of_one_second_stay_in_the_order_of_their_arrival(channel: grpc.Channel) -> None:
+    for each in ("3", "1", "2"):
+        report(channel, "a", [each])
+    assert values(channel, "a") == ["3", "1", "2"]
+
+
+def test_lines_are_ordered_by_time_in_any_zone(channel: grpc.Channel) -> None:
+    times = {
+        "third": "2026-01-02T03:04:05.5Z",
+        "first": "2026-01-02T04:04:05+01:00",
+        "second": "2026-01-02T03:04:05.123456789Z",
+    }
+    log = pb.ObservationLog(
+        metric_logs=[pb.MetricLog(time_stamp=t, metric=pb.Metric(name="m", value=v)) for v, t in times.items()]
+    )
+    DBManagerStub(channel).ReportObservationLog(
+        pb.ReportObservationLogRequest(trial_name="a", observation_log=log), timeout=10
+    )
+    assert values(channel, "a") == ["first", "second", "third"]
+
+
+def test_a_log_is_read_by_metric_and_time(channel: grpc.Channel) -> None:
+    report(channel, "a", ["1", "2", "3", "4"])
+    report(channel, "a", ["9"], metric="loss")
+    assert values(channel, "a", metric="loss") == ["9"]
+    span = {"start": "2026-01-02T03:04:01Z", "end": "2026-01-02T03:04:02Z"}
+    assert values(channel, "a", metric="accuracy", **span) == ["2", "3"]
+    assert values(channel, "nobody") == []
+
+
+def test_a_deleted_log_is_gone_and_others_stay(channel: grpc.Channel) -> None:
+    for trial in "ab":
+        report(channel, trial, ["1"])
+    for _ in range(2):
+        DBManagerStub(channel).DeleteObservationLog(pb.DeleteObservationLogRequest(trial_name="a"), timeout=10)
+    assert (values(channel, "a"), values(channel, "b")) == ([], ["1"])
+
+
+def test_empty_and_long_reports_are_kept(channel: grpc.Channel) -> None:
+    """Katib fails at both."""
+    report(channel, "a", [])
+    report(channel, "a", [str(k) for k in range(20_000)], second=-20_000)
+    assert values(channel, "a") == [str(k) for k in range(20_000)]
+
+
+def test_reports_survive_the_server(tmp_path: Path) -> None:
+    for expected in ([], ["0.5"]):
+        with a_server(tmp_path / "s.db") as server, grpc.insecure_channel(server.address) as channel:
+            assert values(channel, "a") == expected
+            report(channel, "a", ["0.5"])
+
+
+def test_bad_reports_are_refused_with_a_sentence(channel: grpc.Channel) -> None:
+    db = DBManagerStub(channel)
+    bad = pb.ObservationLog(metric_logs=[pb.MetricLog(time_stamp="yesterday", metric=pb.Metric(name="m", value="1"))])
+    assert refused(db.ReportObservationLog, pb.ReportObservationLogRequest(trial_name="a", observation_log=bad)) == (
+        grpc.StatusCode.INVALID_ARGUMENT,
+        "observation_log.metric_logs[0].time_stamp: 'yesterday' is not a time of RFC 3339; write it like "
+        "2026-01-02T03:04:05Z",
+    )
+    for call, request in (
+        (db.ReportObservationLog, pb.ReportObservationLogRequest()),
+        (db.GetObservationLog, pb.GetObservationLogRequest()),
+        (db.DeleteObservationLog, pb.DeleteObservationLogRequest()),
+        (EarlyStoppingStub(channel).SetTrialStatus, pb.SetTrialStatusRequest()),
+    ):
+        assert refused(call, request) == (
+            grpc.StatusCode.INVALID_ARGUMENT,
+            "trial_name: name the trial, in 1 to 253 characters",
+        )
+
+
+# Early stopping
+
+
+def rules(
+    channel: grpc.Channel, succeeded: Sequence[str], *, maximize: bool = True, **settings: str
+) -> list[pb.EarlyStoppingRule]:
+    experiment = an_experiment()
+    experiment.spec.objective.type = pb.MAXIMIZE if maximize else pb.MINIMIZE
+    experiment.spec.early_stopping.algorithm_name = "medianstop"
+    for name, value in settings.items():
+        experiment.spec.early_stopping.algorithm_settings.add(name=name, value=value)
+    trials = [a_trial(name, {}, DONE) for name in succeeded]
+    trials.append(a_trial("running", {}, pb.TrialStatus.RUNNING))
+    request = pb.GetEarlyStoppingRulesRequest(experiment=experiment, trials=trials)
+    return list(EarlyStoppingStub(channel).GetEarlyStoppingRules(request, timeout=10).early_stopping_rules)
+
+
+def test_the_rule_is_the_median_of_the_averages(channel: grpc.Channel) -> None:
+    for trial, curve in {"a": "12349", "b": "22229", "c": "99990", "running": "00000"}.items():
+        report(channel, trial, list(curve))
+    median = pb.EarlyStoppingRule(name="accuracy", value="2.5", comparison=pb.LESS, start_step=4)
+    assert rules(channel, "abc") == [median], "of 2.5, 2 and 9; Katib would take their mean"
+    median.comparison = pb.GREATER
+    assert rules(channel, "abc", maximize=False) == [median]
+
+
+def test_there_is_no_rule_until_enough_trials_have_got_there(channel: grpc.Channel) -> None:
+    for trial, curve in {"a": "1111", "b": "2222", "short": "333"}.items():
+        report(channel, trial, list(curve))
+    assert rules(channel, ["a", "b", "short", "silent"]) == []
+    assert [rule.value for rule in rules(channel, ["a", "b", "short"], min_trials_required="2")] == ["1.5"]
+    assert [rule.value for rule in rules(channel, ["a", "b", "short"], start_step="3")] == ["2.0"]
+
+
+def test_reports_that_are_no_numbers_do_not_count(channel: grpc.Channel) -> None:
+    for trial, curve in {"a": ["1", "nan", "3", "inf"], "b": ["unavailable"] * 4, "c": ["4"] * 4}.items():
+        report(channel, trial, curve)
+    assert [rule.value for rule in rules(channel, "abc", min_trials_required="2")] == ["3.0"]
+
+
+SETTINGS = {
+    "another rule": ("mean", {}, "unknown algorithm name mean"),
+    "no trials": (
+        "medianstop",
+        {"min_trials_required": "0"},
+        "min_trials_required must be greater than zero (>0)",
+    ),
+    "no step": ("medianstop", {"start_step": "0"}, "start_step must be greater or equal than one (>=1)"),
+    "another setting": ("medianstop", {"eta": "3"}, "unknown setting eta for algorithm medianstop"),
+    "text": (
+        "medianstop",
+        {"start_step": "four"},
+        "failed to validate start_step(four): invalid literal for int() with base 10: 'four'",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_bad_settings_of_early_stopping_are_refused_in_katibs_words(channel: grpc.Channel, name: str) -> None:
+    algorithm, settings, message = SETTINGS[name]
+    spec = pb.EarlyStoppingSpec(algorithm_name=algorithm)
+    for key, value in settings.items():
+        spec.algorithm_settings.add(name=key, value=value)
+    request = pb.ValidateEarlyStoppingSettingsRequest(early_stopping=spec)
+    said = refused(EarlyStoppingStub(channel).ValidateEarlyStoppingSettings, request)
+    assert said == (grpc.StatusCode.INVALID_ARGUMENT, message)
+
+
+def test_a_sidecar_may_say_that_it_stopped_a_trial(channel: grpc.Channel) -> None:
+    reply = EarlyStoppingStub(channel).SetTrialStatus(pb.SetTrialStatusRequest(trial_name="a"), timeout=10)
+    assert reply == pb.SetTrialStatusReply()
+
+
+# Validation over the wire, where a code decides whether Katib's experiment fails or hangs
+
+
+def test_settings_that_are_wrong_are_an_invalid_argument(channel: grpc.Channel) -> None:
+    stub = SuggestionStub(channel)
+    good = pb.ValidateAlgorithmSettingsRequest(experiment=an_experiment("tpe"))
+    assert stub.ValidateAlgorithmSettings(good, timeout=10) == pb.ValidateAlgorithmSettingsReply()
+    bad = pb.ValidateAlgorithmSettingsRequest(experiment=an_experiment("pbt"))
+    code, message = refused(stub.ValidateAlgorithmSettings, bad)
+    assert code is grpc.StatusCode.INVALID_ARGUMENT
+    assert message.startswith("unknown algorithm name pbt; ")
+
+
+# Ports
+
+
+@pytest.mark.parametrize(
+    "service",
+    [
+        "",
+        "manager.v1beta1.Suggestion",
+        "api.v1.beta1.Suggestion",
+        "api.v1.beta1.EarlyStopping",
+        "api.v1.beta1.DBManager",
+        "grpc.health.v1.Health",
+    ],
+)
+def test_health_is_served_under_each_name_that_katibs_probes_use(server: Server, service: str) -> None:
+    for address in (server.address, *server.katib_addresses):
+        with grpc.insecure_channel(address) as channel:
+            request = health_pb2.HealthCheckRequest(service=service)
+            reply = health_pb2_grpc.HealthStub(channel).Check(request, timeout=10)
+            assert reply.status == health_pb2.HealthCheckResponse.SERVING
+
+
+def test_one_experiment_is_the_same_at_each_port(server: Server) -> None:
+    replies = []
+    for address in (server.address, *server.katib_addresses):
+        with grpc.insecure_channel(address) as channel:
+            replies.append(SuggestionStub(channel).GetSuggestions(a_request(an_experiment()), timeout=10))
+    assert replies[0] == replies[1] == replies[2]
+
+
+def test_katibs_ports_serve_nothing_of_ours(channel: grpc.Channel) -> None:
+    from suggest.v1.suggest_pb2 import ListStudiesRequest
+    from suggest.v1.suggest_pb2_grpc import SuggestServiceStub
+
+    code, _ = refused(SuggestServiceStub(channel).ListStudies, ListStudiesRequest(parent="namespaces/katib"))
+    assert code is grpc.StatusCode.UNIMPLEMENTED
+
+
+def test_the_services_own_port_asks_katibs_callers_for_a_token(tmp_path: Path) -> None:
+    tokens = tokens_file(
+        tmp_path / "tokens.yaml", runs=(["read", "run"], ["katib"]), elsewhere=(["read", "run"], ["default"])
+    )
+    protection = Protection(tokens=str(tokens))
+    with a_server(tmp_path / "s.db", "127.0.0.1:0", protection=protection, options=AT_KATIBS_PORTS) as server:
+        codes = []
+        with grpc.insecure_channel(server.address) as channel:
+            for name in ("", "elsewhere", "runs"):
+                metadata = [("authorization", f"Bearer {secret(name)}")] if name else []
+                call = SuggestionStub(channel).GetSuggestions.future(
+                    a_request(an_experiment()), timeout=10, metadata=metadata
+                )
+                codes.append(call.code())
+        with grpc.insecure_channel(server.katib_addresses[0]) as channel:
+            assert SuggestionStub(channel).GetSuggestions(a_request(an_experiment()), timeout=10)
+    assert codes == [grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.OK]
+
+
+def test_ports_without_a_token_beyond_this_machine_take_a_word(tmp_path: Path) -> None:
+    tokens = str(tmp_path / "tokens.yaml")
+    for protection in (Protection(tokens=tokens, tls_cert="c", tls_key="k"), Protection(tokens=tokens)):
+        with pytest.raises(InvalidArgument, match="Katib's clients send no token"):
+            Server("sqlite:///s.db", "0.0.0.0:0", protection=protection, options=AT_KATIBS_PORTS)
+    Server("sqlite:///s.db", "0.0.0.0:0", protection=Protection(insecure=True), options=AT_KATIBS_PORTS)
+    certified = Protection(tls_cert="c", tls_key="k", tls_client_ca="ca")
+    Server("sqlite:///s.db", "0.0.0.0:0", protection=certified, options=AT_KATIBS_PORTS)
+
+
+def test_katibs_ports_take_histories_that_are_larger_than_our_requests(server: Server) -> None:
+    point = {"lr": "0.02", "layers": "2", "kind": "sgd"}
+    history = [a_trial(f"search-{k:05}-{'x' * 200}", point, DONE, "0.5") for k in range(15_000)]
+    request = a_request(an_experiment("random"), history)
+    assert request.ByteSize() > 4 << 20
+    with grpc.insecure_channel(server.katib_addresses[0]) as channel:
+        assert len(SuggestionStub(channel).GetSuggestions(request, timeout=60).parameter_assignments) == 1
+    with grpc.insecure_channel(server.address) as channel:
+        code, _ = refused(SuggestionStub(channel).GetSuggestions, request)
+    assert code is grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+def test_too_many_trials_are_refused_before_they_are_read(server: Server) -> None:
+    frame = a_request(an_experiment()).SerializeToString() + b"\x12\x00" * 50_001
+    with grpc.insecure_channel(server.katib_addresses[0]) as channel, pytest.raises(grpc.RpcError) as caught:
+        channel.unary_unary("/api.v1.beta1.Suggestion/GetSuggestions")(frame, timeout=10)
+    assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert caught.value.details() == "trials: 50,001 trials; at most 50,000"

@@ -1,0 +1,434 @@
+"""Katib's Suggestion service: any history of an experiment gets a right answer, again after a restart."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import grpc
+import pytest
+
+from suggest.client import Client
+from suggest.katib.v1beta1 import api_pb2 as pb
+from suggest.katib.v1beta1.api_pb2_grpc import SuggestionStub
+from suggest.names import parse_study
+from suggest.server import Server
+from suggest.trial import TrialState
+from tests.service.katib_caller import (
+    DONE,
+    MIXED,
+    NUMBERS,
+    KatibController,
+    a_request,
+    a_trial,
+    an_experiment,
+    choice,
+    double,
+    points_of,
+    suggesting,
+    whole,
+)
+from tests.service.running import a_server
+
+POINT = {"lr": "0.02", "layers": "2", "kind": "sgd"}
+RUNNING, FAILED, KILLED = pb.TrialStatus.RUNNING, pb.TrialStatus.FAILED, pb.TrialStatus.KILLED
+FINITE = an_experiment("grid", (whole("n", "1", "4"), choice("kind", "a", "b")))
+
+
+@contextmanager
+def a_stub(server: Server) -> Iterator[SuggestionStub]:
+    with grpc.insecure_channel(server.address) as channel:
+        yield SuggestionStub(channel)
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[tuple[Server, SuggestionStub]]:
+    with a_server(tmp_path / "studies.db") as server, a_stub(server) as stub:
+        yield server, stub
+
+
+@pytest.fixture
+def stub(served: tuple[Server, SuggestionStub]) -> SuggestionStub:
+    return served[1]
+
+
+def ask(stub: SuggestionStub, request: pb.GetSuggestionsRequest) -> list[dict[str, str]]:
+    return points_of(stub.GetSuggestions(request, timeout=60))
+
+
+def studies(server: Server) -> list[str]:
+    with Client(server.address) as client:
+        return [str(study.name) for study in client.list_studies("katib")]
+
+
+def states(server: Server) -> dict[str, tuple[TrialState, float | None]]:
+    """By Katib's names, in all studies of Katib's."""
+    with Client(server.address) as client:
+        return {
+            trial.labels["katib.kubeflow.org/trial"]: (trial.state, trial.value)
+            for study in client.list_studies("katib")
+            for trial in client.list_trials(study.name)
+            if "katib.kubeflow.org/trial" in trial.labels
+        }
+
+
+def refused(stub: SuggestionStub, request: pb.GetSuggestionsRequest) -> tuple[grpc.StatusCode, str]:
+    with pytest.raises(grpc.RpcError) as caught:
+        stub.GetSuggestions(request, timeout=60)
+    return caught.value.code(), caught.value.details()
+
+
+# How many, and the same again
+
+
+def test_a_request_gets_exactly_as_many_suggestions_as_it_asks_for(stub: SuggestionStub) -> None:
+    for count in (1, 3, 100):
+        experiment = an_experiment(name=f"of-{count}")
+        points = ask(stub, a_request(experiment, count=count))
+        assert len(points) == count
+        assert all(list(point) == ["lr", "layers", "kind"] for point in points)
+
+
+@pytest.mark.parametrize("algorithm", ["random", "grid", "tpe", "sobol"])
+def test_a_repeated_request_gets_the_same_answer(stub: SuggestionStub, algorithm: str) -> None:
+    request = a_request(an_experiment(algorithm), count=3)
+    assert ask(stub, request) == ask(stub, request)
+
+
+def test_a_request_for_more_than_was_lost_begins_with_what_was_lost(stub: SuggestionStub) -> None:
+    first = ask(stub, a_request(FINITE, count=2))
+    assert ask(stub, a_request(FINITE, count=4))[:2] == first
+
+
+def test_suggestions_that_were_taken_are_not_given_again_before_their_trials_are_there(stub: SuggestionStub) -> None:
+    first = ask(stub, a_request(FINITE, count=3))
+    begun = [a_trial("search-a", first[0], RUNNING)]
+    more = ask(stub, a_request(FINITE, begun, count=1, total=4))
+    assert more[0] not in first
+
+
+def test_a_restarted_server_gives_the_same_answer_and_goes_on(tmp_path: Path) -> None:
+    experiment = an_experiment("tpe", settings={"random_state": "3"})
+    history: list[pb.Trial] = []
+    for turn in range(5):
+        request = a_request(experiment, history, count=3)
+        with a_server(tmp_path / "studies.db") as server, a_stub(server) as stub:
+            before = ask(stub, request)
+        with a_server(tmp_path / "studies.db") as server, a_stub(server) as stub:
+            assert ask(stub, request) == before
+        history += [a_trial(f"search-{turn}-{k}", point, DONE, f"0.{turn}{k}") for k, point in enumerate(before)]
+
+
+def test_a_server_without_its_store_answers_a_long_history(tmp_path: Path, stub: SuggestionStub) -> None:
+    experiment = an_experiment("tpe")
+    history = [a_trial(f"search-{k}", POINT, DONE, f"0.{k}") for k in range(20)]
+    with a_server(tmp_path / "another.db") as server, a_stub(server) as another:
+        for each in (stub, another):
+            assert len(ask(each, a_request(experiment, history, count=2))) == 2
+
+
+def test_the_server_that_knows_all_points_but_two_suggests_these(stub: SuggestionStub) -> None:
+    points = [{"n": str(n), "kind": kind} for n in range(1, 5) for kind in "ab"]
+    history = [a_trial(f"search-{k}", point, DONE, "0.5") for k, point in enumerate(points[:3] + points[5:])]
+    assert ask(stub, a_request(FINITE, history, count=2)) == points[3:5]
+
+
+# The ends of trials
+
+
+def test_trials_are_told_as_they_ended(served: tuple[Server, SuggestionStub]) -> None:
+    server, stub = served
+    told = {
+        "succeeded": (DONE, "0.5"),
+        "early-stopped": (pb.TrialStatus.EARLYSTOPPED, "0.25"),
+        "nan": (DONE, "nan"),
+        "unavailable": (DONE, "unavailable"),
+        "no-value": (DONE, ""),
+        "failed": (FAILED, ""),
+        "killed": (KILLED, ""),
+        "metrics-unavailable": (pb.TrialStatus.METRICSUNAVAILABLE, "0.9"),
+        "created": (pb.TrialStatus.CREATED, ""),
+        "running": (RUNNING, ""),
+        "unknown": (pb.TrialStatus.UNKNOWN, ""),
+    }
+    history = [a_trial(name, POINT, *each) for name, each in told.items()]
+    ask(stub, a_request(an_experiment(), history))
+    failed = dict.fromkeys(
+        ("nan", "unavailable", "no-value", "failed", "killed", "metrics-unavailable"), (TrialState.FAILED, None)
+    )
+    running = dict.fromkeys(("created", "running", "unknown"), (TrialState.RUNNING, None))
+    assert states(server) == {
+        "succeeded": (TrialState.SUCCEEDED, 0.5),
+        "early-stopped": (TrialState.SUCCEEDED, 0.25),
+        **failed,
+        **running,
+    }
+
+
+def test_a_suggestion_is_one_trial_through_its_life(served: tuple[Server, SuggestionStub]) -> None:
+    server, stub = served
+    experiment = an_experiment()
+    [point] = ask(stub, a_request(experiment))
+    for condition, accuracy in ((pb.TrialStatus.CREATED, ""), (RUNNING, ""), (DONE, "0.5"), (DONE, "0.5")):
+        ask(stub, a_request(experiment, [a_trial("search-a", point, condition, accuracy)]))
+    with Client(server.address) as client:
+        [study] = client.list_studies("katib")
+        ended = [t for t in client.list_trials(study.name) if t.finished]
+    assert [(t.number, t.state, t.value) for t in ended] == [(0, TrialState.SUCCEEDED, 0.5)]
+
+
+def test_a_running_trial_that_is_sent_no_more_has_failed_until_it_comes_again(
+    served: tuple[Server, SuggestionStub],
+) -> None:
+    server, stub = served
+    experiment = an_experiment()
+    a, b = (a_trial(f"search-{name}", POINT, RUNNING) for name in "ab")
+    ask(stub, a_request(experiment, [a, b]))
+    ask(stub, a_request(experiment, [b], total=3))
+    assert states(server)["search-a"] == (TrialState.FAILED, None)
+    ask(stub, a_request(experiment, [a_trial("search-a", POINT, DONE, "0.75"), b], total=3))
+    assert states(server)["search-a"] == (TrialState.SUCCEEDED, 0.75)
+
+
+def test_a_value_that_changes_afterwards_counts_as_it_is_now(served: tuple[Server, SuggestionStub]) -> None:
+    server, stub = served
+    for accuracy in ("0.5", "0.75"):
+        ask(stub, a_request(an_experiment(), [a_trial("search-a", POINT, DONE, accuracy)]))
+    assert states(server) == {"search-a": (TrialState.SUCCEEDED, 0.75)}
+
+
+def test_points_that_were_never_suggested_are_learned_from(stub: SuggestionStub) -> None:
+    """By tpe, which after ten good trials at one point draws near it."""
+    experiment = an_experiment("tpe", (double("x", "0", "1"),), settings={"n_startup_trials": "5"})
+    history = [a_trial(f"search-{k}", {"x": str(k / 100)}, DONE, str(-abs(0.2 - k / 100))) for k in range(0, 100, 2)]
+    points = ask(stub, a_request(experiment, history, count=10))
+    assert sum(abs(float(point["x"]) - 0.2) < 0.1 for point in points) >= 5
+
+
+def test_a_point_outside_of_the_space_is_kept_and_does_no_harm(served: tuple[Server, SuggestionStub]) -> None:
+    server, stub = served
+    outside = a_trial("search-a", {"lr": "7", "layers": "9", "kind": "other"}, DONE, "0.5")
+    assert len(ask(stub, a_request(an_experiment("tpe"), [outside], count=2))) == 2
+    assert states(server) == {"search-a": (TrialState.SUCCEEDED, 0.5)}
+
+
+# Finite searches
+
+
+def test_a_grid_gives_each_point_once_and_then_says_that_it_is_finished(stub: SuggestionStub) -> None:
+    history: list[pb.Trial] = []
+    given: list[dict[str, str]] = []
+    for turn in range(4):
+        points = ask(stub, a_request(FINITE, history, count=2))
+        history += [a_trial(f"search-{turn}-{k}", point, FAILED) for k, point in enumerate(points)]
+        given += points
+    assert sorted(map(str, given)) == sorted(str({"n": str(n), "kind": kind}) for n in range(1, 5) for kind in "ab")
+    code, message = refused(stub, a_request(FINITE, history))
+    assert code is grpc.StatusCode.FAILED_PRECONDITION
+    assert message == "experiment search: every point of its space has been suggested; the search is finished"
+
+
+def test_the_last_points_are_given_where_more_are_asked_for(stub: SuggestionStub) -> None:
+    assert len(ask(stub, a_request(FINITE, count=9))) == 8
+
+
+def test_grid_points_are_computed_in_decimals(stub: SuggestionStub) -> None:
+    experiment = an_experiment("grid", (double("lr", "0.1", "0.55", "0.1"),))
+    assert [point["lr"] for point in ask(stub, a_request(experiment, count=5))] == ["0.1", "0.2", "0.3", "0.4", "0.5"]
+
+
+# Whose history it is
+
+
+def test_experiments_of_one_name_with_other_spaces_do_not_mix(served: tuple[Server, SuggestionStub]) -> None:
+    server, stub = served
+    for parameters in (MIXED, NUMBERS):
+        [point] = ask(stub, a_request(an_experiment("tpe", parameters)))
+        assert list(point) == [p.name for p in parameters]
+    assert len(studies(server)) == 2
+
+
+def test_experiments_of_one_name_and_space_with_other_trials_do_not_mix(stub: SuggestionStub) -> None:
+    """As of two namespaces: each gets the whole grid."""
+    callers = [KatibController(FINITE, suggesting(stub), seed=seed) for seed in (1, 2)]
+    for _ in range(4):
+        for caller in callers:
+            caller.turn(2)
+    for caller in callers:
+        assert len({str(point) for point in caller.suggested}) == 8
+
+
+def test_an_experiment_that_was_deleted_and_made_again_begins_again(stub: SuggestionStub) -> None:
+    first, second = (KatibController(FINITE, suggesting(stub), seed=seed) for seed in (1, 2))
+    for caller in (first, second):
+        for _ in range(4):
+            caller.turn(2)
+        assert len({str(point) for point in caller.suggested}) == 8
+
+
+def test_changed_settings_apply_to_what_is_known(served: tuple[Server, SuggestionStub]) -> None:
+    server, stub = served
+    history = [a_trial(f"search-{k}", POINT, DONE, "0.5") for k in range(3)]
+    for seed in "12":
+        ask(stub, a_request(an_experiment("tpe", settings={"random_state": seed}), history))
+    assert len(studies(server)) == 2
+    with Client(server.address) as client:
+        assert [len(client.list_trials(s.name)) for s in client.list_studies("katib")] == [4, 4]
+
+
+def test_more_trials_and_parallel_ones_are_the_same_experiment(served: tuple[Server, SuggestionStub]) -> None:
+    server, stub = served
+    for most in (10, 20):
+        ask(stub, a_request(an_experiment("tpe", trials=most)))
+    assert len(studies(server)) == 1
+
+
+def test_a_stateless_caller_need_not_count_its_suggestions(stub: SuggestionStub) -> None:
+    history: list[pb.Trial] = []
+    given: list[dict[str, str]] = []
+    for turn in range(4):
+        points = ask(stub, a_request(FINITE, history, count=2, total=0))
+        given += points
+        history += [a_trial(f"search-{turn}-{k}", point, DONE, "0.5") for k, point in enumerate(points)]
+    assert len({str(point) for point in given}) == 8
+
+
+def test_suggestions_that_the_caller_replaced_are_free_again(stub: SuggestionStub) -> None:
+    """It runs the second of two suggestions nowhere, so that one comes again until all eight points were run."""
+    history: list[pb.Trial] = []
+    ran: set[str] = set()
+    for turn in range(8):
+        points = ask(stub, a_request(FINITE, history, count=2))
+        history.append(a_trial(f"search-{turn}", points[0], DONE, "0.5"))
+        history.append(a_trial(f"invented-{turn}", {"n": "1", "kind": "a"}, DONE, "0.5"))
+        ran.add(str(points[0]))
+    assert len(ran) == 8
+
+
+# What is refused
+
+
+BAD = {
+    "no name": (a_request(an_experiment(name="")), "experiment.name: give a name of 1 to 253 characters"),
+    "a negative number": (
+        a_request(an_experiment(), count=-1, total=0),
+        "current_request_number: -1 suggestions; ask for 0 to 1000",
+    ),
+    "too many": (a_request(an_experiment(), count=1001), "current_request_number: 1001 suggestions; ask for 0 to 1000"),
+    "a negative total": (
+        a_request(an_experiment(), total=-1),
+        "total_request_number: -1 is negative; send how many were wanted in all",
+    ),
+    "a trial without a name": (
+        a_request(an_experiment(), [a_trial("", POINT)]),
+        "trials[0].name: give each trial its name, of 1 to 253 characters",
+    ),
+    "a name twice": (
+        a_request(an_experiment(), [a_trial("a", POINT), a_trial("a", POINT, RUNNING)]),
+        "trials: a is there twice; each trial has a name of its own",
+    ),
+    "the same trial twice": (
+        a_request(an_experiment(), [a_trial("a", POINT), a_trial("a", POINT)]),
+        "trials: a is there twice; each trial has a name of its own",
+    ),
+    "another parameter": (
+        a_request(an_experiment(), [a_trial("a", {**POINT, "depth": "3"})]),
+        "trials[0].depth: is not a parameter of the experiment",
+    ),
+    "a missing one": (
+        a_request(an_experiment(), [a_trial("a", {"lr": "0.02", "kind": "sgd"})]),
+        "trials[0].layers: has no value; each trial has one for each parameter",
+    ),
+    "no number": (
+        a_request(an_experiment(), [a_trial("a", {**POINT, "lr": "high"})]),
+        "trials[0].lr: 'high' is not a value of this parameter",
+    ),
+    "half a layer": (
+        a_request(an_experiment(), [a_trial("a", {**POINT, "layers": "2.5"})]),
+        "trials[0].layers: '2.5' is not a value of this parameter",
+    ),
+    "an infinite number": (
+        a_request(an_experiment(), [a_trial("a", {**POINT, "lr": "inf"})]),
+        "trials[0].lr: 'inf' is not a value of this parameter",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_requests_are_refused_with_a_sentence(stub: SuggestionStub, name: str) -> None:
+    request, message = BAD[name]
+    assert refused(stub, request) == (grpc.StatusCode.INVALID_ARGUMENT, message)
+
+
+def test_bytes_that_are_no_trial_are_refused(served: tuple[Server, SuggestionStub]) -> None:
+    server, _ = served
+    frame = a_request(an_experiment()).SerializeToString() + b"\x12\x03abc"
+    with grpc.insecure_channel(server.address) as channel, pytest.raises(grpc.RpcError) as caught:
+        channel.unary_unary("/api.v1.beta1.Suggestion/GetSuggestions")(frame, timeout=10)
+    assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert caught.value.details() == "trials[0]: is not a trial: its bytes cannot be read"
+
+
+def test_a_refused_request_leaves_nothing_behind(served: tuple[Server, SuggestionStub]) -> None:
+    server, stub = served
+    good, bad = a_trial("a", POINT, DONE, "0.5"), a_trial("b", {**POINT, "lr": "high"})
+    for trials in ([good, bad], [good, good]):
+        refused(stub, a_request(an_experiment(), trials))
+    assert studies(server) == []
+    ask(stub, a_request(an_experiment(), [good]))
+    refused(stub, a_request(an_experiment(), [good, bad]))
+    assert states(server) == {"a": (TrialState.SUCCEEDED, 0.5)}
+
+
+def test_two_servers_in_turn_give_one_sequence(tmp_path: Path) -> None:
+    """The second one takes the study over from the first, which is gone."""
+    given: list[dict[str, str]] = []
+    history: list[pb.Trial] = []
+    for turn in range(4):
+        with ExitStack() as stack:
+            server = stack.enter_context(a_server(tmp_path / "studies.db"))
+            stub = stack.enter_context(a_stub(server))
+            points = ask(stub, a_request(FINITE, history, count=2))
+        given += points
+        history += [a_trial(f"search-{turn}-{k}", point, RUNNING) for k, point in enumerate(points)]
+    assert len({str(point) for point in given}) == 8
+
+
+def test_an_experiment_that_is_held_up_holds_up_no_other(served: tuple[Server, SuggestionStub]) -> None:
+    """Though both come from one controller, with histories of which each is a large request."""
+    server, stub = served
+    slow, other = (an_experiment(name=name) for name in ("slow", "other"))
+    history = [a_trial(f"slow-{k}", POINT, DONE, "0.5") for k in range(200)]
+    ask(stub, a_request(slow, history))
+    [study] = [name for name in studies(server) if "slow" in name]
+    assert server._started is not None
+    with server._started._studies.writing(parse_study(study, "study")):
+        waiting = stub.GetSuggestions.future(a_request(slow, [*history, a_trial("slow-x", POINT)]), timeout=60)
+        others = [a_trial(f"other-{k}", POINT, DONE, "0.5") for k in range(200)]
+        assert len(ask(stub, a_request(other, others))) == 1
+        assert not waiting.done()
+    assert len(waiting.result().parameter_assignments) == 1
+
+
+def test_a_study_that_others_change_is_read_again(served: tuple[Server, SuggestionStub]) -> None:
+    """A request id of another client may look like one of ours."""
+    server, stub = served
+    [point] = ask(stub, a_request(FINITE))
+    with Client(server.address) as client:
+        [study] = client.list_studies("katib")
+        for request_id in ("katib/", "katib/0-0/x", "katib/9-0/1", "katib/0-0/0"):
+            client.suggest(study.name, 1, client_id="another", request_id=request_id)
+    more = ask(stub, a_request(FINITE, [a_trial("search-a", point, RUNNING)], count=3, total=4))
+    assert len({str(each) for each in [point, *more]}) == 4
+
+
+def test_histories_of_a_thousand_trials_are_learned_bit_by_bit(served: tuple[Server, SuggestionStub]) -> None:
+    server, stub = served
+    experiment = an_experiment("tpe", NUMBERS)
+    controller = KatibController(experiment, suggesting(stub), seed=5)
+    for _ in range(10):
+        controller.turn(100)
+    finished = [state for state, _ in states(server).values() if state.finished]
+    assert len(finished) == 800, "of the last two hundred, the server knows only that they run or were suggested"
+    assert len(studies(server)) == 1

@@ -1,0 +1,251 @@
+"""Katib's experiments as specs of studies: what is read, what is refused and in which words, and texts of values."""
+
+from __future__ import annotations
+
+import pytest
+
+from suggest.errors import InvalidArgument
+from suggest.katib.experiment import read_experiment, validate
+from suggest.katib.v1beta1 import api_pb2 as pb
+from suggest.space import Choice, Domain, Float, Int, Scale
+from suggest.study import Algorithm, Direction, Objective
+from tests.service.katib_caller import NUMBERS, an_experiment, choice, double, whole
+
+X = double("x", "0", "1")
+
+
+def refusal(experiment: pb.Experiment) -> str:
+    with pytest.raises(InvalidArgument) as caught:
+        validate(experiment)
+    return str(caught.value)
+
+
+def domain_of(parameter: pb.ParameterSpec, *, algorithm: str = "random") -> Domain:
+    [text] = read_experiment(an_experiment(algorithm, [parameter])).texts
+    return text.domain
+
+
+DOMAINS = {
+    "a double": (double("x", "0.5", "1"), Float(0.5, 1.0)),
+    "a double without a distribution": (
+        double("x", "0.5", "1", distribution=pb.DISTRIBUTION_UNSPECIFIED),
+        Float(0.5, 1.0),
+    ),
+    "a logarithmic one, whose step Katib drops": (
+        double("x", "0.001", "1", "0.1", pb.LOG_UNIFORM),
+        Float(0.001, 1.0, Scale.LOG),
+    ),
+    "steps": (double("x", "0.1", "0.5", "0.1"), Float(0.1, 0.5, step=0.1)),
+    "steps that do not lead to the end": (double("x", "0.1", "0.55", "0.2"), Float(0.1, 0.5, step=0.2)),
+    "a step that is wider than the range": (double("x", "0.1", "0.5", "2"), Float(0.1, 0.1)),
+    "an int": (whole("x", "-1", "5"), Int(-1, 5)),
+    "an int in steps": (whole("x", "1", "6", "2"), Int(1, 5, step=2)),
+    "a logarithmic int": (whole("x", "1", "64", "3", pb.LOG_UNIFORM), Int(1, 64, Scale.LOG)),
+    "a category": (choice("x", "a", "b"), Choice(("a", "b"))),
+    "a discrete one": (choice("x", "0.5", "8", kind=pb.DISCRETE), Choice(("0.5", "8"))),
+    "quantiles of a normal one": (double("x", "0", "1", distribution=pb.NORMAL), Float(1e-9, 1 - 1e-9)),
+}
+
+
+@pytest.mark.parametrize("name", DOMAINS)
+def test_a_parameter_becomes_a_domain(name: str) -> None:
+    parameter, domain = DOMAINS[name]
+    assert domain_of(parameter) == domain
+
+
+def test_a_grid_is_even_whatever_the_distribution() -> None:
+    parameter = double("x", "0.1", "0.5", "0.1", pb.LOG_UNIFORM)
+    assert domain_of(parameter, algorithm="grid") == Float(0.1, 0.5, step=0.1)
+
+
+BAD_PARAMETERS = {
+    "min above max": (double("x", "2", "1"), "x: min 2 is above max 1; exchange them"),
+    "no number": (double("x", "low", "1"), "x: expected a number such as \"0.1\", got 'low'"),
+    "nan": (double("x", "nan", "1"), "x: expected a number such as \"0.1\", got 'nan'"),
+    "no min": (double("x", "", "1"), "x: must be specified; write a number as text"),
+    "half an int": (whole("x", "0.5", "1"), "x: expected a whole number such as \"1\", got '0.5'"),
+    "a log from zero": (
+        double("x", "0", "1", distribution=pb.LOG_UNIFORM),
+        "x: 0 cannot be on a log scale; use a min above 0",
+    ),
+    "a lognormal from zero": (
+        double("x", "0", "1", distribution=pb.LOG_NORMAL),
+        "x: 0 cannot be on a log scale; use a min above 0",
+    ),
+    "a normal one without width": (
+        double("x", "1", "1", distribution=pb.NORMAL),
+        "x: min equals max, so a normal distribution has no width; use uniform",
+    ),
+    "a step of zero": (double("x", "0", "1", "0"), "x: 0 is not a step; use a number above 0"),
+    "tiny steps": (
+        double("x", "0", "1", "1e-18"),
+        "x: 1e-18 makes more than 10^15 values; use a larger step",
+    ),
+    "an empty list": (choice("x"), "x: is empty; give one value or more"),
+    "a value twice": (choice("x", "a", "a"), "x: has a value twice; remove one"),
+    "a discrete text": (choice("x", "a", kind=pb.DISCRETE), "x: expected a number such as \"0.1\", got 'a'"),
+    "no type": (pb.ParameterSpec(name="x"), "x: is not supported; use int, double, discrete or categorical"),
+    "an int with a list": (
+        pb.ParameterSpec(name="x", parameter_type=pb.INT, feasible_space=pb.FeasibleSpace(list=["1"])),
+        "x: an int or a double has min and max; leave the list out",
+    ),
+    "a name with a blank": (
+        choice("two words", "a"),
+        "'two words' is not a name; use a letter or _, then at most 62 letters, digits, or _ . -",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BAD_PARAMETERS)
+def test_a_bad_parameter_is_refused_with_its_place(name: str) -> None:
+    parameter, message = BAD_PARAMETERS[name]
+    said = refusal(an_experiment("random", [parameter]))
+    assert said.startswith("experiment.spec.parameter_specs.parameters[0].")
+    assert said.endswith(message)
+
+
+def in_katibs_words() -> dict[str, tuple[pb.Experiment, str]]:
+    def setting(algorithm: str, name: str, value: str) -> pb.Experiment:
+        return an_experiment(algorithm, NUMBERS, settings={name: value})
+
+    return {
+        "an unknown algorithm": (an_experiment("simulated-annealing"), "unknown algorithm name simulated-annealing"),
+        "an unknown setting": (setting("tpe", "seed", "1"), "unknown setting seed for algorithm tpe"),
+        "a setting of another algorithm": (setting("sobol", "sigma", "1"), "unknown setting sigma for algorithm sobol"),
+        "text for a number": (
+            setting("tpe", "random_state", "one"),
+            "failed to validate random_state(one): invalid literal for int() with base 10: 'one'",
+        ),
+        "a negative number of tpe": (
+            setting("tpe", "n_startup_trials", "-1"),
+            "n_startup_trials should be greate or equal than zero",
+        ),
+        "a negative seed of random": (
+            setting("random", "random_state", "-1"),
+            "random_state should be greate or equal than zero",
+        ),
+        "a negative sigma": (setting("cmaes", "sigma", "-1"), "sigma should be greate or equal than zero"),
+        "restarts that there are not": (
+            setting("cmaes", "restart_strategy", "often"),
+            "restart_strategy often is not supported in CMAES optimization",
+        ),
+        "cmaes on one number": (
+            an_experiment("cmaes", [X, choice("kind", "a", "b")]),
+            "cmaes only supports two or more dimensional continuous search space.",
+        ),
+        "gamma": (
+            setting("tpe", "gamma", "1"),
+            "failed to validate gamma(1): gamma should be in the range of (0, 1)",
+        ),
+        "a grid that is too small": (
+            an_experiment("grid", [whole("n", "1", "3")], trials=4),
+            "Max Trial Count: 4 > all possible search combinations: 3",
+        ),
+        "a grid without a step": (
+            an_experiment("grid", [X]),
+            "failed to validate parameters(x): Param x step is nil; For discrete search space, all parameters must "
+            "include step",
+        ),
+        "hyperband": (
+            an_experiment("hyperband"),
+            "unknown algorithm name hyperband; random, grid, tpe, multivariate-tpe, bayesianoptimization, cmaes, sobol "
+            "are served",
+        ),
+    }
+
+
+@pytest.mark.parametrize("name", in_katibs_words())
+def test_what_katib_refuses_is_refused_in_its_words(name: str) -> None:
+    experiment, message = in_katibs_words()[name]
+    assert refusal(experiment) == message
+
+
+def test_cmaes_is_refused_beside_a_choice() -> None:
+    said = refusal(an_experiment("cmaes", [*NUMBERS, choice("kind", "a", "b")]))
+    assert said == "parameter kind: a choice has no order, which cmaes needs; make it a number, or use tpe"
+
+
+def test_a_name_twice_is_refused() -> None:
+    said = refusal(an_experiment("random", [X, X]))
+    assert said.endswith("Detect duplicated parameter name: x")
+
+
+def test_a_search_for_layers_is_refused() -> None:
+    experiment = an_experiment()
+    experiment.spec.nas_config.graph_config.num_layers = 3
+    assert "a search for a network's layers is not served" in refusal(experiment)
+
+
+def test_all_that_is_wrong_is_said_at_once() -> None:
+    experiment = an_experiment("random", [double("x", "2", "1")], settings={"seed": "1"})
+    experiment.spec.objective.type = pb.UNKNOWN
+    said = refusal(experiment)
+    assert "unknown setting seed" in said
+    assert "min 2 is above max 1" in said
+    assert "must be minimize or maximize" in said
+
+
+ALGORITHMS = {
+    "random": ({"random_state": "7"}, Algorithm("random", 7, {})),
+    "grid": ({"random_state": "7"}, Algorithm("grid", 7, {})),
+    "tpe": (
+        {"n_startup_trials": "5", "n_ei_candidates": "0", "gamma": "0.25", "prior_weight": "1.0", "random_state": "1"},
+        Algorithm("tpe", 1, {"multivariate": False, "startupTrials": 5, "candidates": 1}),
+    ),
+    "multivariate-tpe": (
+        {"n_ei_candidates": "30"},
+        Algorithm("tpe", None, {"multivariate": True, "candidates": 30}),
+    ),
+    "bayesianoptimization": (
+        {"base_estimator": "RF", "n_initial_points": "8", "acq_func": "gp_hedge", "acq_optimizer": "auto"},
+        Algorithm("gp", None, {"startupTrials": 8}),
+    ),
+    "cmaes": ({"sigma": "0.5", "restart_strategy": "ipop"}, Algorithm("cmaes", None, {})),
+    "sobol": ({}, Algorithm("sobol", None, {})),
+}
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_an_algorithm_takes_the_settings_of_all_of_katibs_services_for_it(name: str) -> None:
+    settings, algorithm = ALGORITHMS[name]
+    parameters = [whole("n", "1", "5")] if name == "grid" else NUMBERS
+    assert read_experiment(an_experiment(name, parameters, settings=settings)).spec.algorithm == algorithm
+
+
+def test_the_objective_is_maximized_or_minimized() -> None:
+    assert read_experiment(an_experiment()).spec.objective == Objective("accuracy", Direction.MAXIMIZE)
+
+
+# Texts
+
+
+@pytest.mark.parametrize("distribution", [pb.UNIFORM, pb.LOG_UNIFORM, pb.NORMAL, pb.LOG_NORMAL])
+def test_the_text_of_a_value_means_that_value(distribution: pb.Distribution) -> None:
+    [text] = read_experiment(an_experiment("random", [double("x", "0.5", "2", distribution=distribution)])).texts
+    assert isinstance(text.domain, Float)
+    for share in (0.001, 0.25, 0.5, 0.999):
+        value = text.domain.min + share * (text.domain.max - text.domain.min)
+        back, is_inside = text.value(text.text(value))
+        assert is_inside
+        assert back == pytest.approx(value)
+
+
+def test_a_normal_distribution_is_between_min_and_max_within_three_deviations() -> None:
+    [text] = read_experiment(an_experiment("random", [double("x", "1", "7", distribution=pb.NORMAL)])).texts
+    assert float(text.text(0.5)) == pytest.approx(4.0)
+    assert float(text.text(0.00134989803163)) == pytest.approx(1.0)
+    assert text.value("100") == (1 - 1e-9, True), "unbounded, as in Katib"
+
+
+def test_a_normal_int_is_a_whole_number_in_its_steps() -> None:
+    [text] = read_experiment(an_experiment("random", [whole("x", "0", "60", "5", pb.NORMAL)])).texts
+    assert {int(text.text(share / 100)) % 5 for share in range(1, 100)} == {0}
+
+
+def test_experiments_differ_by_what_is_searched_only() -> None:
+    def key(algorithm: str = "tpe", **other: object) -> str:
+        experiment = an_experiment(algorithm, **other)  # type: ignore[arg-type]
+        return read_experiment(experiment).key
+
+    assert key() == key(trials=50)
+    assert len({key(), key("random"), key(name="other"), key(parameters=NUMBERS), key(settings={"gamma": "0.1"})}) == 5

@@ -353,7 +353,7 @@ async def gpu_quotas(experiment: Experiment) -> tuple[list[GpuQuota] | None, str
 
 
 def _of_gpus(quota: dict[str, Any]) -> list[GpuQuota]:  # Any: an object as the cluster sends it
-    from controller.runtime.kubernetes.demand import is_gpu
+    from controller.runtime.kubernetes.resource_quota import is_gpu
 
     status = quota.get("status") or {}
     used = status.get("used") or {}

@@ -20,8 +20,7 @@ from suggest.errors import FailedPrecondition, InvalidArgument, NotFound, Proble
 
 if TYPE_CHECKING:
     from controller.runtime.kubernetes.client import KubernetesClient
-    from controller.runtime.kubernetes.preflight import Verdict
-    from controller.runtime.kubernetes.rights import Right
+    from controller.runtime.kubernetes.preflight import Right, Verdict
 
 Raw = dict[str, Any]  # Any: an object in the form of the cluster's API
 
@@ -76,7 +75,7 @@ def warnings(document: Document) -> Iterator[str]:
     manifest = document.spec.trial.cluster.get("template")
     if isinstance(manifest, Mapping):
         from controller.app.sample_manifests import TEMPLATE
-        from controller.runtime.kubernetes.template import warnings as warnings_of_template
+        from controller.runtime.kubernetes.job_builder import warnings as warnings_of_template
 
         yield from warnings_of_template(manifest, TEMPLATE)
 
@@ -167,7 +166,7 @@ def _judge(
 async def _missing(
     client: KubernetesClient, spec: ExperimentSpec, objects: Sequence[Raw]
 ) -> list[tuple[Right, tuple[str, ...]]]:
-    from controller.runtime.kubernetes.rights import RIGHTS, missing_rights, rights_to
+    from controller.runtime.kubernetes.preflight import RIGHTS, missing_rights, rights_to
 
     rights = [*RIGHTS, *await rights_to(client, objects)]
     return await missing_rights(client, spec.namespace, [right for right in rights if not right.without])
@@ -232,9 +231,8 @@ async def ask_server(run: DryRun, *, context: str | None) -> ServerVerdicts:
     """Have the cluster check the objects without creating them."""
     from controller.app.runtimes import anchor
     from controller.app.sample_manifests import UID
-    from controller.runtime.kubernetes.client import NODES, KubernetesClient
+    from controller.runtime.kubernetes.client import NODES, KubernetesClient, list_allowed
     from controller.runtime.kubernetes.preflight import Answer, dry_run_of, no_queue, no_room, pods_of
-    from controller.runtime.kubernetes.rights import list_allowed
 
     stages = {"A trial": run.trial, "The final stage": run.final}
     namespace = run.spec.namespace

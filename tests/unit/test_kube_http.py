@@ -21,6 +21,7 @@ from controller.runtime.kubernetes import http
 from controller.runtime.kubernetes.http import (
     BrokenOff,
     CannotConnect,
+    Gunzip,
     HostUnknown,
     HttpError,
     HttpPool,
@@ -30,8 +31,8 @@ from controller.runtime.kubernetes.http import (
     TlsFailed,
     Unsendable,
     Untrusted,
+    body_of,
 )
-from controller.runtime.kubernetes.http_body import Gunzip, body_of
 from tests.certificates import Authority
 from tests.kube.small_cluster import eventually
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from controller.runtime.kubernetes.attempt_status import main_of, ranks_of
-from controller.runtime.kubernetes.job_builder import build_objects
+from controller.runtime.kubernetes.job_builder import build_objects, cannot_be_labelled, cannot_be_queued, warnings
 from controller.runtime.kubernetes.kinds import (
     KEPT_S,
     PRESETS,
@@ -28,7 +28,6 @@ from controller.runtime.kubernetes.kinds import (
     sign,
 )
 from controller.runtime.kubernetes.labels import READING
-from controller.runtime.kubernetes.template import cannot_be_labelled, cannot_be_queued, warnings
 from tests.unit.launches import a_launch
 
 Raw = dict[str, Any]

@@ -1,12 +1,13 @@
-"""Derive an attempt's status from its object and its pods. Pure, but for the clock of the status cache.
+"""Derive an attempt's status from its object, its pods and its Kueue Workload. Pure, but for the cache's clock.
 
-A Job of ours ends with its container, which is seen a second before the Job says so. Everything else, and a Job that
-may try again, ends when its conditions say it. Several workers end as one: the first failure is the attempt's.
+One of our own Jobs ends with its container, which is visible a second before the Job's condition. Every other kind, and
+a Job that may retry, ends when its conditions say so. Several workers end as one: the first failure is the attempt's.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,7 +19,7 @@ from controller.core.model import FailureClass
 from controller.runtime.kubernetes.kinds import JOB, Reading, is_suspended, preset_of, reading_of
 from controller.runtime.kubernetes.labels import JOB_NAME, queue_of
 from controller.runtime.kubernetes.logs import PodContainer
-from controller.runtime.kubernetes.objects import Raw
+from controller.runtime.kubernetes.objects import AdmissionCheck, Raw
 from controller.runtime.kubernetes.pod_status import (
     ITS_POD,
     Shown,
@@ -389,6 +390,50 @@ def first_of(failed: Sequence[Member]) -> Member:
         return said == os.EX_TEMPFAIL, end.time, given_up(member.pod, member.container) is None, by_itself
 
     return min(failed, key=order)
+
+
+# Why Kueue keeps it waiting
+
+_POD_SET = re.compile(r"couldn't assign flavors to pod set (\S+): ")
+_WHOM = re.compile(r" \(UID: [^)]*\)|; preemptor path: .*")  # the other workload, by uids and paths
+
+
+def why_queued(queue: str, workload: Shown | None) -> str:
+    """For people. workload None: it cannot be seen, or Kueue has not made it yet."""
+    if workload is None:
+        return f"queued by Kueue (queue {queue})"
+    evicted = (condition(workload, "Evicted") or {}) if is_true(workload, "Evicted") else {}
+    match evicted.get("reason"):
+        case None:
+            head = f"queued by Kueue (queue {queue})"
+        case "Preempted":
+            head = f"preempted by Kueue, waits in queue {queue}"
+        case reason:
+            head = f"evicted by Kueue ({reason}), waits in queue {queue}"
+    return ": ".join(part for part in (head, _why_pending(workload)) if part)
+
+
+def _why_pending(workload: Shown) -> str:
+    if workload.get("spec", {}).get("active") is False:
+        name = workload["metadata"]["name"]
+        return f"its Workload {name} is deactivated; to queue it again, set spec.active of that Workload to true"
+    reserved = condition(workload, "QuotaReserved") or {}
+    if reserved.get("status") == "True":
+        checks: list[AdmissionCheck] = (workload.get("status") or {}).get("admissionChecks") or []
+        pending = [_pending_check(each) for each in checks if each.get("state") != "Ready"]
+        return f"its quota is reserved; admission checks to pass: {', '.join(pending)}" if pending else ""
+    said = _WHOM.sub("", " ".join(str(reserved.get("message", "")).split()))
+    said = _POD_SET.sub(lambda found: "" if found[1] == "main" else f"pod set {found[1]}: ", said)
+    if said.startswith("LocalQueue ") and said.endswith(" doesn't exist"):
+        said += "; create it, or name another one in spec.trial.queue"
+    requeued = condition(workload, "Requeued") or {}
+    again_at = ((workload.get("status") or {}).get("requeueState") or {}).get("requeueAt")
+    return f"{said}; queued again at {again_at}" if again_at and requeued.get("status") == "False" else said
+
+
+def _pending_check(check: AdmissionCheck) -> str:
+    said = " ".join(str(check.get("message", "")).split())
+    return str(check.get("name", "")) + (f" ({said})" if said else "")
 
 
 # The cache

@@ -461,6 +461,17 @@ class KubernetesClient:
         await self._connection.close()
 
 
+async def list_allowed(client: KubernetesClient, kind: Kind, namespace: str | None) -> list[Raw] | None:
+    """None: we may not look."""
+    try:
+        found, _ = await client.list(kind, namespace)
+    except ApiError as error:
+        if error.status != 403:
+            raise
+        return None
+    return found
+
+
 def _selecting(labels: str, fields: str) -> dict[str, str]:
     return ({"labelSelector": labels} if labels else {}) | ({"fieldSelector": fields} if fields else {})
 

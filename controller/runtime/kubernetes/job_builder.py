@@ -1,20 +1,25 @@
-"""Build the objects of one attempt: a Job, with a headless Service if it has several workers. Pure.
+"""Build the objects of one attempt: our own Job, or the user's template of any kind. Pure.
 
-A dry run prints exactly what is sent. The Job retries nothing and hides nothing: each attempt is one Job with one pod
-(or one per rank), and what becomes of it is decided outside. One worker lost ends the attempt as a whole. The Job has
-no deadline either: the time in a queue does not count, so the controller keeps time.
+A dry run prints exactly what is sent. Our Job has no retries: each attempt is one Job with one pod (or one pod per rank
+and a headless Service), and the controller decides what follows its end. One lost worker ends the attempt as a whole.
+The Job has no deadline either: time in a queue does not count, so the controller keeps the time. Its pods follow the
+restricted profile of the pod security standards, which every namespace accepts.
 
-Pods follow the restricted profile of the pod security standards, which any namespace accepts. A trial that needs more
-is written as a `template`; the namespace's own policy decides whether that may run.
+A template stays as the user wrote it. The builder sets its name, namespace and owner, our labels on it and on its pods,
+the identity of the trial in the environment of its containers, and the defaults of its kind's preset where the user has
+set nothing. A Job, alone or in a JobSet, that does not mention retries gets none: the controller retries attempts. The
+namespace's own policy decides whether a template may run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import copy
+import re
+from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
 from controller.core.model import Resources, short_name
-from controller.runtime.kubernetes.kinds import KEPT_S
+from controller.runtime.kubernetes.kinds import JOB, KEPT_S, at, below, foreign_version, is_pod_template, preset_of, put
 from controller.runtime.kubernetes.labels import (
     COMPLETION_INDEX,
     GRACE,
@@ -28,7 +33,6 @@ from controller.runtime.kubernetes.labels import (
     workers_of,
 )
 from controller.runtime.kubernetes.objects import Raw
-from controller.runtime.kubernetes.template import as_is, from_template, prefer_others
 from controller.runtime.protocol import ClusterPart, Launch
 
 
@@ -275,3 +279,142 @@ def container_security(cluster: Mapping[str, object]) -> Raw:
         "capabilities": {"drop": ["ALL"]},
         "readOnlyRootFilesystem": cluster.get("readOnlyRootFilesystem", True),
     }
+
+
+# Objects from a template
+
+
+_EXPANDED = re.compile(r"\$(?=[$(])|(?<=\$)\$")
+_WITHOUT_A_PLACE = ("TUNER_OUTPUT_DIR", "TUNER_CHECKPOINT_DIR")  # the runtime mounts no volume in it
+
+
+def from_template(launch: Launch, part: ClusterPart) -> Raw:
+    obj = cast(Raw, copy.deepcopy(dict(part.manifest or {})))
+    preset = preset_of(obj)
+    about = obj.get("metadata")
+    ours = metadata(launch, part)
+    obj["metadata"] = _merged(about, ours, "labels") | {
+        "annotations": _mapping_at(about, "annotations") | annotations_of(launch, part)
+    }
+    obj["metadata"].pop("generateName", None)
+    for place in (preset or JOB).places(obj):
+        place["metadata"] = _merged(place.get("metadata"), {"labels": labels_of(part)}, "labels")
+        if part.avoid_nodes:
+            prefer_others(below(place, "spec"), part.avoid_nodes)
+    for container in (preset or JOB).containers(obj):
+        _introduce(container, launch)
+    for job in _job_specs(obj):
+        job.setdefault("backoffLimit", 0)
+        job["template"]["spec"].setdefault("restartPolicy", "Never")
+    if preset is not None:
+        for path, value in preset.defaults.items():
+            if at(obj, path) is None:
+                put(obj, path, value)
+    if queue := part.template.cluster.get("queue"):
+        obj["metadata"]["labels"][QUEUE] = queue
+        if preset is not None and preset.suspend:
+            put(obj, preset.suspend, True)
+    return obj
+
+
+def cannot_be_labelled(manifest: Mapping[str, Any]) -> str:
+    """Why the pods of an object could not be found again; "" if they can."""
+    preset, obj = preset_of(manifest), copy.deepcopy(dict(manifest))
+    if preset is not None and (unfit := preset.unfit(obj)):
+        return unfit
+    if (preset or JOB).places(obj):
+        return ""
+    return (
+        f"no pod template is found in this {manifest.get('kind')}: its pods would not carry the labels by which they "
+        "are found, and no log could be read; use a kind with a pod template, {metadata, spec: {containers: …}}"
+    )
+
+
+def cannot_be_queued(manifest: Mapping[str, Any]) -> str:
+    """Why Kueue would let an object pass at once; "" if it would not, or nothing is known of the kind."""
+    preset = preset_of(manifest)
+    if preset is None or preset.suspend:
+        return ""
+    return (
+        f"Kueue does not queue the kind {preset.kind} of {preset.api_version}; omit queue, or use a kind that it knows"
+    )
+
+
+def warnings(manifest: Mapping[str, Any], path: str) -> Iterator[str]:
+    """What a template says that is seldom meant. path: of the template in its file."""
+    if foreign := foreign_version(manifest):
+        yield f"{path}.apiVersion: {foreign}"
+    preset = preset_of(manifest)
+    beside = preset is not None and preset.policy_beside
+    for place, owner in _owners_of_pods(manifest, path):
+        of_pod, of_owner = owner["template"]["spec"].get("restartPolicy"), owner.get("restartPolicy")
+        policy = of_owner if beside else of_owner or of_pod
+        where = f"{place}.restartPolicy" if beside else f"{place}.template.spec.restartPolicy"
+        cure = "what fails is retried by spec.trial.retries; write restartPolicy: Never"
+        if policy in ("OnFailure", "Always"):
+            yield f"{where}: {policy} restarts a failed program inside the attempt, at most 5 times; {cure}"
+        elif policy is None and (preset is None or preset.restarts):
+            kind = manifest.get("kind")
+            yield f"{where}: without it a {kind} may restart a failed program inside the attempt; {cure}"
+
+
+def _owners_of_pods(node: object, path: str) -> Iterator[tuple[str, Raw]]:
+    """Every mapping with a pod template under `template`, and its path."""
+    if isinstance(node, list):
+        for index, item in enumerate(node):
+            yield from _owners_of_pods(item, f"{path}[{index}]")
+    elif isinstance(node, dict):
+        if is_pod_template(node.get("template")):
+            yield path, node
+            return
+        for key, value in node.items():
+            yield from _owners_of_pods(value, f"{path}.{key}")
+
+
+def prefer_others(spec: Raw, nodes: tuple[str, ...]) -> None:
+    """Add to a pod's affinity that it should not run on these nodes. Preferred, not required: with nowhere else to go
+    it would wait for ever."""
+    # A field selector takes one value each; all of them in one term must hold.
+    fields = [{"key": "metadata.name", "operator": "NotIn", "values": [node]} for node in nodes]
+    path = "affinity.nodeAffinity.preferredDuringSchedulingIgnoredDuringExecution"
+    put(spec, path, [*(at(spec, path) or ()), {"weight": 100, "preference": {"matchFields": fields}}])
+
+
+def as_is(text: str) -> str:
+    """Kubernetes would put variables in place of $(NAME); here, as on a laptop, nobody but the program reads it."""
+    return _EXPANDED.sub("$$", text)
+
+
+def _job_specs(obj: Raw) -> Iterator[Raw]:
+    """Of the Job itself, or of the Jobs that a JobSet makes."""
+    match obj:
+        case {"kind": "Job", "spec": {"template": {"spec": {"containers": list()}}} as spec}:
+            yield spec
+        case {"kind": "JobSet", "spec": {"replicatedJobs": [*groups]}}:
+            for group in groups:
+                match group:
+                    case {"template": {"spec": {"template": {"spec": {"containers": list()}}} as spec}}:
+                        yield spec
+
+
+def _introduce(container: Raw, launch: Launch) -> None:
+    """What the person has set there stays."""
+    env = list(container.get("env") or ())
+    known = {each.get("name") for each in env if isinstance(each, dict)}
+    env += [
+        {"name": name, "value": as_is(value)}
+        for name, value in launch.env.items()
+        if name not in known and name not in _WITHOUT_A_PLACE
+    ]
+    container["env"] = env
+
+
+def _merged(theirs: object, ours: Raw, inside: str) -> Raw:
+    """Ours win, key by key; the mapping `inside` is merged itself."""
+    kept = theirs if isinstance(theirs, dict) else {}
+    return {**kept, **ours, inside: {**_mapping_at(kept, inside), **ours[inside]}}
+
+
+def _mapping_at(of: object, key: str) -> Raw:
+    value = of.get(key) if isinstance(of, dict) else None
+    return value if isinstance(value, dict) else {}

@@ -1,8 +1,8 @@
 """Kinds of objects that an attempt can be: the table of what is known of each, and how an object is read by it.
 
-A preset is found by API group and kind; the version chooses where two operators share both. What the file says itself
-(`success`, `failure`, `primary`) travels in an annotation of the object and wins, so that nobody needs the file to
-follow the object. Nothing here asks the cluster but `kind_of`.
+A preset is found by API group and kind; the version decides where two operators share both. What the file itself sets
+(`success`, `failure`, `primary`) is kept in an annotation of the object and takes precedence, so that a controller
+without the file can follow the object. Only `kind_of` and `served` ask the cluster.
 """
 
 from __future__ import annotations
@@ -12,11 +12,13 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from controller.runtime.kubernetes.errors import ApiError
 from controller.runtime.kubernetes.labels import (
     COMPLETION_INDEX,
     JOB_NAME,
     JOBSET_GROUP,
     KUBEFLOW_GROUP,
+    KUEUE_GROUP,
     RAY_GROUP,
     RAY_NODE_TYPE,
     READING,
@@ -428,6 +430,21 @@ async def kind_of(client: KubernetesClient, manifest: Mapping[str, Any]) -> Kind
         if (kind.api_version, kind.kind) == wanted:
             return kind
     return await client.discover(*wanted)
+
+
+VERSIONS = ("v1beta2", "v1beta1")  # newest first: what we read is the same in both
+NOT_INSTALLED = f"the cluster has no Kueue (nothing serves {KUEUE_GROUP}); install it, or remove spec.trial.queue"
+
+
+async def served(client: KubernetesClient, kind: str) -> Kind | None:
+    """The kind of that name as this server has it; None: Kueue is not installed. Raises what the client raises."""
+    for version in VERSIONS:
+        try:
+            return await client.discover(f"{KUEUE_GROUP}/{version}", kind)
+        except ApiError as error:
+            if error.status != 404:
+                raise
+    return None
 
 
 def at(obj: object, path: str) -> Any:

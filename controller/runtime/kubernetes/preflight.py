@@ -1,14 +1,18 @@
-"""Preflight checks: is a namespace fit for trials, and would it take this file's objects? Only reads and dry runs.
+"""Preflight checks: is a namespace fit for trials, and would it accept this file's objects? Only reads and dry runs.
 
-A problem that makes every later check pointless ends the check, so that nobody is told the same thing nine times. A
-thing that may not be read is not a finding: trials need fewer rights than these checks, and start without them.
+A problem that makes every later check pointless ends the check, so that the same cause is reported once. Something that
+may not be read is not a finding: trials need fewer rights than these checks and start without them.
 
-Admission answers what no table here could: quotas, limit ranges, pod security, webhooks, kinds and their fields. It
-judges pods when pods are created, so the pods that a Job would create are sent to a dry run too, each as itself.
+RIGHTS and QUEUE_RIGHTS are what the runtime needs; deploy/rbac.yaml grants them, and a test compares the two.
+
+Server-side admission covers what no table here could: quotas, limit ranges, pod security, webhooks, kinds and their
+fields. It checks pods when they are created, so the pods that a Job would create are sent to a dry run too.
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import enum
 import re
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
@@ -18,25 +22,130 @@ from typing import Any
 
 from controller.runtime.kubernetes.client import (
     CONFIG_MAPS,
+    EVENTS,
+    JOBS,
+    LEASES,
     LIMIT_RANGES,
     NAMESPACES,
     NODES,
+    PODS,
     QUOTAS,
     SECRETS,
+    SERVICES,
     Kind,
     KubernetesClient,
+    list_allowed,
 )
-from controller.runtime.kubernetes.credentials import Credentials, moment
-from controller.runtime.kubernetes.demand import demand_of, is_gpu, parse_quantity
 from controller.runtime.kubernetes.errors import ApiError, NotAllowed, Unreachable, rule_for, silent_webhook
-from controller.runtime.kubernetes.kinds import kind_of, pod_templates
-from controller.runtime.kubernetes.kubeconfig import Access
-from controller.runtime.kubernetes.kueue import NOT_INSTALLED, served
-from controller.runtime.kubernetes.labels import queue_of
+from controller.runtime.kubernetes.kinds import NOT_INSTALLED, kind_of, pod_templates, preset_of, served
+from controller.runtime.kubernetes.kubeconfig import Access, Credentials, moment
+from controller.runtime.kubernetes.labels import KUEUE_GROUP, queue_of
 from controller.runtime.kubernetes.objects import Raw
 from controller.runtime.kubernetes.pod_status import condition
-from controller.runtime.kubernetes.resource_quota import never_fits
-from controller.runtime.kubernetes.rights import Right, list_allowed, missing_rights, rights_to
+from controller.runtime.kubernetes.resource_quota import demand_of, is_gpu, never_fits, parse_quantity
+
+# Rights
+
+
+@dataclass(frozen=True, slots=True)
+class Right:
+    """without: what is lost without it; "" = nothing works."""
+
+    kind: Kind
+    verbs: tuple[str, ...]
+    subresource: str = ""
+    without: str = ""
+
+    @property
+    def group(self) -> str:
+        return self.kind.api_version.rpartition("/")[0]
+
+    @property
+    def resource(self) -> str:
+        return self.kind.plural + (f"/{self.subresource}" if self.subresource else "")
+
+    def rule(self, verbs: tuple[str, ...]) -> str:
+        """The line that a Role lacks."""
+        group = self.group or '""'
+        return f"- {{apiGroups: [{group}], resources: [{self.resource}], verbs: [{', '.join(verbs)}]}}"
+
+
+_RULES = Kind("authorization.k8s.io/v1", "selfsubjectrulesreviews", "SelfSubjectRulesReview", False)
+ALL_OF_AN_ATTEMPT = ("create", "get", "list", "watch", "delete")
+RIGHTS = (
+    Right(CONFIG_MAPS, ("create", "get", "delete")),
+    Right(CONFIG_MAPS, ("list",), without="tuner resume --from-cluster"),
+    Right(JOBS, ALL_OF_AN_ATTEMPT),
+    Right(PODS, ("list", "watch", "delete")),
+    Right(PODS, ("get",), "log"),
+    Right(SERVICES, ("create", "get", "delete"), without="spec.trial.distributed"),
+    Right(LEASES, ("create", "get", "patch"), without="noticing a second controller of the same experiment"),
+    Right(QUOTAS, ("list", "watch"), without="waiting for room before a Job is made"),
+    Right(EVENTS, ("list", "watch"), without="why a pod is refused"),
+    Right(LIMIT_RANGES, ("list",), without="what never fits a LimitRange, before anything runs"),
+)
+# Asked for where a file names a queue.
+QUEUE_RIGHTS = (
+    Right(Kind(f"{KUEUE_GROUP}/v1beta1", "workloads", "Workload"), ("list", "watch"),
+          without="why Kueue keeps a trial waiting"),
+    Right(Kind(f"{KUEUE_GROUP}/v1beta1", "localqueues", "LocalQueue"), ("list",),
+          without="whether spec.trial.queue exists, before anything runs"),
+)  # fmt: skip
+
+
+async def missing_rights(
+    client: KubernetesClient, namespace: str, rights: Sequence[Right] = RIGHTS
+) -> list[tuple[Right, tuple[str, ...]]]:
+    """Those with verbs that the server denies us. Raises what the client raises.
+
+    All rules are read at once; what they do not grant is asked for one by one, since others than rules may grant it.
+    """
+    rules = await _rules(client, namespace)
+
+    async def denied(right: Right) -> tuple[Right, tuple[str, ...]]:
+        open_verbs = [verb for verb in right.verbs if not any(_grants(rule, right, verb) for rule in rules)]
+        asked = (client.review(verb, right.kind, namespace, subresource=right.subresource) for verb in open_verbs)
+        allowed = await asyncio.gather(*asked)
+        return right, tuple(verb for verb, may in zip(open_verbs, allowed, strict=True) if not may)
+
+    return [(right, verbs) for right, verbs in await asyncio.gather(*map(denied, rights)) if verbs]
+
+
+async def rights_to(client: KubernetesClient, objects: Sequence[Raw]) -> list[Right]:
+    """What trials need beyond RIGHTS: the kind of their template, what its operator makes, their queue. None to a kind
+    that the server lacks."""
+    found = []
+    for manifest in objects:
+        with contextlib.suppress(ApiError):
+            kind = await kind_of(client, manifest)
+            if kind in (JOBS, SERVICES):
+                continue
+            found.append(Right(kind, ALL_OF_AN_ATTEMPT))
+            if (preset := preset_of(manifest)) is not None and preset.between is not None:
+                found.append(
+                    Right(Kind(*preset.between), ("get",), without=f"why the pods of a {kind.kind} are refused")
+                )
+    return found + (list(QUEUE_RIGHTS) if any(map(queue_of, objects)) and await served(client, "Workload") else [])
+
+
+async def _rules(client: KubernetesClient, namespace: str) -> list[Raw]:
+    """Those that hold for us without exceptions; [] where the server does not tell."""
+    body = {"apiVersion": _RULES.api_version, "kind": _RULES.kind, "spec": {"namespace": namespace}}
+    try:
+        answer = await client.create(_RULES, None, body)
+    except ApiError as error:
+        if error.status not in (403, 404):
+            raise
+        return []
+    return [rule for rule in answer["status"].get("resourceRules") or () if not rule.get("resourceNames")]
+
+
+def _grants(rule: Raw, right: Right, verb: str) -> bool:
+    asked = (("verbs", verb), ("apiGroups", right.group), ("resources", right.resource))
+    return all({"*", wanted} & set(rule.get(key) or ()) for key, wanted in asked)
+
+
+# What is found
 
 
 class Level(enum.Enum):

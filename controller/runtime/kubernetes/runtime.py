@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -18,25 +19,28 @@ from typing import Any, NamedTuple
 
 from controller.core.model import FINAL, AttemptKey, FailureClass, TrialOrFinal, Uid
 from controller.runtime import log_file
-from controller.runtime.kubernetes.admission import AdmissionQueue
+from controller.runtime.kubernetes.admission import (
+    AdmissionQueue,
+    BackgroundRequests,
+    JobCreations,
+    JobCreator,
+    other_parameters,
+)
 from controller.runtime.kubernetes.attempt_status import StatusCache, ends_by_pods, log_source, status_of
 from controller.runtime.kubernetes.client import JOBS, PODS, SERVICES, Kind, KubernetesClient
-from controller.runtime.kubernetes.demand import demand_of
 from controller.runtime.kubernetes.errors import ApiError, ErrorClassifier, NotAllowed
-from controller.runtime.kubernetes.informer import Informer, Wakeup
+from controller.runtime.kubernetes.informer import Informer
 from controller.runtime.kubernetes.job_builder import build_objects, grace_of, timeout_of
-from controller.runtime.kubernetes.job_creation import BackgroundRequests, JobCreations, JobCreator, other_parameters
 from controller.runtime.kubernetes.kinds import kind_of, reading_of
 from controller.runtime.kubernetes.labels import attempt_of, name_of, queue_of
 from controller.runtime.kubernetes.lease import FencingLease
 from controller.runtime.kubernetes.logs import SOON_S, LogFollower, LogFollowers, PodContainer
+from controller.runtime.kubernetes.objects import Raw
 from controller.runtime.kubernetes.pod_status import is_gone
 from controller.runtime.kubernetes.records import Record, Records
-from controller.runtime.kubernetes.resource_quota import never_fits
+from controller.runtime.kubernetes.resource_quota import demand_of, never_fits
 from controller.runtime.protocol import AttemptStatus, CannotStart, Launch
 from suggest import failpoints
-
-Raw = dict[str, Any]
 
 BEFORE_NOTE, AFTER_NOTE = failpoints.register("cluster.note")  # that it was made there
 BEFORE_DELETE, AFTER_DELETE = failpoints.register("cluster.delete")
@@ -58,6 +62,60 @@ class ClusterTarget:
     folder_of: Callable[[TrialOrFinal, int], Path]
     template: Raw | None = None
     holder: Callable[[], str] | None = None
+
+
+_REST, _LONGEST_REST_S = 19, 0.2
+
+
+class Wakeup:
+    """Coalescing wakeup: one future instead of a task per notification, because notifications are frequent.
+
+    They come in bursts, and each turn of the reader costs, the more the busier the machine is: `wait` first rests, so
+    that at most a twentieth of the time is spent reading. A notification after `clear` is not lost: the next wait
+    returns at once. Log growth wakes only a waiter that asks for it.
+    """
+
+    def __init__(self) -> None:
+        self._began_s = self._cost_s = 0.0
+        self._notified = self._growth = False
+        self._waiting: asyncio.Future[None] | None = None
+        self._waits_for_growth = False
+
+    def clear(self) -> None:
+        """The reader begins to read."""
+        self._notified = self._growth = False
+        self._began_s = time.monotonic()
+
+    def observed(self) -> None:
+        """It has read everything."""
+        self._cost_s = time.monotonic() - self._began_s
+
+    def notify(self) -> None:
+        self._notified = True
+        self._wake()
+
+    def notify_log_growth(self) -> None:
+        self._growth = True
+        if self._waits_for_growth:
+            self._wake()
+
+    async def wait(self, within_s: float, *, growth: bool) -> None:
+        """One at a time."""
+        await asyncio.sleep(min(_REST * self._cost_s, within_s, _LONGEST_REST_S))
+        if self._notified or (growth and self._growth):
+            return
+        loop = asyncio.get_running_loop()
+        self._waiting, self._waits_for_growth = loop.create_future(), growth
+        patience = loop.call_later(within_s, self._wake)
+        try:
+            await self._waiting
+        finally:
+            patience.cancel()
+            self._waiting = None
+
+    def _wake(self) -> None:
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.set_result(None)
 
 
 class _OnCluster(NamedTuple):

@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from controller.core.model import FINAL, FailureClass
 from controller.runtime.kubernetes.client import CONFIG_MAPS, Kind, KubernetesClient
@@ -37,7 +37,7 @@ from controller.runtime.kubernetes.informer import Informer
 from controller.runtime.kubernetes.kinds import kind_of, preset_of
 from controller.runtime.kubernetes.labels import UID, attempt_of, owned, parameters_of
 from controller.runtime.kubernetes.lease import FencingLease
-from controller.runtime.kubernetes.objects import Raw
+from controller.runtime.kubernetes.objects import AttemptObject, LimitRange, Pod, Raw, ResourceQuota
 from controller.runtime.kubernetes.resource_quota import (
     Demand,
     Reservations,
@@ -76,7 +76,7 @@ class AdmissionQueue:
     def waiting(self) -> Mapping[str, str]:
         return {name: each.reason for name, each in (self._admitted | self._queue).items()}
 
-    def add(self, launch: Launch, objects: Sequence[Raw], *, limit_ranges: Sequence[Raw]) -> None:
+    def add(self, launch: Launch, objects: Sequence[Raw], *, limit_ranges: Sequence[LimitRange]) -> None:
         """objects: what is to be created for it. Raises ValueError: a resource is not a quantity."""
         waiting = _Waiting(launch, objects, with_defaults(demand_of(objects), limit_ranges))
         if (refused := self._refused.pop(launch.name, None)) is not None:
@@ -89,7 +89,9 @@ class AdmissionQueue:
         self._refused.pop(name, None)
         self._reservations.forget(name)
 
-    def next(self, quotas: Sequence[Raw], pods: Iterable[Raw], *, running: int) -> tuple[Launch, Sequence[Raw]] | None:
+    def next(
+        self, quotas: Sequence[ResourceQuota], pods: Iterable[Pod], *, running: int
+    ) -> tuple[Launch, Sequence[Raw]] | None:
         """The oldest that waits, if there is room for it, which is let in; younger ones never overtake it. running:
         attempts on the cluster that have not ended. To be asked every second at least: others look at what is said
         here."""
@@ -158,7 +160,7 @@ class AdmissionQueue:
         self._reservations.launched(waiting.launch.name, waiting.demand)
         return waiting.launch, waiting.objects
 
-    def _above_fair_share(self, quotas: Sequence[Raw], running: int) -> bool:
+    def _above_fair_share(self, quotas: Sequence[ResourceQuota], running: int) -> bool:
         """Whether another experiment waits that has less. Where no quota limits them, all have what they want."""
         if self._shares is None or not quotas or not self._own:
             return False
@@ -272,7 +274,7 @@ class JobCreations:
     """made: it is on the cluster. changed: something else became of it; look again."""
 
     def __init__(self, queue: AdmissionQueue, creator: JobCreator, informer: Informer, *,
-                 made: Callable[[Launch, Kind, Raw], None], changed: Callable[[], None]) -> None:  # fmt: skip
+                 made: Callable[[Launch, Kind, AttemptObject], None], changed: Callable[[], None]) -> None:  # fmt: skip
         self.refused: dict[str, AttemptStatus] = {}  # what could not be created, until it is forgotten
         self._queue = queue
         self._creator = creator
@@ -338,17 +340,17 @@ class JobCreator:
         self._owner: Raw | None = None
         self._owning = asyncio.Lock()
 
-    async def make(self, objects: Sequence[Raw]) -> tuple[Kind, Raw]:
+    async def make(self, objects: Sequence[Raw]) -> tuple[Kind, AttemptObject]:
         """Create an attempt's objects, the last of which is its own. That one, new or adopted.
 
         Raises CannotStart, NotNow, and ApiError where asking again may help.
         """
         owner = await self._anchor()
         await self._lease.check(owner)
-        made: tuple[Kind, Raw] | None = None
+        made: tuple[Kind, AttemptObject] | None = None
         for manifest in objects:
             kind = await self._kind_of(manifest)
-            made = kind, await self._create(kind, owned(manifest, owner))
+            made = kind, cast(AttemptObject, await self._create(kind, owned(manifest, owner)))  # as created
         assert made is not None
         return made
 
@@ -399,7 +401,7 @@ class JobCreator:
         ) from error
 
 
-def other_parameters(wanted: Raw, there: Raw, namespace: str) -> str:
+def other_parameters(wanted: Mapping[str, Any], there: Mapping[str, Any], namespace: str) -> str:
     """Why an object that has the name of an attempt is not that attempt; "" if it is."""
     asked, has = parameters_of(wanted), parameters_of(there)
     if asked == has:

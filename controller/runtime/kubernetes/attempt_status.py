@@ -19,10 +19,9 @@ from controller.core.model import FailureClass
 from controller.runtime.kubernetes.kinds import JOB, Reading, is_suspended, preset_of, reading_of
 from controller.runtime.kubernetes.labels import JOB_NAME, queue_of
 from controller.runtime.kubernetes.logs import PodContainer
-from controller.runtime.kubernetes.objects import AdmissionCheck, Raw
+from controller.runtime.kubernetes.objects import AdmissionCheck, AttemptObject, Pod, Workload
 from controller.runtime.kubernetes.pod_status import (
     ITS_POD,
-    Shown,
     WaitingReason,
     condition,
     container_in,
@@ -53,8 +52,8 @@ UNSEEN_S = 5.0  # a Job's end may be seen before its pod is; one that is not see
 
 def status_of(
     name: str,
-    obj: Raw | None,
-    pods: Sequence[Raw],
+    obj: AttemptObject | None,
+    pods: Sequence[Pod],
     *,
     stopped: bool,
     now: datetime,
@@ -87,7 +86,7 @@ def status_of(
     return replace(status, waiting=waiting.text)
 
 
-def log_source(obj: Raw | None, pods: Sequence[Raw]) -> PodContainer | None:
+def log_source(obj: AttemptObject | None, pods: Sequence[Pod]) -> PodContainer | None:
     """Whose log is the attempt's: the primary's, or the first worker's; None: it has not started."""
     main = main_of(ranks_of(pods), reading_of(obj))
     if main is None:
@@ -98,7 +97,7 @@ def log_source(obj: Raw | None, pods: Sequence[Raw]) -> PodContainer | None:
     return PodContainer(main["metadata"]["name"], container, str(main["metadata"].get("uid", "")))
 
 
-def _queued(obj: Raw) -> str:
+def _queued(obj: AttemptObject) -> str:
     queue = queue_of(obj)
     return f"queued by Kueue (queue {queue})" if queue else "suspended"
 
@@ -107,7 +106,7 @@ def _queued(obj: Raw) -> str:
 
 
 def _end(
-    obj: Raw | None, members: tuple[Member, ...], reading: Reading, *, stopped: bool, now: datetime
+    obj: AttemptObject | None, members: tuple[Member, ...], reading: Reading, *, stopped: bool, now: datetime
 ) -> Exit | None:
     if obj is not None and not stopped and (deadline := _deadline(obj, reading, now)):
         return deadline
@@ -128,7 +127,7 @@ def _end(
     return _without_pods(obj, reading, stopped=stopped, now=now) if over else None
 
 
-def _deadline(obj: Raw, reading: Reading, now: datetime) -> Exit | None:
+def _deadline(obj: AttemptObject, reading: Reading, now: datetime) -> Exit | None:
     """By a deadline that its own object has; ours is kept outside."""
     found = reading.failed(obj)
     if found is None or found.get("reason") != "DeadlineExceeded":
@@ -138,7 +137,7 @@ def _deadline(obj: Raw, reading: Reading, now: datetime) -> Exit | None:
 
 
 def _by_condition(
-    obj: Raw, members: tuple[Member, ...], reading: Reading, *, stopped: bool, now: datetime
+    obj: AttemptObject, members: tuple[Member, ...], reading: Reading, *, stopped: bool, now: datetime
 ) -> Exit | None:
     if (found := reading.succeeded(obj)) is not None:
         return Exit(_time_of(found) or now, code=0)
@@ -153,7 +152,7 @@ def _by_condition(
     return _without_pods(obj, reading, stopped=stopped, now=now)
 
 
-def _unsaid(obj: Raw, members: Sequence[Member], reading: Reading, now: datetime) -> Exit | None:
+def _unsaid(obj: AttemptObject, members: Sequence[Member], reading: Reading, now: datetime) -> Exit | None:
     """All its pods ended long ago, and it does not say how it has: nothing would ever end the attempt."""
     ends = [member.end.time for member in members if member.end is not None]
     if not ends or len(ends) < len(members) or (now - max(ends)).total_seconds() < UNSAID_S:
@@ -187,7 +186,7 @@ def _first_asked(member: Member) -> datetime | None:
     return None if asked is None else min(filter(None, known))
 
 
-def _without_pods(obj: Raw, reading: Reading, *, stopped: bool, now: datetime) -> Exit | None:
+def _without_pods(obj: AttemptObject, reading: Reading, *, stopped: bool, now: datetime) -> Exit | None:
     """Its conditions say that it is over, and no pod says how."""
     success = reading.succeeded(obj)
     found = (reading.failed(obj) if success is None else success) or {}
@@ -254,7 +253,7 @@ def _start_time(members: tuple[Member, ...], least: int) -> datetime | None:
 
 
 def _waiting(
-    obj: Raw | None, members: tuple[Member, ...], refusal: str, mount_trouble: str, now: datetime
+    obj: AttemptObject | None, members: tuple[Member, ...], refusal: str, mount_trouble: str, now: datetime
 ) -> WaitingReason:
     if not members:
         return why_refused(refusal) if refusal else WaitingReason(_untouched(obj, now))
@@ -269,7 +268,7 @@ def _waiting(
     return WaitingReason()
 
 
-def _untouched(obj: Raw | None, now: datetime) -> str:
+def _untouched(obj: AttemptObject | None, now: datetime) -> str:
     made = parse_time((obj or {}).get("metadata", {}).get("creationTimestamp"))
     if obj is None or made is None or obj.get("status") or (now - made).total_seconds() < UNTOUCHED_S:
         return ""
@@ -290,7 +289,7 @@ def _time_of(found: Mapping[str, Any]) -> datetime | None:
 class Member:
     """A pod of the attempt that counts: the newest of its rank. label: which one it is; "" where it is the only one."""
 
-    pod: Shown
+    pod: Pod
     container: str
     label: str
     end: Exit | None
@@ -304,9 +303,9 @@ class Member:
         return started_at(self.pod, self.container)
 
 
-def ranks_of(pods: Sequence[Raw]) -> list[Raw]:
+def ranks_of(pods: Sequence[Pod]) -> list[Pod]:
     """The newest pod of each rank, first rank first. What was evicted from a queue and came back has older ones."""
-    newest: dict[tuple[str, int, str], Raw] = {}
+    newest: dict[tuple[str, int, str], Pod] = {}
     for pod in sorted(pods, key=newest_first):
         about = pod["metadata"]
         job = (about.get("labels") or {}).get(JOB_NAME, "")
@@ -314,7 +313,7 @@ def ranks_of(pods: Sequence[Raw]) -> list[Raw]:
     return [newest[key] for key in sorted(newest)]
 
 
-def main_of(ranks: Sequence[Raw], reading: Reading) -> Raw | None:
+def main_of(ranks: Sequence[Pod], reading: Reading) -> Pod | None:
     for pod in ranks:
         marks = {**(pod["metadata"].get("annotations") or {}), **(pod["metadata"].get("labels") or {})}
         if all(marks.get(key) == value for key, value in reading.labels.items()):
@@ -323,7 +322,7 @@ def main_of(ranks: Sequence[Raw], reading: Reading) -> Raw | None:
 
 
 def members_of(
-    obj: Raw | None, pods: Sequence[Raw], reading: Reading, *, stopped: bool, now: datetime
+    obj: AttemptObject | None, pods: Sequence[Pod], reading: Reading, *, stopped: bool, now: datetime
 ) -> tuple[Member, ...]:
     """The main one first."""
     ranks = ranks_of(pods)
@@ -346,7 +345,7 @@ def members_of(
     return tuple(members)
 
 
-def _taken_back(obj: Raw | None, pod: Raw, end: Exit | None, *, stopped: bool) -> bool:
+def _taken_back(obj: AttemptObject | None, pod: Pod, end: Exit | None, *, stopped: bool) -> bool:
     """Kueue suspends a Job and its pods go; of the two, the pods may be seen first. What is going is not judged then
     before the Job is."""
     if obj is None or stopped or not queue_of(obj) or is_true(obj, "Failed"):
@@ -355,12 +354,12 @@ def _taken_back(obj: Raw | None, pod: Raw, end: Exit | None, *, stopped: bool) -
     return asked is not None and (end is None or end.time >= asked)
 
 
-def workers_in(obj: Raw | None) -> int:
+def workers_in(obj: AttemptObject | None) -> int:
     spec = (obj or {}).get("spec", {})
     return int(spec.get("completions") or spec.get("parallelism") or 1)  # 1 also of what is gone: as many as are seen
 
 
-def ends_by_pods(obj: Raw | None, reading: Reading) -> bool:
+def ends_by_pods(obj: AttemptObject | None, reading: Reading) -> bool:
     """Whether it ends with its pods: a Job that tries nothing twice and waits for all. What is gone tells no more."""
     if obj is None:
         return True
@@ -398,7 +397,7 @@ _POD_SET = re.compile(r"couldn't assign flavors to pod set (\S+): ")
 _WHOM = re.compile(r" \(UID: [^)]*\)|; preemptor path: .*")  # the other workload, by uids and paths
 
 
-def why_queued(queue: str, workload: Shown | None) -> str:
+def why_queued(queue: str, workload: Workload | None) -> str:
     """For people. workload None: it cannot be seen, or Kueue has not made it yet."""
     if workload is None:
         return f"queued by Kueue (queue {queue})"
@@ -413,7 +412,7 @@ def why_queued(queue: str, workload: Shown | None) -> str:
     return ": ".join(part for part in (head, _why_pending(workload)) if part)
 
 
-def _why_pending(workload: Shown) -> str:
+def _why_pending(workload: Workload) -> str:
     if workload.get("spec", {}).get("active") is False:
         name = workload["metadata"]["name"]
         return f"its Workload {name} is deactivated; to queue it again, set spec.active of that Workload to true"
@@ -447,9 +446,9 @@ class StatusCache:
     """
 
     def __init__(self) -> None:
-        self._known: dict[str, tuple[float, Raw, Sequence[Raw], AttemptStatus]] = {}
+        self._known: dict[str, tuple[float, AttemptObject, Sequence[Pod], AttemptStatus]] = {}
 
-    def get(self, name: str, shown: Raw, pods: Sequence[Raw], *, quiet: bool) -> AttemptStatus | None:
+    def get(self, name: str, shown: AttemptObject, pods: Sequence[Pod], *, quiet: bool) -> AttemptStatus | None:
         """None: look at it. quiet: no event tells of trouble that would keep anything from starting."""
         known = self._known.get(name)
         if known is None:
@@ -461,7 +460,9 @@ class StatusCache:
             return None
         return status if all(a is b for a, b in zip(pods, same_pods, strict=True)) else None
 
-    def put(self, name: str, shown: Raw, pods: Sequence[Raw], status: AttemptStatus, *, left_s: float | None) -> None:
+    def put(
+        self, name: str, shown: AttemptObject, pods: Sequence[Pod], status: AttemptStatus, *, left_s: float | None
+    ) -> None:
         """left_s: until its time is up."""
         if status.exit is not None:
             self.forget(name)

@@ -21,6 +21,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from email.utils import parsedate_to_datetime
+from typing import Any
 from urllib.parse import quote, urlencode
 
 from controller.runtime.kubernetes import kubeconfig
@@ -461,8 +462,8 @@ class KubernetesClient:
         await self._connection.close()
 
 
-async def list_allowed(client: KubernetesClient, kind: Kind, namespace: str | None) -> list[Raw] | None:
-    """None: we may not look."""
+async def list_allowed(client: KubernetesClient, kind: Kind, namespace: str | None) -> list[Any] | None:
+    """List the objects of a kind; None without the right to. The caller names the type that belongs to the kind."""
     try:
         found, _ = await client.list(kind, namespace)
     except ApiError as error:

@@ -33,7 +33,7 @@ import time
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, TypeVar, cast
 
 from controller.core.model import AttemptKey
 from controller.runtime.kubernetes.attempt_status import why_queued
@@ -61,12 +61,26 @@ from controller.runtime.kubernetes.labels import (
     attempt_of,
     queue_of,
 )
-from controller.runtime.kubernetes.objects import Raw, WorkloadStatus
+from controller.runtime.kubernetes.objects import (
+    AttemptObject,
+    Event,
+    KubernetesObject,
+    LimitRange,
+    ObjectReference,
+    Pod,
+    Raw,
+    ResourceQuota,
+    Workload,
+    WorkloadStatus,
+)
 from controller.runtime.kubernetes.pod_status import ENDED, NO_CAUSE, as_gone, keep_first_deletion, phase_of
 from controller.runtime.protocol import RuntimeLost
 from suggest.backoff import Backoff
 
 _log = logging.getLogger(__name__)
+
+
+ObjectT = TypeVar("ObjectT", bound=KubernetesObject)
 
 
 class MissingRights:
@@ -86,7 +100,7 @@ class MissingRights:
 AGAIN_S = 5.0  # between two tries of what can be done without
 
 
-def always(before: Raw | None, after: Raw | None) -> bool:
+def always(before: object, after: object) -> bool:
     return True
 
 
@@ -106,18 +120,18 @@ class _Stumbled(RuntimeLost):
     """Something that nobody has foreseen; it is begun again."""
 
 
-class Reflector:
+class Reflector(Generic[ObjectT]):
     """`start` it, read it, close it. `changed` is called after every change that `matters`, of (before, after), and of
     `trouble` too, from the same loop; not of what the owner himself did last, `drop`."""
 
     def __init__(self, client: KubernetesClient, kind: Kind, namespace: str | None, *, labels: str = "",
                  fields: str = "", changed: Callable[[], None],
-                 matters: Callable[[Raw | None, Raw | None], bool] = always,
-                 keep: Callable[[Raw, Raw], None] | None = None,
+                 matters: Callable[[ObjectT | None, ObjectT | None], bool] = always,
+                 keep: Callable[[ObjectT, ObjectT], None] | None = None,
                  resync_s: float = 600.0, pace: Pace = Pace()) -> None:  # fmt: skip
         """keep: writes into the newer of two states of an object what it keeps of the older."""
-        self.objects: dict[str, Raw] = {}  # by name; a changed object is a new dict
-        self.deleted: dict[str, Raw] = {}  # the last state of what is gone; the owner clears it when it has read it
+        self.objects: dict[str, ObjectT] = {}  # by name; a changed object is a new dict
+        self.deleted: dict[str, ObjectT] = {}  # the last state of what is gone; the owner clears it when it has read it
         self.trouble = ""  # why nothing can be heard at present, for people
         self.error: Exception | None = None  # the same
         self._client = client
@@ -154,7 +168,7 @@ class Reflector:
             with contextlib.suppress(asyncio.CancelledError):
                 await self._following
 
-    def put(self, obj: Raw) -> None:
+    def put(self, obj: ObjectT) -> None:
         """What a create or patch has answered: there at once, unless something newer is."""
         known = self.objects.get(_name(obj))
         if _uid(obj) not in self._dropped and (known is None or _version(known) < _version(obj)):
@@ -206,7 +220,8 @@ class Reflector:
         return _Stumbled(f"what the cluster says of {self._kind.plural} cannot be read ({what}); this is a bug")
 
     async def _relist(self) -> None:
-        items, version = await self._client.list(self._kind, self._namespace, **self._selection)
+        listed_items, version = await self._client.list(self._kind, self._namespace, **self._selection)
+        items = cast(list[ObjectT], listed_items)  # the kind that was asked for
         self._version = version
         self._resync_at = time.monotonic() + self._resync_s * random.uniform(0.9, 1.1)
         listed = {_uid(item) for item in items}
@@ -223,7 +238,7 @@ class Reflector:
         if self.trouble or gone or new:
             self._say("", changed=True)
 
-    def _differs(self, listed: Raw) -> bool:
+    def _differs(self, listed: ObjectT) -> bool:
         """A list is right even if its versions are lower than those known: a server may come back from a backup."""
         known = self.objects.get(_name(listed))
         if _uid(listed) in self._dropped or (known is not None and _uid(known) in self._unconfirmed):
@@ -242,7 +257,7 @@ class Reflector:
                     self._hear(event)
 
     def _hear(self, event: Raw) -> None:
-        obj: Raw = event["object"]
+        obj = cast(ObjectT, event["object"])  # the kind that is watched
         self._heard += 1
         self._version = obj["metadata"]["resourceVersion"]
         known = self.objects.get(obj["metadata"].get("name", ""))  # a BOOKMARK has only a version
@@ -252,11 +267,11 @@ class Reflector:
             case "DELETED" if self._end(obj):
                 self._tell(known, None)
 
-    def _tell(self, before: Raw | None, after: Raw | None) -> None:
+    def _tell(self, before: ObjectT | None, after: ObjectT | None) -> None:
         if self._matters(before, after):
             self._changed()
 
-    def _show(self, obj: Raw) -> bool:
+    def _show(self, obj: ObjectT) -> bool:
         """Take over a state that the server has told; False if there is nothing new in it."""
         self._confirm(obj)
         known = self.objects.get(_name(obj))
@@ -265,7 +280,7 @@ class Reflector:
         self._replace(obj)
         return True
 
-    def _end(self, obj: Raw) -> bool:
+    def _end(self, obj: ObjectT) -> bool:
         self._confirm(obj)
         known = self.objects.get(_name(obj))
         if _uid(obj) in self._dropped:
@@ -279,11 +294,11 @@ class Reflector:
         self._remove(known)
         return True
 
-    def _confirm(self, obj: Raw) -> None:
+    def _confirm(self, obj: ObjectT) -> None:
         if self._unconfirmed.get(_uid(obj), 0) <= _version(obj):
             self._unconfirmed.pop(_uid(obj), None)
 
-    def _replace(self, obj: Raw) -> None:
+    def _replace(self, obj: ObjectT) -> None:
         obj["metadata"].pop("managedFields", None)  # half of what it weighs, and nobody reads it
         known = self.objects.get(_name(obj))
         if known is not None and _uid(known) != _uid(obj):
@@ -291,11 +306,11 @@ class Reflector:
         self._carry_over(known, obj)
         self.objects[_name(obj)] = obj
 
-    def _remove(self, obj: Raw) -> None:
+    def _remove(self, obj: ObjectT) -> None:
         self._carry_over(self.objects.pop(_name(obj), None), obj)
         self.deleted[_name(obj)] = obj
 
-    def _carry_over(self, known: Raw | None, obj: Raw) -> None:
+    def _carry_over(self, known: ObjectT | None, obj: ObjectT) -> None:
         if self._keep is not None and known is not None and known is not obj and _uid(known) == _uid(obj):
             self._keep(known, obj)
 
@@ -309,7 +324,7 @@ class Reflector:
             self._changed()
 
 
-class LazyReflector:
+class LazyReflector(Generic[ObjectT]):
     """A reflector of what a run can do without: it starts at the first `open`, and shows nothing before.
 
     A server in trouble is asked again. Where we may not list or watch (`notices` says so, with what is lost), and where
@@ -317,16 +332,20 @@ class LazyReflector:
     """
 
     def __init__(
-        self, make: Callable[[], Coroutine[Any, Any, Reflector | None]], notices: MissingRights, *, without: str
+        self,
+        make: Callable[[], Coroutine[Any, Any, Reflector[ObjectT] | None]],
+        notices: MissingRights,
+        *,
+        without: str,
     ) -> None:
         self._make = make
         self._notices = notices
         self._without = without
-        self._reflector: Reflector | None = None
+        self._reflector: Reflector[ObjectT] | None = None
         self._opening: asyncio.Task[None] | None = None
 
     @property
-    def objects(self) -> dict[str, Raw]:
+    def objects(self) -> dict[str, ObjectT]:
         return {} if self._reflector is None else self._reflector.objects
 
     def open(self) -> None:
@@ -362,15 +381,15 @@ class LazyReflector:
             await self._reflector.close()
 
 
-def _name(obj: Raw) -> str:
+def _name(obj: KubernetesObject) -> str:
     return str(obj["metadata"]["name"])
 
 
-def _uid(obj: Raw) -> str:
+def _uid(obj: KubernetesObject) -> str:
     return str(obj["metadata"]["uid"])
 
 
-def _version(obj: Raw) -> int:
+def _version(obj: KubernetesObject) -> int:
     """The server's counter of changes; of one server, larger is later."""
     return int(obj["metadata"]["resourceVersion"])
 
@@ -408,8 +427,8 @@ class EventWatcher:
     ) -> None:
         self._owners = owners
 
-        def watched(reason: str) -> LazyReflector:
-            async def make() -> Reflector:
+        def watched(reason: str) -> LazyReflector[Event]:
+            async def make() -> Reflector[Event]:
                 return Reflector(client, EVENTS, namespace, fields=f"reason={reason}", changed=changed)
 
             return LazyReflector(make, notices, without="why a pod is refused, or not started")
@@ -419,7 +438,7 @@ class EventWatcher:
         self._waiting: dict[str, tuple[Sequence[str], float]] = {}
         self._has_had_pods = False
 
-    def note_waiting(self, name: str, kind: Kind, pods: Sequence[Raw], *, has_quota: bool) -> None:
+    def note_waiting(self, name: str, kind: Kind, pods: Sequence[Pod], *, has_quota: bool) -> None:
         """The attempt of that name has an object of that kind, and does not run yet."""
         placed = any(pod.get("spec", {}).get("nodeName") for pod in pods)
         reasons = _NOT_MOUNTED if placed else () if pods else _reasons_of(kind)
@@ -453,7 +472,7 @@ class EventWatcher:
         reasons = [reason for reason in self._watched if reason not in _NOT_MOUNTED]
         return self._newest(reasons, lambda about: about.get("uid") == uid or uid in self._owners.above(about))
 
-    def mount_trouble(self, pods: Sequence[Raw]) -> str:
+    def mount_trouble(self, pods: Sequence[Pod]) -> str:
         """Why a volume of one of the pods cannot be mounted; "" if nothing is known."""
         uids = {pod["metadata"]["uid"] for pod in pods}
         return self._newest(_NOT_MOUNTED, lambda about: about.get("uid") in uids)
@@ -465,7 +484,7 @@ class EventWatcher:
     async def close(self) -> None:
         await asyncio.gather(self._owners.close(), *(watched.close() for watched in self._watched.values()))
 
-    def _newest(self, reasons: Sequence[str], is_meant: Callable[[Raw], bool]) -> str:
+    def _newest(self, reasons: Sequence[str], is_meant: Callable[[ObjectReference], bool]) -> str:
         """What the newest event of these reasons says whose involvedObject is meant; "" if there is none."""
         events = [
             event
@@ -477,7 +496,7 @@ class EventWatcher:
         return "" if newest is None else str(newest.get("message", ""))
 
 
-def _weight(event: Raw) -> tuple[bool, str]:
+def _weight(event: Event) -> tuple[bool, str]:
     """By time, but one that names no cause only where there is no other."""
     when = event.get("lastTimestamp") or event.get("eventTime") or ""
     return not str(event.get("message", "")).startswith(NO_CAUSE), when
@@ -509,7 +528,7 @@ class OwnerLookup:
         self._climbing: set[asyncio.Task[None]] = set()
         self._turns = asyncio.Semaphore(_AT_ONCE)
 
-    def above(self, involved: Raw) -> frozenset[str]:
+    def above(self, involved: ObjectReference) -> frozenset[str]:
         """The uids of its owners and theirs, as far as they are known yet. involved: as an event refers to it."""
         uid = str(involved.get("uid", ""))
         if uid not in self._above and str(involved.get("name", "")).startswith(self._stem):
@@ -525,7 +544,7 @@ class OwnerLookup:
             task.cancel()
         await asyncio.gather(*self._climbing, return_exceptions=True)
 
-    async def _climb(self, uid: str, at: Raw) -> None:
+    async def _climb(self, uid: str, at: ObjectReference) -> None:
         for _ in range(DEPTH):
             try:
                 owner = await self._owner_of(at)
@@ -544,7 +563,7 @@ class OwnerLookup:
                 return
             at = owner
 
-    async def _owner_of(self, at: Raw) -> Raw | None:
+    async def _owner_of(self, at: ObjectReference) -> ObjectReference | None:
         """None: it has none, or is gone. Raises what the client raises."""
         try:
             async with self._turns:
@@ -576,11 +595,11 @@ class Workloads:
         self._namespace = namespace
         self._is_attempt = is_attempt
         self._changed = changed
-        self._by_owner: dict[str, Raw] | None = None
+        self._by_owner: dict[str, Workload] | None = None
         self._installed = True
         self._watched = LazyReflector(self._make, notices, without="why Kueue keeps a trial waiting")
 
-    def why(self, obj: Raw) -> str:
+    def why(self, obj: AttemptObject) -> str:
         """Why this object, which is suspended and has a queue, waits. They are watched from the first call on."""
         self._watched.open()
         if not self._installed:
@@ -596,7 +615,7 @@ class Workloads:
     async def close(self) -> None:
         await self._watched.close()
 
-    async def _make(self) -> Reflector | None:
+    async def _make(self) -> Reflector[Workload] | None:
         kind = await served(self._client, "Workload")
         if kind is None:
             self._installed = False
@@ -608,7 +627,7 @@ class Workloads:
         self._by_owner = None
         self._changed()
 
-    def _matters(self, before: Raw | None, after: Raw | None) -> bool:
+    def _matters(self, before: Workload | None, after: Workload | None) -> bool:
         """Other people's workloads are as many as theirs."""
         self._by_owner = None
         shown = after or before or {}
@@ -629,31 +648,31 @@ class Informer:
         self._namespace = namespace
         self._changed = changed
         self._labels = f"{UID}={uid}"
-        self.pods = self._of(PODS, pod_matters, keep_first_deletion)
-        self._quotas = Reflector(client, QUOTAS, namespace, changed=changed)
+        self.pods: Reflector[Pod] = self._of(PODS, pod_matters, keep_first_deletion)
+        self._quotas: Reflector[ResourceQuota] = Reflector(client, QUOTAS, namespace, changed=changed)
         self._quotas_shown = False
         notices = MissingRights()
         owners = OwnerLookup(client, namespace, stem, notices, is_attempt=self._has, found=changed)
         self.events = EventWatcher(client, namespace, notices, owners, changed=changed)
         self.workloads = Workloads(client, namespace, notices, is_attempt=self._has, changed=changed)
-        self._objects = {JOBS: self._of(JOBS, job_matters)}
+        self._objects: dict[Kind, Reflector[AttemptObject]] = {JOBS: self._of(JOBS, job_matters)}
         self._adding = asyncio.Lock()
         # As they are now: they hardly ever change, and only defaults are read off them.
-        self.limit_ranges: list[Raw] = []
+        self.limit_ranges: list[LimitRange] = []
 
     def _of(
         self,
         kind: Kind,
-        matters: Callable[[Raw | None, Raw | None], bool] = always,
-        keep: Callable[[Raw, Raw], None] | None = None,
-    ) -> Reflector:
+        matters: Callable[[ObjectT | None, ObjectT | None], bool] = always,
+        keep: Callable[[ObjectT, ObjectT], None] | None = None,
+    ) -> Reflector[ObjectT]:
         return Reflector(
             self._client, kind, self._namespace, labels=self._labels, changed=self._changed, matters=matters, keep=keep
         )
 
     async def open(self) -> None:
         """Returns when everything was listed once. Raises what the client raises."""
-        needed = [reflector.start() for reflector in (self.pods, *self._objects.values())]
+        needed = [self.pods.start(), *(reflector.start() for reflector in self._objects.values())]
         # Without the right to see quotas trials run all the same; what is refused is learned later.
         limits = list_allowed(self._client, LIMIT_RANGES, self._namespace)
         # All of them, whatever one says: what was left half begun nobody could close.
@@ -676,25 +695,23 @@ class Informer:
         """Objects of one more kind are shown from now on."""
         async with self._adding:
             if kind not in self._objects:
-                reflector = self._of(kind)
+                reflector: Reflector[AttemptObject] = self._of(kind)
                 await reflector.start()
                 self._objects[kind] = reflector
 
     async def close(self) -> None:
-        reflectors = (self.pods, self._quotas, *self._objects.values())
         optional = (self.events.close(), self.workloads.close())
-        await asyncio.gather(*optional, *(reflector.close() for reflector in reflectors))
+        objects = (reflector.close() for reflector in self._objects.values())
+        await asyncio.gather(*optional, self.pods.close(), self._quotas.close(), *objects)
 
     @property
     def trouble(self) -> Exception | None:
         """Why the cluster cannot be heard at present; None if it can."""
-        for reflector in (*self._objects.values(), self.pods):
-            if reflector.error is not None:
-                return reflector.error
-        return None
+        errors = (*(reflector.error for reflector in self._objects.values()), self.pods.error)
+        return next((error for error in errors if error is not None), None)
 
     @property
-    def quotas(self) -> list[Raw]:
+    def quotas(self) -> list[ResourceQuota]:
         """None where they may not be seen (any more): waiting by old news would never end."""
         return [] if self._quotas.error is not None else list(self._quotas.objects.values())
 
@@ -703,12 +720,12 @@ class Informer:
         """There is one, or nobody knows."""
         return not self._quotas_shown or self._quotas.error is not None or bool(self._quotas.objects)
 
-    def objects(self) -> Iterator[tuple[Kind, str, Raw]]:
+    def objects(self) -> Iterator[tuple[Kind, str, AttemptObject]]:
         for kind, reflector in self._objects.items():
             for name, found in reflector.objects.items():
                 yield kind, name, found
 
-    def find(self, name: str) -> tuple[Kind, Raw] | None:
+    def find(self, name: str) -> tuple[Kind, AttemptObject] | None:
         for kind, reflector in self._objects.items():
             found = reflector.objects.get(name)
             if found is not None:
@@ -719,15 +736,15 @@ class Informer:
         """An object of that uid is shown."""
         return any(found["metadata"]["uid"] == uid for _, _, found in self.objects())
 
-    def put(self, kind: Kind, made: Raw) -> None:
+    def put(self, kind: Kind, made: AttemptObject) -> None:
         self._objects[kind].put(made)
 
     def drop(self, kind: Kind, name: str) -> None:
         self._objects[kind].drop(name)
 
-    def pods_by_attempt(self) -> dict[AttemptKey, list[Raw]]:
+    def pods_by_attempt(self) -> dict[AttemptKey, list[Pod]]:
         """Those that are gone too, as they were last seen: how a container ended is often told with its pod's end."""
-        found: dict[AttemptKey, list[Raw]] = {}
+        found: dict[AttemptKey, list[Pod]] = {}
         there = self.pods.objects
         # A pod whose name another one has taken over counts no more; how it ended was that life's.
         gone = [as_gone(pod) for name, pod in self.pods.deleted.items() if name not in there]
@@ -737,14 +754,15 @@ class Informer:
                 found.setdefault(whose, []).append(pod)
         return found
 
-    def pods_of(self, whose: AttemptKey) -> list[Raw]:
+    def pods_of(self, whose: AttemptKey) -> list[Pod]:
         """Those of an attempt that are there, and that nobody deletes."""
         there = self.pods.objects.values()
         return [pod for pod in there if attempt_of(pod) == whose and "deletionTimestamp" not in pod["metadata"]]
 
     def forget_the_gone(self) -> None:
         """Nobody asks for what is gone but for pods."""
-        for reflector in (self._quotas, *self._objects.values()):
+        self._quotas.deleted.clear()
+        for reflector in self._objects.values():
             reflector.deleted.clear()
         self.events.forget_the_gone()
         self.workloads.forget_the_gone()
@@ -755,24 +773,24 @@ class Informer:
                 del self.pods.deleted[name]
 
 
-def job_matters(before: Raw | None, after: Raw | None) -> bool:
+def job_matters(before: AttemptObject | None, after: AttemptObject | None) -> bool:
     """Its pods tell the rest: how many there are and run is only counted in it."""
     return after is None or _said_by_job(before or {}) != _said_by_job(after)
 
 
-def pod_matters(before: Raw | None, after: Raw | None) -> bool:
+def pod_matters(before: Pod | None, after: Pod | None) -> bool:
     """Not that it was made and found a node, nor how it is cleared away once it has ended."""
     if after is None:
         return before is None or phase_of(before) not in ENDED
     return _said_by_pod(before or {}) != _said_by_pod(after)
 
 
-def _said_by_job(job: Raw) -> tuple[object, ...]:
+def _said_by_job(job: AttemptObject) -> tuple[object, ...]:
     suspended = job.get("spec", {}).get("suspend") or False
     return suspended, job.get("status", {}).get("conditions"), "deletionTimestamp" in job.get("metadata", {})
 
 
-def _said_by_pod(pod: Raw) -> tuple[object, ...]:
+def _said_by_pod(pod: Pod) -> tuple[object, ...]:
     status, phase = pod.get("status", {}), phase_of(pod)
     containers = status.get("containerStatuses")
     if phase in ENDED:
@@ -787,11 +805,11 @@ def _said_by_pod(pod: Raw) -> tuple[object, ...]:
     return begins or phase, status.get("reason"), containers, status.get("initContainerStatuses"), troubles, going
 
 
-def _owners_of(workload: Raw) -> Iterator[str]:
+def _owners_of(workload: Workload) -> Iterator[str]:
     for owner in workload.get("metadata", {}).get("ownerReferences") or ():
         yield str(owner.get("uid", ""))
 
 
-def _said_by_workload(workload: Raw | None) -> tuple[object, ...]:
+def _said_by_workload(workload: Workload | None) -> tuple[object, ...]:
     status: WorkloadStatus = (workload or {}).get("status") or {}
     return (workload or {}).get("spec", {}).get("active"), status.get("conditions"), status.get("admissionChecks")

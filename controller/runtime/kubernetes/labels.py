@@ -86,7 +86,7 @@ def parameters_of(obj: Mapping[str, Any]) -> Raw | None:
     return found if isinstance(found, dict) else None
 
 
-def attempt_of(found: Raw) -> AttemptKey | None:
+def attempt_of(found: Mapping[str, Any]) -> AttemptKey | None:
     """(trial, attempt), as its labels say."""
     labels = found.get("metadata", {}).get("labels", {})
     with contextlib.suppress(KeyError, ValueError):
@@ -95,13 +95,13 @@ def attempt_of(found: Raw) -> AttemptKey | None:
     return None
 
 
-def name_of(found: Raw, whose: AttemptKey) -> str:
+def name_of(found: Mapping[str, Any], whose: AttemptKey) -> str:
     """The name of the attempt that it belongs to, as its labels say."""
     labels = found["metadata"]["labels"]
     return attempt_name(labels[EXPERIMENT], labels[UID], *whose)
 
 
-def queue_of(obj: Raw | None) -> str:
+def queue_of(obj: Mapping[str, Any] | None) -> str:
     return str(((obj or {}).get("metadata", {}).get("labels") or {}).get(QUEUE, ""))
 
 

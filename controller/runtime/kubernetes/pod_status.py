@@ -12,15 +12,21 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, TypeAlias
+from typing import Any
 
 from controller.core.failures import INFEASIBLE_EXIT_CODE, called, class_by_itself
 from controller.core.model import FailureClass
 from controller.runtime.kubernetes.labels import COMPLETION_INDEX, TRIAL_CONTAINER
-from controller.runtime.kubernetes.objects import ContainerStateTerminated, ContainerStatus, PodStatus, StatusCondition
+from controller.runtime.kubernetes.objects import (
+    Container,
+    ContainerStateTerminated,
+    ContainerStatus,
+    EnvVar,
+    Pod,
+    PodStatus,
+    StatusCondition,
+)
 from controller.runtime.protocol import Exit
-
-Shown: TypeAlias = Mapping[str, Any]
 
 ENDED = ("Succeeded", "Failed")  # of phases, those that last
 
@@ -38,7 +44,7 @@ def parse_time(text: object) -> datetime | None:
     return time if time.year > 1970 else None
 
 
-def condition(obj: Shown, kind: str) -> StatusCondition | None:
+def condition(obj: Mapping[str, Any], kind: str) -> StatusCondition | None:
     """The one of that type, whatever its status; the last where a controller writes several."""
     found: list[StatusCondition] = [
         each for each in obj.get("status", {}).get("conditions") or () if each.get("type") == kind
@@ -46,15 +52,15 @@ def condition(obj: Shown, kind: str) -> StatusCondition | None:
     return found[-1] if found else None
 
 
-def is_true(obj: Shown, kind: str) -> bool:
+def is_true(obj: Mapping[str, Any], kind: str) -> bool:
     return (condition(obj, kind) or {}).get("status") == "True"
 
 
-def node_of(pod: Shown) -> str:
+def node_of(pod: Pod) -> str:
     return str(pod.get("spec", {}).get("nodeName") or "")
 
 
-def container_in(pod: Shown, wanted: str = "") -> str:
+def container_in(pod: Pod, wanted: str = "") -> str:
     """The name of the trial's container: the one asked for, ours, or the first, as kubectl has it."""
     names = [each["name"] for each in pod.get("spec", {}).get("containers") or ()]
     for name in (wanted, TRIAL_CONTAINER):
@@ -63,13 +69,13 @@ def container_in(pod: Shown, wanted: str = "") -> str:
     return names[0] if names else ""
 
 
-def container_status(pod: Shown, name: str) -> ContainerStatus:
+def container_status(pod: Pod, name: str) -> ContainerStatus:
     """{} while the kubelet has not said anything of it."""
     known: list[ContainerStatus] = pod.get("status", {}).get("containerStatuses") or []
     return next((each for each in known if each.get("name") == name), ContainerStatus())
 
 
-def started_at(pod: Shown, name: str) -> datetime | None:
+def started_at(pod: Pod, name: str) -> datetime | None:
     """When the container first started: a container that is restarted in place gets no new time.
 
     Its status tells the present start and the one before. After two restarts the first is not told any more, and the
@@ -90,25 +96,25 @@ def restarts_of(status: ContainerStatus) -> int:
     return int(status.get("restartCount") or 0)
 
 
-def terminated(pod: Shown, name: str) -> ContainerStateTerminated | None:
+def terminated(pod: Pod, name: str) -> ContainerStateTerminated | None:
     """How the container ended for good; None while it runs, waits, or will be started again."""
     for_good = phase_of(pod) in ENDED or pod.get("spec", {}).get("restartPolicy") == "Never"
     state = container_status(pod, name).get("state") or {}
     return state.get("terminated") if for_good else None
 
 
-def phase_of(pod: Shown) -> str:
+def phase_of(pod: Pod) -> str:
     return str(pod.get("status", {}).get("phase") or "")
 
 
-def image_of(pod: Shown, name: str) -> str:
+def image_of(pod: Pod, name: str) -> str:
     """By digest where the runtime tells it."""
     status = container_status(pod, name)
     by_digest = str(status.get("imageID") or "").rpartition("://")[2]
     return by_digest if "@" in by_digest or not status.get("image") else f"{status['image']}@{by_digest}".rstrip("@")
 
 
-def deletion_asked(pod: Shown) -> datetime | None:
+def deletion_asked(pod: Pod) -> datetime | None:
     """When somebody asked to delete it; deletionTimestamp is when its grace will have passed."""
     until = parse_time(pod.get("metadata", {}).get("deletionTimestamp"))
     if until is None:
@@ -117,7 +123,7 @@ def deletion_asked(pod: Shown) -> datetime | None:
     return until - timedelta(seconds=_DEFAULT_GRACE_S if grace is None else grace)
 
 
-def keep_first_deletion(before: dict[str, Any], after: dict[str, Any]) -> None:
+def keep_first_deletion(before: Pod, after: Pod) -> None:
     """Have `after` tell when its deletion was first requested.
 
     Once its containers have ended, the kubelet deletes a pod again without grace, and the pod then shows that later
@@ -131,7 +137,7 @@ def keep_first_deletion(before: dict[str, Any], after: dict[str, Any]) -> None:
         about["deletionGracePeriodSeconds"] = kept + (last - first).total_seconds()
 
 
-def as_gone(pod: dict[str, Any]) -> dict[str, Any]:
+def as_gone(pod: Pod) -> Pod:
     """A pod whose object is gone, as it was last seen: it has ended, whatever it said then."""
     status = pod.get("status", {})
     if status.get("phase") in ENDED:
@@ -139,12 +145,12 @@ def as_gone(pod: dict[str, Any]) -> dict[str, Any]:
     return {**pod, "status": {**status, "phase": "Failed", "gone": True}}
 
 
-def is_gone(pod: Shown) -> bool:
+def is_gone(pod: Pod) -> bool:
     """Its end was not seen, only that it is not there any more."""
     return pod.get("status", {}).get("gone") is True
 
 
-def index_of(pod: Shown) -> int:
+def index_of(pod: Pod) -> int:
     """Its rank in an Indexed Job; 0 where there is none."""
     about = pod.get("metadata", {})
     for of in (about.get("annotations") or {}, about.get("labels") or {}):
@@ -153,7 +159,7 @@ def index_of(pod: Shown) -> int:
     return 0
 
 
-def newest_first(pod: Shown) -> tuple[bool, str]:
+def newest_first(pod: Pod) -> tuple[bool, str]:
     """To be sorted by, descending: what nobody deletes, then what was made last."""
     about = pod.get("metadata", {})
     return "deletionTimestamp" not in about, str(about.get("creationTimestamp", ""))
@@ -181,7 +187,7 @@ def cleaned(message: object) -> str:
     return _PREFIX.sub("", " ".join(str(message or "").split()))
 
 
-def explain_image(pod: Shown, container: str, reason: str, message: str) -> str:
+def explain_image(pod: Pod, container: str, reason: str, message: str) -> str:
     name, said = _spec(pod, container).get("image", ""), cleaned(message)
     if reason == "ErrImageNeverPull":
         return f"image {name} is not on node {node_of(pod)}, and imagePullPolicy: Never does not let it be pulled"
@@ -190,7 +196,7 @@ def explain_image(pod: Shown, container: str, reason: str, message: str) -> str:
     return f"image {name} cannot be pulled: {said or reason}; check its name, and imagePullSecrets if it is private"
 
 
-def explain_config(pod: Shown, container: str, message: str) -> str:
+def explain_config(pod: Pod, container: str, message: str) -> str:
     """A container that the kubelet cannot set up."""
     spec, said = _spec(pod, container), cleaned(message)
     if "image will run as root" in said:
@@ -206,7 +212,7 @@ def explain_config(pod: Shown, container: str, message: str) -> str:
     return f"its container cannot be made: {said}"
 
 
-def explain_start(pod: Shown, container: str, message: str) -> str:
+def explain_start(pod: Pod, container: str, message: str) -> str:
     """A container that was made and could not be started; "" where the message does not blame what the file says."""
     said = cleaned(message)
     name = _spec(pod, container).get("image", "")
@@ -224,14 +230,14 @@ def explain_start(pod: Shown, container: str, message: str) -> str:
     return ""
 
 
-def explain_mount(pod: Shown, container: str, message: str) -> str:
+def explain_mount(pod: Pod, container: str, message: str) -> str:
     """A volume that the node cannot mount."""
     said = cleaned(message)
     found = _VOLUME.search(said)
     return _mount(pod, container, found["name"], said) if found else f"a volume cannot be mounted: {said}"
 
 
-def missing_claim(pod: Shown, container: str, message: str) -> str:
+def missing_claim(pod: Pod, container: str, message: str) -> str:
     """Of a pod without a node; "" unless it waits for a claim that is not there."""
     found = _CLAIM.search(message)
     if found is None:
@@ -254,24 +260,24 @@ def explain_refusal(message: str) -> str:
     return f"the cluster does not allow its pod to be created: {said}"
 
 
-def _mount(pod: Shown, container: str, name: str, said: str) -> str:
+def _mount(pod: Pod, container: str, name: str, said: str) -> str:
     for mounted in _spec(pod, container).get("volumeMounts") or ():
         if mounted.get("name") == name:
             return f"volume {name} (at {mounted.get('mountPath')}) cannot be mounted: {said}"
     return f"volume {name} cannot be mounted: {said}"
 
 
-def _spec(pod: Shown, container: str) -> Shown:
-    return next((each for each in _containers(pod) if each.get("name") == container), {})
+def _spec(pod: Pod, container: str) -> Container:
+    return next((each for each in _containers(pod) if each.get("name") == container), Container())
 
 
-def _containers(pod: Shown) -> Iterator[Shown]:
+def _containers(pod: Pod) -> Iterator[Container]:
     spec = pod.get("spec", {})
     yield from spec.get("containers") or ()
     yield from spec.get("initContainers") or ()
 
 
-def _secret_of(env: Mapping[str, Any]) -> str:
+def _secret_of(env: EnvVar) -> str:
     return str(((env.get("valueFrom") or {}).get("secretKeyRef") or {}).get("name", ""))
 
 
@@ -293,7 +299,7 @@ _DISRUPTIONS = {
 _CONTAINER_FAILED_TO_START = frozenset({"StartError", "ContainerCannotRun"})
 
 
-def end_of(pod: Shown, container: str, *, stopped: bool, now: datetime, deleted: str = ITS_POD) -> Exit | None:
+def end_of(pod: Pod, container: str, *, stopped: bool, now: datetime, deleted: str = ITS_POD) -> Exit | None:
     """None while it runs or will. `stopped`: we had asked. `deleted`: what somebody has deleted, should it be that."""
     ended = terminated(pod, container)
     asked = deletion_asked(pod)
@@ -326,7 +332,7 @@ def end_of(pod: Shown, container: str, *, stopped: bool, now: datetime, deleted:
 
 
 def _without_container(
-    pod: Shown, container: str, *, stopped: bool, now: datetime, asked: datetime | None, deleted: str
+    pod: Pod, container: str, *, stopped: bool, now: datetime, asked: datetime | None, deleted: str
 ) -> Exit | None:
     """A pod can end without its container ever having, or with a node that cannot say so any more."""
     match phase_of(pod):
@@ -356,7 +362,7 @@ def _without_container(
     return thrown_out or _lost(asked, f"{deleted} was deleted by someone else before it ran")
 
 
-def _thrown_out(pod: Shown, time: datetime) -> Exit | None:
+def _thrown_out(pod: Pod, time: datetime) -> Exit | None:
     """By the cluster, for reasons of its own, before `time`: what had ended before is judged by itself."""
     disruption = condition(pod, "DisruptionTarget") if is_true(pod, "DisruptionTarget") else None
     if disruption is not None:
@@ -382,14 +388,14 @@ def _thrown_out(pod: Shown, time: datetime) -> Exit | None:
     return _lost(time, _with(f"node {node_of(pod)} did not keep it ({reason})", message))
 
 
-def _never_started(pod: Shown, container: str, time: datetime, message: str) -> Exit:
+def _never_started(pod: Pod, container: str, time: datetime, message: str) -> Exit:
     why = explain_start(pod, container, message)
     if why:
         return Exit(time, failure_class=FailureClass.CONFIGURATION, reason=why)
     return _lost(time, f"node {node_of(pod)} could not start its container: {cleaned(message)}")
 
 
-def _start_up(pod: Shown, now: datetime) -> Exit | None:
+def _start_up(pod: Pod, now: datetime) -> Exit | None:
     """A step before the trial's own container that failed."""
     known: list[ContainerStatus] = pod.get("status", {}).get("initContainerStatuses") or []
     for each in known:
@@ -402,7 +408,7 @@ def _start_up(pod: Shown, now: datetime) -> Exit | None:
     return None
 
 
-def crash_loop(pod: Shown, container: str, now: datetime) -> Exit | None:
+def crash_loop(pod: Pod, container: str, now: datetime) -> Exit | None:
     """Its container, or one that comes before it, was restarted in place MOST_RESTARTS times and is down again: nobody
     would ever call that an end. None: it runs, or may still recover."""
     known: list[ContainerStatus] = pod.get("status", {}).get("initContainerStatuses") or []
@@ -416,7 +422,7 @@ def crash_loop(pod: Shown, container: str, now: datetime) -> Exit | None:
     return None
 
 
-def given_up(pod: Shown, container: str) -> Exit | None:
+def given_up(pod: Pod, container: str) -> Exit | None:
     """Of a pod that was deleted though its object was not: its container had failed and was being restarted. A Job
     deletes such a pod, and all others, once restarts in place have used up its backoffLimit. None: it was not that."""
     status, asked = container_status(pod, container), deletion_asked(pod)
@@ -450,11 +456,11 @@ def _lost(time: datetime, reason: str) -> Exit:
     return Exit(time, failure_class=FailureClass.INFRASTRUCTURE, reason=reason)
 
 
-def _evicted(pod: Shown, message: str) -> str:
+def _evicted(pod: Pod, message: str) -> str:
     return _with(f"evicted by node {node_of(pod)}", message)
 
 
-def _told(pod: Shown, otherwise: str) -> str:
+def _told(pod: Pod, otherwise: str) -> str:
     status: PodStatus = pod.get("status", {})
     return _with(str(status.get("reason") or otherwise), status.get("message"))
 
@@ -495,7 +501,7 @@ class WaitingReason:
     hopeless: str = ""
 
 
-def why_waiting(pod: Shown, *, now: datetime, container: str = "", mount_trouble: str = "") -> WaitingReason:
+def why_waiting(pod: Pod, *, now: datetime, container: str = "", mount_trouble: str = "") -> WaitingReason:
     """Of a pod whose container has not started. mount_trouble: the kubelet's newest event about its volumes."""
     container = container_in(pod, container)
     if not node_of(pod):
@@ -520,7 +526,7 @@ def why_refused(message: str) -> WaitingReason:
     return WaitingReason(said, "" if "exceeded quota" in message or _may_pass(message) else said)
 
 
-def _unscheduled(pod: Shown, container: str, now: datetime) -> WaitingReason:
+def _unscheduled(pod: Pod, container: str, now: datetime) -> WaitingReason:
     scheduled = condition(pod, "PodScheduled") or {}
     message = cleaned(scheduled.get("message"))
     match scheduled.get("reason"):
@@ -537,7 +543,7 @@ def _unscheduled(pod: Shown, container: str, now: datetime) -> WaitingReason:
     return WaitingReason()
 
 
-def _waiting_states(pod: Shown) -> Iterator[tuple[str, str, str]]:
+def _waiting_states(pod: Pod) -> Iterator[tuple[str, str, str]]:
     """(container, reason, message) of each that waits; those that come first at start-up come first."""
     status = pod.get("status", {})
     for each in (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())):
@@ -546,7 +552,7 @@ def _waiting_states(pod: Shown) -> Iterator[tuple[str, str, str]]:
             yield each.get("name", ""), state.get("reason", ""), state.get("message", "")
 
 
-def _hopeless(pod: Shown, container: str, reason: str, message: str, age_s: float) -> str:
+def _hopeless(pod: Pod, container: str, reason: str, message: str, age_s: float) -> str:
     patience_s = HICCUP_S if _may_pass(message) else 0.0
     if reason in _PULLING:
         explained, patience_s = explain_image(pod, container, reason, message), max(patience_s, IMAGE_S)
@@ -568,7 +574,7 @@ def _may_pass(message: str) -> bool:
     return any(sign.lower() in lowered for sign in _PASSING)
 
 
-def _age_s(pod: Shown, now: datetime) -> float:
+def _age_s(pod: Pod, now: datetime) -> float:
     """Since the kubelet took it."""
     return _since(pod.get("status", {}).get("startTime") or pod.get("metadata", {}).get("creationTimestamp"), now)
 

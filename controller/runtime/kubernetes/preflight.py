@@ -40,7 +40,16 @@ from controller.runtime.kubernetes.errors import ApiError, NotAllowed, Unreachab
 from controller.runtime.kubernetes.kinds import NOT_INSTALLED, kind_of, pod_templates, preset_of, served
 from controller.runtime.kubernetes.kubeconfig import Access, Credentials, moment
 from controller.runtime.kubernetes.labels import KUEUE_GROUP, queue_of
-from controller.runtime.kubernetes.objects import Raw
+from controller.runtime.kubernetes.objects import (
+    Container,
+    EnvVarSource,
+    KeySelector,
+    LimitRange,
+    Node,
+    PodSpec,
+    Raw,
+    ResourceQuota,
+)
 from controller.runtime.kubernetes.pod_status import condition
 from controller.runtime.kubernetes.resource_quota import demand_of, is_gpu, never_fits, parse_quantity
 
@@ -321,7 +330,7 @@ def lacking(right: Right, verbs: tuple[str, ...], namespace: str) -> Finding:
     return warn(what, detail) if right.without else fail(what, detail, rights=True)
 
 
-def _quota(quota: Raw) -> Finding:
+def _quota(quota: ResourceQuota) -> Finding:
     status = quota.get("status") or {}
     hard = status.get("hard") or quota.get("spec", {}).get("hard") or {}
     used = status.get("used") or {}
@@ -331,19 +340,23 @@ def _quota(quota: Raw) -> Finding:
     return warn(what, f"{shown}; full: {', '.join(full)}, so trials wait") if full else ok(what, shown)
 
 
-def _limits(limits: Raw) -> str:
+def _limits(limits: LimitRange) -> str:
     parts = []
     for limit in limits.get("spec", {}).get("limits") or ():
         words = [
-            f"{word} {', '.join(f'{name} {amount}' for name, amount in limit[key].items())}"
-            for key, word in (("min", "at least"), ("max", "at most"), ("default", "else"))
-            if limit.get(key)
+            f"{word} {', '.join(f'{name} {amount}' for name, amount in amounts.items())}"
+            for word, amounts in (
+                ("at least", limit.get("min")),
+                ("at most", limit.get("max")),
+                ("else", limit.get("default")),
+            )
+            if amounts
         ]
         parts.append(f"{limit.get('type', '')} {'; '.join(words)}")
     return " / ".join(parts)
 
 
-def _gpus(nodes: Sequence[Raw]) -> Finding:
+def _gpus(nodes: Sequence[Node]) -> Finding:
     offered: dict[str, int] = {}
     having = 0
     for node in nodes:
@@ -357,7 +370,7 @@ def _gpus(nodes: Sequence[Raw]) -> Finding:
     )
 
 
-def gpus_of(node: Raw) -> dict[str, str]:
+def gpus_of(node: Node) -> dict[str, str]:
     """What a node offers of them."""
     allocatable = node.get("status", {}).get("allocatable") or {}
     return {name: amount for name, amount in allocatable.items() if is_gpu(name)}
@@ -438,7 +451,7 @@ async def no_queue(client: KubernetesClient, namespace: str, objects: Sequence[R
     return "; ".join(each.detail for each in found if each is not None and each.level is Level.FAIL)
 
 
-async def no_room(client: KubernetesClient, namespace: str, objects: Sequence[Raw], *, nodes: Sequence[Raw]) -> str:
+async def no_room(client: KubernetesClient, namespace: str, objects: Sequence[Raw], *, nodes: Sequence[Node]) -> str:
     """Why an attempt as a whole can never run, as far as we may look; "" if it can."""
     quotas = await list_allowed(client, QUOTAS, namespace) or []
     limit_ranges = await list_allowed(client, LIMIT_RANGES, namespace) or []
@@ -458,12 +471,12 @@ def _told(verdict: Verdict) -> Finding:
             return fail(what, f"{verdict.answer.value}: {verdict.why}", rights=True)
 
 
-def _images(spec: Raw) -> Iterator[tuple[str, str]]:
+def _images(spec: PodSpec) -> Iterator[tuple[str, str]]:
     for container in (*(spec.get("initContainers") or ()), *spec["containers"]):
         yield container.get("image", ""), container.get("imagePullPolicy", "")
 
 
-def _image(image: str, policy: str, nodes: Sequence[Raw] | None) -> Finding:
+def _image(image: str, policy: str, nodes: Sequence[Node] | None) -> Finding:
     """Registries are the nodes' business, with their own credentials: what can be seen from here is what they have."""
     if not image:
         return fail("image", "a container names none; set spec.trial.image")
@@ -475,14 +488,14 @@ def _image(image: str, policy: str, nodes: Sequence[Raw] | None) -> Finding:
     return ok("image", f"{image} is pulled by the first trial; only then does it show whether it can be")
 
 
-def _names_on(node: Raw) -> set[str]:
+def _names_on(node: Node) -> set[str]:
     """As people write them, and as the runtime spells them out."""
     images = node.get("status", {}).get("images") or ()
     names = {name for image in images for name in image.get("names") or ()}
     return names | {name.removeprefix("docker.io/").removeprefix("library/") for name in names}
 
 
-def _dependencies(spec: Raw) -> Iterator[Dependency]:
+def _dependencies(spec: PodSpec) -> Iterator[Dependency]:
     for secret in spec.get("imagePullSecrets") or ():
         yield Dependency(SECRETS, secret.get("name", ""))
     for volume in spec.get("volumes") or ():
@@ -501,13 +514,18 @@ def _dependencies(spec: Raw) -> Iterator[Dependency]:
         yield from _of_environment(container)
 
 
-def _of_environment(container: Raw) -> Iterator[Dependency]:
-    for each in (*(container.get("env") or ()), *(container.get("envFrom") or ())):
-        source = each.get("valueFrom") or each
-        for word, kind in (("secret", SECRETS), ("configMap", CONFIG_MAPS)):
-            ref = source.get(f"{word}KeyRef") or source.get(f"{word}Ref")
-            if ref and not ref.get("optional"):
-                yield Dependency(kind, ref.get("name", ""), ref.get("key", ""))
+def _of_environment(container: Container) -> Iterator[Dependency]:
+    for variable in container.get("env") or ():
+        source = variable.get("valueFrom") or EnvVarSource()
+        yield from _referenced(source.get("secretKeyRef"), source.get("configMapKeyRef"))
+    for env_from in container.get("envFrom") or ():
+        yield from _referenced(env_from.get("secretRef"), env_from.get("configMapRef"))
+
+
+def _referenced(secret: KeySelector | None, config_map: KeySelector | None) -> Iterator[Dependency]:
+    for kind, reference in ((SECRETS, secret), (CONFIG_MAPS, config_map)):
+        if reference and not reference.get("optional"):
+            yield Dependency(kind, reference.get("name", ""), reference.get("key", ""))
 
 
 async def _look(client: KubernetesClient, namespace: str, dependency: Dependency) -> Finding | None:

@@ -24,13 +24,22 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
+from typing import Any, cast
 
 from controller.runtime.kubernetes.kinds import at, is_pod_template
 from controller.runtime.kubernetes.objects import (
+    Container,
+    KubernetesObject,
+    LimitRange,
     LimitRangeItem,
+    Node,
+    Pod,
+    PodSpec,
     Raw,
+    ResourceQuota,
     ResourceQuotaSpec,
     ResourceQuotaStatus,
+    ResourceRequirements,
     ScopeSelectorRequirement,
 )
 
@@ -92,7 +101,7 @@ def parse_quantity(text: object) -> Decimal:
     return Decimal(digits + (suffix or ""))
 
 
-def demand_of(objects: Sequence[Raw]) -> Demand:
+def demand_of(objects: Sequence[Mapping[str, Any]]) -> Demand:
     """Of all objects of one attempt together. A kind whose pods are not written in it asks for nothing that we know.
 
     Raises:
@@ -139,7 +148,7 @@ def _whole(value: object, otherwise: int = 1) -> int:
     return value if isinstance(value, int) and not isinstance(value, bool) else otherwise
 
 
-def _pod_specs(each: Raw) -> Iterator[tuple[Raw, int]]:
+def _pod_specs(each: Mapping[str, Any]) -> Iterator[tuple[PodSpec, int]]:
     if each.get("kind") == "Pod":
         yield each.get("spec", {}), 1
         return
@@ -148,10 +157,13 @@ def _pod_specs(each: Raw) -> Iterator[tuple[Raw, int]]:
             yield template["spec"], copies
     match at(each, "spec.trainer"):  # of a TrainJob: what its runtime asks for beside it is on the cluster only
         case {"resourcesPerNode": dict() as resources} as trainer:
-            yield {"containers": [{"resources": resources}]}, _whole(trainer.get("numNodes"))
+            yield (
+                {"containers": [{"resources": cast(ResourceRequirements, resources)}]},
+                _whole(trainer.get("numNodes")),
+            )
 
 
-def _countable(each: Raw) -> Iterator[str]:
+def _countable(each: Mapping[str, Any]) -> Iterator[str]:
     kind = str(each.get("kind", ""))
     group = str(each.get("apiVersion", "")).rpartition("/")[0]
     plural = f"{kind.lower()}s"
@@ -166,7 +178,7 @@ def _countable(each: Raw) -> Iterator[str]:
                 yield from ["count/jobs.batch"] * copies
 
 
-def _of_pods(spec: Raw, copies: int) -> Demand:
+def _of_pods(spec: PodSpec, copies: int) -> Demand:
     asked = _sums(spec)
     compute = {f"{side}.{name}" for side in ("requests", "limits") for name in ("cpu", "memory")}
     return Demand(
@@ -179,7 +191,7 @@ def _of_pods(spec: Raw, copies: int) -> Demand:
     )
 
 
-def _sums(spec: Raw) -> dict[str, Decimal]:
+def _sums(spec: PodSpec) -> dict[str, Decimal]:
     """As the scheduler and the quota sum them: containers and sidecars together, or the largest step of start-up."""
     running: dict[str, Decimal] = {}
     peak: dict[str, Decimal] = {}
@@ -206,7 +218,7 @@ def _raise(peak: dict[str, Decimal], to: Amounts) -> None:
         peak[key] = max(each, peak.get(key, each))
 
 
-def _of_container(container: Raw) -> dict[str, Decimal]:
+def _of_container(container: Container) -> dict[str, Decimal]:
     resources = container.get("resources") or {}
     limits = {name: parse_quantity(text) for name, text in (resources.get("limits") or {}).items()}
     # A limit alone is the request, too.
@@ -277,7 +289,7 @@ class Reservations:
         self._alive.clear()
         self._demands.clear()
 
-    def alive(self, quota: Raw) -> dict[str, Decimal]:
+    def alive(self, quota: ResourceQuota) -> dict[str, Decimal]:
         """What ours that have not ended take of this quota, whatever its status says."""
         sums: dict[str, Decimal] = {}
         for words, count in Counter(self._alive.values()).items():
@@ -285,7 +297,7 @@ class Reservations:
                 sums[key] = sums.get(key, Decimal()) + each * count
         return sums
 
-    def look(self, pods: Iterable[Raw]) -> None:
+    def look(self, pods: Iterable[Pod]) -> None:
         """Take note of pods that are shown now; strangers' do no harm."""
         if not self._launched:
             return
@@ -298,7 +310,7 @@ class Reservations:
         for name in [name for name, launched in self._launched.items() if _settled(launched, now_s)]:
             del self._launched[name]
 
-    def on_top(self, quota: Raw) -> dict[str, Decimal]:
+    def on_top(self, quota: ResourceQuota) -> dict[str, Decimal]:
         """What must be added to the `used` of this quota."""
         now_s, version = self._clock(), _version(quota)
         sums: dict[str, Decimal] = {}
@@ -316,7 +328,7 @@ class Reservations:
                 sums[key] = sums.get(key, Decimal()) + max(each, Decimal())
         return sums
 
-    def _whose(self, pod: Raw) -> _Launched | None:
+    def _whose(self, pod: Pod) -> _Launched | None:
         """Its Job's name, or that of what made the Job, is written on it."""
         about = pod["metadata"]
         named = [
@@ -334,13 +346,13 @@ def _settled(launched: _Launched, now_s: float) -> bool:
     return len(launched.pods) >= expected and now_s - max(times) >= SETTLE_S
 
 
-def _version(shown: Raw) -> int | None:
+def _version(shown: KubernetesObject) -> int | None:
     """Versions of one server can be compared where they are numbers."""
     text = str(shown["metadata"].get("resourceVersion", ""))
     return int(text) if text.isdigit() else None
 
 
-def reason_to_wait(demand: Demand, quotas: Sequence[Raw], reservations: Reservations) -> str:
+def reason_to_wait(demand: Demand, quotas: Sequence[ResourceQuota], reservations: Reservations) -> str:
     """Why there is no room at present; "" if there is."""
     for quota in sorted(quotas, key=_name):
         status: ResourceQuotaStatus = quota.get("status") or {}
@@ -366,7 +378,9 @@ def out_of_room(message: str) -> str | None:
     return f"QuotaUnknown: {message}" if _FRESH in message else None
 
 
-def never_fits(demand: Demand, quotas: Sequence[Raw], limit_ranges: Sequence[Raw], nodes: Sequence[Raw]) -> str:
+def never_fits(
+    demand: Demand, quotas: Sequence[ResourceQuota], limit_ranges: Sequence[LimitRange], nodes: Sequence[Node]
+) -> str:
     """Why an attempt could not run even in an empty namespace on an empty cluster; "" if it could.
 
     nodes: empty if they may not be seen. Taints, selectors and a cluster that can grow are not looked at.
@@ -378,7 +392,7 @@ def never_fits(demand: Demand, quotas: Sequence[Raw], limit_ranges: Sequence[Raw
     return "; ".join(dict.fromkeys(said))
 
 
-def with_defaults(demand: Demand, limit_ranges: Sequence[Raw]) -> Demand:
+def with_defaults(demand: Demand, limit_ranges: Sequence[LimitRange]) -> Demand:
     """As LimitRanges fill in what a pod does not say. Of pods with one container, as trials have."""
     defaults: dict[str, Decimal] = {}
     for _, rule in _rules(limit_ranges, "Container"):
@@ -395,7 +409,7 @@ def with_defaults(demand: Demand, limit_ranges: Sequence[Raw]) -> Demand:
 # What a quota counts
 
 
-def charge(demand: Demand, quota: Raw) -> dict[str, Decimal]:
+def charge(demand: Demand, quota: ResourceQuota) -> dict[str, Decimal]:
     """What this demand takes of the quota, by the quota's own keys; only what is above zero."""
     spec: ResourceQuotaSpec = quota.get("spec") or {}
     status: ResourceQuotaStatus = quota.get("status") or {}
@@ -447,7 +461,7 @@ def _in_scope(shape: Demand, scope: ScopeSelectorRequirement) -> bool:
 # What can never be
 
 
-def _above_quota(demand: Demand, quotas: Sequence[Raw]) -> Iterator[str]:
+def _above_quota(demand: Demand, quotas: Sequence[ResourceQuota]) -> Iterator[str]:
     for quota in sorted(quotas, key=_name):
         hard = (quota.get("spec") or {}).get("hard") or {}
         asked = charge(demand, quota)
@@ -459,13 +473,13 @@ def _above_quota(demand: Demand, quotas: Sequence[Raw]) -> Iterator[str]:
                 yield f"quota {_name(quota)} counts {key}, so every trial must say how much it needs: trial.resources"
 
 
-def _counts_pods_of(demand: Demand, quota: Raw, key: str) -> bool:
+def _counts_pods_of(demand: Demand, quota: ResourceQuota, key: str) -> bool:
     """Pods are in its scopes, whatever they ask."""
     asking = replace(demand, per_pod={**demand.per_pod, key if "." in key else f"requests.{key}": Decimal(1)})
     return demand.pods > 0 and key in charge(asking, quota)
 
 
-def _out_of_range(demand: Demand, limit_ranges: Sequence[Raw]) -> Iterator[str]:
+def _out_of_range(demand: Demand, limit_ranges: Sequence[LimitRange]) -> Iterator[str]:
     for shape in demand.shapes():
         for kind in ("Container", "Pod"):
             for limit_range, rule in _rules(limit_ranges, kind):
@@ -484,7 +498,7 @@ def _out_of_range(demand: Demand, limit_ranges: Sequence[Raw]) -> Iterator[str]:
                         yield f"{name} {_shown(name, least)} is below {_shown(name, limit)}, the least that LimitRange {limit_range} allows a {kind.lower()}"  # noqa: E501 # fmt: skip
 
 
-def _rules(limit_ranges: Sequence[Raw], kind: str) -> Iterator[tuple[str, LimitRangeItem]]:
+def _rules(limit_ranges: Sequence[LimitRange], kind: str) -> Iterator[tuple[str, LimitRangeItem]]:
     """With the names of the LimitRanges that they are of."""
     for limit_range in sorted(limit_ranges, key=_name):
         for rule in (limit_range.get("spec") or {}).get("limits") or ():
@@ -492,7 +506,7 @@ def _rules(limit_ranges: Sequence[Raw], kind: str) -> Iterator[tuple[str, LimitR
                 yield _name(limit_range), rule
 
 
-def _on_no_node(shape: Demand, nodes: Sequence[Raw]) -> Iterator[str]:
+def _on_no_node(shape: Demand, nodes: Sequence[Node]) -> Iterator[str]:
     """The scheduler looks at requests only."""
     asked = {key.removeprefix("requests."): each for key, each in shape.per_pod.items() if key.startswith("requests.")}
     if not nodes or not shape.pods or any(_holds(node, asked) for node in nodes):
@@ -505,15 +519,15 @@ def _on_no_node(shape: Demand, nodes: Sequence[Raw]) -> Iterator[str]:
         yield f"no node has {' and '.join(f'{name} {_shown(name, each)}' for name, each in asked.items())} together"
 
 
-def _holds(node: Raw, asked: Mapping[str, Decimal]) -> bool:
+def _holds(node: Node, asked: Mapping[str, Decimal]) -> bool:
     return all(_allocatable(node, name) >= each for name, each in asked.items())
 
 
-def _allocatable(node: Raw, name: str) -> Decimal:
+def _allocatable(node: Node, name: str) -> Decimal:
     return parse_quantity(((node.get("status") or {}).get("allocatable") or {}).get(name, "0"))
 
 
-def _name(shown: Raw) -> str:
+def _name(shown: KubernetesObject) -> str:
     return str(shown["metadata"]["name"])
 
 

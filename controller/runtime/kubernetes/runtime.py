@@ -31,11 +31,11 @@ from controller.runtime.kubernetes.client import JOBS, PODS, SERVICES, Kind, Kub
 from controller.runtime.kubernetes.errors import ApiError, ErrorClassifier, NotAllowed
 from controller.runtime.kubernetes.informer import Informer
 from controller.runtime.kubernetes.job_builder import build_objects, grace_of, timeout_of
-from controller.runtime.kubernetes.kinds import kind_of, reading_of
+from controller.runtime.kubernetes.kinds import at, kind_of, reading_of
 from controller.runtime.kubernetes.labels import attempt_of, name_of, queue_of
 from controller.runtime.kubernetes.lease import FencingLease
 from controller.runtime.kubernetes.logs import SOON_S, LogFollower, LogFollowers, PodContainer
-from controller.runtime.kubernetes.objects import Raw
+from controller.runtime.kubernetes.objects import AttemptObject, Pod, Raw
 from controller.runtime.kubernetes.pod_status import is_gone
 from controller.runtime.kubernetes.records import Record, Records
 from controller.runtime.kubernetes.resource_quota import demand_of, never_fits
@@ -123,8 +123,8 @@ class _OnCluster(NamedTuple):
 
     name: str
     whose: AttemptKey
-    found: tuple[Kind, Raw] | None
-    pods: Sequence[Raw]
+    found: tuple[Kind, AttemptObject] | None
+    pods: Sequence[Pod]
 
 
 class KubernetesRuntime:
@@ -201,7 +201,7 @@ class KubernetesRuntime:
         self._over.discard(name)
         self._status_cache.forget(name)
 
-    def _expect_ours(self, launch: Launch, there: Raw, record: Record | None) -> None:
+    def _expect_ours(self, launch: Launch, there: AttemptObject, record: Record | None) -> None:
         """Raises CannotStart: somebody else made it, with other parameters under the same number."""
         if record is not None and record.uid == there["metadata"]["uid"]:
             return
@@ -247,7 +247,7 @@ class KubernetesRuntime:
             self._records.note(self._target.folder_of(*whose), removed=True)
         if found is not None and not self._leaving.is_under_way(name):
             kind, shown = found
-            running: Sequence[Raw] = []
+            running: Sequence[Pod] = []
             if whose is not None:
                 pods = informer.pods_by_attempt().get(whose, [])
                 if kind is not JOBS or self._status(name, shown, pods, whose).exit is None:
@@ -265,10 +265,10 @@ class KubernetesRuntime:
         # The last one is waited for: nobody would look after it any more.
         await self._ask(self._leaving.send(name, work, wait=not (self._made - self._over - {name})))
 
-    async def _remove(self, informer: Informer, kind: Kind, shown: Raw, running: Sequence[Raw]) -> None:
+    async def _remove(self, informer: Informer, kind: Kind, shown: AttemptObject, running: Sequence[Pod]) -> None:
         name = shown["metadata"]["name"]
         await self._delete_pods(running, grace_s=0)  # the garbage collector would give them their whole grace
-        if service := shown.get("spec", {}).get("template", {}).get("spec", {}).get("subdomain"):
+        if service := at(shown, "spec.template.spec.subdomain"):
             await self._client.delete(SERVICES, self._target.namespace, service)
         failpoints.reach(BEFORE_DELETE)
         await self._delete(kind, name, shown)
@@ -468,8 +468,8 @@ class KubernetesRuntime:
     def _status(
         self,
         name: str,
-        shown: Raw | None,
-        pods: Sequence[Raw],
+        shown: AttemptObject | None,
+        pods: Sequence[Pod],
         whose: AttemptKey,
         *,
         refusal: str = "",
@@ -497,7 +497,7 @@ class KubernetesRuntime:
         """Attempts on the cluster whose pods have not ended."""
         return len(self._made - self._over)
 
-    async def _reconcile_attempt(self, informer: Informer, each: _OnCluster, kind: Kind, shown: Raw) -> bool:
+    async def _reconcile_attempt(self, informer: Informer, each: _OnCluster, kind: Kind, shown: AttemptObject) -> bool:
         """Follow its log, end it at its timeout. False: taken back, for want of room for its pods; it waits again."""
         name, pods, directory = each.name, each.pods, self._target.folder_of(*each.whose)
         status = self._status_of(each)
@@ -546,13 +546,13 @@ class KubernetesRuntime:
         self._over.add(name)
         self._queue.ended(name)
 
-    def _took_in(self, launch: Launch, kind: Kind, made: Raw) -> None:
+    def _took_in(self, launch: Launch, kind: Kind, made: AttemptObject) -> None:
         failpoints.reach(BEFORE_NOTE)
         self._records.note(launch.directory, uid=made["metadata"]["uid"])
         failpoints.reach(AFTER_NOTE)
         self._made.add(launch.name)
 
-    async def _end(self, kind: Kind, name: str, shown: Raw, pods: Sequence[Raw], *, grace_s: float) -> None:
+    async def _end(self, kind: Kind, name: str, shown: AttemptObject, pods: Sequence[Pod], *, grace_s: float) -> None:
         """Its pods end, at the latest after the grace; without any it never begins. What would replace a pod that is
         deleted, a Job with a backoffLimit too, is deleted itself."""
         if pods and kind is JOBS and ends_by_pods(shown, reading_of(shown)):
@@ -561,11 +561,11 @@ class KubernetesRuntime:
         await self._delete(kind, name, shown)
         await self._delete_pods(pods, grace_s=grace_s)
 
-    async def _delete(self, kind: Kind, name: str, shown: Raw) -> None:
+    async def _delete(self, kind: Kind, name: str, shown: AttemptObject) -> None:
         await self._lease.check()
         await self._client.delete(kind, self._target.namespace, name, uid=shown["metadata"]["uid"])
 
-    async def _delete_pods(self, pods: Sequence[Raw], *, grace_s: float) -> None:
+    async def _delete_pods(self, pods: Sequence[Pod], *, grace_s: float) -> None:
         await self._lease.check()
         for pod in pods:
             about = pod["metadata"]

@@ -19,6 +19,7 @@ from controller.app.state_directory import StateDirectory
 from controller.app.validate import validate, warnings
 from controller.app.workspace import Workspace
 from controller.core.model import FINAL, ExperimentSpec
+from controller.core.runtime_traits import RUNTIMES
 from controller.runtime import gpu_claims, gpus
 from controller.runtime.kubernetes.errors import ApiError, BadKubeconfig, NotAllowed, Unreachable
 from controller.runtime.kubernetes.preflight import Finding, Level, check_cluster, check_needs, fail, ok, warn
@@ -47,13 +48,13 @@ async def check_up(workspace: Workspace, path: str | None, options: FileOptions)
                 yield finding
     for finding in _here(workspace.state):
         yield finding
-    if spec is not None and spec.runtime == "local":
+    if spec is not None and not spec.traits.on_cluster:
         assert path is not None
         for finding in _program(spec):
             yield finding
         for obstacle in machine.obstacles(spec, directory_of(path)):
             yield fail("trials", obstacle)
-    elif spec is not None or options.context or options.runtime == "kubernetes" or _configured():
+    elif spec is not None or options.context or _on_cluster(options) or _configured():
         async for finding in _cluster(spec, options):
             yield finding
 
@@ -64,8 +65,12 @@ def _file(document: Document) -> Iterator[Finding]:
         yield warn("file", warning)
 
 
+def _on_cluster(options: FileOptions) -> bool:
+    return options.runtime is not None and RUNTIMES[options.runtime].on_cluster
+
+
 def _where(spec: ExperimentSpec) -> str:
-    return "on this machine" if spec.runtime == "local" else f"in namespace {spec.namespace} of a cluster"
+    return f"in namespace {spec.namespace} of a cluster" if spec.traits.on_cluster else "on this machine"
 
 
 def _configured() -> bool:

@@ -83,11 +83,11 @@ class AttemptLauncher:
         attempt = attempts[-1]
         where = self.folders.attempt(attempt.trial, attempt.number, apart=kept_apart(experiment, attempt))
         launched = (
-            launch(
+            cluster_launch(experiment, trial, attempts, where)
+            if experiment.spec.traits.on_cluster
+            else launch(
                 experiment, trial, attempt, where, environ=os.environ, interpreter_directory=Path(sys.executable).parent
             )
-            if experiment.spec.runtime == "local"
-            else cluster_launch(experiment, trial, attempts, where)
         )
         self._record(experiment, trial, attempt, where, launched)
         return launched

@@ -219,7 +219,7 @@ def _final_record(experiments: LocalExperiments, experiment: Experiment) -> Fina
     if experiment.final is None or not attempts:
         return None
     directory = experiments.folders(experiment.uid).attempt(FINAL, attempts[-1].number).output
-    here = experiment.spec.runtime == "local"
+    here = experiment.spec.traits.shares_files
     return FinalRecord(
         run=experiment.final,
         attempts=attempts,
@@ -336,7 +336,7 @@ async def gpu_quotas(experiment: Experiment) -> tuple[list[GpuQuota] | None, str
 
     The quotas are None without a cluster, or if they are unknown, and then the text says why.
     """
-    if experiment.spec.runtime == "local":
+    if not experiment.spec.traits.on_cluster:
         return None, ""
     from controller.runtime.kubernetes.client import QUOTAS, KubernetesClient
     from controller.runtime.kubernetes.errors import ApiError, BadKubeconfig, NotAllowed, Unreachable

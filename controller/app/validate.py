@@ -45,7 +45,7 @@ async def validate(path: str, options: FileOptions, workspace: Workspace) -> Doc
 
 def check_runnable(file: ExperimentFile) -> None:
     """Raise SpecErrors if the trials could never run in the place that the file names."""
-    if file.document.spec.runtime != "local":
+    if file.document.spec.traits.on_cluster:
         check_manifests(file.document)
     else:
         from controller.app import machine
@@ -55,7 +55,7 @@ def check_runnable(file: ExperimentFile) -> None:
 
 def check_manifests(document: Document) -> None:
     """Raise SpecErrors if the manifests of the trials are invalid on any cluster."""
-    if document.spec.runtime == "local":
+    if not document.spec.traits.on_cluster:
         return
     from controller.app.sample_manifests import final_manifests_of, manifests_of
 
@@ -84,7 +84,7 @@ def notices(document: Document) -> Iterator[str]:
     """Yield notices for the start of the experiment: warnings, and limits that its runtime does not enforce."""
     for warning in warnings(document):
         yield f"warning: {warning}"
-    if document.spec.runtime != "local":
+    if document.spec.traits.on_cluster:
         return
     trial = document.spec.trial
     ignored = [name for name, given in (("image", trial.image), ("memory", trial.resources.memory_bytes)) if given]
@@ -218,7 +218,7 @@ class ServerVerdicts:
 
 def dry_run(spec: ExperimentSpec) -> DryRun:
     """Return the objects of a dry run. Raises InvalidArgument if the trials do not run on a cluster."""
-    if spec.runtime == "local":
+    if not spec.traits.on_cluster:
         raise InvalidArgument(
             [Problem("--dry-run", "shows what a cluster is sent, and trials run here; check the file with validate")]
         )

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from controller.core.model import ExperimentSpec
+from controller.core.runtime_traits import RUNTIMES
 from controller.phrases import command
 from controller.spec import rules
 from controller.spec.document import Json, fill_defaults, from_document
@@ -124,8 +125,8 @@ def _without_namespace(data: Data) -> str:
     match data:
         case {"metadata": {"namespace": str()}}:
             return ""
-        case {"metadata": {"name": str(name)}, "spec": {"runtime": "kubernetes"}}:
-            return name
+        case {"metadata": {"name": str(name)}, "spec": {"runtime": str(runtime)}} if runtime in RUNTIMES:
+            return name if RUNTIMES[runtime].on_cluster else ""
     return ""
 
 

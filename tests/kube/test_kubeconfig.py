@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from controller.runtime.kubernetes import client as client_module
-from controller.runtime.kubernetes import credentials
+from controller.runtime.kubernetes import kubeconfig
 from controller.runtime.kubernetes.client import JOBS, BadKubeconfig, KubernetesClient, NotAllowed, Raw, Unreachable
 from controller.runtime.kubernetes.kubeconfig import load, proxy_for
 from tests.certificates import Authority
@@ -291,7 +291,7 @@ def test_a_plugin_without_credentials_is_quoted(entry: Raw, why: str, capfd: pyt
 def test_a_plugin_that_does_not_end_is_killed_with_all_that_it_started(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(credentials, "_PLUGIN_S", 0.3)
+    monkeypatch.setattr(kubeconfig, "_PLUGIN_S", 0.3)
     script = f"sleep 600 & echo $! > {tmp_path}/child; wait"
     said = refused(config_of(FakeApi(), exec={"apiVersion": V1, "command": "sh", "args": ["-c", script]}))
     assert "it did not end within 0.3 s" in said

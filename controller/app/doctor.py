@@ -21,7 +21,7 @@ from controller.app.workspace import Workspace
 from controller.core.model import FINAL, ExperimentSpec
 from controller.core.runtime_traits import RUNTIMES
 from controller.runtime import gpu_claims, gpus
-from controller.runtime.kubernetes.errors import ApiError, BadKubeconfig, NotAllowed, Unreachable
+from controller.runtime.kubernetes.errors import AccessDenied, ApiError, BadKubeconfig, Unreachable
 from controller.runtime.kubernetes.preflight import Finding, Level, check_cluster, check_needs, fail, ok, warn
 from controller.spec import Document
 from suggest.errors import TunerError
@@ -129,7 +129,7 @@ async def _cluster(spec: ExperimentSpec | None, options: FileOptions) -> AsyncIt
     except BadKubeconfig as error:
         yield fail("kubeconfig", str(error))
         return
-    except NotAllowed as error:
+    except AccessDenied as error:
         yield fail("credentials", str(error), rights=True)
         return
     try:
@@ -155,5 +155,5 @@ async def _needs(client: KubernetesClient, spec: ExperimentSpec) -> AsyncIterato
             yield finding
     except TunerError as error:
         yield fail("file", str(error))
-    except (ApiError, NotAllowed, Unreachable) as error:
+    except (ApiError, AccessDenied, Unreachable) as error:
         yield fail("server", str(error))

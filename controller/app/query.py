@@ -339,7 +339,7 @@ async def gpu_quotas(experiment: Experiment) -> tuple[list[GpuQuota] | None, str
     if not experiment.spec.traits.on_cluster:
         return None, ""
     from controller.runtime.kubernetes.client import QUOTAS, KubernetesClient
-    from controller.runtime.kubernetes.errors import ApiError, BadKubeconfig, NotAllowed, Unreachable
+    from controller.runtime.kubernetes.errors import AccessDenied, ApiError, BadKubeconfig, Unreachable
 
     try:
         client = await KubernetesClient.connect(experiment.context or None)
@@ -347,7 +347,7 @@ async def gpu_quotas(experiment: Experiment) -> tuple[list[GpuQuota] | None, str
             quotas, _ = await client.list(QUOTAS, experiment.namespace)
         finally:
             await client.close()
-    except (ApiError, BadKubeconfig, NotAllowed, Unreachable) as error:
+    except (ApiError, BadKubeconfig, AccessDenied, Unreachable) as error:
         return None, str(error)
     return [each for quota in quotas for each in _of_gpus(quota)], ""
 

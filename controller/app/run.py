@@ -249,11 +249,11 @@ class Session:
     async def _free_quota(self, experiment: Experiment, runtime: Runtime) -> None:
         """Remove ended attempts, because a pod that waits for a missing image still counts against the quota."""
         from controller.core.model import attempt_name
-        from controller.runtime.kubernetes.errors import NotAllowed
+        from controller.runtime.kubernetes.errors import AccessDenied
         from controller.runtime.protocol import RuntimeLost
 
         ended = [attempt for attempt in self.experiments.attempts(experiment.uid) if attempt.ended]
-        with suppress(RuntimeLost, NotAllowed):  # the next controller removes them
+        with suppress(RuntimeLost, AccessDenied):  # the next controller removes them
             for attempt in ended:
                 await runtime.remove(attempt_name(experiment.name, experiment.uid, attempt.trial, attempt.number))
 

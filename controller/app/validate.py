@@ -98,7 +98,7 @@ def notices(document: Document) -> Iterator[str]:
 async def check_cluster(client: KubernetesClient, document: Document, state: StateDirectory) -> None:
     """Check the experiment with its cluster, by four concurrent requests.
 
-    Raises SpecErrors, NotFound, NotAllowed, FailedPrecondition, Unavailable, and ApiError for errors of the server.
+    Raises SpecErrors, NotFound, AccessDenied, FailedPrecondition, Unavailable, and ApiError for errors of the server.
     """
     from controller.app.runtimes import anchor
     from controller.app.sample_manifests import UID, final_manifests_of, manifests_of
@@ -141,7 +141,7 @@ def _judge(
     missing: Sequence[tuple[Right, tuple[str, ...]]],
 ) -> None:
     from controller.app.sample_manifests import FINAL_STAGE, TEMPLATE, UID
-    from controller.runtime.kubernetes.errors import NotAllowed
+    from controller.runtime.kubernetes.errors import AccessDenied
     from controller.runtime.kubernetes.preflight import Answer
 
     namespace = document.spec.namespace
@@ -150,13 +150,13 @@ def _judge(
         raise NotFound(f"the cluster of context {client.context} cannot run the trials: {why}")
     if missing:
         rules = "".join(f"\n  {right.rule(verbs)}" for right, verbs in missing)
-        raise NotAllowed(
+        raise AccessDenied(
             f"context {client.context} may not run trials in namespace {namespace}; if that is the right one, these "
             f"rules are missing in its Role (deploy/rbac.yaml has them all):{rules}"
         )
     for each in verdicts:
         if each.answer is Answer.NOT_ALLOWED:
-            raise NotAllowed(each.why)
+            raise AccessDenied(each.why)
         if each.answer is Answer.REFUSED:
             path = TEMPLATE if "template" in document.spec.trial.cluster else "spec.trial"
             path = FINAL_STAGE if each.name == trial_name(document.spec.name, UID, FINAL) else path

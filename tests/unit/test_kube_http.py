@@ -27,7 +27,7 @@ from controller.runtime.kubernetes.http import (
     HttpPool,
     HttpTimeout,
     ProxyFailed,
-    ServerSilent,
+    ReadTimeout,
     TlsFailed,
     Unsendable,
     Untrusted,
@@ -492,7 +492,7 @@ async def half_a_body(peer: Peer) -> None:
 
 @pytest.mark.parametrize("serve", [silent, half_a_head, half_a_body])
 def test_a_server_that_falls_silent_is_waited_for_that_long(serve: Serve) -> None:
-    assert isinstance(asyncio.run(failure(serve, silence_s=0.05)), ServerSilent)
+    assert isinstance(asyncio.run(failure(serve, silence_s=0.05)), ReadTimeout)
 
 
 def test_a_server_that_drips_has_a_limit_in_all() -> None:

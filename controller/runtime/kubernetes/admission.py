@@ -32,7 +32,7 @@ from typing import Any, cast
 
 from controller.core.model import FINAL, FailureClass
 from controller.runtime.kubernetes.client import CONFIG_MAPS, Kind, KubernetesClient
-from controller.runtime.kubernetes.errors import ApiError, rule_for, silent_webhook
+from controller.runtime.kubernetes.errors import ApiError, rule_for, unavailable_webhook
 from controller.runtime.kubernetes.informer import Informer
 from controller.runtime.kubernetes.kinds import kind_of, preset_of
 from controller.runtime.kubernetes.labels import UID, attempt_of, owned, parameters_of
@@ -425,7 +425,7 @@ def _meaning(kind: Kind, name: str, namespace: str, error: ApiError) -> Exceptio
         return CannotStart(f"{error.message}; see kubectl get namespaces, and kubectl api-resources for its kind")
     if error.status in (400, 403, 422):
         return CannotStart(f"the cluster does not accept {kind.kind} {name}: {error.message}")
-    if silent := silent_webhook(error):
+    if silent := unavailable_webhook(error):
         return NotNow(silent)
     if error.status >= 500 and "webhook" in error.message:
         return CannotStart(f"{error.message}", FailureClass.INFRASTRUCTURE)

@@ -16,7 +16,7 @@ from typing import Any
 
 from controller.core.failures import INFEASIBLE_EXIT_CODE, called, class_by_itself
 from controller.core.model import FailureClass
-from controller.runtime.kubernetes.kinds import JOB, Reading, is_suspended, preset_of, reading_of
+from controller.runtime.kubernetes.kinds import JOB, StatusRules, is_suspended, preset_of, status_rules_of
 from controller.runtime.kubernetes.labels import JOB_NAME, queue_of
 from controller.runtime.kubernetes.logs import PodContainer
 from controller.runtime.kubernetes.objects import AdmissionCheck, AttemptObject, Pod, Workload
@@ -64,15 +64,15 @@ def status_of(
 
     refusal: the event that says why a pod could not be created. mount_trouble: its pod's event about a volume.
     """
-    reading = reading_of(obj)
+    rules = status_rules_of(obj)
     if obj is not None and is_suspended(obj) and not stopped:
         return AttemptStatus(name, None, waiting=_queued(obj), suspended=True)
-    members = members_of(obj, pods, reading, stopped=stopped, now=now)
-    end = _end(obj, members, reading, stopped=stopped, now=now)
+    members = members_of(obj, pods, rules, stopped=stopped, now=now)
+    end = _end(obj, members, rules, stopped=stopped, now=now)
     shown = _decisive(members, end)
     status = AttemptStatus(
         name,
-        _start_time(members, workers_in(obj) if ends_by_pods(obj, reading) else 1),
+        _start_time(members, workers_in(obj) if ends_by_pods(obj, rules) else 1),
         end,
         node=node_of(shown.pod) if shown else "",
         image=image_of(shown.pod, shown.container) if shown else "",
@@ -88,10 +88,10 @@ def status_of(
 
 def log_source(obj: AttemptObject | None, pods: Sequence[Pod]) -> PodContainer | None:
     """Whose log is the attempt's: the primary's, or the first worker's; None: it has not started."""
-    main = main_of(ranks_of(pods), reading_of(obj))
+    main = main_of(ranks_of(pods), status_rules_of(obj))
     if main is None:
         return None
-    container = container_in(main, reading_of(obj).container)
+    container = container_in(main, status_rules_of(obj).container)
     if started_at(main, container) is None and terminated(main, container) is None:
         return None
     return PodContainer(main["metadata"]["name"], container, str(main["metadata"].get("uid", "")))
@@ -106,13 +106,13 @@ def _queued(obj: AttemptObject) -> str:
 
 
 def _end(
-    obj: AttemptObject | None, members: tuple[Member, ...], reading: Reading, *, stopped: bool, now: datetime
+    obj: AttemptObject | None, members: tuple[Member, ...], rules: StatusRules, *, stopped: bool, now: datetime
 ) -> Exit | None:
-    if obj is not None and not stopped and (deadline := _deadline(obj, reading, now)):
+    if obj is not None and not stopped and (deadline := _deadline(obj, rules, now)):
         return deadline
-    if not ends_by_pods(obj, reading):
+    if not ends_by_pods(obj, rules):
         assert obj is not None
-        return _by_condition(obj, members, reading, stopped=stopped, now=now)
+        return _by_condition(obj, members, rules, stopped=stopped, now=now)
     ended = [member.end for member in members if member.end is not None]
     failed = [member for member in members if member.failed]
     over = obj is None or is_true(obj, "Failed") or is_true(obj, "Complete")
@@ -124,12 +124,12 @@ def _end(
         return max(ended, key=lambda end: end.time)
     if obj is None or (stopped and is_suspended(obj)):
         return _gone(stopped, now)
-    return _without_pods(obj, reading, stopped=stopped, now=now) if over else None
+    return _without_pods(obj, rules, stopped=stopped, now=now) if over else None
 
 
-def _deadline(obj: AttemptObject, reading: Reading, now: datetime) -> Exit | None:
+def _deadline(obj: AttemptObject, rules: StatusRules, now: datetime) -> Exit | None:
     """By a deadline that its own object has; ours is kept outside."""
-    found = reading.failed(obj)
+    found = rules.failed(obj)
     if found is None or found.get("reason") != "DeadlineExceeded":
         return None
     reason = f"its {obj.get('kind', 'Job')}'s own deadline passed: {found.get('message', 'DeadlineExceeded')}"
@@ -137,29 +137,29 @@ def _deadline(obj: AttemptObject, reading: Reading, now: datetime) -> Exit | Non
 
 
 def _by_condition(
-    obj: AttemptObject, members: tuple[Member, ...], reading: Reading, *, stopped: bool, now: datetime
+    obj: AttemptObject, members: tuple[Member, ...], rules: StatusRules, *, stopped: bool, now: datetime
 ) -> Exit | None:
-    if (found := reading.succeeded(obj)) is not None:
+    if (found := rules.succeeded(obj)) is not None:
         return Exit(_time_of(found) or now, code=0)
     failed = [member for member in members if member.failed]
-    if (found := reading.failed(obj)) is None:
+    if (found := rules.failed(obj)) is None:
         looping = [each for each in failed if crash_loop(each.pod, each.container, now) is not None]
         if stopped:
             return None
-        return _as_the_attempts(first_of(looping), main=members[0]) if looping else _unsaid(obj, members, reading, now)
+        return _as_the_attempts(first_of(looping), main=members[0]) if looping else _unsaid(obj, members, rules, now)
     if causes := _causes(failed, _time_of(found) or now):
         return _as_the_attempts(first_of(causes), main=members[0])
-    return _without_pods(obj, reading, stopped=stopped, now=now)
+    return _without_pods(obj, rules, stopped=stopped, now=now)
 
 
-def _unsaid(obj: AttemptObject, members: Sequence[Member], reading: Reading, now: datetime) -> Exit | None:
+def _unsaid(obj: AttemptObject, members: Sequence[Member], rules: StatusRules, now: datetime) -> Exit | None:
     """All its pods ended long ago, and it does not say how it has: nothing would ever end the attempt."""
     ends = [member.end.time for member in members if member.end is not None]
     if not ends or len(ends) < len(members) or (now - max(ends)).total_seconds() < UNSAID_S:
         return None
     kind = obj.get("kind", "Job")
-    success = " and ".join(map(str, reading.success))
-    failure = " or ".join(map(str, reading.failure))
+    success = " and ".join(map(str, rules.success))
+    failure = " or ".join(map(str, rules.failure))
     reason = (
         f"its pods ended more than {UNSAID_S / 60:.0f} minutes ago, and the {kind} shows neither success ({success}) "
         f"nor failure ({failure}); correct spec.trial.success and failure, or see whether the operator of {kind} runs"
@@ -186,10 +186,10 @@ def _first_asked(member: Member) -> datetime | None:
     return None if asked is None else min(filter(None, known))
 
 
-def _without_pods(obj: AttemptObject, reading: Reading, *, stopped: bool, now: datetime) -> Exit | None:
+def _without_pods(obj: AttemptObject, rules: StatusRules, *, stopped: bool, now: datetime) -> Exit | None:
     """Its conditions say that it is over, and no pod says how."""
-    success = reading.succeeded(obj)
-    found = (reading.failed(obj) if success is None else success) or {}
+    success = rules.succeeded(obj)
+    found = (rules.failed(obj) if success is None else success) or {}
     time = _time_of(found)
     if stopped:
         return Exit(time or now, unknown=True, stopped=True)
@@ -198,7 +198,7 @@ def _without_pods(obj: AttemptObject, reading: Reading, *, stopped: bool, now: d
     time = time or now
     if success is not None:
         return Exit(time, code=0)
-    if ends_by_pods(obj, reading):
+    if ends_by_pods(obj, rules):
         reason = "its pod is gone, and how it ended is unknown"
         return Exit(time, failure_class=FailureClass.INFRASTRUCTURE, reason=reason)
     said = found.get("message") or found.get("reason") or "it does not say why"
@@ -313,30 +313,30 @@ def ranks_of(pods: Sequence[Pod]) -> list[Pod]:
     return [newest[key] for key in sorted(newest)]
 
 
-def main_of(ranks: Sequence[Pod], reading: Reading) -> Pod | None:
+def main_of(ranks: Sequence[Pod], rules: StatusRules) -> Pod | None:
     for pod in ranks:
         marks = {**(pod["metadata"].get("annotations") or {}), **(pod["metadata"].get("labels") or {})}
-        if all(marks.get(key) == value for key, value in reading.labels.items()):
+        if all(marks.get(key) == value for key, value in rules.labels.items()):
             return pod
     return None
 
 
 def members_of(
-    obj: AttemptObject | None, pods: Sequence[Pod], reading: Reading, *, stopped: bool, now: datetime
+    obj: AttemptObject | None, pods: Sequence[Pod], rules: StatusRules, *, stopped: bool, now: datetime
 ) -> tuple[Member, ...]:
     """The main one first."""
     ranks = ranks_of(pods)
-    main = main_of(ranks, reading)
+    main = main_of(ranks, rules)
     if main is not None:
         ranks = [main, *(pod for pod in ranks if pod is not main)]
-    workers = workers_in(obj) if ends_by_pods(obj, reading) else 0
+    workers = workers_in(obj) if ends_by_pods(obj, rules) else 0
     if obj is not None and "deletionTimestamp" not in obj.get("metadata", {}):
         deleted = ITS_POD
     else:
         deleted = f"its {(obj or {}).get('kind', 'Job')}"
     members = []
     for pod in ranks:
-        container = container_in(pod, reading.container)
+        container = container_in(pod, rules.container)
         label = f"worker {index_of(pod)} of {workers}" if workers > 1 else pod["metadata"]["name"]
         end = end_of(pod, container, stopped=stopped, now=now, deleted=deleted)
         if _taken_back(obj, pod, end, stopped=stopped):
@@ -359,13 +359,13 @@ def workers_in(obj: AttemptObject | None) -> int:
     return int(spec.get("completions") or spec.get("parallelism") or 1)  # 1 also of what is gone: as many as are seen
 
 
-def ends_by_pods(obj: AttemptObject | None, reading: Reading) -> bool:
+def ends_by_pods(obj: AttemptObject | None, rules: StatusRules) -> bool:
     """Whether it ends with its pods: a Job that tries nothing twice and waits for all. What is gone tells no more."""
     if obj is None:
         return True
     spec = obj.get("spec", {})
-    as_a_job = preset_of(obj) is JOB and (reading.success, reading.failure) == (JOB.success, JOB.failure)
-    if not as_a_job or reading.labels or spec.get("backoffLimit") != 0:
+    as_a_job = preset_of(obj) is JOB and (rules.success, rules.failure) == (JOB.success, JOB.failure)
+    if not as_a_job or rules.labels or spec.get("backoffLimit") != 0:
         return False
     if any(spec.get(key) is not None for key in ("podFailurePolicy", "successPolicy", "backoffLimitPerIndex")):
         return False

@@ -27,11 +27,11 @@ from urllib.parse import quote, urlencode
 from controller.runtime.kubernetes import kubeconfig
 from controller.runtime.kubernetes.errors import (
     ANONYMOUS,
+    AccessDenied,
     ApiError,
     BadKubeconfig,
-    NotAllowed,
+    NotResponding,
     Refusal,
-    Silent,
     Unreachable,
     rule_for,
 )
@@ -43,7 +43,7 @@ from controller.runtime.kubernetes.http import (
     HttpResponse,
     HttpTimeout,
     ProxyFailed,
-    ServerSilent,
+    ReadTimeout,
     TlsFailed,
     Unsendable,
     Untrusted,
@@ -62,11 +62,11 @@ __all__ = [
     "QUOTAS",
     "SECRETS",
     "SERVICES",
+    "AccessDenied",
     "ApiError",
     "BadKubeconfig",
     "Kind",
     "KubernetesClient",
-    "NotAllowed",
     "Raw",
     "Refusal",
     "Unreachable",
@@ -130,7 +130,7 @@ class Connection:
 
     @classmethod
     async def open(cls, context: str | None) -> Connection:
-        """Does not call the server. Raises BadKubeconfig, NotAllowed."""
+        """Does not call the server. Raises BadKubeconfig, AccessDenied."""
         try:
             await asyncio.to_thread(importlib.import_module, "h11")
         except ModuleNotFoundError as error:
@@ -147,7 +147,7 @@ class Connection:
                 async with self.answer(method, path, query or {}, body=body) as response:
                     return self.json_of(b"".join([chunk async for chunk in self.chunks(response)]))
             except Unreachable as lost:
-                if repeated or isinstance(lost, Silent):
+                if repeated or isinstance(lost, NotResponding):
                     raise
                 repeated = True
 
@@ -180,7 +180,7 @@ class Connection:
                 renewed = True
                 continue
             if error.status == 401 or (error.refusal is not None and error.refusal.user == ANONYMOUS):
-                raise NotAllowed(self._not_known()) from error
+                raise AccessDenied(self._not_known()) from error
             tries += 1
             patience = error.status == 429 or (error.status == 503 and error.retry_after_s is not None)
             if not patience or tries == _TRIES:
@@ -245,7 +245,7 @@ class Connection:
                 renewed = await kubeconfig.load(self._asked)
             except BadKubeconfig:  # gone since we started: what is wrong is still that we are not let in
                 return False
-            except NotAllowed as error:
+            except AccessDenied as error:
                 self._why_not_renewed = str(error)
                 raise Unreachable(str(error)) from error
             if renewed.transport == used.transport:
@@ -290,8 +290,8 @@ class Connection:
                 why = f"cannot be reached through its proxy: {said}; check proxy-url and HTTPS_PROXY"
             case CannotConnect():
                 why = f"cannot be reached: {said}; is the cluster up, and this the right context?"
-            case ServerSilent():
-                return Silent(f"{self._where()} has stopped answering; it may be overloaded or restarting")
+            case ReadTimeout():
+                return NotResponding(f"{self._where()} has stopped answering; it may be overloaded or restarting")
             case HttpTimeout():
                 why = "does not answer; is the cluster up, and does a VPN or firewall stand between?"
             case Unsendable():
@@ -318,7 +318,7 @@ class KubernetesClient:
     async def connect(cls, context: str | None = None) -> KubernetesClient:
         """By $KUBECONFIG, ~/.kube/config, or the pod that this runs in. Does not call the server.
 
-        Raises BadKubeconfig, NotAllowed.
+        Raises BadKubeconfig, AccessDenied.
         """
         return cls(await Connection.open(context))
 
@@ -409,7 +409,7 @@ class KubernetesClient:
         query |= ({"container": container} if container else {}) | ({"sinceTime": since} if since else {})
         path = PODS.path(namespace, pod) + "/log"
         # Of a container that has printed nothing yet not even the answer's head comes.
-        with contextlib.suppress(Silent):
+        with contextlib.suppress(NotResponding):
             async with self._connection.answer("GET", path, query, silence_s=_SILENCE_S) as response:
                 async for chunk in self._connection.chunks(response):
                     yield chunk

@@ -224,7 +224,7 @@ class TlsFailed(HttpError):
     """The handshake failed for another reason than its certificate."""
 
 
-class ServerSilent(HttpError):
+class ReadTimeout(HttpError):
     """Connected, and nothing comes."""
 
 
@@ -382,7 +382,7 @@ class _Link(asyncio.BufferedProtocol):
         self._transport.write(b"".join(sealed))
 
     async def receive(self, silence_s: float, deadline_s: float | None) -> bytes:
-        """b"" at the end. Raises BrokenOff, ServerSilent, HttpTimeout."""
+        """b"" at the end. Raises BrokenOff, ReadTimeout, HttpTimeout."""
         while not self._received:
             if self._failure is not None:
                 raise self._failure
@@ -466,7 +466,7 @@ class _Link(asyncio.BufferedProtocol):
     async def _wait(self, silence_s: float, deadline_s: float | None) -> None:
         """For anything to happen."""
         until_s = self._loop.time() + silence_s
-        late: type[HttpError] = ServerSilent
+        late: type[HttpError] = ReadTimeout
         if deadline_s is not None and deadline_s < until_s:
             until_s, late = deadline_s, HttpTimeout
         waiter = self._waiter = self._loop.create_future()
@@ -513,7 +513,7 @@ class HttpResponse:
         return None if value is None else value.decode("latin-1")
 
     async def read_some(self) -> bytes:
-        """b"" at the end. Raises BrokenOff, ServerSilent, HttpTimeout."""
+        """b"" at the end. Raises BrokenOff, ReadTimeout, HttpTimeout."""
         try:
             while not self._ended:
                 if self._gunzip is not None and (found := self._gunzip.take()):
@@ -719,7 +719,7 @@ class HttpPool:
     async def _secure(self, link: _Link, context: ssl.SSLContext, name: str) -> None:
         try:
             await link.start_tls(context, name)
-        except ServerSilent as error:
+        except ReadTimeout as error:
             link.abort()
             raise HttpTimeout(str(error)) from error
         except BaseException:
@@ -741,7 +741,7 @@ class HttpPool:
 
 async def _ask(link: _Link, method: str, target: str, headers: Sequence[tuple[str, str]], body: bytes | None,
                silence_s: float, deadline_s: float | None) -> tuple[h11.Response, bytes]:  # fmt: skip
-    """The answer's head, and what has come after it. Raises BrokenOff, ServerSilent, HttpTimeout."""
+    """The answer's head, and what has come after it. Raises BrokenOff, ReadTimeout, HttpTimeout."""
     import h11
 
     connection = h11.Connection(h11.CLIENT, max_incomplete_event_size=_HEAD_BYTES)

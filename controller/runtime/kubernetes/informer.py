@@ -43,10 +43,10 @@ from controller.runtime.kubernetes.client import (
     LIMIT_RANGES,
     PODS,
     QUOTAS,
+    AccessDenied,
     BadKubeconfig,
     Kind,
     KubernetesClient,
-    NotAllowed,
     Unreachable,
     list_allowed,
 )
@@ -197,7 +197,7 @@ class Reflector(Generic[ObjectT]):
             except ApiError as answered:
                 stale = True  # 410: the version is gone; any other: who knows what was missed
                 error = None if answered.status == 410 else answered
-            except (Unreachable, NotAllowed, BadKubeconfig) as unheard:
+            except (Unreachable, AccessDenied, BadKubeconfig) as unheard:
                 error = unheard
             except Exception as unforeseen:  # what stood still here without a word would hang the run
                 error, stale = self._stumbled(unforeseen), True

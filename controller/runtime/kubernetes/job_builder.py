@@ -285,7 +285,7 @@ def container_security(cluster: Mapping[str, object]) -> Raw:
 
 
 _EXPANDED = re.compile(r"\$(?=[$(])|(?<=\$)\$")
-_WITHOUT_A_PLACE = ("TUNER_OUTPUT_DIR", "TUNER_CHECKPOINT_DIR")  # the runtime mounts no volume in it
+_NOT_MOUNTED_DIRS = ("TUNER_OUTPUT_DIR", "TUNER_CHECKPOINT_DIR")  # no volume of ours is mounted in a template's pods
 
 
 def from_template(launch: Launch, part: ClusterPart) -> Raw:
@@ -297,10 +297,10 @@ def from_template(launch: Launch, part: ClusterPart) -> Raw:
         "annotations": _mapping_at(about, "annotations") | annotations_of(launch, part)
     }
     obj["metadata"].pop("generateName", None)
-    for place in (preset or JOB).places(obj):
-        place["metadata"] = _merged(place.get("metadata"), {"labels": labels_of(part)}, "labels")
+    for template in (preset or JOB).templates(obj):
+        template["metadata"] = _merged(template.get("metadata"), {"labels": labels_of(part)}, "labels")
         if part.avoid_nodes:
-            prefer_others(below(place, "spec"), part.avoid_nodes)
+            prefer_others(below(template, "spec"), part.avoid_nodes)
     for container in (preset or JOB).containers(obj):
         _introduce(container, launch)
     for job in _job_specs(obj):
@@ -322,7 +322,7 @@ def cannot_be_labelled(manifest: Mapping[str, Any]) -> str:
     preset, obj = preset_of(manifest), copy.deepcopy(dict(manifest))
     if preset is not None and (unfit := preset.unfit(obj)):
         return unfit
-    if (preset or JOB).places(obj):
+    if (preset or JOB).templates(obj):
         return ""
     return (
         f"no pod template is found in this {manifest.get('kind')}: its pods would not carry the labels by which they "
@@ -404,7 +404,7 @@ def _introduce(container: Raw, launch: Launch) -> None:
     env += [
         {"name": name, "value": as_is(value)}
         for name, value in launch.env.items()
-        if name not in known and name not in _WITHOUT_A_PLACE
+        if name not in known and name not in _NOT_MOUNTED_DIRS
     ]
     container["env"] = env
 

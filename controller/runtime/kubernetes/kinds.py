@@ -21,9 +21,9 @@ from controller.runtime.kubernetes.labels import (
     KUEUE_GROUP,
     RAY_GROUP,
     RAY_NODE_TYPE,
-    READING,
     REPLICATED_JOB,
     REPLICATED_JOB_INDEX,
+    STATUS_RULES,
     TRAINER_GROUP,
     TRAINING_ROLE,
     VOLCANO_GROUP,
@@ -93,8 +93,8 @@ class Preset:
         suspend: the field by which Kueue suspends it; "": Kueue does not know the kind.
         defaults: fields that an object is given where its writer has left them out, by path.
         primary_pod: the pod whose log is the attempt's log, derived from the object as the server returns it.
-        places: where an object says what its pods are like: mappings with `metadata` and `spec`, added where they are
-            missing. Labels and affinity go there.
+        templates: the pod templates of an object, or the mappings with `metadata` and `spec` that override them, added
+            where they are missing. Labels and affinity go there.
         containers: where the environment goes.
         between: what stands between the object and the Jobs or pods that events are about: version, plural and kind.
         policy_beside: `restartPolicy` is read beside the pod template, not in it.
@@ -111,7 +111,7 @@ class Preset:
     suspend: str = "spec.suspend"
     defaults: Mapping[str, Scalar] = field(default_factory=dict)
     primary_pod: Callable[[Raw], PrimaryPod] = lambda obj: PrimaryPod()
-    places: Callable[[Raw], list[Raw]] = lambda obj: list(pod_templates(obj))
+    templates: Callable[[Raw], list[Raw]] = lambda obj: list(pod_templates(obj))
     containers: Callable[[Raw], list[Raw]] = lambda obj: list(_containers(obj))
     between: tuple[str, str, str] | None = None
     policy_beside: bool = False
@@ -280,7 +280,7 @@ PRESETS = (
     ),
     Preset(
         f"{TRAINER_GROUP}/v1alpha1", "TrainJob", "Trainer 2.1", (ByType("Complete"),),
-        primary_pod=_rank_0_of_train_job, places=_overrides,
+        primary_pod=_rank_0_of_train_job, templates=_overrides,
         containers=lambda obj: [below(below(obj, "spec"), "trainer")],
         between=(f"{JOBSET_GROUP}/v1alpha2", "jobsets", "JobSet"),
     ),
@@ -294,7 +294,7 @@ PRESETS = (
             ByPath("status.jobStatus", "STOPPED"),
         ),
         suspended=ByPath("status.jobDeploymentStatus", "Suspended"),
-        primary_pod=_submitter, places=_with_submitter, between=(f"{RAY_GROUP}/v1", "rayclusters", "RayCluster"),
+        primary_pod=_submitter, templates=_with_submitter, between=(f"{RAY_GROUP}/v1", "rayclusters", "RayCluster"),
         unfit=_unfit_ray_job,
     ),
     # An aborted Job may be resumed by hand; policies abort it where a pod has failed, and then nobody does.
@@ -334,7 +334,7 @@ def foreign_version(obj: Mapping[str, Any]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class StatusRules:
     """How an object of an attempt is read: see Preset, for the conditions, and PrimaryPod."""
 
     success: tuple[StatusCondition, ...]
@@ -344,26 +344,26 @@ class Reading:
 
     def succeeded(self, obj: Mapping[str, Any]) -> Mapping[str, Any] | None:
         """What the object says of its success: reason, message, times, where it does; None: it has not succeeded."""
-        signs = [sign(obj, each) for each in self.success]
-        return signs[0] if all(each is not None for each in signs) else None
+        found = [matching_condition(obj, each) for each in self.success]
+        return found[0] if all(each is not None for each in found) else None
 
     def failed(self, obj: Mapping[str, Any]) -> Mapping[str, Any] | None:
         """Likewise of its failure."""
-        return next((found for each in self.failure if (found := sign(obj, each)) is not None), None)
+        return next((found for each in self.failure if (found := matching_condition(obj, each)) is not None), None)
 
 
-_AS_A_JOB = Reading(JOB.success, JOB.failure)
+_JOB_RULES = StatusRules(JOB.success, JOB.failure)
 
 
-def reading_of(obj: Mapping[str, Any] | None) -> Reading:
+def status_rules_of(obj: Mapping[str, Any] | None) -> StatusRules:
     """As the object itself carries it. None (it is gone), and a kind without a preset that says nothing: as a Job's."""
     if obj is None:
-        return _AS_A_JOB
-    given = _given(str((obj.get("metadata", {}).get("annotations") or {}).get(READING, "{}")))
+        return _JOB_RULES
+    given = _given(str((obj.get("metadata", {}).get("annotations") or {}).get(STATUS_RULES, "{}")))
     preset = preset_of(obj) or JOB
     primary_pod, primary = preset.primary_pod(dict(obj)), given.get("primary") or {}
     success, failure = _condition(given.get("success")), _condition(given.get("failure"))
-    return Reading(
+    return StatusRules(
         preset.success if success is None else (success,),
         preset.failure if failure is None else (failure,),
         primary.get("labels") or primary_pod.labels,
@@ -371,7 +371,7 @@ def reading_of(obj: Mapping[str, Any] | None) -> Reading:
     )
 
 
-def sign(obj: Mapping[str, Any], wanted: StatusCondition) -> Mapping[str, Any] | None:
+def matching_condition(obj: Mapping[str, Any], wanted: StatusCondition) -> Mapping[str, Any] | None:
     """What an object says where a condition holds: the condition itself, or what stands beside the field."""
     match wanted:
         case ByType(kind, status):
@@ -393,13 +393,13 @@ def is_suspended(obj: Mapping[str, Any]) -> bool:
     suspend = at(obj, preset.suspend) if preset.suspend else None
     if suspend is not None:
         return suspend is True
-    return preset.suspended is not None and sign(obj, preset.suspended) is not None
+    return preset.suspended is not None and matching_condition(obj, preset.suspended) is not None
 
 
 def over(obj: Mapping[str, Any]) -> bool:
     """It has ended, well or not, or is being deleted."""
-    reading = reading_of(obj)
-    ended = reading.succeeded(obj) is not None or reading.failed(obj) is not None
+    rules = status_rules_of(obj)
+    ended = rules.succeeded(obj) is not None or rules.failed(obj) is not None
     return "deletionTimestamp" in obj["metadata"] or ended
 
 

@@ -37,7 +37,7 @@ from urllib.parse import quote, urlsplit
 
 import yaml  # type: ignore[import-untyped]
 
-from controller.runtime.kubernetes.errors import BadKubeconfig, NotAllowed
+from controller.runtime.kubernetes.errors import AccessDenied, BadKubeconfig
 from suggest.nesting import TooNested, check_yaml
 
 USER_FIELDS = frozenset(
@@ -135,7 +135,7 @@ async def credentials_of(user: User, cluster: Fields, *, attended: bool) -> Cred
 
     Raises:
         BadKubeconfig: the entry itself is wrong, or needs what tuner does not do.
-        NotAllowed: it gives no credentials now.
+        AccessDenied: it gives no credentials now.
     """
     fields, place = user.fields, user.place
     expect_known(fields, USER_FIELDS, place)
@@ -151,7 +151,7 @@ async def credentials_of(user: User, cluster: Fields, *, attended: bool) -> Cred
         try:
             return Credentials(f"the token in {path}, read again when it changes", token_file=TokenFile(path))
         except (OSError, ValueError) as error:
-            raise NotAllowed(
+            raise AccessDenied(
                 f"{place}: no token in tokenFile: {error}; have it written there, or log in again"
             ) from error
     if token:
@@ -212,7 +212,7 @@ def _from_provider(user: User, provider: object) -> Credentials:
     if token and not credentials.expired():
         return credentials
     why = f"expired at {moment(expires_at)}" if token and expires_at is not None else "is missing"
-    raise NotAllowed(
+    raise AccessDenied(
         f"{user.place}: the id-token of auth-provider oidc {why}, and tuner does not use refresh tokens; "
         f"run `kubectl --context {user.context} get pods`, which writes a new one there, or, for runs that last longer "
         "than a token, use the exec plugin kubelogin (kubectl oidc-login)"
@@ -268,8 +268,8 @@ def _plugin(fields: object, user: User) -> _Plugin:
 async def _from_plugin(user: User, plugin: _Plugin, cluster: Fields, *, attended: bool) -> Credentials:
     interactive = attended and plugin.interactive_mode != "Never" and _at_a_terminal()
 
-    def failed(why: str) -> NotAllowed:
-        return NotAllowed(
+    def failed(why: str) -> AccessDenied:
+        return AccessDenied(
             f"{user.place}: the credential plugin {plugin.name!r} gave no credentials: {why}; "
             f"run `kubectl --context {user.context} get pods` to see it by itself, or log in again"
         )
@@ -480,7 +480,7 @@ class _Merged:
 async def load(context: str | None, *, attended: bool = False) -> Access:
     """Reads files and may run a credential plugin; does not call the server. attended: a plugin may ask questions.
 
-    Raises BadKubeconfig, NotAllowed.
+    Raises BadKubeconfig, AccessDenied.
     """
     paths = os.environ.get("KUBECONFIG") or _DEFAULT
     files = [Path(path).expanduser() for path in paths.split(os.pathsep) if path]
@@ -592,14 +592,14 @@ def _cluster(fields: Fields, place: str) -> Fields:
 
 
 def _user(merged: _Merged, chosen: Fields, *, name: str, required: bool) -> User | None:
-    """Raises NotAllowed if the context has no user and the server requires one."""
+    """Raises AccessDenied if the context has no user and the server requires one."""
     named = str(chosen.get("user") or "")
     entry = merged.users.get(named) if named else None
     if entry is not None:
         return User(str(entry.file), named, name, entry.fields)
     if required:
         why = f"its user {named!r} is not in the kubeconfig" if named else "it names no user"
-        raise NotAllowed(
+        raise AccessDenied(
             f"Context {name!r} has no credentials: {why}; "
             f"log in again, or set one: kubectl config set-context {name} --user=…"
         )

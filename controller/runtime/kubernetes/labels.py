@@ -27,7 +27,7 @@ JOB_NAME = "batch.kubernetes.io/job-name"
 PARAMETERS = "tuner.dev/parameters"
 TIMEOUT = "tuner.dev/timeout-seconds"
 GRACE = "tuner.dev/grace-seconds"
-READING = "tuner.dev/reading"  # conditions and primary pod of a template, as its file gives them
+STATUS_RULES = "tuner.dev/reading"  # conditions and primary pod of a template, as its file gives them
 
 KUEUE_GROUP = "kueue.x-k8s.io"
 JOBSET_GROUP = "jobset.x-k8s.io"
@@ -65,14 +65,14 @@ def labels_of(part: ClusterPart) -> dict[str, str]:
 
 def annotations_of(launch: Launch, part: ClusterPart) -> dict[str, str]:
     """Of the attempt's own object."""
-    reading = {
+    rules = {
         key: part.template.cluster[key] for key in ("success", "failure", "primary") if key in part.template.cluster
     }
     return {
         PARAMETERS: json.dumps(dict(part.parameters)),
         GRACE: f"{launch.grace_s:g}",
         **({} if launch.timeout_s is None else {TIMEOUT: f"{launch.timeout_s:g}"}),
-        **({READING: json.dumps(reading)} if reading else {}),
+        **({STATUS_RULES: json.dumps(rules)} if rules else {}),
     }
 
 

@@ -20,7 +20,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from controller.runtime.kubernetes.client import LEASES, KubernetesClient
-from controller.runtime.kubernetes.errors import ApiError, NotAllowed
+from controller.runtime.kubernetes.errors import AccessDenied, ApiError
 from controller.runtime.kubernetes.labels import owner_reference
 from controller.runtime.kubernetes.objects import LeaseSpec, Raw
 from controller.runtime.kubernetes.pod_status import parse_time
@@ -88,7 +88,7 @@ class FencingLease:
             self._renewing.cancel()
             await asyncio.wait([self._renewing])
         if self._epoch and self.lost is None and not self._off:
-            with contextlib.suppress(ApiError, NotAllowed, RuntimeLost, TimeoutError):
+            with contextlib.suppress(ApiError, AccessDenied, RuntimeLost, TimeoutError):
                 async with asyncio.timeout(_CLOSE_S):
                     lease = await self._client.get(LEASES, self._namespace, self._name)
                     if self._is_ours(lease["spec"]):
@@ -99,7 +99,7 @@ class FencingLease:
         """Trouble is told by the next write that the lease has run out for."""
         while self.lost is None:
             await asyncio.sleep(_RENEW_S)
-            with contextlib.suppress(ApiError, NotAllowed, RuntimeLost, Superseded):
+            with contextlib.suppress(ApiError, AccessDenied, RuntimeLost, Superseded):
                 async with self._asking:
                     await self._ask()
         self._changed()

@@ -31,7 +31,7 @@ from typing import NamedTuple, Protocol, cast
 
 from controller.runtime import log_file
 from controller.runtime.kubernetes.client import KubernetesClient
-from controller.runtime.kubernetes.errors import ApiError, NotAllowed, rule_for
+from controller.runtime.kubernetes.errors import AccessDenied, ApiError, rule_for
 from controller.runtime.kubernetes.records import write_in_place
 from controller.runtime.protocol import RuntimeLost
 from suggest.backoff import Backoff
@@ -276,8 +276,8 @@ class LogFollower:
                 # 400: it has not begun to run, which others tell better.
                 self._problem = "" if error.status == 400 else f"its log cannot be read: {error}"
                 longest_s = _OFTEN_ENOUGH_S if error.status in (403, 405) else longest_s
-            except (RuntimeLost, NotAllowed, _DiskTrouble) as error:
-                self.barred = error if isinstance(error, NotAllowed) else None
+            except (RuntimeLost, AccessDenied, _DiskTrouble) as error:
+                self.barred = error if isinstance(error, AccessDenied) else None
                 self._problem = str(error)
                 longest_s = longest_s if isinstance(error, RuntimeLost) else _OFTEN_ENOUGH_S
             except Exception as error:  # a log that nobody read on would end without a word
@@ -304,8 +304,8 @@ class LogFollower:
                     except ApiError as error:
                         if self._useless(error):
                             return
-                    except (RuntimeLost, NotAllowed, _DiskTrouble) as error:
-                        self.barred = error if isinstance(error, NotAllowed) else None
+                    except (RuntimeLost, AccessDenied, _DiskTrouble) as error:
+                        self.barred = error if isinstance(error, AccessDenied) else None
                         self._problem = str(error)
                     except Exception as error:
                         self._stumbled(error)
@@ -340,10 +340,10 @@ class LogFollower:
         """The pod, that is; a node that does not know it yet says 404 too."""
         return error.status == 404 and f'"{self._pod}" not found' in error.message
 
-    async def _copy(self, *, follow: bool) -> _Reading:
+    async def _copy(self, *, follow: bool) -> _StreamReader:
         """One stream, to its end."""
         since, known = self._at.again()
-        reading = _Reading(self, known)
+        reading = _StreamReader(self, known)
         stream = self._source.log(self._namespace, self._pod, container=self._container, since=since, follow=follow)
         async with contextlib.aclosing(cast("AsyncGenerator[bytes]", stream)):  # what it is; let go of at once
             async for chunk in stream:
@@ -415,7 +415,7 @@ class LogFollower:
         return _DiskTrouble(f"cannot write {self._file}: {error.strerror or error}; it continues when that is fixed")
 
 
-class _Reading:
+class _StreamReader:
     """One stream taken apart: stamps from text, what is known from what is new."""
 
     def __init__(self, owner: LogFollower, known: int) -> None:

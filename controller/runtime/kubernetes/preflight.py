@@ -36,7 +36,7 @@ from controller.runtime.kubernetes.client import (
     KubernetesClient,
     list_allowed,
 )
-from controller.runtime.kubernetes.errors import ApiError, NotAllowed, Unreachable, rule_for, silent_webhook
+from controller.runtime.kubernetes.errors import AccessDenied, ApiError, Unreachable, rule_for, unavailable_webhook
 from controller.runtime.kubernetes.kinds import NOT_INSTALLED, kind_of, pod_templates, preset_of, served
 from controller.runtime.kubernetes.kubeconfig import Access, Credentials, moment
 from controller.runtime.kubernetes.labels import KUEUE_GROUP, queue_of
@@ -210,7 +210,7 @@ async def check_cluster(client: KubernetesClient, namespace: str) -> AsyncIterat
                 yield finding
     except Unreachable as error:
         yield fail("server", str(error))
-    except NotAllowed as error:
+    except AccessDenied as error:
         yield fail("credentials", str(error), rights=True)
     except ApiError as error:
         yield fail("server", f"it answers: {error}")
@@ -597,7 +597,7 @@ def pods_of(objects: Sequence[Raw]) -> list[Raw]:
 
 
 async def dry_run_of(client: KubernetesClient, namespace: str, objects: Sequence[Raw]) -> list[Verdict]:
-    """Raises Unreachable, NotAllowed, and ApiError where the server itself has trouble."""
+    """Raises Unreachable, AccessDenied, and ApiError where the server itself has trouble."""
     verdicts: list[Verdict] = []
     for manifest in objects:
         name = manifest["metadata"].get("name", "")
@@ -634,7 +634,7 @@ def _judged(error: ApiError, kind: str) -> tuple[Answer, str]:
         )
     if error.status == 409 and error.reason == "AlreadyExists":
         return Answer.ACCEPTED, ""
-    if silent := silent_webhook(error):
+    if silent := unavailable_webhook(error):
         return Answer.WAITS, silent
     if error.status not in (400, 403, 404, 422) and "webhook" not in error.message:
         raise error

@@ -28,10 +28,10 @@ from controller.runtime.kubernetes.admission import (
 )
 from controller.runtime.kubernetes.attempt_status import StatusCache, ends_by_pods, log_source, status_of
 from controller.runtime.kubernetes.client import JOBS, PODS, SERVICES, Kind, KubernetesClient
-from controller.runtime.kubernetes.errors import ApiError, ErrorClassifier, NotAllowed
+from controller.runtime.kubernetes.errors import AccessDenied, ApiError, ErrorClassifier
 from controller.runtime.kubernetes.informer import Informer
 from controller.runtime.kubernetes.job_builder import build_objects, grace_of, timeout_of
-from controller.runtime.kubernetes.kinds import at, kind_of, reading_of
+from controller.runtime.kubernetes.kinds import at, kind_of, status_rules_of
 from controller.runtime.kubernetes.labels import attempt_of, name_of, queue_of
 from controller.runtime.kubernetes.lease import FencingLease
 from controller.runtime.kubernetes.logs import SOON_S, LogFollower, LogFollowers, PodContainer
@@ -118,7 +118,7 @@ class Wakeup:
             self._waiting.set_result(None)
 
 
-class _OnCluster(NamedTuple):
+class _ObservedAttempt(NamedTuple):
     """An attempt and what there is of it. found: its object and that object's kind; None: it is gone."""
 
     name: str
@@ -145,7 +145,7 @@ class KubernetesRuntime:
         self._over: set[str] = set()  # of these, whose pods have ended
         self._leaving = BackgroundRequests(failed=self._wakeup.notify)
         self._status_cache = StatusCache()
-        self._latest: list[tuple[_OnCluster, AttemptStatus | None]] | None = None  # as reconcile has just left it
+        self._latest: list[tuple[_ObservedAttempt, AttemptStatus | None]] | None = None  # as reconcile has just left it
         self._errors = ErrorClassifier()
         self._looked_for_room: bool | None = None  # last for the final stage, or for a trial
         self._lines_are_awaited = True
@@ -300,7 +300,7 @@ class KubernetesRuntime:
                 await self.remove(name)  # it was refused, or a predecessor had written down that it does so
         for whose in removed:
             informer.forget_pods(whose)  # what the garbage collector leaves to be heard of
-        latest: list[tuple[_OnCluster, AttemptStatus | None]] = []
+        latest: list[tuple[_ObservedAttempt, AttemptStatus | None]] = []
         for each in attempts:
             cached = self._cached(informer, each)
             if each.found is None:
@@ -397,11 +397,11 @@ class KubernetesRuntime:
     def _trouble(self, informer: Informer) -> Exception | None:
         return informer.trouble or self._followers.unreadable()
 
-    def _attempts(self, informer: Informer) -> tuple[list[_OnCluster], list[str], list[AttemptKey]]:
+    def _attempts(self, informer: Informer) -> tuple[list[_ObservedAttempt], list[str], list[AttemptKey]]:
         """All that have something on the cluster, or had in this life; of those that were removed, the names of objects
         that are still there, and whose pods are."""
         pods = informer.pods_by_attempt()
-        found: dict[str, _OnCluster] = {}
+        found: dict[str, _ObservedAttempt] = {}
         leaving: list[str] = []
         removed: list[AttemptKey] = []
         for kind, name, shown in informer.objects():
@@ -415,7 +415,7 @@ class KubernetesRuntime:
             else:
                 self._whose[name] = whose
                 self._made.add(name)
-                found[name] = _OnCluster(name, whose, (kind, shown), pods.pop(whose, []))
+                found[name] = _ObservedAttempt(name, whose, (kind, shown), pods.pop(whose, []))
         known = set(self._whose.values())
         for whose, left in pods.items():
             if self._is_removed(whose):
@@ -424,15 +424,15 @@ class KubernetesRuntime:
                 self._whose[name_of(left[0], whose)] = whose
         for name, whose in self._whose.items():
             if name not in found and not self._is_removed(whose) and (name in self._made or whose in pods):
-                found[name] = _OnCluster(name, whose, None, pods.get(whose, []))
+                found[name] = _ObservedAttempt(name, whose, None, pods.get(whose, []))
         return list(found.values()), leaving, removed
 
-    def _cached(self, informer: Informer, each: _OnCluster) -> AttemptStatus | None:
+    def _cached(self, informer: Informer, each: _ObservedAttempt) -> AttemptStatus | None:
         if each.found is None:
             return None
         return self._status_cache.get(each.name, each.found[1], each.pods, quiet=informer.events.quiet)
 
-    def _shown_status(self, informer: Informer, each: _OnCluster) -> AttemptStatus:
+    def _shown_status(self, informer: Informer, each: _ObservedAttempt) -> AttemptStatus:
         """Its end is judged by what it said last: it is shown once the log is read."""
         status = self._explained(informer, each, self._status_of(each))
         if status.exit is None:
@@ -443,7 +443,7 @@ class KubernetesRuntime:
             return replace(status, exit=replace(status.exit, reason=lost))
         return status
 
-    def _explained(self, informer: Informer, each: _OnCluster, status: AttemptStatus) -> AttemptStatus:
+    def _explained(self, informer: Informer, each: _ObservedAttempt, status: AttemptStatus) -> AttemptStatus:
         """With the reason that it waits, from events and from Kueue."""
         if each.found is None or status.start_time is not None or status.exit is not None:
             return status
@@ -454,14 +454,14 @@ class KubernetesRuntime:
         mounts = informer.events.mount_trouble(each.pods)
         return self._status_of(each, refusal=refusal, mounts=mounts) if refusal or mounts else status
 
-    def _log_source(self, each: _OnCluster) -> PodContainer | None:
+    def _log_source(self, each: _ObservedAttempt) -> PodContainer | None:
         if each.found is not None:
             return log_source(each.found[1], each.pods)
         # What its pods say still counts: they may run on without their object.
         there = [pod for pod in each.pods if not is_gone(pod)]
         return None if self._followers.has(each.name) else log_source(None, there)
 
-    def _status_of(self, each: _OnCluster, *, refusal: str = "", mounts: str = "") -> AttemptStatus:
+    def _status_of(self, each: _ObservedAttempt, *, refusal: str = "", mounts: str = "") -> AttemptStatus:
         shown = None if each.found is None else each.found[1]
         return self._status(each.name, shown, each.pods, each.whose, refusal=refusal, mounts=mounts)
 
@@ -497,7 +497,9 @@ class KubernetesRuntime:
         """Attempts on the cluster whose pods have not ended."""
         return len(self._made - self._over)
 
-    async def _reconcile_attempt(self, informer: Informer, each: _OnCluster, kind: Kind, shown: AttemptObject) -> bool:
+    async def _reconcile_attempt(
+        self, informer: Informer, each: _ObservedAttempt, kind: Kind, shown: AttemptObject
+    ) -> bool:
         """Follow its log, end it at its timeout. False: taken back, for want of room for its pods; it waits again."""
         name, pods, directory = each.name, each.pods, self._target.folder_of(*each.whose)
         status = self._status_of(each)
@@ -534,7 +536,7 @@ class KubernetesRuntime:
             self._status_cache.put(name, shown, pods, status, left_s=left_s)
         return True
 
-    def _finish_without_object(self, each: _OnCluster) -> None:
+    def _finish_without_object(self, each: _ObservedAttempt) -> None:
         directory = self._target.folder_of(*each.whose)
         follower = self._followers.follow(each.name, self._log_source(each), directory, at_once=True)
         if self._status_of(each).exit is not None:
@@ -555,7 +557,7 @@ class KubernetesRuntime:
     async def _end(self, kind: Kind, name: str, shown: AttemptObject, pods: Sequence[Pod], *, grace_s: float) -> None:
         """Its pods end, at the latest after the grace; without any it never begins. What would replace a pod that is
         deleted, a Job with a backoffLimit too, is deleted itself."""
-        if pods and kind is JOBS and ends_by_pods(shown, reading_of(shown)):
+        if pods and kind is JOBS and ends_by_pods(shown, status_rules_of(shown)):
             await self._delete_pods(pods, grace_s=grace_s)
             return
         await self._delete(kind, name, shown)
@@ -574,8 +576,8 @@ class KubernetesRuntime:
             await self._client.delete(PODS, self._target.namespace, about["name"], uid=about["uid"], grace_s=least_s)
 
     async def _ask(self, request: Any) -> Any:
-        """What the cluster answers. Raises NotAllowed and RuntimeLost, see `ErrorClassifier`."""
+        """What the cluster answers. Raises AccessDenied and RuntimeLost, see `ErrorClassifier`."""
         try:
             return await request
-        except (ApiError, NotAllowed) as error:
+        except (ApiError, AccessDenied) as error:
             raise self._errors.classify(error, patient=self._opened is not None) from error

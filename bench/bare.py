@@ -1,9 +1,9 @@
-"""The same pods without a tuner: Jobs kept n at a time by the smallest client that can, in a process of its own.
+"""The same pods without Tuner: a minimal client, in its own process, that keeps n Jobs running at a time.
 
-It watches on one connection and writes on another: when one ends, the next is created, then the ended one deleted.
-Reads its orders as JSON from standard input: server, authority (PEM), token, namespace, jobs (manifests), atOnce, and
-by: "jobs" (ended when the Job says so, as such clients do) or "pods" (when its containers have, seconds earlier).
-Prints when it began and ended, in seconds since the epoch. Standard library only.
+It watches on one connection and writes on another: when a Job ends, it creates the next one and then deletes the old
+one. It reads its input as JSON from standard input: server, authority (PEM), token, namespace, jobs (manifests),
+atOnce, and by: "jobs" (a Job has ended when its status says so, as for such clients) or "pods" (when its containers
+have ended, seconds earlier). It prints when it began and ended, in seconds since the epoch. Standard library only.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _JOB_NAME = "batch.kubernetes.io/job-name"
 
 
 class Server:
-    """One connection to it, kept open."""
+    """A persistent connection to the API server."""
 
     def __init__(self, orders: dict[str, Any]) -> None:
         trusted = ssl.create_default_context(cadata=orders["authority"])
@@ -45,7 +45,7 @@ class Server:
 
 
 def has_ended(pod: dict[str, Any]) -> bool:
-    """Its containers have; a kubelet may say so seconds before the pod's phase does."""
+    """Return whether the containers have ended, which may be visible seconds before the pod's phase changes."""
     status = pod.get("status", {})
     containers = status.get("containerStatuses") or ()
     over = bool(containers) and all("terminated" in one["state"] for one in containers)
@@ -53,7 +53,7 @@ def has_ended(pod: dict[str, Any]) -> bool:
 
 
 def ended_job(shown: dict[str, Any], *, by_pods: bool) -> str:
-    """The name of the Job that has ended, as its pod or itself shows; "" if it has not."""
+    """Return the name of a Job that has ended according to the pod or Job, "" if it has not ended."""
     if by_pods:
         return str(shown["metadata"]["labels"][_JOB_NAME]) if has_ended(shown) else ""
     held = [one["type"] for one in shown.get("status", {}).get("conditions") or () if one["status"] == "True"]
@@ -61,7 +61,7 @@ def ended_job(shown: dict[str, Any], *, by_pods: bool) -> str:
 
 
 def follow(orders: dict[str, Any], watched: str, told: queue.SimpleQueue[dict[str, Any]]) -> None:
-    """Every state, in a thread of its own. A busy server ends watches: then everything is listed again."""
+    """Pass on every state; runs in a thread. If a busy server ends the watch, list everything again."""
     while True:
         with contextlib.suppress(http.client.HTTPException, OSError, ValueError):
             listed = Server(orders).ask("GET", f"{watched}?labelSelector={LABEL}")
@@ -76,7 +76,7 @@ def follow(orders: dict[str, Any], watched: str, told: queue.SimpleQueue[dict[st
 
 
 def keep(orders: dict[str, Any]) -> None:
-    """`atOnce` of the Jobs at a time, until all have ended and are deleted."""
+    """Keep `atOnce` of the Jobs running until all have ended and are deleted."""
     by_pods = orders["by"] == "pods"
     space = f"namespaces/{orders['namespace']}"
     jobs = f"/apis/batch/v1/{space}/jobs"

@@ -1,8 +1,9 @@
-"""What pruning saves on the CIFAR-10 sweep and search: epochs, processor seconds, and what it costs in accuracy.
+"""Savings by pruning on the CIFAR-10 sweep and search, in epochs and CPU seconds, and the loss of accuracy.
 
-Runs the examples in reduced form on the processor, each without pruning and with the median rule, with one seed, and
-writes the table and the sweep's results to docs/benchmarks.md. By hand, with the data: `CIFAR10_DATA=… python
-bench/cifar10_pruning.py`; a quarter of an hour of a processor. Linux: processor seconds are read from /proc.
+Runs reduced forms of the examples on the CPU, without pruning and with the median rule, with one seed, and writes the
+table and the sweep's results to docs/benchmarks.md. Run it manually, with the data: `CIFAR10_DATA=… python
+bench/cifar10_pruning.py`. It takes a quarter of an hour on one CPU, and needs Linux, since it reads CPU seconds from
+/proc.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ FORMS = {"sweep": (SMALL, *ALSO), "search": (SMALL, *ALSO, *FEWER)}
 
 
 class Meter(threading.Thread):
-    """What the trials under a state directory take of the processor, looked at while they run; each is one process."""
+    """Samples the CPU time of the trials under a state directory while they run. Each trial is one process."""
 
     def __init__(self, state: Path) -> None:
         super().__init__(daemon=True)
@@ -48,7 +49,7 @@ class Meter(threading.Thread):
                     pid = json.loads(written.read_text())["pid"]
                     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
                 except (OSError, ValueError):
-                    continue  # it has ended, or is just being written down
+                    continue  # the trial has ended, or its file is being written
                 if not written.with_name("exit.json").exists():
                     self.seconds[written] = (int(fields[11]) + int(fields[12])) / tick
 
@@ -86,7 +87,7 @@ def tuner(*arguments: str, state: Path) -> str:
 
 
 def run(which: str, *, pruning: bool, state: Path) -> tuple[Run, str]:
-    """What it came to, and its report."""
+    """Run an example and return its figures and its report."""
     name = f"cifar10-{which}-{'pruned' if pruning else 'whole'}"
     settings = [*FORMS[which], f"metadata.name={name}", RULE if pruning else "spec.pruning=null"]
     meter = Meter(state)

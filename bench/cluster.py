@@ -1,7 +1,7 @@
-"""What a search costs on a cluster beside its trials: `tuner run`, and the same pods as bare Jobs, on one cluster.
+"""Overhead of a search on a cluster: `tuner run` compared to the same pods as bare Jobs on the same cluster.
 
-Needs what `make test-cluster` needs, and root for the real node. `--quick` is a smoke test that keeps nothing,
-`--whole` runs ten thousand trials in twenty namespaces instead of a part of them, `--only` names what to measure.
+Requires what `make test-cluster` requires, and root for the real node. `--quick` is a smoke test that keeps no results,
+`--whole` runs ten thousand trials in twenty namespaces instead of a part of them, `--only` selects what to measure.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What happened on a cluster, seen by nobody who takes part: its audit log, its containers, the pods' watch, /proc.
+"""Independent observation of a cluster: the audit log, containerd's events, a watch on pods, and /proc.
 
-Times are seconds since the epoch; all parts of the cluster run on this machine and share its clock.
+Times are seconds since the epoch. All parts of the cluster run on this machine and share its clock.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _POLICY = {
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """One request that changes something. who: the user, or the program where several share the administrator's."""
+    """A request that changes something. `who` is the user, or the program if several share the administrator's user."""
 
     time: float
     who: str
@@ -46,12 +46,12 @@ class Write:
 
 
 class Audit:
-    """The API server's own log of who wrote what. Leases are left out, and what was only rehearsed."""
+    """The audit log of the API server, without leases and dry runs."""
 
     def __init__(self, folder: Path) -> None:
         self._log, policy = folder / "audit.log", folder / "policy.json"
         policy.write_text(json.dumps(_POLICY))
-        # In one file: what is moved away at the usual 100 MB would be missing from the longest runs.
+        # In one file: with the usual rotation at 100 MB, the longest runs would be incomplete.
         self.flags = (
             f"--audit-policy-file={policy}",
             f"--audit-log-path={self._log}",
@@ -59,11 +59,11 @@ class Audit:
         )
 
     def of(self, namespace: str) -> list[Write]:
-        """In the order in which the server got them."""
+        """Return the writes of a namespace in the order in which the server received them."""
         return sorted(self._read(namespace), key=lambda write: write.time)
 
     def _read(self, namespace: str) -> Iterator[Write]:
-        mark = f'"namespace":"{namespace}"'  # cheaper than to parse what other runs left
+        mark = f'"namespace":"{namespace}"'  # cheaper than parsing the lines of other runs
         with self._log.open() as lines:
             for line in lines:
                 if mark in line and line.endswith("\n"):
@@ -79,14 +79,14 @@ class Audit:
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """A trial's container, as its node ran it."""
+    """The times of a trial's container on its node."""
 
     start: float
     end: float
 
 
 class Containers:
-    """Follows containerd's events from the moment this is made. `image`: of the trials."""
+    """Follows containerd's events from its construction on. `image` is the image of the trials."""
 
     def __init__(self, socket: Path, image: str) -> None:
         self._image = image
@@ -100,8 +100,8 @@ class Containers:
         self._thread.start()
 
     def take(self) -> list[Ran]:
-        """Those that have run since the last time."""
-        time.sleep(0.3)  # the events of the last one are on their way
+        """Return the containers that have run since the last call."""
+        time.sleep(0.3)  # for the events of the last container
         names = sorted(self._wanted & self._ends.keys() & self._starts.keys(), key=lambda name: self._starts[name])
         self._wanted -= set(names)
         return [Ran(self._starts[name], self._ends[name]) for name in names]
@@ -128,7 +128,7 @@ class Containers:
 
 
 class Watcher(threading.Thread):
-    """Looks at objects on a connection of its own; `seen` gets (when, event) of each until `stop`."""
+    """Watches objects on a separate connection. `seen` gets (when, event) for each event until `stop`."""
 
     def __init__(self, api: Api, path: str) -> None:
         super().__init__(daemon=True)
@@ -146,12 +146,12 @@ class Watcher(threading.Thread):
             self.seen.append((time.time(), event))
 
     def stop(self) -> list[tuple[float, Object]]:
-        self._stopped = True  # its thread ends with its watch, or with us
+        self._stopped = True  # the thread ends with its watch, or with this process
         return list(self.seen)
 
 
 def ends_of_pods(seen: list[tuple[float, Object]]) -> list[float]:
-    """When the first event came that shows a pod ended, of each pod."""
+    """Return the time of the first event that shows the end of each pod."""
     first: dict[str, float] = {}
     for moment, event in seen:
         if has_ended(event["object"]):
@@ -160,13 +160,13 @@ def ends_of_pods(seen: list[tuple[float, Object]]) -> list[float]:
 
 
 def cpu_s(pid: int) -> float:
-    """What a process has used so far."""
+    """Return the CPU seconds that a process has used so far."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / _TICKS
 
 
 def memory_mb(pid: int) -> float:
-    """Its own and its share of what it shares with others, now."""
+    """Return the present memory of a process, including its share of shared memory."""
     found = re.search(r"^Pss:\s+(\d+)", Path(f"/proc/{pid}/smaps_rollup").read_text(), re.MULTILINE)
     return int(found[1]) / 1024 if found else 0.0
 
@@ -176,6 +176,6 @@ def control_plane_s(cluster: ControlPlane) -> float:
 
 
 def seconds(moment: str) -> float:
-    """RFC 3339, in UTC, down to nanoseconds."""
+    """Parse an RFC 3339 time in UTC with up to nanoseconds."""
     whole, _, part = moment.rstrip("Z").partition(".")
     return datetime.fromisoformat(f"{whole}+00:00").timestamp() + float(f"0.{part or 0}")

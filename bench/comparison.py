@@ -1,4 +1,4 @@
-"""The classic comparison, on fake nodes: one experiment in a wide and in a narrow namespace, at the same time."""
+"""One experiment in a namespace with a large quota and in one with a small quota, at the same time, on fake nodes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TRIALS = 48
 
 
 def compared(harness: Harness) -> str:
-    """Trials of one CPU and one to five seconds, as many at once as there are trials."""
+    """Run trials of one CPU and one to five seconds, with parallelism equal to the number of trials."""
     spaces = [harness.namespace(("resourcequotas", quota("cpus", **{"requests.cpu": str(n)}))) for n in CPUS.values()]
     given = {"KWOK_RUN": "${seconds}s", "KWOK_LOG": "accuracy=0.5"}
     trial = {"image": "tiny:1", "command": ["train"], "env": given, "resources": {"cpu": 1}}

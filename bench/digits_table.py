@@ -1,8 +1,8 @@
-"""Measures the digits trial at many settings, once: the table behind the quality set's last problem.
+"""Measures the digits trial at many settings, once: the table behind the last problem of the quality benchmark.
 
-Settings are drawn as random search draws them in examples/digits, the trial is that of `train.py` with 20 epochs, and
-its value is the last accuracy (NaN where it ended as infeasible). Ten minutes of a processor; what is measured is kept
-every hundred settings, so that it may be stopped and run again. By hand: `python bench/digits_table.py`.
+Settings are drawn as by random search in examples/digits. The trial is `train.py` with 20 epochs, and its value is the
+last accuracy, NaN if it was infeasible. This takes ten minutes on one CPU; results are saved every hundred settings, so
+that a stopped run can be continued. Run it manually: `python bench/digits_table.py`.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ SPACE = Space(
 
 
 def place(point: Assignment) -> list[float]:
-    """Where a point lies: each parameter's share of its span; a point without dropout has none."""
+    """Return the position of a point in the unit cube. A point without dropout has no coordinate for it."""
     return [
         math.log10(float(point["lr"])) / 4 + 1,
         float(point["momentum"]) / 0.95,
@@ -53,7 +53,7 @@ def place(point: Assignment) -> list[float]:
 
 
 class Table:
-    """The accuracy at a point: that of the nearest setting with its activation."""
+    """Looks up the accuracy at a point: that of the nearest setting with the same activation."""
 
     def __init__(self) -> None:
         with np.load(TABLE) as kept:

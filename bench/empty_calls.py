@@ -1,6 +1,6 @@
-"""The yardstick for `studies.py`: a gRPC server that answers every call with nothing, in a process of its own.
+"""The baseline for `studies.py`: a gRPC server in its own process that answers every call with nothing.
 
-What calls take here no server in Python can take less for on the same machine in the same minutes.
+No server in Python can be faster than these calls on the same machine at the same time.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from suggest.replies import Suggestions
 from suggest.trial import Trial, TrialState
 
 METHOD = "/empty.Calls/Call"
-_REQUEST, _REPLY = bytes(100), bytes(300)  # about what a suggestion has
+_REQUEST, _REPLY = bytes(100), bytes(300)  # about the sizes of a suggestion
 _SUGGESTIONS = Suggestions((Trial(0, TrialState.RUNNING, {}),), exhausted=False, independent=True)
 
 
 class EmptyClient:
-    """What `studies.Load` asks a client for; each is an empty call."""
+    """The methods of a client that `studies.Load` uses, each as an empty call."""
 
     def __init__(self, channel: grpc.aio.Channel) -> None:
         self._call = channel.unary_unary(METHOD)

@@ -1,9 +1,8 @@
-"""What a trial of a Python function costs that does nothing: `tuner.minimize` beside Optuna's `study.optimize`.
+"""Overhead per trial of a Python function that does nothing: `tuner.minimize` compared to Optuna's `study.optimize`.
 
-Optuna calls the function in its own process and threads; ours is a process with a log for each trial, which survives a
-kill of the script. Random points for all, in turns: a machine drifts. Whole calls, so that
-the start of a search counts.
-`--quick` is a smoke test that keeps nothing.
+Optuna calls the function in its own process and threads; Tuner starts a process with a log for each trial, which
+survives a kill of the script. All use random points and take turns, because the speed of a machine drifts. Whole calls
+are measured, including the start of a search. `--quick` is a smoke test that keeps no results.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ CONTESTANTS: dict[str, Callable[[Path, int, int], None]] = {
 
 
 def measure(trials: int, rounds: int, jobs: int) -> dict[str, list[float]]:
-    """Milliseconds for each trial, of each round."""
+    """Return the milliseconds per trial in each round."""
     found: dict[str, list[float]] = {name: [] for name in CONTESTANTS}
     for _ in range(rounds):
         for name, search in CONTESTANTS.items():
@@ -73,7 +72,7 @@ def main() -> None:
     quick = parser.parse_args().quick
     trials, rounds = (5, 1) if quick else (TRIALS, ROUNDS)
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    for name, search in CONTESTANTS.items():  # imports, and pages of the disk
+    for name, search in CONTESTANTS.items():  # warm up imports and the page cache
         with tempfile.TemporaryDirectory() as folder:
             search(Path(folder), 2, 1)
             print(name, "is ready")

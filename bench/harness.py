@@ -1,6 +1,6 @@
-"""A cluster for a benchmark, and who runs the same trials on it: `tuner run`, or the bare client beside it.
+"""A cluster for a benchmark, and two ways to run the same trials on it: `tuner run` and the bare client.
 
-Each run has a namespace of its own, so that what the audit log says of it is nobody else's.
+Each run has its own namespace, so that its lines in the audit log can be told apart.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ RUN_WITHIN_S = 3600.0  # ten thousand trials take some eleven minutes
 
 @dataclass(frozen=True, slots=True)
 class Used:
-    """By one process, all its life. memory_mb: at its peak."""
+    """Resources used by a process in its life. `memory_mb` is the peak."""
 
     cpu_s: float
     memory_mb: float
@@ -39,7 +39,7 @@ class Used:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """began, ended: of the command or the commands, in seconds since the epoch. trials: how many have succeeded."""
+    """One run: begin and end of its commands in seconds since the epoch, and the number of trials that succeeded."""
 
     namespace: str
     began: float
@@ -53,18 +53,18 @@ class Run:
         return self.ended - self.began
 
     def times(self, verb: str, what: str, *whose: str) -> list[float]:
-        """Of such writes; of everybody's, or of these."""
+        """Return the times of such writes, of all users or of the given ones."""
         return [w.time for w in self.writes if (w.verb, w.what) == (verb, what) and (not whose or w.who in whose)]
 
     @property
     def at_work_s(self) -> float:
-        """From the first Job's creation to the last one's deletion: without the start and the end of programs."""
+        """Seconds from the creation of the first Job to the deletion of the last, without start and end of programs."""
         jobs = self.times("create", "jobs") + self.times("delete", "jobs", OURS, THEIRS)
         return max(jobs) - min(jobs)
 
 
 class Harness:
-    """`make` makes the cluster, given more flags of its API server. Close it."""
+    """A cluster, created by `make` with additional flags of the API server. Must be closed."""
 
     def __init__(self, make: Callable[[tuple[str, ...]], ControlPlane]) -> None:
         self._temporary = tempfile.TemporaryDirectory(prefix="tuner-bench-")
@@ -80,7 +80,7 @@ class Harness:
         self._temporary.cleanup()
 
     def namespace(self, *objects: tuple[str, Object]) -> str:
-        """A fresh one with these objects in it: (plural in v1, manifest)."""
+        """Create a namespace with these objects: (plural in v1, manifest)."""
         name = f"run-{next(self._numbers)}"
         self.api.post(f"{CORE}/namespaces", {"metadata": {"name": name}})
         self.api.until(f"{CORE}/namespaces/{name}/serviceaccounts/default", bool)
@@ -95,8 +95,11 @@ class Harness:
         apart: bool = False,
         meanwhile: Callable[[list[int]], None] | None = None,
     ) -> Run:
-        """`tuner run` of each, all at once; files are experiments, each with its namespace. They
-        share a state directory, or each has one (`apart`). meanwhile: given the process ids, once all are started."""
+        """Run `tuner run` for all files at once.
+
+        Files are experiments, each with its namespace. They share a state directory unless `apart`. `meanwhile` is
+        called with the process ids once all are started.
+        """
         namespaces = [file["metadata"]["namespace"] for file in files]
         folders = [self.folder / (name if apart else namespaces[0]) for name in namespaces]
         for folder in folders:
@@ -108,7 +111,7 @@ class Harness:
                 meanwhile([process.pid for process in processes])
             used = list(map(_end, processes, folders, files))
         finally:
-            for process in processes:  # where one has failed, or who looked on
+            for process in processes:  # if a process or `meanwhile` has failed
                 if process.returncode is None:
                     process.kill()
         ended = time.time()
@@ -129,7 +132,7 @@ class Harness:
     def _env(self, folder: Path, namespace: str) -> dict[str, str]:
         kubeconfig = self.cluster.kubeconfig(OURS, namespace=namespace, token=self._tokens[OURS])
         given = {"KUBECONFIG": str(kubeconfig), "TUNER_STATE_DIR": str(folder / "state")}
-        # An installed program's modules are compiled; a machine for tests may be set not to keep that.
+        # Allow compiled modules, which installed programs have, although a test machine may disable them.
         return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"} | given
 
     def _succeeded(self, folder: Path, file: Mapping[str, Any]) -> int:
@@ -143,7 +146,7 @@ class Harness:
         return int(found["trials"].get("succeeded", 0))
 
     def bare(self, file: Mapping[str, Any], trials: int, at_once: int, *, by: str = "jobs") -> Run:
-        """The Jobs that `tuner run` would make of the file, without what is only ours about them."""
+        """Run the Jobs that `tuner run` would create for the file, without Tuner's own metadata."""
         namespace = file["metadata"]["namespace"]
         one = self._manifest(file)
         jobs = [{**one, "metadata": {**one["metadata"], "name": f"bare-{number}"}} for number in range(trials)]
@@ -161,7 +164,7 @@ class Harness:
         return Run(namespace, began, time.time(), self.audit.of(namespace), trials=trials)
 
     def _manifest(self, file: Mapping[str, Any]) -> Object:
-        """Of a trial's Job, with labels by which the bare client finds it and its pod."""
+        """Return the manifest of a trial's Job, with labels by which the bare client finds it and its pod."""
         path = self.folder / "bare.json"
         path.write_text(json.dumps(file))
         shown = subprocess.run(
@@ -174,7 +177,7 @@ class Harness:
         return job
 
     def _account(self, name: str) -> str:
-        """Who may do everything, under a name that the audit log shows; the token."""
+        """Create an administrator account whose name the audit log shows, and return its token."""
         self.api.post(f"{CORE}/namespaces/default/serviceaccounts", {"metadata": {"name": name}})
         self.api.post(
             "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
@@ -205,7 +208,7 @@ def _end(process: subprocess.Popen[bytes], folder: Path, file: Mapping[str, Any]
 
 def experiment(namespace: str, name: str = "bench", *, trials: int, parallelism: int, canary: str = "0s",
                trial: Mapping[str, Any], **spec: Any) -> dict[str, Any]:  # fmt: skip
-    """A file: random search over one parameter."""
+    """Return an experiment file for random search over one parameter."""
     return {
         "apiVersion": "tuner.dev/v1",
         "kind": "Experiment",

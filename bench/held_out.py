@@ -1,8 +1,8 @@
-"""Sixteen problems that no setting of an algorithm was tuned on: what docs/benchmarks.md reports of their quality.
+"""Sixteen problems on which no algorithm was tuned, for the quality figures in docs/benchmarks.md.
 
-Shifted and rotated functions, conditional spaces, whole numbers, infeasible regions, and models of scikit-learn
-trained on the data that comes with it. Five are noisy. `loss` is what a point is worth: where training is random,
-its mean over fixed seeds, while a trial hears one of another seed.
+There are shifted and rotated functions, conditional spaces, whole numbers, infeasible regions, and scikit-learn models
+trained on the data sets that it contains. Five problems are noisy. `loss` is the true loss of a point: if training is
+random, its mean over fixed seeds, while a trial reports the loss with another seed.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ warnings.simplefilter("ignore", ConvergenceWarning)
 
 @dataclass(frozen=True, slots=True)
 class Trained(Problem):
-    """`at`: the loss of a point with a seed of its training."""
+    """A problem with random training. `at` returns the loss of a point with a training seed."""
 
     at: Callable[[Assignment, int], float] = lambda point, seed: math.nan
 
@@ -99,7 +99,7 @@ WHOLE = Space(
 
 
 def network(p: Assignment) -> float:
-    """As a network's loss might depend on its layers, each with a width of its own, and on an optimizer's settings."""
+    """A function that resembles a network's loss: of layers, each with its width, and of an optimizer's settings."""
     layers = int(p["layers"])
     best = {1: (6.0,), 2: (7.0, 5.5), 3: (7.5, 6.5, 4.0)}[layers]
     widths = sum((math.log2(float(p[f"width{k}"])) - v) ** 2 for k, v in enumerate(best)) / layers
@@ -128,7 +128,7 @@ NETWORK = Space(
 
 
 def barred(p: Assignment) -> float:
-    """Hartmann's function, where its parameters' sum is not too large and two of them are not too small together."""
+    """Hartmann's function with two constraints: on the sum of all parameters, and on two of them together."""
     x = vector(p)
     if sum(x) > 3.2 or x[0] + x[4] < 0.35:
         return math.nan
@@ -147,7 +147,7 @@ def _data(name: str) -> tuple[Any, Any]:
 
 
 def _validated(model: Any, data: str, seed: int, scoring: str, folds: int = 3) -> float:
-    """Minus the mean score of a cross-validation that is split by the seed."""
+    """Return minus the mean score of a cross-validation, which is split by the seed."""
     x, y = _data(data)
     return -float(
         cross_val_score(model, x, y, cv=KFold(folds, shuffle=True, random_state=seed), scoring=scoring).mean()
@@ -273,7 +273,7 @@ DESCENT = Space(
 
 
 def wine(p: Assignment) -> float:
-    """The logarithm of the loss of a vote among neighbors, whose features are weighted."""
+    """The logarithm of the loss of a nearest-neighbor classifier with weighted features."""
     x, y = _data("wine")
     weighted = x * np.array([float(p[f"w{k}"]) for k in range(x.shape[1])])
     model = make_pipeline(KNeighborsClassifier(n_neighbors=p["k"], weights="distance"))

@@ -1,9 +1,9 @@
-"""What requests to an API server cost: memory of a followed log, CPU of the first request and of more, speed of a log.
+"""Cost of requests to an API server: memory of a followed log, CPU of first and later requests, speed of a log.
 
     PYTHONPATH=. python bench/kube_http.py [--turns 3] [--against OTHER_CHECKOUT]
 
-The server is a process of its own with TLS that knows enough HTTP to answer. Each figure comes from a fresh process;
-with --against the two checkouts take turns, each with its own .venv. The best of all turns is printed.
+The server is a separate process with TLS and minimal HTTP. Each figure comes from a new process; with --against, the
+two checkouts take turns, each with its own .venv. The best of all turns is printed.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Measures learning curves of small networks on the handwritten digits, once: what bench/pruning.py replays.
+"""Measures learning curves of small networks on the handwritten digits, once, for bench/pruning.py to replay.
 
-200 settings of scikit-learn's MLPClassifier, drawn at random, 30 epochs each; after each epoch the accuracy and the log
-loss on 600 held-out digits. Five minutes of a processor. By hand: `python bench/learning_curves.py`.
+There are 200 random settings of scikit-learn's MLPClassifier with 30 epochs each, and after each epoch the accuracy and
+the log loss on 600 held-out digits. This takes five minutes on one CPU. Run it manually: `python
+bench/learning_curves.py`.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import numpy as np
 
 CURVES = Path(__file__).parent / "data/learning_curves.npz"
 COUNT, EPOCHS, SEED, HELD_OUT = 200, 30, 11, 600
-WORST_LOSS = 30.0  # of a network that diverges; log_loss itself ends near 36
+WORST_LOSS = 30.0  # loss of a network that diverges; log_loss itself is at most about 36
 
 
 def main() -> None:
@@ -48,7 +49,7 @@ def main() -> None:
                     network.partial_fit(images[train], labels[train], classes=np.arange(10))
                     likely = network.predict_proba(images[test])
             except ValueError:
-                likely = np.full((HELD_OUT, 10), np.nan)  # its weights have overflowed
+                likely = np.full((HELD_OUT, 10), np.nan)  # the weights have overflowed
             accuracy[number, epoch] = np.mean(likely.argmax(axis=1) == labels[test])
             if np.isfinite(likely).all():
                 loss[number, epoch] = min(WORST_LOSS, log_loss(labels[test], likely, labels=np.arange(10)))

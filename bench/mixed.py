@@ -1,4 +1,4 @@
-"""The space on which costs are measured: six parameters, mixed as in a real search."""
+"""The search space for measurements of cost: six parameters of mixed types, as in a real search."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Point = dict[str, str | int | float | bool]
 
 
 def drawn(rng: random.Random) -> Point:
-    """A point of it, at random on its scales."""
+    """Draw a random point of the space, on the scales of its parameters."""
     return {
         "lr": 10 ** rng.uniform(-5, 0),
         "momentum": rng.random(),

@@ -1,4 +1,4 @@
-"""On one real node: wall time, how long a slot stays empty, the first pod, and what is written for a trial."""
+"""Benchmarks on one real node: wall time, idle time of slots, time to the first pod, and writes per trial."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ AT_ONCE = 4
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A run, the containers of its trials, and when its pods were seen to end."""
+    """A run, the containers of its trials, and the times when its pods were seen to end."""
 
     run: Run
     ran: list[Ran]
@@ -30,7 +30,7 @@ class Seen:
 
     @property
     def empty_s(self) -> list[float]:
-        """From each container's end to the start of the one that took over, in order."""
+        """Return the seconds from the end of each container to the start of its successor, in order."""
         return _gaps(sorted(ran.end for ran in self.ran), sorted(ran.start for ran in self.ran))
 
     @property
@@ -75,7 +75,7 @@ class Bench:
 
 
 def measured(*, quick: bool) -> str:
-    """Two tables."""
+    """Run all benchmarks and return two tables."""
     if lacking := realnode.missing():
         sys.exit(lacking)
     images.digits()
@@ -94,7 +94,7 @@ def measured(*, quick: bool) -> str:
 
 def _measured(bench: Bench, *, quick: bool) -> str:
     trials = 6 if quick else 20
-    bench.bare("true", 4)  # the image's first containers on a node take longer
+    bench.bare("true", 4)  # warm up: the first containers of an image on a node take longer
     rows, others, all_ours = [], [], []
     for pause in (1,) if quick else (1, 5):
         script = f"sleep {pause}; echo accuracy=0.5"
@@ -134,7 +134,7 @@ def _figures(others: list[tuple[Seen, Seen, Seen]], all_ours: list[Seen], at_onc
     ]
     most_writes = bare_writes + MORE_WRITES
     runs = len(others)
-    # The first write of a run makes what owns the others, and belongs to no trial.
+    # The first write of a run creates the owner of the other objects, so it belongs to no trial.
     per_trial = (own[0] - runs) / own[1]
     rows = [
         ["a pod's end on the bench's own watch, to our next create at the API server, median",

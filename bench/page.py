@@ -1,9 +1,9 @@
-"""How fast the page of `tuner ui` is: the time to an interactive table, and from a printed metric to the screen.
+"""Speed of the page of `tuner ui`: the time to an interactive table, and from a printed metric to the screen.
 
     python bench/page.py [TRIALS...]
 
-Needs what `make ui-packages` installs. Times of the updates are between two clocks of one machine: the trial's, printed
-as a metric, and the browser's when the cell has changed. Prints the figures as JSON.
+Requires what `make ui-packages` installs. The delay of an update is from the trial's time, printed as a metric, to the
+browser's time when the cell has changed; both clocks are on the same machine. Prints the figures as JSON.
 """
 
 from __future__ import annotations

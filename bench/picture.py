@@ -1,7 +1,7 @@
-"""The README's picture: a real run in a real terminal, drawn as the screen was, into docs/run.svg.
+"""The picture in the README, docs/run.svg: a recording of a real run in a terminal.
 
-`tuner run` gets a pseudo-terminal of 100 by 30; a terminal emulator (pyte) turns the bytes into screens, and those
-become an SVG that plays them at their own pace, and shows the last one where nothing plays. Nothing is invented.
+`tuner run` gets a pseudo-terminal of 100 by 30 characters. A terminal emulator (pyte) turns the output into screens,
+which become an SVG animation at the original speed. Viewers without animation show the last screen.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Frame:
 
 
 def faint_as_grey(output: bytes) -> bytes:
-    """pyte knows no faint text (SGR 2): grey comes close."""
+    """Replace faint text (SGR 2), which pyte does not support, by gray text."""
 
     def replaced(match: re.Match[bytes]) -> bytes:
         codes = match[1].split(b";")
@@ -61,7 +61,7 @@ def faint_as_grey(output: bytes) -> bytes:
 
 
 def record(command: list[str]) -> list[Frame]:
-    """Run it in a terminal; the screens that were seen, the last one as it was left."""
+    """Run a command in a terminal and return its screens, including the final one."""
     terminal = pyte.Screen(COLUMNS, LINES)
     stream = pyte.ByteStream(terminal)
     ours, theirs = pty.openpty()
@@ -81,12 +81,12 @@ def record(command: list[str]) -> list[Frame]:
         if select.select([ours], [], [], 0.05)[0]:
             try:
                 output = os.read(ours, 65536)
-            except OSError:  # Linux says so when the other end is closed
+            except OSError:  # raised on Linux when the other end is closed
                 break
             if not output:
                 break
             stream.feed(faint_as_grey(output))
-        elif time.monotonic() - shown >= BETWEEN_FRAMES_S:  # between two writes: never half a screen
+        elif time.monotonic() - shown >= BETWEEN_FRAMES_S:  # between two writes, so that a screen is never incomplete
             shown = time.monotonic()
             if not frames or frames[-1].screen != screen():
                 frames.append(Frame(shown - start, screen()))
@@ -101,7 +101,7 @@ def colour(name: str, default: str) -> str:
 
 
 def draw_row(row: list[Any], y: float) -> list[str]:
-    """One line of a screen: a rectangle and a text for each stretch of equal looks."""
+    """Draw a line of a screen: a rectangle and a text for each stretch with equal attributes."""
     drawn, column = [], 0
     for look, run in groupby(row, key=lambda c: (c.fg, c.bg, c.bold, c.italics, c.underscore, c.reverse)):
         text = "".join(character.data for character in run)
@@ -116,7 +116,7 @@ def draw_row(row: list[Any], y: float) -> list[str]:
         style += ' font-weight="bold"' if look[2] else ""
         style += ' font-style="italic"' if look[3] else ""
         style += ' text-decoration="underline"' if look[4] else ""
-        # Not every viewer keeps several spaces, so each stretch without them is placed by itself.
+        # Not every viewer keeps multiple spaces, so position each stretch without them separately.
         for words in re.finditer(r"\S+(?: \S+)*", text):
             place = f'x="{x + words.start() * COLUMN_PX:.1f}" y="{y:.0f}" textLength="{len(words[0]) * COLUMN_PX:.1f}"'
             drawn.append(f"<text {place}{style}>{html.escape(words[0])}</text>")

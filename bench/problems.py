@@ -1,6 +1,6 @@
-"""Ten functions to minimize, on which settings of the algorithms may be tuned; `held_out` has those that are reported.
+"""Ten functions to minimize, on which algorithms may be tuned; the reported figures use those in `held_out`.
 
-Pure functions of a point (and of the trial's number, where there is noise). None has its optimum in the middle of the
+They are pure functions of a point (and of the trial's number if there is noise). No optimum is in the middle of the
 space, where some algorithms begin.
 """
 
@@ -22,7 +22,7 @@ NOISE = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """`loss` is NaN where a point is infeasible. What a trial tells has `noise` added, of this standard deviation."""
+    """A function to minimize. `loss` is NaN for infeasible points. Trials report it with noise of deviation `noise`."""
 
     name: str
     space: Space
@@ -43,14 +43,14 @@ def vector(point: Assignment) -> list[float]:
 
 
 def shifted(name: str, x: list[float], most: float) -> list[float]:
-    """Relative to an optimum that is away from the middle in each dimension, by up to `most`."""
+    """Return x relative to an optimum that differs from the middle in each dimension, by up to `most`."""
     rng = generator(0, 0, f"shift {name}")
     return [v - rng.choice((-1, 1)) * rng.uniform(0.2, 1.0) * most for v in x]
 
 
 @functools.cache
 def rotation(name: str, count: int) -> list[list[float]]:
-    """An orthogonal matrix, drawn once (Gram and Schmidt on normal vectors)."""
+    """Return a fixed random orthogonal matrix (Gram-Schmidt on normal vectors)."""
     rng = generator(0, count, f"rotation {name}")
     rows: list[list[float]] = []
     while len(rows) < count:
@@ -107,7 +107,7 @@ def hartmann(x: list[float]) -> float:
 
 
 def mixed(p: Assignment) -> float:
-    """Rosenbrock in two floats, spheres in two log floats and two ints, and a price on wrong choices."""
+    """Rosenbrock in two floats, spheres in two log floats and two ints, and a penalty for wrong choices."""
     small = [math.log10(float(p[name])) + 2 for name in ("lr", "decay")]
     whole = [(float(p[name]) - 20) / 64 for name in ("layers", "width")]
     wrong = 0.5 * (p["act"] != "relu") + 0.2 * (p["opt"] != "adam")

@@ -1,9 +1,10 @@
-"""What each pruning rule saves, and what it costs: learning curves replayed as if their trials ran four at a time.
+"""Savings and regret of each pruning rule, from learning curves replayed as if four trials ran at a time.
 
-Curves: 200 networks on the handwritten digits (bench/learning_curves.py), their accuracy and their loss, and drawn
-power laws that cross, where those that begin slowly end better. Settings are chosen on one half of each, figures are of
-the other: for every rule its defaults and the settings chosen, ours and Optuna's, in 12 random orders of the trials.
-Ten minutes of two processors; `--quick` is for a look. Writes to docs/benchmarks.md. By hand: `bench/pruning.py`.
+The curves are the accuracy and the loss of 200 networks on the handwritten digits (bench/learning_curves.py), and
+random power laws that cross, where slow starters end better. Settings are chosen on one half of each set, and the
+figures are of the other half: for every rule with its defaults and with the chosen settings, Tuner's and Optuna's, in
+12 random orders of the trials. This takes ten minutes on two CPUs; `--quick` is a preview. The results are written to
+docs/benchmarks.md. Run it manually: `bench/pruning.py`.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from suggest.trial import TrialState
 CURVES = Path(__file__).parent / "data/learning_curves.npz"
 WORKERS, ORDERS = 4, 12
 SIZES = (100, 25)  # trials of a search
-MOST_REGRET = 0.02  # that chosen settings may have on the half they are chosen on, in the mean
+MOST_REGRET = 0.02  # largest mean regret of chosen settings on the half on which they are chosen
 LATER = {"warmupSteps": (1, 3, 6), "minTrials": (5, 10)}
 GRIDS: dict[str, dict[str, tuple[Value, ...]]] = {
     "median": LATER,
@@ -51,7 +52,7 @@ GRIDS: dict[str, dict[str, tuple[Value, ...]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """curves: (trials, steps)."""
+    """A set of learning curves: (trials, steps)."""
 
     name: str
     direction: Direction
@@ -78,14 +79,14 @@ def problems() -> list[Problem]:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """epochs: their share of all. regret: what the best final value lost, as a share of that of the median trial."""
+    """epochs: as a fraction of all. regret: of the best final value, as a fraction of the median trial's regret."""
 
     epochs: float
     regret: float
 
 
 def replay(problem: Problem, pruning: Pruning, seed: int, trials: int) -> Run:
-    """A random worker reports the next step of its trial, and takes the next trial when that has ended."""
+    """Replay trials: a random worker reports the next step of its trial, and takes the next trial after the last."""
     pruner = new_pruner(pruning, Objective("metric", problem.direction))
     draw = random.Random(seed)
     order = draw.sample(range(len(problem.curves)), trials)
@@ -114,7 +115,7 @@ def replay(problem: Problem, pruning: Pruning, seed: int, trials: int) -> Run:
         pruner.put(TrialCurve(trial.number, state, trial.curve, values[-1] if not stop else None))
     finals = sorted(sign * problem.curves[order, -1])
     middle = finals[len(finals) // 2]
-    best = min(losses, default=middle)  # where every trial was pruned, a trial drawn at random would do as well
+    best = min(losses, default=middle)  # if all trials were pruned, the search is no better than a random trial
     return Run(epochs / (trials * last), (best - finals[0]) / (middle - finals[0]))
 
 
@@ -124,7 +125,7 @@ def mean_of(problems: Sequence[Problem], pruning: Pruning, orders: int, trials: 
 
 
 def chosen(name: str, halves: Sequence[Problem], orders: int) -> dict[str, Value]:
-    """The settings that save most with no more than MOST_REGRET in the mean, else those that lose least."""
+    """Return the settings that save most with a mean regret up to MOST_REGRET, else those with the least regret."""
     grid = GRIDS[name]
     tried: list[tuple[float, float, dict[str, Value]]] = []
     for values in itertools.product(*grid.values()):
@@ -146,7 +147,7 @@ def row(name: str, settings: dict[str, Value], halves: Sequence[Problem], orders
 
 
 def rows_of(name: str, orders: int) -> list[list[str]]:
-    """With the defaults, and with the settings chosen."""
+    """Return the rows of a rule with its defaults and with the chosen settings."""
     whole = problems()
     learning, reported = [each.half(0) for each in whole], [each.half(1) for each in whole]
     rows = [row(name, {}, reported, orders)]

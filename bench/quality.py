@@ -1,11 +1,10 @@
-"""How good the points are: our algorithms beside Optuna's own and random search, on the ten problems of `problems.py`.
+"""Quality of proposals: Tuner's algorithms compared to Optuna's and random search, on the problems of `problems.py`.
 
-Each contestant plays the same seeds, one trial at a time and 16 in parallel, where it never knows the outcomes of
-those that run. Kept are the loss of the point that looked best after 50, 100 and 200 trials. What was played is
-kept in a file, one line a game, so that a run may be stopped and taken up again: `python bench/quality.py --games
-FILE`. With `--keep` it writes docs/benchmarks.md. With `--held-out` it is the problems of `held_out.py`, on which
-nothing was tuned, one at a time and 8 in parallel, 100 trials each; Optuna's CMA-ES, which plays there too, needs
-the package `cmaes`.
+Each contestant plays with the same seeds, one trial at a time and 16 in parallel, where it does not know the outcomes
+of running trials. The result is the loss of the point that looked best after 50, 100 and 200 trials. Games are saved to
+a file, one per line, so that a stopped run can be continued: `python bench/quality.py --games FILE`. `--keep` writes
+docs/benchmarks.md. `--held-out` uses the problems of `held_out.py`, on which nothing was tuned, one trial at a time and
+8 in parallel, with 100 trials each; Optuna's CMA-ES, which plays there too, needs the package `cmaes`.
 """
 
 from __future__ import annotations
@@ -38,11 +37,11 @@ HELD_OUT_CONTESTANTS = ("default", "gp", "tpe", OPTUNA, OPTUNAS_CMA, "random")
 PARALLEL, HELD_OUT_PARALLEL = (1, 16), (1, 8)
 LOOKS = (50, 100, 200, 1000)
 HELD_OUT_TRIALS = 100
-SHORT, LONG = 200, 1000  # trials of a game; the long ones on the first three problems, with a quarter of the seeds
+SHORT, LONG = 200, 1000  # trials of a game; long games use the first three problems and a quarter of the seeds
 
-Point = tuple[int, Assignment]  # with what its player knows it by
+Point = tuple[int, Assignment]  # with the number by which the player identifies it
 Ask = Callable[[], Point]
-Tell = Callable[[Point, float], None]  # NaN: infeasible
+Tell = Callable[[Point, float], None]  # a loss of NaN means infeasible
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,11 +78,11 @@ def ours(game: Game) -> tuple[Ask, Tell]:
 
 
 def optunas(game: Game) -> tuple[Ask, Tell]:
-    """A study as it comes, but for the seed."""
+    """Return a study of Optuna with default settings except for the seed."""
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    warnings.simplefilter("ignore")  # of parameters that CMA-ES leaves to random search
+    warnings.simplefilter("ignore")  # about parameters that CMA-ES leaves to random search
     maker = optuna.samplers.CmaEsSampler if game.who == OPTUNAS_CMA else optuna.samplers.TPESampler
     study = optuna.create_study(sampler=maker(seed=game.seed))
     open_: dict[int, optuna.trial.Trial] = {}
@@ -116,7 +115,7 @@ def optunas(game: Game) -> tuple[Ask, Tell]:
 
 
 def play(game: Game) -> list[float]:
-    """The loss of the point that looked best, at each of LOOKS; of those that run, the oldest ends next."""
+    """Return the loss of the point that looked best at each of LOOKS. The oldest running trial ends next."""
     ask, tell = (optunas if game.who in (OPTUNA, OPTUNAS_CMA) else ours)(game)
     running: deque[Point] = deque()
     asked, told, best, loss, found = 0, 0, math.inf, math.inf, []
@@ -136,7 +135,7 @@ def play(game: Game) -> list[float]:
 
 
 def games(seeds: int, contestants: Sequence[str], only: str) -> Iterator[Game]:
-    """By turns, so that whatever a stopped run has is of all."""
+    """Yield games with contestants taking turns, so that a stopped run has games of all."""
     chosen = [problem for problem in PROBLEMS if only.lower() in problem.name.lower()]
     for seed in range(seeds):
         for problem in chosen:
@@ -164,7 +163,7 @@ def held_out_games(seeds: int, contestants: Sequence[str], only: str) -> Iterato
 
 
 def held_out_report(known: dict[str, list[float]]) -> str:
-    """Median regrets; each contestant's geometric mean of them, relative to Optuna's TPE; and where it is ahead."""
+    """Report median regrets, each contestant's geometric mean relative to Optuna's TPE, and where it is ahead."""
     from held_out import HELD_OUT
 
     played = losses(known, HELD_OUT_TRIALS)
@@ -176,7 +175,7 @@ def held_out_report(known: dict[str, list[float]]) -> str:
         for place, look in enumerate((50, 100)):
             rows, regrets = [], []
             for name in names:
-                # Of what any of them found in any game of the problem: the best point is mostly not known.
+                # Relative to the best point of any game of the problem, because the optimum is mostly unknown.
                 best = min(min(x) for (n, _, _), all_seeds in played.items() if n == name for x in all_seeds)
                 at = {w: statistics.median(x[place] - best for x in played[name, parallel, w][:seeds]) for w in who}
                 regrets.append(at)
@@ -195,13 +194,13 @@ def held_out_report(known: dict[str, list[float]]) -> str:
 
 
 def _log_ratio(mine: float, theirs: float, randoms: float) -> float:
-    """Of regrets, of which less than a thousandth of what random search leaves counts as that."""
+    """Return the log ratio of regrets, each at least a thousandth of the regret of random search."""
     least = max(randoms * 1e-3, 1e-12)
     return math.log(max(mine, least) / max(theirs, least))
 
 
 def holm(chances: Sequence[float]) -> list[float]:
-    """The same, corrected for how many there are."""
+    """Return the p-values with Holm's correction for multiple tests."""
     order = sorted(range(len(chances)), key=chances.__getitem__)
     corrected, least = [0.0] * len(chances), 0.0
     for place, k in enumerate(order):
@@ -210,12 +209,12 @@ def holm(chances: Sequence[float]) -> list[float]:
 
 
 def worse(mine: Sequence[float], theirs: Sequence[float]) -> float:
-    """The chance of such ranks were mine no worse."""
+    """Return the p-value of such ranks if `mine` were not worse than `theirs`."""
     return float(mannwhitneyu(mine, theirs, alternative="greater").pvalue)
 
 
 def in_words(losses: Sequence[float]) -> str:
-    """The median, and where it lies with a certainty of 95 %: between two of the losses, by the sign test."""
+    """Return the median and its 95 % confidence interval between two of the losses, by the sign test."""
     ordered, n = sorted(losses), len(losses)
     k, below = 0, 0.5**n
     while below + math.comb(n, k + 1) * 0.5**n <= 0.025 and k + 1 < n // 2:
@@ -228,7 +227,7 @@ Losses = dict[tuple[str, int, str], list[list[float]]]
 
 
 def losses(known: dict[str, list[float]], trials: int) -> Losses:
-    """By problem, parallel and contestant: of each seed, in order, the losses at each look."""
+    """Return the losses at each look for each seed in order, by problem, parallelism and contestant."""
     found: Losses = {}
     for name, looks in known.items():
         problem, parallel, who, _, length = name.rsplit("/", 4)

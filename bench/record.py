@@ -1,6 +1,6 @@
-"""How a benchmark's figures are shown and kept: a table between markers in docs/benchmarks.md, with the machine.
+"""Output of benchmark figures: a table between markers in docs/benchmarks.md, with a description of the machine.
 
-Standard library only: a script that measures memory must not carry the libraries that it measures.
+Standard library only, because a script that measures memory must not import the libraries that it measures.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def _commit() -> str:
 
 
 def machine() -> str:
-    """One paragraph: where and with what the figures were measured, and how busy the machine was."""
+    """Return a paragraph about the machine and the versions of the measurement, and how busy the machine was."""
     versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in ("optuna", "grpcio", "sqlalchemy"))
     load = f"load average {LOAD_AT_START:.1f} before"
     return (
@@ -54,7 +54,7 @@ def machine() -> str:
 
 
 def keep(section: str, text: str) -> None:
-    """Print `text`, and put it between the section's markers in the page, in place of what was there."""
+    """Print `text`, and replace the text between the section's markers in the page."""
     print(f"\n{text}\n")
     page = PAGE.read_text(encoding="utf-8")
     pattern = rf"(<!-- {section} -->\n).*?(<!-- /{section} -->)"
@@ -65,7 +65,7 @@ def keep(section: str, text: str) -> None:
 
 
 def quantile(values: Sequence[float], share: float) -> float:
-    """The value below which `share` of them lie; of few values, the nearest one above."""
+    """Return the value below which a fraction `share` of the values is; of few values, the next higher one."""
     return sorted(values)[min(len(values) - 1, int(share * len(values)))]
 
 

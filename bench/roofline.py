@@ -1,8 +1,8 @@
-"""What a recipe's step asks of a chip, for each image, and what the GPU here can do at most: two ends of a roofline.
+"""Roofline of a recipe: the operations and bytes of a training step per image, and the peak rates of the GPU.
 
-Counted: what every operation of a step calculates, and the bytes of what it reads and writes, each operation by itself.
-Measured: a large product of matrices in half precision, and a large copy; data sheets promise more than programs get.
-A process of its own, so that it holds no memory of the GPU while something is measured. Prints JSON.
+Operations and bytes read and written are counted for each operation of a step separately. The peak rates are measured
+with a large matrix product in half precision and a large copy, because programs do not reach those of data sheets. This
+is a separate process, so that it holds no GPU memory during other measurements. Prints JSON.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from training import Images, Training
 from world import World
 
 SIDE, REPEATS = 8192, 20
-COPIED = 1 << 30  # bytes
+COPIED = 1 << 30  # bytes of the copy
 
 
 class Moved(TorchDispatchMode):
-    """Adds up the bytes that operations read and write; a view does neither."""
+    """Sums the bytes that operations read and write. Views do neither."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -44,7 +44,7 @@ class Moved(TorchDispatchMode):
 
 
 def step_of(recipe: str, images: int, dtype: torch.dtype) -> tuple[float, float]:
-    """(floating-point operations, bytes) of one step with so many images, on the CPU."""
+    """Return (floating-point operations, bytes) of one step with this many images, on the CPU."""
     parser = argparse.ArgumentParser()
     add_knobs(parser)
     knobs = chosen(parser.parse_args([f"--recipe={recipe}", f"--batch={images}"]))
@@ -58,13 +58,16 @@ def step_of(recipe: str, images: int, dtype: torch.dtype) -> tuple[float, float]
 
 
 def per_image(recipe: str, *, images: int = 2, dtype: torch.dtype = torch.float16) -> tuple[float, float]:
-    """(floating-point operations, bytes): what twice as many take more, since a step's own weights are for all."""
+    """Return (floating-point operations, bytes) per image.
+
+    They are computed from the difference between two batch sizes, because the weights are read once for all images.
+    """
     few, many = step_of(recipe, images, dtype), step_of(recipe, 2 * images, dtype)
     return (many[0] - few[0]) / images, (many[1] - few[1]) / images
 
 
 def fastest(action: Any) -> float:
-    """Seconds of one."""
+    """Return the least seconds of one call."""
     best = float("inf")
     for _ in range(3):
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
@@ -78,7 +81,7 @@ def fastest(action: Any) -> float:
 
 
 def peaks() -> tuple[float, float]:
-    """(operations a second in float16, bytes a second)"""
+    """Return (operations per second in float16, bytes per second)."""
     left, right = (torch.randn(SIDE, SIDE, device="cuda", dtype=torch.float16) for _ in range(2))
     product = torch.empty_like(left)
     source = torch.zeros(COPIED, dtype=torch.uint8, device="cuda")

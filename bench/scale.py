@@ -1,4 +1,4 @@
-"""On fake nodes, where a pod costs nothing but its objects: many experiments, many trials, many logs at once."""
+"""Scale benchmarks on fake nodes, where a pod costs only its API objects: many experiments, trials and logs at once."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LEAST_RATE, MOST_CPU, CORES, MEMORY_MB = 0.9, 1.2, 0.5, 300.0
 
 
 def trial(*, run: str, log: str = "accuracy=0.5", **env: str) -> dict[str, Any]:
-    """A pod that takes room on a node and says this; `env`: more of what kwok.py reads."""
+    """Return a pod that occupies a node and prints `log`. `env` has further variables for kwok.py."""
     given = {"KWOK_RUN": run, "KWOK_LOG": log, **env}
     return {"image": "tiny:1", "command": ["train"], "env": given, "resources": {"cpu": "100m"}}
 
@@ -50,7 +50,7 @@ def measured(part: str, quick: bool, whole: bool) -> str:
 
 @contextmanager
 def control_plane_used(harness: Harness, namespace: str) -> Iterator[list[float]]:
-    """The processor seconds of etcd, API server, controllers and scheduler, until nothing is left to clear away."""
+    """Measure the CPU seconds of etcd, API server, controllers and scheduler until all objects are cleaned up."""
     before, used = control_plane_s(harness.cluster), [0.0]
     yield used
     eventually(lambda: not harness.api.items(pods(namespace)), within_s=120, every_s=0.5)
@@ -58,7 +58,7 @@ def control_plane_used(harness: Harness, namespace: str) -> Iterator[list[float]
 
 
 def rate(harness: Harness, *, quick: bool) -> str:
-    """Ten experiments at once, against one bare client that keeps as many Jobs."""
+    """Compare ten concurrent experiments with one bare client that keeps as many Jobs running."""
     experiments, parallelism, trials, turns = (2, 5, 20, 1) if quick else (10, 20, 600, 3)
     each = trials // experiments
 
@@ -92,7 +92,7 @@ def rate(harness: Harness, *, quick: bool) -> str:
 
 
 def _rate_row(name: str, runs: Sequence[tuple[Run, float]], trials: int, *, over: float) -> list[str]:
-    """Of all its turns together."""
+    """Return the row of all turns of one contestant together."""
     done = trials * len(runs)
     wall_s = sum(run.wall_s for run, _ in runs) / len(runs)
     writes = sum(len(run.writes) for run, _ in runs) / done
@@ -106,7 +106,7 @@ def _control_s(runs: Sequence[tuple[Run, float]]) -> float:
 
 
 def quotas(harness: Harness, *, quick: bool, whole: bool) -> str:
-    """People with a namespace each, whose quotas admit less than they ask for; each tenth trial fails."""
+    """Run experiments in namespaces whose quotas admit less than requested. Each tenth trial fails."""
     people, each, parallelism, admitted = (20, 500, 60, 50) if whole else (2, 20, 6, 5) if quick else (5, 200, 60, 50)
     spaces = [harness.namespace(("resourcequotas", quota("room", pods=str(admitted)))) for _ in range(people)]
     files = [
@@ -140,15 +140,15 @@ def quotas(harness: Harness, *, quick: bool, whole: bool) -> str:
 
 
 def _delays(watcher: Watcher, run: Run, admitted: int) -> tuple[list[float], list[float]]:
-    """From each pod's end to the creation of the Job that takes its room, and from each Job to its pod; in order."""
+    """Return the delays from the end of each pod to the creation of the next Job, and from each Job to its pod."""
     ends, jobs, made = ends_of_pods(watcher.stop()), run.times("create", "jobs", OURS), run.times("create", "pods")
     ours = [max(0.0, job - end) for end, job in zip(ends, jobs[admitted:], strict=False)]
     return ours, [pod - job for job, pod in zip(jobs, made, strict=False)]
 
 
 def logs(harness: Harness, *, running: int) -> str:
-    """One experiment whose pods all print a line a second: without a pruner, and with one that waits for each line."""
-    rows, lasts = [], "30s" if running <= 200 else "60s"  # until all run and have been listened to
+    """Run an experiment whose pods print a line per second, without pruning and with a rule that needs each line."""
+    rows, lasts = [], "30s" if running <= 200 else "60s"  # long enough to start all pods and to read their logs
     for pruning in (None, {"name": "median", "warmupSteps": 10**6}):
         namespace = harness.namespace()
         spec: dict[str, Any] = {"metrics": {"step": "epoch"}, **({"pruning": pruning} if pruning else {})}
@@ -171,7 +171,7 @@ def logs(harness: Harness, *, running: int) -> str:
 
 
 class Listener:
-    """Looks at a run while it lasts: what its controller uses, and when the lines of its pods reach the study."""
+    """Observes a run: the resources of its controller, and when the lines of its pods reach the study."""
 
     def __init__(self, harness: Harness, namespace: str, running: int) -> None:
         self._harness = harness
@@ -189,7 +189,7 @@ class Listener:
             return sum(pod["status"]["phase"] == "Running" for pod in shown) == self._running
 
         eventually(all_run, within_s=60, every_s=0.3)
-        time.sleep(3)  # lines of the rush at the start are read late
+        time.sleep(3)  # skip the lines of the start, which are read late
         began, used_s = time.monotonic(), cpu_s(pid)
         with closing(sqlite3.connect(f"file:{study}?mode=ro", uri=True)) as database:
             arrived = _arrivals(database, for_s=12)
@@ -206,7 +206,7 @@ class Listener:
 
 
 def _arrivals(database: sqlite3.Connection, *, for_s: float) -> dict[tuple[int, int], float]:
-    """(trial, step) -> when its measurement was there, to 20 ms."""
+    """Return when the measurement of each (trial, step) was stored, with a precision of 20 ms."""
     (last,) = database.execute("SELECT coalesce(max(id), 0) FROM measurements").fetchone()
     found: dict[tuple[int, int], float] = {}
     end = time.monotonic() + for_s

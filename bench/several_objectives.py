@@ -1,8 +1,9 @@
-"""How good searches for several objectives are: the hypervolume that their Pareto fronts dominate, beside Optuna's.
+"""Quality of searches for several objectives: the hypervolume that their Pareto fronts dominate, compared to Optuna's.
 
-ZDT1 to 3 (Zitzler et al., 2000) and DTLZ2 (Deb et al., 2002) with shifted optima, and two models of scikit-learn: a
-decision tree (loss and leaves) and gradient boosting (loss and nodes). No setting of ours was tuned on any of them.
-One trial after the other; ours run in this process without a store. `--quick` is a smoke test that keeps nothing.
+The problems are ZDT1 to 3 (Zitzler et al., 2000) and DTLZ2 (Deb et al., 2002) with shifted optima, and two models of
+scikit-learn: a decision tree (loss and leaves) and gradient boosting (loss and nodes). No algorithm of Tuner was tuned
+on them. Trials run one at a time; Tuner's algorithms run in this process without a store. `--quick` is a smoke test
+that keeps no results.
 """
 
 from __future__ import annotations
@@ -42,7 +43,10 @@ Losses = tuple[float, ...]
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """losses: of a point, each to be minimized. reference: what they are measured against; worse points count 0."""
+    """A problem: a function that returns the losses of a point, all to be minimized, and the reference point.
+
+    Points worse than the reference contribute nothing to the hypervolume.
+    """
 
     name: str
     space: Space
@@ -59,7 +63,7 @@ def _vector(point: Assignment) -> list[float]:
 
 
 def _shifted(rest: Sequence[float]) -> list[float]:
-    """The optimum is at 0.3, 0.45, … instead of at the edge, where some samplers draw more often."""
+    """Shift the optimum to 0.3, 0.45, … from the edge, where some samplers draw more often."""
     return [abs(v - (0.3 + 0.15 * (k % 4))) / 0.7 for k, v in enumerate(rest)]
 
 

@@ -1,7 +1,7 @@
-"""What one slow study costs ninety-nine others: the same load on them, alone and beside it, at one server.
+"""Effect of one slow study on ninety-nine others at the same server: the same load, without and with the slow study.
 
-The slow one is asked for many trials at once by many clients, and computes each by an algorithm of Optuna's; it has no
-end of its own. As in `studies`, a call's time runs from when it was due. `--quick` keeps nothing.
+Many clients request many trials at once from the slow study, which computes each with an algorithm of Optuna, until the
+measurement ends. As in `studies`, the time of a call is measured from when it was due. `--quick` keeps no results.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ WHOLE = Size(studies=99, trials=1_000, per_s=50, for_s=20.0, steps=0, flood_s=0.
 
 
 async def slow(client: AsyncClient) -> int:
-    """Until it is cancelled."""
+    """Load the slow study until cancelled."""
     while True:
         await client.suggest(SLOW, COUNT, client_id="slow", request_id=uuid.uuid4().hex)
 

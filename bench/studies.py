@@ -1,9 +1,9 @@
-"""What one server bears: a hundred long studies at once, a restart, floods of measurements; on SQLite and PostgreSQL.
+"""Load on one server: a hundred long studies at once, a restart, floods of measurements; on SQLite and PostgreSQL.
 
-Calls are sent when they are due, whether or not earlier ones have been answered, and a call's time runs from when it
-was due: a server that stalls is not spared what it would have been sent meanwhile. Only what the client's own timer is
-late by is not the server's: it counts in whole milliseconds. The client is a process of its own on the same machine.
-`make bench` runs it; `--quick` is a smoke test that keeps nothing, `--only PART` one part.
+Calls are sent when they are due, whether or not earlier ones have been answered, and the time of a call is measured
+from when it was due. Thus a server that stalls still gets all calls (open-loop load). Only the delay of the client's
+own timer, which has a resolution of milliseconds, is not attributed to the server. The client is a separate process on
+the same machine. `make bench` runs this; `--quick` is a smoke test that keeps no results, `--only PART` runs one part.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ WHOLE = Size(studies=100, trials=10_000, per_s=100, for_s=60.0, steps=50, flood_
 QUICK = Size(studies=3, trials=100, per_s=20, for_s=2.0, steps=5, flood_s=1.0)
 
 
-# Histories, written past the server: they are what is there before, not what is measured
+# Histories, written directly to the store, because they are not measured
 
 
 def name_of(place: int) -> StudyName:
@@ -73,7 +73,7 @@ def name_of(place: int) -> StudyName:
 
 
 def filled(url: str, size: Size, *, studies: int, steps: int = 0) -> None:
-    """`studies` of them, all with the same history: the first is written, the others are copies."""
+    """Create `studies` studies with the same history: the first is written, the others are copies."""
     rng = random.Random(1)
     with contextlib.closing(open_store(url)) as store:
         for place in range(studies):
@@ -101,12 +101,12 @@ def filled(url: str, size: Size, *, studies: int, steps: int = 0) -> None:
                 f"WITH RECURSIVE s(step) AS (SELECT 0 UNION ALL SELECT step + 1 FROM s WHERE step < {steps - 1}) "
                 f"SELECT t.namespace, t.study, t.number, 1, 'loss', s.step, {value} FROM trials t, s"
             )
-    if engine.dialect.name == "postgresql":  # or it tidies up after the filling while it is measured
+    if engine.dialect.name == "postgresql":  # otherwise it would vacuum during the measurement
         with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
             connection.exec_driver_sql("VACUUM ANALYZE")
             connection.exec_driver_sql("CHECKPOINT")
     engine.dispose()
-    os.sync()  # what was filled in is not written to the disk while others wait for theirs
+    os.sync()  # so that this data is not written to disk during the measurement
 
 
 def _columns(connection: sqlalchemy.Connection, name: str) -> list[str]:
@@ -120,12 +120,12 @@ def _finished(number: int, point: Assignment, rng: random.Random) -> Trial:
                  create_time=at, end_time=at)  # fmt: skip
 
 
-# The server, and what it is sent
+# The server and its load
 
 
 @contextlib.asynccontextmanager
 async def serving(folder: Path, url: str, *flags: str) -> AsyncIterator[tuple[AsyncClient, int]]:
-    """(a client, the server's process id)."""
+    """Run a server; yield a client and the server's process id."""
     address = f"unix:{folder}/s"
     with (folder / "serve.log").open("wb") as log:
         command = [TUNER, "serve", "--address", address, "--storage", url, *flags]
@@ -154,10 +154,11 @@ def peak_mb(pid: int) -> float:
 
 @dataclass
 class Load:
-    """`suggestions` and `completions`: seconds from when each was due until it was answered. `ends_drawn`: how long a
-    trial lasts; else all last equally long.
+    """Sends calls when they are due and measures them.
 
-    Due is when the timer that was set for it goes off, or, with the client itself behind, when it should have.
+    `suggestions` and `completions` are seconds from when each call was due until its reply. With `ends_drawn`, trials
+    have random durations, otherwise equal ones. A call is due when its timer fires or, if the client itself is behind,
+    when the timer should have fired.
     """
 
     client: AsyncClient | EmptyClient
@@ -165,7 +166,7 @@ class Load:
     ends_drawn: bool = False
     suggestions: list[float] = field(default_factory=list)
     completions: list[float] = field(default_factory=list)
-    first_s: float = 0.0  # until every study has been loaded, one after the other
+    first_s: float = 0.0  # seconds until every study has been loaded, one at a time
 
     async def warm(self) -> None:
         began = time.monotonic()
@@ -176,8 +177,8 @@ class Load:
         self.completions.clear()
 
     async def run(self, *, per_s: float, for_s: float) -> None:
-        """One study after the other is asked for a trial, which is completed before the same study's next turn."""
-        # The client is not what is measured: its collector has nothing to look through but what the load makes.
+        """Request a trial of each study in turn, and complete it before the next turn of the study."""
+        # Freeze existing objects, so that garbage collection in the client does not affect the measurement.
         gc.collect()
         gc.freeze()
         began, under_way = time.monotonic(), set()
@@ -219,7 +220,7 @@ async def hundred(folder: Path, stores: dict[str, tuple[str, list[str]]], size: 
         print(rows[-1], file=sys.stderr)
     for store, (url, flags) in stores.items():
         print(f"{store}: filling {size.studies} studies of {size.trials} trials", file=sys.stderr)
-        if not flags:  # the same file as the row before
+        if not flags:  # with flags, reuse the file of the previous row
             filled(url, size, studies=size.studies)
         async with serving(folder, url, *flags) as (client, pid):
             load = Load(client, size.studies)
@@ -251,7 +252,7 @@ def _figures(load: Load) -> list[str]:
 
 
 async def saturation(client: AsyncClient, size: Size, p99_ms: float) -> float:
-    """The highest rate, of those tried, at which the 99th percentile stays within the claim."""
+    """Return the highest of the tried rates at which the 99th percentile stays within the claim."""
     most, rate = 0.0, size.per_s / 4
     while rate <= 20 * size.per_s:
         load = Load(client, size.studies)
@@ -282,7 +283,7 @@ async def restart(folder: Path, stores: dict[str, tuple[str, list[str]]], size: 
 
 
 async def reports(folder: Path, stores: dict[str, tuple[str, list[str]]], size: Size) -> str:
-    """Measurements in batches from a process of their own, and suggestions of another study meanwhile."""
+    """Send batches of measurements from a separate process, and request suggestions of another study meanwhile."""
     rows = []
     for store, (url, flags) in stores.items():
         if flags:
@@ -308,7 +309,7 @@ async def reports(folder: Path, stores: dict[str, tuple[str, list[str]]], size: 
 
 @dataclass
 class Flood:
-    """per_s: what was acknowledged; known afterwards."""
+    """The result of a flood: `per_s` is the rate of acknowledged measurements, set at the end."""
 
     per_s: float = 0.0
 
@@ -323,7 +324,7 @@ def flooding(address: str, for_s: float, *, per_s: float) -> Iterator[Flood]:
 
 
 def flood_all(address: str, for_s: float, per_s: float) -> float:
-    """From several clients at once."""
+    """Send measurements from several clients at once and return the acknowledged rate."""
 
     async def all_of_them() -> int:
         client = AsyncClient(address, timeout_s=60)
@@ -356,7 +357,7 @@ PARTS = {"hundred": hundred, "restart": restart, "reports": reports}
 
 @contextlib.contextmanager
 def stores_in(folder: Path) -> Iterator[dict[str, tuple[str, list[str]]]]:
-    """By their names: URL and further flags of `tuner serve`."""
+    """Yield the stores by name, with the URL and further flags of `tuner serve`."""
     sqlite = f"sqlite:///{folder}/studies.db"
     found: dict[str, tuple[str, list[str]]] = {
         "SQLite": (sqlite, []),
@@ -367,7 +368,7 @@ def stores_in(folder: Path) -> Iterator[dict[str, tuple[str, list[str]]]]:
         print("without PostgreSQL: there is no initdb on this machine", file=sys.stderr)
         yield found
         return
-    # As a person would run it: what was answered has reached the disk.
+    # With fsync, as in production: acknowledged writes are on disk.
     with contextlib.closing(Postgres(binaries, fsync="on", shared_buffers="128MB")) as postgres:
         yield {**found, "PostgreSQL": (postgres.new_database(), [])}
 

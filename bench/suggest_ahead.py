@@ -1,7 +1,7 @@
-"""How long SuggestTrials takes with `gp`, whose points worker processes compute: one trial at a time and several.
+"""Latency of SuggestTrials with `gp`, whose points worker processes compute, with one trial at a time and several.
 
-Trials run for a second, as far as the server can tell; a slot that is free asks for the next one at once. The server is
-`tuner serve` on a socket, with SQLite. `--quick` is a smoke test that leaves the page alone.
+Simulated trials run for a second; a free slot requests the next one at once. The server is `tuner serve` on a socket
+with SQLite. `--quick` is a smoke test that does not change the page.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ def finished(point: Point) -> FinishedTrial:
 async def slot(
     client: AsyncClient, study: StudyName, *, trials: int, trial_s: float, wait_s: float, taken: Taken
 ) -> None:
-    """One place where trials run one after the other. wait_s: before the first."""
+    """Run trials one at a time in one slot, after waiting for `wait_s`."""
     await asyncio.sleep(wait_s)
     for place in range(trials):
         began = time.perf_counter()
         (trial,) = (await client.suggest(study, 1, client_id="bench", request_id=uuid.uuid4().hex)).trials
-        if place:  # the first one of a slot waits for the worker process, and for what is loaded once
+        if place:  # skip the first call of a slot, which waits for the worker process and one-time imports
             taken.seconds.append(time.perf_counter() - began)
             taken.cheaper += PROPOSED_BY in trial.labels
         await asyncio.sleep(trial_s)
@@ -90,7 +90,7 @@ async def measured(client: AsyncClient, *, history: int, slots: int, trials: int
 
 
 async def all_rows(address: str, server: subprocess.Popen[bytes], *, quick: bool) -> tuple[str, str]:
-    """The table, and what becomes of the claims."""
+    """Return the table and the verdicts on the claims."""
     rows: list[list[str]] = []
     alone, several, most = 0.0, 0.0, 0.0
     client = await connected(address, server)

@@ -1,7 +1,7 @@
-"""How long the next parameters take: SuggestTrials over gRPC beside Optuna's ask(), TPE, as the study grows.
+"""Latency of suggestions by TPE as the study grows: SuggestTrials over gRPC compared to Optuna's ask().
 
-All contestants are measured in turns, a block of suggestions each, so that a busy moment hits all of them. Run it by
-`make bench`; `--quick` is a smoke test that leaves the page alone.
+The contestants take turns with blocks of suggestions, so that a busy moment affects all of them. `make bench` runs
+this; `--quick` is a smoke test that does not change the page.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ DISTRIBUTIONS: dict[str, optuna.distributions.BaseDistribution] = {
 
 
 def score(point: Point) -> float:
-    """A smooth bowl with a ridge: cheap, and something for TPE to learn."""
+    """A smooth bowl with a ridge, which is cheap and which TPE can learn."""
     lr, width = math.log10(float(point["lr"])), math.log2(float(point["width"]))
     best = {"relu": 0.0, "tanh": 0.1, "gelu": -0.1}[str(point["activation"])]
     return (
@@ -63,11 +63,11 @@ class Contestant(Protocol):
         """Add finished trials with these parameters."""
 
     def suggest(self) -> float:
-        """Seconds that one suggestion takes; the trial is completed after that."""
+        """Return the seconds of one suggestion. The trial is completed afterwards."""
 
 
 class Ours:
-    """A study in a `tuner serve` of its own, over a socket."""
+    """A study at a separate `tuner serve`, over a socket."""
 
     name = "tuner: SuggestTrials over gRPC, SQLite"
 
@@ -127,7 +127,7 @@ class Ours:
 
 
 class Optunas:
-    """The same search in a study of Optuna's, in this process."""
+    """The same search as an Optuna study in this process."""
 
     def __init__(self, name: str, storage: optuna.storages.BaseStorage) -> None:
         self.name = f"Optuna {optuna.__version__}: ask(), {name}"
@@ -156,7 +156,7 @@ class Optunas:
 
 
 class OptunasSqlite(Optunas):
-    """Filling 10,000 trials waits for the disk 10,000 times unless SQLite is told not to: while filling only."""
+    """An Optuna study on SQLite, which does not wait for the disk while it is filled with 10,000 trials."""
 
     def __init__(self, path: Path) -> None:
         self.storage = optuna.storages.RDBStorage(f"sqlite:///{path}")
@@ -168,7 +168,7 @@ class OptunasSqlite(Optunas):
             connection.execute(f"PRAGMA synchronous = {'FULL' if wait else 'OFF'}")  # type: ignore[attr-defined]
 
         self.storage.remove_session()
-        self.storage.engine.dispose()  # the next connection gets it
+        self.storage.engine.dispose()  # the setting applies to new connections
 
     def fill(self, points: list[Point]) -> None:
         self._wait_for_disk(False)
@@ -188,9 +188,9 @@ def contestants(folder: Path) -> tuple[Ours, list[Contestant]]:
 
 
 def measure(all_of_them: list[Contestant], count: int, patience_s: float) -> dict[str, list[float]]:
-    """`count` suggestions of each, in blocks of ten by turns; a slow one stops early, with ten at least."""
+    """Measure `count` suggestions of each in alternating blocks of ten; stop slow ones early, after ten or more."""
     for each in all_of_them:
-        each.suggest()  # what is loaded once is not the price of a suggestion
+        each.suggest()  # exclude one-time imports
     taken: dict[str, list[float]] = {each.name: [] for each in all_of_them}
     for _ in range(0, count, 10):
         for each in all_of_them:
@@ -216,7 +216,7 @@ def main() -> None:
                 for each in (ours, *peers):
                     print(f"filling up to {history} trials: {each.name}", file=sys.stderr)
                     each.fill(points)
-                held = history  # the few that were measured come on top
+                held = history  # plus the few trials that were measured
                 taken = measure([ours, *peers], count, patience_s)
                 ours_p50_ms = 1e3 * quantile(taken[ours.name], 0.5)
                 for who, seconds in taken.items():

@@ -1,8 +1,8 @@
-"""What a search costs beside its trials: 200 random digits trials by `tuner run`, `xargs -P 2`, and Optuna's loop.
+"""Overhead of a search: 200 random digits trials with `tuner run`, `xargs -P 2`, and a loop with Optuna.
 
-All run the very same command lines, two at a time, in turns of forty: a machine may drift within half a minute by more
-than what is measured. Also: how soon the first trial runs, how long a slot stays empty, how much memory the tuner
-takes. `make bench` runs it; `--quick` is a smoke test that keeps nothing.
+All run the same command lines, two at a time, in alternating blocks of forty, because the speed of a machine may drift
+within half a minute by more than the differences. Also measured: the time to the first trial, the idle time of slots,
+and the memory of Tuner. `make bench` runs this; `--quick` is a smoke test that keeps no results.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ DIGITS = ROOT / "examples" / "digits"
 SLOTS = 2
 PLAIN, SESSIONS, OURS = "xargs -P 2", "xargs -P 2, a session each", "tuner run"
 OPTUNA = {f"Optuna's loop, {kind}": kind for kind in ("SQLite", "journal file", "in memory")}
-SEARCH, PORTION = 200, 40  # trials of the search that the figures are for, and of one turn
+SEARCH, PORTION = 200, 40  # trials of a search and of a block
 SEARCHES = 3
 PAIRS = 6
 
@@ -40,7 +40,7 @@ OVER_XARGS, FIRST_TRIAL_S, SLOT_IDLE_MS, HELP_S, MEMORY_MB = 1.10, 0.7, 20.0, 0.
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """When a trial's process ran, in seconds since the epoch."""
+    """Start and end of a trial's process, in seconds since the epoch."""
 
     start: float
     end: float
@@ -48,7 +48,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One `tuner run`: its trials, how long until the first one's process, peak memory of its processes in MB."""
+    """One `tuner run`: its trials, the time to the first trial's process, and the peak memory in MB."""
 
     spans: list[Span]
     command_lines: list[list[str]]
@@ -58,12 +58,12 @@ class Run:
 
 
 def wall(spans: list[Span]) -> float:
-    """From the first process's start to the last one's exit."""
+    """Return the seconds from the start of the first process to the exit of the last."""
     return max(span.end for span in spans) - min(span.start for span in spans)
 
 
 def idle(spans: list[Span]) -> list[float]:
-    """Seconds from each exit to the start that took the slot over: ends and starts are paired in order."""
+    """Return the seconds from each exit to the next start in the slot. Exits and starts are paired in order."""
     starts = sorted(span.start for span in spans)
     ends = sorted(span.end for span in spans)
     # The first two starts wait for no exit: the slots were empty, or the second waited for the canary's first line.
@@ -71,12 +71,12 @@ def idle(spans: list[Span]) -> list[float]:
 
 
 def command_line(parameters: dict[str, Any]) -> list[str]:
-    """What random.yaml makes of the parameters."""
+    """Return the command line that random.yaml has for the parameters."""
     return ["train.py", *(f"--{name.replace('_', '-')}={value}" for name, value in parameters.items())]
 
 
 class Memory(threading.Thread):
-    """Watches the peak memory of a process and of its experiment's supervisor, where there is a /proc."""
+    """Watches the peak memory of a process and of its experiment's supervisor, on systems with /proc."""
 
     def __init__(self, pid: int, state: Path) -> None:
         super().__init__(daemon=True)
@@ -114,8 +114,11 @@ class Memory(threading.Thread):
 
 
 def tuner_run(trials: int, folder: Path, *, seed: int = 7, canary: bool = True, watch: bool = False) -> Run:
-    """canary: as the file has it, the first trial runs alone until its first line. watch: measure memory, which costs
-    the run some time of its own."""
+    """Run `tuner run`.
+
+    `canary`: the first trial runs alone until its first line, as set in the file. `watch`: measure memory, which slows
+    the run a little.
+    """
     state = folder / "state"
     shutil.rmtree(state, ignore_errors=True)
     command = [
@@ -154,15 +157,18 @@ def tuner_run(trials: int, folder: Path, *, seed: int = 7, canary: bool = True, 
 
 
 def xargs_run(lines: list[list[str]], folder: Path, *, sessions: bool = False) -> float:
-    """sessions: each command in a session of its own, as under the tuner. On a busy machine Linux shares the processors
-    out by session (autogroup), and the plain form would look slower than it is."""
+    """Run the command lines with xargs and return the seconds.
+
+    `sessions`: start each command in its own session, as Tuner does. On a busy machine Linux divides CPU time by
+    session (autogroup), so that the plain form would look slower than it is.
+    """
     (folder / "lines").write_text("".join(" ".join(line) + "\n" for line in lines))
     with (folder / "lines").open("rb") as source, (folder / "xargs.log").open("wb") as log:
         start = time.perf_counter()
         command = ["xargs", "-P", str(SLOTS), "-L", "1", *(["setsid", "--wait"] if sessions else []), str(PYTHON)]
         done = subprocess.run(command, cwd=DIGITS, stdin=source, stdout=log, stderr=log, check=False)
         seconds = time.perf_counter() - start
-    if done.returncode not in (0, 123):  # 123: some command failed, as a trial with infeasible parameters does
+    if done.returncode not in (0, 123):  # 123: a command failed, such as a trial with infeasible parameters
         sys.exit(f"xargs ended with {done.returncode}:\n{(folder / 'xargs.log').read_text()}")
     return seconds
 
@@ -191,7 +197,7 @@ def optuna_run(kind: str, lines: list[list[str]], folder: Path) -> float:
         if trial.suggest_categorical("activation", ["relu", "tanh", "sigmoid"]) == "relu":
             trial.suggest_float("dropout", 0, 0.7)
         start = time.time()
-        # The work is the others', whatever was drawn: the same command lines for all.
+        # Ignore the drawn parameters and run the same command lines as the others.
         command = [str(PYTHON), *lines[trial.number]]
         done = subprocess.run(command, cwd=DIGITS, capture_output=True, text=True, check=False)
         spans.append(Span(start, time.time()))
@@ -204,7 +210,7 @@ def optuna_run(kind: str, lines: list[list[str]], folder: Path) -> float:
 
 
 def time_of(command: list[str], repeats: int) -> float:
-    """The median wall seconds of a command, after one run that warms the file cache."""
+    """Return the median wall seconds of a command, after one run that warms the page cache."""
     taken = []
     for _ in range(repeats + 1):
         start = time.perf_counter()
@@ -214,7 +220,7 @@ def time_of(command: list[str], repeats: int) -> float:
 
 
 def contestants() -> dict[str, Callable[[list[list[str]], Path], float]]:
-    """Who runs given command lines, and how; each gives the seconds."""
+    """Return the contestants by name: functions that run command lines and return the seconds."""
     found: dict[str, Callable[[list[list[str]], Path], float]] = {PLAIN: xargs_run}
     if shutil.which("setsid"):
         found[SESSIONS] = partial(xargs_run, sessions=True)
@@ -222,24 +228,24 @@ def contestants() -> dict[str, Callable[[list[list[str]], Path], float]]:
 
 
 def play(rounds: int, searches: int, folder: Path) -> tuple[dict[str, list[float]], list[float]]:
-    """The seconds of each round by contestant, and how long slots were empty under the tuner."""
+    """Return the seconds of each round by contestant, and the idle times of Tuner's slots."""
     seconds: dict[str, list[float]] = {}
     gaps: list[float] = []
     others = list(contestants().items())
     for turn in range(rounds):
         print(f"round {turn + 1} of {rounds}", file=sys.stderr)
-        # The canary costs an experiment once, not once in forty trials.
+        # Only some blocks have a canary, because an experiment has one canary, not one per forty trials.
         run = tuner_run(PORTION, folder, seed=7 + turn, canary=turn % (rounds // searches) == 0)
         seconds.setdefault(OURS, []).append(wall(run.spans))
         gaps += idle(run.spans)
-        for place in range(len(others)):  # nobody always comes after the same one
+        for place in range(len(others)):  # rotate, so that no contestant always follows the same one
             who, race = others[(place + turn) % len(others)]
             seconds.setdefault(who, []).append(race(run.command_lines, folder))
     return seconds, gaps
 
 
 def whole_searches(pairs: int, folder: Path) -> str:
-    """Searches of 200 as they are, one canary and one start each, by turns with xargs on the same command lines."""
+    """Measure complete searches of 200 trials, with one start and one canary each, alternating with xargs."""
     ours: list[float] = []
     bare: list[float] = []
     for turn in range(pairs):
@@ -258,7 +264,7 @@ def whole_searches(pairs: int, folder: Path) -> str:
 
 
 def compared(seconds: dict[str, list[float]], searches: int) -> tuple[list[list[str]], float]:
-    """The table's rows, and our ratio over the faster form of xargs, which the claim is held against."""
+    """Return the rows of the table, and Tuner's ratio to the faster form of xargs, which the claim is about."""
     fastest = min((who for who in (PLAIN, SESSIONS) if who in seconds), key=lambda who: sum(seconds[who]))
 
     def ratio(who: str, over: str, rounds: slice = slice(None)) -> float:
@@ -302,7 +308,7 @@ def main() -> None:
         ["who", f"seconds for {trials} trials, mean of {searches}", "over the faster xargs", "each of them alone"], rows
     )
     gaps_ms = [1e3 * gap for gap in gaps]
-    memory, supervisor = whole.memory_mb or 0, whole.supervisor_mb or 0  # 0: a system without /proc
+    memory, supervisor = whole.memory_mb or 0, whole.supervisor_mb or 0  # 0 on a system without /proc
     first_s, gap_ms = median(firsts), median(gaps_ms)
     claims = [
         ["over the faster xargs", f"{over:.3f}", f"{OVER_XARGS:.2f}", verdict(over, OVER_XARGS)],

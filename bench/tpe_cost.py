@@ -1,7 +1,7 @@
-"""What one TPE proposal costs in processor time as a study grows, beside Optuna's own, and what a batch of 64 costs.
+"""CPU time of a TPE proposal as a study grows, compared to Optuna's, and of a batch of 64 proposals.
 
-In process, without a store or a wire: `suggest_latency.py` has those. Part of `make bench`. All are measured in turns;
-the least of many is shown, since a busy machine only ever adds.
+Measured in this process, without store and network, which `suggest_latency.py` includes. Part of `make bench`. The
+contestants take turns, and the lowest of many times is shown, because a busy machine can only add time.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ def filled(algorithm: str, history: int) -> Engine:
     points = (draw_point(SPACE, 3, PointRequest(n, {})) for n in range(history))
     trials = (Trial(n, TrialState.SUCCEEDED, point, value=rng.random()) for n, point in enumerate(points))
     engine = Engine(Study(StudyName("default", "cost"), "uid", spec, 1), trials, ())
-    engine.propose(1)  # what is loaded once is not the price of a proposal
+    engine.propose(1)  # exclude one-time imports
     return engine
 
 
 def cost_ms(engine: Engine, count: int) -> float:
-    """Of one proposal; then one of its trials ends."""
+    """Return the milliseconds of one proposal; afterwards one of its trials ends."""
     start = time.thread_time()
     proposed = engine.propose(count).trials[0]
     taken = time.thread_time() - start

@@ -34,6 +34,7 @@ UPGRADES = {
         "ALTER TABLE attempts ADD COLUMN rerun BOOLEAN NOT NULL DEFAULT 0",
         "ALTER TABLE attempts ADD COLUMN reviewed BOOLEAN NOT NULL DEFAULT 0",
     ),
+    3: ("ALTER TABLE attempts ADD COLUMN fidelity FLOAT",),
 }
 
 metadata = sa.MetaData()
@@ -88,6 +89,7 @@ attempts = sa.Table(
     sa.Column("image", sa.String, nullable=False),
     sa.Column("rerun", sa.Boolean, nullable=False, server_default=sa.false()),
     sa.Column("reviewed", sa.Boolean, nullable=False, server_default=sa.false()),
+    sa.Column("fidelity", sa.Float),
 )
 events = sa.Table(
     "events",
@@ -187,6 +189,7 @@ def attempt_row(uid: Uid, attempt: Attempt) -> dict[str, object]:
         "image": attempt.image,
         "rerun": attempt.rerun,
         "reviewed": attempt.reviewed,
+        "fidelity": attempt.fidelity,
     }
 
 
@@ -208,6 +211,7 @@ def attempt_of(row: sa.RowMapping) -> Attempt:
         image=row["image"],
         rerun=row["rerun"],
         reviewed=row["reviewed"],
+        fidelity=row["fidelity"],
     )
 
 

@@ -57,7 +57,9 @@ def launch(
         ParametersRefused: see `own_parameters`.
     """
     template = experiment.spec.template_of(attempt.trial)
-    trial = replace(trial, parameters=own_parameters(experiment, trial, stage=attempt.trial))
+    trial = replace(
+        trial, parameters={**own_parameters(experiment, trial, stage=attempt.trial), **fidelity(experiment, attempt)}
+    )
     command, own_env = render(template, trial.parameters)
     env = {
         "PATH": os.pathsep.join([str(interpreter_directory), environ.get("PATH", os.defpath)]),
@@ -88,7 +90,9 @@ def cluster_launch(
     """
     attempt = attempts[-1]
     template = experiment.spec.template_of(attempt.trial)
-    trial = replace(trial, parameters=own_parameters(experiment, trial, stage=attempt.trial))
+    trial = replace(
+        trial, parameters={**own_parameters(experiment, trial, stage=attempt.trial), **fidelity(experiment, attempt)}
+    )
     command, own_env = render(template, trial.parameters)
     manifest = template.cluster.get("template")
     return Launch(
@@ -143,6 +147,15 @@ def own_parameters(experiment: Experiment, trial: Trial, *, stage: TrialOrFinal)
             f"to allow them: {command('extend', experiment.name, '--set', 'spec.parameters.NAME=…')}"
         )
     return space.canonical(trial.parameters)
+
+
+def fidelity(experiment: Experiment, attempt: Attempt) -> Assignment:
+    """Return the fidelity up to which the attempt runs, under its name; empty in an experiment without one."""
+    spec = experiment.spec.fidelity
+    if spec is None:
+        return {}
+    level = spec.levels[-1 if attempt.trial is FINAL else 0] if attempt.fidelity is None else attempt.fidelity
+    return {spec.parameter: int(level) if level.is_integer() else level}
 
 
 def kept_apart(experiment: Experiment, attempt: Attempt) -> str:

@@ -36,7 +36,7 @@ from controller.experiment_store import ExperimentStore
 from controller.journal import Journal
 from controller.launch import ParametersRefused
 from controller.measurement_upload import MAX_REPORT, MeasurementUploader
-from controller.memory import Memory, Opened
+from controller.memory import Memory, Opened, times_handed_out
 from controller.runtime.protocol import CannotStart, Launch, Runtime, RuntimeLost
 from controller.search import ExperimentStudy, Studies
 from suggest import failpoints
@@ -200,10 +200,13 @@ class Loop:
             else:
                 memory.count(trial, own[-1] if own else None)
         for trial in trials:
-            memory.handed_out += 1
+            memory.handed_out += times_handed_out(trial)
             own = attempts.get(trial.number, [])
-            if not trial.finished or (own and not own[-1].ended):
-                memory.open(trial, own, running=not trial.finished)
+            is_open = not trial.finished and trial.state is not TrialState.PAUSED
+            if trial.state is TrialState.PAUSED:
+                memory.pause(trial, own)
+            if is_open or (own and not own[-1].ended):
+                memory.open(trial, own, running=is_open)
         if self.experiment.final is not None and memory.finals and not memory.finals[-1].ended:
             memory.open_final(await self._search.trial(self.experiment.final.trial))
         await self._sweep()
@@ -290,6 +293,8 @@ class Loop:
             final=memory.final(),
             streak=memory.streak,
             set_aside=memory.set_aside,
+            paused={number: known.trial.fidelity or 0.0 for number, known in memory.paused.items()},
+            none_goes_on=memory.none_goes_on,
         )
 
     def _patience_s(self) -> float:
@@ -354,12 +359,12 @@ class Loop:
     async def _act(self, action: wanted.Action) -> bool:
         opened = self._memory.opened
         match action:
-            case wanted.Suggest(count):
-                await self._suggest(count)
+            case wanted.Suggest(count, paused_only):
+                await self._suggest(count, paused_only=paused_only)
                 for begin in core.beginnings(self._snapshot()):
                     await self._act(begin)
             case wanted.CreateAttempt(number, attempt):
-                created = Attempt(number, attempt)
+                created = Attempt(number, attempt, fidelity=None if number is FINAL else opened[number].trial.fidelity)
                 begun = self.experiment.final
                 of = await self._open_final(begun) if number is FINAL else None
                 self._journal.attempt_created(created, now=self._clock.now(), of=of)
@@ -414,10 +419,10 @@ class Loop:
         memory.open_final(trial)
         return None if memory.finals else trial.number
 
-    async def _suggest(self, count: int) -> None:
+    async def _suggest(self, count: int, *, paused_only: bool) -> None:
         memory = self._memory
         try:
-            suggestions = await self._search.suggest(count, handed_out=memory.handed_out)
+            suggestions = await self._search.suggest(count, handed_out=memory.handed_out, paused_only=paused_only)
         except LimitReached as full:
             # Running trials still finish. Once a person has freed space, `tuner resume` continues.
             self._journal.experiment_changed(ExperimentState.PAUSED, str(full), now=self._clock.now())
@@ -427,7 +432,10 @@ class Loop:
             if trial.finished:  # a repeated reply may have trials that were completed long ago
                 memory.count(trial)
             else:
-                memory.open(trial, [])
+                memory.take_suggested(trial)
+        if paused_only:
+            memory.none_goes_on = not suggestions.trials
+            return
         memory.exhausted = suggestions.exhausted
         memory.independent = suggestions.independent
         if not suggestions.trials and not suggestions.exhausted:
@@ -436,6 +444,8 @@ class Loop:
     async def _start(self, known: Opened) -> None:
         try:
             launch = self._launcher(self.experiment, known.trial, known.attempts)
+            if launch.starts_over:
+                self._journal.starts_over(known.attempts[-1], known.trial.rungs[-1].fidelity, now=self._clock.now())
             if self._runtime.slots(launch.gpu, launch.workers) == 0:  # the final stage; trials were checked earlier
                 raise CannotStart(f"it asks for more GPUs ({launch.gpu:g}) than this machine has")
             failpoints.reach(BEFORE_START)
@@ -449,12 +459,20 @@ class Loop:
             self._change(known, refused)
 
     async def _complete(self, number: int, outcome: Outcome) -> None:
-        known = self._memory.opened[number]
+        known = self._memory.opened.get(number)
+        if known is None:  # it was paused
+            trial = await self._search.complete(number, outcome, [])
+            self._memory.count(trial)
+            self.request(self._on_trial(trial))
+            return
         await self._uploads.send(self._memory, number, leave=MAX_REPORT)
         if known.running:
             trial = await self._search.complete(number, outcome, known.unreported)
-            self._memory.count(trial)
             known.running = False  # the next turn forgets it, after filling its slot
+            if trial.state is TrialState.PAUSED:
+                self._memory.pause(trial, known.attempts)
+                return
+            self._memory.count(trial)
             self.request(self._on_trial(trial))
 
     async def _close(self, number: TrialOrFinal) -> None:

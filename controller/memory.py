@@ -51,6 +51,11 @@ class Opened:
         self.unreported += [Measurement(attempt, r.metric, r.step, r.value) for r in readings]
 
 
+def times_handed_out(trial: Trial) -> int:
+    """Return how often the study has handed out a trial; older versions of the service did not count."""
+    return max(1, trial.tries)
+
+
 class Memory:
     """The memory of one experiment. Trials enter by `open` or `count` and leave by `close`."""
 
@@ -63,8 +68,10 @@ class Memory:
         self.reached = ""  # the targets of several objectives, once a trial has reached them all
         self.since_best = 0  # trials that have ended since the last one that was the best or joined the front
         self.trend: list[float] = []  # the best value after each succeeded trial
-        self.handed_out = 0  # trials that the study has handed out; also the number of the next request
+        self.handed_out = 0  # how many times the study has handed out trials; also the number of the next request
         self.exhausted = False
+        self.paused: dict[int, Opened] = {}  # trials that wait for a larger fidelity
+        self.none_goes_on = False  # the study lets none of them go on as long as no other trial ends
         self.independent = False  # the next suggestions do not depend on the outcomes of open trials
         self._latest_s: deque[float] = deque(maxlen=BRISK_TRIALS)  # durations of the latest attempts
         self.canary_over = spec.canary_s <= 0
@@ -95,10 +102,25 @@ class Memory:
 
     def take_in(self, trials: Sequence[Trial]) -> None:
         """Take in all trials that were handed out to this experiment, also those of a reply that was lost."""
-        self.handed_out = len(trials)
+        self.handed_out = sum(map(times_handed_out, trials))
         for trial in trials:
-            if not trial.finished and trial.number not in self.opened:
-                self.open(trial, [])
+            self.take_suggested(trial)
+
+    def take_suggested(self, trial: Trial) -> None:
+        """Open a trial that the study has handed out, unless it is open or has ended.
+
+        One that was paused keeps its attempts. It may not even be closed yet: then it goes on as it is.
+        """
+        known = self.opened.get(trial.number)
+        if trial.finished or trial.state is TrialState.PAUSED or (known is not None and known.running):
+            return
+        before = self.paused.pop(trial.number, known)
+        self.open(trial, [] if before is None else before.attempts)
+
+    def pause(self, trial: Trial, attempts: list[Attempt]) -> None:
+        """Note that the study has paused the trial."""
+        self.paused[trial.number] = Opened(trial, attempts, self.new_log(attempts), running=False)
+        self.none_goes_on = False
 
     def recall_finals(self, attempts: Sequence[Attempt], *, begun: FinalRun | None) -> None:
         """Keep the final stage's attempts that belong to `begun`; None means that none of them counts any more."""
@@ -139,6 +161,8 @@ class Memory:
     def count(self, trial: Trial, newest: Attempt | None = None) -> None:
         """Count a trial that has its outcome. `newest` is its newest attempt if the trial is not open."""
         self.counts[trial.state] = self.counts.get(trial.state, 0) + 1
+        self.paused.pop(trial.number, None)
+        self.none_goes_on = False
         known = self.opened.get(trial.number)
         self._follow(trial, known.newest if known is not None else newest)
         self.since_best += trial.state is not TrialState.CANCELLED
@@ -241,7 +265,7 @@ class Memory:
 
     def open_trials(self) -> list[UnfinishedTrial]:
         return [
-            UnfinishedTrial(number, tuple(known.attempts), known.running)
+            UnfinishedTrial(number, tuple(known.attempts), known.running, known.trial.fidelity)
             for number, known in self.opened.items()
             if number is not FINAL
         ]
@@ -268,4 +292,4 @@ class Memory:
         return sum(known.running and (known.newest is None or known.newest.ended) for known in self.opened.values())
 
     def counted(self) -> Mapping[TrialState, int]:
-        return dict(self.counts)
+        return {**self.counts, TrialState.PAUSED: len(self.paused)} if self.paused else dict(self.counts)

@@ -49,7 +49,14 @@ class Studies(Protocol):
     async def optimal_trials(self, name: StudyName) -> list[Trial]: ...
 
     async def suggest(
-        self, name: StudyName, count: int, *, client_id: str, request_id: str, labels: Mapping[str, str]
+        self,
+        name: StudyName,
+        count: int,
+        *,
+        client_id: str,
+        request_id: str,
+        labels: Mapping[str, str],
+        paused_only: bool = False,
     ) -> Suggestions: ...
 
     async def report(self, name: StudyName, number: int, measurements: list[Measurement]) -> StopAdvice: ...
@@ -79,6 +86,7 @@ def study_spec(spec: ExperimentSpec) -> StudySpec:
         constraints=spec.constraints,
         algorithm=Algorithm(spec.algorithm.name, spec.algorithm.seed, _settings(spec)),
         pruning=_pruning(spec.pruning),
+        fidelity=spec.fidelity,
     )
 
 
@@ -170,18 +178,23 @@ class ExperimentStudy:
     async def trial(self, number: int) -> Trial:
         return await self._studies.get_trial(self._name, number)
 
-    async def suggest(self, count: int, *, handed_out: int) -> Suggestions:
-        """Request trials.
+    async def suggest(self, count: int, *, handed_out: int, paused_only: bool = False) -> Suggestions:
+        """Request trials; with `paused_only` none but paused ones that go on with a larger fidelity.
 
-        The request's id contains the number of trials handed out so far. If the reply is lost, this process or the next
-        one therefore repeats the request under the same id.
+        The request's id contains how many times trials were handed out so far. If the reply is lost, this process or
+        the next one therefore repeats the request under the same id.
         """
         failpoints.reach(BEFORE_SUGGEST)
         request_id = f"{self._uid}-{handed_out}"
         self.unanswered = True
         try:
             suggestions = await self._studies.suggest(
-                self._name, count, client_id=self._uid, request_id=request_id, labels=self._spec.labels
+                self._name,
+                count,
+                client_id=self._uid,
+                request_id=request_id,
+                labels=self._spec.labels,
+                paused_only=paused_only,
             )
         except LimitReached:
             self.unanswered = False

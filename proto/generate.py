@@ -1,7 +1,7 @@
-"""Makes suggest/v1 from suggest.proto; `--check` makes it elsewhere, compares, and exits 1 if the two differ.
+"""Generates suggest/v1 from suggest.proto. `--check` generates it elsewhere, compares, and exits 1 if the two differ.
 
-Needs Python and pip only: the pinned generator lives in its own environment (.venv-proto), because grpcio-tools 1.75.1
-wants an older protobuf than the service runs on. 1.75.1 on purpose: its code loads on protobuf 6.31 to 7.
+Needs only Python and pip. The pinned generator has its own environment (.venv-proto), because grpcio-tools 1.75.1
+requires an older protobuf than the service. The code that 1.75.1 generates works with protobuf 6.31 to 7.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ OUTPUTS = ("suggest_pb2.py", "suggest_pb2.pyi", "suggest_pb2_grpc.py", "suggest_
 
 
 def _generator() -> Path:
-    """The Python of an environment that holds exactly PINS; made when missing or when the pins have changed."""
+    """Return the Python of an environment with exactly PINS, creating it if it is missing or the pins have changed."""
     python = ENVIRONMENT / "bin" / "python"
     made_of = ENVIRONMENT / "pins.txt"
     if not (made_of.exists() and made_of.read_text() == "\n".join(PINS)):
@@ -51,7 +51,7 @@ def generate(into: Path) -> None:
 
 
 def stale() -> list[str]:
-    """Which generated files are not what the proto says."""
+    """Return the generated files that differ from the proto."""
     with tempfile.TemporaryDirectory() as fresh:
         generate(Path(fresh))
         made, committed = Path(fresh, "suggest", "v1"), ROOT / "suggest" / "v1"

@@ -20,6 +20,7 @@ __all__ = ["Assignment", "Choice", "Condition", "Domain", "Float", "Int", "Param
 Assignment: TypeAlias = Mapping[str, Value]
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,62}")
+NAME_RULE = "a letter or _, then at most 62 letters, digits, or _ . -"
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,8 +157,7 @@ class Space:
         for parameter in self.parameters:
             name = parameter.name
             if not NAME.fullmatch(name):
-                rule = "a letter or _, then at most 62 letters, digits, or _ . -"
-                yield Problem(name, f"{name!r} is not a name for a parameter; use {rule}")
+                yield Problem(name, f"{name!r} is not a name for a parameter; use {NAME_RULE}")
             if name in names:
                 yield Problem(name, "occurs twice; every parameter needs a unique name")
             names.add(name)

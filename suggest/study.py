@@ -137,6 +137,36 @@ class Pruning:
     settings: Mapping[str, Value] = field(default_factory=dict)
 
 
+DEFAULT_ETA = 3  # as in the papers of Hyperband and BOHB
+
+
+@dataclass(frozen=True, slots=True)
+class Fidelity:
+    """How far a trial is run: a quantity of its program, such as epochs or a share of the data.
+
+    Trials begin with a small one, and those that are among the best 1/eta go on with a larger one. With brackets
+    (Hyperband) a share of the trials begins higher. Whole numbers if `min` and `max` are.
+    """
+
+    parameter: str
+    min: float
+    max: float
+    eta: int = DEFAULT_ETA
+
+    @property
+    def levels(self) -> tuple[float, ...]:
+        """Return the fidelities at which trials are compared, rising: max / eta**k, down to `min`.
+
+        Li et al. 2018 (Hyperband), algorithm 1: with eta 3, 1 to 81 gives 1, 3, 9, 27, 81.
+        """
+        count, reach = 1, self.min * self.eta
+        while reach <= self.max * (1 + 1e-9):
+            count, reach = count + 1, reach * self.eta
+        whole = float(self.min).is_integer() and float(self.max).is_integer()
+        found = [self.max / self.eta**k for k in reversed(range(count))]
+        return tuple(float(round(level)) if whole else level for level in found)
+
+
 @dataclass(frozen=True, slots=True)
 class StudySpec:
     """What is searched, for which objectives, and how.
@@ -150,6 +180,7 @@ class StudySpec:
     algorithm: Algorithm
     pruning: Pruning | None = None
     constraints: tuple[Constraint, ...] = ()
+    fidelity: Fidelity | None = None
 
     @property
     def objective(self) -> Objective:

@@ -1,8 +1,9 @@
-"""A trial: one assignment of parameters and its outcome, numbered in its study.
+"""A trial: one assignment of parameters and its outcome, numbered within its study.
 
-Pure values; nothing here reads a clock or a store. How a trial's state may change is `OPEN`:
-queued -> running -> one of the five outcomes, and an outcome never changes. A running trial whose lease expires is
-queued again.
+Pure values: this module reads neither a clock nor a store. A trial is queued, then running, and ends in one of five
+outcomes, which never change. A running trial whose lease expires is queued again. In a study with a fidelity, a running
+trial that succeeds below the largest fidelity is paused; it then runs again with a larger one, or ends as pruned or
+cancelled.
 """
 
 from __future__ import annotations
@@ -17,40 +18,46 @@ from typing import NamedTuple
 from suggest.space import Assignment
 
 NO_LABELS: Mapping[str, str] = MappingProxyType({})
-IMPORTED_FROM = "tuner.dev/imported-from"  # the label that says where a trial comes from
-REUSED = "tuner.dev/value-of-trial"  # the label of a trial that was not run: whose value it took over
-PROPOSED_BY = (
-    "tuner.dev/proposed-by"  # the label of a trial whose point another sampler gave: the study's was not ready
-)
+IMPORTED_FROM = "tuner.dev/imported-from"  # label: the source of an imported trial
+REUSED = "tuner.dev/value-of-trial"  # label: the trial whose value this one took over without running
+PROPOSED_BY = "tuner.dev/proposed-by"  # label: the sampler that proposed the point while the study's own was not ready
 
 
 class TrialState(enum.Enum):
-    """The value is the word used in JSON and tables."""
+    """The state of a trial. The value is the word in JSON and in tables."""
 
     QUEUED = "queued"
     RUNNING = "running"
+    PAUSED = "paused"  # has a value at its fidelity and waits to go on with a larger one
     SUCCEEDED = "succeeded"
     PRUNED = "pruned"
     INFEASIBLE = "infeasible"
     FAILED = "failed"
     CANCELLED = "cancelled"
 
-    # Enum's own is a function in Python, called for every look-up.
+    # The hash of Enum is a Python function, which every lookup would call.
     __hash__ = object.__hash__
 
     @property
     def finished(self) -> bool:
-        return self is not TrialState.QUEUED and self is not TrialState.RUNNING
+        return self not in OPEN
 
 
-OPEN = frozenset({TrialState.QUEUED, TrialState.RUNNING})
+OPEN = frozenset({TrialState.QUEUED, TrialState.RUNNING, TrialState.PAUSED})
+
+
+class RungResult(NamedTuple):
+    """The value that a trial had when it was run up to this fidelity."""
+
+    fidelity: float
+    value: float
 
 
 class Measurement(NamedTuple):
-    """The value of one metric at one step of one attempt. The key is (attempt, metric, step): the first report wins.
+    """The value of one metric at one step of one attempt. Of reports with the same three, only the first one counts.
 
-    `value` may be NaN or infinite: that is what the trial said; it is never a best value. A tuple, for they come by
-    thousands: made in a third of the time, and a row of the store as it is.
+    `value` may be NaN or infinite, as the trial reported it, but is then never a best value. A named tuple is created
+    in a third of the time of a dataclass, and measurements come in thousands.
     """
 
     attempt: int
@@ -63,8 +70,9 @@ class Measurement(NamedTuple):
 class Outcome:
     """How a trial ended.
 
-    value: of the first objective: finite when succeeded, optional when pruned, absent otherwise.
-    further: of the other objectives, in their order; empty where they are to be taken from the measurements.
+    value: the value of the first objective. It is finite if the trial succeeded, may be absent if it was pruned, and is
+        absent otherwise.
+    further: the values of the other objectives, in their order; if empty, they are taken from the measurements.
     """
 
     state: TrialState
@@ -76,18 +84,21 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """`parameters` holds active parameters only; a queued trial's may be partial until it is handed out.
+    """One trial of a study.
 
-    value: of the study's first objective; further: of the other objectives, in their order.
-    constraint_values: of the metrics of the study's constraints, in their order. Both are empty where not all are
-    known.
+    parameters: the active parameters. Those of a queued trial may be incomplete.
+    value: the value of the study's first objective.
+    further: the values of the other objectives, in their order; empty unless all are known.
+    constraint_values: the values of the constraints' metrics, in their order; empty unless all are known.
+    fidelity: how far the trial runs, or ran last; None before it is handed out, and in studies without a fidelity.
+    rungs: its values at the fidelities below the largest, ascending.
     """
 
     number: int
     state: TrialState
     parameters: Assignment
     value: float | None = None
-    step: int | None = None  # of its value; of the objective's last measurement where the value was not measured
+    step: int | None = None  # of its value; if that was not measured, of the objective's last measurement
     reason: str = ""
     failure_class: str = ""
     client_id: str = ""
@@ -95,15 +106,17 @@ class Trial:
     labels: Mapping[str, str] = field(default_factory=lambda: NO_LABELS)
     create_time: datetime | None = None
     end_time: datetime | None = None
-    tries: int = 0  # how many times it was handed out: the fencing token of its lease
-    lease_s: float | None = None  # how long its lease lasts from each renewal on; None: it has none
-    lease_expire_time: datetime | None = None  # of a running trial, where it is known; not stored
+    tries: int = 0  # how many times it was handed out; the fencing token of its lease
+    lease_s: float | None = None  # the duration of its lease from each renewal on; None: no lease
+    lease_expire_time: datetime | None = None  # of a running trial, if known; not stored
     further: tuple[float, ...] = ()
     constraint_values: tuple[float, ...] = ()
+    fidelity: float | None = None
+    rungs: tuple[RungResult, ...] = ()
 
     @property
     def values(self) -> tuple[float, ...]:
-        """One for each objective; empty without a value of the first."""
+        """Return the values of all objectives; empty if the first one has none."""
         return () if self.value is None else (self.value, *self.further)
 
     @property
@@ -112,13 +125,13 @@ class Trial:
 
     @property
     def expired(self) -> bool:
-        """It was handed out, its lease expired, and nobody else has taken it since."""
+        """Return whether its lease has expired and no other client has taken it since."""
         return self.state is TrialState.QUEUED and self.tries > 0
 
 
 @dataclass(frozen=True, slots=True)
 class StopAdvice:
-    """The answer to a report: whether the trial should stop, and why (a sentence with the figures)."""
+    """The answer to a report: whether the trial should stop, and the reason as a sentence with figures."""
 
     should_stop: bool
     reason: str = ""

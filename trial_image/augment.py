@@ -1,9 +1,8 @@
-"""Images -> what the network sees: moved, mirrored, blanked and normalised, on the device, by one gather.
+"""Augmentation: shift, mirror, cut out and normalize images on the device, in a single gather.
 
-Pixels stay bytes, in the order in which they lie in the file (image, row, column, colour): a batch is read once, and
-several trials on a machine share one copy. Which way each image is seen is drawn for a whole epoch on the CPU, from
-the seed and the epoch alone: all workers draw the same, and a training that goes on after a kill draws what it would
-have.
+Pixels stay bytes in the order of the file (image, row, column, color): a batch is read once, and several trials on a
+machine share one copy. The augmentation of a whole epoch is drawn on the CPU, from only the seed and the epoch, so that
+all workers draw the same, and a training that resumes after a kill draws what it would have drawn.
 """
 
 from __future__ import annotations
@@ -14,10 +13,10 @@ from recipe import Recipe
 from torch import Tensor
 
 SIDE = 32
-ROWS = 6  # of a plan: image, down, right, mirrored, and the corner of the blank square: row, column
-MEAN = (0.4914, 0.4822, 0.4465)  # the published ones, of the whole training set
+ROWS = 6  # rows of a plan: image, down, right, mirrored, and the row and column of the cutout's corner
+MEAN = (0.4914, 0.4822, 0.4465)  # published values of the whole training set
 STD = (0.2470, 0.2435, 0.2616)
-COINS = 1 << 31  # an epoch that none has: what is drawn once for all epochs
+COINS = 1 << 31  # in place of an epoch, for draws that hold for all epochs
 
 
 class Views:
@@ -34,7 +33,7 @@ class Views:
     def __call__(self, plan: Tensor) -> Tensor:
         """(n, 3, 32, 32), channels last. plan: (6, n) int64, the rows as above."""
         image, down, right, mirrored, top, left = plan.unsqueeze(2)
-        # A place beyond the edge is the one as far inside: what a padded copy of all images would hold.
+        # Reflect positions beyond the edge, which gives the same pixels as a padded copy of all images.
         rows = _reflected(self.line + down)
         columns = _reflected(torch.where(mirrored > 0, SIDE - 1 - self.line, self.line) + right)
         places = ((image * SIDE + rows) * SIDE).unsqueeze(2) + columns.unsqueeze(1)
@@ -55,7 +54,7 @@ def _square(line: Tensor, top: Tensor, left: Tensor, side: int) -> Tensor:
 
 
 def drawn(recipe: Recipe, epoch: int, images: int) -> Tensor:
-    """The plan of an epoch from 0: (steps, 6, batch) int64."""
+    """Draw the plan of an epoch, counted from 0: (steps, 6, batch) int64."""
     rng = np.random.default_rng([recipe.seed, epoch])
     steps, reach = images // recipe.batch, recipe.whole("translate")
     count = steps * recipe.batch
@@ -66,7 +65,7 @@ def drawn(recipe: Recipe, epoch: int, images: int) -> Tensor:
     match recipe.knobs["flip"]:
         case "random":
             plan[3] = rng.integers(0, 2, count)
-        case "alternate":  # a coin for each image, tossed once, and turned every epoch: no way is seen twice in a row
+        case "alternate":  # one random bit per image, inverted each epoch, so that successive epochs differ
             coins = np.random.default_rng([recipe.seed, COINS]).integers(0, 2, images)
             plan[3] = coins[plan[0]] ^ (epoch & 1)
     if recipe.cutout:
@@ -75,20 +74,20 @@ def drawn(recipe: Recipe, epoch: int, images: int) -> Tensor:
 
 
 def plain(images: Tensor, *, down: int = 0, right: int = 0, mirrored: bool = False) -> Tensor:
-    """The plan by which images are seen as they are, or all in the same other way. images: (n,) int64."""
+    """Return a plan that leaves images as they are, or changes all in the same way. images: (n,) int64."""
     plan = torch.zeros(ROWS, len(images), dtype=torch.int64, device=images.device)
     plan[0], plan[1], plan[2], plan[3] = images, down, right, int(mirrored)
     return plan
 
 
 def split(labels: np.ndarray, valid: int, train: int) -> tuple[np.ndarray, np.ndarray]:
-    """Rows of the training set -> (to learn from, held out); fixed, and each part holds the classes evenly.
+    """Split the rows of the training set into (training, held-out) rows. The split is fixed, with balanced classes.
 
-    Held-out rows are taken from one end of a fixed order and those to learn from at the other, so that smaller forms of
-    a training never learn from what larger ones hold out, as far as there is room.
+    Held-out rows are taken from one end of a fixed order and training rows from the other, so that smaller trainings
+    never learn from rows that larger ones hold out, as far as there is room.
     """
     shuffled = np.random.default_rng(0).permutation(len(labels))
-    rank = np.empty(len(labels), np.int64)  # of each row among those of its class
+    rank = np.empty(len(labels), np.int64)  # the rank of each row within its class
     for label in np.unique(labels):
         members = shuffled[labels[shuffled] == label]
         rank[members] = np.arange(len(members))

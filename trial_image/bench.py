@@ -1,10 +1,10 @@
-"""What a training costs: seconds an epoch, memory, and where a start's time goes; on a GPU also to its accuracy.
+"""Benchmark of trainings: seconds per epoch, memory, and start-up time; on a GPU also the final accuracy.
 
     python trial_image/bench.py --data PATH [--seeds 3]
 
-Each figure is of whole processes, as trials are. On the CPU in a reduced form; on a GPU, where there is one, as the
-recipe is meant, and the sweep of sixteen through `tuner run`. Writes to docs/benchmarks.md, with the word for the data.
-Needs the checkout: it is not in the image.
+Each figure is measured on whole processes, like trials. On the CPU the trainings are reduced; on a GPU, if there is
+one, they are complete, and include the sweep of sixteen trials through `tuner run`. The results are written to
+docs/benchmarks.md, with the kind of the data. This program needs the checkout and is not in the image.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ PROGRAM = Path(__file__).parent / "cifar10.py"
 REDUCED = ("--device=cpu", "--width=16", "--batch=256", "--train-images=5000", "--valid-images=1000", "--epochs=3")
 FORMS = {"fast": (*REDUCED,), "sweep": (*REDUCED, "--recipe=sweep", "--width=8")}
 TUNER = Path(sys.executable).parent / "tuner"
-AT_ONCE = (1, 2, 4)  # trainings that share the GPU
+AT_ONCE = (1, 2, 4)  # numbers of trainings that share the GPU
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
     result: dict[str, Any]
-    epochs: list[float]  # seconds each
+    epochs: list[float]  # seconds of each epoch
     cpu_s: float
     wall_s: float
 
 
 def run(data: str, *flags: str, workers: int = 1, threads: int = 1) -> Run:
-    """The first worker's. CPU seconds are of all."""
+    """Run a training and return the first worker's figures, with the CPU seconds of all workers."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         world = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(server.getsockname()[1]), "WORLD_SIZE": str(workers)}
     began, before = time.perf_counter(), os.times()
@@ -68,7 +68,7 @@ def run(data: str, *flags: str, workers: int = 1, threads: int = 1) -> Run:
 
 
 def on_cpu(data: str, seeds: int) -> tuple[str, str]:
-    """The table, and the word for the data."""
+    """Return the table and the kind of the data."""
     cases = [
         ("fast, one thread", FORMS["fast"], 1, 1),
         ("fast, two threads", FORMS["fast"], 1, 2),
@@ -95,7 +95,7 @@ def on_cpu(data: str, seeds: int) -> tuple[str, str]:
 
 
 def starts(data: str, device: str) -> str:
-    """Where the time goes before and after training; the second start on a machine, whose files are in memory."""
+    """Return a table of the time before and after training, for a second start, when files are in the page cache."""
     parts = ("imports", "context", "data", "network", "training", "firstStep", "evaluation", "total")
     rows = []
     for recipe, flags in FORMS.items():
@@ -108,7 +108,7 @@ def starts(data: str, device: str) -> str:
 
 
 def on_gpu(data: str, seeds: int) -> str:
-    """As the recipes are meant: the accuracy that they reach is the measure, so all of the seeds count."""
+    """Return a table of complete trainings. The measure is the accuracy, so all seeds are used."""
     roofline = json.loads(subprocess.check_output([sys.executable, str(ROOT / "bench" / "roofline.py")], text=True))
     peaks: list[float] = roofline["peaks"]
     rows = []
@@ -135,7 +135,7 @@ def on_gpu(data: str, seeds: int) -> str:
 
 
 def sweeps(data: str) -> str:
-    """The sixteen on one GPU, one after the other and several at once."""
+    """Return a table of sixteen trials on one GPU, one at a time and several at once."""
     found = {at_once: sweep(data, f"spec.trial.resources.gpu={1 / at_once:g}") for at_once in AT_ONCE}
     alone_s = found[1][0]
     rows = [
@@ -146,7 +146,7 @@ def sweeps(data: str) -> str:
 
 
 def sweep(data: str, *settings: str) -> tuple[float, float]:
-    """(seconds, best accuracy), of `tuner run` as people call it."""
+    """Return (seconds, best accuracy) of a `tuner run`."""
     gpu = os.environ.get("CUDA_VISIBLE_DEVICES", "0").partition(",")[0]
     environment = {**os.environ, "CIFAR10_DATA": str(Path(data).absolute()), "CUDA_VISIBLE_DEVICES": gpu}
     folder = ROOT / "examples" / "cifar10"

@@ -99,7 +99,7 @@ server() {
   fi
 }
 
-# A digest that is cut short or mistyped would be found only by the registry, after the context was sent.
+# Check the digest here: otherwise only the registry would notice a mistake, after the context was sent.
 case $base in
   *@*)
     hex=${base##*@sha256:}

@@ -1,8 +1,8 @@
-"""Checkpoints: the state of a training, in one file that is whole or not there.
+"""Checkpoints: the state of a training in one file, which is complete or absent.
 
-A checkpoint is a help and never a condition: a disk that is full ends no training, and a file that does not read back,
-or that other parameters left, starts it anew. Each is told on stderr, and a trouble that stays is told once. To pack a
-state and wait for a disk takes longer than an epoch on a GPU, so that `Keeper` does it beside the training.
+Problems with checkpoints never end a training: it goes on if the disk is full, and starts from the beginning if a file
+cannot be read or belongs to other parameters. Each problem is printed to stderr, a persistent one only once. Packing a
+state and waiting for the disk takes longer than an epoch on a GPU, so `Keeper` does both in the background.
 """
 
 from __future__ import annotations
@@ -21,19 +21,20 @@ _told: set[Path] = set()
 
 
 def save(folder: Path, state: dict[str, Any]) -> bool:
-    """Whether it is kept; the one before is there until it is, and stays if it is not.
+    """Save a state and return whether this succeeded. Until then, and on failure, the previous checkpoint stays.
 
-    `state`: tensors, numbers, text, lists and dictionaries of these; state["fingerprint"] names the parameters.
+    `state` may contain tensors, numbers, text, lists and dictionaries of these; state["fingerprint"] identifies the
+    parameters.
     """
     import torch
 
-    packed = BytesIO()  # torch writing to a file itself turns a full disk into an error of its own making
+    packed = BytesIO()  # if torch itself writes to a file, a full disk raises an unspecific error
     torch.save(state, packed)
-    beside = folder / f".{NAME}.new"  # one trial writes here, and what a killed attempt left is written over
+    beside = folder / f".{NAME}.new"  # only one trial writes here, so overwrite the leftover of a killed attempt
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with beside.open("wb") as file:
-            # torch.load takes changed bytes for weights without a word.
+            # torch.load does not detect corrupted weights.
             file.write(b"%08x\n" % zlib.crc32(packed.getbuffer()))
             file.write(packed.getbuffer())
             file.flush()
@@ -51,7 +52,7 @@ def save(folder: Path, state: dict[str, Any]) -> bool:
 
 
 def load(folder: Path, *, fingerprint: str) -> dict[str, Any] | None:
-    """The last state that was saved here under this fingerprint, its tensors on the CPU; None to start anew."""
+    """Return the last state saved here with this fingerprint, with tensors on the CPU, or None if there is none."""
     path = folder / NAME
     try:
         content = path.read_bytes()
@@ -67,9 +68,9 @@ def load(folder: Path, *, fingerprint: str) -> dict[str, Any] | None:
     import torch
 
     try:
-        # weights_only: no checkpoint runs code.
+        # weights_only, so that a checkpoint cannot execute code.
         state = torch.load(BytesIO(packed), map_location="cpu", weights_only=True)
-    except Exception as problem:  # what is no checkpoint raises nearly anything
+    except Exception as problem:  # a corrupted checkpoint can raise nearly any exception
         _tell(f"{path}: torch does not take it ({type(problem).__name__}); training starts anew")
         return None
     if not isinstance(state, dict) or state.get("fingerprint") != fingerprint:
@@ -87,12 +88,12 @@ class Keeper:
         self._last: Future[bool] | None = None
 
     def save(self, state: dict[str, Any]) -> None:
-        """Returns at once, unless another state is still being saved. state: not to be changed from now on."""
+        """Start saving, after any save in progress. The caller must not change `state` from now on."""
         self.wait()
         self._last = self._background.submit(save, self.folder, state)
 
     def wait(self) -> None:
-        """Until what was given to `save` is kept, or is told not to be. Raises what saving it raised."""
+        """Wait until the last `save` has succeeded or its problem was printed. Raises what it raised."""
         last, self._last = self._last, None
         if last is not None:
             last.result()

@@ -1,8 +1,8 @@
-"""Train a small network on CIFAR-10: one trial, alone or as one of several workers. The command line, and how it ends.
+"""Train a small network on CIFAR-10 as one trial, alone or as one of several workers: command line and exit codes.
 
-What a trial owes to the tuner is one printed line an epoch, and an exit code: 42 says that these parameters cannot be
-tried, 75 that another worker was lost, 2 that the command is wrong, 1 that something else is, with a sentence on each.
-Nothing is imported before the command line is read that takes longer than reading it.
+For Tuner, a trial only has to print one line per epoch and return an exit code: 42 if these parameters cannot be used,
+75 if another worker was lost, 2 for an invalid command, 1 for other errors, each with a sentence. Expensive modules are
+imported only after the command line was parsed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # malloc.h
 
 
 class Parser(argparse.ArgumentParser):
-    """Says what is wrong in one line, not under thirty others."""
+    """Prints errors in one line, without thirty lines of usage."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: {message}; see --help\n")
@@ -69,7 +69,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def processors() -> int:
-    """That this process may use: a container's limit, else the machine's. More threads would wait for each other."""
+    """Return the number of CPUs that this process may use: the container's limit, else the machine's."""
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     try:
         with open("/sys/fs/cgroup/cpu.max", encoding="ascii") as file:  # noqa: PTH123
@@ -82,7 +82,7 @@ def processors() -> int:
 
 
 def keep_memory() -> None:
-    """What a step frees the next one takes again: to give it back in between, page by page, is a quarter of a step."""
+    """Keep freed memory for the next step: returning it to the system takes a quarter of a step."""
     import ctypes
 
     try:
@@ -95,7 +95,7 @@ def keep_memory() -> None:
 
 def main() -> int:
     options = parser().parse_args()
-    # A container's first process hears SIGTERM only if it has a handler. All lines are flushed already.
+    # A container's first process gets SIGTERM only if it has a handler. All output is already flushed.
     signal.signal(signal.SIGTERM, lambda *_: os._exit(TERMINATED_EXIT_CODE))
     os.environ.setdefault("OMP_NUM_THREADS", str(processors()))  # before torch reads it
     keep_memory()
@@ -122,7 +122,7 @@ def lived(life: Life, recipe: Recipe) -> int:
     try:
         result = life.live()
     except Infeasible as reason:
-        return infeasible(str(reason))  # every worker: whichever ends first is the one that is asked why
+        return infeasible(str(reason))  # in every worker, because the reason is read from the one that ends first
     except (DataError, NoDevice) as error:
         return trouble(str(error), 1)
     except Refused as error:
@@ -156,5 +156,5 @@ if __name__ == "__main__":
         traceback.print_exc()
         code = 1
     sys.stdout.flush()
-    # torch takes a fifth of a second to say goodbye, and where another worker is lost it waits for that.
+    # torch takes a fifth of a second to shut down, and waits for a worker that is lost.
     os._exit(code)

@@ -1,7 +1,7 @@
-"""CIFAR-10 for the trials: found, checked, decoded once per node, and mapped into memory by everyone after that.
+"""CIFAR-10 for the trials: find, check and decode it once per node; later processes map the result into memory.
 
-Nothing is downloaded unless asked for. `python data.py --data PATH` says what is there and decodes it, in an image's
-build for instance.
+Nothing is downloaded unless requested. `python data.py --data PATH` describes and decodes the data, for example when an
+image is built.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ __all__ = ["JPEG75", "KNOWN", "UNKNOWN", "DataError", "Dataset", "load"]
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
-    """images: (n, 32, 32, 3) uint8, read-only and, where it could be kept, mapped; labels: (n,) uint8.
+    """images: (n, 32, 32, 3) uint8, read-only and, if it could be cached, memory-mapped; labels: (n,) uint8.
 
-    The first `train` of them are the training set, the rest the test set. `name` stands beside every figure.
+    The first `train` images are the training set, the others the test set. `name` is printed with every figure.
     """
 
     images: Array
@@ -37,10 +37,10 @@ class Dataset:
 
 
 def load(source: str | None, *, verify: bool = True, download: bool = False, cache: Path | None = None) -> Dataset:
-    """From a path, or from CIFAR10_DATA if that is None.
+    """Load the data from a path, or from CIFAR10_DATA if `source` is None.
 
     Raises:
-        DataError: there is no data, or it is not what it should be.
+        DataError: there is no data, or it is invalid.
     """
     folder = cache or default_folder()
     named = source or os.environ.get("CIFAR10_DATA")
@@ -69,12 +69,12 @@ def _found(place: Path, *, verify: bool, cache: Path) -> Decoded:
     found = kept(key, cache)
     if found is None:
         return decode_once(key, cache, lambda: read(verify=verify))
-    # Kept by someone who did not verify: reading it again says what is wrong with it.
+    # The entry was cached without verification: read the source again to report what is wrong.
     return read(verify=True) if verify and found.name == UNKNOWN else found
 
 
 def _recognised(place: Path) -> tuple[list[Path], Callable[..., Decoded]]:
-    """The files that a source consists of, and how it is read."""
+    """Return the files of a source and the function that reads it."""
     if place.is_dir():
         for folder in (place, *(place / name for name in FOLDERS)):
             hashes = batches_in(folder)

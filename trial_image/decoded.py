@@ -1,8 +1,8 @@
-"""What was decoded, kept as memory-mapped arrays: once per node, shared by all trials there.
+"""A cache of decoded data as memory-mapped arrays: written once per node, shared by all trials there.
 
-An entry is a folder `KEY/` with images.npy, labels.npy and about.json. It is written beside and renamed, so that it is
-whole or not there; a lock lets one process decode while the others wait. Nothing here is worth failing for: a folder
-that cannot be written to costs time and memory, and is told once.
+An entry is a folder `KEY/` with images.npy, labels.npy and about.json. It is written under another name and renamed, so
+that it is complete or absent; a lock lets one process decode while the others wait. Problems with the cache never fail
+a trial: a folder that cannot be written costs time and memory, and is reported once.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from typing import BinaryIO
 import numpy as np
 from formats import Decoded
 
-FORMAT = 1  # of an entry; another number never meets these
+FORMAT = 1  # version of the entries; part of the key
 ENDS = 64 << 10
-PATIENCE_S = 120.0  # for another process that decodes; whoever is frozen with the lock holds nobody up for good
+PATIENCE_S = 120.0  # longest wait for another process that decodes, which may be frozen
 
 
 def default_folder() -> Path:
@@ -36,15 +36,15 @@ def default_folder() -> Path:
     try:
         platforms = "Library/Caches" if sys.platform == "darwin" else ".cache"
         return (Path(home) if home else Path.home() / platforms) / "tuner" / "cifar10"
-    except RuntimeError:  # a user id without a home, as pods have
+    except RuntimeError:  # a user id without a home directory, as in pods
         return Path("/nonexistent")
 
 
 def key_of(files: list[Path]) -> str:
-    """Names these contents without reading them all: at every start 170 MB would be a second.
+    """Return a key of the files' contents without reading all of them: 170 MB would take a second at every start.
 
-    Size, time of change (in seconds: an image's layers keep no less), and both ends of each file. The end of a .tar.gz
-    and of an .npz holds checksums of the whole.
+    The key depends on the size, the modification time (in seconds, the precision of image layers) and both ends of each
+    file. The end of a .tar.gz and of an .npz contains checksums of the whole.
     """
     told = hashlib.sha256(f"{FORMAT}".encode())
     for file in files:
@@ -58,7 +58,7 @@ def key_of(files: list[Path]) -> str:
 
 
 def kept(key: str, folder: Path) -> Decoded | None:
-    """The entry, its arrays read-only and mapped; None if there is none, or it is not whole."""
+    """Return the entry, with read-only memory-mapped arrays; None if there is none, or it is incomplete."""
     entry = folder / key
     try:
         about = json.loads((entry / "about.json").read_bytes())
@@ -67,13 +67,13 @@ def kept(key: str, folder: Path) -> Decoded | None:
         labels.flags.writeable = False
         found = Decoded(images=images, labels=labels, train=about["train"], name=about["name"])
     except (OSError, ValueError, KeyError, TypeError, EOFError):
-        return None  # none, or cut short: a map longer than its file is a ValueError
+        return None  # absent or truncated: a map longer than its file raises ValueError
     shapes = images.shape == (about.get("count"), 32, 32, 3) and labels.shape == images.shape[:1]
     return found if shapes and images.dtype == labels.dtype == np.uint8 else None
 
 
 def decode_once(key: str, folder: Path, decode: Callable[[], Decoded]) -> Decoded:
-    """The entry, made by this process unless another makes it now; in memory alone where it cannot be kept."""
+    """Return the entry, decoding it unless another process does; in memory if it cannot be cached."""
     with contextlib.ExitStack() as held:
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -84,23 +84,23 @@ def decode_once(key: str, folder: Path, decode: Callable[[], Decoded]) -> Decode
 
 
 def _made(key: str, folder: Path, fresh: Decoded) -> Decoded:
-    for left in folder.glob(f"{key}.*.new"):  # of a process that was killed while it wrote
+    for left in folder.glob(f"{key}.*.new"):  # left by a process that was killed while writing
         shutil.rmtree(left, ignore_errors=True)
     beside = None
     try:
-        # Not by process id: pods that share a volume have the same ones.
+        # A random name, because pods that share a volume have equal process ids.
         beside = Path(tempfile.mkdtemp(prefix=f"{key}.", suffix=".new", dir=folder))
         beside.chmod(0o755)
         about = {"name": fresh.name, "train": fresh.train, "count": len(fresh.images)}
         _write(beside / "images.npy", lambda file: np.save(file, fresh.images))
         _write(beside / "labels.npy", lambda file: np.save(file, fresh.labels))
         _write(beside / "about.json", lambda file: file.write(json.dumps(about).encode()))
-        shutil.rmtree(folder / key, ignore_errors=True)  # not whole, or it would have been taken
+        shutil.rmtree(folder / key, ignore_errors=True)  # incomplete, else it would have been used
         beside.rename(folder / key)
     except OSError as problem:
         if beside is not None:
             shutil.rmtree(beside, ignore_errors=True)
-        # Where locks do nothing, another may have been first.
+        # On a file system without locks, another process may have been faster.
         return kept(key, folder) or _in_memory(fresh, folder, problem)
     return kept(key, folder) or _in_memory(fresh, folder, "what was written there does not read back")
 
@@ -109,7 +109,7 @@ def _write(path: Path, content: Callable[[BinaryIO], object]) -> None:
     with path.open("wb") as file:
         content(file)
         file.flush()
-        os.fsync(file.fileno())  # or a machine that loses power keeps the name without the bytes
+        os.fsync(file.fileno())  # else a power failure may keep the name without the contents
 
 
 def _in_memory(fresh: Decoded, folder: Path, problem: OSError | str) -> Decoded:
@@ -125,7 +125,7 @@ def _in_memory(fresh: Decoded, folder: Path, problem: OSError | str) -> Decoded:
 
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Held by one process; it goes with the process, however that ends."""
+    """Hold a lock among processes, which the kernel releases when the process ends."""
     with path.open("ab") as file:
         until = time.monotonic() + PATIENCE_S
         while time.monotonic() < until:
@@ -134,7 +134,7 @@ def locked(path: Path) -> Iterator[None]:
             except BlockingIOError:
                 time.sleep(0.05)
             except OSError:
-                break  # a file system without locks; the renaming still keeps entries whole
+                break  # a file system without locks; renaming still keeps entries complete
             else:
                 break
         yield

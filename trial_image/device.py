@@ -1,7 +1,7 @@
-"""The device that a training runs on, and how precisely it counts there. A GPU that was lent is used or missed.
+"""The device on which a training runs, and its precision.
 
-Under `auto` a GPU that is there is taken. Where this process was lent one and there is none, that is an error: a trial
-that quietly took the processor would hold a GPU for hours.
+With `auto`, a GPU is used if there is one. If this process was assigned a GPU but finds none, that is an error: a trial
+that silently used the CPU would hold the GPU for hours.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.
 
 
 class NoDevice(Exception):
-    """The device that was asked for is not there. Its text is one sentence."""
+    """The requested device is not available. The message is one sentence."""
 
 
 def chosen_device(name: str, local: int) -> torch.device:
-    """Ready to be used: a GPU's context is there. local: this worker's number on its machine.
+    """Return the device, with the context of a GPU already created. `local` is this worker's number on its machine.
 
     Raises:
         NoDevice: there is no such device.
-        Refused: `name` is none.
+        Refused: `name` is not a device.
     """
     asked = f"--device {name}"
     if name == "auto":
@@ -52,18 +52,18 @@ def chosen_device(name: str, local: int) -> torch.device:
 
 
 def _lent(environment: Mapping[str, str]) -> str:
-    """The variable by which the tuner, or a cluster, gives this process GPUs; "" if neither does."""
+    """Return the variable by which Tuner or a cluster assigns GPUs to this process, "" if there is none."""
     named = environment.get("CUDA_VISIBLE_DEVICES", "").strip()
     if named and named != "NoDevFiles" and not named.startswith("-1"):
         return f"CUDA_VISIBLE_DEVICES={named}"
     named = environment.get("NVIDIA_VISIBLE_DEVICES", "").strip()
-    if named not in ("", "void", "none", "all"):  # images that bring CUDA say `all` wherever they run
+    if named not in ("", "void", "none", "all"):  # CUDA base images set `all` on every machine
         return f"NVIDIA_VISIBLE_DEVICES={named}"
     return ""
 
 
 def chosen_precision(name: str, device: torch.device) -> str:
-    """What `auto` means here. float32 is float32: torch lets cuDNN round what it convolves to TF32's ten bits."""
+    """Resolve `auto`. Also disable TF32 for float32: by default torch lets cuDNN round convolutions to its ten bits."""
     if name == "auto":
         name = "float16" if device.type == "cuda" else "float32"
     if device.type == "cuda" and name == "float32":
@@ -72,7 +72,7 @@ def chosen_precision(name: str, device: torch.device) -> str:
 
 
 def gpu_of(device: torch.device) -> str:
-    """Its name and its id, which no other has in the world; "" on the CPU."""
+    """Return the name and the globally unique id of the GPU, "" on the CPU."""
     if device.type == "cpu":
         return ""
     properties = torch.cuda.get_device_properties(device)

@@ -1,6 +1,6 @@
-"""The one way to the network: CIFAR-10 through torchvision's own data set class, when `--download` asks for it.
+"""Download of CIFAR-10 with torchvision's data set class, only on `--download`. Nothing else uses the network.
 
-torchvision is imported here and nowhere else: it takes seconds, and many a torch has no torchvision that it can import.
+torchvision is imported only here: the import takes seconds, and many installations of torch lack a working torchvision.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ _kept: list[Any] = []
 
 
 def download_into(root: Path) -> None:
-    """root/cifar-10-batches-py, unless it is there. Of several processes one downloads."""
+    """Download root/cifar-10-batches-py unless it exists. Of several processes, only one downloads."""
     root.mkdir(parents=True, exist_ok=True)
     with locked(root / ".download.lock"):
         if batches_in(root / "cifar-10-batches-py") is None:
             try:
-                # Progress belongs to stderr: what a trial prints is read for metrics.
+                # Send progress to stderr, because metrics are read from a trial's stdout.
                 with contextlib.redirect_stdout(sys.stderr):
                     _cifar10()(str(root), download=True)
             except DataError:
                 raise
-            except Exception as problem:  # urllib, tarfile, torchvision: whatever it is, it is told
+            except Exception as problem:  # of urllib, tarfile or torchvision; report any of them
                 raise DataError(
                     f"{root}: nothing was downloaded ({type(problem).__name__}: {problem}); {CURE}"
                 ) from problem
@@ -54,15 +54,15 @@ def _cifar10() -> Any:  # torchvision's class; no checker needs torchvision
 
 
 def _name_the_operators() -> None:
-    """For a torchvision whose compiled half does not load with this torch, as beside torch's builds for the CPU.
+    """Make a torchvision importable whose compiled part does not load with this torch, such as a CPU build.
 
-    All it lacks at import are the names of operators on boxes, of which a data set of images uses none.
+    The import only lacks the names of operators on boxes, which a data set of images does not use.
     """
     import torch
 
     for name in [name for name in sys.modules if name.partition(".")[0] == "torchvision"]:
-        del sys.modules[name]  # half imported
+        del sys.modules[name]  # partially imported
     named = torch.library.Library("torchvision", "DEF")
     for operator in ("nms", "qnms"):
         named.define(f"{operator}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-    _kept.append(named)  # the names go with the object
+    _kept.append(named)  # the names exist only as long as this object

@@ -1,4 +1,4 @@
-"""The trained network as a file that runs without this code: TorchScript, images in, scores out."""
+"""Export of the trained network as TorchScript, which runs without this code: images in, scores out."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NAME = "model.pt"
 
 
 class Served(nn.Module):
-    """images: (n, 3, 32, 32) float32 in 0 to 1, as photographs are; scores: (n, 10)."""
+    """The exported network. images: (n, 3, 32, 32) float32 from 0 to 1; scores: (n, 10)."""
 
     def __init__(self, network: nn.Module) -> None:
         super().__init__()
@@ -31,19 +31,23 @@ class Served(nn.Module):
 
 
 def export(recipe: Recipe, weights: Mapping[str, Tensor], folders: Sequence[Path]) -> Path:
-    """The same file in each of these folders, whole or not at all; the first one's path.
+    """Write the same file to each of these folders, atomically, and return the path of the first.
 
-    It is read back before it gets its name: what is in it answers as the network does. weights: a network's
-    `state_dict`. Raises OSError, and RuntimeError if it does not.
+    Before the file gets its name, it is loaded again and its scores are compared with the network's. `weights` is a
+    network's `state_dict`.
+
+    Raises:
+        OSError: the file cannot be written.
+        RuntimeError: the scores of the exported network differ.
     """
-    network = build(recipe)  # anew: one that trained with others holds on to them
+    network = build(recipe)  # a new one, because a trained one may refer to the other workers
     network.load_state_dict(weights)
     served = Served(network).eval()
     images = torch.rand(16, 3, SIDE, SIDE, generator=torch.Generator().manual_seed(0))
     path, beside = folders[0] / NAME, folders[0] / f".{NAME}.new"
     folders[0].mkdir(parents=True, exist_ok=True)
     with torch.no_grad(), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that TorchScript is an old form, and that shapes are numbers in a trace
+        warnings.simplefilter("ignore")  # about TorchScript being deprecated, and about constant shapes in a trace
         torch.jit.save(torch.jit.trace(served, images[:2], check_trace=False), str(beside))
         expected, found = served(images), torch.jit.load(str(beside))(images)
     if not torch.allclose(expected, found, rtol=1e-4, atol=1e-4):

@@ -1,7 +1,7 @@
-"""The standard CIFAR-10 files: the python and the binary version, as a folder or as the .tar.gz they come in.
+"""The standard CIFAR-10 files: the python and the binary version, as a folder or as the published .tar.gz.
 
-Nothing here trusts a file: pickles are read by an unpickler that can build arrays of bytes and nothing else, and what a
-file holds is checked before it is used. What is not as it should be raises DataError; nothing is written anywhere.
+Files are not trusted: pickles are read by an unpickler that can only build arrays of bytes, and contents are checked
+before use. Invalid files raise DataError. This module writes nothing.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ KNOWN = "CIFAR-10"
 UNKNOWN = "CIFAR-10 (unverified copy)"
 CLASSES = 10
 PIXELS = 32 * 32 * 3
-LARGEST = 64 << 20  # bytes of one batch; the real ones have half of it, and no archive shall fill the memory
+LARGEST = 64 << 20  # bytes of a batch, twice the real size; protects from archives that would fill the memory
 CURE = "--no-verify takes copies and stand-ins as they are"
 
 # MD5, as published in torchvision's CIFAR10 class (torchvision/datasets/cifar.py).
@@ -51,12 +51,12 @@ Array = np.ndarray[Any, np.dtype[np.uint8]]
 
 
 class DataError(Exception):
-    """One sentence for a person: the place, the value, the rule, the cure."""
+    """Invalid data. The message has the place, the value, the rule and the cure in one sentence."""
 
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """images: (n, 32, 32, 3) uint8; labels: (n,) uint8; the first `train` of them are the training set."""
+    """images: (n, 32, 32, 3) uint8; labels: (n,) uint8. The first `train` images are the training set."""
 
     images: Array
     labels: Array
@@ -65,7 +65,7 @@ class Decoded:
 
 
 def batches_in(folder: Path) -> dict[str, str] | None:
-    """Which version's batches lie right in this folder, as names and hashes."""
+    """Return the names and hashes of the version whose batches are in this folder, None if there are none."""
     for hashes in (PYTHON, BINARY):
         if any((folder / name).exists() for name in hashes):
             return hashes
@@ -92,7 +92,7 @@ def read_archive(path: Path, *, verify: bool) -> Decoded:
                     name = member.name.rpartition("/")[2]
                     if member.isfile() and (name in PYTHON or name in BINARY):
                         found[name] = _member(archive, member, f"{path}: {name}")
-            while unpacked.read(1 << 20):  # to its end, where the checksum of the whole is
+            while unpacked.read(1 << 20):  # read to the end, which has the checksum
                 pass
     except (gzip.BadGzipFile, tarfile.TarError, EOFError, zlib.error) as problem:
         raise DataError(f"{path}: no whole archive ({problem}); copy it anew") from problem
@@ -107,12 +107,12 @@ def _member(archive: tarfile.TarFile, member: tarfile.TarInfo, place: str) -> by
     if member.size > LARGEST:
         raise DataError(f"{place} has {member.size} bytes, and no batch has over {LARGEST}; copy the archive anew")
     opened = archive.extractfile(member)
-    assert opened is not None  # it is a file
+    assert opened is not None  # the member is a regular file
     return opened.read()
 
 
 def _join(batches: Iterator[tuple[str, bytes]], place: Path, hashes: dict[str, str], *, verify: bool) -> Decoded:
-    """All batches one after the other; those with other hashes are refused or make it an unverified copy."""
+    """Concatenate all batches. Batches with other hashes are refused, or mark the data as an unverified copy."""
     images: list[Array] = []
     labels: list[Array] = []
     known = True
@@ -120,7 +120,7 @@ def _join(batches: Iterator[tuple[str, bytes]], place: Path, hashes: dict[str, s
         found = hashlib.md5(content, usedforsecurity=False).hexdigest()
         known &= found == hashes[name]
         if verify and found != hashes[name]:
-            # Before a byte of it is unpickled.
+            # Raise before any byte is unpickled.
             raise DataError(f"{place}/{name}: its MD5 is {found}, and the published one is {hashes[name]}; {CURE}")
         read = unpickled if hashes is PYTHON else records
         planes, classes = read(content, f"{place}/{name}")
@@ -136,7 +136,7 @@ def _join(batches: Iterator[tuple[str, bytes]], place: Path, hashes: dict[str, s
 
 
 def records(content: bytes, place: str) -> tuple[Array, Array]:
-    """The binary version: a byte of label, then 1,024 bytes each of red, green and blue."""
+    """Read the binary version: per image one byte for the label, then 1,024 bytes each of red, green and blue."""
     if not content or len(content) % (PIXELS + 1):
         raise DataError(f"{place}: {len(content)} bytes are no whole number of images of {PIXELS + 1}; copy it anew")
     table = np.frombuffer(content, np.uint8).reshape(-1, PIXELS + 1)
@@ -153,17 +153,17 @@ def checked_labels(labels: Array, place: str) -> Array:
 
 
 class _Type:
-    """Stands in for numpy.dtype: remembers what was asked for."""
+    """Replaces numpy.dtype in pickles; records its arguments."""
 
     def __init__(self, spec: object = None, *_: object) -> None:
         self.spec = spec
 
     def __setstate__(self, state: object) -> None:
-        """Byte order and the like, of which bytes have none."""
+        """Ignore byte order and the like, which do not matter for bytes."""
 
 
 class _Array:
-    """Stands in for numpy.ndarray: keeps the parts, and NumPy is never driven by what a file says."""
+    """Replaces numpy.ndarray in pickles: records the parts, so that file contents never control NumPy."""
 
     def __init__(self, *_: object) -> None:
         self.state: Any = None
@@ -172,7 +172,7 @@ class _Array:
         self.state = state
 
     def whole(self) -> Array | None:
-        """(n, 3072) bytes, or None if the file described anything else."""
+        """Return the array of (n, 3072) bytes, or None if the file describes anything else."""
         match self.state:
             case (_, (int(count), int(width)), _Type(spec=("u1" | b"u1")), False | 0, bytes(raw)):
                 if count > 0 and width == PIXELS and len(raw) == count * width:
@@ -181,16 +181,16 @@ class _Array:
 
 
 def _latin_1(text: object, _encoding: object) -> bytes:
-    """How Python 3 writes bytes into a pickle that Python 2 can read."""
+    """Replaces the function by which Python 3 pickles bytes for Python 2."""
     if not isinstance(text, str):
         raise pickle.UnpicklingError("bytes are not written as text")
     return text.encode("latin-1")
 
 
 class _Unpickler(pickle.Unpickler):
-    """Lists, dictionaries, text, numbers, and arrays in the form of the stand-ins above: what the real files hold."""
+    """Reads lists, dictionaries, text, numbers, and arrays as `_Array`: the real files contain nothing else."""
 
-    def find_class(self, module: str, name: str) -> Any:  # a class or a function, as pickle has it
+    def find_class(self, module: str, name: str) -> Any:  # returns a class or a function
         match module, name:
             case "numpy.core.multiarray" | "numpy._core.multiarray", "_reconstruct":
                 return _Array
@@ -204,12 +204,12 @@ class _Unpickler(pickle.Unpickler):
 
 
 def unpickled(content: bytes, place: str) -> tuple[Array, Array]:
-    """The python version: {b"data": (n, 3072) uint8, b"labels": n integers, ...}, pickled."""
+    """Read the python version, a pickle of {b"data": (n, 3072) uint8, b"labels": n integers, ...}."""
     try:
         batch = _Unpickler(BytesIO(content), encoding="bytes").load()
-    except Exception as problem:  # a broken pickle raises nearly anything, and none of it is a bug of ours
+    except Exception as problem:  # a corrupted pickle can raise nearly any exception
         raise DataError(f"{place}: not read as a batch of CIFAR-10 ({problem}); copy it anew") from problem
-    # Text of Python 2 comes as bytes, text of Python 3 as text.
+    # Python 2's text is read as bytes, Python 3's as text.
     data, labels = (
         (batch.get(key.encode(), batch.get(key)) if isinstance(batch, dict) else None) for key in ("data", "labels")
     )

@@ -1,6 +1,7 @@
-"""The life of one training: device, data, the other workers, epochs with a line each, checkpoints, the result.
+"""One training from start to end: device, data, other workers, epochs with a line each, checkpoints, the result.
 
-Only the first of several workers prints and writes; all of them learn, and look at a part of the held-out images.
+Only the first of several workers prints and writes. All of them train, and each evaluates a part of the held-out
+images.
 """
 
 from __future__ import annotations
@@ -37,15 +38,15 @@ class Life:
         self.precision = options.precision
         folder = os.environ.get("TUNER_CHECKPOINT_DIR")
         self.keeper = Keeper(Path(folder)) if folder else None
-        self.trouble = ""  # a sentence: the training has ended well, and yet something is missing
+        self.trouble = ""  # a sentence about what is missing although the training succeeded
         self.seconds: dict[str, float] = {}
         self.lines: list[str] = []
-        self.resumed = 0  # epochs that an earlier attempt had done
+        self.resumed = 0  # epochs done by an earlier attempt
         self.speed = 0.0
-        self.measured: tuple[float, float] = (math.nan, math.nan)  # accuracy and loss, of the last epoch
+        self.measured: tuple[float, float] = (math.nan, math.nan)  # accuracy and loss of the last epoch
 
     def live(self) -> dict[str, Any]:
-        """The result; empty for all workers but the first."""
+        """Run the training and return the result, which is empty for all workers but the first."""
         self.place = place_of(dict(os.environ))
         world = World(self.place)
         if self.recipe.batch % world.size:
@@ -56,7 +57,7 @@ class Life:
         self.precision = chosen_precision(self.options.precision, device)
         data = self._timed("data", self._data)
         learn, judge = self._rows(data)
-        self.recipe.steps(len(learn))  # whether it is feasible is known before others are waited for
+        self.recipe.steps(len(learn))  # check feasibility before waiting for other workers
         identity = self._identity(data, learn, judge)
         if not world.alone:
             about = {"parameters": identity, "data": fingerprint(data)}
@@ -89,7 +90,7 @@ class Life:
         return load(options.data, verify=not options.no_verify, download=options.download)
 
     def _rows(self, data: Dataset) -> tuple[np.ndarray, np.ndarray]:
-        """(to learn from, to judge by)"""
+        """Return (training rows, evaluation rows)."""
         options = self.options
         valid = 0 if options.final else options.valid_images or min(5_000, data.train // 10)
         train = options.train_images or data.train - valid
@@ -105,7 +106,7 @@ class Life:
         return learn, test
 
     def _identity(self, data: Dataset, learn: np.ndarray, judge: np.ndarray) -> str:
-        """What a checkpoint has to have been made with, and the other workers have to be started with."""
+        """Return a text that must be equal for a checkpoint to be used, and for all workers of a training."""
         options = self.options
         flags = f"final={options.final} precision={options.precision} sync_bn={options.sync_bn}"
         return f"{self.recipe.fingerprint} {flags}, {data.name}, {len(learn)} + {len(judge)} images"
@@ -115,13 +116,13 @@ class Life:
         return Training(self.recipe, images, learn, world=world, dtype=dtype, sync_bn=self.options.sync_bn)
 
     def _resume(self, training: Training, identity: str) -> None:
-        """The first worker's checkpoint is everybody's; without one, its weights are."""
+        """Distribute the first worker's checkpoint to all workers, or its weights if it has no checkpoint."""
         if self.keeper and self.place.first:
             state = checkpoints.load(self.keeper.folder, fingerprint=identity)
             if state is not None:
                 training.restore(state)
                 self.lines, self.measured = state["lines"], tuple(state["measured"])
-                for line in self.lines:  # they belong to this attempt as well: what was measured is told whole
+                for line in self.lines:  # print them again, so that this attempt reports all measurements
                     print(line, flush=True)
         done = torch.tensor([float(training.done)], device=training.device)
         training.world.from_first([done, *training.tensors()])
@@ -150,7 +151,7 @@ class Life:
             f"epoch={training.done} {said} seconds={ended - began:.3f} images_per_second={self.speed:.0f}"
         )
         if self.place.first:
-            self._kept()  # before the line is said: whoever reads it knows that the epoch before is safe
+            self._kept()  # before the line is printed, which thus implies that the previous epoch is saved
             print(self.lines[-1], flush=True)
             self._timed("checkpoints", lambda: self._keep(training, identity))
 
@@ -170,11 +171,11 @@ class Life:
         options, device = self.options, training.device
         accuracy, loss = self.measured
         model = self._timed("export", lambda: self._export(training)) if options.final else None
-        self.seconds["firstStep"] = training.first_step_s or 0.0  # is part of training
+        self.seconds["firstStep"] = training.first_step_s or 0.0  # included in training
         self.seconds["total"] = time.perf_counter() - self.started
         on_gpu = device.type == "cuda"
         result = {
-            # Numbers on this level are what the tuner takes for measurements: those of the last line again, no others.
+            # Tuner reads numbers on this level as measurements, so repeat those of the last line and add no others.
             "epoch": training.done,
             "accuracy": round(accuracy, 5),
             "loss": round(loss, 5),
@@ -205,7 +206,7 @@ class Life:
         return {name: value for name, value in result.items() if value is not None}
 
     def _export(self, training: Training) -> Path | None:
-        """A cluster's pod takes its output along when it ends, and leaves what lies beside the checkpoints."""
+        """Export to the output and beside the checkpoints, because the output of a pod is lost when the pod ends."""
         from export import export
 
         names = ("TUNER_OUTPUT_DIR", "TUNER_CHECKPOINT_DIR")
@@ -222,6 +223,6 @@ class Life:
 
 
 def fingerprint(data: Dataset) -> str:
-    """Of its name, its size, all labels and the first images: enough to tell two data sets apart, and at once done."""
+    """Return a quick hash of the name, the size, all labels and the first images, which tells data sets apart."""
     check = zlib.crc32(np.ascontiguousarray(data.images[:64]), zlib.crc32(np.ascontiguousarray(data.labels)))
     return f"{data.name}, {data.train} + {len(data.labels) - data.train} images, {check:08x}"

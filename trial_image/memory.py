@@ -1,4 +1,4 @@
-"""Memory that is lacking, as torch and the libraries under it say it, and memory that was used. Changes nothing."""
+"""Out-of-memory errors of torch and the libraries below it, and the peak memory of the process."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 import torch
 from recipe import Recipe
 
-# Of these only the first has a class of its own in torch.
+# Only the first of these errors has its own class in torch.
 NO_MEMORY = ("out of memory", "can't allocate memory", "not enough memory", "_STATUS_ALLOC_FAILED")
 
 
@@ -19,7 +19,7 @@ def is_lacking(error: BaseException) -> bool:
 
 
 def out_of_memory(error: BaseException, recipe: Recipe) -> str | None:
-    """One sentence, if that is what it says. Its first words are how the tuner knows the class of this failure."""
+    """Return a sentence if the error means a lack of memory. Tuner recognizes the failure class by its first words."""
     if not is_lacking(error):
         return None
     place = _gpu() if torch.cuda.is_initialized() or "CUDA" in str(error) else "this machine"
@@ -32,7 +32,7 @@ def out_of_memory(error: BaseException, recipe: Recipe) -> str | None:
 def _gpu() -> str:
     try:
         free, whole = torch.cuda.mem_get_info()
-    except (RuntimeError, AssertionError):  # there was no room for a context, and to ask takes one
+    except (RuntimeError, AssertionError):  # the query needs a CUDA context, for which there is no memory
         return "the GPU"
     return f"the GPU, of whose {whole / 2**30:.1f} GiB {free / 2**30:.1f} are free,"
 

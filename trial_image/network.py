@@ -1,6 +1,6 @@
-"""The two networks. Weights are float32 and are cast to the images' precision where they are used.
+"""The two networks. Weights are float32 and are cast to the precision of the images where they are used.
 
-So one set of weights serves float32, float16 and bfloat16 alike, and an update is never too small for its weight.
+Thus the same weights work with float32, float16 and bfloat16, and an update is never too small for its weight.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from torch.nn import functional as F  # noqa: N812
 from world import World, shared_moments
 
 CLASSES = 10
-WHITENED = 24  # 2 x 2 pixels of 3 colours have 12 directions; each with both signs
-WHITENING_FLOOR = 5e-4  # added to the variances: a direction in which nothing varies is not blown up
+WHITENED = 24  # 2 x 2 pixels of 3 colors have 12 directions, each with both signs
+WHITENING_FLOOR = 5e-4  # added to the variances, so that directions without variance are not amplified
 
 
 class Conv(nn.Conv2d):
-    """Bias-free 3 x 3 unless said otherwise."""
+    """A convolution, by default 3 x 3 without bias."""
 
     def __init__(self, inputs: int, outputs: int, side: int = 3, *, padding: int = 1, bias: bool = False) -> None:
         super().__init__(inputs, outputs, side, padding=padding, bias=bias)
@@ -30,7 +30,7 @@ class Conv(nn.Conv2d):
 
 
 class Norm(nn.Module):
-    """Batch norm, in float32 whatever comes in; over all workers' images where `world` is given, else over its own."""
+    """Batch norm in float32 for any input; over the images of all workers if `world` is given, else of this worker."""
 
     weight: Tensor
     running_mean: Tensor
@@ -42,7 +42,7 @@ class Norm(nn.Module):
         ones = torch.ones(channels)
         if scaled:
             self.weight = nn.Parameter(ones)
-        else:  # a scale that stays 1; there is a tensor because cuDNN wants one
+        else:  # the scale stays 1, but cuDNN needs a tensor
             self.register_buffer("weight", ones)
         self.bias = nn.Parameter(torch.zeros(channels))
         self.register_buffer("running_mean", torch.zeros(channels))
@@ -71,12 +71,12 @@ class Head(nn.Linear):
 
 
 class Group(nn.Module):
-    """Two convolutions of the fast network, which halve the side of what comes in."""
+    """Two convolutions of the fast network, which halve the side length of the input."""
 
     def __init__(self, inputs: int, outputs: int, recipe: Recipe, world: World | None) -> None:
         super().__init__()
         self.first, self.second = Conv(inputs, outputs), Conv(outputs, outputs)
-        for conv in (self.first, self.second):  # what comes in goes out, until it has learnt better
+        for conv in (self.first, self.second):  # initialize as identity
             nn.init.dirac_(conv.weight.data[: conv.in_channels])
         self.norm1, self.norm2 = (_fast_norm(outputs, recipe, world) for _ in range(2))
 
@@ -109,14 +109,15 @@ class Fast(nn.Module):
         return self.head(F.max_pool2d(x, 3).flatten(1))
 
     def look_at(self, portions: Iterable[Tensor]) -> None:
-        """Make the first layer's filters those that whiten 2 x 2 patches of these images, (n, 3, 32, 32) in float32."""
+        """Set the first layer's filters to whiten 2 x 2 patches of these images, (n, 3, 32, 32) in float32."""
         self.whitening.weight.data.copy_(whitening_filters(portions))
 
 
 def whitening_filters(portions: Iterable[Tensor]) -> Tensor:
-    """The directions of the patches, each divided by its spread, widest first; then the same with the other sign.
+    """Return the principal directions of the patches, each divided by its standard deviation, with both signs.
 
-    In portions, since there is a patch for each pixel, and of all that is four times the size of the images.
+    The directions are ordered by falling variance; those with the opposite sign follow. The images come in portions,
+    because there is a patch for each pixel, which takes four times the memory of the images.
     """
     sums, count = [], 0
     for images in portions:
@@ -124,7 +125,7 @@ def whitening_filters(portions: Iterable[Tensor]) -> Tensor:
         sums.append(patches.T @ patches)
         count += len(patches)
     second_moments = torch.stack(sums).sum(0)
-    # On the CPU: a GPU's solver takes longer to load than this takes.
+    # On the CPU, because loading a GPU's solver would take longer.
     variances, directions = torch.linalg.eigh((second_moments / count).cpu())
     filters = (directions / (variances + WHITENING_FLOOR).sqrt()).T.flip(0).reshape(12, 3, 2, 2)
     return torch.cat([filters, -filters])
@@ -154,7 +155,7 @@ class Residual(nn.Module):
 
 
 class Sweep(nn.Module):
-    """The well-known network of nine layers, with two residual blocks."""
+    """The well-known ResNet-9: nine layers with two residual blocks."""
 
     def __init__(self, recipe: Recipe, world: World | None) -> None:
         super().__init__()
@@ -177,13 +178,16 @@ class Sweep(nn.Module):
 
 
 def build(recipe: Recipe, world: World | None = None) -> Fast | Sweep:
-    """On the CPU, from the recipe's seed: the same weights on every machine. `world`: batch norm over all workers."""
+    """Build the network on the CPU from the recipe's seed, so that weights are the same on every machine.
+
+    With `world`, batch norm is over all workers.
+    """
     torch.manual_seed(recipe.seed)
     return Fast(recipe, world) if recipe.name == "fast" else Sweep(recipe, world)
 
 
 def averaged(network: nn.Module) -> list[Tensor]:
-    """Everything that training changes, in a fixed order: weights, biases and running statistics."""
+    """Return everything that training changes, in a fixed order: weights, biases and running statistics."""
     return [
         tensor for name, tensor in network.state_dict().items() if name not in _FIXED and not _is_scale(network, name)
     ]
@@ -193,6 +197,6 @@ _FIXED = frozenset({"whitening.weight"})
 
 
 def _is_scale(network: nn.Module, name: str) -> bool:
-    """Whether it is batch norm's scale that stays 1."""
+    """Return whether the name is that of a batch norm's constant scale."""
     owner = network.get_submodule(name.rpartition(".")[0])
     return isinstance(owner, Norm) and name.endswith(".weight") and not isinstance(owner.weight, nn.Parameter)

@@ -1,7 +1,7 @@
-"""Nesterov's SGD and lookahead, written out in foreach calls.
+"""SGD with Nesterov momentum, and lookahead, implemented with foreach calls.
 
-Constructing an optimiser of torch.optim imports a compiler, which takes a second: as long as the fast recipe trains.
-Rates are tensors on the device, so that a captured step follows the schedule.
+Constructing an optimizer of torch.optim imports a compiler, which takes a second, as long as the fast recipe trains.
+Learning rates are tensors on the device, so that a captured step follows the schedule.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ LOOK_EVERY = 5  # steps
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Parameters that share a rate. `epochs`: for so long they learn, then they stay."""
+    """Parameters with the same learning rate. They are trained for `epochs` epochs and then frozen."""
 
     weights: list[Tensor]
     rate: float
@@ -43,7 +43,7 @@ def groups_of(network: Fast | Sweep, recipe: Recipe) -> list[Group]:
 
 
 class Optimiser:
-    """weights: in the order in which `step` takes their gradients."""
+    """SGD with Nesterov momentum. `step` takes gradients in the order of the groups' weights."""
 
     def __init__(self, groups: Sequence[Group], momentum: float) -> None:
         self.groups, self.momentum = groups, momentum
@@ -52,12 +52,12 @@ class Optimiser:
         self.rates = torch.zeros(len(groups), device=self.weights[0].device)
 
     def rates_at(self, part: float, epoch: int) -> list[float]:
-        """Each group's, in an epoch from 0, where the schedule stands at `part` of the peak."""
+        """Return each group's rate in an epoch, counted from 0, with the schedule at `part` of the peak."""
         return [group.rate * part if epoch < group.epochs else 0.0 for group in self.groups]
 
     @torch.no_grad()
     def step(self, gradients: list[Tensor]) -> None:
-        """By `rates` as they are then. gradients: are changed."""
+        """Update the weights with the present `rates`. Changes `gradients`."""
         start = 0
         for number, group in enumerate(self.groups):
             part = slice(start, start := start + len(group.weights))
@@ -74,7 +74,7 @@ class Optimiser:
 
 
 class Lookahead:
-    """A slow average of all that training changes, to which the network returns each fifth step (Zhang et al. 2019)."""
+    """A slow average of all tensors, to which the network is reset every fifth step (Zhang et al. 2019)."""
 
     def __init__(self, network: Fast | Sweep) -> None:
         self.fast = averaged(network)
@@ -82,7 +82,7 @@ class Lookahead:
 
     @staticmethod
     def weight(step: int, total: int) -> float:
-        """How much of the slow average stays, after `step` steps: little at first, 0.95**5 at the end."""
+        """Return the weight of the slow average after `step` steps: small at first, 0.95**5 at the end."""
         return 0.95**LOOK_EVERY * (step / total) ** 3
 
     @torch.no_grad()

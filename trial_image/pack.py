@@ -1,8 +1,8 @@
-"""CIFAR-10 as a pack: all images as JPEG in one .npz, a ninth of the size of the original files.
+"""CIFAR-10 as a pack: all images as JPEG in one .npz file, a ninth of the size of the original files.
 
-The pack holds `head`, the one header that all images share; `scans`, the rest of each image end to end; `lens`, the
-bytes of each; and `labels`. The first five sixths are the training set. JPEG loses detail: figures say which copy.
-Pillow decodes it, and is needed for nothing else.
+The pack contains `head`, the header that all images share; `scans`, the concatenated remainders of the images; `lens`,
+their sizes in bytes; and `labels`. The first five sixths are the training set. JPEG is lossy, so figures name the copy
+that was used. Pillow decodes the images and is needed for nothing else.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from formats import CURE, UNKNOWN, Array, DataError, Decoded, checked_labels
 JPEG75 = "CIFAR-10 (JPEG q75 copy)"
 SHA256 = "9c648cde2a4082a45c0348b491806379cf3b4fa1d851a34a00c28ec854bdacd4"
 FIELDS = {"head": np.uint8, "scans": np.uint8, "lens": np.uint16, "labels": np.uint8}
-END = b"\xff\xd9"  # of every JPEG, left out of the scans
+END = b"\xff\xd9"  # the end of every JPEG, omitted from the scans
 
 
 def read_pack(path: Path, *, verify: bool) -> Decoded:
@@ -60,7 +60,7 @@ def _fields(path: Path) -> dict[str, Any]:
 
 
 def _decoded(path: Path, fields: dict[str, Any]) -> Array:
-    """One after the other: Pillow holds the interpreter for images as small as these, and threads gain nothing."""
+    """Decode sequentially: Pillow holds the GIL for images this small, so threads would not help."""
     try:
         from PIL import Image
     except ImportError as problem:
@@ -72,7 +72,7 @@ def _decoded(path: Path, fields: dict[str, Any]) -> Array:
         jpeg = head + scans[start : start + length] + END
         start += length
         try:
-            # Half the time of Image.open, which reads the header in Python before the decoder reads it again.
+            # Takes half the time of Image.open, which parses the header in Python before the decoder does.
             images[row] = np.asarray(Image.frombytes("RGB", (32, 32), jpeg, "jpeg", ("RGB", "")))
         except (ValueError, OSError) as problem:
             raise DataError(

@@ -1,8 +1,8 @@
-"""The knobs of a training: their names, ranges and defaults, and what they mean to the optimiser. Knows no torch.
+"""The knobs of a training: names, ranges, defaults, and their meaning to the optimizer. Does not import torch.
 
-Two recipes share all knobs. `fast` is a small network without residuals that learns in ten epochs; its rate and decay
-are decoupled from momentum and batch size, so that one can be turned without the other. `sweep` is the well-known
-nine-layer network with the learning rate as SGD has it: of the mean loss.
+Two recipes share all knobs. `fast` is a small network without residuals that is trained in ten epochs; its learning
+rate and decay are decoupled from momentum and batch size, so that each can be changed separately. `sweep` is the
+well-known ResNet-9 with the usual learning rate of SGD, for the mean loss.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ Value = float | int | bool | str
 FLIPS = ("none", "random", "alternate")
 PRECISIONS = ("auto", "float32", "float16", "bfloat16")
 RECIPES = ("fast", "sweep")
-UNIT = 1024  # images: the fast recipe's rate and decay are said for a batch of so many
+UNIT = 1024  # the batch size for which the rate and decay of the fast recipe are given
 
 
 class Infeasible(Exception):
-    """These parameters cannot be tried on these data. Its text is one sentence for people."""
+    """These parameters cannot be used with these data. The message is one sentence."""
 
 
 @dataclass(frozen=True, slots=True)
 class Knob:
-    """low and high are allowed, unless `above` says that low itself is not, or `below` that high is not."""
+    """A hyperparameter with its range, which includes `low` unless `above` is set, and `high` unless `below` is set."""
 
     name: str
     fast: Value
@@ -56,7 +56,7 @@ class Knob:
         return f"{self.low:g} to {self.high:g}"
 
     def parse(self, text: str) -> Value:
-        """Raises argparse.ArgumentTypeError: the value, and what is allowed."""
+        """Parse a value. Raises argparse.ArgumentTypeError with the value and the allowed range."""
         value: Value | None = None
         if self.choices:
             value = text if text in self.choices else None
@@ -79,7 +79,7 @@ class Knob:
         return value if inside else None
 
 
-# What `tuner` writes for a boolean, and what people write. Any other text is an error: 'off' is a true string.
+# The texts that `tuner` and people write for booleans. Any other text is an error.
 _BOOLEANS = {"true": True, "on": True, "yes": True, "1": True, "false": False, "off": False, "no": False, "0": False}
 
 KNOBS = (
@@ -109,7 +109,7 @@ KNOBS = (
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """A training's knobs, all in range, and what follows from them."""
+    """The knobs of a training, all in range, and the values derived from them."""
 
     name: str
     seed: int
@@ -139,25 +139,25 @@ class Recipe:
         return json.dumps({"recipe": self.name, "seed": self.seed, **self.knobs}, sort_keys=True)
 
     def steps(self, images: int) -> int:
-        """Of the whole training; a batch that would not be full is left out, so that every step has the same shapes."""
+        """Return the steps of the whole training. Incomplete batches are dropped, so all steps have the same shapes."""
         if self.batch > images:
             raise Infeasible(f"--batch {self.batch} is larger than the {images} training images; use at most {images}")
-        # Less a rounding error: a tenth of seventy steps are seven.
+        # Subtract a rounding error: a tenth of seventy steps is seven.
         return math.ceil(images // self.batch * self.number("epochs") - 1e-9)
 
     def rates(self) -> tuple[float, float]:
-        """(of the weights, of batch norm's biases), at the peak, for the gradient of the loss *summed* over a batch.
+        """Return the peak rates (of the weights, of batch norm's biases) for the loss *summed* over a batch.
 
         The sum keeps small gradients from vanishing in half precision.
         """
         momentum = self.number("momentum")
-        # A gradient counts 1 + 1/(1-momentum) times in all with Nesterov's momentum: the decoupled rate is that sum.
+        # With Nesterov momentum a gradient is applied 1 + 1/(1-momentum) times in total; the decoupled rate is the sum.
         scale = UNIT * (1 + 1 / (1 - momentum)) if self.name == "fast" else self.batch
         rate = self.number("lr") / scale
         return rate, rate * self.number("bias_lr")
 
     def decays(self) -> tuple[float, float]:
-        """What is added to the summed gradient, times the weight, before the rate: (of the weights, of the biases)."""
+        """Return the decays (of the weights, of the biases): decay * weight is added to the summed gradient."""
         decay = self.number("weight_decay") * self.batch
         if self.name == "sweep":
             return decay, decay
@@ -166,8 +166,8 @@ class Recipe:
         return per_step / rate, per_step / bias_rate
 
     def schedule(self, total: int) -> list[float]:
-        """The parts of the peak rate, for each step: up to 1 in a straight line, and down in another."""
-        # The sweep's own starts at nothing, and its first step is already one step up.
+        """Return the fraction of the peak rate for each step: a linear rise to 1, then a linear fall."""
+        # The sweep's schedule starts at 0, and its first step is already one step up.
         start, end, lead = (0.2, 0.07, 0) if self.name == "fast" else (0.0, 0.0, 1)
         top = int(self.number("peak") * total + 1e-9)
 
@@ -191,7 +191,7 @@ def add_knobs(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None
 
 
 def chosen(options: argparse.Namespace) -> Recipe:
-    """Raises Infeasible: the knobs are in range and contradict each other."""
+    """Return the recipe of the options. Raises Infeasible if knobs are in range but contradict each other."""
     name = options.recipe
     given = {knob.name: getattr(options, knob.name) for knob in KNOBS}
     knobs = {
@@ -204,7 +204,7 @@ def chosen(options: argparse.Namespace) -> Recipe:
 
 
 def whole(what: str, low: int, high: int) -> Callable[[str], int]:
-    """An argparse type: a whole number in a range."""
+    """Return an argparse type for a whole number in a range."""
 
     def parse(text: str) -> int:
         if not text.isascii() or not text.isdecimal() or not low <= int(text) <= high:

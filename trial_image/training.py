@@ -1,7 +1,8 @@
-"""One training: its steps, its epochs, what it knows in between, and how well it does. Prints nothing.
+"""One training: steps, epochs, state and accuracy. Prints nothing.
 
-A step is the same few calls on every device. On a GPU it is captured once as a CUDA graph and replayed, since a small
-network's kernels are shorter than their launches; everything that differs between steps is read from two buffers.
+A step consists of the same few calls on every device. On a GPU it is captured once as a CUDA graph and replayed,
+because the kernels of a small network take less time than their launches. Everything that differs between steps is read
+from two buffers.
 """
 
 from __future__ import annotations
@@ -24,28 +25,28 @@ from torch import Tensor
 from torch.nn import functional as F  # noqa: N812
 from world import World
 
-EAGER_STEPS = 3  # before a step is captured: libraries choose their algorithms and take their memory in the first ones
-LOOKED_AT = 5_000  # images whose patches the whitening filters are made from
-AT_ONCE = {"cuda": 2_500, "cpu": 500}  # images, when nothing is learnt
+EAGER_STEPS = 3  # steps before capturing, in which libraries choose their algorithms and allocate memory
+LOOKED_AT = 5_000  # images from whose patches the whitening filters are computed
+AT_ONCE = {"cuda": 2_500, "cpu": 500}  # batch size of inference
 
 
 @dataclass(frozen=True, slots=True)
 class Images:
-    """All of them, on the device. pixels: (n, 32, 32, 3) uint8; labels: (n,) int64."""
+    """All images on the device. pixels: (n, 32, 32, 3) uint8; labels: (n,) int64."""
 
     pixels: Tensor
     labels: Tensor
 
     @staticmethod
     def on(device: torch.device, pixels: np.ndarray, labels: np.ndarray) -> Images:
-        with warnings.catch_warnings():  # that the file cannot be written to is as it should be
+        with warnings.catch_warnings():  # about an array that is not writable, which is intended
             warnings.simplefilter("ignore", UserWarning)
             mapped = torch.from_numpy(pixels)
         return Images(mapped.to(device), torch.from_numpy(labels.astype(np.int64)).to(device))
 
 
 class Training:
-    """rows: of the images to learn from. dtype: of images inside the network; all that is learnt is float32."""
+    """A training on the given rows of images. `dtype` is that of activations; everything learned is float32."""
 
     def __init__(
         self,
@@ -59,11 +60,11 @@ class Training:
     ) -> None:
         self.recipe, self.images, self.world = recipe, images, world
         self.rows = torch.from_numpy(np.ascontiguousarray(rows, dtype=np.int64))
-        self.total = recipe.steps(len(rows))  # before anything is built: it may not be feasible
+        self.total = recipe.steps(len(rows))  # raises Infeasible, so call it before building anything
         self.per_epoch = len(rows) // recipe.batch
         self.parts = recipe.schedule(self.total)
         self.device = images.pixels.device
-        self.wide = torch.promote_types(dtype, torch.float32)  # for sums of many: no half precision
+        self.wide = torch.promote_types(dtype, torch.float32)  # for sums of many values, never half precision
         self.views = Views(images.pixels, dtype=dtype, cutout=recipe.cutout)
         self.seen_plain = Views(images.pixels, dtype=dtype)
         self.network = build(recipe, world if sync_bn and not world.alone else None)
@@ -73,20 +74,20 @@ class Training:
         self.network.to(self.device, memory_format=torch.channels_last)
         self.optimiser = Optimiser(groups_of(self.network, recipe), recipe.number("momentum"))
         self.lookahead = Lookahead(self.network) if recipe.on("lookahead") else None
-        self.done = 0  # epochs
+        self.done = 0  # completed epochs
         self.first_step_s: float | None = None
         self.plan = torch.zeros(ROWS, recipe.batch // world.size, dtype=torch.int64, device=self.device)
-        self.loss = torch.zeros((), device=self.device)  # the sum over this worker's images since the epoch began
+        self.loss = torch.zeros((), device=self.device)  # sum over this worker's images since the start of the epoch
         graphed = self.device.type == "cuda" and world.alone
         self.step: Callable[[], None] = Captured(self.compute) if graphed else self.compute
 
     @property
     def epochs(self) -> int:
-        """The last one may be a part of one."""
+        """The number of epochs, the last of which may be partial."""
         return math.ceil(self.total / self.per_epoch)
 
     def compute(self) -> None:
-        """One step, by `plan` and the optimiser's `rates`."""
+        """Run one step with `plan` and the optimizer's `rates`."""
         scores = self.network(self.views(self.plan))
         loss = F.cross_entropy(
             scores.to(self.wide),
@@ -100,7 +101,7 @@ class Training:
         self.loss += loss.detach()
 
     def epoch(self) -> tuple[float, int]:
-        """Learn for one more epoch, or what is left of it. The mean loss, and the images seen by all workers."""
+        """Train for one more, perhaps partial, epoch. Return the mean loss, and the images seen by all workers."""
         number, self.done = self.done, self.done + 1
         plans = drawn(self.recipe, number, len(self.rows))
         plans[:, 0] = self.rows[plans[:, 0]]
@@ -135,13 +136,13 @@ class Training:
         self.first_step_s = time.perf_counter() - began
 
     def _agree_on_statistics(self) -> None:
-        """Each worker's batch norm has seen its own images only; the mean of what they keep is everybody's."""
+        """Average the running statistics of batch norm, because each worker's has seen only its own images."""
         norms = [module for module in self.network.modules() if isinstance(module, Norm)]
         self.world.average([kept for norm in norms for kept in (norm.running_mean, norm.running_var)])
 
     @torch.inference_mode()
     def accuracy(self, rows: np.ndarray, *, views: int = 1) -> tuple[float, float]:
-        """(share of right answers, mean loss) on these images; each worker looks at a part. views: 1, or 6 of each."""
+        """Return (accuracy, mean loss) on these images; each worker evaluates a part. `views` per image: 1 or 6."""
         self.network.eval()
         mine = torch.from_numpy(np.ascontiguousarray(rows[self.world.rank :: self.world.size], dtype=np.int64))
         sums = torch.zeros(2, dtype=torch.float64, device=self.device)
@@ -154,7 +155,7 @@ class Training:
         return right, loss
 
     def six_views(self, part: Tensor) -> Tensor:
-        """Mean scores: half of them the image and its mirror image, half those moved by a pixel either way."""
+        """Return mean scores: half from the image and its mirror image, half from both shifted by one pixel."""
 
         def both(shift: int) -> Tensor:
             straight, mirrored = (
@@ -166,12 +167,12 @@ class Training:
         return both(0) / 2 + (both(-1) + both(1)) / 4
 
     def tensors(self) -> list[Tensor]:
-        """All that a training is made of, in a fixed order; they are the tensors themselves."""
+        """Return all tensors of the state in a fixed order, not copies."""
         slow = self.lookahead.slow if self.lookahead else []
         return [*self.network.state_dict().values(), *self.optimiser.velocity, *slow]
 
     def state(self) -> dict[str, Any]:
-        """As it is now; what is learnt later changes nothing in it."""
+        """Return a copy of the present state."""
         return {"epochs": self.done, "tensors": [tensor.detach().to("cpu", copy=True) for tensor in self.tensors()]}
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -182,10 +183,10 @@ class Training:
 
 
 class Captured:
-    """A step that is run as it is a few times, then captured as a CUDA graph and replayed.
+    """A step that runs eagerly a few times, and is then captured as a CUDA graph and replayed.
 
-    The first steps are real ones, on a stream of their own, as capturing wants it; capturing itself runs nothing. If it
-    fails, which is told once, all steps stay as they were.
+    The first steps are real ones, on a separate stream, as capturing requires; capturing itself runs nothing. If it
+    fails, a message is printed once and all steps run eagerly.
     """
 
     def __init__(self, step: Callable[[], None]) -> None:

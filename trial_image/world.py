@@ -1,8 +1,8 @@
-"""The workers of one training: who they are, and what they add up. Alone, a world of one needs no sockets.
+"""The workers of one training and their collective operations. A world of one worker needs no sockets.
 
-Who takes part is said by the variables that torchrun reads: MASTER_ADDR, MASTER_PORT, WORLD_SIZE, RANK. All workers
-draw the same plan and take their part of each batch, and sums of gradients are over all. Nothing here goes on when a
-worker is lost: `Lost` ends the process, and the next attempt goes on from the checkpoint.
+The workers are given by the variables that torchrun uses: MASTER_ADDR, MASTER_PORT, WORLD_SIZE, RANK. All workers draw
+the same plan and take their part of each batch; gradients are summed over all of them. If a worker is lost, `Lost` ends
+the process, and the next attempt resumes from the checkpoint.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ import torch
 from memory import is_lacking
 from torch import Tensor
 
-LOST_EXIT_CODE = 75  # sysexits' EX_TEMPFAIL: nothing is wrong with the parameters; another try may do
-SILENCE_S = 30.0  # a step takes far less: who is silent for so long hangs, or its node is gone
+LOST_EXIT_CODE = 75  # EX_TEMPFAIL of sysexits: the parameters are fine, and another attempt may succeed
+SILENCE_S = 30.0  # a step takes far less, so a worker that is silent for this long hangs, or its node is gone
 
 
 class Lost(Exception):
-    """Another worker is gone, or never came. Its text is one sentence."""
+    """Another worker is gone or never joined. The message is one sentence."""
 
 
 class Refused(Exception):
-    """These workers cannot train one network together. Its text is one sentence."""
+    """These workers cannot train a network together. The message is one sentence."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where this worker stands, as the environment says. local: its number on its machine, hence its GPU there."""
+    """This worker's place as given by the environment. `local` is its number on its machine, hence its GPU."""
 
     rank: int = 0
     size: int = 1
@@ -47,11 +47,11 @@ class Place:
 
 
 def place_of(environment: dict[str, str]) -> Place:
-    """Raises Refused: the variables contradict each other."""
+    """Read the place of this worker. Raises Refused if the variables contradict each other."""
     size = _number(environment, "WORLD_SIZE", "1")
     if size <= 1:
         return Place()
-    # An Indexed Job's own variable, where nobody has set the other.
+    # Fall back to the variable of an Indexed Job.
     rank = _number(environment, "RANK", environment.get("JOB_COMPLETION_INDEX", ""))
     if not 0 <= rank < size:
         raise Refused(f"RANK={rank} is not below WORLD_SIZE={size}: ranks count from 0")
@@ -71,12 +71,12 @@ def _number(environment: dict[str, str], name: str, default: str) -> int:
 
 
 class World:
-    """Alone as it is made; `join` lets the others in."""
+    """The workers of a training: at first only this one, after `join` all."""
 
     def __init__(self, place: Place | None = None) -> None:
         self.place = place or Place()
         self.rank, self.size = self.place.rank, self.place.size
-        self._distributed: Any = None  # torch.distributed and its store, where there is more than one
+        self._distributed: Any = None  # torch.distributed and its store, if there are several workers
         self._store: Any = None
 
     @property
@@ -84,15 +84,15 @@ class World:
         return self.size == 1
 
     def add_up(self, tensors: Sequence[Tensor]) -> None:
-        """Replace each tensor in every worker by its sum over the workers: all in one message."""
+        """Replace each tensor in every worker by its sum over the workers, in a single message."""
         if self.alone:
             return
         flat = torch.cat([tensor.reshape(-1) for tensor in tensors])
         try:
-            # Said so and waited for: without it NCCL's sums return at once, and nothing here hears how they end.
+            # Wait explicitly: otherwise NCCL's sums return at once, and errors would go unnoticed.
             self._distributed.all_reduce(flat, async_op=True).wait()
         except RuntimeError as error:
-            if is_lacking(error):  # NCCL's own buffers too
+            if is_lacking(error):  # also of NCCL's own buffers
                 raise
             if "invalid usage" in str(error):
                 raise Refused(f"NCCL does not take these workers: {_last_line(error)}") from error
@@ -120,16 +120,16 @@ class World:
             tensor.div_(self.size)
 
     def share_of(self, count: int) -> slice:
-        """Which of a batch's images are this worker's: as many as everyone else's."""
+        """Return this worker's part of a batch, which has the same size for all workers."""
         part = count // self.size
         return slice(self.rank * part, (self.rank + 1) * part)
 
     def join(self, about: dict[str, str], device: torch.device, gpu: str, *, patience_s: float) -> None:
-        """Meet the others. about: what has to be the same for all, by what it is called. gpu: which has to be another.
+        """Join the other workers. `about` has values that must be equal for all; `gpu` must be different.
 
         Raises:
-            Lost: they were not all there within `patience_s`.
-            Refused: one of them trains something else, or on the same GPU.
+            Lost: the workers were not complete within `patience_s`.
+            Refused: a worker trains something else, or uses the same GPU.
         """
         if self.alone:
             return
@@ -138,10 +138,10 @@ class World:
         self._distributed = distributed
         address = os.environ["MASTER_ADDR"]
         if address in ("127.0.0.1", "localhost") and sys.platform == "linux":
-            # Else gloo asks for the address of this machine's name, which a container need not have.
+            # Otherwise gloo resolves this machine's host name, which may fail in a container.
             os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
         if device.type == "cuda":
-            # A wait is one then, and ends with an error. Else a thread of torch's aborts the process if a sum is late.
+            # Make waits block and raise on a timeout. Otherwise a thread of torch aborts the process.
             os.environ.setdefault("TORCH_NCCL_BLOCKING_WAIT", "1")
         try:
             self._store = self._meet(address, timedelta(seconds=patience_s))
@@ -166,13 +166,13 @@ class World:
             int(os.environ["MASTER_PORT"]),
             is_master=self.rank == 0 and not agent,
             timeout=patience,
-            wait_for_workers=False,  # so that worlds of different sizes can tell each other
+            wait_for_workers=False,  # so that workers with different world sizes can report it
         )
         round_ = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
         return self._distributed.PrefixStore(f"cifar10/{round_}", store)
 
     def _compare(self, about: dict[str, str], gpu: str, patience_s: float) -> None:
-        """The first worker hears all others, and each of them the first: who is at odds with the first says so, too."""
+        """Compare with the first worker, which compares with all others, so that both sides report a difference."""
         mine = json.dumps([about, gpu])
         ranks = {gpu: self.rank}
         if self.rank > 0:
@@ -191,7 +191,7 @@ class World:
     def _refuse(
         self, about: dict[str, str], ranks: dict[str, int], told: tuple[dict[str, str], str], rank: int
     ) -> None:
-        """ranks: who has which GPU, as far as is known; `rank`, who told this, is added."""
+        """Raise Refused if the values that `rank` told differ. `ranks` maps known GPUs to ranks; `rank` is added."""
         other, gpu = told
         for what in about:
             if about[what] != other.get(what):
@@ -209,7 +209,7 @@ class World:
         return Lost(f"a worker of {self.size} was lost ({_first_line(error)}); rank {self.rank} ends too")
 
     def leave(self) -> None:
-        """The first worker keeps the store, so it is the last to go."""
+        """Leave the world. The first worker hosts the store, so it leaves last."""
         if self.alone:
             return
         try:
@@ -218,24 +218,24 @@ class World:
                 return
             self._store.wait([f"left/{rank}" for rank in range(1, self.size)], timedelta(seconds=SILENCE_S))
         except RuntimeError as error:
-            # All sums are done and the result is printed: it is only told.
+            # All sums are done and the result is printed, so only report the error.
             print(f"{socket.gethostname()}: rank {self.rank} left alone: {_first_line(error)}", file=sys.stderr)
 
 
 def _first_line(error: Exception) -> str:
-    """Without the place in torch's source that gloo names first."""
+    """Return the first line without the position in torch's source, with which gloo's messages begin."""
     return re.sub(r"^\[\S+\] ", "", next(iter(str(error).splitlines()), type(error).__name__))[:200]
 
 
 def _last_line(error: Exception) -> str:
-    """Where NCCL says what it means."""
+    """Return the last line, which has the cause in NCCL's messages."""
     return str(error).strip().rpartition("\n")[2][:200]
 
 
 def shared_moments(x: Tensor, world: World) -> tuple[Tensor, Tensor, int]:
-    """(mean, biased variance, images times pixels) of each channel over all workers. x: (n, channels, h, w) float32.
+    """Return (mean, biased variance, images times pixels) per channel over all workers.
 
-    torch's own synchronised batch norm is for GPUs alone.
+    x: (n, channels, h, w) float32. torch's own synchronized batch norm works on GPUs only.
     """
     mean, var = _Moments.apply(x, world)
     return mean, var, world.size * x.numel() // x.shape[1]
@@ -250,7 +250,7 @@ class _Moments(torch.autograd.Function):
         world.add_up([rows])
         means, variances = rows[:, 0], rows[:, 1]
         mean = means.mean(0)
-        # Each worker has as many images, so the whole variance is theirs and that of their means.
+        # All workers have equally many images, so the variance is the mean variance plus the variance of the means.
         var = variances.mean(0) + (means - mean).square().mean(0)
         context.save_for_backward(x, mean)
         context.world = world

@@ -55,6 +55,9 @@ class SearchOptions(TypedDict, total=False):
     """Of the algorithm."""
     pruning: str | Mapping[str, Any]
     """The name of a rule, such as "median", or a mapping with its name and settings."""
+    fidelity: Mapping[str, Any]
+    """Run trials in steps, as `spec.fidelity` of a file: `{"parameter": "epochs", "min": 1, "max": 81}`. The objective
+    runs up to `trial["epochs"]`, and goes on from what it has kept in `trial.checkpoint_dir`."""
     initial: Sequence[Mapping[str, Any]]
     """Points to try first, whole or in part."""
     trial_timeout: str | float
@@ -148,6 +151,8 @@ def _spec(options: SearchOptions) -> dict[str, Any]:
     spec["algorithm"] = {"name": options.get("algorithm", "default"), **algorithm}
     if pruning := options.get("pruning"):
         spec["pruning"] = {"name": pruning} if isinstance(pruning, str) else dict(pruning)
+    if fidelity := options.get("fidelity"):
+        spec["fidelity"] = dict(fidelity)
     if initial := options.get("initial"):
         spec["initial"] = [dict(point) for point in initial]
     return merged(spec, options.get("spec", {}))

@@ -19,7 +19,7 @@ from controller.app.state_directory import StateDirectory
 from controller.app.validate import validate, warnings
 from controller.app.workspace import Workspace
 from controller.core.model import FINAL, ExperimentSpec
-from controller.core.runtime_traits import RUNTIMES
+from controller.core.runtime_traits import is_on_cluster
 from controller.runtime import gpu_claims, gpus
 from controller.runtime.kubernetes.errors import AccessDenied, ApiError, BadKubeconfig, Unreachable
 from controller.runtime.kubernetes.preflight import Finding, Level, check_cluster, check_needs, fail, ok, warn
@@ -54,7 +54,7 @@ async def check_up(workspace: Workspace, path: str | None, options: FileOptions)
             yield finding
         for obstacle in machine.obstacles(spec, directory_of(path)):
             yield fail("trials", obstacle)
-    elif spec is not None or options.context or _on_cluster(options) or _configured():
+    elif spec is not None or options.context or is_on_cluster(options.runtime) or _configured():
         async for finding in _cluster(spec, options):
             yield finding
 
@@ -63,10 +63,6 @@ def _file(document: Document) -> Iterator[Finding]:
     yield ok("file", f"{document.source}: experiment {document.spec.name}, trials {_where(document.spec)}")
     for warning in warnings(document):
         yield warn("file", warning)
-
-
-def _on_cluster(options: FileOptions) -> bool:
-    return options.runtime is not None and RUNTIMES[options.runtime].on_cluster
 
 
 def _where(spec: ExperimentSpec) -> str:

@@ -12,14 +12,14 @@ import os
 import platform
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 from controller import version
 from controller.core.model import FINAL, Attempt, Experiment, SecretRef, attempt_name
 from controller.folders import AttemptFolders, ExperimentFolders
-from controller.launch import cluster_launch, kept_apart, launch
+from controller.launch import cluster_launch, fidelity, kept_apart, launch
 from controller.runtime.protocol import Launch
 from controller.spec import redacted
 from suggest.errors import Unavailable
@@ -82,6 +82,8 @@ class AttemptLauncher:
     def __call__(self, experiment: Experiment, trial: Trial, attempts: Sequence[Attempt]) -> Launch:
         attempt = attempts[-1]
         where = self.folders.attempt(attempt.trial, attempt.number, apart=kept_apart(experiment, attempt))
+        goes_on = bool(trial.rungs) and attempt.trial is not FINAL and experiment.spec.traits.shares_files
+        starts_over = goes_on and not (where.checkpoint.is_dir() and any(where.checkpoint.iterdir()))
         launched = (
             cluster_launch(experiment, trial, attempts, where)
             if experiment.spec.traits.on_cluster
@@ -90,12 +92,13 @@ class AttemptLauncher:
             )
         )
         self._record(experiment, trial, attempt, where, launched)
-        return launched
+        return replace(launched, starts_over=starts_over)
 
     def _record(
         self, experiment: Experiment, trial: Trial, attempt: Attempt, where: AttemptFolders, launched: Launch
     ) -> None:
         template = experiment.spec.template_of(attempt.trial)
+        parameters = {**trial.parameters, **fidelity(experiment, attempt)}
         own = {
             name: f"[secret {value.name}/{value.key}]"
             if isinstance(value, SecretRef)
@@ -117,11 +120,11 @@ class AttemptLauncher:
             "command": list(launched.command),
             "environment": redacted(own),
             "workingDirectory": str(launched.working_directory),
-            "parameters": dict(trial.parameters),
+            "parameters": parameters,
             "time": datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
         }
         try:
-            where.prepare(parameters=trial.parameters, provenance=provenance, form=template.parameters_file)
+            where.prepare(parameters=parameters, provenance=provenance, form=template.parameters_file)
         except OSError as error:
             raise Unavailable(
                 f"{where.root}: {error.strerror}; nothing is lost; free some space to continue"

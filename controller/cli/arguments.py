@@ -239,6 +239,13 @@ def _verbs(verbs: _Verbs) -> Iterator[argparse.ArgumentParser]:
         example="tuner init experiment.yaml",
     )  # fmt: skip
     yield verb(
+        "convert", "write an experiment file of Katib's as a native one", "check:convert", flags.katib_file,
+        flags.overrides, flags.where, flags.service,
+        example="tuner convert katib.yaml > experiment.yaml",
+        more="Prints a native file that means the same as FILE, of apiVersion kubeflow.org/v1beta1. Warnings say\n"
+        "what has no effect here. tuner run takes Katib's file as it is, too.",
+    )  # fmt: skip
+    yield verb(
         "schema",
         "print the file's JSON Schema, for editors",
         "check:schema",

@@ -1,4 +1,4 @@
-"""`tuner validate`, `init`, `schema`, `doctor` and `run --dry-run`: the verbs that check or show without running."""
+"""The verbs that check or show without running: `validate`, `init`, `convert`, `schema`, `doctor`, `run --dry-run`."""
 
 from __future__ import annotations
 
@@ -61,6 +61,18 @@ def init(arguments: argparse.Namespace) -> ExitCode:
         from controller.cli.invocation import rendered
 
         print(rendered(f"wrote {path}; edit it, then: {command('run', str(path))}", arguments), file=sys.stderr)
+    return ExitCode.OK
+
+
+def convert(arguments: argparse.Namespace) -> ExitCode:
+    from controller.spec import file_text
+
+    document = _validated(arguments)
+    if not document.is_katib:
+        raise FailedPrecondition(f"{document.source} is a native file already")
+    for warning in document.warnings:
+        print(f"warning: {warning}", file=sys.stderr)
+    sys.stdout.write(file_text(document.spec.document))
     return ExitCode.OK
 
 

@@ -18,7 +18,7 @@ MOST_TRIALS = 500  # the newest trials, which are offered
 # The placeholder of a value in the help says what the value is.
 _FILES = frozenset({"FILE", "FILE|NAME", "NAME|FILE", "SOURCE"})
 _EXPERIMENTS = frozenset({"NAME", "NAME[/N]", "FILE|NAME", "NAME|FILE", "SOURCE"})
-_STATES = ("queued", "running", "succeeded", "pruned", "infeasible", "failed", "cancelled")
+_STATES = ("queued", "running", "paused", "succeeded", "pruned", "infeasible", "failed", "cancelled")
 _COLUMNS = ("number", "state", "value", "step", "time", "reason", "name", "failureClass", "attempts", "startTime",
             "endTime", "seconds")  # fmt: skip
 

@@ -11,6 +11,10 @@ def file(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", metavar="FILE", help="the experiment; - is standard input")
 
 
+def katib_file(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("file", metavar="FILE", help="Katib's experiment; - is standard input")
+
+
 def optional_file(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", metavar="FILE", nargs="?", help="an experiment: also check what its trials need")
 

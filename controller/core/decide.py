@@ -46,14 +46,21 @@ def decide(snapshot: Snapshot) -> list[Action]:
     counts = dict(snapshot.counts)
     best, since_best, improved = snapshot.best, snapshot.since_best, False
     streak = snapshot.streak
+    paused, none_goes_on = dict(snapshot.paused), snapshot.none_goes_on
     for trial in snapshot.trials:
         closing = _close(trial, snapshot)
         if closing is None:
             left.append(trial)
             continue
-        (forgets if isinstance(closing, Forget) else actions).append(closing)
+        # A paused trial is forgotten before the suggestion, which may let it go on.
+        can_wait = isinstance(closing, Forget) and closing.trial not in snapshot.paused
+        (forgets if can_wait else actions).append(closing)
         if isinstance(closing, Complete):
             outcome = closing.outcome
+            if _pauses(trial, outcome, snapshot):
+                paused[closing.trial] = trial.fidelity or 0.0
+                none_goes_on = False
+                continue
             counts[outcome.state] = counts.get(outcome.state, 0) + 1
             streak = streak.after(closing.trial, outcome)
             if outcome.state is TrialState.SUCCEEDED:
@@ -61,6 +68,7 @@ def decide(snapshot: Snapshot) -> list[Action]:
                 improved = improved or better != best
                 best = better
             since_best += outcome.state is not TrialState.CANCELLED
+            none_goes_on = False
     # The limits include the trials that end in this turn, so that no trial is requested after the last allowed failure
     # or beyond the target.
     spec, running_s = snapshot.spec, snapshot.running_s
@@ -73,7 +81,7 @@ def decide(snapshot: Snapshot) -> list[Action]:
     limits = partial(
         budget.ending, spec, counts, best=best, running_s=running_s, since_best=since_best, reached=snapshot.reached
     )
-    ending = limits(exhausted=snapshot.exhausted)
+    ending = limits(exhausted=snapshot.exhausted and not paused)
     # The breaker is asked before the experiment may end as failed, because trials that it sets aside have not failed.
     trip = _trip(left, streak, snapshot)
     one_more = _one_more(left, counts, streak, snapshot)
@@ -85,14 +93,32 @@ def decide(snapshot: Snapshot) -> list[Action]:
     trip = None if ending is not None else trip
     stopping = _stop_cause(snapshot, ending)
     if stopping is None or stopping[0] is StopCause.INTERRUPTED:  # otherwise the trial is closed with all its attempts
-        actions += (RemoveAttempt(trial.number) for trial in left if _has_failed(trial, snapshot))
+        actions += (RemoveAttempt(trial.number) for trial in left if _is_over(trial, snapshot))
+    # Paused trials are over when nothing lets them go on any more: the experiment ends, or the study says so.
+    full = snapshot.exhausted or budget.room(spec, counts, sum(trial.running for trial in left) + len(paused)) == 0
+    settled = full and none_goes_on and not left and snapshot.state is not ExperimentState.PAUSED
     if stopping is not None:
         actions += _stop_everything(left, snapshot, *stopping)
+        if stopping[0] is StopCause.CANCELLED:
+            actions += _end_paused(paused, snapshot, stopping[1])
+    elif settled or (ending is not None and not left):
+        actions += _end_paused(paused, snapshot, "" if ending is None else ending.reason)
     else:
         actions += _stops(left, snapshot)
         # If only the breaker keeps the experiment from ending, the running trials decide, or one more if none runs.
         suggest = ending is None and trip is None and not (ended and left) and not undecided
-        starts = list(_starts(left, counts, snapshot, suggest=suggest, one_more=one_more))
+        starts = list(
+            _starts(
+                left,
+                counts,
+                snapshot,
+                suggest=suggest,
+                one_more=one_more,
+                paused=paused,
+                full=full,
+                none_goes_on=none_goes_on,
+            )
+        )
         if trip is not None:
             starts = [action for action in starts if isinstance(action, StartAttempt)]
         if final is None or not final.active:
@@ -119,8 +145,10 @@ def _trip(left: Sequence[UnfinishedTrial], streak: breaker.Streak, snapshot: Sna
     if snapshot.state is ExperimentState.PAUSED:
         return breaker.Trip(streak.alike, "") if snapshot.set_aside and streak.alike else None
     newest = None if snapshot.final is None else snapshot.final.newest
-    if newest is not None and newest.state is not AttemptState.CANCELLED:
-        return None  # the search has ended, but a restarted controller does not know yet that the space is exhausted
+    if newest is not None and newest.state is not AttemptState.CANCELLED and not left:
+        return (
+            None  # the search may have ended: a restarted controller does not know yet whether the space is exhausted
+        )
     return breaker.trip(snapshot.spec, streak, alone=not any(trial.occupies_slot for trial in left))
 
 
@@ -154,10 +182,10 @@ def _finish(
             yield from _stop_everything([final.as_trial], snapshot, *stop)
         else:
             yield from _stops([final.as_trial], snapshot)
-            yield from _starts([final.as_trial], {}, snapshot, suggest=False, one_more=False)
+            yield from _starts([final.as_trial], {}, snapshot, suggest=False, one_more=False, paused={})
     elif _final_is_due(final, snapshot, ending):
         if begin and snapshot.desired is DesiredState.RUN:
-            if final.kept and _has_failed(final.as_trial, snapshot):
+            if final.kept and _is_over(final.as_trial, snapshot):
                 yield RemoveAttempt(FINAL)
             yield CreateAttempt(FINAL, final.next_number)
     elif final.kept:
@@ -227,13 +255,35 @@ def _stop_cause(snapshot: Snapshot, ending: budget.Ending | None) -> tuple[StopC
     return None
 
 
+def _pauses(trial: UnfinishedTrial, outcome: Outcome, snapshot: Snapshot) -> bool:
+    """Return whether the study will pause the trial on this outcome, because it has a larger fidelity to reach."""
+    fidelity = snapshot.spec.fidelity
+    return (
+        fidelity is not None
+        and outcome.state is TrialState.SUCCEEDED
+        and trial.fidelity is not None
+        and trial.fidelity < fidelity.levels[-1]
+    )
+
+
+def _end_paused(paused: Mapping[int, float], snapshot: Snapshot, reason: str) -> Iterator[Complete]:
+    """Yield the end of paused trials: cancelled by `tuner stop`, else pruned with the value that they have."""
+    stopped = snapshot.desired is DesiredState.STOP
+    state = TrialState.CANCELLED if stopped else TrialState.PRUNED
+    fidelity = snapshot.spec.fidelity
+    name = "" if fidelity is None else fidelity.parameter
+    for number, reached in sorted(paused.items()):
+        told = reason if stopped else f"not promoted beyond {name} {reached:g}{f': {reason}' if reason else ''}"
+        yield Complete(number, Outcome(state, reason=told))
+
+
 def _close(trial: UnfinishedTrial, snapshot: Snapshot) -> Complete | Forget | None:
     """Return the action that ends the trial if its newest attempt decides its outcome; None while it is undecided."""
     newest, number = trial.newest, trial.number
     assert number is not FINAL  # Snapshot.trials has trials only: the final stage has no outcome for the study
     if not trial.running:
         return Forget(number) if newest is None or newest.ended else None
-    if newest is None:
+    if newest is None or trial.goes_on:
         return None
     match newest.state:
         case AttemptState.SUCCEEDED:
@@ -264,10 +314,11 @@ def _runs_again(trial: UnfinishedTrial, snapshot: Snapshot) -> bool:
     return may_retry(trial.attempts, snapshot.spec.trial.retries)
 
 
-def _has_failed(trial: UnfinishedTrial, snapshot: Snapshot) -> bool:
-    """Return whether the trial's newest attempt has failed and the runtime may still hold objects of it."""
+def _is_over(trial: UnfinishedTrial, snapshot: Snapshot) -> bool:
+    """Return whether another attempt may follow an ended one of which the runtime may still hold objects."""
     newest = trial.newest
-    return newest is not None and newest.state is AttemptState.FAILED and trial.number not in snapshot.removed
+    over = newest is not None and (newest.state is AttemptState.FAILED or trial.goes_on)
+    return over and trial.number not in snapshot.removed
 
 
 def _stops(left: Sequence[UnfinishedTrial], snapshot: Snapshot) -> Iterator[Action]:
@@ -309,14 +360,20 @@ def _starts(
     *,
     suggest: bool,
     one_more: bool,
+    paused: Mapping[int, float],
+    full: bool = False,
+    none_goes_on: bool = False,
 ) -> Iterator[Action]:
     """Yield the attempts to start, oldest trial first.
 
     Args:
         suggest: New trials may be requested. Otherwise only trials that have begun continue, including their retries.
         one_more: Request at least one trial, even beyond the budget.
+        paused: Trials that wait for a larger fidelity.
+        full: No new trial may begin.
+        none_goes_on: The study lets none of the paused trials go on for now.
     """
-    paused = snapshot.state is ExperimentState.PAUSED
+    is_paused = snapshot.state is ExperimentState.PAUSED
     free = _limit(snapshot) - sum(trial.occupies_slot for trial in left)
     for trial in left:
         newest = trial.newest
@@ -325,13 +382,17 @@ def _starts(
                 continue
             if trial.running and trial.number not in snapshot.advised:  # otherwise it was just asked to stop
                 yield StartAttempt(trial.number, newest.number)
-        elif trial.running and not trial.occupies_slot and not paused and free > 0:
+        elif trial.running and not trial.occupies_slot and not is_paused and free > 0:
             free -= 1
             yield CreateAttempt(trial.number, 1 if newest is None else newest.number + 1)
-    if not suggest or paused or free <= 0:
+    if not suggest or is_paused or free <= 0:
         return
     unfinished = sum(trial.running for trial in left)
-    room = budget.room(snapshot.spec, counts, unfinished)
+    if full and paused:
+        if not none_goes_on:
+            yield Suggest(min(free, MAX_SUGGESTIONS, len(paused)), paused_only=True)
+        return
+    room = budget.room(snapshot.spec, counts, unfinished + len(paused))
     if one_more and not unfinished and room is not None:
         room = max(room, 1)
     count = min(free, MAX_SUGGESTIONS) if room is None else min(free, MAX_SUGGESTIONS, room)

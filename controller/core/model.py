@@ -14,7 +14,7 @@ from typing import Final, TypeAlias
 
 from controller.core.runtime_traits import DEFAULT_RUNTIME, RUNTIMES, RuntimeTraits
 from suggest.space import Assignment, Space
-from suggest.study import Algorithm, Constraint, Criteria, Objective, Pruning, ValueRule
+from suggest.study import Algorithm, Constraint, Criteria, Fidelity, Objective, Pruning, ValueRule
 from suggest.trial import Trial
 
 
@@ -197,6 +197,7 @@ class ExperimentSpec:
     final: TrialTemplate | None = None  # runs once with the best parameters, after the search
     further: tuple[ExperimentObjective, ...] = ()  # objectives after the first
     constraints: tuple[Constraint, ...] = ()
+    fidelity: Fidelity | None = None  # trials run in steps, and only the best go on
     document: Mapping[str, object] = field(default_factory=dict)
 
     @property
@@ -276,6 +277,8 @@ class Attempt:
 
     rerun: the trial runs again, whatever its retries say, and this failure does not count anywhere.
     reviewed: a person has resumed the experiment since, so `controller.core.breaker` no longer looks at it.
+
+    fidelity: up to which it runs, in experiments with a fidelity.
     """
 
     trial: TrialOrFinal
@@ -294,6 +297,7 @@ class Attempt:
     image: str = ""  # with its digest, if a container ran the attempt
     rerun: bool = False
     reviewed: bool = False
+    fidelity: float | None = None
 
     @property
     def ended(self) -> bool:

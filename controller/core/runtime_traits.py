@@ -63,3 +63,8 @@ RUNTIMES: Final[Mapping[str, RuntimeTraits]] = {
         brisk_s=15.0,  # longer on a cluster, where an outcome takes longer to arrive
     ),
 }
+
+
+def is_on_cluster(name: object) -> bool:
+    """Return whether the runtime of that name runs trials on a cluster. The name may be unchecked input."""
+    return isinstance(name, str) and name in RUNTIMES and RUNTIMES[name].on_cluster

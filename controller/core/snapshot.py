@@ -42,6 +42,13 @@ class UnfinishedTrial:
     number: TrialOrFinal
     attempts: tuple[Attempt, ...] = ()
     running: bool = True
+    fidelity: float | None = None  # up to which it has to run now
+
+    @property
+    def goes_on(self) -> bool:
+        """Return whether its newest attempt has ended at a smaller fidelity, so that another one continues it."""
+        newest = self.newest
+        return newest is not None and newest.fidelity != self.fidelity and newest.state is AttemptState.SUCCEEDED
 
     @property
     def newest(self) -> Attempt | None:
@@ -104,6 +111,8 @@ class Snapshot:
     final: None if the file has no final stage and none was begun.
     streak: the failures that the circuit breaker looks at.
     set_aside: trials whose failures the breaker has set aside; `counts` leaves them out.
+    paused: trials that wait until the study lets them go on with a larger fidelity, each with the one it has reached.
+    none_goes_on: the study has said that no paused trial goes on as long as no other one ends.
     """
 
     spec: ExperimentSpec
@@ -127,11 +136,16 @@ class Snapshot:
     final: FinalStage | None = None
     streak: Streak = field(default_factory=Streak)
     set_aside: Set[int] = frozenset()
+    paused: Mapping[int, float] = field(default_factory=dict)
+    none_goes_on: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Complete:
-    """Tell the study how the trial ended, then forget its attempts in the runtime."""
+    """Tell the study how the trial ended, then forget its attempts in the runtime.
+
+    A trial that succeeds below the largest fidelity is paused then, not ended.
+    """
 
     trial: int
     outcome: Outcome
@@ -184,7 +198,10 @@ class RemoveAttempt:
 
 @dataclass(frozen=True, slots=True)
 class Suggest:
+    """Request trials. paused_only: only paused ones, because no new trial may begin."""
+
     count: int
+    paused_only: bool = False
 
 
 @dataclass(frozen=True, slots=True)

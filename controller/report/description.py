@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
@@ -29,6 +30,7 @@ def describe_experiment(record: ExperimentRecord, *, folder: Path, now: datetime
         ("State", shown_state(record)),
         ("Objectives" if spec.further else "Objective", "; ".join(map(describe_objective, spec.objectives))),
         ("Subject to", "; ".join(map(str, spec.constraints))),
+        ("Fidelity", _fidelity(record)),
         ("Algorithm", _algorithm(record) + (f", pruning {spec.pruning.name}" if spec.pruning else "")),
         ("Revision", str(it.revision)),
         ("Directory", it.directory),
@@ -118,6 +120,17 @@ def why_final(record: ExperimentRecord, final: FinalRecord) -> str:
             return final.newest.reason or "it is being started"
         case _:
             return f"{final.newest.reason or 'it has not ended'}; go on with: {command('resume', name)}"
+
+
+def _fidelity(record: ExperimentRecord) -> str:
+    """Return the fidelities at which trials are compared, and how many trials wait at each."""
+    fidelity = record.experiment.spec.fidelity
+    if fidelity is None:
+        return ""
+    waiting = Counter(one.trial.fidelity for one in record.trials if one.state is TrialState.PAUSED)
+    levels = ", ".join(f"{level:g}" for level in fidelity.levels)
+    told = ", ".join(f"{waiting[level]} at {level:g}" for level in fidelity.levels if waiting[level])
+    return f"{fidelity.parameter} {levels}; one in {fidelity.eta} goes on" + (f"; paused: {told}" if told else "")
 
 
 def _algorithm(record: ExperimentRecord) -> str:
@@ -274,6 +287,8 @@ def why_trial(record: ExperimentRecord, one: TrialRecord) -> str:
             return f"it waits{where}, and starts by itself{attempts}: {reason}"
         case TrialState.QUEUED:
             return reason
+        case TrialState.PAUSED:
+            return f"it waits at {reason}"
 
 
 QUOTA_EXCEEDED = "QuotaExceeded"  # the reason that clusters give

@@ -36,6 +36,7 @@ STATES = (
     ("cancelled", "#8a8f98"),
     ("running", "#3a9a63"),
     ("queued", "#b9bec6"),
+    ("paused", "#5b8ff9"),
 )
 
 

@@ -28,6 +28,7 @@ SPARKS = 24
 _BAR_STYLES = {
     TrialState.SUCCEEDED: "green",
     TrialState.PRUNED: "yellow",
+    TrialState.PAUSED: "blue",
     TrialState.INFEASIBLE: "magenta",
     TrialState.FAILED: "red",
     TrialState.CANCELLED: "bright_black",

@@ -26,11 +26,11 @@ from controller.core.model import (
 )
 from controller.spec.cluster_section import CLUSTER_KEYS, INSTEAD_OF_TEMPLATE
 from controller.spec.fields import fields_of
-from controller.spec.native import BUDGET, CONSTRAINT, METRICS, SPEC
+from controller.spec.native import BUDGET, CONSTRAINT, FIDELITY, METRICS, SPEC
 from controller.spec.quantities import parse_bytes
 from controller.spec.trial_section import TRIAL
 from suggest.space import Choice, Condition, Domain, Float, Int, Parameter, Scale, Space
-from suggest.study import Algorithm, Constraint, Direction, Pruning, ValueRule
+from suggest.study import Algorithm, Constraint, Direction, Fidelity, Pruning, ValueRule
 
 Json = dict[str, Any]  # plain data in the shape that `native.FILE` describes
 
@@ -96,6 +96,7 @@ def from_document(document: Mapping[str, object]) -> ExperimentSpec:
         initial=tuple(space.canonical(point) for point in spec["initial"]),
         algorithm=Algorithm(spec["algorithm"]["name"], spec["algorithm"].get("seed"), spec["algorithm"]["settings"]),
         pruning=_pruning(spec.get("pruning")),
+        fidelity=Fidelity(**fields_of(FIDELITY.keys, spec["fidelity"])) if "fidelity" in spec else None,
         budget=Budget(**fields_of(BUDGET.keys, budget)),
         trial=_trial(spec["trial"]),
         final=None if "final" not in spec else _trial(completed(spec["final"], spec["trial"])),

@@ -1,32 +1,28 @@
 """The second reader: converts Katib's file, `apiVersion: kubeflow.org/v1beta1`, to the data of a native one.
 
 This reader refuses whatever Katib refuses, and whatever Katib accepts but never finishes. It also refuses, with a
-message, everything that has no native form yet, so that an accepted file means the same as in Katib. Trials of a Job
-run locally.
+message, everything that has no native form yet, so that an accepted file means the same as in Katib. On this machine
+the primary container of a Job runs as a process; on a cluster the trial's object is created as the file has it.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from typing import Any
 
+from controller.core.runtime_traits import DEFAULT_RUNTIME, is_on_cluster
 from controller.spec.problems import ProblemCollector
 
 API_VERSION = "kubeflow.org/v1beta1"
-ALGORITHMS = {
-    "random": "random",
-    "grid": "grid",
-    "tpe": "tpe",
-    "bayesianoptimization": "gp",
-    "cmaes": "cmaes",
-    "sobol": "sobol",
-}
-_WITHOUT_SEED = ("sobol",)
 _DEFAULT_PARALLEL = 3
 _PLACEHOLDER = re.compile(r"\$\{trialParameters\.([^{}]*)\}")
+_METADATA = re.compile(r"\$\{trialSpec\.([A-Za-z]+)(?:\[([^\]]*)\])?\}")
 _WHOLE = re.compile(r"[+-]?[0-9]+")
+# `status.conditions.#(type=="Complete")#|#(status=="True")#`
+_CONDITION = re.compile(r"""status\.conditions\.#\(type==["']?(\w+)["']?\)#\|#\(status==["']?(\w+)["']?\)#?""")
 _RESOURCES = {"cpu": "cpu", "memory": "memory", "nvidia.com/gpu": "gpu"}
 _CONTAINER = ("name", "image", "imagePullPolicy", "command", "args", "env", "resources")
 _NOT_ON_THIS_MACHINE = {
@@ -34,13 +30,121 @@ _NOT_ON_THIS_MACHINE = {
     "envFrom": "is not read; write the variables out under env",
     "workingDir": "is not read; trials start in the file's folder",
 }
+_RESUME_POLICIES = ("Never", "LongRunning", "FromVolume")
 Json = dict[str, Any]  # a file's plain data, whose shape is not checked yet
 
 _SPEC = {"parameters", "objective", "algorithm", "parallelTrialCount", "maxTrialCount", "maxFailedTrialCount"}
-_NOT_YET = {
-    "nasConfig": "a search for a network's layers is not read; write the layers as parameters",
-    "earlyStopping": "is not read yet; remove it, or write the native file with pruning: {name: median}",
-    "resumePolicy": "is not read yet; remove it: every experiment can be resumed from its store",
+_REFUSED = {"nasConfig": "a search for a network's layers is not read; write the layers as parameters"}
+
+
+# Settings of algorithms, which are text
+
+
+def _whole(text: str, least: int) -> int:
+    if not re.fullmatch(r"[0-9]+", text) or int(text) < least:
+        raise ValueError(f"expected a whole number from {least}")
+    return int(text)
+
+
+def _real(text: str) -> float:
+    value = float(text) if re.fullmatch(r"[+-]?([0-9]*[.])?[0-9]+([eE][+-]?[0-9]+)?", text) else math.nan
+    if not math.isfinite(value):
+        raise ValueError("expected a number")
+    return value
+
+
+def _positive(text: str) -> float:
+    if (value := _real(text)) <= 0:
+        raise ValueError("expected a number above 0")
+    return value
+
+
+def _not_negative(text: str) -> float:
+    if (value := _real(text)) < 0:
+        raise ValueError("expected a number from 0")
+    return value
+
+
+def _share(text: str) -> float:
+    if not 0 < (value := _real(text)) < 1:
+        raise ValueError("expected a number between 0 and 1")
+    return value
+
+
+def _one_of(*words: str) -> Callable[[str], str]:
+    def taken(text: str) -> str:
+        if text not in words:
+            raise ValueError(f"expected one of {', '.join(words)}")
+        return text
+
+    return taken
+
+
+@dataclass(frozen=True, slots=True)
+class _Setting:
+    """A setting of an algorithm. `to`: its name in the native file; "" if it has no effect here, which is said."""
+
+    take: Callable[[str], Any]
+    to: str = ""
+
+
+_SEED = _Setting(lambda text: _whole(text, 0), "seed")
+_TPE_SETTINGS = {
+    "random_state": _SEED,
+    "n_startup_trials": _Setting(lambda text: _whole(text, 0), "startupTrials"),
+    "n_ei_candidates": _Setting(lambda text: _whole(text, 1), "candidates"),
+    "n_EI_candidates": _Setting(lambda text: _whole(text, 1), "candidates"),
+    "gamma": _Setting(_share),
+    "prior_weight": _Setting(_positive),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Algorithm:
+    """An algorithm of Katib's: its native name and settings, and the settings that it takes."""
+
+    name: str
+    settings: dict[str, Any] = field(default_factory=dict)
+    takes: dict[str, _Setting] = field(default_factory=dict)
+
+
+ALGORITHMS = {
+    "random": _Algorithm("random", takes={"random_state": _SEED}),
+    "grid": _Algorithm("grid", takes={"random_state": _Setting(lambda text: _whole(text, 0))}),
+    "tpe": _Algorithm("tpe", {"multivariate": False}, _TPE_SETTINGS),
+    "multivariate-tpe": _Algorithm("tpe", {"multivariate": True}, _TPE_SETTINGS),
+    "bayesianoptimization": _Algorithm(
+        "gp",
+        takes={
+            "random_state": _SEED,
+            "n_initial_points": _Setting(lambda text: _whole(text, 0), "startupTrials"),
+            "base_estimator": _Setting(_one_of("GP", "RF", "ET", "GBRT")),
+            "acq_func": _Setting(_one_of("gp_hedge", "LCB", "EI", "PI", "EIps", "PIps")),
+            "acq_optimizer": _Setting(_one_of("auto", "sampling", "lbfgs")),
+        },
+    ),
+    "cmaes": _Algorithm(
+        "cmaes",
+        takes={
+            "random_state": _SEED,
+            "sigma": _Setting(_not_negative),
+            "restart_strategy": _Setting(_one_of("ipop", "bipop", "none", "None")),
+        },
+    ),
+    "sobol": _Algorithm("sobol"),
+    "hyperband": _Algorithm(
+        "hyperband",
+        takes={
+            "r_l": _Setting(_positive, "max"),
+            "eta": _Setting(lambda text: _whole(text, 2), "eta"),
+            "resource_name": _Setting(str, "parameter"),
+        },
+    ),
+}
+_NOT_HERE = {
+    "pbt": "pbt is not read yet; write hyperband, which also stops what is not promising early",
+    "enas": "enas is not read: write the choices of its layers as parameters, with conditions in a native file",
+    "darts": "darts is not read: write the choices of its layers as parameters, with conditions in a native file",
 }
 
 
@@ -50,6 +154,28 @@ class KatibReader:
     def __init__(self, data: Json, problems: ProblemCollector) -> None:
         self._data = data
         self._problems = problems
+        self.warnings: list[str] = []  # what is read and has no effect
+        self._places: dict[str, str] = {  # of native keys in this file
+            "spec.objective": "spec.objective",
+            "spec.objective.metric": "spec.objective.objectiveMetricName",
+            "spec.objective.direction": "spec.objective.type",
+            "spec.objective.target": "spec.objective.goal",
+            "spec.algorithm": "spec.algorithm",
+            "spec.algorithm.name": "spec.algorithm.algorithmName",
+            "spec.fidelity": "spec.algorithm.algorithmSettings",
+            "spec.pruning": "spec.earlyStopping",
+            "spec.budget.trials": "spec.maxTrialCount",
+            "spec.budget.failedTrials": "spec.maxFailedTrialCount",
+            "spec.parallelism": "spec.parallelTrialCount",
+            "spec.trial": "spec.trialTemplate",
+        }
+
+    def place_of(self, path: str) -> str:
+        """Return the place in this file of a native key; of the nearest key around it if it has none."""
+        key = path
+        while key not in self._places and "." in key:
+            key = re.sub(r"[.\[][^.\[]*$", "", key)
+        return self._places.get(key, path)
 
     def native(self) -> Json | None:
         """Return the native data; None if the file has problems."""
@@ -60,16 +186,25 @@ class KatibReader:
             self._problems.add("kind", "of Katib's objects only an Experiment is read; write kind: Experiment")
         spec = self._mapping(self._data, "spec", "")
         self._only(self._data, "", ("apiVersion", "kind", "metadata", "spec", "status"))
-        self._only(spec, "spec", (*_SPEC, "trialTemplate", "metricsCollectorSpec"), _NOT_YET)
-        self._collector(spec)
+        known = ("trialTemplate", "metricsCollectorSpec", "earlyStopping", "resumePolicy", "runtime")
+        self._only(spec, "spec", (*_SPEC, *known), _REFUSED)
+        if spec.get("resumePolicy") not in (None, *_RESUME_POLICIES):
+            self._problems.add("spec.resumePolicy", f"expected one of {', '.join(_RESUME_POLICIES)}")
+        runtime = spec.get("runtime", DEFAULT_RUNTIME)
         parameters = self._parameters(spec)
+        algorithm = self._algorithm(spec)
+        names = set(parameters)
         native = {
             "objective": self._objective(spec),
             "parameters": parameters,
-            "algorithm": self._algorithm(spec),
+            **self._fidelity(algorithm, parameters),
+            "algorithm": algorithm,
+            **self._early_stopping(spec),
             **self._counts(spec),
+            **self._collector(spec),
             "canary": "0s",
-            "trial": self._trial(spec, parameters),
+            **({"runtime": runtime} if "runtime" in spec else {}),
+            "trial": self._trial(spec, names, on_cluster=is_on_cluster(runtime)),
         }
         metadata = self._mapping(self._data, "metadata", "")
         kept = {key: metadata[key] for key in ("name", "namespace", "labels") if key in metadata}
@@ -130,21 +265,81 @@ class KatibReader:
         self._only(given, at, ("algorithmName", "algorithmSettings"))
         name = given.get("algorithmName")
         if not isinstance(name, str) or name not in ALGORITHMS:
-            self._problems.add(f"{at}.algorithmName", f"{name!r} is not read; write {', '.join(ALGORITHMS)}")
+            refused = _NOT_HERE.get(name) if isinstance(name, str) else None
+            known = ", ".join(ALGORITHMS)
+            self._problems.add(f"{at}.algorithmName", refused or f"unknown algorithm name {name!r}; write {known}")
             return {}
-        native: Json = {"name": ALGORITHMS[name]}
-        for i, setting in enumerate(self._optional(given, "algorithmSettings", at)):
+        algorithm = ALGORITHMS[name]
+        native: Json = {"name": algorithm.name}
+        settings = dict(algorithm.settings) | self._settings(given, at, f"{at}.settings", name, algorithm.takes)
+        if "seed" in settings:
+            native["seed"] = settings.pop("seed")
+        return native | ({"settings": settings} if settings else {})
+
+    def _settings(self, given: Json, at: str, native_at: str, algorithm: str, takes: dict[str, _Setting]) -> Json:
+        """Return the settings under their native names. Katib writes all of them as text."""
+        native: Json = {}
+        seen: set[str] = set()
+        for i, one in enumerate(self._optional(given, "algorithmSettings", at)):
             below = f"{at}.algorithmSettings[{i}]"
-            key, value = (setting.get("name"), setting.get("value")) if isinstance(setting, dict) else (None, None)
-            if key != "random_state" or name in _WITHOUT_SEED:
-                self._problems.add(below, f"the setting {key!r} of {name} is not read; remove it")
-            elif "seed" in native:
-                self._problems.add(below, "random_state is there twice; remove one")
-            elif not isinstance(value, str) or not re.fullmatch(r"[0-9]+", value):
-                self._problems.add(f"{below}.value", f"expected a whole number from 0 in quotes, got {value!r}")
+            key, value = (one.get("name"), one.get("value")) if isinstance(one, dict) else (None, None)
+            setting = takes.get(key) if isinstance(key, str) else None
+            if setting is None:
+                there = f"write {', '.join(takes)}" if takes else "remove it"
+                self._problems.add(below, f"unknown setting {key!r} for algorithm {algorithm}; {there}")
+            elif key in seen:
+                self._problems.add(below, f"{key} is there twice; remove one")
+            elif not isinstance(value, str):
+                self._problems.add(f"{below}.value", f"expected text, got {value!r}; write it in quotes")
             else:
-                native["seed"] = int(value)
+                try:
+                    taken = setting.take(value)
+                except ValueError as error:
+                    self._problems.add(f"{below}.value", f"{error} in quotes, got {value!r}")
+                    continue
+                if setting.to:
+                    native[setting.to] = taken
+                    self._places[f"{native_at}.{setting.to}"] = below
+                else:
+                    self.warnings.append(f"{below}: {key} has no effect here: {algorithm} has its own rule for it")
+            if isinstance(key, str):
+                seen.add(key)
         return native
+
+    def _fidelity(self, algorithm: Json, parameters: Json) -> Json:
+        """Return the fidelity of hyperband, whose resource is a parameter in Katib and none in the native file."""
+        if algorithm.get("name") != "hyperband":
+            return {}
+        settings = algorithm.pop("settings", {})
+        at = "spec.algorithm.algorithmSettings"
+        if "max" not in settings or "parameter" not in settings:
+            self._problems.add(at, "r_l and resource_name must be set")
+            return {}
+        resource, most, eta = settings["parameter"], settings["max"], settings.get("eta", 3)
+        if resource not in parameters:
+            self._problems.add(at, f"value of resource_name setting must be in parameters; {resource!r} is not")
+            return {}
+        if parameters.pop(resource).get("type") != "int":
+            self._problems.add(at, f"{resource}, of resource_name, must have parameterType: int")
+        least = most / eta ** int(math.log(most, eta) + 1e-9) if most > 1 else most
+        return {"fidelity": {"parameter": resource, "min": max(1, round(least)), "max": round(most), "eta": eta}}
+
+    def _early_stopping(self, spec: Json) -> Json:
+        at = "spec.earlyStopping"
+        if spec.get("earlyStopping") is None:
+            return {}
+        given = self._mapping(spec, "earlyStopping", "spec")
+        self._only(given, at, ("algorithmName", "algorithmSettings"))
+        name = given.get("algorithmName")
+        if name != "medianstop":
+            self._problems.add(f"{at}.algorithmName", f"unknown algorithm name {name!r}; write medianstop")
+            return {}
+        takes = {
+            "min_trials_required": _Setting(lambda text: _whole(text, 1), "minTrials"),
+            "start_step": _Setting(lambda text: _whole(text, 1), "warmupSteps"),
+        }
+        settings = self._settings(given, at, "spec.pruning", name, takes)
+        return {"pruning": {"name": "median", "minTrials": 3, "warmupSteps": 4, **settings}}
 
     def _counts(self, spec: Json) -> Json:
         most = self._count(spec, "maxTrialCount", 1)
@@ -171,10 +366,28 @@ class KatibReader:
             return None
         return count
 
-    def _collector(self, spec: Json) -> None:
-        given = spec.get("metricsCollectorSpec")
-        if given is not None and given != {"collector": {"kind": "StdOut"}}:
-            self._problems.add("spec.metricsCollectorSpec", "only collector: {kind: StdOut} without a filter is read")
+    def _collector(self, spec: Json) -> Json:
+        """Return how lines are read: the standard output of the trial, with at most one filter."""
+        at = "spec.metricsCollectorSpec"
+        if spec.get("metricsCollectorSpec") is None:
+            return {}
+        given = self._mapping(spec, "metricsCollectorSpec", "spec")
+        self._only(given, at, ("collector", "source"))
+        collector = given.get("collector", {"kind": "StdOut"})
+        if collector != {"kind": "StdOut"}:
+            self._problems.add(f"{at}.collector", "only kind: StdOut is read; print the metrics to standard output")
+        source = given.get("source")
+        if source is None:
+            return {}
+        match source:
+            case {"filter": {"metricsFormat": [str(pattern)]}} if len(source) == 1:
+                try:
+                    return {"metrics": {"pattern": _two_groups(pattern)}}
+                except ValueError as error:
+                    self._problems.add(f"{at}.source.filter.metricsFormat[0]", str(error))
+            case _:
+                self._problems.add(f"{at}.source", "only filter: {metricsFormat: [one pattern]} is read")
+        return {}
 
     def _parameters(self, spec: Json) -> Json:
         native: Json = {}
@@ -188,6 +401,10 @@ class KatibReader:
             else:
                 self._only(given, at, ("name", "parameterType", "feasibleSpace"))
                 native[name] = self._domain(given, at)
+                self._places[f"spec.parameters.{name}"] = at
+                for key, there in (("min", "min"), ("max", "max"), ("step", "step"), ("values", "list")):
+                    if key in native[name]:
+                        self._places[f"spec.parameters.{name}.{key}"] = f"{at}.feasibleSpace.{there}"
         return native
 
     def _domain(self, given: Json, at: str) -> Json:
@@ -239,28 +456,102 @@ class KatibReader:
         self._problems.add(f"{at}.{key}", f'expected {what} in quotes, such as "1", got {raw!r}')
         return None
 
-    def _trial(self, spec: Json, parameters: Json) -> Json:
+    def _trial(self, spec: Json, parameters: set[str], *, on_cluster: bool) -> Json:
         at = "spec.trialTemplate"
         given = self._mapping(spec, "trialTemplate", "spec")
-        known = ("trialSpec", "trialParameters", "primaryContainerName")
-        self._only(given, at, known)
+        known = ("trialSpec", "trialParameters", "primaryContainerName", "primaryPodLabels", "retain",
+                 "successCondition", "failureCondition")  # fmt: skip
+        refused = {"configMap": "a template in a ConfigMap is not read; write it out under trialSpec"}
+        self._only(given, at, known, refused)
+        job = self._mapping(given, "trialSpec", at)
         names: dict[str, str] = {}
-        for i, one in enumerate(self._list(given, "trialParameters", at)):
+        for i, one in enumerate(self._optional(given, "trialParameters", at)):
             below = f"{at}.trialParameters[{i}]"
             name, reference = (one.get("name"), one.get("reference")) if isinstance(one, dict) else (None, None)
             if not isinstance(name, str) or not isinstance(reference, str):
                 self._problems.add(below, "must have a name and a reference")
             elif name in names or reference in names.values():
                 self._problems.add(below, "its name or reference is there twice; remove one")
+            elif reference.startswith("${trialSpec."):
+                names[name] = self._of_metadata(reference, job, f"{below}.reference")
             elif reference not in parameters:
                 self._problems.add(f"{below}.reference", f"{reference} is not a parameter of this file")
             else:
-                names[name] = reference
-        job = self._mapping(given, "trialSpec", at)
+                names[name] = "${" + reference + "}"
+        ends = {
+            key: self._condition(given, theirs, at)
+            for key, theirs in (("success", "successCondition"), ("failure", "failureCondition"))
+            if given.get(theirs) is not None
+        }
+        if on_cluster:
+            return self._object(given, job, names, ends)
         if (job.get("apiVersion"), job.get("kind")) != ("batch/v1", "Job"):
-            self._problems.add(f"{at}.trialSpec.kind", f"{job.get('kind')} needs a cluster; write a batch/v1 Job")
+            cure = "run it with --runtime kubernetes, or write a batch/v1 Job"
+            self._problems.add(f"{at}.trialSpec.kind", f"{job.get('kind')} needs a cluster; {cure}")
             return {}
         return self._container(given, job, names)
+
+    def _of_metadata(self, reference: str, job: Json, at: str) -> str:
+        """Return the text that a reference to the template's own metadata stands for."""
+        found = _METADATA.fullmatch(reference)
+        what, key = (found[1], found[2]) if found is not None else ("", None)
+        metadata = job.get("metadata")
+        match what, key:
+            case "Kind", None:
+                return str(job.get("kind", ""))
+            case "APIVersion", None:
+                return str(job.get("apiVersion", ""))
+            case "Namespace", None:
+                own = self._data.get("metadata")
+                return str(own.get("namespace", "default")) if isinstance(own, dict) else "default"
+            case (("Labels" | "Annotations"), str()):
+                of = metadata.get(what.lower()) if isinstance(metadata, dict) else None
+                if isinstance(of, dict) and isinstance(of.get(key), str):
+                    return str(of[key]).replace("${", "$${")
+                self._problems.add(at, f"the template's metadata.{what.lower()} has no {key!r}")
+            case "Name", None:
+                self._problems.add(at, "the trial's name is not substituted; read TUNER_TRIAL_NAME in the program")
+            case _:
+                self._problems.add(
+                    at, f"{reference} is not one of Name, Namespace, Kind, APIVersion, Labels, Annotations"
+                )
+        return ""
+
+    def _condition(self, given: Json, key: str, at: str) -> Json:
+        found = _CONDITION.fullmatch(given[key]) if isinstance(given[key], str) else None
+        if found is None:
+            example = 'status.conditions.#(type=="Complete")#|#(status=="True")#'
+            self._problems.add(f"{at}.{key}", f"only a condition by type and status is read, such as {example}")
+            return {}
+        return {"type": found[1], "status": found[2]}
+
+    def _object(self, given: Json, job: Json, names: dict[str, str], ends: Json) -> Json:
+        """Return a trial that is an object of a cluster."""
+        at = "spec.trialTemplate"
+        used: set[str] = set()
+        template = self._filled_data(job, f"{at}.trialSpec", names, used)
+        self._unused(names, used)
+        primary: Json = {}
+        if isinstance(labels := given.get("primaryPodLabels"), dict):
+            primary["labels"] = labels
+        if isinstance(container := given.get("primaryContainerName"), str):
+            primary["container"] = container
+        return {"template": template, **({"primary": primary} if primary else {}), **ends}
+
+    def _filled_data(
+        self, data: Any, at: str, names: dict[str, str], used: set[str]
+    ) -> Any:  # Any: any of YAML's types
+        if isinstance(data, str):
+            return self._filled(data, at, names, used)
+        if isinstance(data, list):
+            return [self._filled_data(one, f"{at}[{i}]", names, used) for i, one in enumerate(data)]
+        if isinstance(data, dict):
+            return {key: self._filled_data(one, f"{at}.{key}", names, used) for key, one in data.items()}
+        return data
+
+    def _unused(self, names: dict[str, str], used: set[str]) -> None:
+        for name in names.keys() - used:
+            self._problems.add("spec.trialTemplate.trialParameters", f"{name} is not used in the template; remove it")
 
     def _container(self, given: Json, job: Json, names: dict[str, str]) -> Json:
         at = "spec.trialTemplate.trialSpec.spec.template.spec.containers"
@@ -295,8 +586,7 @@ class KatibReader:
                 env[one["name"]] = self._filled(one.get("value", ""), below, names, used)
         if "command" not in words:
             self._problems.add(f"{at}[{index}].command", "is missing; a local trial cannot ask the image for it")
-        for name in names.keys() - used:
-            self._problems.add("spec.trialTemplate.trialParameters", f"{name} is not used in the container; remove it")
+        self._unused(names, used)
         image = {"image": container["image"]} if isinstance(container.get("image"), str) else {}
         return {**words, "env": env, **image, **self._resources(container, f"{at}[{index}].resources")}
 
@@ -338,6 +628,47 @@ class KatibReader:
             if found[1] not in names:
                 self._problems.add(at, f"{found[0]} is not one of trialParameters; declare it there")
             used.add(found[1])
-            parts += [text[end : found.start()].replace("${", "$${"), "${" + names.get(found[1], "") + "}"]
+            parts += [text[end : found.start()].replace("${", "$${"), names.get(found[1], "")]
             end = found.end()
         return "".join([*parts, text[end:].replace("${", "$${")])
+
+
+def _two_groups(pattern: str) -> str:
+    """Return a filter of Katib's with two groups, name and value: the groups within those two do not capture.
+
+    Raises:
+        ValueError: it has no two groups side by side, or is not a pattern.
+    """
+    depth, tops, i, parts = 0, 0, 0, []
+    in_class = False
+    while i < len(pattern):
+        sign = pattern[i]
+        if sign == "\\":
+            parts.append(pattern[i : i + 2])
+            i += 2
+            continue
+        if in_class:
+            in_class = sign != "]"
+        elif sign == "[":
+            in_class = True
+        elif sign == "(" and pattern[i + 1 : i + 2] != "?":
+            captures = depth == 0
+            tops += captures
+            depth += 1
+            parts.append("(" if captures else "(?:")
+            i += 1
+            continue
+        elif sign == "(":
+            depth += 1
+        elif sign == ")":
+            depth -= 1
+        parts.append(sign)
+        i += 1
+    found = "".join(parts)
+    try:
+        groups = re.compile(found).groups
+    except re.error as error:
+        raise ValueError(f"{pattern!r} is not a regular expression: {error}") from None
+    if groups != 2 or tops != 2:
+        raise ValueError(f"{pattern!r} has {tops} groups where two are required, the metric's name and its value")
+    return found

@@ -139,6 +139,21 @@ PRUNING = Section(
     (Key("name", Text("the name of a pruner", r"[a-z0-9:_-]+", "auto, median or asha"), "Which rule.", REQUIRED),),
     rest=Scalar(),
 )
+FIDELITY = Section(
+    (
+        Key(
+            "parameter",
+            Text("a name", r"[A-Za-z_][A-Za-z0-9_.-]{0,62}", "a letter or _, then letters, digits, or _ . -"),
+            "What the program calls it, such as `epochs`; `${epochs}` in the command is how far this run goes.",
+            REQUIRED,
+            field="parameter",
+        ),
+        Key("min", Number(), "Where trials begin; above 0.", REQUIRED, field="min"),
+        Key("max", Number(), "A whole run; at least `eta` times `min`.", REQUIRED, field="max"),
+        Key("eta", Whole(2), "One in so many trials goes on, so many times farther.", 3, field="eta"),
+    ),
+    what="a mapping such as {parameter: epochs, min: 1, max: 81}",
+)
 BUDGET = Section(
     (
         Key(
@@ -196,6 +211,13 @@ SPEC = Section(
         ),
         Key("algorithm", ALGORITHM, "What suggests the points.", {}),
         Key("pruning", PRUNING, "What stops hopeless trials; other keys are the rule's settings.", says="none"),
+        Key(
+            "fidelity",
+            FIDELITY,
+            "Trials run in steps, and only the best of each step go on, from their checkpoints.",
+            ABSENT,
+            says="none: each trial runs to its end",
+        ),
         Key("parallelism", Whole(1), "Trials at a time.", 1, field="parallelism"),
         Key("budget", BUDGET, "When to stop; the first limit reached counts.", {}),
         Key(

@@ -6,7 +6,7 @@ this module combines the two. It does not know the keys of the file.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from controller.phrases import quantity
@@ -25,12 +25,20 @@ class Mark:
 NOWHERE = Mark(0, 0)  # for problems of the whole file, such as a missing file
 
 
+def _itself(path: str) -> str:
+    return path
+
+
 @dataclass(frozen=True, slots=True)
 class Marks:
-    """The places of each path's key and value. The path of the root is ""."""
+    """The places of each path's key and value. The path of the root is "".
+
+    place_of: returns the path in the text of a native path, for a text in another format.
+    """
 
     keys: dict[str, Mark]
     values: dict[str, Mark]
+    place_of: Callable[[str], str] = _itself
 
     def nearest(self, path: str, *, at_key: bool = False) -> Mark:
         """Return the mark of `path`, or of the closest path above it that the text has."""
@@ -96,4 +104,5 @@ class ProblemCollector:
         return any(c.path == path or c.path.startswith((f"{path}.", f"{path}[")) for c in self.found)
 
     def placed(self, marks: Marks) -> list[Placed]:
-        return [Placed(marks.nearest(c.path, at_key=c.at_key), c.path, c.message) for c in self.found]
+        found = [(marks.place_of(c.path), c) for c in self.found]
+        return [Placed(marks.nearest(path, at_key=c.at_key), path, c.message) for path, c in found]

@@ -9,11 +9,11 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from controller.core.model import ExperimentSpec
-from controller.core.runtime_traits import RUNTIMES
+from controller.core.runtime_traits import is_on_cluster
 from controller.phrases import command
 from controller.spec import rules
 from controller.spec.document import Json, fill_defaults, from_document
@@ -43,6 +43,7 @@ class Document:
     """A file that was read: its experiment, its text as the person wrote it, and its warnings.
 
     overridden: flags changed the experiment, so that the file alone describes a different one.
+    is_katib: the text is a file of Katib's.
     """
 
     source: str
@@ -51,6 +52,7 @@ class Document:
     warnings: tuple[str, ...]
     marks: Marks
     overridden: bool
+    is_katib: bool = False
 
     def locate(self, problems: Iterable[Problem]) -> SpecErrors:
         """Return the service's problems with the study, with their places in this file."""
@@ -60,7 +62,7 @@ class Document:
 def _located(problems: Iterable[Problem], marks: Marks) -> list[Placed]:
     placed = []
     for problem in problems:
-        path = _file_path(problem.path, several="spec.objectives" in marks.keys)
+        path = marks.place_of(_file_path(problem.path, several="spec.objectives" in marks.keys))
         if path not in marks.values and path not in marks.keys:
             path_in_list = re.sub(r"^(spec\.parameters\..+)\.values(\[[0-9]+\])?$", r"\1\2", path)
             path = path_in_list if path_in_list in marks.values else path
@@ -110,14 +112,24 @@ def read(
     if name and namespace_of is not None and (found := namespace_of(name)):
         apply(data, marks, f"metadata.namespace={found}", position=len(overrides))
     problems = ProblemCollector()
-    document = _check(data, problems)
-    wrong += problems.placed(marks)
+    is_katib = isinstance(data, dict) and _is_katib(data)
+    if isinstance(data, dict) and is_katib:
+        katib = KatibReader(data, problems)
+        data = katib.native()
+        document = _check(data, native := ProblemCollector())
+        wrong += problems.placed(marks)
+        marks = replace(marks, place_of=katib.place_of)
+        wrong += native.placed(marks)
+        warnings = tuple(katib.warnings)
+    else:
+        document, warnings = _check(data, problems), ()
+        wrong += problems.placed(marks)
     if wrong:
-        # The service's problems have the places of a native file, which Katib's file lacks.
-        if service is not None and document and isinstance(data, dict) and not _is_katib(data):
+        if service is not None and document and isinstance(data, dict):
             wrong += _asked(service, document, data, marks)
         raise SpecErrors(source, wrong)
-    return Document(source, text, from_document(document), rules.warnings(document), marks, bool(overrides))
+    told = (*warnings, *rules.warnings(document))
+    return Document(source, text, from_document(document), told, marks, bool(overrides), is_katib)
 
 
 def _without_namespace(data: Data) -> str:
@@ -125,8 +137,8 @@ def _without_namespace(data: Data) -> str:
     match data:
         case {"metadata": {"namespace": str()}}:
             return ""
-        case {"metadata": {"name": str(name)}, "spec": {"runtime": str(runtime)}} if runtime in RUNTIMES:
-            return name if RUNTIMES[runtime].on_cluster else ""
+        case {"metadata": {"name": str(name)}, "spec": {"runtime": runtime}} if is_on_cluster(runtime):
+            return name
     return ""
 
 
@@ -143,10 +155,8 @@ def _is_katib(data: Json) -> bool:
 
 
 def _check(data: Data, problems: ProblemCollector) -> Json:
-    if isinstance(data, dict) and _is_katib(data):
-        data = KatibReader(data, problems).native()
-        if data is None:
-            return {}
+    if data is None:
+        return {}
     document = FILE.take(data, "", problems)
     if not isinstance(document, dict) or not isinstance(data, dict):
         return {}

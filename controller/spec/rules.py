@@ -48,6 +48,9 @@ def check(document: Json, raw: Json, problems: ProblemCollector) -> None:
         return
     raw_parameters = raw_spec.get("parameters")
     names = list(raw_parameters) if isinstance(raw_parameters, dict) else None
+    _fidelity(spec, names or [], problems)
+    if names is not None and isinstance(spec.get("fidelity"), dict) and "parameter" in spec["fidelity"]:
+        names.append(spec["fidelity"]["parameter"])
     _objectives(spec, raw_spec, problems)
     _space(spec, raw_spec, problems)
     trial, raw_trial = spec.get("trial"), raw_spec.get("trial")
@@ -76,6 +79,19 @@ def _objectives(spec: Json, raw: Json, problems: ProblemCollector) -> None:
     for place, constraint in enumerate(spec.get("constraints", ())):
         if "min" not in constraint and "max" not in constraint:
             problems.add(f"spec.constraints[{place}]", "no bound; write min, max or both")
+
+
+def _fidelity(spec: Json, names: list[str], problems: ProblemCollector) -> None:
+    """Check the fidelity's place in the file; `suggest.engine` checks its values."""
+    given = spec.get("fidelity")
+    if not isinstance(given, dict):
+        return
+    name = given.get("parameter")
+    if name in names:
+        problems.add(
+            "spec.fidelity.parameter",
+            f"{name} is in spec.parameters, too; each run of a trial gets its own, so remove it there",
+        )
 
 
 def _space(spec: Json, raw: Json, problems: ProblemCollector) -> None:
@@ -288,6 +304,7 @@ def warnings(document: Json) -> tuple[str, ...]:
         *_unread_variables(spec["trial"]),
         *shells.warnings(spec),
         *_not_mentioned(spec),
+        *_lost_checkpoints(spec),
         *_idle_devices(spec),
     )
 
@@ -312,6 +329,14 @@ def _has_shell(trial: Json) -> bool:
     return any(word.rpartition("/")[2] in shells.SHELLS or word == "-c" for word in trial.get("command", ()))
 
 
+def _lost_checkpoints(spec: Json) -> Iterator[str]:
+    if "fidelity" in spec and not _traits_of(spec).shares_files and "checkpoints" not in spec["trial"]:
+        yield (
+            "spec.trial.checkpoints: without a claim, a trial that goes on with a larger fidelity starts over; "
+            "write checkpoints: {claim: NAME}"
+        )
+
+
 def _not_mentioned(spec: Json) -> Iterator[str]:
     if "parametersFile" in spec["trial"]:
         return
@@ -319,7 +344,8 @@ def _not_mentioned(spec: Json) -> Iterator[str]:
     if any("TUNER_PARAMETERS" in text for text in texts):
         return
     mentioned = {name for text in texts for name in placeholders(text)}
-    silent = [name for name in spec["parameters"] if name not in mentioned]
+    names = [*spec["parameters"], *([spec["fidelity"]["parameter"]] if "fidelity" in spec else [])]
+    silent = [name for name in names if name not in mentioned]
     where = "template" if "template" in spec["trial"] else "command, args or env"
     if silent:
         it_arrives = "it arrives" if len(silent) == 1 else "they arrive"

@@ -1,11 +1,11 @@
-"""Several processes train one network: each takes a share of every batch, and the gradients are added up over TCP.
+"""Data-parallel training: each process takes a share of every batch, and the gradients are summed over TCP.
 
-A star: rank 0 listens, the others connect to it; each step it adds what they send, always in the order of the ranks,
-and sends the sum back. All draw the same random numbers and take the same steps, so the networks stay equal to the last
-bit and no weights are ever sent. Meant for a few ranks and small networks.
+The topology is a star: rank 0 listens and the others connect to it. In each step rank 0 adds the gradients in the order
+of the ranks and sends the sum back. All ranks draw the same random numbers and take the same steps, so the networks
+stay equal to the last bit and weights are never sent. This is meant for a few ranks and small networks.
 
-Who takes part is said by the variables that torchrun reads: MASTER_ADDR, MASTER_PORT, WORLD_SIZE, RANK. A rank that is
-lost ends all the others: nothing here goes on with those that are left.
+The ranks are given by the variables that torchrun uses: MASTER_ADDR, MASTER_PORT, WORLD_SIZE, RANK. If a rank is lost,
+all others end, too.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from typing import NoReturn
 
 import numpy as np
 
-LOST = 75  # sysexits' EX_TEMPFAIL: nothing is wrong with the parameters, which would be 42; another try may do
+LOST = 75  # EX_TEMPFAIL of sysexits: the parameters are fine (else 42), and another attempt may succeed
 JOINING_S = 300.0  # another node may have to pull the image first
-SILENCE_S = 10.0  # a step takes milliseconds: who is silent for so long hangs, or its node is gone
+SILENCE_S = 10.0  # a step takes milliseconds, so a rank that is silent for this long hangs, or its node is gone
 RETRY_S = 0.2
-HELLO = struct.Struct("!8sII")  # what a rank says first: greeting, its number, the size of the world
+HELLO = struct.Struct("!8sII")  # the first message of a rank: greeting, rank, size of the world
 GREETING = b"digits/1"
-VERDICT = struct.Struct("!i")  # what rank 0 sends before each sum: who was lost
+VERDICT = struct.Struct("!i")  # sent by rank 0 before each sum: the lost rank or NOBODY
 NOBODY = -1
 
 
@@ -62,13 +62,13 @@ class World:
         try:
             self.peers[0].settimeout(SILENCE_S)
             self.peers[0].sendall(vector.data)
-            self.listen(SILENCE_S * 1.5)  # rank 0 may be waiting for another: let it be the first to say who is silent
+            self.listen(SILENCE_S * 1.5)  # longer, so that rank 0 is the first to report which rank is silent
             receive(self.peers[0], vector.data.cast("B"), time.monotonic() + SILENCE_S)
         except OSError as error:
             self.lose(0, str(error))
 
     def listen(self, within_s: float) -> None:
-        """Wait for rank 0 to say that nobody was lost. Raises OSError if it says nothing."""
+        """Wait until rank 0 reports that no rank was lost. Raises OSError if it sends nothing."""
         verdict = bytearray(VERDICT.size)
         receive(self.peers[0], memoryview(verdict), time.monotonic() + within_s)
         (lost,) = VERDICT.unpack(verdict)
@@ -76,14 +76,14 @@ class World:
             self.lose(lost, "says rank 0")
 
     def lose(self, lost: int, why: str) -> NoReturn:
-        """End this process because of that rank; rank 0 tells the others first."""
+        """End this process because a rank was lost; rank 0 tells the others first."""
         if self.rank == 0:
             tell([peer for rank, peer in self.peers.items() if rank != lost], lost)
         end(f"rank {lost} of {self.size} was lost ({why}); rank {self.rank} ends too")
 
 
 def join(patience_s: float = JOINING_S) -> World:
-    """Meet the other ranks, as the environment says; ends the process if they are not all there within `patience_s`."""
+    """Join the ranks given by the environment. End the process if they are not complete within `patience_s`."""
     address, port = variable("MASTER_ADDR"), number("MASTER_PORT")
     rank, size = number("RANK"), number("WORLD_SIZE")
     if not 0 <= rank < size:
@@ -102,7 +102,7 @@ def join(patience_s: float = JOINING_S) -> World:
 
 
 def gather(server: socket.socket, size: int, deadline: float) -> World:
-    """Accept the other ranks. One that is lost while the rest is still awaited is noticed at once."""
+    """Accept the other ranks. Notice at once if a rank is lost before all have joined."""
     world = World(0, size, {})
     peers = world.peers
     while missing := [rank for rank in range(1, size) if rank not in peers]:
@@ -111,7 +111,7 @@ def gather(server: socket.socket, size: int, deadline: float) -> World:
             tell(peers.values(), missing[0])
             end(f"rank {', '.join(map(str, missing))} of {size} did not join in time; rank 0 ends")
         for rank, peer in peers.items():
-            if peer in ready:  # nobody speaks before all are there, so this is its end
+            if peer in ready:  # ranks send nothing before all have joined, so the connection was closed
                 world.lose(rank, "before all had joined")
         if server in ready:
             peer, _ = server.accept()
@@ -119,15 +119,15 @@ def gather(server: socket.socket, size: int, deadline: float) -> World:
             rank = introduction(peer, size)
             if rank in missing:
                 peers[rank] = peer
-            else:  # a stranger: a port scanner, a health check
+            else:  # not a rank, for example a port scanner or a health check
                 peer.close()
-    world.peers = dict(sorted(peers.items()))  # the order of the sums: the same in every run
+    world.peers = dict(sorted(peers.items()))  # the order of summation, the same in every run
     tell(peers.values(), NOBODY)
     return world
 
 
 def introduction(peer: socket.socket, size: int) -> int:
-    """The rank of who has connected; NOBODY if it is no rank of this world."""
+    """Return the rank of the peer, NOBODY if it is not a rank of this world."""
     hello = bytearray(HELLO.size)
     try:
         receive(peer, memoryview(hello), time.monotonic() + 2)
@@ -142,14 +142,14 @@ def listener(address: str, port: int, deadline: float) -> socket.socket:
         try:
             family, _, _, _, place = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)[0]
             return socket.create_server(place, family=family)
-        except socket.gaierror as error:  # its own name appears in DNS no sooner than the others' do
+        except socket.gaierror as error:  # its own name may not be in DNS yet
             wait_or_end(f"rank 0 cannot find its own address MASTER_ADDR={address}: {error}", deadline)
         except OSError as error:
             end(f"rank 0 cannot listen on {address}:{port}: {error}")
 
 
 def connection(address: str, port: int, deadline: float) -> socket.socket:
-    """To rank 0. Its name may be unknown for a moment, and then nobody listens yet: both are no errors so early."""
+    """Connect to rank 0. Retry while its name is unknown or nothing listens, which is normal at the start."""
     while True:
         try:
             peer = socket.create_connection((address, port), timeout=SILENCE_S)
@@ -166,7 +166,7 @@ def wait_or_end(reason: str, deadline: float) -> None:
 
 
 def receive(peer: socket.socket, buffer: memoryview, deadline: float) -> None:
-    """Fill the buffer. Raises OSError: closed, broken, or not full at the deadline."""
+    """Fill the buffer. Raises OSError if the connection breaks or the deadline passes."""
     while buffer:
         peer.settimeout(max(deadline - time.monotonic(), 0.001))
         count = peer.recv_into(buffer)
@@ -176,7 +176,7 @@ def receive(peer: socket.socket, buffer: memoryview, deadline: float) -> None:
 
 
 def tell(peers: Iterable[socket.socket], lost: int) -> None:
-    """Say who was lost, and wait until each has heard it: closing at once could take back what was sent."""
+    """Send which rank was lost, and wait until all have read it: closing at once could discard the message."""
     for peer in peers:
         with contextlib.suppress(OSError):
             peer.settimeout(1)

@@ -1,9 +1,9 @@
 """Train a small neural network on 1,797 handwritten digits with NumPy alone: one trial of experiment.yaml.
 
-What a trial owes to the tuner is one printed line an epoch, `epoch=3 accuracy=0.96500 loss=0.11213`; no library is
-imported for it. Exit code 42 says "these parameters make no sense", with the reason in the last line.
+For Tuner, a trial only has to print one line per epoch, `epoch=3 accuracy=0.96500 loss=0.11213`; it imports no library
+for this. Exit code 42 means that the parameters cannot be used, with the reason in the last line.
 
-Where WORLD_SIZE is above 1, as torchrun and `distributed` set it, several processes train one network: parallel.py.
+If WORLD_SIZE is above 1, as set by torchrun and `distributed`, several processes train one network; see parallel.py.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-# A network this small gains nothing from threads, and trials that run side by side lose by them. Before NumPy's import.
+# Before NumPy's import: threads do not help a network this small, and slow down trials that run side by side.
 for _library in ("OMP", "OPENBLAS", "MKL", "VECLIB_MAXIMUM"):
     os.environ.setdefault(f"{_library}_NUM_THREADS", "1")
 
@@ -30,15 +30,15 @@ if TYPE_CHECKING:
 INFEASIBLE = 42
 TRAIN_SIZE = 997  # of 1,797; the other 800 validate, so accuracy moves in steps of 0.00125
 SPLIT_SEED = 0  # the split is part of the problem: the same in every trial
-WARMUP = 0.15  # of all steps; then the learning rate falls linearly to nothing
+WARMUP = 0.15  # fraction of all steps; afterwards the learning rate falls linearly to 0
 CLASSES = 10
 Array = np.ndarray
 
 
 def digits_file() -> Path:
-    """Beside this program, as in its container image, else in scikit-learn's wheel.
+    """Return the file beside this program, as in the container image, else the one in scikit-learn's wheel.
 
-    Importing scikit-learn to ask it for them would take five times as long as training.
+    Importing scikit-learn to load the digits would take five times as long as training.
     """
     beside = Path(__file__).parent / "digits.csv.gz"
     if beside.exists():
@@ -50,14 +50,14 @@ def digits_file() -> Path:
 
 
 def load_digits() -> tuple[Array, Array, Array, Array]:
-    """The images, standardised by the training part: train x, train y, validation x, validation y."""
+    """Return train x, train y, validation x, validation y, standardized by the training part."""
     text = gzip.decompress(digits_file().read_bytes())
     table = np.array(text.replace(b"\n", b",").rstrip(b",").split(b","), dtype=np.float32).reshape(-1, 65)
     table = table[np.random.default_rng(SPLIT_SEED).permutation(len(table))]
     pixels, labels = table[:, :64], table[:, 64].astype(np.int64)
     mean, spread = pixels[:TRAIN_SIZE].mean(axis=0), pixels[:TRAIN_SIZE].std(axis=0)
-    pixels = (pixels - mean) / np.where(spread > 0, spread, 1)  # pixels that are always blank have no spread
-    pixels = pixels.clip(-3, 3)  # a rare stroke in a corner would be forty spreads away
+    pixels = (pixels - mean) / np.where(spread > 0, spread, 1)  # pixels that are always blank have a spread of 0
+    pixels = pixels.clip(-3, 3)  # a rare stroke in a corner would be forty standard deviations away
     return pixels[:TRAIN_SIZE], labels[:TRAIN_SIZE], pixels[TRAIN_SIZE:], labels[TRAIN_SIZE:]
 
 
@@ -81,7 +81,7 @@ def sigmoid_slope(y: Array) -> Array:
     return y * (1 - y)
 
 
-# activation, its slope as a function of its value, and the gain of the initial weights that keeps signals' size
+# Activation, its slope as a function of its value, and the gain of the initial weights that preserves signal sizes.
 ACTIVATIONS: dict[str, tuple[Callable[[Array], Array], Callable[[Array], Array], float]] = {
     "relu": (relu, relu_slope, 2.0**0.5),
     "tanh": (np.tanh, tanh_slope, 5 / 3),
@@ -95,9 +95,9 @@ def log_softmax(scores: Array) -> Array:
 
 
 class Network:
-    """Two hidden layers; weights and biases lie in one vector, so that an optimiser step is three operations.
+    """A network with two hidden layers. All weights are in one vector, so that an optimizer step is three operations.
 
-    The last layer starts small: every class is then equally likely at first, whatever the activation.
+    The last layer starts with small weights, so that all classes are equally likely at first with any activation.
     """
 
     def __init__(self, width: int, activation: str, rng: np.random.Generator) -> None:
@@ -127,7 +127,7 @@ class Network:
     def backpropagate(self, x: Array, target: Array, masks: Array | None, *, batch: int) -> None:
         """Fill `gradient` with these rows' part of the gradient of the mean cross-entropy over the batch.
 
-        target: one-hot. masks: dropout's for both hidden layers, scaled to mean 1. batch: rows in all of the batch.
+        target: one-hot. masks: dropout masks of both hidden layers, scaled to mean 1. batch: rows of the whole batch.
         """
         w1, b1, w2, b2, w3, b3 = self.layers
         first = value1 = self.activate(x @ w1 + b1)
@@ -159,7 +159,7 @@ def dropout_masks(shape: tuple[int, int], rate: float, rng: np.random.Generator)
 
 
 def train(options: argparse.Namespace, world: World | None) -> None:
-    """Train, and print how it goes. In a world of several ranks all do the same, each with its share of every batch."""
+    """Train and print metrics. In a world of several ranks, each trains with its share of every batch."""
     rank, size = (world.rank, world.size) if world else (0, 1)
     train_x, train_y, valid_x, valid_y = load_digits()
     rng = np.random.default_rng(options.seed)
@@ -207,7 +207,7 @@ def parse() -> argparse.Namespace:
 
 
 def meet() -> World | None:
-    """The other processes that train this network; None where there are none, which needs no sockets."""
+    """Join the other processes that train this network; return None, without using sockets, if there are none."""
     if os.environ.get("WORLD_SIZE", "1") == "1":
         return None
     import parallel
@@ -216,7 +216,7 @@ def meet() -> World | None:
 
 
 if __name__ == "__main__":
-    # A container's first process hears SIGTERM only if it has a handler; without one it would run on until SIGKILL.
+    # A container's first process gets SIGTERM only if it has a handler; without one it would run until SIGKILL.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    np.seterr(all="ignore")  # what overflows is caught once, as the loss that is not finite
+    np.seterr(all="ignore")  # an overflow is detected once, by a loss that is not finite
     train(parse(), meet())

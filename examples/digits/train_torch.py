@@ -1,7 +1,7 @@
 """Train a small convolutional network on the handwritten digits, with torch: one trial of torch.yaml.
 
-Lean on purpose, because a trial is short: most of its three seconds are `import torch`, and constructing any optimiser
-of `torch.optim` would import a compiler for another one. The step is written out; it is four lines.
+The program is minimal because the trial is short: most of its three seconds are `import torch`. Constructing any
+optimizer of `torch.optim` would import a compiler, which takes another second, so the step is written out here.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ GAINS = {"relu": 2.0**0.5, "tanh": 5 / 3, "sigmoid": 4.0}
 
 
 class Network:
-    """Two convolutions and a hidden layer; `width` units there, a quarter and a half of it as channels."""
+    """Two convolutions with width/4 and width/2 channels, and a hidden layer with `width` units."""
 
     def __init__(self, width: int, activation: str) -> None:
         self.activate, gain = ACTIVATIONS[activation], GAINS[activation]
@@ -98,8 +98,8 @@ def parse() -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, lambda *_: os._exit(143))  # as in train.py, for containers; lines are flushed already
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(143))  # for containers, as in train.py; all output is flushed
     torch.set_num_threads(1)
     train(parse())
     sys.stdout.flush()
-    os._exit(0)  # torch takes a fifth of a second to say goodbye
+    os._exit(0)  # skip torch's shutdown, which takes a fifth of a second

@@ -1,6 +1,6 @@
-"""The client: blocking (`Client`) and for event loops (`AsyncClient`); `Client.study()` is a loop over trials.
+"""Clients of the service: blocking (`Client`) and for event loops (`AsyncClient`).
 
-gRPC is imported when the first client is made.
+`Client.study()` returns a study with a loop over trials. gRPC is imported when the first client connects.
 """
 
 from suggest.client.async_client import AsyncClient

@@ -1,7 +1,7 @@
-"""The client for programs that run an event loop. It takes and returns nouns, never protobuf.
+"""The client for programs with an event loop. Its methods take and return domain objects, never protobuf.
 
-Each method has a deadline and is repeated until then while the service cannot be reached: all methods are idempotent.
-Importing this does not import gRPC; the first call does.
+Each method has a deadline, until which the call is retried while the service cannot be reached: all methods are
+idempotent. Importing this module does not import gRPC; the first call does.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 class Channel(Protocol):
-    """The way to a service, as far as a stub needs one."""
+    """The part of a gRPC channel that a stub needs."""
 
     def unary_unary(self, method: str, **serializers: Any) -> Any: ...
 
@@ -37,10 +37,11 @@ class Channel(Protocol):
 
 
 class AsyncClient:
-    """Belongs to one event loop. `address`: as for `Client`. Connects at the first call.
+    """A client that belongs to one event loop and connects at the first call.
 
-    Who it is and whom it trusts is said as to `Client`. All methods raise NotFound, InvalidArgument, FailedPrecondition
-    (NotOwner, LeaseExpired), Unauthenticated, PermissionDenied, Unavailable, StoreBroken as they apply.
+    The arguments, including those for credentials, are those of `Client`. All methods raise NotFound, InvalidArgument,
+    FailedPrecondition (NotOwner, LeaseExpired), Unauthenticated, PermissionDenied, Unavailable and StoreBroken as they
+    apply.
     """
 
     def __init__(
@@ -55,7 +56,7 @@ class AsyncClient:
         timeout_s: float = PATIENCE_S,
         inside: Channel | None = None,
     ) -> None:
-        """inside: the way into the service at `address`, from the loop that it runs in; then no socket is used."""
+        """`inside` is a channel to the service at `address` from the service's own loop; then no socket is used."""
         self._homes = parse_addresses(address)
         self.address = ",".join(self._homes)
         self._identity = ClientCredentials(token, token_file, tls_ca, tls_cert, tls_key)
@@ -64,8 +65,8 @@ class AsyncClient:
         self._timeout_s = timeout_s
         self._version = self._identity.version()
         self._retired: list[Any] = []  # channels with an earlier certificate
-        self._owner = ""  # who answered last, if not `address`
-        # With its stub: methods are looked up by a Call's name.
+        self._owner = ""  # the address that answered last, if not `address`
+        # Channels and their stubs by address; methods of a stub are looked up by the name in a Call.
         self._channels: dict[str, tuple[Any, Any]] = {}
         if inside is not None:
             self._reach(self.address, inside)
@@ -73,7 +74,11 @@ class AsyncClient:
     async def create_study(
         self, name: StudyName, spec: StudySpec, *, request_id: str, labels: Mapping[str, str] = NO_LABELS
     ) -> Study:
-        """The same request_id and spec again returns the study; the name otherwise taken: AlreadyExists."""
+        """Create a study, or return it if it was created with the same `request_id` and spec.
+
+        Raises:
+            AlreadyExists: the name is taken by another study.
+        """
         from suggest.client import calls
 
         return await self._send(calls.create_study(name, spec, request_id=request_id, labels=labels))
@@ -84,13 +89,13 @@ class AsyncClient:
         return await self._send(calls.get_study(name))
 
     async def list_studies(self, namespace: str = "-") -> list[Study]:
-        """`-` means all namespaces."""
+        """Return the studies of a namespace; `-` means all namespaces."""
         from suggest.client import calls
 
         return await self._all(calls.list_studies(namespace))
 
     async def study_summaries(self, namespace: str = "-") -> list[tuple[Study, StudySummary | None]]:
-        """The studies, and how far each is; None: the server is too old to say."""
+        """Return the studies of a namespace with their progress, which is None if the server is too old."""
         from suggest.client import calls
 
         return await self._all(calls.study_summaries(namespace))
@@ -104,21 +109,24 @@ class AsyncClient:
         labels: Mapping[str, str] | Keep = KEEP,
         validate_only: bool = False,
     ) -> Study:
-        """A space only grows: each of its points stays one. `pruning=None` switches it off; nothing else of a study can
-        be changed. `validate_only`: what it would be."""
+        """Change the search space, the pruning or the labels of a study; nothing else of a study can change.
+
+        A space can only grow: each of its points must stay valid. `pruning=None` switches pruning off. With
+        `validate_only`, return the changed study without storing it.
+        """
         from suggest.client import calls
 
         update = calls.update_study(name, space=space, pruning=pruning, labels=labels, validate_only=validate_only)
         return await self._send(update)
 
     async def delete_study(self, name: StudyName) -> None:
-        """With all its trials, for good."""
+        """Delete the study and all its trials permanently."""
         from suggest.client import calls
 
         await self._send(calls.delete_study(name))
 
     async def validate(self, spec: StudySpec) -> None:
-        """Raises InvalidArgument with all problems; stores nothing."""
+        """Check a spec without storing anything. Raises InvalidArgument with all problems."""
         from suggest.client import calls
 
         await self._send(calls.validate(spec))
@@ -138,7 +146,10 @@ class AsyncClient:
         measurements: Sequence[Measurement] = (),
         labels: Mapping[str, str] = NO_LABELS,
     ) -> Trial:
-        """Without an outcome: enqueued (may be partial), handed out by the next suggest(). With one: imported."""
+        """Add a trial. With an outcome it is imported as finished.
+
+        Without an outcome it is enqueued and handed out by the next suggest(); then `parameters` may be partial.
+        """
         from suggest.client import calls
 
         return await self._send(
@@ -155,7 +166,7 @@ class AsyncClient:
     async def import_trials(
         self, name: StudyName, trials: Sequence[FinishedTrial], *, source: str, request_id: str
     ) -> list[ImportResult]:
-        """Finished trials from elsewhere, at most 1000; each is taken once. What became of each, in their order."""
+        """Import at most 1000 finished trials, each only once. Return a result for each, in the same order."""
         from suggest.client import calls
 
         return await self._send(calls.import_trials(name, trials, source=source, request_id=request_id))
@@ -168,13 +179,16 @@ class AsyncClient:
     async def list_trials(
         self, name: StudyName, *, client_id: str = "", states: Iterable[TrialState] = ()
     ) -> list[Trial]:
-        """All that match, ordered by number."""
+        """Return all trials that match, ordered by number."""
         from suggest.client import calls
 
         return await self._all(calls.list_trials(name, client_id=client_id, states=states))
 
     async def trials_page(self, name: StudyName, token: str, *, page_size: int) -> tuple[list[Trial], str]:
-        """One page of all trials, ordered by number; `token` is "" for the first page, and "" after the last."""
+        """Return a page of all trials, ordered by number, and the token of the next page.
+
+        `token` is "" for the first page, and the returned token is "" after the last one.
+        """
         from suggest.client import calls
 
         return await self._send(calls.list_trials(name, client_id="", states=(), page_size=page_size).page(token))
@@ -185,7 +199,7 @@ class AsyncClient:
         return await self._send(calls.update_trial(name, number, labels))
 
     async def delete_trial(self, name: StudyName, number: int) -> None:
-        """Takes a queued or finished trial out of the study; its number is not given again."""
+        """Delete a queued or finished trial from the study. The trial's number is not used again."""
         from suggest.client import calls
 
         await self._send(calls.delete_trial(name, number))
@@ -200,11 +214,17 @@ class AsyncClient:
         labels: Mapping[str, str] = NO_LABELS,
         lease_s: float | None = None,
         expired_only: bool = False,
+        paused_only: bool = False,
     ) -> Suggestions:
-        """Up to `count` trials, running from now on. The same request_id again: the same trials, as they are now.
+        """Return up to `count` trials, which are running from now on.
 
-        lease_s: who runs them renews their leases, by reports or renew_leases(), or they are handed out again; None:
-        they run until somebody completes them. expired_only: only trials whose lease has expired, no new ones.
+        A repeated call with the same `request_id` returns the same trials in their present state.
+
+        Args:
+            lease_s: The duration of the trials' leases in seconds. A trial whose lease is not renewed in time, by
+                reports or renew_leases(), is handed out again. None: the trials run until somebody completes them.
+            expired_only: Return only trials whose lease has expired, no new ones.
+            paused_only: Return only paused trials that may go on with a larger fidelity.
         """
         from suggest.client import calls
 
@@ -216,22 +236,30 @@ class AsyncClient:
             labels=labels,
             lease_s=lease_s,
             expired_only=expired_only,
+            paused_only=paused_only,
         )
         return await self._send(call)
 
     async def report(
         self, name: StudyName, number: int, measurements: Sequence[Measurement], *, tries: int = 0
     ) -> StopAdvice:
-        """Known (attempt, metric, step) are ignored. A finished trial takes nothing new: FailedPrecondition.
+        """Report measurements of a running trial. A known combination of attempt, metric and step is ignored.
 
-        tries: of the trial as it was handed out. If its lease expired and somebody else has it: LeaseExpired.
+        `tries` is that of the trial as it was handed out.
+
+        Raises:
+            FailedPrecondition: the trial has finished.
+            LeaseExpired: the lease expired, and the trial was handed out to another client.
         """
         from suggest.client import calls
 
         return await self._send(calls.report(name, number, measurements, tries=tries))
 
     async def renew_leases(self, name: StudyName, leases: Mapping[int, int]) -> frozenset[int]:
-        """`leases`: the tries of trials, by their numbers. Those that could not be renewed: leave them alone."""
+        """Renew leases; `leases` maps trial numbers to tries.
+
+        Returns the trials whose leases could not be renewed; stop running these.
+        """
         from suggest.client import calls
 
         return await self._send(calls.renew_leases(name, leases))
@@ -245,14 +273,16 @@ class AsyncClient:
         measurements: Sequence[Measurement] = (),
         tries: int = 0,
     ) -> Trial:
-        """`measurements` are stored with it, in one write. Completing the same way again succeeds. `tries`: as for
-        report()."""
+        """Finish a trial. `measurements` are stored in the same write; for `tries` see report().
+
+        A repeated call with the same outcome succeeds.
+        """
         from suggest.client import calls
 
         return await self._send(calls.complete(name, number, outcome, measurements=measurements, tries=tries))
 
     async def reopen_trials(self, name: StudyName, numbers: Sequence[int]) -> list[Trial]:
-        """Failed trials run again, all or none; at most 1000. One that runs already is returned as it is."""
+        """Run at most 1000 failed trials again, all or none. A trial that already runs is returned unchanged."""
         from suggest.client import calls
 
         return await self._send(calls.reopen_trials(name, numbers))
@@ -260,17 +290,17 @@ class AsyncClient:
     async def list_measurements(
         self, name: StudyName, number: int | None = None, *, latest: bool = False
     ) -> list[tuple[int, Measurement]]:
-        """(trial number, measurement), in the order in which they were reported; of one trial or of all.
+        """Return pairs (trial number, measurement) of one trial or of all, in the order of the reports.
 
-        latest: only what each trial's newest attempt said of each metric at its last step, by trial and metric. Older
-        servers send all.
+        With `latest`, return only the last step of each metric in each trial's newest attempt, by trial and metric.
+        Older servers return all measurements.
         """
         from suggest.client import calls
 
         return await self._all(calls.list_measurements(name, number, latest=latest))
 
     async def optimal_trials(self, name: StudyName) -> list[Trial]:
-        """The best succeeded trial, or nothing (a list: with several objectives there will be several)."""
+        """Return the best succeeded trial, if any, or the Pareto front of a study with several objectives."""
         from suggest.client import calls
 
         return await self._send(calls.optimal_trials(name))
@@ -316,7 +346,7 @@ class AsyncClient:
 
     def _connected(self, address: str) -> Any:
         if (version := self._identity.version()) != self._version:
-            # Calls that are under way keep their channel; close() ends it with the others.
+            # Calls in progress keep their channel; close() closes it with the others.
             self._version = version
             self._retired += [channel for channel, _ in self._channels.values()]
             self._channels.clear()
@@ -326,7 +356,7 @@ class AsyncClient:
             self._reach(address, self._new_channel(address, credentials, CHANNEL_OPTIONS))
         return self._channels[address][1]
 
-    # The transport: all that `suggest.client.sync_client` does differently.
+    # The transport: these methods are all that `suggest.client.sync_client` overrides.
 
     async def _exchange(self, method: Any, request: Any, **settings: Any) -> Any:
         return await method(request, **settings)

@@ -1,4 +1,4 @@
-"""What a client sends and how it reads the reply: one function per method of the API, without any I/O."""
+"""Requests of a client and the reading of replies: one function per method of the API, without any I/O."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Call(Generic[T]):
-    """`read` gets the reply of `method`, whose type the two share (Any: the stub is looked up by name)."""
+    """A method's name, its request, and a function that reads the reply.
+
+    The types of request and reply are Any, because the method of the stub is looked up by name.
+    """
 
     method: str
     request: Message
@@ -32,7 +35,7 @@ class Call(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Pages(Generic[T]):
-    """A list that comes in pages: `request` takes the token, `read` gives the items."""
+    """A list that is returned in pages: `request` takes the page token, `read` returns the items of a reply."""
 
     method: str
     request: Callable[[str], Message]
@@ -70,7 +73,7 @@ def study_summaries(namespace: str) -> Pages[tuple[Study, StudySummary | None]]:
 
     def read(reply: pb.ListStudiesResponse) -> list[tuple[Study, StudySummary | None]]:
         studies = [wire.read_study(each) for each in reply.studies]
-        if not reply.summaries:  # a server that does not know them
+        if not reply.summaries:  # an older server
             return [(study, None) for study in studies]
         return list(zip(studies, map(wire.read_summary, reply.summaries), strict=True))
 
@@ -184,6 +187,7 @@ def suggest(
     labels: Mapping[str, str],
     lease_s: float | None,
     expired_only: bool,
+    paused_only: bool,
 ) -> Call[Suggestions]:
     request = pb.SuggestTrialsRequest(
         parent=str(name),
@@ -193,6 +197,7 @@ def suggest(
         labels=dict(labels),
         lease_duration=wire.write_duration(lease_s),
         expired_only=expired_only,
+        paused_only=paused_only,
     )
     return Call(
         "SuggestTrials",
@@ -252,4 +257,4 @@ def optimal_trials(name: StudyName) -> Call[list[Trial]]:
 
 
 def _nothing(reply: Any) -> None:
-    """For methods whose reply says only that it is done."""
+    """Read the reply of a method that returns nothing."""

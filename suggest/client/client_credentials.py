@@ -1,7 +1,7 @@
 """A client's token, its own certificate, and the certificate authorities it trusts.
 
-A token is sent with each call; unencrypted only to this machine, and never to a socket, which does not ask for one. It
-is in no message, log or repr. gRPC is imported when a channel is made.
+A token is sent with each call; unencrypted only to this machine, and never to a socket, which does not need one. The
+token never appears in messages, logs or a repr. gRPC is imported when a channel is created.
 """
 
 from __future__ import annotations
@@ -19,17 +19,22 @@ if TYPE_CHECKING:
 
 TOKEN, TOKEN_FILE, TLS_CA = "TUNER_TOKEN", "TUNER_TOKEN_FILE", "TUNER_TLS_CA"
 TLS_CERT, TLS_KEY = "TUNER_TLS_CERT", "TUNER_TLS_KEY"
-SYSTEM = "system"  # instead of a file: whatever authorities this machine trusts
+SYSTEM = "system"  # instead of a file: the certificate authorities that this machine trusts
 
 _Metadata = tuple[tuple[str, str], ...]
 
 
 class ClientCredentials:
-    """What is None is looked up in the environment; "" is none.
+    """Credentials of a client. An argument that is None is read from the environment; "" means none.
 
-    `token` goes before `token_file`, which is read when first needed, and again when it has changed. `tls_ca`: PEM, or
-    `system`; "": no TLS. `tls_cert`, `tls_key`: PEM, of the client itself, for servers that ask for it. A socket gets
-    none of these.
+    Args:
+        token: The token; takes precedence over `token_file`.
+        token_file: The file with the token, read when first needed and again when it has changed.
+        tls_ca: A PEM file with the trusted certificate authorities, or `system`. "" means no TLS.
+        tls_cert: A PEM file with the client's own certificate, for servers that require one.
+        tls_key: A PEM file with the key of that certificate.
+
+    None of these is used with a socket.
     """
 
     def __init__(
@@ -45,7 +50,7 @@ class ClientCredentials:
             token, token_file = here.get(TOKEN), here.get(TOKEN_FILE)
         self._token = token or ""
         self._file = Path(token_file) if token_file and not token else None
-        self._seen: object = None  # what the file looked like when it was read
+        self._seen: object = None  # the file's time, size and inode when it was last read
         self._metadata: _Metadata = ()
         self._tls_ca = here.get(TLS_CA, "") if tls_ca is None else tls_ca
         if tls_cert is None and tls_key is None:
@@ -53,7 +58,7 @@ class ClientCredentials:
         self._tls_cert, self._tls_key = tls_cert or "", tls_key or ""
 
     def metadata(self, address: str) -> _Metadata:
-        """For a call to the address, to which `check` has nothing to say."""
+        """Return the metadata of a call to the address, for which `check` must have passed."""
         if address.startswith("unix:"):
             return ()
         if self._file is not None:
@@ -63,7 +68,11 @@ class ClientCredentials:
         return self._metadata
 
     def check(self, address: str) -> None:
-        """Raises InvalidArgument: there is no token where one should be, or it would be sent unencrypted."""
+        """Check the credentials for calls to the address.
+
+        Raises:
+            InvalidArgument: a file has no token, a setting is missing, or the token would be sent unencrypted.
+        """
         parsed = parse_address(address)
         if bool(self._tls_cert) != bool(self._tls_key):
             there, missing = (TLS_CERT, TLS_KEY) if self._tls_cert else (TLS_KEY, TLS_CERT)
@@ -79,7 +88,7 @@ class ClientCredentials:
             raise InvalidArgument([Problem("", message)])
 
     def credentials(self, address: str) -> grpc.ChannelCredentials | None:
-        """For a channel to the address; None: no TLS. Raises InvalidArgument."""
+        """Return the credentials of a channel to the address, None without TLS. Raises InvalidArgument."""
         import grpc
 
         self.check(address)
@@ -92,7 +101,7 @@ class ClientCredentials:
         return grpc.ssl_channel_credentials(authorities, _pem(self._tls_key, TLS_KEY, "PRIVATE KEY"), certificate)
 
     def version(self) -> object:
-        """Another one when the client's certificate has changed on disk: a channel has that which it was made with."""
+        """Return a value that changes with the client's certificate on disk; a channel keeps its certificate."""
         if not self._tls_cert:
             return None
         try:
@@ -101,7 +110,7 @@ class ClientCredentials:
             return None
 
     def _look(self) -> None:
-        """Read the token's file, if it has changed. While it is gone or empty, the token stays as it was."""
+        """Reload the token file if it has changed. While the file is missing or empty, keep the last token."""
         assert self._file is not None
         try:
             found = self._file.stat()
@@ -133,6 +142,6 @@ def _pem(path: str, variable: str, kind: str) -> bytes:
 def _bearer(token: str, place: str) -> _Metadata:
     token = token.strip()
     if not token or not token.isascii() or not token.isprintable() or " " in token:
-        # Without a word of it: it may be a secret all the same.
+        # Do not show the value: it may be a secret all the same.
         raise InvalidArgument([Problem(place, "has no token in it: one line, without blanks, in plain ASCII")])
     return (("authorization", f"Bearer {token}"),)

@@ -1,7 +1,7 @@
-"""When a client repeats a call that failed, at which address, and what it raises in the end.
+"""Retries: when and at which address a client repeats a failed call, and which error it raises in the end.
 
-A call has one limit, the client's `timeout_s`: it is repeated until then unless the error is final. There must be no
-second limit, such as a number of attempts. This module neither sends nor sleeps; the clients do.
+A call has one limit, the client's `timeout_s`: the call is retried until then unless the error is final. There must be
+no second limit, such as a number of attempts. This module neither sends nor sleeps; the clients do.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from suggest.errors import InvalidArgument, NotOwner, RateLimited, TunerError
 if TYPE_CHECKING:
     import grpc
 
-PATIENCE_S = 30.0  # of a client, by default: longer than a server takes to restart
+PATIENCE_S = 30.0  # default timeout of a client; longer than a restart of the server takes
 
 LONGEST_PAUSE_S = 1.0  # between attempts
-LONGEST_TOLD_S = 0.2  # between attempts at a service that answers, and says that it cannot do it now
-FIRST_AWAY_S = 1.6  # a little longer than an owner may be silent
+LONGEST_TOLD_S = 0.2  # between attempts if the service itself answers that it is unavailable
+FIRST_AWAY_S = 1.6  # a little longer than the silence after which an owner loses its studies
 BACKOFF = Backoff(first_s=0.05, longest_s=LONGEST_PAUSE_S, jitter=0.5)
-SAID_AFTER_S = 1.0  # a call that waits longer for a connection says so in the log
+SAID_AFTER_S = 1.0  # a call that waits longer for a connection logs it
 
 CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.max_receive_message_length", 64 << 20),
     ("grpc.max_send_message_length", 64 << 20),
-    ("grpc.enable_http_proxy", 0),  # the service is near; a proxy for the web is not the way to it
-    # Default pauses between connection attempts outlast ours.
+    ("grpc.enable_http_proxy", 0),  # a proxy for the web usually cannot reach the service
+    # The default pauses between connection attempts are longer than the pauses between retries.
     ("grpc.initial_reconnect_backoff_ms", 50),
     ("grpc.max_reconnect_backoff_ms", 1000),
-    # Despite its name this limits one attempt to connect: a busy machine needs seconds for a handshake.
+    # Despite its name, this is the timeout of one attempt to connect; a busy machine needs seconds for a handshake.
     ("grpc.min_reconnect_backoff_ms", 10_000),
 )
 
@@ -42,10 +42,11 @@ log = logging.getLogger(__name__)
 
 
 class Attempts:
-    """One call's attempts within its deadline: sent to `address` with `timeout_s()`, then `pause_or_raise()`.
+    """The attempts of one call within its deadline.
 
-    A study's owner, once named by a service, is followed; where nobody answers, the next of `homes` is asked: by then
-    the study may have another owner.
+    Send the call to `address` with `timeout_s()`; on failure, call `pause_or_raise()`. When a service names the owner
+    of a study, `address` becomes the owner's. If that does not answer, it becomes the next of `homes`, because the
+    study may have another owner by then.
     """
 
     def __init__(self, homes: Sequence[str], timeout_s: float, *, start: str = "") -> None:
@@ -57,19 +58,19 @@ class Attempts:
         self._pauses = 0
         self._away_s = FIRST_AWAY_S
         self._said = False
-        self._mismatched: set[str] = set()  # homes with which no connection can be made as things are
+        self._mismatched: set[str] = set()  # homes that cannot be reached due to TLS or another protocol
         self._followed = False
         self._sent_away = 0
-        self._told: grpc.RpcError | None = None  # why it was not done, by the service's own words
+        self._told: grpc.RpcError | None = None  # the last error that the service itself sent
 
     def timeout_s(self) -> float:
         left = max(self._deadline - time.monotonic(), 0.001)
-        # An owner that is frozen answers nothing and refuses nothing.
+        # Use a shorter timeout if there is another address: a frozen owner neither answers nor refuses.
         return left if self._is_only_home else min(left, self._away_s)
 
     @property
     def _is_only_home(self) -> bool:
-        """There is nobody else to ask."""
+        """Whether there is no other address to try."""
         return [self.address] == list(self._homes)
 
     def _next_home(self) -> str:
@@ -77,14 +78,14 @@ class Attempts:
         return self._homes[(tried + 1) % len(self._homes)]
 
     def pause_or_raise(self, failure: grpc.RpcError) -> float:
-        """Seconds to wait before the next attempt; raises the service's error if there should be none."""
+        """Return the seconds to wait before the next attempt, or raise the service's error if there is none."""
         import grpc
 
         tried = self.address
         match failure.code():
             case grpc.StatusCode.FAILED_PRECONDITION:
                 pause = self._follow(failure)
-            # Cancelled, and not by us: gRPC drops what lies unread in a server that stops.
+            # CANCELLED without a cancellation here: gRPC drops unread requests when a server stops.
             case grpc.StatusCode.UNAVAILABLE | grpc.StatusCode.CANCELLED:
                 pause = self._pause_unavailable(failure)
             case grpc.StatusCode.DEADLINE_EXCEEDED if not self._is_only_home:
@@ -95,7 +96,7 @@ class Attempts:
             case _:
                 pause = None
         if pause is None or time.monotonic() + pause >= self._deadline:
-            # That time is up says less: a locked store answers late, and then says that it is.
+            # An expired deadline is the less helpful error, for example if a locked store keeps answering late.
             late = failure.code() is grpc.StatusCode.DEADLINE_EXCEEDED
             last = self._told if late and self._told is not None else failure
             raise _error(last, address=tried, timeout_s=self._timeout_s) from last
@@ -130,7 +131,7 @@ class Attempts:
         return 0.0 if first else self._pause(LONGEST_TOLD_S)
 
     def _wait_for_room(self, failure: grpc.RpcError) -> float | None:
-        """As long as the service asks for, and a little more each time: all who were sent away come again."""
+        """Return the pause that the service asked for, longer each time, because all refused clients come back."""
         error = _error(failure, address=self.address, timeout_s=self._timeout_s)
         if not isinstance(error, RateLimited):
             return None
@@ -157,8 +158,8 @@ def _is_mismatch(failure: grpc.RpcError) -> bool:
 
 
 def _by_the_service(failure: grpc.RpcError) -> bool:
-    """It answered; gRPC itself says UNAVAILABLE where nobody does."""
+    """Return whether the service itself sent the error. gRPC reports UNAVAILABLE if nothing answers."""
     from suggest.wire.status import DETAILS_KEY
 
-    call: Any = failure  # both kinds of RpcError that grpc raises are calls; its types say otherwise
+    call: Any = failure  # the errors that grpc raises are also calls, which its types do not show
     return any(key == DETAILS_KEY for key, _ in call.trailing_metadata() or ())

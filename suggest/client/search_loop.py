@@ -1,7 +1,7 @@
 """A study as a loop, `for trial in study.trials(50)`, run by any number of processes; built on the blocking client.
 
-Uses only public methods of the client, and keeps no state that the service does not have. `LeaseRenewal` renews the
-lease of the open trial in a thread; it must never end a trial or the program.
+This module uses only public methods of the client, and keeps no state that the service does not have. `LeaseRenewal`
+renews the lease of the open trial in a thread; errors there must never end a trial or the program.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from suggest.trial import REUSED, Measurement, Outcome, StopAdvice, Trial, Trial
 if TYPE_CHECKING:
     from suggest.client import Client
 
-LEASE_S = 60.0  # of a trial, by default
-LOOKS = Backoff(first_s=0.05, longest_s=2.0)  # between two looks at trials that other processes run
+LEASE_S = 60.0  # default duration of a trial's lease
+LOOKS = Backoff(first_s=0.05, longest_s=2.0)  # between two looks at trials of other processes
 
-_COUNTED_AT_ONCE = 100  # trials a page: about what each look reads again in a long study
+_COUNTED_AT_ONCE = 100  # trials per page, about as many as each look reads again in a long study
 
 log = logging.getLogger(__name__)
 
@@ -47,28 +47,29 @@ def minimize(metric: str) -> Objective:
 
 
 class Search:
-    """One study, as this process takes part in it."""
+    """A study in which this process runs trials, together with other processes."""
 
     def __init__(self, client: Client, study: Study) -> None:
         self.client = client
         self.name = study.name
         self.spec = study.spec
         self._client_id = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
-        self._settled = ("", 0)  # the page of trials that is read first, and how many count before it
+        self._settled = ("", 0)  # (token of the first page to read, number of counting trials before it)
 
     def trials(self, total: int, *, lease_s: float | None = LEASE_S) -> Iterator[OpenTrial]:
-        """Trials to run, until the study has `total` of them, finished or run by others, of all processes (cancelled
-        ones do not count), or its space is exhausted.
+        """Yield trials to run until the study has `total` trials of all processes, or its space is exhausted.
 
-        A trial that the loop's body left open is completed when the loop goes on: as succeeded if a value was
-        reported, else as failed. One that is open when the loop is left, by break or by an exception, is cancelled.
+        Finished and running trials count, cancelled ones do not.
 
-        Each trial has a lease of `lease_s`, which a thread renews while the trial is open here. A process that dies
-        leaves its trial to the others: before it ends, the loop waits for the leased trials of other processes, and
-        runs those whose lease expires. None: no leases, and no waiting.
+        A trial that the body of the loop leaves open is completed when the loop goes on: as succeeded if a value was
+        reported, else as failed. A trial that is open when the loop is left, by break or by an exception, is cancelled.
+
+        Each trial has a lease of `lease_s` seconds, which a thread renews while the trial is open here. If a process
+        dies, the others run its trial: before the loop ends, it waits for the leased trials of other processes, and
+        runs those whose lease expires. With None, there are no leases and the loop does not wait.
         """
         arguments.whole("trials", "total", total)
-        highest: int | None = None  # number so far; None: look before asking
+        highest: int | None = None  # the highest number so far; None to count before requesting a trial
         looks = 0
         with LeaseRenewal(self.client, self.name, lease_s) as heartbeat:
             while True:
@@ -92,7 +93,7 @@ class Search:
                 looks = 0
                 trial = OpenTrial(self, suggestions.trials[0])
                 highest = max(highest or 0, trial.number)
-                # By number, so that processes that asked at once agree on who is one too many.
+                # Decide by number, so that processes with concurrent requests agree on which trial is one too many.
                 if trial.number >= total and self._counting(before=trial.number) >= total:
                     trial.cancel("the study has enough trials")
                     continue
@@ -104,23 +105,23 @@ class Search:
                         raise
                     trial.settle()
                 if trial.lost:
-                    highest = None  # the study has gone on without this process
+                    highest = None  # other processes may have run trials meanwhile
 
     def best(self) -> Trial | None:
-        """The best succeeded trial so far, of all processes."""
+        """Return the best succeeded trial so far, of all processes."""
         found = self.client.optimal_trials(self.name)
         return found[0] if found else None
 
     def _others_run(self) -> bool:
-        """Whether another process has a trial that may yet come to this one: leased, or with an expired lease."""
+        """Return whether another process has a trial with a lease, which this process may still have to run."""
         opened = self.client.list_trials(self.name, states=(TrialState.RUNNING, TrialState.QUEUED))
         return any(t.expired or (t.lease_s is not None and t.client_id != self._client_id) for t in opened)
 
     def _counting(self, before: float = math.inf) -> int:
-        """How many trials with smaller numbers count; `before` is infinite, or the number of a trial of ours.
+        """Return how many trials with smaller numbers count; `before` is infinite, or the number of an own trial.
 
-        Begins with the first page that had an open trial when last read: an outcome never changes. A trial deleted
-        from an earlier page goes on counting here, so that there may be too few trials but never too many.
+        Counting begins with the first page that had an open trial when last read, since outcomes never change. A trial
+        that was deleted from an earlier page still counts, so that there may be too few trials but never too many.
         """
         token, count = self._settled
         all_settled = True
@@ -136,27 +137,30 @@ class Search:
 
 
 class OpenTrial:
-    """One trial while it runs here. Ended by complete(), prune(), fail(), infeasible() or cancel(), once."""
+    """A trial that runs in this process. End it once by complete(), prune(), fail(), infeasible() or cancel()."""
 
     def __init__(self, search: Search, trial: Trial) -> None:
         self._search = search
         self.number = trial.number
         self.parameters: Assignment = trial.parameters
         self.tries = trial.tries
-        self.lost = False  # its lease expired, and another process runs it now
+        self.lost = False  # the lease expired, and another process runs the trial now
         self._next_step = 0
         self._has_value = False
         self._open = True
-        self._ending = False  # the service is being told how it ended
+        self._ending = False  # the outcome is being sent to the service
 
     def report(self, step: int | None = None, **metrics: float) -> StopAdvice:
-        """Metric values at a step (default: 0, 1, 2…). The answer's `should_stop` is the pruner's advice; or the lease
-        has expired and another process runs the trial (`lost`): then nothing more is told of it from here."""
+        """Report metric values at a step (default: 0, 1, 2…) and return the pruner's advice.
+
+        `should_stop` is also set if the lease has expired and another process runs the trial (`lost`). Then later
+        reports and the outcome are not sent.
+        """
         step = self._next_step if step is None else arguments.whole("report", "step", step)
         values = {metric: arguments.measured("report", metric, value) for metric, value in metrics.items()}
         self._next_step = step + 1
         self._has_value |= math.isfinite(values.get(self._search.spec.objective.metric, math.nan))
-        # A trial that another process has run before begins again: what it says are measurements of a new attempt.
+        # A trial that another process has run before starts again, so its measurements belong to a new attempt.
         attempt = max(1, self.tries)
         measurements = [Measurement(attempt, metric, step, value) for metric, value in values.items()]
         try:
@@ -166,14 +170,14 @@ class OpenTrial:
             return StopAdvice(True, str(error))
 
     def lose(self, why: str) -> None:
-        """It is another process's now: whatever becomes of it here is not told any more."""
+        """Mark the trial as lost to another process, so that nothing more about it is sent from here."""
         if self._open and not self._ending:
             log.warning("%s", why)
             self.lost = True
             self._open = False
 
     def complete(self, value: float | None = None) -> None:
-        """It succeeded; without a value, the one that was reported counts."""
+        """End the trial as succeeded. Without a value, the reported one counts."""
         said = None if value is None else arguments.measured("complete", "value", value)
         self._end(Outcome(TrialState.SUCCEEDED, said))
 
@@ -184,16 +188,16 @@ class OpenTrial:
         self._end(Outcome(TrialState.FAILED, reason=arguments.text("fail", "reason", reason)))
 
     def infeasible(self, reason: str) -> None:
-        """These parameters cannot be used: no failure, and the algorithm learns it."""
+        """End the trial because its parameters cannot be used. This is not a failure, and the algorithm learns it."""
         self._end(Outcome(TrialState.INFEASIBLE, reason=arguments.text("infeasible", "reason", reason)))
 
     def cancel(self, reason: str = "") -> None:
-        """It counts for nothing. No error if the trial has ended."""
+        """Cancel the trial, which then does not count. No error if the trial has ended."""
         if self._open:
             self._end(Outcome(TrialState.CANCELLED, reason=arguments.text("cancel", "reason", reason)))
 
     def settle(self) -> None:
-        """End it as its reports say, unless it has ended."""
+        """End the trial unless it has ended: as succeeded if a value was reported, else as failed."""
         if self._open and self._has_value:
             self.complete()
         elif self._open:
@@ -222,7 +226,7 @@ def search_of(
     seed: int | None,
     pruning: Pruning | None,
 ) -> Search:
-    """See Client.study."""
+    """Create or join a study; see Client.study."""
     from suggest import wire
 
     arguments.text("study", "name", name.study)
@@ -244,32 +248,32 @@ def search_of(
         ),
         pruning,
     )
-    # The same words make the same request, so that the second client is told about the first one's study.
+    # Equal specs give equal request ids, so that a second client gets the study of the first one.
     words = wire.write_spec(spec).SerializeToString(deterministic=True)
     study = client.create_study(name, spec, request_id=f"spec-{hashlib.sha256(words).hexdigest()}")
     return Search(client, study)
 
 
 def _counts(trial: Trial) -> bool:
-    """Against the total: what was run, or is to be."""
+    """Return whether a trial counts toward the total: it was run, is running, or will be run."""
     return trial.state is not TrialState.CANCELLED and REUSED not in trial.labels
 
 
-BEATS = 3  # in a lease: two may be lost
+BEATS = 3  # renewals per duration of a lease, so that two may be lost
 
 
 class LeasedTrial(Protocol):
-    """A trial that this process runs."""
+    """A trial that this process runs under a lease."""
 
     number: int
     tries: int
 
     def lose(self, why: str) -> None:
-        """It was handed out again."""
+        """Called when the trial was handed out to another process."""
 
 
 class LeaseRenewal:
-    """Of one trial at a time. Its thread lives from the first trial until the `with` ends."""
+    """Renews the lease of one trial at a time, in a thread that lives from the first trial until the `with` ends."""
 
     def __init__(self, client: Client, study: StudyName, lease_s: float | None) -> None:
         self._client = client
@@ -283,12 +287,12 @@ class LeaseRenewal:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._over.set()  # the thread may be in a call; nobody waits for that
+        self._over.set()  # do not join the thread, which may be in a call
 
     @contextmanager
     def of(self, trial: LeasedTrial) -> Iterator[None]:
         """Renew the trial's lease until the `with` ends."""
-        if self._lease_s is None or not trial.tries:  # an older server knows no leases
+        if self._lease_s is None or not trial.tries:  # older servers have no leases
             yield
             return
         self._trial = trial
@@ -312,7 +316,7 @@ class LeaseRenewal:
             except TunerError as error:
                 log.debug("study=%s trial=%d lease not renewed: %s", self._study, trial.number, error)
                 continue
-            except ValueError:  # what gRPC raises where the client was closed meanwhile
+            except ValueError:  # raised by gRPC if the client was closed meanwhile
                 return
             if lost and self._trial is trial:
                 trial.lose(

@@ -1,7 +1,7 @@
-"""Parameters as a program writes them: `Float(1e-5, 1, log=True, when={"optimizer": "sgd"})`.
+"""Parameters in Python code: `Float(1e-5, 1, log=True, when={"optimizer": "sgd"})`.
 
-A wrong type is a TypeError that names the argument, what is accepted and what was given. Whether a range or a condition
-makes sense is for the service to say. Nothing here sends anything.
+A wrong type raises a TypeError with the argument, the accepted types and the given value. The service checks ranges and
+conditions. Nothing here makes a call.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from suggest.domain import Domain, Scale, Value
 from suggest.errors import InvalidArgument, Problem
 from suggest.space import Condition, Parameter
 
-# Parameters, each with the value that makes another one active, or a list of such values.
+# Names of parameters, each with the value that makes another parameter active, or a list of such values.
 When: TypeAlias = Mapping[str, Any]
-# A plain sequence is a choice. The name of a Parameter must be its key, or empty.
+# A plain sequence is a choice. A Parameter must have its key as name, or an empty name.
 Parameters: TypeAlias = Mapping[str, Domain | Parameter | Sequence[Any]]
 
 _SCALES = {scale.value: scale for scale in Scale}
@@ -57,10 +57,19 @@ def Float(  # noqa: N802  # reads as the type that it makes
     log: bool = False,
     when: When | None = None,
 ) -> domain.Float | Parameter:
-    """A real number from `min` to `max`. `log=True` is `scale="log"`. `step`: only min + k * step. `points`: how many
-    values a grid tries. `when`: active only when these parameters have these values.
+    """A real number from `min` to `max`.
 
-    Raises TypeError.
+    Args:
+        min: The lowest value.
+        max: The highest value.
+        scale: `linear` or `log`.
+        step: If given, the values are min + k * step only.
+        points: The number of values that a grid search tries.
+        log: `log=True` is the same as `scale="log"`.
+        when: The parameter is active only if these parameters have these values.
+
+    Raises:
+        TypeError: an argument has the wrong type.
     """
     made = domain.Float(
         number("Float", "min", min),
@@ -87,9 +96,10 @@ def Int(  # noqa: N802  # reads as the type that it makes
     log: bool = False,
     when: When | None = None,
 ) -> domain.Int | Parameter:
-    """A whole number min + k * step, at most `max`. `log` and `when` as of `Float`.
+    """A whole number min + k * step, at most `max`. `scale`, `log` and `when` are as in `Float`.
 
-    Raises TypeError.
+    Raises:
+        TypeError: an argument has the wrong type.
     """
     made = domain.Int(
         whole("Int", "min", min), whole("Int", "max", max), _scale("Int", scale, log), whole("Int", "step", step)
@@ -102,9 +112,10 @@ def Choice(values: Sequence[Any], *, when: None = ...) -> domain.Choice: ...
 @overload
 def Choice(values: Sequence[Any], *, when: When) -> Parameter: ...
 def Choice(values: Sequence[Any], *, when: When | None = None) -> domain.Choice | Parameter:  # noqa: N802  # reads as the type that it makes
-    """One of several values: text, numbers, booleans, None, lists and dicts of these. `when` as of `Float`.
+    """One of several values: text, numbers, booleans, None, lists and dicts of these. `when` is as in `Float`.
 
-    Raises TypeError.
+    Raises:
+        TypeError: an argument has the wrong type.
     """
     if not isinstance(values, Sequence) or isinstance(values, str | bytes):
         refuse("Choice", "values", values, "a list of values")
@@ -113,7 +124,7 @@ def Choice(values: Sequence[Any], *, when: When | None = None) -> domain.Choice 
 
 
 def named(parameters: Parameters) -> tuple[Parameter, ...]:
-    """Raises TypeError."""
+    """Return the parameters with their keys as names. Raises TypeError."""
     if not isinstance(parameters, Mapping):
         refuse("study", "parameters", parameters, "a dict of names to Float, Int, Choice or a list of values")
     return tuple(_named(name, given) for name, given in parameters.items())
@@ -161,7 +172,7 @@ def _conditions(caller: str, when: object) -> tuple[Condition, ...]:
     return tuple(found)
 
 
-# Arguments of all kinds
+# Type checks of arguments, which raise TypeError
 
 
 def refuse(caller: str, argument: str, value: object, what: str) -> NoReturn:
@@ -175,21 +186,21 @@ def text(caller: str, argument: str, value: object) -> str:
 
 
 def number(caller: str, argument: str, value: object) -> float | int:
-    """Of NumPy too."""
+    """Return a number, also from NumPy's types."""
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         refuse(caller, argument, value, "a number")
     return operator.index(value) if isinstance(value, numbers.Integral) else float(value)
 
 
 def whole(caller: str, argument: str, value: object) -> int:
-    """Of NumPy too."""
+    """Return a whole number, also from NumPy's types."""
     if isinstance(value, bool) or not isinstance(value, numbers.Integral):
         refuse(caller, argument, value, "a whole number")
     return operator.index(value)
 
 
 def measured(caller: str, argument: str, value: object) -> float:
-    """What can be turned into a number: a tensor with one element too. Text cannot."""
+    """Accept everything that float() accepts except text, such as a tensor with one element."""
     if not isinstance(value, str | bytes):
         try:
             return float(value)  # type: ignore[arg-type]  # what it cannot take is refused
@@ -199,7 +210,7 @@ def measured(caller: str, argument: str, value: object) -> float:
 
 
 def json_value(caller: str, argument: str, value: object) -> Value:
-    """With tuples as lists, and numbers of NumPy as Python's."""
+    """Return a JSON value, with tuples converted to lists and NumPy numbers to Python's."""
     match value:
         case None | bool() | str():
             return value

@@ -1,7 +1,7 @@
-"""The blocking client for people's own programs: the methods of `AsyncClient`, without an event loop.
+"""The blocking client: the methods of `AsyncClient` for programs without an event loop.
 
-Each method of `AsyncClient` is a coroutine over a transport. The transport here blocks, so the coroutine runs to
-its end in the caller's thread: there is no event loop and no other thread, and Ctrl-C interrupts the call itself.
+Each method of `AsyncClient` is a coroutine over a transport. The transport in this module blocks, so the coroutine runs
+to its end in the caller's thread: there is no event loop and no other thread, and Ctrl-C interrupts the call itself.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 class _BlockingTransport(AsyncClient):
-    """An AsyncClient whose coroutines never suspend. Thread-safe; a process forked later makes its own client."""
+    """An AsyncClient whose coroutines never suspend. Thread-safe. A forked process must create its own client."""
 
     def __init__(self, address: str, **settings: Any) -> None:  # those of AsyncClient
         self._connecting = threading.Lock()
@@ -58,7 +58,7 @@ class _BlockingTransport(AsyncClient):
 
 
 def _run(coroutine: Coroutine[Any, Any, T]) -> T:
-    """The result of a coroutine that never suspends."""
+    """Return the result of a coroutine that never suspends."""
     try:
         coroutine.send(None)
     except StopIteration as end:
@@ -71,7 +71,7 @@ def _run(coroutine: Coroutine[Any, Any, T]) -> T:
 def _blocking(
     method: Callable[Concatenate[AsyncClient, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate[Client, P], T]:
-    """The method of a blocking client: the same signature and docstring."""
+    """Turn a method of `AsyncClient` into one of `Client`, with the same signature and docstring."""
 
     @functools.wraps(method)
     def blocking(client: Client, /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -81,16 +81,21 @@ def _blocking(
 
 
 class Client:
-    """`address`: `HOST:PORT` or `unix:PATH`; several, with commas, of servers on one database: while one is away the
-    others are asked. Connects at the first call; methods raise as AsyncClient's do.
+    """A blocking client, which connects at the first call. Its methods raise the same errors as AsyncClient's.
 
-    `timeout_s`: the patience of each call. While nobody answers, such as during a restart of the server, it is sent
-    again until then; the default survives a restart. What waiting does not cure is raised at once.
+    Args:
+        address: `HOST:PORT` or `unix:PATH`. For several servers on one database, their addresses with commas; while
+            one cannot be reached, the others are tried.
+        token: The token. Default: TUNER_TOKEN.
+        token_file: The file with the token. Default: TUNER_TOKEN_FILE.
+        tls_ca: The file with the certificate authorities that the client trusts, or `system`. Default: TUNER_TLS_CA.
+        tls_cert: The file with the client's own certificate, reloaded when it changes. Default: TUNER_TLS_CERT.
+        tls_key: The file with the key of that certificate. Default: TUNER_TLS_KEY.
+        timeout_s: The limit of each call in seconds. While no server answers, the call is retried until then; the
+            default is longer than a restart of the server. Errors that waiting does not cure are raised at once.
 
-    `token`, or the file it is in; `tls_ca`: the file of the authorities that may vouch for the server, or `system`;
-    `tls_cert`, `tls_key`: files of the client's own certificate, read again when they change. Where nothing is said,
-    TUNER_TOKEN, TUNER_TOKEN_FILE, TUNER_TLS_CA, TUNER_TLS_CERT and TUNER_TLS_KEY do. Raises InvalidArgument where
-    the token would be sent unencrypted to another machine.
+    Raises:
+        InvalidArgument: the token would be sent unencrypted to another machine.
     """
 
     def __init__(
@@ -127,9 +132,11 @@ class Client:
         pruning: Pruning | None = None,
         namespace: str = "default",
     ) -> Search:
-        """The study of this name: created, or joined if it was created by the same words, in any process.
+        """Create the study, or join it if any process has created it with the same arguments.
 
-        Raises AlreadyExists if it was created by other words, TypeError for an argument of the wrong type.
+        Raises:
+            AlreadyExists: the study was created with other arguments.
+            TypeError: an argument has the wrong type.
         """
         return search_of(
             self,

@@ -1,10 +1,10 @@
-"""One study in memory: proposes points, knows the state of each trial, advises which trials to stop.
+"""One study in memory: proposes points, knows the state of each trial, and advises which trials to stop.
 
-A function of the study, its trials and their measurements: an engine rebuilt from the store answers as the lost one
-would have. The exception: advice about a curve that has been given stays until the curve grows, though what the others
-report meanwhile would change it; a rebuilt engine gives it from what is known by then.
+The engine is a function of the study, its trials and their measurements: an engine rebuilt from the store gives the
+same answers as the lost one. There is one exception: the engine repeats its advice about a curve until the curve grows,
+even if reports of other trials would change it. A rebuilt engine advises from what is known by then.
 
-It has no store, no clock and no lock; its owner writes to the store first and then tells the engine.
+The engine has no store, no clock and no lock. Its owner writes to the store first and then tells the engine.
 """
 
 from __future__ import annotations
@@ -16,25 +16,29 @@ from dataclasses import dataclass, replace
 
 from suggest import pruners, samplers
 from suggest.curves import Curve, Report, TrialCurve
+from suggest.engine.promotion import BRACKETED, PROMOTING, promotion
 from suggest.engine.trial_index import FinishedTrials, TrialIndex
 from suggest.errors import NotFound, Problem
 from suggest.pruners import Pruner
 from suggest.samplers import Computation, Computed, Distinct, PointRequest, Sampler, registry
-from suggest.space import Assignment
+from suggest.space import NAME, NAME_RULE, Assignment
 from suggest.study import Constraint, Objective, Study, StudySpec, ValueRule
 from suggest.trial import IMPORTED_FROM, Measurement, StopAdvice, Trial, TrialState
 from suggest.workers import Workers
 
-MOST_OBJECTIVES = 8  # of which a Pareto front of any use can be made
+MOST_OBJECTIVES = 8  # with more of them, nearly every trial is on the Pareto front
 MOST_CONSTRAINTS = 32
+MOST_RUNGS = 32
 
 
 @dataclass(frozen=True, slots=True)
 class Proposed:
-    """A trial to hand out. `queued`: it was enqueued, and keeps its number; else it is new.
+    """A trial to hand out.
 
-    `known`: instead of running, it takes over the value of this trial, which has the same point. `proposed_by`: another
-    sampler than the study's.
+    queued: the study has the trial under this number already: enqueued, expired or paused. Otherwise it is new.
+    known: the trial with the same point whose value this trial takes over instead of running.
+    proposed_by: the sampler that proposed the point, if it is not the study's own.
+    fidelity: how far to run the trial; None in studies without a fidelity.
     """
 
     number: int
@@ -42,26 +46,34 @@ class Proposed:
     queued: bool
     known: int | None = None
     proposed_by: str = ""
+    fidelity: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """`exhausted`: fewer than asked for, because the space is finished."""
+    """Trials to hand out. If `exhausted`, there are fewer than requested, because the space has no further point."""
 
     trials: tuple[Proposed, ...]
     exhausted: bool
 
 
 class Draft:
-    """A proposal in the making. Until it has its `proposal`, it has a `computation`, whose points it is sent.
+    """A proposal that is being computed. It has either its `proposal` or the next `computation` that it waits for.
 
-    The computation touches nothing of the engine: its owner may let others change the study meanwhile, and then asks
-    the engine whether the draft still `fits`. Everything else needs the study's lock.
+    A computation does not touch the engine, so it runs without the study's lock, and other calls may change the study
+    meanwhile. The owner then asks the engine whether the draft still `fits`. All other methods need the lock.
     """
 
     def __init__(self, steps: Computed[Proposal], *, first: int, queued: Sequence[Trial], basis: object, results: int):
-        """first: the number of the next trial; queued: the trials that it completes; basis: the sampler that is asked;
-        results: how many trials had ended."""
+        """Begin a proposal.
+
+        Args:
+            steps: The computations of the proposal, in order.
+            first: The number of the next trial.
+            queued: The known trials that the proposal hands out.
+            basis: The sampler that proposes.
+            results: How many trials had ended.
+        """
         self.first = first
         self.queued = queued
         self.basis = basis
@@ -77,7 +89,7 @@ class Draft:
         return self._computation
 
     def resume(self, points: list[Assignment]) -> None:
-        """With what the computation has returned."""
+        """Continue with the points that the computation returned."""
         self._advance(lambda: self._steps.send(points))
 
     def _advance(self, step: Callable[[], Computation]) -> None:
@@ -88,7 +100,7 @@ class Draft:
 
 
 class Engine:
-    """Not thread-safe: its owner holds the study's lock."""
+    """The engine of one study. Not thread-safe: its owner holds the study's lock."""
 
     def __init__(
         self,
@@ -99,21 +111,27 @@ class Engine:
         source: FinishedTrials | None = None,
         workers: Workers | None = None,
     ) -> None:
-        """source: tells finished trials again, so that they need not be kept; `measurements` may leave theirs out.
-        workers: compute proposals that take long; None: this process does."""
+        """Load the study.
+
+        Args:
+            source: Reads finished trials again, so that the engine need not keep them, nor needs their measurements.
+                None: the engine keeps all trials.
+            workers: Processes that compute long proposals. None: this process computes them.
+        """
         self._workers = workers
         self._study = study
         self._source = source
-        self._prepared: Proposal | None = None  # the next one, if it was made already
+        self._prepared: Proposal | None = None  # the next proposal, if it is ready
         self._trials = TrialIndex(source)
         self._queued: list[int] = []
-        self._expired: set[int] = set()  # those of the queued that were handed out before
+        self._expired: set[int] = set()  # the queued trials that were handed out before
         self._reports: dict[int, Report] = {}
-        self._before: dict[int, int | None] = {}  # a running trial's last step before its last report
+        self._before: dict[int, int | None] = {}  # of running trials: the last step before the latest report
         self._told: dict[
             int, tuple[Curve, int, StopAdvice]
         ] = {}  # of running trials: the curve, its length, the advice
         self._running: set[int] = set()
+        self._promotion = promotion(study.spec)
         self._results = 0
         self._new_samplers()
         for trial in self._trials.fill(trials):
@@ -137,47 +155,47 @@ class Engine:
 
     @property
     def size(self) -> int:
-        """How many trials it holds; may be asked without the lock."""
+        """Return how many trials the study has. May be called without the lock."""
         return len(self._trials)
 
     def warm_up(self) -> None:
-        """Load what the first proposal would wait for; another thread may do it."""
+        """Load the modules that the first proposal would wait for. Another thread may call it."""
         self._sampler.warm_up()
 
     def warm_up_cheaper(self) -> None:
-        """The same for `propose_cheaper`."""
+        """Load the modules that `propose_cheaper` would wait for."""
         if self._cheaper is not None:
             self._cheaper.warm_up()
 
     @property
     def is_repeatable(self) -> bool:
-        """A person gave the seed, to get the same points once more."""
+        """Return whether a person set the seed, which asks for the same points each time."""
         return self._study.spec.algorithm.seed is not None
 
     @property
     def has_cheaper(self) -> bool:
-        """See `propose_cheaper`."""
+        """Return whether `propose_cheaper` may be called."""
         return self._cheaper is not None
 
     @property
     def running(self) -> int:
-        """How many trials run."""
+        """Return how many trials are running."""
         return len(self._running)
 
     @property
     def results(self) -> int:
-        """How many trials have ended while it knew them; it only grows."""
+        """Return how many trials have ended since the engine was created, pauses included. It only grows."""
         return self._results
 
     @property
     def is_prepared(self) -> bool:
-        """Nothing has changed since prepare(), or it would save nobody any time."""
+        """Return whether a proposal is ready, or need not be: the algorithm proposes at once."""
         return self._prepared is not None or not registry.learns(self._study.spec.algorithm)
 
     def prepare(self) -> Draft | None:
-        """Make the next proposal now: if nothing changes meanwhile, who asks for one trial need not wait for it.
+        """Compute the next proposal of one trial ahead of need. It is valid until the study changes.
 
-        Returns the draft if a worker has to compute for it; its owner keeps what becomes of it.
+        Returns the draft if a worker process has to compute it; the caller keeps the result.
         """
         if self._prepared is None:
             draft = self.draft(1)
@@ -187,7 +205,7 @@ class Engine:
         return None
 
     def draft(self, count: int, *, to_run: bool = False) -> Draft:
-        """A proposal whose long computations are left to the caller."""
+        """Return a proposal whose long computations are left to the caller."""
         return Draft(
             self._proposing(count, to_run=to_run),
             first=self.next_number,
@@ -197,17 +215,19 @@ class Engine:
         )
 
     def is_basis_of(self, draft: Draft) -> bool:
-        """Whether the draft comes from the sampler that is asked now: of this engine, and of the space as it is."""
+        """Return whether the draft comes from the present sampler, which this engine made for the present space."""
         return draft.basis is self._sampler
 
     def fits(self, draft: Draft) -> bool:
-        """Whether its trials can be handed out as they are: at most trials have ended since, or reported."""
+        """Return whether the draft's trials can be handed out: since then, trials have only ended or reported."""
         same = self.is_basis_of(draft) and draft.first == self.next_number
         return same and self._chosen(len(draft.queued)) == draft.queued
 
     def renumbered(self, draft: Draft) -> Proposal | None:
-        """A finished draft of one new trial, with the number that is next by now. None: it will not do any more, for
-        the space is another, or a trial that was begun meanwhile has the point."""
+        """Return the proposal of a finished draft of one new trial, under the number that is next by now.
+
+        Returns None if it cannot be used: the space has changed, or a trial that began meanwhile has the same point.
+        """
         proposal = draft.proposal
         if proposal is None or not self.is_basis_of(draft) or draft.queued:
             return None
@@ -215,48 +235,94 @@ class Engine:
             begun = self.open_trial(number)
             if begun is not None and any(begun.parameters == p.parameters for p in proposal.trials):
                 return None
-        trials = tuple(replace(p, number=self.next_number) for p in proposal.trials)
+        number = self.next_number
+        trials = tuple(replace(p, number=number, fidelity=self._first_fidelity(number)) for p in proposal.trials)
         return Proposal(trials, proposal.exhausted)
 
     def propose_cheaper(self) -> Proposal:
-        """One new trial, by a sampler that takes some milliseconds, and which is shown the same trials."""
+        """Propose one new trial by a sampler that needs only milliseconds and has seen the same trials."""
         assert self._cheaper is not None
         sampler = self._sampler.beside(self._cheaper) if isinstance(self._sampler, Distinct) else self._cheaper
         number = self.next_number
         points = sampler.propose([PointRequest(number, {})])
         known = self._value_of(to_run=False)
         trials = tuple(
-            Proposed(number, point, queued=False, known=known(point), proposed_by=registry.CHEAPER) for point in points
+            Proposed(number, point, False, known(point), registry.CHEAPER, self._first_fidelity(number))
+            for point in points
         )
         return Proposal(trials, exhausted=not trials)
 
     def propose(self, count: int, *, to_run: bool = False, expired_only: bool = False) -> Proposal:
-        """Queued trials first, completed where they are partial; then new ones. Changes no later answer.
+        """Propose queued trials first, with missing parameters filled in, then new ones. Changes no later answer.
 
-        to_run: none that takes over a known value. expired_only: none but those that were handed out before.
+        Args:
+            to_run: Propose no trial that takes over a known value.
+            expired_only: Propose only trials that were handed out before and whose lease has expired.
         """
         if expired_only:
             again = [self.trial(number) for number in sorted(self._expired)[:count]]
-            return Proposal(tuple(Proposed(t.number, t.parameters, queued=True) for t in again), exhausted=False)
+            return Proposal(tuple(self._as_it_was(trial) for trial in again), exhausted=False)
         if count == 1 and not to_run and self._prepared is not None:
             return self._prepared
         return samplers.completed(self._proposing(count, to_run=to_run))
 
+    def propose_paused(self, count: int) -> Proposal:
+        """Propose paused trials that go on, for a client that begins no new ones. Changes no later answer.
+
+        The proposal is `exhausted` if no paused trial will ever go on: none is promoted, and none runs that could
+        change that.
+        """
+        promotion = self._promotion
+        if promotion is None:
+            return Proposal((), exhausted=True)
+        numbers = sorted(self._expired)[:count]
+        numbers += promotion.next(count - len(numbers))
+        idle = not self._running and not self._queued
+        if not numbers and idle and (last := promotion.last_resort()) is not None:
+            numbers = [last]
+        trials = tuple(self._as_it_was(self.trial(number)) for number in numbers)
+        return Proposal(trials, exhausted=idle and not trials)
+
+    def _as_it_was(self, trial: Trial) -> Proposed:
+        """Propose a known trial: a paused one with its next fidelity, any other one with its own."""
+        fidelity = trial.fidelity
+        if trial.state is TrialState.PAUSED and self._promotion is not None:
+            fidelity = self._promotion.following(trial)
+        return Proposed(
+            trial.number, trial.parameters, queued=True, fidelity=fidelity or self._first_fidelity(trial.number)
+        )
+
+    def _first_fidelity(self, number: int) -> float | None:
+        return None if self._promotion is None else self._promotion.first(number)
+
+    def pauses(self, trial: Trial) -> bool:
+        """Return whether the trial pauses when it succeeds, because it runs below the largest fidelity."""
+        return self._promotion is not None and not self._promotion.is_last(trial.fidelity)
+
+    def waits_for(self, trial: Trial) -> str:
+        """Return the reason of a paused trial: how far it has run, and what it waits for."""
+        assert self._promotion is not None
+        return self._promotion.waits_for(trial)
+
     @property
     def prepared(self) -> Proposal | None:
-        """What `prepare` has made, if nothing has changed since."""
+        """Return the proposal of `prepare`; None if the study has changed since."""
         return self._prepared
 
     @property
     def has_queued(self) -> bool:
-        """Trials wait to be handed out before any new one."""
-        return bool(self._queued)
+        """Return whether known trials are handed out before any new one."""
+        return bool(self._queued) or (self._promotion is not None and bool(self._promotion.next(1)))
 
     def _chosen(self, count: int) -> list[Trial]:
-        return [self.trial(number) for number in self._queued[:count]]
+        """Return up to `count` known trials to hand out: queued ones, then paused ones that may go on."""
+        numbers = self._queued[:count]
+        if self._promotion is not None:
+            numbers = numbers + self._promotion.next(count - len(numbers))
+        return [self.trial(number) for number in numbers]
 
     def _value_of(self, *, to_run: bool) -> Callable[[Assignment], int | None]:
-        """Whose value a point takes over."""
+        """Return a function that returns the trial whose value a point takes over."""
         return self._sampler.value_of if isinstance(self._sampler, Distinct) and not to_run else lambda point: None
 
     def _proposing(self, count: int, *, to_run: bool) -> Computed[Proposal]:
@@ -265,31 +331,33 @@ class Engine:
         fixed = {t.number: space.canonical(t.parameters) for t in chosen}
         new = range(self.next_number, self.next_number + count - len(chosen))
         partial = [PointRequest(number, part, new=True) for number, part in fixed.items() if space.missing(part)]
-        partial.sort(key=lambda one: not one.fixed)  # one that fixes nothing may find the space finished: not first
+        partial.sort(
+            key=lambda one: not one.fixed
+        )  # a trial that fixes nothing may find the space exhausted, so it comes last
         wanted = [*partial, *(PointRequest(number, {}, new=to_run) for number in new)]
         points = (yield from samplers.steps_of(self._sampler, wanted)) if wanted else []
         found = dict(zip([w.number for w in partial] + list(new), points, strict=False))
         proposed = [
-            Proposed(number, found.get(number, part), queued=True)
-            for number, part in fixed.items()
-            if number in found or not space.missing(part)
+            replace(self._as_it_was(trial), parameters=found.get(trial.number, fixed[trial.number]))
+            for trial in chosen
+            if trial.number in found or not space.missing(fixed[trial.number])
         ]
         known = self._value_of(to_run=to_run)
         proposed += [
-            Proposed(number, found[number], queued=False, known=known(found[number]))
+            Proposed(number, found[number], False, known(found[number]), fidelity=self._first_fidelity(number))
             for number in new
             if number in found
         ]
         return Proposal(tuple(proposed), exhausted=len(proposed) < count)
 
     def put(self, trial: Trial) -> None:
-        """A new trial, or a new version of a known one. A deleted trial comes as a cancelled one."""
+        """Take a new trial, or a new version of a known one. A deleted trial is passed as a cancelled one."""
         self._prepared = None
         old = self._trials.state(trial.number)
         self._trials.put(trial)
         self._index(trial, old)
         if old is not None and old.finished:
-            # Its labels at most, from which nothing follows; else it is another trial than it was.
+            # Usually only its labels have changed, on which nothing depends.
             if old is not trial.state:
                 self._recompute()
             return
@@ -307,23 +375,23 @@ class Engine:
         return found
 
     def open_trial(self, number: int) -> Trial | None:
-        """The trial if it is queued or running; None without asking the store."""
+        """Return the trial if it has not finished, else None. Does not read the store."""
         state = self._trials.state(number)
         return None if state is None or state.finished else self._trials.get(number)
 
     def trials(self) -> Iterator[Trial]:
-        """In the order of their numbers."""
+        """Return all trials in the order of their numbers."""
         return self._trials.all()
 
     def trials_of_request(self, request_id: str) -> tuple[Trial, ...]:
         return self._trials.of_request(request_id)
 
     def fresh(self, number: int, measurements: Sequence[Measurement]) -> tuple[Measurement, ...]:
-        """Those whose (attempt, metric, step) is new; the first within the batch wins."""
+        """Return the measurements whose (attempt, metric, step) is new. Of equal keys, the first one counts."""
         return self._report(number).fresh(measurements)
 
     def measure(self, number: int, measurements: Sequence[Measurement]) -> None:
-        """Remember what has been stored."""
+        """Take measurements that have been stored."""
         if not measurements:
             return
         state = self.trial(number).state
@@ -336,10 +404,12 @@ class Engine:
             if self._pruner is not None and self._pruner_loaded:
                 self._show_curve(self._pruner, number, state, None)
         else:
-            self._pruner = self._new_pruner()  # a finished curve has changed: too rare to follow it step by step
+            self._pruner = (
+                self._new_pruner()
+            )  # a finished curve has changed, which is too rare to be followed step by step
 
     def take_in(self, trial: Trial, measurements: Sequence[Measurement]) -> None:
-        """A new trial that comes finished, with all its measurements; stored before."""
+        """Take a new trial that is finished already, with all its measurements, after both were stored."""
         if measurements:
             self._reports[trial.number] = report = Report()
             report.add_all(measurements)
@@ -348,9 +418,14 @@ class Engine:
     def value_of(
         self, number: int, further: Sequence[Measurement] = (), *, objective: Objective | None = None
     ) -> tuple[float | None, int | None]:
-        """Return the trial's value by the objective's rule, None when that is not finite; and the value's step,
-        without a value the last one. `further` counts too: measurements that are not stored yet. objective: by
-        default the first."""
+        """Return the trial's value by the objective's rule, and the value's step.
+
+        The value is None if it is not finite; the step is then that of the last measurement.
+
+        Args:
+            further: Measurements that are not stored yet, which count as well.
+            objective: The first one by default.
+        """
         objective = objective or self._study.spec.objective
         curve = self._report(number).newest_with(further, objective.metric)
         if curve is None:
@@ -369,12 +444,12 @@ class Engine:
         return curve.values[-1] if curve is not None and math.isfinite(curve.values[-1]) else None
 
     def last_step(self, number: int, further: Sequence[Measurement] = ()) -> int | None:
-        """Of the objective's metric, with what is not stored yet."""
+        """Return the last step of the objective's metric. `further` are measurements that are not stored yet."""
         curve = self._report(number).newest_with(further, self._study.spec.objective.metric)
         return None if curve is None else curve.steps[-1]
 
     def advise(self, number: int) -> StopAdvice:
-        """Whether a running trial should stop; asked after each of its reports."""
+        """Return whether a running trial should stop. Called after each of its reports."""
         curve = self._curve(number)
         if self._pruner is None or curve is None or self.trial(number).state is not TrialState.RUNNING:
             return StopAdvice(False)
@@ -394,14 +469,14 @@ class Engine:
         self._recompute()
 
     def reopen(self, trials: Sequence[Trial]) -> None:
-        """Finished trials that run again; stored before. What they reported stays known."""
+        """Take finished trials that run again, after that was stored. Their measurements stay known."""
         self._prepared = None
         for trial in trials:
             if self._source is not None and trial.number not in self._reports:
                 self._reports[trial.number] = self._source.report(trial.number)
             self._trials.put(trial)
             self._running.add(trial.number)
-        self._recompute()  # once for all: each time costs a look at every trial
+        self._recompute()  # once for all of them, because it reads every trial
 
     def _index(self, trial: Trial, old: TrialState | None) -> None:
         number = trial.number
@@ -416,17 +491,19 @@ class Engine:
             self._running.add(number)
         else:
             self._running.discard(number)
-        if trial.finished:
-            self._results += old is None or not old.finished
+        if self._promotion is not None:
+            self._promotion.put(trial)
+        if trial.finished or trial.state is TrialState.PAUSED:
+            self._results += old is None or old in (TrialState.QUEUED, TrialState.RUNNING)
             self._before.pop(number, None)
             self._told.pop(number, None)
 
     def _curve(self, number: int) -> Curve | None:
-        """What counts of a trial: the objective's metric in the newest attempt."""
+        """Return the trial's curve: the values of the objective's metric in its newest attempt."""
         return self._report(number).newest(self._study.spec.objective.metric)
 
     def _report(self, number: int) -> Report:
-        """Not to be added to: it may be a copy."""
+        """Return what the trial has reported. Do not change it, because it may be a copy."""
         there = self._reports.get(number)
         if there is not None:
             return there
@@ -435,15 +512,21 @@ class Engine:
         return self._source.report(number) if self._source is not None and forgotten else Report()
 
     def _recompute(self) -> None:
-        """What follows from all trials together, after a change that is too rare to follow it step by step."""
+        """Compute again what depends on all trials, after a change that is too rare to be followed step by step."""
         self._new_samplers()
+        self._promotion = promotion(self._study.spec)
         for trial in self._trials.all():
             self._show(trial)
+            if self._promotion is not None:
+                self._promotion.put(trial)
         self._pruner = self._new_pruner()
 
     def _show(self, trial: Trial) -> None:
-        """To the sampler; but an imported trial outside of the space only when the space has grown to it: what is best
-        would else be where nothing can be proposed."""
+        """Show the trial to the samplers.
+
+        An imported trial outside of the space is not shown until the space has grown to include it. Otherwise the best
+        values could lie where nothing can be proposed.
+        """
         if IMPORTED_FROM not in trial.labels or not self._study.spec.space.point_problems(
             trial.parameters, partial=False
         ):
@@ -457,11 +540,13 @@ class Engine:
         self._cheaper = None if self._workers is None else samplers.cheaper_sampler(spec, seed)
 
     def _new_pruner(self) -> Pruner | None:
-        """It sees the curves when it is first asked: they may be half a million measurements."""
+        """Return a pruner. It gets the curves when first asked, because they may be half a million measurements."""
         spec = self._study.spec
         self._told.clear()
         self._pruner_loaded = False
-        return None if spec.pruning is None else pruners.new_pruner(spec.pruning, spec.objective)
+        if spec.pruning is None or (spec.fidelity is not None and spec.pruning.name in PROMOTING):
+            return None
+        return pruners.new_pruner(spec.pruning, spec.objective)
 
     def _load(self, pruner: Pruner) -> None:
         if self._pruner_loaded:
@@ -473,19 +558,19 @@ class Engine:
             for number in self._trials.in_states(TrialState.SUCCEEDED, TrialState.PRUNED):
                 trial = self.trial(number)
                 self._show_curve(pruner, number, trial.state, trial.value)
-        for number in self._trials.in_states(TrialState.QUEUED, TrialState.RUNNING):
+        for number in self._trials.in_states(TrialState.QUEUED, TrialState.RUNNING, TrialState.PAUSED):
             self._show_curve(pruner, number, TrialState.RUNNING, None)
         self._pruner_loaded = True
 
     def _show_curve(self, pruner: Pruner, number: int, state: TrialState, value: float | None) -> None:
-        report = self._reports.get(number)  # those that have been forgotten were shown before
+        report = self._reports.get(number)  # a report that was dropped has been shown before
         curve = None if report is None else report.newest(self._study.spec.objective.metric)
         if curve is not None:
             pruner.put(TrialCurve(number, state, curve, value))
 
 
 def check_spec(spec: StudySpec) -> tuple[Problem, ...]:
-    """Every rule a study must obey; paths are fields of the spec: `space.lr.min`, `algorithm.name`, `objectives`."""
+    """Return the problems of a study's spec. Paths are fields of the spec, such as `space.lr.min` or `objectives`."""
     return tuple(_spec_problems(spec))
 
 
@@ -499,6 +584,45 @@ def _spec_problems(spec: StudySpec) -> Iterator[Problem]:
         yield from _under("space", samplers.space_problems(spec))
     if spec.pruning is not None:
         yield from _under("pruning", pruners.pruning_problems(spec.pruning))
+    yield from _fidelity_problems(spec)
+
+
+def _fidelity_problems(spec: StudySpec) -> Iterator[Problem]:
+    fidelity = spec.fidelity
+    if fidelity is None:
+        if spec.algorithm.name in BRACKETED:
+            yield Problem(
+                "algorithm.name",
+                f"{spec.algorithm.name} needs a fidelity, such as epochs, by which trials are run in steps; set "
+                "fidelity, with parameter, min and max",
+            )
+        return
+    name, least, most, eta = fidelity.parameter, fidelity.min, fidelity.max, fidelity.eta
+    if not NAME.fullmatch(name):
+        yield Problem("fidelity.parameter", f"{name!r} is not a name; use {NAME_RULE}")
+    elif any(p.name == name for p in spec.space.parameters):
+        yield Problem(
+            "fidelity.parameter",
+            f"{name} is a parameter of the search, too; each run of a trial gets its own, so remove it there",
+        )
+    if eta < 2:
+        yield Problem("fidelity.eta", f"{eta} is below 2")
+    if not (math.isfinite(least) and least > 0):
+        yield Problem("fidelity.min", f"{least:g} is not above 0")
+    elif not math.isfinite(most):
+        yield Problem("fidelity.max", f"{most:g} is not finite")
+    elif eta >= 2 and most < least * eta:
+        yield Problem(
+            "fidelity.max",
+            f"{most:g} is below min times eta, {least * eta:g}, so no trial would be compared before its end; raise it",
+        )
+    elif eta >= 2 and len(fidelity.levels) > MOST_RUNGS:
+        yield Problem("fidelity.min", f"{least:g} to {most:g} is more than {MOST_RUNGS} steps by {eta}; raise it")
+    if not spec.criteria.is_plain:
+        yield Problem("fidelity", "trials are promoted by one objective; remove the other objectives and constraints")
+    if spec.pruning is not None and spec.pruning.name in PROMOTING and spec.pruning.settings:
+        for name in spec.pruning.settings:
+            yield Problem(f"pruning.settings.{name}", "min, max and eta of the fidelity say this; remove it")
 
 
 def _objective_problems(spec: StudySpec) -> Iterator[Problem]:

@@ -1,7 +1,7 @@
-"""The trials of one study in memory: open ones whole, of finished ones their states, and who asked for which.
+"""The trials of one study in memory: unfinished trials, the states of all trials, and the requests that got them.
 
-A finished trial is rarely read again and takes a kilobyte: the index forgets it where `FinishedTrials` can read it
-again. The sampler has already learned from it. No rule about trials lives here.
+A finished trial takes a kilobyte and is rarely read again, since the sampler has learned from it. The index drops it if
+`FinishedTrials` can read it again. This module has no rules about trials.
 """
 
 from __future__ import annotations
@@ -20,32 +20,32 @@ _NONE = 255
 
 
 class FinishedTrials(Protocol):
-    """Tells finished trials again, as they are now; those that were cancelled nobody asks it for."""
+    """Reads finished trials again, in their present state. It is not asked for cancelled ones."""
 
     def trial(self, number: int) -> Trial | None: ...
 
     def trials(self) -> Iterable[Trial]:
-        """All, in the order of their numbers; a deleted one as cancelled."""
+        """Return all trials in the order of their numbers, deleted ones as cancelled."""
         ...
 
     def report(self, number: int) -> Report:
-        """All that it reported."""
+        """Return everything that the trial reported."""
         ...
 
     def curves(self) -> Iterable[TrialCurve]:
-        """Of the succeeded and the pruned trials, those that have one, in the order of their numbers."""
+        """Return the curves of succeeded and pruned trials in the order of their numbers."""
         ...
 
 
 class TrialIndex:
-    """`source`: None where finished trials are to be kept here."""
+    """The trials of one study. Without a `source` it keeps finished trials, too."""
 
     def __init__(self, source: FinishedTrials | None) -> None:
         self._source = source
         self._kept: dict[int, Trial] = {}
         self._states = bytearray()
         self._count = 0
-        # Requests by their hashes, rising, each with a trial of it; beside each other.
+        # Two parallel columns: the hashes of request ids, ascending, and for each a trial of that request.
         self._hashes = array("q")
         self._numbers = array("q")
 
@@ -57,7 +57,7 @@ class TrialIndex:
         return len(self._states)
 
     def state(self, number: int) -> TrialState | None:
-        """None: there is no such trial."""
+        """Return the trial's state; None if there is no such trial."""
         code = self._states[number] if 0 <= number < len(self._states) else _NONE
         return None if code == _NONE else _STATES[code]
 
@@ -68,7 +68,7 @@ class TrialIndex:
         return self._source.trial(number)
 
     def fill(self, trials: Iterable[Trial]) -> Iterator[Trial]:
-        """Put all of these, once, and pass them on one by one."""
+        """Put all of these trials once, and yield each of them."""
         asked: list[tuple[int, int]] = []
         for trial in trials:
             self._put(trial)
@@ -80,11 +80,11 @@ class TrialIndex:
         self._numbers.extend(number for _, number in asked)
 
     def put(self, trial: Trial) -> None:
-        """A new trial, or a new version of a known one."""
+        """Put a new trial, or a new version of a known one."""
         number = trial.number
         old = self._kept.get(number)
         before = "" if old is None else old.request_id
-        # A finished trial's request changes no more.
+        # The request of a finished trial does not change any more.
         if before != trial.request_id and (old is not None or self.state(number) is None):
             if before:
                 self._unlist(before, number)
@@ -98,25 +98,25 @@ class TrialIndex:
             self._states.extend([_NONE] * (number + 1 - len(self._states)))
         self._count += self._states[number] == _NONE
         self._states[number] = _CODES[trial.state]
-        # A deleted trial comes as a cancelled one, and nobody can tell it again.
+        # A deleted trial is passed as a cancelled one, and cannot be read again.
         if self._source is None or not trial.finished or trial.state is TrialState.CANCELLED:
             self._kept[number] = trial
         else:
             self._kept.pop(number, None)
 
     def all(self) -> Iterator[Trial]:
-        """In the order of their numbers."""
+        """Return all trials in the order of their numbers."""
         if self._source is not None:
             return iter(self._source.trials())
         return (self._kept[number] for number in sorted(self._kept))
 
     def in_states(self, *states: TrialState) -> Iterator[int]:
-        """The numbers of the trials in one of these states, rising."""
+        """Return the numbers of the trials in one of these states, ascending."""
         codes = {_CODES[state] for state in states}
         return (number for number, state in enumerate(self._states) if state in codes)
 
     def of_request(self, request_id: str) -> tuple[Trial, ...]:
-        """In the order of their numbers."""
+        """Return the trials of a request in the order of their numbers."""
         key = hash(request_id)
         first, last = bisect_left(self._hashes, key), bisect_right(self._hashes, key)
         found = [trial for number in sorted(self._numbers[first:last]) if (trial := self.get(number)) is not None]

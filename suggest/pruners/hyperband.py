@@ -81,7 +81,7 @@ class HyperbandPruner:
         count = math.floor(math.log(max(steps, least) / least, eta)) + 1
         if count == len(self._brackets):
             return
-        self._budgets = [math.ceil(count * eta**rungs / (rungs + 1)) for rungs in reversed(range(count))]
+        self._budgets = bracket_shares(count, eta)
         self._brackets = [self._new_rungs() for _ in range(count)]
         for number, losses in self._losses.items():
             self._brackets[self._bracket(number)].replace(array("d"), losses)
@@ -91,9 +91,22 @@ class HyperbandPruner:
         return Rungs(self._objective, min_steps=settings.min_steps, eta=settings.eta, min_trials=settings.min_trials)
 
     def _bracket(self, number: int) -> int:
-        left = crc32(f"{HASHED}_{number}".encode()) % sum(self._budgets)
-        for bracket, budget in enumerate(self._budgets):
-            left -= budget
-            if left < 0:
-                return bracket
-        raise AssertionError("the budgets' sum is above every remainder")
+        return bracket_of(number, self._budgets)
+
+
+def bracket_shares(count: int, eta: int) -> list[int]:
+    """Return the share of trials that each of so many brackets gets; the first one has the most rungs.
+
+    Li et al. 2018, algorithm 1: n = ceil((s_max + 1) / (s + 1) * eta**s) trials begin in bracket s.
+    """
+    return [math.ceil(count * eta**rungs / (rungs + 1)) for rungs in reversed(range(count))]
+
+
+def bracket_of(number: int, shares: list[int]) -> int:
+    """Return the bracket of a trial: by a hash of its number, in proportion to the shares."""
+    left = crc32(f"{HASHED}_{number}".encode()) % sum(shares)
+    for bracket, share in enumerate(shares):
+        left -= share
+        if left < 0:
+            return bracket
+    raise AssertionError("the sum of the shares is above every remainder")

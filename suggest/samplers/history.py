@@ -107,20 +107,22 @@ class History:
 
     def put(self, trial: Trial) -> None:
         number = trial.number
+        # A paused trial holds its point. What it has measured is shown to algorithms by `by_fidelity`.
+        state = TrialState.RUNNING if trial.state is TrialState.PAUSED else trial.state
         self._running.pop(number, None)
         if self._finished.pop(number, None) is not None:
             del self._numbers[bisect_left(self._numbers, number)]
         # Without what no model asks for: there may be many.
         kept = Trial(
             number,
-            trial.state,
+            state,
             trial.parameters,
             value=trial.value,
             step=trial.step,
             further=trial.further,
             constraint_values=trial.constraint_values,
         )
-        if trial.state is TrialState.RUNNING:
+        if state is TrialState.RUNNING:
             self._running[number] = kept
         elif self._teaches(trial):
             self._finished[number] = kept

@@ -10,6 +10,8 @@ from dataclasses import dataclass, replace
 
 from suggest import settings as checked
 from suggest.errors import Problem
+from suggest.samplers.bohb import BohbSampler, BohbSettings
+from suggest.samplers.by_fidelity import ByFidelity
 from suggest.samplers.cmaes import CmaEsSettings, cmaes, cmaes_problems
 from suggest.samplers.default import GRID, HEDGE, NAME, DefaultSettings, chosen_settings, default
 from suggest.samplers.distinct import ALLOW, REUSE, Distinct, DrawSettings
@@ -111,6 +113,20 @@ _FAMILIES = (
         instead=("tpe",),
     ),
     Family(
+        "hyperband",
+        "Random points for trials of several fidelities, which begin in the brackets of Hyperband.",
+        DrawSettings,
+        RandomSampler,
+        False,
+    ),
+    Family(
+        "bohb",
+        "Points of TPE's model and random ones, for trials of several fidelities: BOHB.",
+        BohbSettings,
+        BohbSampler,
+        True,
+    ),
+    Family(
         "optuna:tpe", "Optuna's own TPESampler, which `tpe` reimplements.", TpeSettings, optuna_tpe, True, several=True
     ),
     *(
@@ -182,10 +198,21 @@ def new_sampler(spec: StudySpec, seed: int, workers: Workers | None = None) -> S
     family = _BY_NAME[spec.algorithm.name]
     settings: object = checked.read(family.settings_type, spec.algorithm.settings)
     pool = {"workers": workers} if family.learns or family.in_workers else {}
-    sampler = family.build(spec, seed, settings, **pool)
+
+    def make() -> Sampler:
+        return family.build(spec, seed, settings, **pool)
+
+    with_levels = spec.fidelity is not None and learns(spec.algorithm)
+    sampler = _by_fidelity(spec, make, settings) if with_levels else make()
     if isinstance(settings, DrawSettings) and settings.duplicates != ALLOW:
         return Distinct(spec, seed, sampler, policy=settings.duplicates)
     return sampler
+
+
+def _by_fidelity(spec: StudySpec, make: Callable[[], Sampler], settings: object) -> Sampler:
+    assert spec.fidelity is not None
+    startup: int = getattr(settings, "startup_trials", 0)
+    return ByFidelity(spec.fidelity, make, enough=max(startup, len(spec.space.parameters) + 2))
 
 
 CHEAPER = "tpe"
@@ -199,4 +226,7 @@ def cheaper_sampler(spec: StudySpec, seed: int) -> Sampler | None:
     name, settings = spec.algorithm.name, chosen(spec).algorithm.settings
     if name == CHEAPER or not _BY_NAME[name].learns or settings.get("chosen", HEDGE) != HEDGE:
         return None
-    return tpe(spec, seed, OwnSettings())
+    cheap = OwnSettings()
+    if spec.fidelity is None:
+        return tpe(spec, seed, cheap)
+    return _by_fidelity(spec, lambda: tpe(spec, seed, cheap), cheap)

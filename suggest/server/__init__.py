@@ -1,6 +1,6 @@
-"""The gRPC server around `suggest.studies`: what happens to each call, who may call, and what operators see and set.
+"""The gRPC server around `suggest.studies`: handling of calls, access control, metrics, limits and administration.
 
-Importing this imports nothing else: the server comes when it is first asked for.
+Importing this package imports nothing else: modules are loaded when a name is first used.
 """
 
 from __future__ import annotations

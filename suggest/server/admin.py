@@ -1,7 +1,6 @@
-"""What operators do with a store, and which rules of the service can be asked for without a server.
+"""Administration of a store without a running server: open it, read its schema version, check a server's settings.
 
-Opens a store (which checks its location and upgrades its schema), tells its schema version, checks a study's spec. SQL
-is imported on demand.
+Opening a store checks its location and upgrades its schema. SQL libraries are imported on demand.
 """
 
 from __future__ import annotations
@@ -42,7 +41,10 @@ __all__ = [
 
 
 def open_store(storage_url: str, *, sync: str = "normal") -> SqlStudyStore:
-    """Raises InvalidArgument (no such kind of store), Unavailable, StoreBroken. `sync`: normal or full."""
+    """Open the store; `sync` is normal or full.
+
+    Raises InvalidArgument for an unknown kind of store, Unavailable, StoreBroken.
+    """
     from suggest.storage.location import is_postgres, sqlite_path
     from suggest.storage.sqlite import SYNC
 
@@ -60,16 +62,18 @@ def open_store(storage_url: str, *, sync: str = "normal") -> SqlStudyStore:
 def check_up(
     address: str, storage_url: str, *, advertise: str, protection: Protection, options: ServerOptions
 ) -> Iterator[StartFinding]:
-    """What a server would meet if it were started like this; nothing is."""
+    """Check what a server with these settings needs to start, without starting one."""
     from suggest.server.start_check import look
 
     return look(address, storage_url, advertise=advertise, protection=protection, options=options)
 
 
 def schema_versions(storage_url: str) -> tuple[str, str]:
-    """The schema of the store that is there, and the newest. Changes nothing.
+    """Return the schema version of the existing store and the newest version, without changing anything.
 
-    Raises NotFound: there is no store. StoreBroken: a newer one, or another program's.
+    Raises:
+        NotFound: there is no store.
+        StoreBroken: the store has a newer version, or belongs to another program.
     """
     from suggest.storage import upgrades
     from suggest.url_redaction import redacted_url
@@ -82,7 +86,7 @@ def schema_versions(storage_url: str) -> tuple[str, str]:
 
 
 def sqlite_file(storage_url: str) -> Path | None:
-    """The file of an SQLite store, which need not be there; None: PostgreSQL. Raises InvalidArgument."""
+    """Return the file of a SQLite store, which need not exist, or None for PostgreSQL. Raises InvalidArgument."""
     from suggest.storage.location import is_postgres, sqlite_path
 
     return None if is_postgres(storage_url) else sqlite_path(storage_url, make_folder=False).resolve()
@@ -98,15 +102,17 @@ def _database(storage_url: str) -> Database:
     from suggest.storage import sqlite
 
     path = sqlite_path(storage_url, make_folder=False)
-    if not path.exists():  # opening it would make it
+    if not path.exists():  # opening it would create it
         raise NotFound(f"{path}: there is no store yet; the first server that uses it makes it")
     return sqlite.SqliteDatabase(path)
 
 
 def is_optunas(storage_url: str) -> bool:
-    """Whether a database that is there has Optuna's studies in it; else it has ours. Changes nothing.
+    """Return whether an existing database contains Optuna's studies, not Tuner's. Changes nothing.
 
-    Raises NotFound: there is none, or it has neither. Unavailable.
+    Raises:
+        NotFound: there is no database, or it contains studies of neither.
+        Unavailable: the database does not answer.
     """
     from suggest.optuna_storage.optuna_database import tables_of
 
@@ -121,17 +127,20 @@ def is_optunas(storage_url: str) -> bool:
 
 
 def optuna_source(storage_url: str, study: str, value: str) -> Source:
-    """The finished trials of a study in an Optuna database; `study`: "" if it has one only. `value`: whose objective's,
-    by name or number; "" if there is only one. Raises NotFound, InvalidArgument, Unavailable."""
+    """Return the finished trials of a study in an Optuna database.
+
+    `study` may be "" if the database has only one. `value` selects an objective by name or number, and may be "" if
+    there is only one. Raises NotFound, InvalidArgument, Unavailable.
+    """
     from suggest.optuna_storage.optuna_database import read
 
     return read(storage_url, study, value)
 
 
 def importances(space: Space, trials: Iterable[Trial], *, direction: Direction) -> list[Importance]:
-    """How much each parameter matters, the most important first; without a value where there are too few trials.
+    """Return the importance of each parameter, the most important first; without a value if there are too few trials.
 
-    The same trials give the same answer. Two seconds at most, and no import of Optuna where nothing can be said.
+    The same trials give the same result. Takes at most two seconds. Optuna is imported only if there are enough trials.
     """
     told = [t for t in trials if t.state is TrialState.SUCCEEDED and t.value is not None]
     if len(told) < MIN_TRIALS_TO_RANK:

@@ -1,9 +1,9 @@
-"""Limits the connections of hosts without a token: how many, per host and in all, and for how long.
+"""Limits on connections: how many a host without a token may have, how many there may be in all, and for how long.
 
-gRPC closes connections that do not complete a handshake and refuses too many in all, but counts no host's share: one
-host could take every connection. So this thread inspects the process's sockets periodically and shuts down those of
-hosts that have too many on which no call was admitted (by a token, or by `--insecure`). To gRPC that is a peer that
-hangs up. The alternatives are in docs/adr.
+gRPC closes connections that do not complete a handshake and limits their total, but has no limit per host: one host
+could take every connection. Therefore a thread periodically inspects the process's sockets and shuts down those of
+hosts that have too many connections on which no call was admitted (by a token, or by `--insecure`). To gRPC this looks
+like a peer that hangs up. The alternatives are in docs/adr.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ from suggest.server.access.caller import host_of
 log = logging.getLogger(__name__)
 
 LOOK_S = 1.0
-SOON_S = 0.1  # after something had to be closed
-SILENT_S = 10.0  # without any call
-STRANGERS = 16  # connections of a host that ask for health only, and stay
-UNKNOWN = 64  # connections of a host over which no call was admitted, at any time
+SOON_S = 0.1  # until the next look after a connection had to be closed
+SILENT_S = 10.0  # how long a connection may stay without any call
+STRANGERS = 16  # connections of a host that only check health; these may stay
+UNKNOWN = 64  # connections of a host over which no call was ever admitted
 ALL_UNKNOWN = 1000
-OF_HOST = 2000  # connections of a host, admitted ones too
-NOISY_UNKNOWN = 16  # the same, of a host that calls too often
-CALLS_S = 100.0  # calls of a host that need or have no token, a second; a burst may have as many more
-DELAY_S = 2.0  # of the replies to a host that calls more often: so long it keeps its streams, of which it has few
+OF_HOST = 2000  # connections of a host, including admitted ones
+NOISY_UNKNOWN = 16  # as UNKNOWN, for a host that calls too often
+CALLS_S = 100.0  # calls per second of a host without a token; a burst may have as many more
+DELAY_S = 2.0  # delay of replies to a host that calls more often; meanwhile its few streams are occupied
 _FOLDERS = ("/proc/self/fd", "/dev/fd")
 
 
 class Peer(NamedTuple):
-    """The other end of a connection; the host in its shortest form."""
+    """The other end of a connection, with the host in its shortest form."""
 
     host: str
     port: int
@@ -48,7 +48,7 @@ class Peer(NamedTuple):
 
 @dataclass(slots=True)
 class SeenConnection:
-    """A connection. `used`: when a call last was admitted over it; 0: never."""
+    """A connection. `used` is when a call was last admitted over it, 0 if never."""
 
     host: str
     descriptor: int
@@ -58,18 +58,21 @@ class SeenConnection:
 
 
 class ConnectionLimits:
-    """`port`: that the server listens at; None for a socket file, which only its user can reach. `most`: of all."""
+    """Enforces the limits on the connections of one server.
+
+    `port` is the server's port, None for a socket file, which only its user can reach. `most` limits all connections.
+    """
 
     def __init__(self, port: int | None, *, most: int = 10_000, now: Callable[[], float] = time.monotonic) -> None:
         self._port = port
         self._most = most
         self._now = now
-        self._admitted: dict[str, float] = {}  # by gRPC's word for the peer: when it last called
+        self._admitted: dict[str, float] = {}  # time of the last call, by gRPC's name of the peer
         self._strangers: dict[str, float] = {}  # likewise
-        self._calls: Counter[str] = Counter()  # by host, of strangers, less those that are allowed
+        self._calls: Counter[str] = Counter()  # calls without a token by host, minus the allowed number
         self._calls_at = now()
         self._seen: dict[Peer, SeenConnection] = {}
-        self._inodes: dict[int, tuple[int, Peer | None]] = {}  # by descriptor: what it was, and its peer
+        self._inodes: dict[int, tuple[int, Peer | None]] = {}  # by descriptor: the inode, and the peer
         self._folder = next((folder for folder in _FOLDERS if Path(folder).is_dir()), "")
         self._wake = threading.Event()
         self._closed = False
@@ -77,7 +80,7 @@ class ConnectionLimits:
         self._null = self._spare = -1
 
     def start(self) -> None:
-        """Needs no further descriptor later: there may be none."""
+        """Start the thread, which needs no further file descriptor later, because there may be none."""
         if self._port is None or not self._folder:
             return
         self._null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
@@ -95,11 +98,11 @@ class ConnectionLimits:
             os.close(self._null)
 
     def admitted(self, peer: str) -> None:
-        """A call was let in over this connection."""
+        """Record that a call was admitted over this connection."""
         self._admitted[peer] = self._now()
 
     def stranger(self, peer: str) -> float:
-        """A call that needs no token came over it, or one that is denied: how long it shall wait for its reply."""
+        """Record a call that needs no token or was denied. Return how many seconds to delay the reply."""
         self._strangers[peer] = self._now()
         host = host_of(peer)
         self._calls[host] += 1
@@ -116,7 +119,7 @@ class ConnectionLimits:
                 log.exception("the connections cannot be looked at; trying again")
 
     def look(self) -> int:
-        """Closes what is too much: how many."""
+        """Close connections over the limits and return how many were closed."""
         now = self._now()
         self._take_note(now)
         noisy = self._noisy(now)
@@ -138,12 +141,12 @@ class ConnectionLimits:
             seen.used = admitted.get(peer, 0.0)
         for known in (self._admitted, self._strangers):
             for name, at in list(known.items()):
-                # What has just come may not have been there yet.
+                # A connection that has just arrived may be missing in the listing.
                 if now - at > SILENT_S and _peer_by(name) not in there:
                     known.pop(name, None)
 
     def _noisy(self, now: float) -> set[str]:
-        """Hosts whose strangers call more often than they may."""
+        """Return the hosts that call without a token more often than allowed."""
         allowed, self._calls_at = (now - self._calls_at) * CALLS_S, now
         noisy = set()
         for host, calls in list(self._calls.items()):
@@ -157,14 +160,14 @@ class ConnectionLimits:
         return noisy
 
     def _peers(self) -> Iterator[tuple[Peer, int]]:
-        """The other ends of the server's connections, and their descriptors."""
+        """Yield the peers of the server's connections and the descriptors of these connections."""
         inodes: dict[int, tuple[int, Peer | None]] = {}
         for name in os.listdir(self._folder):  # noqa: PTH208 - a thousand paths would cost more than their names
             descriptor = int(name)
             try:
                 found = os.fstat(descriptor)
             except OSError:
-                continue  # gone by now
+                continue  # closed meanwhile
             if not stat.S_ISSOCK(found.st_mode) or descriptor == self._spare:
                 continue
             known = self._inodes.get(descriptor)
@@ -176,7 +179,7 @@ class ConnectionLimits:
         self._inodes = inodes
 
     def _peer(self, descriptor: int) -> Peer | None:
-        """None: it is no connection of the server's."""
+        """Return the peer of a descriptor, None if it is not a connection of the server."""
         with self._held(descriptor) as held:
             return None if held is None else self._peer_of(held)
 
@@ -192,7 +195,7 @@ class ConnectionLimits:
     def _shut(self, peer: Peer) -> bool:
         with self._held(self._seen[peer].descriptor) as held:
             if held is None or self._peer_of(held) != peer:
-                return False  # another has the number by now
+                return False  # the descriptor number belongs to another file by now
             try:
                 held.shutdown(socket.SHUT_RDWR)
             except OSError:
@@ -204,7 +207,7 @@ class ConnectionLimits:
 
 
 class _HostConnections:
-    """A socket by a descriptor of our own, so that it is the same one until the end. Takes no further descriptor."""
+    """A socket behind a duplicate descriptor, so that it stays the same socket. Takes no further descriptor."""
 
     def __init__(self, descriptor: int, spare: int, null: int) -> None:
         self._descriptor, self._spare, self._null = descriptor, spare, null
@@ -215,7 +218,7 @@ class _HostConnections:
             os.dup2(self._descriptor, self._spare, inheritable=False)
         except OSError:
             return None
-        # The family says only how long an address may be; the system says which it is.
+        # The family only determines how long an address may be; the system returns the actual address.
         self._socket = socket.socket(socket.AF_INET6, socket.SOCK_STREAM, 0, self._spare)
         return self._socket
 
@@ -226,7 +229,7 @@ class _HostConnections:
 
 
 def too_many(seen: Mapping[Peer, SeenConnection], now: float, *, noisy: Collection[str], most: int) -> list[Peer]:
-    """The peers whose connections are to be closed; of those that are alike, the oldest."""
+    """Return the peers whose connections are to be closed; of connections of the same kind, the oldest first."""
     closed: dict[Peer, None] = {}
     unknown: dict[str, list[Peer]] = {}
     staying: Counter[str] = Counter()
@@ -246,7 +249,7 @@ def too_many(seen: Mapping[Peer, SeenConnection], now: float, *, noisy: Collecti
         closed.update(dict.fromkeys(open_[: max(0, len(open_) - allowed)]))
     left = [peer for peer in oldest_first if not seen[peer].used and peer not in closed]
     closed.update(dict.fromkeys(left[: max(0, len(left) - min(ALL_UNKNOWN, most // 2))]))
-    # Even of those that may call, one host does not get all.
+    # Even with a token, one host must not get all connections.
     by_use = sorted((peer for peer in seen if peer not in closed), key=lambda peer: seen[peer].used)
     of_host = Counter(seen[peer].host for peer in by_use)
     for peer in by_use:
@@ -258,7 +261,7 @@ def too_many(seen: Mapping[Peer, SeenConnection], now: float, *, noisy: Collecti
 
 
 def _neighborhood(host: str) -> str:
-    """Who is counted as one: a host, or of IPv6 the network that one host usually has for itself."""
+    """Return the unit that is counted: a host, or with IPv6 the network that one host usually has for itself."""
     try:
         address = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:
@@ -270,7 +273,7 @@ def _neighborhood(host: str) -> str:
 
 @lru_cache(maxsize=20_000)
 def _peer_by(name: str) -> Peer:
-    """By gRPC's word for it: `ipv4:127.0.0.1:4711`, `ipv6:%5B::1%5D:4711`."""
+    """Parse gRPC's name of a peer: `ipv4:127.0.0.1:4711`, `ipv6:%5B::1%5D:4711`."""
     port = name.rpartition(":")[2]
     return Peer(_canonical(host_of(name)), int(port) if port.isdigit() else 0)
 

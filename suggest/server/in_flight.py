@@ -1,7 +1,7 @@
 """In-flight limits per caller: calls in flight, requests that are arriving, replies not yet sent.
 
-The third bound on a caller, beside the rate of calls (`rate_limits`) and the share of threads (`keyed_queue`): a caller
-that has too much is refused before its request is read, or waits. Belongs to the server's event loop.
+This is the third limit on a caller, beside the rate of calls (`rate_limits`) and the share of threads (`keyed_queue`).
+A caller over a limit is refused before its request is read, or waits. Belongs to the server's event loop.
 """
 
 from __future__ import annotations
@@ -14,26 +14,26 @@ from dataclasses import dataclass, field
 
 from suggest.errors import RateLimited
 
-MAX_CALLS = 1000  # of a caller, in flight
-MAX_STREAMS = 32  # of a caller, that may last for ever: health and reflection
+MAX_CALLS = 1000  # calls in flight of a caller
+MAX_STREAMS = 32  # streams of a caller, which may be open forever: health and reflection
 ARRIVING = 16  # requests of a caller that are read at a time; each may have 4 MiB
 ALL_ARRIVING = 48
-REQUEST_BYTES = 32 << 20  # of a caller's requests that were read and are not answered
-REPLY_BYTES = 16 << 20  # of a caller's replies that were not taken; more large ones are not made until then
+REQUEST_BYTES = 32 << 20  # size of a caller's requests that were read but not answered
+REPLY_BYTES = 16 << 20  # size of a caller's unsent replies above which it gets no further large reply
 ALL_REPLY_BYTES = 96 << 20
-_PAUSE_S = 0.5  # what a client is told to wait
+_PAUSE_S = 0.5  # how long a refused client is told to wait
 
 
 @dataclass(slots=True, eq=False)
 class _CallerUsage:
-    """By one caller."""
+    """What one caller, or all callers together, have in flight."""
 
     calls: int = 0
     streams: int = 0
     arriving: int = 0
     request_bytes: int = 0
     reply_bytes: int = 0
-    waiting: deque[asyncio.Future[None]] = field(default_factory=deque)  # to be read
+    waiting: deque[asyncio.Future[None]] = field(default_factory=deque)  # requests that wait to be read
 
     @property
     def nothing(self) -> bool:
@@ -41,15 +41,18 @@ class _CallerUsage:
 
 
 class InFlightLimits:
-    """`on_released`: called when replies were sent, so that further ones may be made."""
+    """Counts what callers have in flight and enforces the limits.
+
+    `on_released` is called when replies were sent, so that further ones may be built.
+    """
 
     def __init__(self, on_released: Callable[[], None] = lambda: None) -> None:
         self.on_released = on_released
-        self._held: dict[str, _CallerUsage] = {}  # by caller, those that hold anything
+        self._held: dict[str, _CallerUsage] = {}  # by caller; only callers with anything in flight
         self._all = _CallerUsage()
 
     def enter(self, caller: str) -> None:
-        """For a call, until leave(). Raises RateLimited."""
+        """Count a call in flight until leave(). Raises RateLimited."""
         held = self._of(caller)
         if held.calls >= MAX_CALLS:
             raise RateLimited(
@@ -67,7 +70,7 @@ class InFlightLimits:
 
     @asynccontextmanager
     async def streaming(self, caller: str) -> AsyncIterator[None]:
-        """Around a call that streams. Raises RateLimited."""
+        """Count a streaming call until the block ends. Raises RateLimited."""
         held = self._of(caller)
         if held.streams >= MAX_STREAMS:
             raise RateLimited(f"{caller} has {held.streams} streams open; close some first", retry_s=_PAUSE_S)
@@ -79,7 +82,7 @@ class InFlightLimits:
             self._forget(caller, held)
 
     async def begin_arriving(self, caller: str) -> None:
-        """Before a request is read, until end_arriving(). Waits; its own requests may be what it waits for."""
+        """Wait until a request of the caller may be read. Call end_arriving() after reading it."""
         held = self._held[caller]
         if not held.waiting and self._may_arrive(held):
             self._arrives(held)
@@ -99,7 +102,7 @@ class InFlightLimits:
         self._arrived(self._held[caller])
 
     def take_request(self, caller: str, size: int) -> None:
-        """A request was read, until release_request(). Raises RateLimited."""
+        """Count the size of a request that was read, until release_request(). Raises RateLimited."""
         held = self._held[caller]
         if held.request_bytes and held.request_bytes + size > REQUEST_BYTES:
             raise RateLimited(
@@ -112,19 +115,19 @@ class InFlightLimits:
         self._held[caller].request_bytes -= size
 
     def hold_reply(self, caller: str, size: int) -> None:
-        """Until release_reply(): the caller has taken it, or is gone."""
+        """Count the size of a reply until release_reply(), when it was sent or the caller is gone."""
         self._of(caller).reply_bytes += size
         self._all.reply_bytes += size
 
     def release_reply(self, caller: str, size: int) -> None:
-        held = self._of(caller)  # after an empty reply, a caller whose call has ended is not known any more
+        held = self._of(caller)  # after an empty reply, a caller whose call has ended is no longer in `_held`
         held.reply_bytes -= size
         self._all.reply_bytes -= size
         self._forget(caller, held)
         self.on_released()
 
     def full(self, caller: str) -> bool:
-        """Whether no further large reply is made for it now. One that holds none always gets one."""
+        """Return whether the caller gets no large reply now. A caller without unsent replies always gets one."""
         held = self._held.get(caller)
         if held is None or not held.reply_bytes:
             return False
@@ -150,7 +153,7 @@ class InFlightLimits:
     def _arrived(self, held: _CallerUsage) -> None:
         held.arriving -= 1
         self._all.arriving -= 1
-        # Its own next one, else another caller's: whose turn it is there does not matter.
+        # Admit the next request of the same caller, else one of any other caller; the order among those is irrelevant.
         for each in (held, *(self._held.values() if self._all.arriving >= ALL_ARRIVING // 2 else ())):
             while each.waiting and self._may_arrive(each):
                 turn = each.waiting.popleft()

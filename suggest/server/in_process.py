@@ -1,7 +1,7 @@
-"""Calls from the event loop that the server runs in: the same handlers, deadlines and errors, without a socket.
+"""Calls from the event loop in which the server runs: the same handlers, deadlines and errors, without a socket.
 
-An embedded service is called twice per trial. Over gRPC, two of three milliseconds go to carrying bytes through four
-threads of the same process.
+An embedded service is called twice per trial. Over gRPC, two of three milliseconds would be spent on moving bytes
+through four threads of the same process.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ Metadata = Sequence[tuple[str, str | bytes]]
 
 
 class InProcessChannel:
-    """A `grpc.aio.Channel`, as far as a stub and its owner need one."""
+    """The part of `grpc.aio.Channel` that a stub and its owner need."""
 
     def __init__(self, servicer: SuggestServiceServicer, interceptor: CallInterceptor) -> None:
         known = _Methods()
-        server: Any = known  # as far as the generated code needs one
+        server: Any = known  # has only the methods of a server that the generated code calls
         add_SuggestServiceServicer_to_server(servicer, server)
         self._answers = {
             method: interceptor.answering(handler, method, serialize=False)
@@ -34,12 +34,12 @@ class InProcessChannel:
         }
 
     def unary_unary(self, method: str, **serializers: Any) -> Callable[..., Awaitable[Any]]:
-        """Request and reply are messages, as a stub's are; what refuses is an AioRpcError, as a stub's is."""
+        """Return a callable that takes and returns messages and raises AioRpcError, as a stub's method does."""
         answer = self._answers[method]
 
-        async def call(request: Any, *, timeout: float, metadata: Metadata) -> Any:  # noqa: ASYNC109 - as a stub has it
+        async def call(request: Any, *, timeout: float, metadata: Metadata) -> Any:  # noqa: ASYNC109 - the signature of a stub's method
             context: Any = _Context(time.monotonic() + timeout, metadata)
-            # In a task of its own, like any call: who calls and until when is known in it, and nowhere else.
+            # Each call has its own task, because the caller and the deadline are context variables of the task.
             answering: asyncio.Task[Reply] = asyncio.create_task(answer(request.SerializeToString(), context, UNIX))
             try:
                 async with asyncio.timeout(timeout):
@@ -50,12 +50,12 @@ class InProcessChannel:
         return call
 
     async def close(self) -> None:
-        """The server is its owner's."""
+        """Do nothing: the server belongs to the caller."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Context:
-    """Of a `grpc.aio.ServicerContext` what `interceptor` asks of it."""
+    """The part of `grpc.aio.ServicerContext` that `interceptor` uses."""
 
     end_s: float
     metadata: Metadata
@@ -78,7 +78,7 @@ def _refused(code: grpc.StatusCode, details: str, trailing: Metadata = ()) -> gr
 
 
 class _Methods:
-    """Collects what the generated code would add to a server."""
+    """Collects the handlers that the generated code adds to a server."""
 
     def __init__(self) -> None:
         self.handlers: dict[str, Handler] = {}

@@ -1,7 +1,8 @@
 """Wraps every call to the server: methods run in worker threads, and every error becomes a status by abort().
 
-Knows nothing of studies, except that calls that write the same study run one at a time. Rejects unauthorized calls
-before reading the request. An unknown exception is a bug: the client gets an id, the log has the details.
+This module knows nothing about studies, except that calls that write the same study run one at a time. It rejects
+unauthorized calls before reading the request. An unknown exception is a bug: the client gets an id, and the log has the
+details.
 """
 
 from __future__ import annotations
@@ -50,18 +51,18 @@ from suggest.wire.status import InternalError, code_of, status_of
 log = logging.getLogger(__name__)
 
 SLOW_S = 1.0
-LARGE_BYTES = 8 << 10  # of a request: some hundred measurements
-PARSING_S = 0.02  # of a large request, whose parsing holds the interpreter: after more, its caller's next one waits
-ARRIVAL_S = 30.0  # for a request to arrive, once its headers have
+LARGE_BYTES = 8 << 10  # size of a large request, about a hundred measurements
+PARSING_S = 0.02  # parsing holds the GIL; after a request that took longer to parse, its caller's next one waits
+ARRIVAL_S = 30.0  # how long a request may take to arrive after its headers
 
-# What requests, replies and contexts are is the handlers' affair.
+# The types of requests, replies and contexts are known to the handlers only.
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 T = TypeVar("T")
 
 
 class CallInterceptor(grpc.aio.ServerInterceptor):
-    """Runs handlers in worker threads, coroutine functions in the loop. Without an authorizer, allows every call."""
+    """Runs handlers in worker threads, coroutine functions in the loop. Without an authorizer, it allows every call."""
 
     def __init__(
         self,
@@ -74,33 +75,33 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         denial_log: DenialLog,
         certified: bool = False,
     ) -> None:
-        """certified: clients have certificates, and where there are no tokens are known by the names in them."""
+        """`certified`: clients have certificates, whose names identify them if there are no tokens."""
         self._queue = queue
         self._rate_limiter = rate_limiter
         self._store_health = store_health
         self._authorizer = authorizer
         self._in_flight = in_flight
-        self.connections = ConnectionLimits(None)  # until it is known where the server listens
+        self.connections = ConnectionLimits(None)  # replaced once the server's port is known
         self._denial_log = denial_log
         self._certified = certified and authorizer is None
         self._closing = False
         self._parser = ThreadPoolExecutor(1, thread_name_prefix="parse")
-        self._stopped = threading.Event()  # nothing is computed to its end any more
-        self._known: dict[str, Handler] = {}  # by method: wrapped once, not at each call
+        self._stopped = threading.Event()  # computations in progress must stop
+        self._known: dict[str, Handler] = {}  # wrapped handlers by method, so that each is wrapped only once
 
     @property
     def begun(self) -> int:
-        """Calls that are being answered."""
+        """The number of calls that are being answered."""
         return self._queue.wanted
 
     async def close(self) -> None:
-        """Returns when what was begun is done; whatever comes meanwhile is sent away, to come again elsewhere."""
+        """Wait until all calls in progress are done. New calls are refused, so that clients retry elsewhere."""
         self._closing = True
         await self._queue.idle()
         self._parser.shutdown(wait=False)
 
     def give_up(self) -> None:
-        """What waits for its turn is sent away too, and so is what is being computed, at the next of its pieces."""
+        """Also refuse calls that wait for their turn, and stop computations at their next check."""
         self._stopped.set()
         self._queue.close()
 
@@ -116,13 +117,16 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         handler = await continuation(handler_call_details)
         if handler is None:
             return None
-        # Only methods that there are get here: strangers cannot make it grow.
+        # Only existing methods get here, so clients cannot make the dict grow.
         guarded = self._known[method] = self.wrapped(handler, method)
         return guarded
 
     def wrapped(self, handler: Handler, method: str) -> Handler:
-        """What answers in its place. A handler of one request becomes one of a stream of requests, which is the same to
-        clients: only such a handler decides itself whether the request is read."""
+        """Return the handler that replaces the given one.
+
+        A handler of one request becomes a handler of a stream of requests. Clients see no difference, but only such a
+        handler can decide whether to read the request.
+        """
         if handler.unary_unary is not None:
             return grpc.stream_unary_rpc_method_handler(
                 self._received(self.answering(handler, method), method), response_serializer=_serialized
@@ -143,7 +147,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
     def _streamed(
         self, behaviour: Callable[[Any, Any], Any], *, method: str
     ) -> Callable[[Any, Context], AsyncIterator[Any]]:
-        """Around reflection, which others wrote."""
+        """Wrap reflection, whose handler comes from a library."""
 
         async def streamed(requests: Any, context: Context) -> AsyncIterator[Any]:
             try:
@@ -158,7 +162,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
     def _watched(
         self, behaviour: Callable[[Any, Any], Any], deserialize: Callable[[bytes], Any] | None, *, method: str
     ) -> Callable[[Any, Context], Awaitable[None]]:
-        """Around the watching of health, which others wrote: it writes its replies to the context."""
+        """Wrap the Watch method of health, whose handler comes from a library and writes its replies to the context."""
 
         async def watched(requests: Any, context: Context) -> None:
             try:
@@ -177,7 +181,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             yield
 
     def _is_open(self, method: str) -> bool:
-        """To strangers, as health is where tokens are asked for."""
+        """Return whether the method needs no token, as health does, although the server asks for tokens."""
         return self._authorizer is not None and not self._authorizer.asks(method)
 
     def _admit(self, method: str, context: Context) -> None:
@@ -189,7 +193,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
     async def _refuse(
         self, context: Context, error: TunerError, method: str, entry: audit.AuditEntry | None = None
     ) -> NoReturn:
-        """Never returns. `entry`: of a call that would change something."""
+        """Refuse the call. `entry` is the audit entry of a call that would change something."""
         peer = context.peer()
         if isinstance(error, Unauthenticated):
             await _pause(self.connections.stranger(peer))
@@ -215,7 +219,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
     def _received(
         self, answer: Callable[[bytes, Context, str], Awaitable[Any]], method: str
     ) -> Callable[[Any, Context], Awaitable[Any]]:
-        """Reads the request, of a caller that may send one, and keeps count of what the caller holds."""
+        """Wrap `answer`: admit the caller, read the request, and count what the caller has in flight."""
         name = method.rpartition("/")[2]
         is_limited = not method.startswith(HEALTH)
         is_recorded = rpc_of(method).recorded and is_limited
@@ -262,8 +266,8 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
 
         return received
 
-    def _taken(self, caller: str, reply: Reply) -> Any:  # a callback, whose type grpc's stubs keep to themselves
-        """Keeps count of a reply until it was sent, or there is nobody to send it to."""
+    def _taken(self, caller: str, reply: Reply) -> Any:  # a callback; grpc's stubs do not export its type
+        """Count a reply until it was sent, or the client is gone."""
         size = len(reply.serialized)
         self._in_flight.hold_reply(caller, size)
 
@@ -275,7 +279,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
     def answering(
         self, handler: Handler, method: str, *, serialize: bool = True
     ) -> Callable[[bytes, Context, str], Coroutine[Any, Any, Reply]]:
-        """Return what replies to a request of a caller; errors become statuses."""
+        """Return a coroutine function that answers a caller's request and maps errors to statuses."""
         return functools.partial(self._answer, _Method.of(handler, method, serialize=serialize))
 
     async def _answer(self, method: _Method, serialized: bytes, context: Context, caller: str) -> Reply:
@@ -285,8 +289,8 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         except grpc.aio.AbortError:
             raise
         except TunerError as e:
-            # Its frames hold the request, perhaps megabytes, and one of them holds the error: such a cycle would be
-            # freed only now and then.
+            # The frames of the traceback hold the request, perhaps megabytes, and one of them holds the error. Only the
+            # garbage collector would free such a cycle.
             error = e.with_traceback(None)
             self._store_health.refused(e, writing=method.rpc.writes)
         except Exception:
@@ -303,15 +307,15 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         size = len(serialized)
         if size <= LARGE_BYTES:
             return await self._carried_out(method, method.read(serialized), size, context, caller, entry)
-        # A large request is parsed only when the caller's large one before is done, because it may take thirty times
-        # as much memory then; and in one thread, because the C library keeps memory apart for each that needed much.
+        # Parse a large request only when the caller's previous large one is done, because a parsed request may take
+        # thirty times as much memory. Parse in a single thread, because the C library keeps memory for each thread.
         async with self._queue.one_at_a_time(Flow(caller)):
             began = time.monotonic()
             try:
                 request = await asyncio.get_running_loop().run_in_executor(self._parser, method.read, serialized)
             finally:
                 if (took_s := time.monotonic() - began) > PARSING_S:
-                    # No other thread runs meanwhile: one caller has a third of the time at most.
+                    # No other thread runs during parsing, so limit a caller to a third of the time.
                     await asyncio.sleep(2 * min(took_s, 10 * PARSING_S))
             return await self._carried_out(method, request, size, context, caller, entry)
 
@@ -339,14 +343,14 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
 
         running = self._queue.run(
             _turn(method, study),
-            # The copied context tells the thread who calls, and until when. It does not get gRPC's context: gRPC
-            # crashes when asked about a call that has gone meanwhile.
+            # The copied context gives the thread the caller and the deadline. The thread does not get gRPC's context,
+            # because gRPC crashes when that is used after the call has ended.
             functools.partial(contextvars.copy_context().run, work),
             flow=flow,
             kind=_kind(method.name, request, study or flow.namespace, caller, size),
             reply_bytes=_length,
         )
-        # gRPC ends what has a deadline of its own.
+        # gRPC itself ends a call for which the client set a deadline.
         reply = await (_within(deadline.DEFAULT_S, running) if given_s is None else running)
         if (seconds := time.monotonic() - began) > SLOW_S:
             events.tell("slow_call", method=method.name, study=study, seconds=seconds)
@@ -356,7 +360,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
 
 @dataclass(frozen=True, slots=True)
 class _Method:
-    """A method as the interceptor calls it. behaviour: of a handler of either kind, which takes no context (Any)."""
+    """A method as the interceptor calls it."""
 
     path: str
     name: str  # the last part of the path
@@ -382,7 +386,7 @@ class _Method:
         )
 
     def read(self, serialized: bytes) -> Any:
-        """Raises InvalidArgument: the bytes are not a request of this method."""
+        """Parse a request. Raises InvalidArgument if the bytes are not a request of this method."""
         return _read(serialized, self.deserialize, self.path)
 
     def reply(self, message: Any) -> Reply:
@@ -404,19 +408,19 @@ def _length(reply: Reply) -> int:
 
 
 def _certificate_name(context: Context) -> str:
-    """As no token is named: `cert:alice`. "": there is no name in it."""
+    """Return the client's name, for example `cert:alice`, which is never a token's name; "" if there is none."""
     names = context.auth_context().get("x509_common_name", ())
     return f"cert:{next(iter(names)).decode(errors='replace')[:100]}" if names else ""
 
 
 async def _pause(seconds: float) -> None:
-    """Whoever calls too often gets its refusal late: it has few streams, and cannot fill the loop with calls."""
+    """Delay the refusal of a client that calls too often. Its streams are few, so it cannot flood the event loop."""
     if seconds:
         await asyncio.sleep(seconds)
 
 
 async def _message(context: Context) -> bytes:
-    """The only one. Raises InvalidArgument: none was sent."""
+    """Return the only message of the stream. Raises InvalidArgument if there is none."""
     serialized: Any = await context.read()
     if serialized is grpc.aio.EOF:
         raise InvalidArgument([Problem("", "the call brought no request")])
@@ -424,20 +428,20 @@ async def _message(context: Context) -> bytes:
 
 
 def _turn(method: _Method, study: str) -> str:
-    """What it waits for in line: calls that propose wait for each other, and let all others of the study go on."""
+    """Return the key under which calls are serialized. Calls that propose wait only for each other."""
     if not method.rpc.writes or not study:
         return ""
     return f"{method.name} of {study}" if method.rpc.proposes else study
 
 
 def _kind(method: str, request: Any, about: str, caller: str, size: int) -> CallKind:
-    """What costs about the same for each trial asked for, each entry of a page, each kilobyte sent."""
+    """Return the kind of a call, whose cost is about proportional to trials requested, page size or kilobytes sent."""
     units = getattr(request, "count", 0) or getattr(request, "page_size", 0) or size / 1024
     return CallKind(f"{method} {about}", f"{method} by {caller}", float(max(1, units)))
 
 
 async def _within(seconds: float, running: Awaitable[T]) -> T:
-    """Raises TimedOut."""
+    """Await `running` for at most `seconds`. Raises TimedOut."""
     try:
         async with asyncio.timeout(seconds) as limit:
             return await running
@@ -451,7 +455,7 @@ async def _within(seconds: float, running: Awaitable[T]) -> T:
 
 
 def _read(serialized: bytes, deserialize: Callable[[bytes], Any] | None, method: str) -> Any:
-    """gRPC would answer INTERNAL to what cannot be parsed; whose fault it is must be said."""
+    """Parse a request. gRPC itself would answer INTERNAL to a malformed one, although it is the client's error."""
     if deserialize is None:
         return serialized
     try:

@@ -1,12 +1,13 @@
-"""Orders calls: those that write one study run one at a time, and callers share the worker threads fairly.
+"""Orders calls: calls that write the same study run one at a time, and callers share the worker threads fairly.
 
-A call waits without a thread. Writes of one study are a keyed queue; otherwise the calls of one slow study would soon
-occupy all threads, waiting for its lock. No caller, and no namespace of a caller, gets all threads: a caller may start
-a call while it has no more of them running than are free (so one alone gets half of them, and there is always room for
-the next), and long calls get a quarter of the threads at most. Among waiting callers, the one that has cost least goes
-first: start-time fair queueing, by CPU time and bytes (Goyal et al. 1996).
+A call waits without occupying a thread. Writes of one study form a keyed queue; otherwise the calls of one slow study
+would soon occupy all threads while they wait for its lock. No caller, and no namespace of a caller, gets all threads: a
+caller may start a call while the number of its running calls is at most the number of free threads (so a single caller
+gets half of them, and there is always room for the next one), and long calls get at most a quarter of the threads.
+Among waiting callers, the one with the lowest cost so far goes first: start-time fair queueing by CPU time and bytes
+(Goyal et al. 1996).
 
-The expected cost of a call is that of the last one like it. Belongs to one event loop; knows nothing of the work.
+The expected cost of a call is the recent cost of similar calls. A queue belongs to one event loop.
 """
 
 from __future__ import annotations
@@ -24,20 +25,20 @@ from suggest.errors import StudyBusy, Unavailable
 from suggest.workers import thread_cpu_s
 
 MAX_WAITING = 256  # calls for one study; each holds its request
-BUSY_PAUSE_S = 0.5  # what a client is told to wait then
-LONG_S = 0.1  # of a processor: more makes a call a long one
-BULKY_BYTES = 64 << 10  # a reply that waits until the caller has taken others
-_BYTES_A_SECOND = 100e6  # what carrying a reply costs
+BUSY_PAUSE_S = 0.5  # how long a client is told to wait if there are more
+LONG_S = 0.1  # CPU time above which a call is a long one
+BULKY_BYTES = 64 << 10  # a reply of this size waits until the caller has taken earlier ones
+_BYTES_A_SECOND = 100e6  # converts the size of a reply to seconds of cost
 _MANY = 10_000  # kinds of calls, and callers, whose cost is remembered
 
-_LARGE = "large calls of"  # beside the studies' names, of which none has a blank
+_LARGE = "large calls of"  # cannot clash with the name of a study, which contains no blank
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """Whose work it is: of a caller, in a namespace."""
+    """The caller and the namespace to which a call's cost is charged."""
 
     caller: str = ""
     namespace: str = ""
@@ -45,9 +46,9 @@ class Flow:
 
 @dataclass(frozen=True, slots=True)
 class CallKind:
-    """Calls that cost about the same for each of their `units` (trials asked for, kilobytes sent).
+    """Calls whose cost is about proportional to their `units` (trials requested, kilobytes sent).
 
-    `name`: of what is asked where; `fallback`: of what is asked by whom, where that is not known.
+    `name` identifies the method and the study; `fallback` the method and the caller, for a study with no cost yet.
     """
 
     name: str = ""
@@ -57,7 +58,7 @@ class CallKind:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """`seconds`: of a processor. `reply_bytes`: that the caller is sent."""
+    """The cost of a call: `seconds` of CPU time, and the size of its reply."""
 
     seconds: float = 0.0
     reply_bytes: float = 0.0
@@ -67,7 +68,7 @@ NOBODY, ANY_KIND, NO_COST = Flow(), CallKind(), Cost()
 
 
 class _Lane(enum.Enum):
-    """Where calls wait: none waits behind one that is kept by a rule of its own."""
+    """Separate queues, so that a call does not wait behind one to which a stricter rule applies."""
 
     QUICK = "quick"
     LONG = "long"
@@ -76,9 +77,10 @@ class _Lane(enum.Enum):
 
 @dataclass(slots=True, eq=False)
 class _Job:
-    """One call that waits for a thread, or has one."""
+    """A call that waits for a thread or has one."""
 
     expected: Cost
+    kind: CallKind
     turn: asyncio.Future[None] | None = None  # while it waits
     seconds: float = 0.0
 
@@ -97,13 +99,13 @@ class _Job:
 
 @dataclass(slots=True, eq=False)
 class _Share:
-    """What a caller, or a namespace of one, has running and waiting, and what it has cost."""
+    """The running and waiting calls of a caller, or of a caller's namespace, and their cost."""
 
     running: int = 0
     running_long: int = 0
     queued: int = 0
-    spent_s: float = 0.0  # the start tag of its next call
-    virtual_s: float = 0.0  # the start tag of the part of it that was served last
+    spent_s: float = 0.0  # the start tag of the next call
+    virtual_s: float = 0.0  # the start tag of the part that was served last
     waiting: dict[_Lane, deque[_Job]] = field(default_factory=lambda: {lane: deque() for lane in _Lane})
     parts: dict[str, _Share] = field(default_factory=dict)
 
@@ -112,7 +114,7 @@ class _Share:
         return not self.running and not self.queued
 
     def part(self, name: str) -> _Share:
-        """One that was idle has saved nothing up."""
+        """Return a part by name. A part that was idle does not get credit for that time."""
         part = self.parts.get(name)
         if part is None:
             if len(self.parts) >= _MANY:
@@ -126,12 +128,12 @@ class _Share:
         self.virtual_s = max(self.virtual_s, part.spent_s)
 
     def hungry(self) -> list[tuple[str, _Share]]:
-        """Parts that wait, the cheapest first."""
+        """Return the parts with waiting calls, the one with the lowest cost first."""
         return sorted(((n, p) for n, p in self.parts.items() if p.queued), key=lambda each: each[1].spent_s)
 
 
 class Costs:
-    """What calls have cost lately, for each unit."""
+    """The recent cost per unit of each kind of call."""
 
     def __init__(self) -> None:
         self._known: dict[str, Cost] = {}
@@ -141,7 +143,7 @@ class Costs:
         return Cost(known.seconds * kind.units, known.reply_bytes * kind.units)
 
     def learn(self, kind: CallKind, cost: Cost) -> None:
-        """A costly one is taken at its word, a cheaper one is believed by and by."""
+        """Record the cost of a call: a higher cost replaces the known one, a lower one is averaged with it."""
         for name in filter(None, (kind.name, kind.fallback)):
             before = self._known.get(name)
             seconds, reply = cost.seconds / kind.units, cost.reply_bytes / kind.units
@@ -154,8 +156,11 @@ class Costs:
 
 
 class KeyedQueue:
-    """`workers`: how many threads the executor has. `full`: whether a caller has too much that was not sent yet to be
-    given another large reply; once it has not, `look_again` is called."""
+    """Runs calls in the threads of an executor, in fair order.
+
+    `workers` is the number of threads of the executor. `full` returns whether a caller has too many unsent replies to
+    get another large one; call `look_again` when this has changed.
+    """
 
     def __init__(self, executor: Executor, *, workers: int, full: Callable[[str], bool] = lambda caller: False) -> None:
         self._executor = executor
@@ -163,16 +168,16 @@ class KeyedQueue:
         self._long = max(1, workers // 4)
         self._full = full
         self._costs = Costs()
-        self._all = _Share()  # its parts are callers, and theirs namespaces
-        self._in_line = 0  # for their turn at a study
-        self._wanted = 0  # by callers that are still there
+        self._all = _Share()  # the parts are callers, whose parts are namespaces
+        self._in_line = 0  # calls that wait for their turn at a study
+        self._wanted = 0  # calls whose callers still wait for the reply
         self._idle = asyncio.Event()
         self._idle.set()
-        self._waiting: dict[str, deque[asyncio.Future[None]]] = {}  # by study that somebody writes now
+        self._waiting: dict[str, deque[asyncio.Future[None]]] = {}  # by study that a call writes now
 
     @property
     def wanted(self) -> int:
-        """Work that somebody waits for, begun or not."""
+        """The number of calls for which somebody waits, begun or not."""
         return self._wanted
 
     @property
@@ -195,10 +200,13 @@ class KeyedQueue:
         kind: CallKind = ANY_KIND,
         reply_bytes: Callable[[T], int] | None = None,
     ) -> T:
-        """In a thread, alone among the work for `study`; "" means work that needs no turn.
+        """Run `work` in a thread, one at a time for each `study`; "" means work that needs no turn.
 
-        Cancelled while it waits: never done. Cancelled later: finished nevertheless, and only then comes the next.
-        Raises StudyBusy: too many wait already.
+        If cancelled while waiting, the work is never done. If cancelled later, the work still finishes, and only then
+        the next one begins.
+
+        Raises:
+            StudyBusy: too many calls wait for the study.
         """
         self._wanted += 1
         self._idle.clear()
@@ -211,7 +219,7 @@ class KeyedQueue:
 
     @asynccontextmanager
     async def one_at_a_time(self, flow: Flow) -> AsyncIterator[None]:
-        """Around the large calls of a caller, from before their requests are parsed. Raises StudyBusy."""
+        """Serialize the large calls of a caller, beginning with the parsing of the request. Raises StudyBusy."""
         name = f"{_LARGE} {flow.caller}"
         await self._turn(name)
         try:
@@ -220,11 +228,11 @@ class KeyedQueue:
             self._pass_on([name])
 
     async def idle(self) -> None:
-        """Returns when nobody waits for anything."""
+        """Wait until there are no calls."""
         await self._idle.wait()
 
     def close(self) -> None:
-        """What was not begun yet is sent away: it raises Unavailable."""
+        """Let all calls that have not begun raise Unavailable."""
         stopping = Unavailable("this server is stopping; send the request again")
         waiting = [turn for queue in self._waiting.values() for turn in queue]
         for _, caller in self._all.hungry():
@@ -235,7 +243,7 @@ class KeyedQueue:
                 turn.set_exception(stopping)
 
     def look_again(self) -> None:
-        """Somebody may be served who could not be."""
+        """Start waiting calls, because a caller that was `full` may be served now."""
         if self._all.queued:
             self._begin_next()
 
@@ -248,7 +256,7 @@ class KeyedQueue:
         reply_bytes: Callable[[T], int] | None,
     ) -> T:
         taken: list[str] = []
-        job = _Job(self._costs.expected(kind))
+        job = _Job(self._costs.expected(kind), kind)
 
         def timed() -> T:
             began = thread_cpu_s()
@@ -288,7 +296,7 @@ class KeyedQueue:
 
                 done.add_done_callback(lambda _: loop.call_soon_threadsafe(later))
 
-    # KeyedQueue at a study
+    # Turns at a study
 
     async def _turn(self, study: str) -> None:
         waiting = self._waiting.get(study)
@@ -308,7 +316,7 @@ class KeyedQueue:
             await turn
         except asyncio.CancelledError:
             if turn.done() and not turn.cancelled():
-                self._pass_on([study])  # it came in the moment in which nobody wanted it any more
+                self._pass_on([study])  # the turn came at the moment of the cancellation
             elif turn in waiting:
                 waiting.remove(turn)
             raise
@@ -323,7 +331,7 @@ class KeyedQueue:
         for each in taken:
             waiting = self._waiting[each]
             while waiting and waiting[0].done():
-                waiting.popleft()  # its call was cancelled, and is about to notice
+                waiting.popleft()  # this call was cancelled but has not run since
             if waiting:
                 waiting.popleft().set_result(None)
             else:
@@ -332,7 +340,7 @@ class KeyedQueue:
     # Threads
 
     async def _thread(self, flow: Flow, job: _Job) -> None:
-        """Returns when the job has a thread."""
+        """Wait until the job has a thread."""
         caller = self._all.part(flow.caller)
         namespace = caller.part(flow.namespace)
         shares = (self._all, caller, namespace)
@@ -343,13 +351,13 @@ class KeyedQueue:
         namespace.waiting[job.lane].append(job)
         for share in shares:
             share.queued += 1
-        self._begin_next()  # what keeps those before it waiting may not hold for this one
+        self._begin_next()  # this job may be allowed to begin although earlier ones have to wait
         try:
             await job.turn
         except BaseException:
             if job in namespace.waiting[job.lane]:
                 self._leave_queue(shares, job)
-            else:  # begun in the moment in which nobody wanted it any more
+            else:  # the job began at the moment of the cancellation
                 self._release(caller, namespace, job, NO_COST)
             raise
 
@@ -379,7 +387,7 @@ class KeyedQueue:
             share.spent_s += price
 
     def _begin_next(self) -> None:
-        """As many of those that wait as may begin: the cheapest caller first, and of it the cheapest namespace."""
+        """Begin as many waiting jobs as the rules allow, from the caller and namespace with the lowest cost first."""
         while self._all.queued and self._all.running < self._workers:
             found = self._next()
             if found is None:
@@ -394,14 +402,28 @@ class KeyedQueue:
         for name, caller in self._all.hungry():
             for _, namespace in caller.hungry():
                 for lane in _Lane:
-                    # Those that were cancelled, or sent away, are about to notice, and take themselves out.
-                    waiting = (
-                        each for each in namespace.waiting[lane] if each.turn is not None and not each.turn.done()
-                    )
-                    job = next(waiting, None)
+                    job = self._first(namespace, lane)
                     if job is not None and self._may_begin(name, caller, namespace, job):
                         return caller, namespace, job
         return None
+
+    def _first(self, namespace: _Share, lane: _Lane) -> _Job | None:
+        """Return the first call that waits in the lane.
+
+        Calls that came before the first call of their kind had ended could not be assigned to a lane. A burst of them
+        would get round the limit on unsent replies, so they are assigned again.
+        """
+        waiting = namespace.waiting[lane]
+        while True:
+            # Jobs that were cancelled or refused remove themselves when they run next.
+            job = next((each for each in waiting if each.turn is not None and not each.turn.done()), None)
+            if job is None or job.expected != NO_COST:
+                return job
+            job.expected = self._costs.expected(job.kind)
+            if job.lane is lane:
+                return job
+            waiting.remove(job)
+            namespace.waiting[job.lane].append(job)
 
     def _finished(self, taken: list[str], flow: Flow, job: _Job, cost: Cost) -> None:
         caller = self._all.parts[flow.caller]

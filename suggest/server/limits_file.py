@@ -1,6 +1,7 @@
-"""Rate limits of clients and quotas of namespaces: read from the operator's file, with sensible defaults.
+"""Rate limits of clients and quotas of namespaces, read from the operator's file, with sensible defaults.
 
-Pure: reads and judges bytes. `suggest.server.rate_limits` and `suggest.server.quota` enforce them.
+Pure functions that parse and validate bytes. `suggest.server.rate_limits` and `suggest.server.quota` enforce the
+limits.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _NONE: Mapping[str, Any] = {}
 
 @dataclass(frozen=True, slots=True)
 class RateLimit:
-    """Of one client: `rate` calls a second on the whole, `burst` at once after a pause. None: any number."""
+    """The limit of one client: `rate` calls per second on average, `burst` calls at once. None means no limit."""
 
     rate: float | None = 1000.0
     burst: float | None = 2000.0
@@ -29,14 +30,14 @@ class RateLimit:
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """How many there may be in one namespace. None: any number."""
+    """How many studies, trials and measurements one namespace may have. None means no limit."""
 
     studies: int | None = 10_000
     trials: int | None = 10_000_000
     measurements: int | None = 500_000_000
 
 
-_OWN = {UNIX: RateLimit(None, None)}  # a socket belongs to its user, who need not be kept from anything
+_OWN = {UNIX: RateLimit(None, None)}  # only its user can reach a socket, so it needs no limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +59,7 @@ S = TypeVar("S", RateLimit, Quota)
 
 
 def read_limits(content: bytes, *, place: str) -> Limits:
-    """Raises InvalidArgument with all problems; `place` is how they name the file."""
+    """Parse a file of limits, which messages call `place`. Raises InvalidArgument with all problems."""
     problems: list[Problem] = []
     document = strict_yaml.load(content, place=place, page=_PAGE)
     top = _mapping({} if document is None else document, place, problems, ("defaults", "namespaces", "clients"))

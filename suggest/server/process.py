@@ -1,7 +1,7 @@
 """The server process: one gRPC server on one address over one store, from binding to a graceful stop.
 
-The same for `tuner serve` and embedded in `tuner run` (a private socket, the controller's loop). Decides nothing about
-studies, and imports nothing heavy before a server is started.
+The same server runs for `tuner serve` and embedded in `tuner run` (on a private socket, in the controller's loop). This
+module decides nothing about studies, and imports nothing expensive before a server is started.
 """
 
 from __future__ import annotations
@@ -43,36 +43,39 @@ __all__ = ["Protection", "Server", "ServerOptions", "serve"]
 log = logging.getLogger(__name__)
 
 SERVICE = "tuner.suggest.v1.SuggestService"
-WORKERS = 16  # one caller alone gets half of them
+WORKERS = 16  # worker threads, of which a single caller gets half
 GRACE_S = 10.0
-COMPUTING_S = 5.0  # of these, before what is still being computed is sent away
-NO_PROTECTION = Protection()  # enough for a socket
+COMPUTING_S = 5.0  # how much of GRACE_S passes before computations in progress are stopped
+NO_PROTECTION = Protection()  # sufficient for a socket
 NO_OPTIONS = ServerOptions()
 SENDING_S = 0.2
-LEFT_OUT_S = 10.0  # how often it is looked whether denied calls were not written
+LEFT_OUT_S = 10.0  # interval at which the number of denied calls left out of the audit log is written
 MAX_DESCRIPTORS = 1 << 20
 _OPTIONS = (
     ("grpc.so_reuseport", 0),  # a second server on the port must fail, not share it
     ("grpc.max_receive_message_length", 4 << 20),
-    ("grpc.max_concurrent_streams", 100),  # of a connection; a client's further calls wait there
-    ("grpc.server_handshake_timeout_ms", 10_000),  # TLS, and the first words of HTTP/2
-    ("grpc.max_connection_idle_ms", 15 * 60_000),  # clients connect again by themselves
-    ("grpc.keepalive_time_ms", 60_000),  # with calls open: somebody who is gone keeps nothing here
+    ("grpc.max_concurrent_streams", 100),  # per connection; further calls wait in the client
+    ("grpc.server_handshake_timeout_ms", 10_000),  # TLS and the HTTP/2 preface
+    ("grpc.max_connection_idle_ms", 15 * 60_000),  # clients reconnect by themselves
+    ("grpc.keepalive_time_ms", 60_000),  # release the resources of clients that are gone
     ("grpc.keepalive_timeout_ms", 20_000),
-    # Calls that the loop has not seen yet: gRPC would drop some of anybody's where one caller sends many at once.
+    # Calls that the loop has not seen yet. With a lower limit, gRPC would drop calls of any caller when one sends many.
     ("grpc.server.max_pending_requests", 10_000),
     ("grpc.server.max_pending_requests_hard_limit", 20_000),
-    ("grpc.http2.bdp_probe", 0),  # would grow what is taken in for requests that nobody reads yet
-    ("grpc.compression_enabled_algorithms_bitset", 1),  # none: a small request must not become a large one
+    ("grpc.http2.bdp_probe", 0),  # probing would enlarge the buffers of requests that are not read yet
+    ("grpc.compression_enabled_algorithms_bitset", 1),  # no compression: a small request must not expand to a large one
 )
 MAX_CONNECTIONS = 10_000
 
 
 class Server:
-    """Belongs to the loop that starts it. `storage_url`: sqlite:///PATH or postgresql+psycopg://HOST/DATABASE.
+    """A gRPC server, which belongs to the event loop that starts it.
 
-    `sync`: normal or full. `advertise`: where others reach it, if not under `address`. Raises InvalidArgument for a
-    protection that does not suffice for the address.
+    `storage_url` is sqlite:///PATH or postgresql+psycopg://HOST/DATABASE, `sync` is normal or full. `advertise` is
+    where other processes reach the server, if not at `address`.
+
+    Raises:
+        InvalidArgument: the protection does not suffice for the address.
     """
 
     def __init__(
@@ -99,23 +102,28 @@ class Server:
 
     @property
     def address(self) -> str:
-        """Where it listens, with the port that the system chose."""
+        """The address on which the server listens, with the actual port."""
         return str(self._bound)
 
     @property
     def metrics_port(self) -> int:
-        """0 without metrics."""
+        """The port of the metrics, 0 without metrics."""
         return self._metrics_port
 
     async def start(self) -> None:
-        """Raises Unavailable (the address is taken, the store does not answer), StoreBroken, InvalidArgument (also for
-        what is in the files of the protection)."""
+        """Open the store and listen.
+
+        Raises:
+            Unavailable: the address is in use, or the store does not answer.
+            StoreBroken: the store cannot be used.
+            InvalidArgument: a setting, or a file of the protection, is invalid.
+        """
         loaded_protection = LoadedProtection(self._protection)
         limits_file = None if self._options.limits is None else LimitsFile(self._options.limits)
         with contextlib.ExitStack() as undo:
             executor = ThreadPoolExecutor(WORKERS, thread_name_prefix="suggest")
             undo.callback(executor.shutdown)
-            # Imports and the disk would block the loop for too long.
+            # In a thread, because imports and disk access would block the loop for too long.
             store: StudyStore = await asyncio.get_running_loop().run_in_executor(
                 executor, self._open_store, limits_file
             )
@@ -125,14 +133,14 @@ class Server:
         events.tell("start", address=self.address, storage=redacted_url(self._storage_url))
 
     def inside(self) -> InProcessChannel:
-        """A way in for clients in the server's own loop, once it is started."""
+        """Return a channel for clients in the server's own loop. The server must be running."""
         from suggest.server.in_process import InProcessChannel
 
         assert self._started is not None, "a server is started first"
         return InProcessChannel(self._started.servicer, self._started.interceptor)
 
     async def stop(self, grace_s: float = GRACE_S) -> None:
-        """Take no more calls, finish what was begun within grace_s, give back the studies. Again is not an error."""
+        """Refuse new calls, finish calls in progress within `grace_s`, and release the studies. May be repeated."""
         started, self._started = self._started, None
         if started is None:
             return
@@ -187,7 +195,7 @@ class Server:
             metrics = Metrics(self._options.metrics_address, loaded_protection.pair)
             undo.callback(metrics.close)
             call_metrics = CallMetrics(metrics.ended)
-        most = min(MAX_CONNECTIONS, descriptor_limit() // 2)  # the store needs some, too
+        most = min(MAX_CONNECTIONS, descriptor_limit() // 2)  # leave descriptors for the store
         interceptor = CallInterceptor(
             queue,
             store_health,
@@ -237,19 +245,19 @@ class _Started:
     _metrics: Metrics | None
 
     async def drain(self, grace_s: float) -> None:
-        """Whoever asks about health is told first; what was begun is answered; what comes now is sent away."""
+        """Report the stop to health checks, answer calls in progress, and refuse new calls."""
         for task in self._looking:
             task.cancel()
         await self._health.enter_graceful_shutdown()
         if self._metrics is not None:
             self._metrics.stopping()
-        # Before gRPC stops: that drops, without a word of ours, what has come in and was not looked at yet.
+        # Drain before gRPC stops, because gRPC drops calls that have arrived but were not handled yet without a status.
         giving_up = asyncio.get_running_loop().call_later(min(grace_s, COMPUTING_S), self.interceptor.give_up)
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self.interceptor.close(), grace_s)
         giving_up.cancel()
         self.interceptor.give_up()
-        # What was answered has still to be sent. Who watches our health has a call that never ends.
+        # Replies still have to be sent. Do not wait for all calls, because one that watches health never ends.
         await self._grpc_server.stop(min(grace_s, SENDING_S))
 
     def close(self) -> None:
@@ -264,7 +272,7 @@ class _Started:
 
 
 async def _tell_denials(denial_log: DenialLog) -> None:
-    """What was denied and not written, once nothing more comes; until cancelled."""
+    """Write the numbers of denied calls left out of the audit log once no more come, until cancelled."""
     while True:
         await asyncio.sleep(LEFT_OUT_S)
         for peer, calls in denial_log.over():
@@ -272,13 +280,13 @@ async def _tell_denials(denial_log: DenialLog) -> None:
 
 
 async def _look_after(files: Sequence[LoadedProtection | LimitsFile]) -> None:
-    """Tokens, certificates and limits are read again when they change, until cancelled."""
+    """Reload tokens, certificates and limits when their files change, until cancelled."""
     while True:
         await asyncio.sleep(RECHECK_S)
         for each in files:
             try:
-                await asyncio.to_thread(each.look)  # the workers may all be busy
-            except Exception:  # a bug; but who was sent away in the file shall not stay for its sake
+                await asyncio.to_thread(each.look)  # not in a worker thread, since all of them may be busy
+            except Exception:  # a bug, which must not keep revoked tokens valid
                 log.exception("files that may have changed cannot be looked at; trying again")
 
 
@@ -292,9 +300,9 @@ def serve(
     options: ServerOptions = NO_OPTIONS,
     announce: bool = True,
 ) -> int:
-    """Run a server until SIGTERM (143) or SIGINT (130), the exit code; a second signal ends it at once.
+    """Run a server until SIGTERM or SIGINT and return the exit code (143, 130). A second signal ends it at once.
 
-    `announce`: say on stderr where it listens, for a process that waits for that. Raises what Server.start() does.
+    `announce` prints the address to stderr, for a process that waits for it. Raises as Server.start() does.
     """
     raise_descriptor_limit()
     server = Server(storage_url, address, sync=sync, advertise=advertise, protection=protection, options=options)
@@ -302,8 +310,10 @@ def serve(
 
 
 def _import_what_errors_need() -> None:
-    """Elsewhere they are imported with the first error. Here that may be one for want of a file descriptor, and an
-    import needs one."""
+    """Import the modules that handle errors before the first error.
+
+    That error may be a lack of file descriptors, and an import needs one.
+    """
     import difflib  # noqa: F401
 
     from google.protobuf import any_pb2  # noqa: F401
@@ -311,19 +321,20 @@ def _import_what_errors_need() -> None:
 
 
 def descriptor_limit() -> int:
-    """How many files and connections this process may have."""
+    """Return how many files and connections this process may have open."""
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return MAX_DESCRIPTORS if limit == resource.RLIM_INFINITY else limit
 
 
 def raise_descriptor_limit() -> None:
-    """As far as the system lets this process: each connection and each study that it writes takes one.
+    """Raise the limit of file descriptors as far as allowed: each connection and each study being written takes one.
 
-    Not in `tuner run`: trials would inherit it, and programs that use select() fail with large numbers.
+    `tuner run` must not call this: trials would inherit the limit, and programs that use select() fail with high
+    descriptor numbers.
     """
     now, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = MAX_DESCRIPTORS if most == resource.RLIM_INFINITY else min(most, MAX_DESCRIPTORS)
-    for limit in (wanted, 10_240):  # macOS calls unlimited what is not
+    for limit in (wanted, 10_240):  # macOS reports no limit, but has one
         if limit > now:
             with contextlib.suppress(ValueError, OSError):
                 resource.setrlimit(resource.RLIMIT_NOFILE, (limit, most))
@@ -331,13 +342,13 @@ def raise_descriptor_limit() -> None:
 
 
 async def _serve(server: Server, announced: str) -> int:
-    """`announced`: the store, or "" to say nothing."""
+    """Run the server until a signal. `announced` names the store in the announcement; "" for no announcement."""
     loop = asyncio.get_running_loop()
     ended: asyncio.Future[int] = loop.create_future()
 
     def end(received: int) -> None:
         if ended.done():
-            os._exit(128 + received)  # what was answered is in the store; the next start clears up behind a killed one
+            os._exit(128 + received)  # safe: everything acknowledged is in the store, and the next start cleans up
         ended.set_result(128 + received)
 
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -351,12 +362,12 @@ async def _serve(server: Server, announced: str) -> int:
 
 
 async def _add_health_and_reflection(server: grpc.aio.Server) -> Any:
-    """The health service."""
+    """Add the health and reflection services, and return the health servicer."""
     # Both packages are untyped.
     from grpc_health.v1 import health, health_pb2, health_pb2_grpc  # type: ignore[import-untyped]
     from grpc_reflection.v1alpha import reflection  # type: ignore[import-untyped]
 
-    import suggest.v1.suggest_pb2  # noqa: F401  reflection answers from what is loaded_protection
+    import suggest.v1.suggest_pb2  # noqa: F401  reflection only knows modules that are loaded
 
     servicer = health.aio.HealthServicer()
     health_pb2_grpc.add_HealthServicer_to_server(servicer, server)

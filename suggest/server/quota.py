@@ -1,9 +1,9 @@
-"""Quotas of namespaces: how many studies, trials and measurements each may have, and has.
+"""Quotas of namespaces: how many studies, trials and measurements each namespace may have, and has.
 
-A namespace is counted when it is first written to, and again periodically in the background; in between, reservations
-are added up, so that no write waits for a count. Before a refusal it is counted again, unless that was a moment ago.
-So one server keeps its quotas except for writes under way; what other servers write to the same database, and
-deletions, it learns from the next count.
+A namespace is counted when it is first written to, and then periodically in the background. Between counts,
+reservations are added up, so that writes do not wait for a count. Before a refusal the namespace is counted again,
+unless the last count is very recent. A single server thus enforces its quotas except for writes in progress; it learns
+about deletions, and about writes of other servers to the same database, from the next count.
 """
 
 from __future__ import annotations
@@ -23,27 +23,30 @@ from suggest.storage.store import Addition, Counts, Lease, StudyRecord, StudySto
 from suggest.study import StudyName
 from suggest.trial import Measurement, Trial
 
-RECOUNT_S = 60.0  # at most this often of its own accord
-AGAIN_S = 1.0  # at most this often before a refusal
-_WAIT_S = 0.2  # of a write for the first count
-_PATIENCE_S = 5.0  # of a write that would be refused
-_SHARE = 20  # counting takes at most one part in so many of the time
+RECOUNT_S = 60.0  # shortest time between periodic counts
+AGAIN_S = 1.0  # shortest time between counts before a refusal
+_WAIT_S = 0.2  # how long a write waits for the first count
+_PATIENCE_S = 5.0  # how long a write that would be refused waits for a new count
+_SHARE = 20  # counting takes at most 1/20 of the time
 
 
 class _Namespace:
-    """What is known of one. Everything in it is touched under its lock."""
+    """The known usage of a namespace. All fields are guarded by `lock`."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        self.added = Counts()  # by this server, ever
-        self.base: Counts | None = None  # what was counted, less what had been added then
+        self.added = Counts()  # everything that this server has added so far
+        self.base: Counts | None = None  # the last count, minus `added` at that time
         self.counted_at = 0.0  # when the last count began
         self.took_s = 0.0
         self.counting: Future[None] | None = None
 
 
 class QuotaTracker:
-    """`limits`: those that hold now. Thread-safe; close() ends the counting."""
+    """Counts usage and refuses writes over a quota. Thread-safe. `limits` returns the current limits.
+
+    close() ends the counting.
+    """
 
     def __init__(self, count: Callable[[str], Counts], limits: Callable[[], Limits]) -> None:
         self._count = count
@@ -53,7 +56,7 @@ class QuotaTracker:
 
     @contextmanager
     def reserving(self, name: StudyName, need: Counts) -> Iterator[None]:
-        """Around a write of so much more. Raises LimitReached."""
+        """Reserve `need` for the write in the block; release it if the block raises. Raises LimitReached."""
         namespace = self._namespaces.setdefault(name.namespace, _Namespace())
         if namespace.base is None:
             self._wait(self._recount(name.namespace, namespace, not_since_s=RECOUNT_S), _WAIT_S)
@@ -71,7 +74,7 @@ class QuotaTracker:
             raise
 
     def note(self, name: StudyName, more: Counts) -> None:
-        """What is not refused counts too."""
+        """Count a write to which the quota does not apply."""
         namespace = self._namespaces.setdefault(name.namespace, _Namespace())
         with namespace.lock:
             namespace.added = namespace.added.plus(more)
@@ -100,7 +103,7 @@ class QuotaTracker:
         )
 
     def _recount(self, name: str, namespace: _Namespace, *, not_since_s: float) -> Future[None] | None:
-        """The count that is under way, or a new one; None if there was one lately."""
+        """Return the count in progress, or start a new one. None if the last one is recent."""
         with namespace.lock:
             if namespace.counting is not None and not namespace.counting.done():
                 return namespace.counting
@@ -117,7 +120,7 @@ class QuotaTracker:
         try:
             found = self._count(name)
         except TunerError:
-            return  # the next writer learns why
+            return  # the next write meets the same error and reports it
         with namespace.lock:
             namespace.base = found.minus(added)
             namespace.took_s = time.monotonic() - began
@@ -132,7 +135,7 @@ class QuotaTracker:
 
 
 def _short(quota: Quota, used: Counts, need: Counts) -> str:
-    """What there would be too much of, or "" """
+    """Return which count would exceed the quota, "" if none."""
     for what in Counts._fields:
         most, more = getattr(quota, what), getattr(need, what)
         if more and most is not None and getattr(used, what) + more > most:
@@ -141,13 +144,13 @@ def _short(quota: Quota, used: Counts, need: Counts) -> str:
 
 
 def with_quota(store: StudyStore, limits: Callable[[], Limits]) -> StudyStore:
-    """`limits`: those that hold now. Closing it closes the store."""
-    # It has all that a store has; what it passes on is seen by no checker.
+    """Return a store that enforces quotas. `limits` returns the current limits. Closing the result closes `store`."""
+    # The result has all methods of a store, but a type checker cannot see those that __getattr__ forwards.
     return cast(StudyStore, _QuotaStore(store, limits))
 
 
 class _QuotaStore:
-    """What makes something takes it from its namespace's quota. Raises LimitReached, and has written nothing then."""
+    """A store whose writes reserve quota. They raise LimitReached before anything is written."""
 
     def __init__(self, store: StudyStore, limits: Callable[[], Limits]) -> None:
         self._store = store
@@ -165,7 +168,7 @@ class _QuotaStore:
         except LimitReached:
             if self._store.study(name) is None:
                 raise
-            return False  # a repetition is none the less answered
+            return False  # a repeated call for an existing study is not refused
 
     def hand_out(self, lease: Lease, trials: Sequence[Trial], *, queued: int = 0) -> None:
         with self._tracker.reserving(lease.name, Counts(trials=len(trials) - queued)):
@@ -185,7 +188,7 @@ class _QuotaStore:
             self._store.add_measurements(lease, number, measurements)
 
     def finish_trial(self, lease: Lease, trial: Trial, measurements: Sequence[Measurement]) -> None:
-        """Never refused: what was begun can be ended."""
+        """Finish a trial. Never refused, so that every trial can end."""
         self._store.finish_trial(lease, trial, measurements)
         if measurements:
             self._tracker.note(lease.name, Counts(measurements=len(measurements)))
@@ -195,9 +198,9 @@ class _QuotaStore:
         self._store.close()
 
     def __getattr__(self, name: str) -> Any:
-        """All else is the store's own (Any: whatever that is)."""
+        """Forward everything else to the store; hence the type Any."""
         return getattr(self._store, name)
 
 
 class _NothingNew(Exception):
-    """Somebody has it already: the quota is given back."""
+    """The study exists already, so the reservation is released."""

@@ -1,6 +1,6 @@
 """Rate limits: a token bucket per client, one token per call, filled at the client's rate.
 
-Belongs to the server's event loop. Takes time from `now` only; buckets that have long been full are dropped.
+Belongs to the server's event loop. The only clock is `now`. When there are many buckets, full ones are dropped.
 """
 
 from __future__ import annotations
@@ -11,23 +11,23 @@ from collections.abc import Callable
 from suggest.errors import RateLimited
 from suggest.server.limits_file import Limits
 
-MAX_LATE_S = 1.0  # how late a refusal may come
-_HEEDED = 50  # refusals that come at once: of a client that then waits as it is told
-_MANY = 10_000  # clients, before those that have been quiet are forgotten
+MAX_LATE_S = 1.0  # longest delay of a refusal
+_HEEDED = 50  # refusals without delay, enough for a client that heeds the retry delay
+_MANY = 10_000  # clients to remember before quiet ones are forgotten
 
 
 class RateLimiter:
-    """`limits`: those that hold now."""
+    """Limits the rate of calls of each client. `limits` returns the current limits."""
 
     def __init__(self, limits: Callable[[], Limits], now: Callable[[], float] = time.monotonic) -> None:
         self._limits = limits
         self._now = now
-        self._buckets: dict[str, tuple[float, float]] = {}  # by client: tokens at a time
-        self._over: dict[str, tuple[float, float]] = {}  # by client: refusals that the rate has not made up for since
+        self._buckets: dict[str, tuple[float, float]] = {}  # by client: (tokens, when)
+        self._over: dict[str, tuple[float, float]] = {}  # by client: (refusals minus rate * time since, when)
         self.refused = 0
 
     def take(self, client: str) -> None:
-        """For one call. Raises RateLimited."""
+        """Take a token for one call. Raises RateLimited."""
         may = self._limits().rate_of(client)
         if may.rate is None or may.burst is None:
             return
@@ -48,7 +48,7 @@ class RateLimiter:
         self._buckets[client] = tokens - 1, now
 
     def _late_s(self, client: str, rate: float, now: float) -> float:
-        """Being refused costs the server as much as being served: a client that goes on calling is told late."""
+        """Return how long to delay a refusal. It costs as much as a reply, so slow down clients that keep calling."""
         over, at = self._over.get(client, (0.0, now))
         over = max(0.0, over - (now - at) * rate) + 1
         if len(self._over) >= _MANY:
@@ -57,7 +57,7 @@ class RateLimiter:
         return min(MAX_LATE_S, max(0.0, over - _HEEDED) / rate)
 
     def _forget(self, now: float) -> None:
-        """Those whose buckets are full by now: a new one would be the same. If all are busy, all start over."""
+        """Forget full buckets, which are the same as new ones. If too many others remain, forget all."""
         limits = self._limits()
         kept = {}
         for client, (tokens, at) in self._buckets.items():

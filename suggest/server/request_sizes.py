@@ -1,6 +1,6 @@
-"""Limits on the size of requests, checked before anything else: reading an oversized request takes long by itself.
+"""Limits on the size of requests, checked first, because even validating an oversized request takes long.
 
-Only lengths are checked, those of lists before those of their items. Limits of one RPC's items are in
+Only lengths are checked, those of lists before those of their items. Limits on the items of one RPC are in
 `suggest.server.rpcs`, those that depend on a namespace in `suggest.server.limits_file`.
 """
 
@@ -21,7 +21,7 @@ MAX_SETTINGS = 100
 MAX_LABELS = 64
 MAX_MEASUREMENTS = 10_000
 MAX_LEASES = 1000
-MAX_TEXT = 10_000  # characters of a text that has no limit of its own
+MAX_TEXT = 10_000  # characters of a text without a specific limit
 _MAX_OTHERS = 10_000
 
 _MOST = {
@@ -36,23 +36,23 @@ _MOST = {
     "states": 100,
     "paths": 100,
 }
-# Nothing in them is long but texts, which their reader checks anyway.
+# Messages whose only fields of variable size are texts, which the code that reads them checks.
 _PLAIN = ("Measurement", "Timestamp", "Duration", "TrialLease")
 _plans: dict[
     str, list[tuple[str, int, bool]]
-] = {}  # by message: its field, how many at most (0: one), whether to go in
+] = {}  # by message: (field, maximum number of items or 0 for a single value, whether to check inside)
 
 
 @dataclass(frozen=True, slots=True)
 class _Values:
-    """Choices, or the values of a condition: millions fit into one request, so they are only counted at first."""
+    """The values of a choice or a condition. Millions fit into one request, so count them before checking each."""
 
     path: str
     held: Any
 
 
 def check(request: Any) -> None:
-    """Raises InvalidArgument with the field. `request`: any message."""
+    """Check the sizes in `request`, which may be any message. Raises InvalidArgument with the fields."""
     problems: list[Problem] = []
     values: list[_Values] = []
     measured = _look(request, "", problems, values)
@@ -62,14 +62,14 @@ def check(request: Any) -> None:
         for index, value in enumerate(each.held):
             _look(value, f"{each.path}[{index}].", problems, [])
     if problems and request.DESCRIPTOR.name == "CreateStudyRequest":
-        # Its study is told of as if it were not inside of one, as everywhere.
+        # Paths are relative to the study, as in all other messages.
         problems = [Problem(p.path.removeprefix("study."), p.message) for p in problems]
     if problems:
         raise InvalidArgument(problems)
 
 
 def _look(message: Any, path: str, problems: list[Problem], values: list[_Values]) -> int:
-    """How many measurements are in it, unless they are too many in one place already; adds to `values`."""
+    """Check a message and return the number of measurements in lists of allowed length. Append to `values`."""
     measured, before = 0, len(values)
     for name, most, inside in _plan(message.DESCRIPTOR):
         held = getattr(message, name)

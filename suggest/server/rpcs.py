@@ -1,8 +1,8 @@
-"""What each RPC needs: the one table. A method that is not in it is closed to every token.
+"""The table of RPCs. A method that is not in the table is closed to every token.
 
-Pure. It says for each method which verb a token needs, which field of the request names its resource, how many items a
-request may have, and whether the call is recorded. What writes follows from the verb. Sizes of nested messages are in
-`suggest.server.request_sizes`; quota is reserved where rows are written, in `suggest.server.quota`.
+For each method the table has the verb that a token needs, the field of the request that names the resource, the allowed
+number of items, and whether the call is audited. Whether a method writes follows from the verb. Limits on nested
+messages are in `suggest.server.request_sizes`; quota is reserved where rows are written, in `suggest.server.quota`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from suggest.study import StudyName
 
 
 class Form(enum.Enum):
-    """What the name of a resource must be."""
+    """The form of the name of a resource."""
 
     NAMESPACE = "a namespace"
     NAMESPACES = "a namespace, or - for all that the caller may read"
@@ -31,7 +31,7 @@ class Form(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Items:
-    """How many of something a request may have: items of a repeated field, or the value of a number field."""
+    """Bounds on the number of items of a repeated field, or on the value of a number field."""
 
     field: str
     least: int
@@ -49,10 +49,11 @@ class Items:
 
 @dataclass(frozen=True, slots=True)
 class Rpc:
-    """`field`: of the request, with the name of the resource in the given form; "" if it names none.
+    """The row of one method.
 
-    audited: a call that writes is in the audit log. proposes: it may compute for long, without keeping other calls of
-    its study waiting.
+    `field` is the request's field with the name of the resource in the given `form`, "" if there is none. `audited`:
+    calls are in the audit log if they write. `proposes`: calls may compute for long, while other calls of the study go
+    on.
     """
 
     verb: Verb
@@ -64,7 +65,7 @@ class Rpc:
 
     @property
     def writes(self) -> bool:
-        """Calls that write the same study run one at a time, those that propose beside the others."""
+        """Whether calls of the method write, so that for the same study they run one at a time."""
         return self.verb is not Verb.READ
 
     @property
@@ -74,10 +75,11 @@ class Rpc:
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """What one call is about: the name in its request, parsed once.
+    """The resource that a call is about, parsed from the request once.
 
-    namespace: as the name says even where the rest is malformed, so that authorization comes before validation; None
-    where it names none. study, number: None where it names none. problems: of the name and of the number of items.
+    `namespace` is set even if the rest of the name is malformed, so that authorization precedes validation; None if the
+    name has no namespace. `study` and `number` are None if the name has none. `problems` are those of the name and of
+    the number of items.
     """
 
     text: str = ""
@@ -105,7 +107,7 @@ RPCS: Mapping[str, Rpc] = {
     "DeleteTrial": Rpc(Verb.MANAGE, "name", Form.TRIAL),
     "SuggestTrials": Rpc(Verb.RUN, "parent", items=Items("count", 1, 1000), proposes=True),
     "ReportMeasurements": Rpc(Verb.RUN, "name", Form.TRIAL, items=Items("measurements", 1, 10_000)),
-    # Not audited: it stores nothing, and comes three times a minute from each running trial.
+    # Not audited: it stores nothing, and each running trial sends it three times a minute.
     "RenewLeases": Rpc(Verb.RUN, "parent", items=Items("leases", 1, 1000), audited=False),
     "CompleteTrial": Rpc(Verb.RUN, "name", Form.TRIAL),
     "ReopenTrials": Rpc(Verb.RUN, "parent", items=Items("numbers", 1, 1000)),
@@ -113,16 +115,16 @@ RPCS: Mapping[str, Rpc] = {
     "ListOptimalTrials": Rpc(Verb.READ, "parent"),
 }
 
-_UNKNOWN = Rpc(Verb.MANAGE)  # a method of another service; this one's are all in the table
+_UNKNOWN = Rpc(Verb.MANAGE)  # for methods of other services; all methods of this service are in the table
 
 
 def rpc_of(method: str) -> Rpc:
-    """Of a whole path (`/package.Service/Name`); a method that is not in the table is taken to write."""
+    """Return the row for a full path (`/package.Service/Name`). A method that is not in the table counts as a write."""
     return RPCS.get(method.rpartition("/")[2], _UNKNOWN)
 
 
 def resource_of(rpc: Rpc, request: Any) -> Resource:  # any message
-    """Never raises: what is wrong with the name is in the result, for the method to raise with all other problems."""
+    """Parse the resource of a request. Problems are in the result, so that the method raises all problems at once."""
     sizes = () if rpc.items is None else tuple(rpc.items.problems(request))
     if not rpc.field:
         return Resource(problems=sizes) if sizes else NO_RESOURCE

@@ -1,8 +1,8 @@
 """Prometheus metrics of a server at `/metrics`, and its health at `/healthz`.
 
-Made, and its library loaded, only with `--metrics-address`. No label has a value that a client chose: there are as many
-series as methods times codes. docs/server.md lists the names. `CallMetrics` is the outermost interceptor; it changes
-nothing about a call.
+The library is loaded only with `--metrics-address`. No label has a value chosen by a client, so the number of series is
+bounded by methods times codes. docs/server.md lists the names. `CallMetrics` is the outermost interceptor; it does not
+change calls.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from suggest.server.store_health import StoreHealth
 from suggest.studies import StudyService
 
 _BUCKETS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
-_PATIENCE_S = 10.0  # with one who connects and asks nothing
+_PATIENCE_S = 10.0  # timeout of a connection without a request
 _KINDS = {"unavailable": "unavailable", "store_broken": "broken"}
 
 
 @dataclass(frozen=True, slots=True)
 class MetricSources:
-    """What is looked at whenever somebody asks; nothing is counted twice."""
+    """The objects from which values are read at each scrape."""
 
     call_metrics: CallMetrics
     queue: KeyedQueue
@@ -45,16 +45,16 @@ class MetricSources:
 
 
 class Metrics:
-    """Binds its address when made, answers from start() on. `ended` is the callback of `CallMetrics`.
+    """The metrics endpoint. The constructor binds the address; requests are answered from start() on.
 
-    Raises InvalidArgument, Unavailable.
+    `ended` is the callback of `CallMetrics`. Raises InvalidArgument, Unavailable.
     """
 
     def __init__(self, address: str, pair: KeyPair | None = None) -> None:
-        """pair: what is shown beyond this machine; there it is asked for by https."""
+        """`pair` is the certificate for an address beyond this machine, which is served by HTTPS."""
         listening = metrics_address(address)
         self._server = _listening(listening, self._answer, None if listening.private else pair)
-        # A second series for each, which nobody asks for. (The library forgot this function's types.)
+        # Avoid an unused `_created` series for each metric. (This function has no types in the library.)
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self._registry = CollectorRegistry()
         ProcessCollector(registry=self._registry)
@@ -68,7 +68,7 @@ class Metrics:
         self._handed_out = Counter(
             "tuner_suggest_trials_handed_out", "Trials in replies to SuggestTrials.", registry=self._registry
         )
-        self._series: dict[tuple[str, str], Histogram] = {}  # finding one by its labels costs more than observing
+        self._series: dict[tuple[str, str], Histogram] = {}  # a lookup by labels takes longer than observing
         self._taking_calls = True
 
     @property
@@ -88,7 +88,7 @@ class Metrics:
         self._server.start()
 
     def stopping(self) -> None:
-        """From now on /healthz says so."""
+        """Let /healthz report that the server is stopping."""
         self._taking_calls = False
 
     def close(self) -> None:
@@ -107,7 +107,7 @@ class Metrics:
 
 
 def metrics_address(text: str) -> Address:
-    """Raises InvalidArgument."""
+    """Parse the address of the metrics. Raises InvalidArgument."""
     address = parse_address(text)
     if address.path:
         raise InvalidArgument([Problem("metrics-address", f"{text!r} is a socket; Prometheus needs HOST:PORT")])
@@ -119,7 +119,7 @@ class _Collector:
         self._sources = sources
 
     def describe(self) -> Iterator[Metric]:
-        """Nothing: what it collects has names of its own, which is not looked up before there is something."""
+        """Yield nothing. Without this method, the registry would call `collect` at registration."""
         return iter(())
 
     def collect(self) -> Iterator[Metric]:
@@ -180,14 +180,14 @@ class _HttpServer(ThreadingHTTPServer):
         self._thread.start()
 
     def server_bind(self) -> None:
-        """As the base class does, which would also ask a name server who we are."""
+        """Bind as the base class does, but without its DNS lookup of the host name."""
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self.socket.bind(self.server_address)
         self.server_address = self.socket.getsockname()
         self.server_port = self.server_address[1]
 
     def finish_request(self, request: Any, client_address: Any) -> None:
-        """In the connection's own thread, so that a slow handshake holds up nobody."""
+        """Handle the request in the connection's own thread, so that a slow handshake blocks nobody."""
         if self._pair is not None:
             request.settimeout(_PATIENCE_S)
             with self._pair.context().wrap_socket(request, server_side=True) as encrypted:
@@ -196,7 +196,7 @@ class _HttpServer(ThreadingHTTPServer):
         super().finish_request(request, client_address)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Who hangs up before the answer is no event."""
+        """Do not log clients that disconnect before the reply."""
 
     def close(self) -> None:
         if self._thread is not None:
@@ -232,26 +232,26 @@ def _handler(answer: Callable[[str, str], tuple[int, str, bytes]]) -> type[BaseH
             return "tuner"
 
         def log_message(self, *_: Any) -> None:
-            """Scrapes are no events."""
+            """Do not log scrapes."""
 
     return Handler
 
 
-# What requests, replies and contexts are is the handlers' affair.
+# The types of requests, replies and contexts are known to the handlers only.
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
-# method, code, seconds, reply (an `interceptor.Reply`; None: none was sent)
+# Arguments: method, code, seconds, reply (an `interceptor.Reply`, None if none was sent).
 Ended: TypeAlias = Callable[[str, str, float, Any], None]
 
 _CODES = {code.value[0]: code.name for code in grpc.StatusCode}
 
 
 class CallMetrics(grpc.aio.ServerInterceptor):
-    """Belongs to the server's loop. `ended`: told of each call, by the bare name of its method."""
+    """Measures calls. Belongs to the server's loop. `ended` is called for each call with the bare method name."""
 
     def __init__(self, ended: Ended) -> None:
         self._ended = ended
-        self._known: dict[str, tuple[Handler, Handler]] = {}  # by method: what was wrapped, and as what
+        self._known: dict[str, tuple[Handler, Handler]] = {}  # by method: (original handler, wrapped handler)
         self.in_flight = 0
 
     async def intercept_service(
@@ -262,7 +262,7 @@ class CallMetrics(grpc.aio.ServerInterceptor):
         method = str(handler_call_details.method)
         handler = await continuation(handler_call_details)  # always: the next interceptor may decide for each call
         if handler is None or handler.stream_unary is None:
-            return handler  # health and reflection, which last
+            return handler  # health and reflection, which are long streams
         known = self._known.get(method)
         if known is None or known[0] is not handler:
             watched = grpc.stream_unary_rpc_method_handler(
@@ -278,7 +278,7 @@ class CallMetrics(grpc.aio.ServerInterceptor):
             began = time.monotonic()
             self.in_flight += 1
             reply = None
-            code = "CANCELLED"  # unless it comes to an end
+            code = "CANCELLED"  # unless the call completes
             try:
                 reply = await behaviour(request, context)
                 code = "OK"

@@ -11,15 +11,18 @@ from suggest.server.limits_file import Limits, read_limits
 
 @dataclass(frozen=True, slots=True)
 class ServerOptions:
-    """As the flags of `tuner serve` say it. `metrics_address`: HOST:PORT, or "" for none. `limits`: a file, "" for what
-    is sensible where nobody says anything, or None for none at all."""
+    """Options as given by the flags of `tuner serve`.
+
+    `metrics_address` is HOST:PORT, or "" for no metrics. `limits` is a file, "" for the default limits, or None for no
+    limits.
+    """
 
     metrics_address: str = ""
     limits: str | None = None
 
 
 class LimitsFile:
-    """The limits that hold now. Raises InvalidArgument."""
+    """The current limits, from a file that may change. The constructor raises InvalidArgument."""
 
     def __init__(self, file: str) -> None:
         self._watched = _watched(Path(file)) if file else None
@@ -30,11 +33,11 @@ class LimitsFile:
 
     @property
     def change(self) -> bool:
-        """Whether there is anything to look after."""
+        """Whether there is a file that may change."""
         return self._watched is not None
 
     def look(self) -> None:
-        """Reads the file again if it has changed. Blocking."""
+        """Reload the file if it has changed. Blocking."""
         if self._watched is not None:
             self._watched.look()
 

@@ -1,7 +1,7 @@
-"""The gRPC servicer: each method reads its request, calls `suggest.studies`, and writes the reply.
+"""The gRPC servicer: each method reads its request, calls `suggest.studies`, and builds the reply.
 
-Methods are blocking: `suggest.server.interceptor` runs them in worker threads and maps what they raise to statuses.
-Requests are validated here, and only here; rules about studies are not.
+Methods are blocking: `suggest.server.interceptor` runs them in worker threads and maps exceptions to statuses. Requests
+are validated only here; rules that depend on the study are in `suggest.studies`.
 """
 
 # ruff: noqa: N802 - the methods are named as in the proto
@@ -35,10 +35,10 @@ from suggest.v1 import suggest_pb2 as pb
 from suggest.v1.suggest_pb2_grpc import SuggestServiceServicer
 
 MAX_PAGE = 1000
-MAX_SUMMARIES = 20  # studies whose trials are counted for one call
+MAX_SUMMARIES = 20  # studies per page when the trials are counted, too
 DEFAULT_PAGE = 100
 MIN_LEASE_S, MAX_LEASE_S = 0.1, 7 * 86400.0
-_AT_A_TIME = 200  # of a list that is read from the store
+_AT_A_TIME = 200  # entries of a list per read from the store
 
 
 M = TypeVar("M", bound=Message)
@@ -46,8 +46,11 @@ T = TypeVar("T")
 
 
 class SuggestServicer(SuggestServiceServicer):
-    """`context` is the call's `Resource`, parsed by the interceptor (Any: gRPC's type is another one). Deadlines and
-    cancellation are the interceptor's; a write that began is finished."""
+    """Implements the RPCs of `SuggestService`.
+
+    `context` is the call's `Resource`, parsed by the interceptor (Any, because gRPC's signature has another type). The
+    interceptor handles deadlines and cancellation; a write that has begun is finished.
+    """
 
     def __init__(self, studies: StudyService) -> None:
         self._studies = studies
@@ -209,6 +212,7 @@ class SuggestServicer(SuggestServiceServicer):
             labels=labels,
             lease_s=lease_s,
             expired_only=request.expired_only,
+            paused_only=request.paused_only,
             size_of=lambda trial: wire.write_trial(study, trial).ByteSize(),
         )
         return pb.SuggestTrialsResponse(
@@ -274,7 +278,7 @@ class SuggestServicer(SuggestServiceServicer):
 
 
 def _reading(problems: wire.Problems, instead: T, read: Callable[[], T]) -> T:
-    """What `read` gives; or, with its complaints among the problems, `instead`, so that reading can go on."""
+    """Return the result of `read`. If it raises, add its problems and return `instead`, so that reading can go on."""
     try:
         return read()
     except InvalidArgument as e:
@@ -288,12 +292,12 @@ def _resource(context: Any) -> Resource:
 
 
 def _problems(context: Any) -> wire.Problems:
-    """What is wrong with the call's resource; the method adds what else is wrong, and raises all at once."""
+    """Return the problems of the call's resource, to which the method adds others before raising all at once."""
     return list(_resource(context).problems)
 
 
 def _study(context: Any) -> StudyName:
-    """Raises InvalidArgument if the request does not name a study."""
+    """Return the study that the request names. Raises InvalidArgument if there is none."""
     wire.raise_if(_problems(context))
     study = _resource(context).study
     assert study is not None, "suggest.server.rpcs says that the method is about a study"
@@ -301,7 +305,7 @@ def _study(context: Any) -> StudyName:
 
 
 def _trial(context: Any) -> tuple[StudyName, int]:
-    """Raises InvalidArgument if the request does not name a trial."""
+    """Return the trial that the request names. Raises InvalidArgument if there is none."""
     study, number = _study(context), _resource(context).number
     assert number is not None, "suggest.server.rpcs says that the method is about a trial"
     return study, number
@@ -336,7 +340,7 @@ def _import_problems(trials: Sequence[FinishedTrial], *, source: str, request_id
 
 
 def _read_spec(message: pb.StudySpec, problems: wire.Problems) -> StudySpec:
-    """A part of the spec that could not be read is not judged: the complaints would be about what stands in for it."""
+    """Read and check a spec. Parts that could not be read have placeholder values and are not checked."""
     unread: wire.Problems = []
     spec = wire.read_spec(message, "spec", unread)
     parts = {_part(p) for p in unread}
@@ -346,12 +350,12 @@ def _read_spec(message: pb.StudySpec, problems: wire.Problems) -> StudySpec:
 
 
 def _part(problem: Problem) -> str:
-    """`spec.parameters` of `spec.parameters[0].name`."""
+    """Return the part that a problem is in: `spec.parameters` for `spec.parameters[0].name`."""
     return ".".join(problem.path.split(".")[:2]).partition("[")[0]
 
 
 def _readable(namespace: str, after: StudyName | None) -> list[str] | list[None]:
-    """The namespaces to list, in order; None means all. Those before `after` were listed already."""
+    """Return the namespaces to list, in order, without those that precede `after`; None means all namespaces."""
     if namespace != names.ALL:
         return [namespace]
     readable = readable_namespaces()
@@ -367,7 +371,7 @@ def _limit(page_size: int, problems: wire.Problems) -> int:
 
 
 def _shorten(reply: pb.ImportTrialsResponse) -> None:
-    """Each result stays, with fewer remarks where all of them would be too much for a reply."""
+    """Drop remarks if the reply is too large. All results stay."""
     most = max((len(result.remarks) for result in reply.results), default=0)
     while most > 1 and reply.ByteSize() > MAX_REPLY_BYTES:
         most //= 2
@@ -376,7 +380,7 @@ def _shorten(reply: pb.ImportTrialsResponse) -> None:
 
 
 def _by_and_by(read: Callable[..., list[T]], after: int, limit: int, *, position: Callable[[T], int]) -> Iterator[T]:
-    """At most `limit` of a list, read in parts: a page may end long before them, and each may be large."""
+    """Yield at most `limit` entries, read in parts, because entries may be large and a page may end much earlier."""
     while limit > 0:
         part = read(after=after, limit=min(limit, _AT_A_TIME))
         yield from part
@@ -387,7 +391,7 @@ def _by_and_by(read: Callable[..., list[T]], after: int, limit: int, *, position
 
 
 def _page(found: Iterable[tuple[M, str]], limit: int) -> tuple[list[M], str]:
-    """At most `limit` messages and MAX_REPLY_BYTES, and a token for the rest, if `found` has more."""
+    """Return a page of at most `limit` messages and MAX_REPLY_BYTES, with a token for the rest if there is more."""
     page: list[M] = []
     size, last = 0, ""
     for message, position in found:

@@ -1,6 +1,6 @@
-"""`tuner serve --check`: what the server would meet if it were started now, each requirement judged by itself.
+"""`tuner serve --check`: check each requirement of a server separately, without starting it.
 
-Starts nothing and changes nothing: creates no file, upgrades no schema, removes no stale socket. Starting checks again.
+Changes nothing: creates no file, upgrades no schema, removes no stale socket. A real start repeats all checks.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SOON_DAYS = 14
 
 @dataclass(frozen=True, slots=True)
 class StartFinding:
-    """`problem`: what keeps a server from starting, or its clients from it; None where all is well."""
+    """One finding. `problem` keeps the server from starting or clients from reaching it; None if all is well."""
 
     what: str
     detail: str
@@ -40,7 +40,7 @@ class StartFinding:
 def look(
     address: str, storage_url: str, *, advertise: str, protection: Protection, options: ServerOptions
 ) -> Iterator[StartFinding]:
-    """One after the other, as each is known."""
+    """Check a server's settings, yielding each finding as soon as it is known."""
     yield _judged("address", lambda: _address(address, protection))
     if advertise:
         yield _judged("advertise", lambda: f"other servers' clients are led to {parse_address(advertise)}")
@@ -143,7 +143,7 @@ def _must_be_writable(path: Path, why: str) -> None:
 
 
 class _ReadOnly:
-    """As much of `Connections` as looking needs, through SQLite's own promise to write nothing."""
+    """A `Readable` that opens a SQLite file in read-only mode."""
 
     def __init__(self, path: Path) -> None:
         self.place = str(path)
@@ -156,7 +156,7 @@ class _ReadOnly:
 
         from suggest.storage.sqlite import translated
 
-        # Without a log nobody has it open, and SQLite would make one even for reading.
+        # Without a log, no process has the database open. SQLite would create a log even for reading, unless immutable.
         log = self._path.with_name(f"{self._path.name}-wal")
         how = "mode=ro" if log.exists() else "mode=ro&immutable=1"
 
@@ -172,7 +172,7 @@ class _ReadOnly:
 
 
 def _certificate(cert: Path, key: Path, client_ca: Path | None, address: str) -> str:
-    """By a handshake within this process, so that OpenSSL itself judges it."""
+    """Check the certificate with a TLS handshake within this process, so that OpenSSL itself validates it."""
     from suggest.server.access.certificates import KeyPair
 
     KeyPair(cert, key, client_ca)
@@ -195,12 +195,12 @@ def _certificate(cert: Path, key: Path, client_ca: Path | None, address: str) ->
 
 
 def _shaken(cert: Path, key: Path) -> tuple[list[str], datetime]:
-    """The names that the certificate has, and until when it holds."""
+    """Return the names in the certificate and its expiry time."""
     serving = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     serving.load_cert_chain(cert, key)
     asking = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     asking.check_hostname = False
-    asking.verify_flags |= ssl.VerifyFlags.VERIFY_X509_PARTIAL_CHAIN  # the signer is itself trusted
+    asking.verify_flags |= ssl.VerifyFlags.VERIFY_X509_PARTIAL_CHAIN  # trust the certificate without its issuer
     asking.load_verify_locations(cert)
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
     server = serving.wrap_bio(to_server, to_client, server_side=True)

@@ -1,6 +1,6 @@
-"""Store health as the calls see it: one log line when the store is lost, one when it is found again.
+"""Store health as seen by calls: one log line when the store fails, one when it works again.
 
-A thousand calls that fail for one reason are one event, with their number.
+A thousand calls that fail for the same reason are a single event, logged with their number.
 """
 
 from __future__ import annotations
@@ -13,13 +13,11 @@ from suggest.errors import StoreBroken, StoreUnavailable, TunerError
 
 
 class StoreHealth:
-    """Belongs to the server's loop. Reading and writing are lost and found separately: a full disk can be read."""
+    """Tracks failures of reads and of writes, separately because a full disk can be read. The server's loop owns it."""
 
     def __init__(self) -> None:
-        self.errors: Counter[str] = Counter()  # by reason, of all time
-        self._lost: dict[
-            bool, tuple[float, int]
-        ] = {}  # by whether it is for writing: since when, and calls that failed
+        self.errors: Counter[str] = Counter()  # by reason, since the start
+        self._lost: dict[bool, tuple[float, int]] = {}  # by whether the calls write: (since when, failed calls)
 
     def refused(self, error: TunerError, *, writing: bool) -> None:
         if not isinstance(error, StoreBroken | StoreUnavailable):
@@ -31,7 +29,7 @@ class StoreHealth:
         self._lost[writing] = since, failed + 1
 
     def answered(self, *, writing: bool) -> None:
-        """A call has succeeded."""
+        """Record a call that succeeded."""
         if writing in self._lost:
             since, failed = self._lost.pop(writing)
             events.warn("store_found", use=_USE[writing], seconds=time.monotonic() - since, failed_calls=failed)

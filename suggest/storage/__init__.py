@@ -1,1 +1,1 @@
-"""Where studies are stored: the contract (`store`), SQLite and PostgreSQL behind it, ownership, and the schema."""
+"""Storage of studies: the contract of a store (`store`), SQLite and PostgreSQL behind it, ownership, and the schema."""

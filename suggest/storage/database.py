@@ -1,6 +1,6 @@
-"""What a store needs of a database: transactions, a place to name in messages, bulk writes.
+"""The database protocol of a store: transactions, a place to name in messages, bulk writes.
 
-Definitions only. Implementations: `sqlite`, `postgres`. They raise our errors, with a cure.
+Definitions only. Implementations: `sqlite`, `postgres`. They raise the types of `suggest.errors`, with a cure.
 """
 
 from __future__ import annotations
@@ -14,29 +14,32 @@ from suggest.storage.statements import Statements
 
 
 class Readable(Protocol):
-    """Enough to look."""
+    """A database that can be read."""
 
     @property
     def place(self) -> str:
-        """How people name this database; never with a password."""
+        """The name of this database in messages; never contains a password."""
 
     def reading(self, *, single: bool = False) -> AbstractContextManager[Connection]:
-        """A consistent view for as long as it lasts."""
+        """Open a connection with a consistent view of the database until the block ends."""
 
 
 class Database(Readable, Protocol):
-    """Thread-safe. `single`: the caller executes one statement only, which may then be its own transaction."""
+    """A database that can be read and written. Thread-safe.
+
+    `single`: the caller executes only one statement, which may then be its own transaction.
+    """
 
     @property
     def statements(self) -> Statements: ...
 
     def writing(self, *, single: bool = False) -> AbstractContextManager[Connection]:
-        """One transaction: committed at the end, or undone."""
+        """Open a transaction, which is committed at the end of the block or rolled back on an exception."""
 
     def lock_schema(self, connection: Connection) -> None:
-        """Until the transaction's end, no other process changes the schema."""
+        """Keep other processes from changing the schema until the transaction ends."""
 
     def refuse_emptied(self) -> None:
-        """For a database without tables. Raises StoreBroken: a store was there before."""
+        """Check a database without tables. Raises StoreBroken if it contained a store before."""
 
     def close(self) -> None: ...

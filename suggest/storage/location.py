@@ -1,4 +1,4 @@
-"""The location of a store: parses its URL, and refuses places that would lose data.
+"""The location of a store: parse the storage URL, and refuse places that could lose data.
 
 File locks and SQLite's WAL need a local file system; on a network file system they silently do not work.
 """
@@ -18,7 +18,7 @@ _MOUNTS = Path("/proc/mounts")
 
 
 def is_postgres(storage_url: str) -> bool:
-    """Raises InvalidArgument for PostgreSQL's other spellings, which name other drivers."""
+    """Return whether the URL names PostgreSQL. Raises InvalidArgument for PostgreSQL URLs that name another driver."""
     if storage_url.startswith(_POSTGRES):
         return True
     if storage_url.startswith("postgres"):
@@ -27,7 +27,7 @@ def is_postgres(storage_url: str) -> bool:
 
 
 def sqlite_path(storage_url: str, *, make_folder: bool = True) -> Path:
-    """The file of `sqlite:///PATH`: a fourth slash makes PATH absolute, %3F is a question mark."""
+    """Return the file of `sqlite:///PATH`. A fourth slash makes PATH absolute, %3F is a question mark."""
     prefix = "sqlite:///"
     if not storage_url.startswith(prefix) or "?" in storage_url:
         raise _refused(
@@ -52,7 +52,7 @@ def sqlite_path(storage_url: str, *, make_folder: bool = True) -> Path:
 
 
 def refuse_network(folder: Path, mounts: Path = _MOUNTS) -> None:
-    """Raises StoreBroken where the system says that `folder` is on a network file system; else trusts it."""
+    """Raise StoreBroken if the system reports that `folder` is on a network file system."""
     kind = _filesystem(folder.resolve(), mounts)
     if _NETWORK.fullmatch(kind):
         raise StoreBroken(
@@ -62,7 +62,7 @@ def refuse_network(folder: Path, mounts: Path = _MOUNTS) -> None:
 
 
 def _filesystem(folder: Path, mounts: Path) -> str:
-    """The type of the file system that holds the folder; "" when the system does not say (macOS)."""
+    """Return the type of the folder's file system, or "" where the system does not report it (macOS)."""
     try:
         lines = mounts.read_text(errors="surrogateescape").splitlines()
     except OSError:
@@ -72,9 +72,9 @@ def _filesystem(folder: Path, mounts: Path) -> str:
         fields = line.split(" ")
         if len(fields) < 3:
             continue
-        # Spaces and the like are octal in /proc/mounts.
+        # /proc/mounts writes spaces and similar characters as octal escapes.
         point = re.sub(r"\\([0-7]{3})", lambda m: chr(int(m[1], 8)), fields[1])
-        # >=: of two mounts on one point, the later hides the earlier.
+        # >= because of two mounts at the same point, the later one hides the earlier one.
         if (folder.is_relative_to(point)) and len(point) >= len(best):
             best, kind = point, fields[2]
     return kind

@@ -1,8 +1,8 @@
-"""Ownership of studies: what every implementation must do, and the WHERE clause of a lease.
+"""Ownership of studies: the contract of its implementations, and the WHERE clause that checks a lease.
 
-A lease is a fencing token: the epoch orders the owners, and the nonce tells apart two owners with one epoch, after the
-database was restored or failed over to a standby that lagged. Every write repeats both in its WHERE (`held`) and locks
-the study's row until it commits, so that no takeover comes between the check and the write.
+A lease is a fencing token: the epoch orders the owners, and the nonce distinguishes two owners with the same epoch,
+which can exist after the database was restored or failed over to a lagging standby. Every write has both in its WHERE
+clause (`held`) and locks the study's row until it commits, so that no takeover happens between the check and the write.
 """
 
 from __future__ import annotations
@@ -19,22 +19,25 @@ from suggest.study import StudyName
 
 
 class Ownership(Protocol):
-    """Thread-safe for different studies; the caller takes turns at one. The rules are `Store.take`'s."""
+    """Takes and releases studies for one process, by the rules of `StudyStore.take`.
+
+    Thread-safe for different studies; the caller serializes calls for the same study.
+    """
 
     def take(self, name: StudyName, *, uid: str, address: str) -> Lease: ...
 
     def still_held(self, lease: Lease) -> bool: ...
 
     def check(self, connection: Connection, lease: Lease) -> None:
-        """Before a write. Raises NotOwner: this is not the database that gave the lease, as far as one can know."""
+        """Check before a write. Raises NotOwner if this is known not to be the database that gave the lease."""
 
     def release(self, lease: Lease) -> None: ...
 
     def deleted(self, lease: Lease) -> None:
-        """The study is gone: nothing is left to give back."""
+        """Forget the lease of a study that was deleted; there is nothing left to release."""
 
     def close(self) -> None:
-        """Give back everything."""
+        """Release everything."""
 
 
 def of(table: Table, name: StudyName) -> ColumnElement[bool]:
@@ -51,7 +54,7 @@ def held(lease: Lease) -> Exists:
 
 
 def held_by_parameters() -> Exists:
-    """As `held`, its values given with the row (`guard`): the statement is made and compiled once for all leases."""
+    """Like `held`, with bind parameters that `guard` fills, so that a statement is compiled once for all leases."""
     return _locked(
         studies.c.namespace == bindparam("lease_namespace"),
         studies.c.study == bindparam("lease_study"),
@@ -73,7 +76,7 @@ def guard(lease: Lease) -> dict[str, object]:
 
 
 def taking(connection: Connection, name: StudyName, *, uid: str, address: str) -> Lease | None:
-    """Raise the epoch, under a new nonce. None: there is no such study (any more)."""
+    """Take the study: increment the epoch and set a new nonce. Return None if the study does not exist (any more)."""
     nonce = secrets.token_hex(8)
     epoch = connection.execute(
         update(studies)

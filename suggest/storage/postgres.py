@@ -1,7 +1,7 @@
 """PostgreSQL connections: a pool, transactions, and errors translated for people.
 
-Names no table. A single statement is its own transaction, so it costs one round trip. The server ends a session that
-stalls in the middle of a transaction after a second: a process that froze there blocks nobody.
+This module names no table. A single statement is its own transaction, so it costs one round trip. The database server
+ends a session that stalls within a transaction for a second, so that a frozen process does not block others.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from suggest.storage.statements import Statements
 from suggest.storage.study_json import read_json
 from suggest.url_redaction import redacted_url
 
-POOL = 20  # more than a server has workers
+POOL = 20  # connections; more than a server has worker threads
 WAIT_S = 5.0
 CONNECT_TIMEOUT_S = 3
-INSTANCE = "instance"  # in a connection's `info`
-_SCHEMA_LOCK = 0x74756E6572  # "tuner": of all programs that lock in this database, ours
+INSTANCE = "instance"  # the key in a connection's `info`
+_SCHEMA_LOCK = 0x74756E6572  # "tuner" in ASCII, distinct from the advisory locks of other programs in this database
 _SETTINGS = {
     "idle_in_transaction_session_timeout": "1000",
     "lock_timeout": "3000",
@@ -34,7 +34,7 @@ _SETTINGS = {
 }
 SYNC = {"normal": "", "full": "on"}
 
-# By SQLSTATE; the longest prefix that fits decides.
+# By prefix of the SQLSTATE; the longest match decides.
 _CURES = {
     "08": "the connection broke; see that it runs there and can be reached",
     "25006": "it is read-only; name the primary, not a standby",
@@ -56,7 +56,10 @@ _BROKEN = ("XX001", "XX002")
 
 @contextmanager
 def translated(place: str) -> Iterator[None]:
-    """Errors of the database inside, as ours; what is a bug of ours (bad SQL, a violated constraint) passes through."""
+    """Translate database errors to the types of `suggest.errors`.
+
+    Errors that indicate a bug of this package (bad SQL, a violated constraint) pass through.
+    """
     try:
         yield
     except PoolTimeout as e:
@@ -68,7 +71,7 @@ def translated(place: str) -> Iterator[None]:
 
 
 def _ours(error: DBAPIError, place: str) -> Exception:
-    import psycopg  # is there: it raised this
+    import psycopg  # already imported, since it raised the error
 
     cause, state = error.orig, getattr(error.orig, "sqlstate", None) or ""
     words = " ".join(str(cause).split())
@@ -88,7 +91,7 @@ def _ours(error: DBAPIError, place: str) -> Exception:
 
 
 def _note_instance(connection: Any, record: Any) -> None:  # psycopg's, and untyped in SQLAlchemy
-    """Which server this connection leads to: after a restart, a restore or a failover it is another one."""
+    """Note which server instance the connection leads to. It changes with a restart, a restore or a failover."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT extract(epoch FROM pg_postmaster_start_time())::text")
         (record.info[INSTANCE],) = cursor.fetchone()
@@ -96,7 +99,7 @@ def _note_instance(connection: Any, record: Any) -> None:  # psycopg's, and unty
 
 
 class PostgresDatabase:
-    """`Connections` to the server and database that `url` names; made when first needed. close() ends them."""
+    """The `Database` that `url` names. Connections are opened on demand; close() closes them."""
 
     statements = Statements(insert, arrays=True)
 
@@ -104,7 +107,7 @@ class PostgresDatabase:
         try:
             parsed = make_url(url)
         except (ArgumentError, ValueError):
-            # Not chained: the cause may quote a part of the password.
+            # Not chained, because the message of the cause may contain a part of the password.
             raise InvalidArgument(
                 [Problem("storage", "is not a URL; use postgresql+psycopg://USER@HOST/DATABASE")]
             ) from None
@@ -118,7 +121,7 @@ class PostgresDatabase:
             self._engine = create_engine(
                 parsed,
                 json_deserializer=read_json,
-                execution_options={"preserve_rowcount": True},  # what an INSERT could not write is told by it
+                execution_options={"preserve_rowcount": True},  # the row count shows whether an INSERT wrote all rows
                 poolclass=QueuePool,
                 pool_size=POOL,
                 max_overflow=0,
@@ -152,7 +155,7 @@ class PostgresDatabase:
         connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _SCHEMA_LOCK})
 
     def refuse_emptied(self) -> None:
-        """A database without tables is a new one: it is made before tuner sees it."""
+        """Accept a database without tables: people create it before Tuner opens it."""
 
     def close(self) -> None:
         self._engine.dispose()

@@ -1,6 +1,6 @@
-"""The store in a PostgreSQL database, shared by several servers. Ownership is by heartbeat.
+"""The store in a PostgreSQL database, shared by several servers. Ownership depends on heartbeats.
 
-`FailureDetector` judges whether another owner is alive, from heartbeats that were seen to change.
+`FailureDetector` judges whether another owner is alive by observing whether its heartbeat changes.
 """
 
 from __future__ import annotations
@@ -28,31 +28,34 @@ from suggest.storage.study_tables import owners, servers, studies
 from suggest.study import StudyName
 
 SILENCE_S = 1.5
-GAP_S = 1.0  # between two looks, at most: after a longer one silence is measured from the later one on
+GAP_S = 1.0  # the longest gap between two looks; after a longer one, silence counts from the later look
 
 
 class Liveness(enum.Enum):
     ALIVE = "alive"
     SILENT = "silent"
-    UNKNOWN = "unknown"  # not looked at for long enough
+    UNKNOWN = "unknown"  # not observed for long enough
 
 
 @dataclass(slots=True)
 class _LastBeat:
     value: int
-    since: float  # of looks at this value, without a gap
+    since: float  # when the value was first seen, without a gap in the looks since
     looked: float
     changed: bool = False
 
 
 class FailureDetector:
-    """Not thread-safe. A look `began` and `ended`: the heartbeats are of some moment between the two."""
+    """Judges which servers are alive. Not thread-safe.
+
+    The heartbeats of a look were read at some moment between `began` and `ended`.
+    """
 
     def __init__(self) -> None:
         self._heard: dict[str, _LastBeat] = {}
 
     def look(self, heartbeats: Mapping[str, int], *, began: float, ended: float) -> None:
-        """At all servers there are."""
+        """Record the heartbeats of all servers that exist."""
         for server in self._heard.keys() - heartbeats.keys():
             del self._heard[server]
         for server, value in heartbeats.items():
@@ -73,12 +76,12 @@ class FailureDetector:
         return Liveness.ALIVE if heard.changed else Liveness.UNKNOWN
 
     def interrupted(self) -> None:
-        """A look has failed: others may have been unable to write their heartbeats as well."""
+        """Record that a look failed: other servers may have been unable to write their heartbeats, too."""
         for heard in self._heard.values():
             heard.looked = -math.inf
 
     def silent_for(self, seconds: float, now: float) -> dict[str, int]:
-        """Servers, and the heartbeat at which each has stayed for so long."""
+        """Return the servers whose heartbeat has not changed for this long, with that heartbeat."""
         return {server: heard.value for server, heard in self._heard.items() if now - heard.since >= seconds}
 
 
@@ -91,7 +94,7 @@ _NOW_US = cast(func.extract("epoch", func.clock_timestamp()) * 1_000_000, BigInt
 
 
 class OwnedByHeartbeat:
-    """`Ownership` of one process, from its first taking on; close() ends it."""
+    """`Ownership` of one process by heartbeats, which begin with the first `take` and end with close()."""
 
     def __init__(self, database: PostgresDatabase) -> None:
         self._database = database
@@ -99,10 +102,10 @@ class OwnedByHeartbeat:
         self._lock = threading.Lock()
         self._closing = threading.Event()
         self._thread: threading.Thread | None = None
-        self._beaten_at = 0.0  # monotonic, before the last heartbeat was sent
-        self._instance = ""  # of the database server
-        self._gaps = 0  # how often leases became doubtful: a heartbeat came late, or the database is another one
-        self._checked: dict[str, int] = {}  # uid: the gaps there were when its lease was last known to hold
+        self._beaten_at = 0.0  # monotonic time before the last heartbeat was sent
+        self._instance = ""  # the instance of the database server
+        self._gaps = 0  # how often leases became doubtful: a heartbeat was late, or the database instance changed
+        self._checked: dict[str, int] = {}  # by uid: the value of `_gaps` when the lease was last known to hold
         self._detector = FailureDetector()
         self._detector_lock = threading.Lock()
 
@@ -111,7 +114,7 @@ class OwnedByHeartbeat:
         gaps = self._gaps
         with self._database.writing() as connection:
             here = (of(studies, name), studies.c.uid == uid)
-            # One after the other from here on; the next statement sees what the one before has done.
+            # The row lock serializes takers from here on, so the next statement sees what the previous taker did.
             if connection.execute(select(studies.c.uid).where(*here).with_for_update()).one_or_none() is None:
                 raise NotFound(f"{name} does not exist")
             began = time.monotonic()
@@ -129,7 +132,7 @@ class OwnedByHeartbeat:
             if holder is not None and holder.server != self._server:
                 verdict = self._verdict(holder.server, holder.heartbeat_us, began=began)
                 if verdict is Liveness.UNKNOWN and not 0 <= holder.age_us < SILENCE_S * 1e6:
-                    # By the database's clock it is silent, or not born yet. Both may be the clock's fault.
+                    # By the database's clock the holder is silent, or from the future. The clock may be wrong.
                     raise Unavailable(
                         f"{name} belongs to a server that may have died; unless it is heard of within "
                         f"{SILENCE_S:g} s another takes over: try again in a moment"
@@ -166,7 +169,7 @@ class OwnedByHeartbeat:
 
     def check(self, connection: Connection, lease: Lease) -> None:
         if connection.info[INSTANCE] != lease.instance:
-            # The last commits may be lost: what this process knows of the study may be ahead of what is stored.
+            # The last commits may be lost, so the engine in this process may be ahead of the store.
             raise NotOwner(f"{lease.name}: the database was restarted or has failed over; take the study again")
 
     def release(self, lease: Lease) -> None:
@@ -178,7 +181,7 @@ class OwnedByHeartbeat:
                 )
                 connection.execute(update(studies).where(of(studies, lease.name), held(lease)).values(owner_address=""))
         except TunerError as e:
-            log.warning("study=%s released=no error=%s", lease.name, e)  # this server's silence will do it
+            log.warning("study=%s released=no error=%s", lease.name, e)  # others can take it once this server is silent
 
     def deleted(self, lease: Lease) -> None:
         self._checked.pop(lease.uid, None)
@@ -195,7 +198,7 @@ class OwnedByHeartbeat:
             log.warning("server=%s deregistered=no error=%s", self._server, e)
 
     def _live(self) -> None:
-        """From now on this server is known, and says so twice a second."""
+        """Register this server and start its heartbeat, twice a second."""
         with locked(self._lock, late=Unavailable(f"{self._database.place}: it takes long to answer; try again")):
             if self._thread is None:
                 self._beat()
@@ -207,7 +210,7 @@ class OwnedByHeartbeat:
         while not self._closing.wait(BEAT_S):
             try:
                 self._beat()
-            except Exception as e:  # nothing may end this thread: without it all studies are lost
+            except Exception as e:  # nothing may end this thread: without heartbeats all studies are lost
                 with self._detector_lock:
                     self._detector.interrupted()
                 if not silent:
@@ -250,7 +253,10 @@ class OwnedByHeartbeat:
 
 
 class PostgresStore(SqlStudyStore):
-    """`url`: postgresql+psycopg://USER@HOST:PORT/DATABASE, with libpq's options behind a question mark."""
+    """A store in PostgreSQL.
+
+    `url` is postgresql+psycopg://USER@HOST:PORT/DATABASE, optionally with libpq's options after a question mark.
+    """
 
     def __init__(self, url: str, *, sync: str = "normal") -> None:
         database = PostgresDatabase(url, sync=sync)

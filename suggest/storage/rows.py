@@ -1,4 +1,4 @@
-"""Rows of the tables to nouns and back. No query, no connection."""
+"""Conversion between rows of the tables and domain objects. No query, no connection."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from sqlalchemy import Row
 from suggest.storage.store import StudyRecord
 from suggest.storage.study_json import space_document, space_of, spec_document, spec_of
 from suggest.study import PastSpace, Study, StudyName
-from suggest.trial import Measurement, Trial, TrialState
+from suggest.trial import Measurement, RungResult, Trial, TrialState
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
 _STATES = {state.value: state for state in TrialState}
 
-# A row of any of our tables; its columns are checked by the contract tests, not by types.
+# A row of any table. The contract tests check its columns, not the types.
 AnyRow = Row[Any]
 Columns = dict[str, Any]
 
@@ -93,11 +93,12 @@ def trial_columns(name: StudyName, trial: Trial, *, add_request_id: str | None =
         "deleted": False,
         "tries": trial.tries,
         "lease_us": None if trial.lease_s is None else round(trial.lease_s * 1e6),
+        "fidelity": trial.fidelity,
     }
 
 
 def outcome_columns(trial: Trial) -> Columns:
-    """What changes when a trial finishes."""
+    """Return the columns that change when a trial finishes."""
     return {
         "state": trial.state.value,
         "value": trial.value,
@@ -107,16 +108,19 @@ def outcome_columns(trial: Trial) -> Columns:
         "end_time_us": microseconds(trial.end_time),
         "further": list(trial.further) or None,
         "constraint_values": list(trial.constraint_values) or None,
+        "rungs": [list(each) for each in trial.rungs] or None,
     }
 
 
 def trial_of(row: AnyRow) -> Trial:
-    """`row`: all columns of `trials`, in their order. By their places: a study has thousands, and to ask a row for a
-    name takes as long as to read the rest of it."""
+    """Read a trial from a row with all columns of `trials`, in their order.
+
+    The columns are read by position: a study has thousands of trials, and access by name would double the time.
+    """
     columns: Sequence[Any] = row
     (_, _, number, word, parameters, value, step, reason, failure_class, client_id, request_id, _, labels, create_us,
-     end_us, deleted, tries, lease_us, further, constraint_values) = columns  # fmt: skip
-    # A deleted trial only ever reaches an engine, for which it is one that nobody wants any more.
+     end_us, deleted, tries, lease_us, further, constraint_values, fidelity, rungs) = columns  # fmt: skip
+    # Only engines read deleted trials, and treat them as cancelled.
     return Trial(
         number,
         TrialState.CANCELLED if deleted else _STATES[word],
@@ -135,6 +139,8 @@ def trial_of(row: AnyRow) -> Trial:
         None,
         () if deleted or further is None else tuple(further),
         () if deleted or constraint_values is None else tuple(constraint_values),
+        fidelity,
+        () if deleted or rungs is None else tuple(RungResult(*each) for each in rungs),
     )
 
 

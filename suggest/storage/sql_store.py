@@ -1,7 +1,7 @@
 """The store of studies in SQL: `Store` over SQLAlchemy Core, on SQLite and PostgreSQL alike.
 
-One transaction per method, and one statement for what happens often: handing out trials is one INSERT and no read.
-Every write repeats the lease in its WHERE; that it touched no row says that the study has a new owner.
+Each method is one transaction, and frequent operations are one statement: handing out trials is one INSERT without a
+read. Every write has the lease in its WHERE clause; if it touches no row, the study has a new owner.
 """
 
 from __future__ import annotations
@@ -66,11 +66,11 @@ _REOPEN_TRIALS = failpoints.register("store.reopen_trials")
 _RELABEL_TRIAL = failpoints.register("store.relabel_trial")
 _DELETE_TRIAL = failpoints.register("store.delete_trial")
 
-_AT_A_TIME = 500  # numbers in a statement
+_AT_A_TIME = 500  # trial numbers per statement
 
 
 class SqlStudyStore:
-    """`Store` in the database behind `connections`, which it closes."""
+    """A `StudyStore` in a SQL database. Closing the store closes `connections`."""
 
     def __init__(self, connections: Database, ownership: Ownership) -> None:
         self._database = connections
@@ -148,7 +148,7 @@ class SqlStudyStore:
                 raise NotFound(f"{name} does not exist")
             rows = connection.execute(select(trials).where(of(trials, name)).order_by(trials.c.number))
             found = [trial_of(row) for row in rows]
-            # By their numbers, a few hundred at a time: a database that is left to find them reads all measurements.
+            # Select by trial numbers, a few hundred at a time. With a join, the database would read all measurements.
             numbers = [trial.number for trial in found if trial.state in OPEN]
             reports: list[AnyRow] = []
             for some in (numbers[k : k + _AT_A_TIME] for k in range(0, len(numbers), _AT_A_TIME)):
@@ -171,7 +171,7 @@ class SqlStudyStore:
         for trial, group in itertools.groupby(rows, key=itemgetter(0)):
             attempt = later.get(trial, 1)
             points = [(step, math.nan if value is None else value) for _, a, step, value in group if a == attempt]
-            if points and trial in ends:  # another process may have ended one between the two questions
+            if points and trial in ends:  # another process may have ended a trial between the two queries
                 state, worth = ends[trial]
                 yield TrialCurve(trial, state, Curve(points), worth)
 
@@ -309,7 +309,7 @@ class SqlStudyStore:
         found: list[tuple[int, int, Measurement]] = []
         first, last = ((after + 1) // MAX_METRICS, LARGEST) if number is None else (number, number)
         while len(found) < limit:
-            # A few trials at a time: how many metrics they have is known only then.
+            # Read a few trials at a time, because the number of their metrics is not known before.
             span = {"first": first, "last": last, "trials": min(limit, TRIALS_AT_ONCE)}
             with self._database.reading(single=True) as connection:
                 rows = connection.execute(LATEST, whose | span).all()
@@ -326,13 +326,13 @@ class SqlStudyStore:
     def _insert_measurements(
         self, connection: Connection, lease: Lease, *reports: tuple[int, Sequence[Measurement]]
     ) -> None:
-        """`reports`: by the trials' numbers. Undone as those of `_insert` are."""
+        """Insert measurements; `reports` holds trial numbers and measurements. Raises as `_insert` does."""
         told = sum(len(measurements) for _, measurements in reports)
         if told and self._statements.insert_measurements(connection, lease, reports) != told:
             raise _lost(lease)
 
     def _insert(self, connection: Connection, statement: Insert, lease: Lease, rows: Sequence[Columns]) -> None:
-        """Undone by the caller's transaction when the lease is outdated."""
+        """Insert rows. Raises NotOwner if the lease is outdated, so that the caller's transaction is rolled back."""
         if rows and self._statements.insert(connection, statement, lease, rows) != len(rows):
             raise _lost(lease)
 
@@ -359,7 +359,7 @@ def _lost(lease: Lease) -> NotOwner:
 
 
 def count(database: Database, namespace: str) -> Counts:
-    """A deleted trial counts: its row keeps its number."""
+    """Count what a namespace contains, including deleted trials, whose rows remain."""
     with database.reading() as connection:
         found = [
             connection.execute(

@@ -1,6 +1,7 @@
 """SQLite connections: pragmas, transactions, WAL checkpoints, and errors translated for people.
 
-Names no table. There is one writer connection, used in turn; readers have their own and, thanks to WAL, never wait.
+This module names no table. Writers share one connection, one at a time; readers have their own connections and, thanks
+to WAL, never wait.
 """
 
 from __future__ import annotations
@@ -24,15 +25,18 @@ from suggest.storage.sqlite_file import RECENT_S, DatabaseFile, out_of_descripto
 from suggest.storage.statements import Statements
 from suggest.storage.study_json import read_json
 
-WRITES = 200  # small ones, after which it is time again; a large one is as many
-_PAUSE_S = 2.0  # at least, from the end of one to the next
-_BESIDE = 2  # times beside the writes: what is left then is what came meanwhile, and is little
+WRITES = 200  # small writes between two checkpoints; a large write counts as this many
+_PAUSE_S = 2.0  # the shortest pause between two checkpoints
+_BESIDE = 2  # passes while writes go on, after which only little of the log is left
 
 log = logging.getLogger(__name__)
 
 
 class Checkpoints:
-    """`turn`: the writer holds it. Its thread lives from the first time that it is needed until close()."""
+    """Checkpoints the WAL in a thread, which lives from the first checkpoint until close().
+
+    `turn` is the lock that a writer holds.
+    """
 
     def __init__(self, connect: Callable[[], sqlite3.Connection], turn: threading.Lock) -> None:
         self._connect = connect
@@ -43,7 +47,7 @@ class Checkpoints:
         self._thread: threading.Thread | None = None
 
     def written(self, *, large: bool) -> None:
-        """Something was. In the writer's turn."""
+        """Record a write. The caller holds `turn`."""
         self._writes += WRITES if large else 1
         if self._writes < WRITES:
             return
@@ -54,7 +58,7 @@ class Checkpoints:
             self._thread.start()
 
     def close(self) -> None:
-        """Nobody writes any more."""
+        """Stop the thread. There must be no writes any more."""
         self._closed.set()
         self._due.set()
         if self._thread is not None:
@@ -62,7 +66,7 @@ class Checkpoints:
 
     def _run(self) -> None:
         while self._due.wait():
-            self._due.clear()  # before the look: close() may come between the two, and would not be heard
+            self._due.clear()  # before checking `_closed`; the other way around, a close() in between would be missed
             if self._closed.is_set():
                 return
             try:
@@ -70,7 +74,7 @@ class Checkpoints:
             except (
                 sqlite3.Error,
                 TunerError,
-            ) as e:  # it stays in the log until the next time; who writes meets the same
+            ) as e:  # the data stays in the log until the next checkpoint; the next write reports the same error
                 log.debug("checkpoint failed: %s", e)
             self._closed.wait(_PAUSE_S)
 
@@ -78,7 +82,7 @@ class Checkpoints:
         with closing(self._connect()) as connection:
             for _ in range(_BESIDE):
                 connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
-            # Only when all of it is over does the log start over, and only while nobody writes is that all.
+            # SQLite restarts the log only after a checkpoint of all of it, which needs a moment without writes.
             with self._turn:
                 connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
 
@@ -108,13 +112,16 @@ _CURES = {
 
 @contextmanager
 def translated(path: Path) -> Iterator[None]:
-    """Errors of the database inside, as ours; what is a bug of ours (bad SQL, a violated constraint) passes through."""
+    """Translate database errors to the types of `suggest.errors`.
+
+    Errors that indicate a bug of this package (bad SQL, a violated constraint) pass through.
+    """
     try:
         yield
     except (SQLAlchemyError, sqlite3.Error) as e:
         cause = e.orig if isinstance(e, DBAPIError) else e
         code = getattr(cause, "sqlite_errorcode", None)
-        primary = None if code is None else code & 0xFF  # extended codes carry the primary one in their low byte
+        primary = None if code is None else code & 0xFF  # the low byte of an extended code is the primary code
         if primary not in _CURES:
             raise
         if primary in _NEED_FILES and out_of_descriptors():
@@ -124,7 +131,7 @@ def translated(path: Path) -> Iterator[None]:
 
 
 class SqliteDatabase:
-    """`Connections` to `path`, created if need be. close() gives everything back."""
+    """The `Database` in the file `path`, which is created if it does not exist. close() releases everything."""
 
     statements = Statements(insert, arrays=False)
 
@@ -138,7 +145,7 @@ class SqliteDatabase:
         with translated(path):
             self._use_wal()
         self._writers = self._engine(StaticPool, "BEGIN IMMEDIATE")
-        # Kept: to take it from its pool and give it back would cost more than the one statement.
+        # This connection is kept: checking it out of a pool would cost more than the one statement.
         with translated(path):
             self._single = self._new_engine(StaticPool).connect()
             # The first read opens the side files.
@@ -150,7 +157,7 @@ class SqliteDatabase:
 
     @contextmanager
     def writing(self, *, single: bool = False) -> Iterator[Connection]:
-        """Holds the write lock from its beginning."""
+        """Open a transaction that holds the write lock from its beginning."""
         late = StoreUnavailable(f"{self.path}: other calls have kept it busy; try again")
         with locked(self._turn, late=late), translated(self.path):
             self.file.check(within_s=RECENT_S)
@@ -161,11 +168,11 @@ class SqliteDatabase:
                 try:
                     yield self._single
                 finally:
-                    # SQLAlchemy's idea of a transaction: SQLite has committed or undone the statement.
+                    # Ends only SQLAlchemy's transaction: SQLite has already committed or undone the statement.
                     if self._single.in_transaction():
                         self._single.rollback()
             self._checkpoints.written(large=not single)
-            self.file.check()  # what went to a file that is gone must not be acknowledged
+            self.file.check()  # do not acknowledge a write to a file that was removed or replaced
 
     @contextmanager
     def reading(self, *, single: bool = False) -> Iterator[Connection]:
@@ -174,7 +181,7 @@ class SqliteDatabase:
             yield connection
 
     def lock_schema(self, connection: Connection) -> None:
-        """Whoever writes is alone already."""
+        """Do nothing: a writer already excludes all others."""
 
     def refuse_emptied(self) -> None:
         self.file.refuse_emptied()
@@ -189,7 +196,7 @@ class SqliteDatabase:
 
     def _engine(self, pool: type[QueuePool] | type[StaticPool], begin: str) -> Engine:
         engine = self._new_engine(pool)
-        # sqlite3 would begin transactions late and never IMMEDIATE, so they are begun by hand.
+        # sqlite3 would begin transactions late and never IMMEDIATE, so begin them explicitly.
         event.listen(engine, "begin", lambda connection: connection.exec_driver_sql(begin))
         return engine
 
@@ -204,7 +211,7 @@ class SqliteDatabase:
         return connection
 
     def _use_wal(self) -> None:
-        """SQLite does not wait its busy timeout for this switch, so two first starts at once take turns here."""
+        """Switch to WAL. SQLite's busy timeout does not apply to this switch, so concurrent first starts retry here."""
         deadline = time.monotonic() + BUSY_TIMEOUT_S
         with closing(self._connect()) as connection:
             while True:

@@ -1,10 +1,11 @@
-"""An SQLite database as files: created for its owner alone, and watched while it is open.
+"""The files of a SQLite database: created readable by their owner only, and watched while the database is open.
 
-SQLite finds a database and its two side files (-wal, -shm) by name and trusts that nobody moves or removes them. If
-somebody does, it keeps writing to a file that has no name, or mixes the log of one database into another. Therefore
+SQLite finds a database and its two side files (-wal, -shm) by name and relies on nobody moving or removing them. If
+somebody does, SQLite keeps writing to a file without a name, or mixes the log of one database into another. Therefore
 every transaction checks that the three names still lead to the files that were opened.
-Both halves use this. Standard library only; no SQL here, and a database that may be open is never opened as a file:
-closing it would drop the locks that SQLite holds on it in this process.
+
+The service and the controller use this module. Standard library only, and no SQL. Never open a database that may be in
+use as a plain file: closing that file would drop the locks that SQLite holds on the database in this process.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from typing import Literal
 from suggest.errors import StoreBroken, StoreUnavailable, TunerError
 
 NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE)
-RECENT_S = 0.001  # before a transaction: nobody replaces a file and writes to the new one in that time
+RECENT_S = 0.001  # a check before a transaction may be this old: a file cannot be replaced and used in that time
 SIDE_FILES = ("-wal", "-shm")
 
 _MARK = "tuner created {name} in this folder. While this file is here, an empty {name} is an error, not a new store.\n"
@@ -29,25 +30,28 @@ _RESTORE = "restore a backup (tuner db restore DIR)"
 
 
 class DatabaseFile:
-    """Call `create` before the first connection, `watch` after its first read, then `check` around every transaction.
+    """Creates and watches the files of a SQLite database.
 
-    Thread-safe from `watch` on. The folder keeps a hidden mark beside the database that says that a store was here.
+    Call `create` before the first connection, `watch` after its first read, then `check` around every transaction.
+    Thread-safe from `watch` on. A hidden marker file beside the database records that a store was created here.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._names = (str(path), *(f"{path}{suffix}" for suffix in SIDE_FILES))
         self._mark = path.with_name(f".{path.name}.created")
-        self._found: tuple[int, int] | None = None  # inode and device of what is about to be opened
+        self._found: tuple[int, int] | None = None  # inode and device of the file that is about to be opened
         self._watched: tuple[tuple[str, int, int], ...] = ()  # name, inode, device
         self._lost = ""
-        self._checked = -math.inf  # monotonic, before the look
+        self._checked = -math.inf  # monotonic time before the last check
 
     def create(self) -> None:
-        """Create the file with mode 0600, whatever the umask; leave one that is there as it is.
+        """Create the file with mode 0600, whatever the umask. Leave an existing file as it is.
 
-        SQLite gives the side files the same mode. Raises StoreBroken: there was a store here, and its file is gone or
-        empty.
+        SQLite gives the side files the same mode.
+
+        Raises:
+            StoreBroken: there was a store here, and its file is gone or empty.
         """
         if restoring(self.path).exists():
             raise StoreBroken(
@@ -59,12 +63,12 @@ class DatabaseFile:
         except FileNotFoundError:
             self._refuse_log("is gone")
             with suppress(OSError):
-                self._mark.unlink(missing_ok=True)  # a store that somebody removed on purpose; this is a new one
+                self._mark.unlink(missing_ok=True)  # the old store was removed on purpose, so create a new one
                 os.close(os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
             self._found = self._identity()
             return
         except OSError:
-            return  # SQLite meets the same obstacle, and its error has a cure
+            return  # SQLite will meet the same error, and its message has a cure
         if size == 0:
             self._refuse_log("is empty")
             if marked:
@@ -72,12 +76,12 @@ class DatabaseFile:
         self._found = self._identity()
 
     def refuse_emptied(self) -> None:
-        """For a database without tables. Raises StoreBroken: it had some."""
+        """Check a database without tables. Raises StoreBroken if it had tables before."""
         if self._mark.exists():
             raise self.emptied()
 
     def mark(self) -> None:
-        """The store is complete: from now on an empty file is an error."""
+        """Record that the store is complete: from now on an empty file is an error."""
         if not self._mark.exists():
             with suppress(OSError), open(self._mark, "w", encoding="utf-8", opener=_private) as mark:
                 mark.write(_MARK.format(name=self.path.name))
@@ -88,14 +92,14 @@ class DatabaseFile:
         )
 
     def connect(self, timeout_s: float, *, isolation_level: Literal["DEFERRED"] | None = None) -> sqlite3.Connection:
-        """A new connection, for any thread. Never creates the file; raises as `check` does."""
+        """Open a connection that any thread may use. Never creates the file. Raises as `check` does."""
         self.check()
         uri = f"{self.path.absolute().as_uri()}?mode=rw"
         connection = sqlite3.connect(
             uri, uri=True, timeout=timeout_s, isolation_level=isolation_level, check_same_thread=False
         )
         try:
-            self.check()  # before anything is read: another database's log may lie here now
+            self.check()  # before the first read, since the log may by now belong to another database
         except TunerError:
             connection.close()
             raise
@@ -111,14 +115,15 @@ class DatabaseFile:
                 raise self._gone(name, "removed") from None
             found.append((name, status.st_ino, status.st_dev))
         if self._found not in (None, found[0][1:]):
-            # A restore came between: what was opened is the file that it moved away.
+            # A restore happened meanwhile, and moved away the file that was opened.
             raise StoreUnavailable(f"{self.path}: the file has just been replaced; try again")
         self._watched = tuple(found)
 
     def check(self, *, within_s: float = 0.0) -> None:
-        """Raises StoreBroken, from then on for ever: one of the files is gone, or is another file.
+        """Raise StoreBroken, now and in all later calls, if one of the files was removed or replaced.
 
-        A commit counts only if this passes after it, too. Costs 3 µs; nothing if it was done `within_s`.
+        A commit counts only if this check also passes after it. The check costs 3 µs, or nothing if the last one was
+        less than `within_s` seconds ago.
         """
         if self._lost:
             raise StoreBroken(self._lost)
@@ -144,7 +149,7 @@ class DatabaseFile:
         return status.st_ino, status.st_dev
 
     def _gone(self, name: str, how: str) -> StoreBroken:
-        # For good: if the file comes back, nobody knows who wrote to it meanwhile.
+        # Permanent: if the file comes back, another program may have written to it meanwhile.
         self._lost = (
             f"{name} was {how} while it was in use, and nothing more is written to it; stop what uses it, put the file "
             f"back or {_RESTORE}, and start again"
@@ -153,7 +158,7 @@ class DatabaseFile:
 
     def _refuse_log(self, how: str) -> None:
         log = Path(self._names[1])
-        if _size(log) and not _size(self.path):  # in this order: another process may be creating both right now
+        if _size(log) and not _size(self.path):  # in this order, because another process may be creating both now
             raise StoreBroken(
                 f"{self.path}: the file {how}, but its log {log.name} is still here; put the file back or {_RESTORE}, "
                 "or remove the log to start a new store"
@@ -161,7 +166,7 @@ class DatabaseFile:
 
 
 def out_of_descriptors() -> bool:
-    """Whether this process, or the system, can open no further file right now."""
+    """Return whether this process, or the system, cannot open another file now."""
     try:
         os.close(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
     except OSError as e:
@@ -170,7 +175,7 @@ def out_of_descriptors() -> bool:
 
 
 def restoring(path: Path) -> Path:
-    """Exists while a backup is being restored over the database at `path`."""
+    """Return the path of a file that exists while a backup is restored over the database at `path`."""
     return path.with_name(f".{path.name}.restoring")
 
 

@@ -1,4 +1,4 @@
-"""The store in one SQLite file. Ownership is by file lock, which the kernel releases when the owner dies."""
+"""The store in a SQLite file. Ownership is a file lock, which the kernel releases when the owner dies."""
 
 from __future__ import annotations
 
@@ -21,14 +21,17 @@ from suggest.study import StudyName
 
 
 class StudyLocks:
-    """The locks that this process holds in `folder`. Not thread-safe for one uid; the caller takes turns there."""
+    """The file locks that this process holds in `folder`.
+
+    Thread-safe for different uids; the caller serializes calls for the same uid.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._held: dict[str, int] = {}
 
     def take(self, uid: str) -> bool:
-        """False if another holds it: another process, or another StudyLocks of this one."""
+        """Return False if another process, or another StudyLocks of this process, holds the lock."""
         if uid in self._held:
             return True
         self._folder.mkdir(mode=0o700, exist_ok=True)
@@ -43,14 +46,14 @@ class StudyLocks:
             except OSError:
                 os.close(descriptor)
                 raise
-            # Whoever deletes a study removes its file: a lock on a file that is gone excludes nobody.
+            # Deleting a study removes its lock file, and a lock on a removed file excludes nobody.
             if _is_still(path, descriptor):
                 self._held[uid] = descriptor
                 return True
             os.close(descriptor)
 
     def release(self, uid: str, *, remove: bool = False) -> None:
-        """`remove`: the study is gone, its file goes too."""
+        """Release the lock. `remove` also removes its file, because the study was deleted."""
         descriptor = self._held.pop(uid, None)
         if descriptor is None:
             return
@@ -74,10 +77,10 @@ log = logging.getLogger(__name__)
 
 
 class SqliteStore(SqlStudyStore):
-    """The locks of its studies lie in `locks/` beside the file."""
+    """A store in a SQLite file. The lock files of its studies are in `locks/` beside the file."""
 
     def __init__(self, path: Path, *, sync: str = "normal") -> None:
-        # By whatever name the file was reached, its locks lie in one place.
+        # Resolve links, so that all processes find the locks in the same place.
         path = path.resolve()
         database = SqliteDatabase(path, sync=sync)
         try:
@@ -90,7 +93,7 @@ class SqliteStore(SqlStudyStore):
 
 
 class OwnedByLocks:
-    """`Ownership` among the processes of one machine."""
+    """`Ownership` among the processes of one machine, by file locks."""
 
     def __init__(self, database: SqliteDatabase) -> None:
         self._database = database
@@ -120,15 +123,15 @@ class OwnedByLocks:
         return lease
 
     def still_held(self, lease: Lease) -> bool:
-        return True  # nobody can take a lock away
+        return True  # no process can take away a lock
 
     def check(self, connection: Connection, lease: Lease) -> None:
-        """The file is watched."""
+        """Do nothing: `DatabaseFile` already watches the file."""
 
     def release(self, lease: Lease) -> None:
         try:
             with self._database.writing() as connection:
-                # Only what people are told: nothing depends on it.
+                # The address only appears in messages; nothing depends on it.
                 connection.execute(update(studies).where(of(studies, lease.name), held(lease)).values(owner_address=""))
         except TunerError as e:
             log.warning("study=%s released=no error=%s", lease.name, e)

@@ -1,9 +1,9 @@
-"""The statements that a store executes often: made once, compiled once, guarded by the lease.
+"""The statements that a store executes often: built once, compiled once, guarded by the lease.
 
-Many rows are one statement on PostgreSQL, whose every round trip counts: each column goes as an array. SQLite, a
-function call away, executes the statement for each row, and is handed text and values: SQLAlchemy would take several
-times as long over a row as SQLite does. Measurements, of which there are thousands, go there by blocks: for each
-statement the interpreter is let go and has to be waited for again.
+On PostgreSQL, where every round trip counts, many rows are one statement with an array for each column. SQLite is only
+a function call away and executes the statement for each row. It gets text and values directly, because SQLAlchemy would
+take several times as long for a row as SQLite does. Measurements, of which there are thousands, are inserted in blocks:
+each statement releases the GIL and has to wait for it again.
 """
 
 from __future__ import annotations
@@ -47,14 +47,16 @@ from suggest.storage.store import Lease
 from suggest.storage.study_tables import measurements, studies, trials
 from suggest.trial import OPEN, Measurement, TrialState
 
-BLOCK, ROUND = 1000, 100  # measurements; SQLite takes some 32,000 values, four of each
+BLOCK, ROUND = 1000, 100  # measurements per statement; SQLite accepts about 32,000 values, four per measurement
 
-_HANDED_OUT = ("state", "parameters", "client_id", "request_id", "labels", "tries", "lease_us")
+# The columns that change when a trial is handed out. A paused trial loses its value until it ends again.
+_HANDED_OUT = ("state", "parameters", "client_id", "request_id", "labels", "tries", "lease_us", "fidelity",
+               "value", "step", "reason")  # fmt: skip
 
 LARGEST = 2**63 - 1
-# Of up to :trials trials with measurements from :first to :last, the newest attempt's last step of each metric. Each
-# SELECT min or max is one look into the index over (namespace, study, trial, attempt, metric, step): what lies between
-# is never read.
+# For up to :trials trials with measurements from :first to :last, select the last step of each metric of the newest
+# attempt. Each SELECT min or max is one lookup in the index over (namespace, study, trial, attempt, metric, step) and
+# skips all entries in between.
 LATEST = text(
     """
     WITH RECURSIVE
@@ -104,13 +106,13 @@ _FINISH_TRIAL = update(trials).where(
 
 
 def _unnested(columns: Sequence[Column[Any]], arrays: Sequence[ColumnElement[Any]]) -> FromClause:
-    """A row for each place in the arrays."""
+    """Return a table with a row for each index of the arrays."""
     return func.unnest(*arrays).table_valued(*(c.name for c in columns)).render_derived()
 
 
-_MEASURED = [c for c in measurements.c if c.name != "id"]  # at the end a `Measurement`, as it is
+_MEASURED = [c for c in measurements.c if c.name != "id"]  # the last columns are the fields of a `Measurement`
 _OWN = [c for c in _MEASURED if c.name not in ("namespace", "study")]
-# Each array as PostgreSQL writes it: its driver takes four times as long over a list of a thousand numbers.
+# Send arrays as text in PostgreSQL's notation: its driver takes four times as long for a list of a thousand numbers.
 _ROWS = _unnested(_OWN, [cast(bindparam(c.name, type_=Text), ARRAY(c.type)) for c in _OWN])
 _INSERT_ARRAYS = insert(measurements).from_select(
     _MEASURED,
@@ -131,7 +133,7 @@ def _quoted(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Plain:
-    """A statement as the driver takes it. `converted`: the places of documents, all that it does not know."""
+    """A statement as text for the driver. `converted` are the positions of JSON documents, which need conversion."""
 
     text: str
     ordered: Callable[[Mapping[str, object]], tuple[object, ...]]
@@ -139,7 +141,7 @@ class _Plain:
     converted: Sequence[tuple[int, Callable[[object], object]]]
 
     def execute(self, connection: Connection, rows: Sequence[Columns], same: Columns) -> int:
-        """For each of the rows; how many were touched."""
+        """Execute the statement for each row. Return how many rows were touched."""
         same = {**self.constants, **same}
         return sum(_straight(connection, self.text, self._line({**same, **row})) for row in rows)
 
@@ -165,7 +167,10 @@ def _plain(statement: Insert | Update, dialect: Dialect, columns: list[str]) -> 
 
 
 def _straight(connection: Connection, text: str, values: tuple[object, ...]) -> int:
-    """How many rows it has touched. Past SQLAlchemy, which takes longer over a statement than SQLite does."""
+    """Execute a statement and return how many rows it touched.
+
+    This bypasses SQLAlchemy, which takes longer for a statement than SQLite does.
+    """
     driver: Any = connection.connection.driver_connection
     touched: int = driver.execute(text, values).rowcount
     return touched
@@ -178,14 +183,14 @@ def _insert_blocks(connection: Connection, lease: Lease, number: int, found: Seq
     for rows in _blocks(len(found)):
         block = found[start : start + rows]
         start += rows
-        # What is not a number becomes NULL: SQLite sees to that.
+        # SQLite stores NaN as NULL.
         values = (*first, *chain.from_iterable(block), *last)
         written += _straight(connection, _block(rows), values)
     return written
 
 
 def _blocks(rows: int) -> Iterator[int]:
-    """Large ones of few sizes: each is a statement, and SQLite keeps those that it has compiled."""
+    """Yield sizes of blocks: large and of few sizes, because each size is a statement that SQLite caches."""
     while rows:
         block = min(rows, BLOCK)
         block -= block % ROUND if block > ROUND else 0
@@ -195,7 +200,7 @@ def _blocks(rows: int) -> Iterator[int]:
 
 @functools.cache
 def _block(rows: int) -> str:
-    """Into `measurements`, for SQLite: namespace, study and trial, each row's own, and what guards the lease."""
+    """Return SQLite's INSERT into `measurements`. Its values: namespace, study, trial, the rows, then the lease."""
     same = len(_MEASURED) - len(Measurement._fields)
     own = ", ".join(f"column{place + 1}" for place in range(len(Measurement._fields)))
     each = f"({', '.join('?' * len(Measurement._fields))})"
@@ -207,7 +212,10 @@ def _block(rows: int) -> str:
 
 
 class Statements:
-    """`insert`: the dialect's own, which knows conflicts. `arrays`: all rows are one statement."""
+    """The frequent statements in one SQL dialect.
+
+    `insert` is the dialect's own INSERT, which supports conflicts. With `arrays`, all rows are one statement.
+    """
 
     def __init__(self, insert: Callable[[Table], Any], *, arrays: bool) -> None:
         self._arrays = arrays
@@ -219,19 +227,19 @@ class Statements:
         self.hand_out: Insert = inserted.on_conflict_do_update(
             index_elements=[trials.c.namespace, trials.c.study, trials.c.number],
             set_={name: getattr(inserted.excluded, name) for name in _HANDED_OUT},
-            where=trials.c.state == TrialState.QUEUED.value,
+            where=or_(*(trials.c.state == state.value for state in (TrialState.QUEUED, TrialState.PAUSED))),
         )
 
     def is_one(self, rows: int) -> bool:
-        """Whether to insert so many is one statement."""
+        """Return whether inserting this many rows is one statement."""
         return self._arrays or rows == 1
 
     def is_one_block(self, rows: int) -> bool:
-        """The same for measurements of one trial."""
+        """Return whether inserting this many measurements of one trial is one statement."""
         return self._arrays or len(list(_blocks(rows))) == 1
 
     def insert(self, connection: Connection, statement: Insert, lease: Lease, rows: Sequence[Columns]) -> int:
-        """How many rows were written: of an outdated lease none."""
+        """Insert rows and return how many were written; none if the lease is outdated."""
         same = guard(lease)
         if self._arrays:
             columns = {name: [row[name] for row in rows] for name in rows[0]}
@@ -241,7 +249,7 @@ class Statements:
     def insert_measurements(
         self, connection: Connection, lease: Lease, reports: Sequence[tuple[int, Sequence[Measurement]]]
     ) -> int:
-        """By the trials' numbers; how many were written: of an outdated lease none."""
+        """Insert measurements by trial number and return how many were written; none if the lease is outdated."""
         if not self._arrays:
             return sum(_insert_blocks(connection, lease, number, found) for number, found in reports)
         told = [m for _, found in reports for m in found]
@@ -255,21 +263,21 @@ class Statements:
         return connection.execute(_INSERT_ARRAYS, {**columns, **guard(lease)}).rowcount
 
     def finish(self, connection: Connection, lease: Lease, number: int, outcome: Columns) -> int:
-        """How many trials have ended by it: of an outdated lease none."""
+        """Finish a trial and return how many trials were updated; none if the lease is outdated."""
         same = {"this_number": number, **guard(lease)}
         if self._arrays:
             return connection.execute(_FINISH_TRIAL, {**outcome, **same}).rowcount
         return self._plain(connection, _FINISH_TRIAL, {**outcome, **same}).execute(connection, [outcome], same)
 
     def _plain(self, connection: Connection, statement: Insert | Update, values: Columns) -> _Plain:
-        """`values`: names what is set."""
+        """Compile the statement once. The keys of `values` are the columns that it sets."""
         found = self._compiled.get(statement)
         if found is None:
             found = self._compiled[statement] = _plain(statement, connection.dialect, list(values))
         return found
 
     def has_label(self, key: str, value: str) -> ColumnElement[bool]:
-        """By rows of key and value: a path into the document does not find every key."""
+        """Return a condition on a label. It expands the document to rows, because a JSON path cannot name every key."""
         each = func.json_each_text if self._arrays else func.json_each
         pairs = each(studies.c.labels).table_valued("key", "value")
         return select(literal(1)).select_from(pairs).where(pairs.c.key == key, pairs.c.value == value).exists()

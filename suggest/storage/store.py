@@ -1,9 +1,12 @@
 """The contract of a store of studies; `tests/contract/store_contract.py` tests every implementation against it.
 
-Blocking and thread-safe. Every write is one transaction: complete when it returns, absent when it raises.
-Raises Unavailable (try again; nothing changed, unless the connection broke: take the study again, then look),
-StoreBroken, and for writes NotOwner: the study was taken over or deleted since `lease` was given.
-Reading needs no lease and sees what is committed.
+Blocking and thread-safe. Every write is one transaction: complete when it returns, absent when it raises. Reading needs
+no lease and sees what is committed.
+
+Raises:
+    Unavailable: try again. Nothing changed, unless the connection broke: then take the study again and read it.
+    StoreBroken: the store cannot be used until somebody repairs it.
+    NotOwner: of writes; the study was taken over or deleted since `lease` was given.
 """
 
 from __future__ import annotations
@@ -16,15 +19,15 @@ from suggest.curves import TrialCurve
 from suggest.study import Direction, Study, StudyName
 from suggest.trial import Measurement, Trial, TrialState
 
-MAX_METRICS = 64  # of a trial, where only the latest value of each is asked for
+MAX_METRICS = 64  # metrics of a trial that `latest_measurements` returns
 
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """The right to write one study: every write repeats all of it, so an outdated one changes nothing.
+    """The right to write one study. Every write repeats the whole lease, so an outdated one changes nothing.
 
-    The nonce is random: a database that was restored to an earlier state gives the same epochs again. `instance`: of
-    the database server that gave it; "" where there is none.
+    The nonce is random, because a database that was restored to an earlier state gives the same epochs again.
+    `instance` identifies the database server that gave the lease; "" if there is no server.
     """
 
     name: StudyName
@@ -36,7 +39,7 @@ class Lease:
 
 @dataclass(frozen=True, slots=True)
 class StudyRecord:
-    """A study, and what CreateStudy was told: by these a repetition is recognised."""
+    """A study, and the arguments of its CreateStudy, by which a repeated call is recognized."""
 
     study: Study
     request_id: str
@@ -45,8 +48,10 @@ class StudyRecord:
 
 @dataclass(frozen=True, slots=True)
 class StudyContents:
-    """What an engine begins with: all trials, and the measurements of the open ones. A deleted trial is here as
-    a cancelled one."""
+    """The contents from which an engine is built: all trials, and the measurements of the open ones.
+
+    A deleted trial appears as a cancelled one.
+    """
 
     study: Study
     trials: Sequence[Trial]
@@ -55,7 +60,7 @@ class StudyContents:
 
 @dataclass(frozen=True, slots=True)
 class Addition:
-    """A trial that nobody handed out, with its measurements. `request_id` tells it from others of the study."""
+    """A trial that was added, not handed out, with its measurements. `request_id` is unique in the study."""
 
     trial: Trial
     request_id: str
@@ -63,7 +68,7 @@ class Addition:
 
 
 class Counts(NamedTuple):
-    """How much there is in a namespace."""
+    """Numbers of studies, trials and measurements, for example in a namespace."""
 
     studies: int = 0
     trials: int = 0
@@ -80,104 +85,114 @@ class StudyStore(Protocol):
     # Studies
 
     def insert_study(self, record: StudyRecord) -> bool:
-        """False if the name is taken; then nothing was written."""
+        """Insert a study. Return False, having written nothing, if the name is taken."""
 
     def study(self, name: StudyName) -> StudyRecord | None: ...
 
     def studies(
         self, namespace: str | None, *, labels: Mapping[str, str], after: StudyName | None, limit: int
     ) -> list[Study]:
-        """Ordered by namespace and study; None means all namespaces."""
+        """Return studies ordered by namespace and study name. A `namespace` of None means all namespaces."""
 
     def update_study(self, lease: Lease, study: Study) -> None:
-        """Writes its spec, its labels, and what its space was before."""
+        """Write the study's spec, labels and past spaces."""
 
     def delete_study(self, lease: Lease) -> None:
-        """With all its trials and measurements; releases the lease."""
+        """Delete the study with all its trials and measurements, and release the lease."""
 
     def counts(self, namespace: str) -> Counts:
-        """How much of it the namespace takes; a deleted trial counts. Slow where there is much."""
+        """Count what the namespace contains, including deleted trials. Slow for large namespaces."""
 
     # Ownership
 
     def take(self, name: StudyName, *, uid: str, address: str) -> Lease:
-        """Become the study's only writer, soon after its last one has died, and until release() or death.
+        """Become the study's only writer until `release` or the end of this process.
 
-        Raises NotOwner with the holder's address; NotFound if there is no such study (any more).
+        A study whose owner has died can be taken soon afterwards.
+
+        Raises:
+            NotOwner: another process holds the study; with the address of that process.
+            NotFound: the study does not exist (any more).
         """
 
     def still_held(self, lease: Lease) -> bool:
-        """False if another may have taken the study meanwhile, though nobody has written since.
+        """Return False if another process may have taken the study meanwhile, even if it has written nothing yet.
 
-        For answers that write nothing; usually known without asking the database.
+        For replies that write nothing. Usually the answer is known without asking the database.
         """
 
     def release(self, lease: Lease) -> None:
-        """Give it back; an outdated lease is not an error."""
+        """Release the study. An outdated lease is not an error."""
 
     # Trials
 
     def contents(self, name: StudyName) -> StudyContents: ...
 
     def curves(self, name: StudyName, metric: str) -> Iterator[TrialCurve]:
-        """Of the succeeded and the pruned trials, those that have one of the metric, in the order of their numbers."""
+        """Yield the learning curves of succeeded and pruned trials that reported the metric, by trial number."""
 
     def hand_out(self, lease: Lease, trials: Sequence[Trial], *, queued: int = 0) -> None:
-        """Insert these running trials; one that is there as queued becomes this. `queued`: how many of them are."""
+        """Insert these running trials; `queued` of them exist as queued trials and are replaced."""
 
     def requeue(self, lease: Lease, numbers: Sequence[int]) -> None:
-        """These running trials are queued from now on, and keep all else."""
+        """Set these running trials to queued; everything else stays."""
 
     def add_trial(
         self, lease: Lease, trial: Trial, *, request_id: str, measurements: Sequence[Measurement]
     ) -> None: ...
 
     def add_trials(self, lease: Lease, additions: Sequence[Addition]) -> None:
-        """All or none."""
+        """Add all trials or none."""
 
     def add_measurements(self, lease: Lease, number: int, measurements: Sequence[Measurement]) -> None:
-        """None of them is known yet."""
+        """Add measurements, none of which may be stored already."""
 
     def finish_trial(self, lease: Lease, trial: Trial, measurements: Sequence[Measurement]) -> None:
-        """An open trial becomes this finished one, and gets these last measurements (none of them known yet)."""
+        """Replace an open trial with this finished one, and add its last measurements, none of them stored already."""
 
     def reopen_trials(self, lease: Lease, numbers: Sequence[int]) -> None:
-        """All or none: these failed trials become running ones, without the outcome that they had."""
+        """Set these failed trials to running and remove their outcomes, all or none."""
 
     def relabel_trial(self, lease: Lease, number: int, labels: Mapping[str, str]) -> None: ...
 
     def delete_trial(self, lease: Lease, number: int) -> None:
-        """Hide it from all reading, and remove its measurements; its number stays taken."""
+        """Hide the trial from all reads and remove its measurements. The number of the trial stays taken."""
 
     def trial(self, name: StudyName, number: int) -> Trial | None: ...
 
     def trial_added_by(self, name: StudyName, request_id: str) -> Trial | None:
-        """The trial that AddTrial made for this request; found even if it was deleted since."""
+        """Return the trial that AddTrial created for this request, even if the trial was deleted since."""
 
     def numbers_added_by(self, name: StudyName, request_ids: Sequence[str]) -> dict[str, int]:
-        """Those of these requests for which there is a trial, even if it was deleted since."""
+        """Return the trial numbers of those requests that created a trial, even if the trial was deleted since."""
 
     def trials(
         self, name: StudyName, *, states: Sequence[TrialState], client_id: str, after: int, limit: int
     ) -> list[Trial]:
-        """Numbers above `after`, in order; no states and no client_id mean all."""
+        """Return trials with numbers above `after`, in order. No states and no `client_id` mean all."""
 
     def trial_counts(self, names: Sequence[StudyName]) -> dict[StudyName, dict[TrialState, int]]:
-        """How many trials of each state these studies have; reads a row for each trial of theirs."""
+        """Count the trials of each state in these studies. Reads a row for each trial."""
 
     def best_trial(self, name: StudyName, direction: Direction) -> Trial | None:
-        """The best value among the succeeded; of equals the first."""
+        """Return the succeeded trial with the best value; of several, the one with the lowest number."""
 
     def measurements(
         self, name: StudyName, number: int | None, *, after: int, limit: int
     ) -> list[tuple[int, int, Measurement]]:
-        """(position, trial, measurement), positions above `after`, in the order of the reports; None: all trials."""
+        """Return tuples (position, trial, measurement) with positions above `after`, in the order of the reports.
+
+        A `number` of None means all trials.
+        """
 
     def latest_measurements(
         self, name: StudyName, number: int | None, *, after: int, limit: int
     ) -> list[tuple[int, int, Measurement]]:
-        """The same, of each trial's newest attempt the last step of each metric, of MAX_METRICS at most: by trial and
-        metric. `after` is -1 at first. Bounded work, however many measurements there are."""
+        """Like `measurements`, but only the last step of each metric in each trial's newest attempt.
+
+        Ordered by trial and metric, with at most MAX_METRICS metrics of a trial. `after` is -1 for the first page. The
+        work is bounded, however many measurements there are.
+        """
 
     def close(self) -> None:
-        """Release everything held."""
+        """Release all studies and close the store."""

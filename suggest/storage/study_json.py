@@ -1,6 +1,6 @@
-"""A study's spec as JSON, as it is stored.
+"""A study's spec as JSON, in the form in which it is stored.
 
-Independent of protobuf and of the YAML file, both of which may change without touching stored data.
+This form is independent of protobuf and of the YAML file, so both may change without affecting stored data.
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ import json
 from typing import Any
 
 from suggest.space import Choice, Condition, Domain, Float, Int, Parameter, Scale, Space
-from suggest.study import Algorithm, Constraint, Direction, Objective, Pruning, StudySpec, ValueRule
+from suggest.study import Algorithm, Constraint, Direction, Fidelity, Objective, Pruning, StudySpec, ValueRule
 
-# What json.loads gives: any of JSON's types at any depth.
+# The result of json.loads: any JSON type at any depth.
 Document = dict[str, Any]
 
 _decode = json.JSONDecoder().raw_decode
 
 
 def read_json(text: str | bytes) -> Any:
-    """What json.dumps wrote, at half the price of json.loads: a study's trials have thousands of documents."""
+    """Parse the output of json.dumps in half the time of json.loads: a study's trials have thousands of documents."""
     if isinstance(text, bytes):
         text = text.decode()
     return {} if text == "{}" else _decode(text)[0]
@@ -37,15 +37,18 @@ def spec_document(spec: StudySpec) -> Document:
             "settings": dict(spec.algorithm.settings),
         },
     }
-    if spec.constraints:  # else a fingerprint would not be what it was before there were any
+    if spec.constraints:  # an empty list would change the fingerprints of studies from before constraints existed
         document["constraints"] = [{"metric": c.metric, "min": c.min, "max": c.max} for c in spec.constraints]
+    if spec.fidelity is not None:
+        f = spec.fidelity
+        document["fidelity"] = {"parameter": f.parameter, "min": f.min, "max": f.max, "eta": f.eta}
     if spec.pruning is not None:
         document["pruning"] = {"name": spec.pruning.name, "settings": dict(spec.pruning.settings)}
     return document
 
 
 def spec_of(document: Document) -> StudySpec:
-    algorithm, pruning = document["algorithm"], document.get("pruning")
+    algorithm, pruning, fidelity = document["algorithm"], document.get("pruning"), document.get("fidelity")
     return StudySpec(
         space=space_of(document["parameters"]),
         objectives=tuple(
@@ -54,6 +57,7 @@ def spec_of(document: Document) -> StudySpec:
         algorithm=Algorithm(algorithm["name"], algorithm["seed"], algorithm["settings"]),
         pruning=None if pruning is None else Pruning(pruning["name"], pruning["settings"]),
         constraints=tuple(Constraint(c["metric"], c["min"], c["max"]) for c in document.get("constraints", ())),
+        fidelity=None if fidelity is None else Fidelity(**fidelity),
     )
 
 
@@ -66,7 +70,7 @@ def space_of(document: list[Document]) -> Space:
 
 
 def fingerprint(spec: StudySpec) -> str:
-    """Equal for equal specs, across processes and versions of Python; true and 1 differ, as they do in JSON."""
+    """Return a hash that is equal for equal specs, across processes and versions of Python. true and 1 differ."""
     text = json.dumps(spec_document(spec), sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
 

@@ -1,8 +1,8 @@
 """The tables of the study store, as this version of the code needs them. Definitions only; no query.
 
 The namespace is in every key. A change here needs a migration (tests/contract compares the two).
-Times are microseconds since 1970 UTC: exact, and the same on every database. A NULL measurement is NaN, which SQLite
-cannot store otherwise.
+Times are microseconds since 1970 UTC, which are exact and the same in every database. A measurement of NULL means NaN,
+because SQLite cannot store NaN.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from sqlalchemy import (
 
 metadata = MetaData()
 
-# Bytes in order, as on SQLite: a database's own collation may put "a-b" elsewhere than its pages expect.
+# Compare bytes, as SQLite does: the database's own collation may order "a-b" differently than paging expects.
 _NAME = String(63).with_variant(String(63, collation="C"), "postgresql")
 
 studies = Table(
@@ -39,11 +39,11 @@ studies = Table(
     Column("labels", JSON, nullable=False),
     Column("create_time_us", BigInteger, nullable=False),
     Column("create_request_id", Text, nullable=False),
-    Column("fingerprint", String(64), nullable=False),  # of the spec as created: what a repeated CreateStudy must match
+    Column("fingerprint", String(64), nullable=False),  # of the spec at creation; a repeated CreateStudy must match it
     Column("owner_address", Text, nullable=False),
     Column("owner_epoch", BigInteger, nullable=False),
-    Column("past", JSON, nullable=False, server_default="[]"),  # spaces before they grew, oldest first
-    Column("owner_nonce", String(32), nullable=False, server_default=""),  # of the taking that gave the epoch
+    Column("past", JSON, nullable=False, server_default="[]"),  # the earlier search spaces, oldest first
+    Column("owner_nonce", String(32), nullable=False, server_default=""),  # random, new with each epoch
 )
 
 trials = Table(
@@ -59,19 +59,21 @@ trials = Table(
     Column("reason", Text, nullable=False),
     Column("failure_class", Text, nullable=False),
     Column("client_id", Text, nullable=False),
-    Column("request_id", Text, nullable=False),  # of the SuggestTrials that handed it out
-    Column("add_request_id", Text),  # of the AddTrial that made it; NULL otherwise
+    Column("request_id", Text, nullable=False),  # of the SuggestTrials call that handed out the trial
+    Column("add_request_id", Text),  # of the AddTrial call that created the trial; NULL for other trials
     Column("labels", JSON, nullable=False),
     Column("create_time_us", BigInteger, nullable=False),
     Column("end_time_us", BigInteger),
     Column(
         "deleted", Boolean, nullable=False
-    ),  # taken out of the study; the row keeps its number from being given again
-    Column("tries", Integer, nullable=False, server_default="0"),  # how many times SuggestTrials handed it out
-    Column("lease_us", BigInteger),  # how long its lease lasts from each renewal on; NULL: it has none
-    # Values of the objectives after the first, and of the constraints' metrics: lists; NULL where there are none.
+    ),  # the row of a deleted trial stays, so that its number is not used again
+    Column("tries", Integer, nullable=False, server_default="0"),  # how often SuggestTrials handed out the trial
+    Column("lease_us", BigInteger),  # duration of the trial's lease after each renewal; NULL without a lease
+    # Lists with the values of the objectives after the first, and of the constraints; NULL if there are none.
     Column("further", JSON(none_as_null=True)),
     Column("constraint_values", JSON(none_as_null=True)),
+    Column("fidelity", Float(53)),  # up to which the trial runs, or ran last; NULL in studies without fidelity
+    Column("rungs", JSON(none_as_null=True)),  # [[fidelity, value], …] below the largest; NULL if there are none
     PrimaryKeyConstraint("namespace", "study", "number"),
     UniqueConstraint("namespace", "study", "add_request_id"),
     ForeignKeyConstraint(["namespace", "study"], ["studies.namespace", "studies.study"], ondelete="CASCADE"),
@@ -80,7 +82,7 @@ trials = Table(
 measurements = Table(
     "measurements",
     metadata,
-    # The order of the reports: what "last" means. BIGINT would be no rowid alias on SQLite.
+    # The order of the reports, which defines the "last" one. On SQLite only INTEGER can be an alias of the rowid.
     Column("id", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=True),
     Column("namespace", _NAME, nullable=False),
     Column("study", _NAME, nullable=False),
@@ -90,15 +92,16 @@ measurements = Table(
     Column("step", BigInteger, nullable=False),
     Column("value", Float(53)),
     UniqueConstraint("namespace", "study", "trial", "attempt", "metric", "step"),
-    # No reference to the trial: to look that up for each row would take as long as to insert it. Whoever deletes a
-    # trial or a study deletes its measurements.
+    # No foreign key to the trial: checking it for each row would take as long as inserting the row. Code that deletes a
+    # trial or a study deletes the measurements.
 )
 
-# Who writes, where no file lock can say it: on PostgreSQL. A server that is silent for too long has lost its studies.
+# Heartbeats of servers on PostgreSQL, where there are no file locks. A server that is silent for too long has lost its
+# studies.
 servers = Table(
     "servers",
     metadata,
-    Column("id", String(32), primary_key=True),  # of one life of a process
+    Column("id", String(32), primary_key=True),  # random, new with each start of a process
     Column("heartbeat_us", BigInteger, nullable=False),  # by the database's clock
 )
 
@@ -113,7 +116,7 @@ owners = Table(
     ForeignKeyConstraint(["server"], ["servers.id"], ondelete="CASCADE"),
 )
 
-# Alembic's own table, under our name: Optuna may keep its `alembic_version` in the same database server.
+# Alembic's version table under another name, because Optuna may keep `alembic_version` in the same database server.
 VERSION_TABLE = "suggest_schema_version"
 version_metadata = MetaData()
 schema_version = Table(

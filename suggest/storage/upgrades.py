@@ -1,7 +1,7 @@
-"""The schema version: created, upgraded, or refused when a store is opened.
+"""The schema version: opening a store creates, upgrades or refuses its schema.
 
-A new store gets its tables from `study_tables` and the newest version's stamp, without Alembic, whose import would
-double the start-up time; only an older store loads it.
+A new store gets its tables from `study_tables` and is stamped with the newest version, without Alembic, whose import
+would double the start-up time. Only an older store needs Alembic.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ from suggest.errors import StoreBroken
 from suggest.storage.database import Database, Readable
 from suggest.storage.study_tables import VERSION_TABLE, metadata, schema_version, version_metadata
 
-# All there ever were, oldest first: the revisions in `migrations/versions` (a test compares).
-VERSIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007")
+# All versions, oldest first: the revisions in `migrations/versions` (a test compares the two).
+VERSIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008")
 HEAD = VERSIONS[-1]
 
 _BEFORE, _AFTER = failpoints.register("store.make_schema")
 
 
 def prepare(database: Database) -> None:
-    """Bring the database to HEAD. Raises StoreBroken when it is newer, or another program's."""
+    """Create the schema or upgrade it to HEAD. Raises StoreBroken if it is newer, or belongs to another program."""
     with database.reading() as connection:
         if _version(connection, database) == HEAD:
             return
     failpoints.reach(_BEFORE)
     with database.writing() as connection:
         database.lock_schema(connection)
-        version = _version(connection, database)  # again: somebody may have been faster
+        version = _version(connection, database)  # again, because another process may have been faster
         if version is None:
             database.refuse_emptied()
             metadata.create_all(connection)
@@ -40,14 +40,14 @@ def prepare(database: Database) -> None:
 
 
 def version(database: Readable) -> str | None:
-    """What there is, changing nothing; None: nothing yet. Raises StoreBroken as `prepare` does."""
+    """Return the schema version without changing anything; None for an empty database. Raises as `prepare` does."""
     with database.reading() as connection:
         return _version(connection, database)
 
 
 def upgrade(connection: Connection, to: str = HEAD) -> None:
     """Run the migrations inside the caller's transaction."""
-    from alembic import command  # costs as much as all the rest; only an old store pays
+    from alembic import command  # the import takes as long as the whole start, so only an old store pays for it
     from alembic.config import Config
 
     config = Config()
@@ -58,7 +58,7 @@ def upgrade(connection: Connection, to: str = HEAD) -> None:
 
 
 def _version(connection: Connection, database: Readable) -> str | None:
-    """None: an empty database."""
+    """Return the schema version, None for an empty database."""
     there = set(inspect(connection).get_table_names())
     if VERSION_TABLE not in there:
         if taken := sorted(there & set(metadata.tables)):

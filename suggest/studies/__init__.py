@@ -1,6 +1,6 @@
-"""The studies of one store, in use: sessions, leases and dispatch around the engine. No gRPC.
+"""The suggestion service without gRPC: sessions, trial leases and dispatch around the engine.
 
-`suggest.server` answers calls with it; programs that only read a store use it without a server.
+`suggest.server` answers calls with this package. Programs that only read a store use it without a server.
 """
 
 from suggest.studies.study_service import StudyService, check

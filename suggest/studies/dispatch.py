@@ -1,6 +1,7 @@
-"""Dispatch: proposals become trials. Most are handed out to run; one whose value is known ends at once.
+"""Dispatch: turn proposals into trials. Most trials are handed out to run; one with a known value ends at once.
 
-Stored in order of their numbers, so that a crash in between leaves no gap. Chooses nothing.
+Trials are stored in the order of their numbers, so that a crash between two writes leaves no gap. This module makes
+no choice about which points to try.
 """
 
 from __future__ import annotations
@@ -16,14 +17,15 @@ from suggest.studies import request_keys
 from suggest.studies.sessions import Writer
 from suggest.trial import PROPOSED_BY, REUSED, Trial, TrialState
 
-MAX_REPLY_BYTES = 3 << 20  # clients in other languages take 4 MiB unless told otherwise
-TURNS = 8  # proposals of one request, each of which may bring known points; the last one is of points to run
+MAX_REPLY_BYTES = 3 << 20  # gRPC clients in other languages accept 4 MiB by default
+TURNS = 8  # proposals per request; each but the last may contain known points, the last has only points to run
 
 
 class ReplyBudget:
-    """What fits into one reply: the first trial always, the others as long as there is room.
+    """Selects the trials that fit into one reply: the first trial always, further ones while there is room.
 
-    `size_of` makes a message of each trial: it is asked only where a rough upper bound does not do.
+    `size_of` builds a message of a trial to measure it, so it is called only where a rough upper bound exceeds the
+    limit.
     """
 
     def __init__(self, size_of: Callable[[Trial], int], max_bytes: int = MAX_REPLY_BYTES) -> None:
@@ -35,7 +37,7 @@ class ReplyBudget:
         self.full = False
 
     def take(self, trial: Trial) -> bool:
-        """False, from the first trial that does not fit on."""
+        """Return whether the trial fits; always False after the first trial that did not."""
         self._rough += _at_most(trial)
         if self._rough > self._max_bytes:
             if self._exact is None:
@@ -48,14 +50,14 @@ class ReplyBudget:
 
 
 def _at_most(trial: Trial) -> int:
-    """More bytes than the trial takes: four for each character, and some for what is around it."""
+    """Return an upper bound of the trial's size in bytes: four for each character, plus a fixed overhead."""
     labels = len(repr(trial.labels)) if trial.labels else 0
     return 2000 + 4 * (len(repr(trial.parameters)) + labels + len(trial.reason) + len(trial.failure_class))
 
 
 @dataclass(frozen=True, slots=True)
 class Dispatch:
-    """One request for trials. `lease_s`: None for trials that run until somebody completes them."""
+    """One request for trials. `lease_s` is None for trials without a lease, which run until they are completed."""
 
     store: StudyStore
     writer: Writer
@@ -66,9 +68,9 @@ class Dispatch:
     budget: ReplyBudget
 
     def again(self, known: Sequence[Trial]) -> list[Trial]:
-        """Those that the request was given before: to whom they belong is there again, so their leases live on.
+        """Return the trials that an earlier call with this request id got, and renew their leases.
 
-        If not all fit into a reply, those that run come first.
+        The repeated call shows that the client is alive. If not all trials fit into a reply, running ones come first.
         """
         by_need = sorted(known, key=lambda trial: (trial.finished, trial.number))
         kept = list(itertools.takewhile(self.budget.take, by_need))
@@ -79,7 +81,7 @@ class Dispatch:
         return sorted((back.get(trial.number, trial) for trial in kept), key=lambda trial: trial.number)
 
     def begin(self, proposed: Sequence[Proposed]) -> list[Trial]:
-        """Those to run, which run now; only the first of them, when the budget is `full`."""
+        """Store the proposed trials and return those that run now; only the first few if the budget is `full`."""
         begun: list[Trial] = []
         ordered = sorted(proposed, key=lambda p: p.number)
         for to_run, group in itertools.groupby(ordered, key=lambda p: p.known is None):
@@ -108,6 +110,10 @@ class Dispatch:
             labels={**base.labels, **self.labels, **_proposed_by(p)},
             tries=base.tries + 1,
             lease_s=self.lease_s,
+            fidelity=p.fidelity,
+            value=None,
+            step=None,
+            reason="",
         )
 
     def _hand_out(self, trials: list[Trial], *, queued: int) -> list[Trial]:
@@ -120,7 +126,7 @@ class Dispatch:
         return trials
 
     def _take_over(self, p: Proposed) -> None:
-        """No client's: a client that asks for its trials does not find it."""
+        """Finish a trial with a known value. The trial has no client id, so no client finds it among its own."""
         assert p.known is not None
         now = datetime.now(UTC)
         trial = Trial(
@@ -143,7 +149,7 @@ def _proposed_by(p: Proposed) -> dict[str, str]:
 
 
 def revived(store: StudyStore, writer: Writer, trials: Sequence[Trial]) -> dict[int, Trial]:
-    """Expired trials that nobody else has taken run again, under the same try; by their numbers."""
+    """Set expired trials that no other client has taken to running, with the same `tries`. Return them by number."""
     running = [replace(trial, state=TrialState.RUNNING) for trial in trials]
     if running:
         with writer.changing():

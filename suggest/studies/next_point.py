@@ -1,9 +1,9 @@
-"""The next point of a study whose sampler asks worker processes: computed ahead of need, while the study goes on.
+"""The next point of a study whose sampler uses worker processes, computed ahead of demand.
 
-`choose` and `computes_ahead` are the rule, and pure. `NextPoint` is what a study has: a point that is ready, and the
-computation that will bring another. `Computations` does them in threads, which hold the study's lock only before and
-after. A point is computed from the trials at the beginning. It is handed out although others have ended since, but
-never for another space, and never beside a point that was computed from the same trials.
+`choose` and `computes_ahead` are pure functions that decide. `NextPoint` is the state of one study: the point that is
+ready, and the computation in progress. `Computations` runs computations in threads, which hold the study's lock only
+before and after. A point is computed from the trials that exist when the computation begins. It may be handed out after
+further trials have ended, but never for another space, and never after another point from the same trials.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from suggest.engine import Draft, Engine, Proposal
 from suggest.errors import TunerError, Unavailable
 from suggest.workers import thread_cpu_s
 
-FRESH_S = 0.05  # how long a call waits for a point that knows all results
-MAY_MISS = 1  # results that a point need not know, where several trials run
-THREADS = 8  # computations at a time; most wait for one of the worker processes
-_LOOK_S = 0.05  # how soon a waiting call notices that its deadline has passed or the server stops
+FRESH_S = 0.05  # how long a call waits for a point that is computed from all results
+MAY_MISS = 1  # results that a point may lack when several trials run
+THREADS = 8  # concurrent computations; most wait for one of the worker processes
+_LOOK_S = 0.05  # interval at which a waiting call checks whether its deadline has passed or the server stops
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 
-# The rule
+# Decisions
 
 
 class NextStep(enum.Enum):
@@ -44,9 +44,11 @@ class NextStep(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """Of a study when one trial is wanted. missed: results that the ready point does not know, None if none is ready.
+    """The situation of a study when a client asks for one trial.
 
-    running: trials. slow: the last point took longer than FRESH_S. repeatable: a person gave the seed.
+    `missed` is the number of results that the ready point does not include, None if no point is ready. `running` is
+    the number of running trials. `slow`: the last computation took longer than FRESH_S. `repeatable`: the study's spec
+    has a seed.
     """
 
     missed: int | None
@@ -58,12 +60,12 @@ class Situation:
 
     @property
     def is_exact(self) -> bool:
-        """One trial after the other, and a seed: the same points each time, however long they take."""
+        """Trials run one at a time with a seed, so the points must be the same in each run, however long they take."""
         return self.repeatable and not self.running
 
     @property
     def is_good(self) -> bool:
-        """The ready point is as good as a fresh one, or the fresh one would come too late."""
+        """The ready point is as good as a fresh one, or a fresh one would take too long."""
         if self.missed is None:
             return False
         may_miss = MAY_MISS if not self.is_exact and (self.running or self.slow) else 0
@@ -71,14 +73,14 @@ class Situation:
 
     @property
     def patience_s(self) -> float:
-        """How long to wait for a fresh point from here on."""
+        """How much longer to wait for a fresh point, in seconds."""
         if self.is_exact or (self.missed is None and not self.has_cheaper):
             return math.inf
         return FRESH_S - self.waited_s
 
 
 def choose(now: Situation) -> NextStep:
-    """A good point at once; else a fresh one, if it comes within FRESH_S; else the ready one; else a cheaper one."""
+    """Give a good point at once, else a fresh one within FRESH_S, else the ready one, else a cheaper one."""
     if now.is_good:
         return NextStep.GIVE
     if now.patience_s > 0:
@@ -87,14 +89,15 @@ def choose(now: Situation) -> NextStep:
 
 
 def computes_ahead(now: Situation) -> bool:
-    """Whether the next point is computed as soon as one is handed out, not when the next trial has ended.
+    """Return whether to compute the next point as soon as one is handed out, not when the next trial ends.
 
-    `now.running` includes the trial that was handed out. Alone, it is the one whose result the next point should know.
+    `now.running` includes the trial that was just handed out. If it is the only one, the next point should be computed
+    from its result.
     """
     return now.running > 1 or (now.slow and not now.repeatable)
 
 
-# What a study has
+# State of a study
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,21 +110,21 @@ class _Ready:
 
 @dataclass(slots=True)
 class NextPoint:
-    """Of one study. Needs the study's lock, but for `wait`."""
+    """The ready point and the running computation of one study. All methods but `wait` need the study's lock."""
 
     _ready: _Ready | None = None
     _computing: tuple[Engine, Draft] | None = None
-    _void: bool = False  # what is being computed: a point was handed out that it does not know
-    _again: bool = False  # the next one is wanted as soon as that is done
+    _void: bool = False  # the running computation does not include a point that was handed out since
+    _again: bool = False  # start another computation as soon as this one ends
     _error: Exception | None = None
-    _took_s: float | None = None  # the last computation
+    _took_s: float | None = None  # duration of the last computation
     _waiting: int = 0
     _landings: int = 0
     _landed: threading.Condition = field(default_factory=threading.Condition)
 
     @property
     def is_used(self) -> bool:
-        """A worker has computed points of this study."""
+        """A worker process has computed, or is computing, a point of this study."""
         return self._took_s is not None or self._computing is not None
 
     def situation(self, engine: Engine, *, waited_s: float = 0.0) -> Situation:
@@ -139,13 +142,13 @@ class NextPoint:
         return computes_ahead(self.situation(engine))
 
     def ready(self, engine: Engine) -> Proposal | None:
-        """The point that is ready, if it can still be handed out."""
+        """Return the ready point if it can still be handed out."""
         ready = self._ready
         if ready is None or ready.engine is not engine or ready.number != engine.next_number:
             return None
         found = engine.renumbered(ready.draft)
         if found is not None and found.exhausted and ready.draft.results != engine.results:
-            return None  # a trial that was cancelled since has freed its point
+            return None  # a trial that was cancelled since then has freed its point
         return found
 
     @property
@@ -153,14 +156,17 @@ class NextPoint:
         return 0.0 if self._ready is None else self._ready.cpu_s
 
     def is_computing(self, engine: Engine) -> bool:
-        """A point for this engine and its space. One that will be of no use is followed by another."""
+        """Return whether a point for this engine and its space is being computed.
+
+        If that point will be of no use, another computation follows it.
+        """
         if self._computing is None or self._computing[0] is not engine or not engine.is_basis_of(self._computing[1]):
             return False
         self._again = self._again or self._void
         return True
 
     def begun(self, engine: Engine, draft: Draft) -> None:
-        """From now on, a computation that was begun earlier is of no use."""
+        """Record that a computation has begun; the result of an earlier one will be dropped."""
         self._computing = engine, draft
         self._void = self._again = False
 
@@ -170,8 +176,10 @@ class NextPoint:
     def ended(
         self, draft: Draft, current: Engine | None, *, took_s: float, cpu_s: float, error: Exception | None
     ) -> bool:
-        """A computation of a whole point has ended. current: the study's engine by now. Returns whether another one is
-        wanted at once."""
+        """Record the end of a computation; `current` is the study's present engine.
+
+        Returns whether another computation should begin at once.
+        """
         if not self.is_current(draft):
             return False
         assert self._computing is not None
@@ -187,12 +195,12 @@ class NextPoint:
         return current is engine and void and again
 
     def drop(self) -> None:
-        """What is ready or being computed: it does not know a point that was handed out."""
+        """Drop the ready point and void the running computation: neither includes a point that was handed out."""
         self._ready = None
         self._void = self._computing is not None
 
     def forget(self) -> None:
-        """The study was closed: what is being computed is of no use, and nobody waits for it any longer."""
+        """Drop everything because the study was closed, and wake the calls that wait for a point."""
         self._ready = self._computing = self._error = None
         self._wake()
 
@@ -202,7 +210,7 @@ class NextPoint:
             self._landed.notify_all()
 
     def take_error(self) -> Exception | None:
-        """Of the last computation; told once, to the call that waits or comes next."""
+        """Return the error of the last computation once, to the call that waits or the next one."""
         error, self._error = self._error, None
         return error
 
@@ -215,9 +223,11 @@ class NextPoint:
         return self._waiting > 0
 
     def wait(self, seen: int, within_s: float) -> None:
-        """Without the study's lock, until a computation has ended since there were `seen` of them, or the time is up.
+        """Wait until `landings` is no longer `seen`, or for `within_s`. Call this without the study's lock.
 
-        Raises TimedOut, Unavailable: the call's time is up, or the server is being stopped.
+        Raises:
+            TimedOut: the call's deadline has passed.
+            Unavailable: the server is stopping.
         """
         end = time.monotonic() + within_s
         with self._landed:
@@ -230,11 +240,11 @@ class NextPoint:
                 self._waiting -= 1
 
 
-# Computing
+# Computations
 
 
 class ComputingStudy(Protocol):
-    """An open study, as far as a computation needs one. Its engine is None once it is closed."""
+    """The part of an open study that a computation needs. The engine is None once the study is closed."""
 
     lock: threading.Lock
     engine: Engine | None
@@ -242,25 +252,32 @@ class ComputingStudy(Protocol):
 
 
 class Computations:
-    """Computes points of all studies, in threads of its own, from the first one until close()."""
+    """Computes points of all studies in a thread pool, which exists from the first computation until close()."""
 
     def __init__(self) -> None:
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="computation")
-        self._queued = 0  # those that no thread has begun
+        self._queued = 0  # computations that no thread has begun
         self._queued_lock = threading.Lock()
 
     def begin(self, study: ComputingStudy, engine: Engine, draft: Draft) -> None:
-        """The caller holds the study's lock. Raises Unavailable: the server is being stopped."""
+        """Begin a computation. The caller holds the study's lock.
+
+        Raises:
+            Unavailable: the server is stopping.
+        """
         try:
             if not study.next_point.is_used and engine.has_cheaper:
                 self._submit(engine.warm_up_cheaper)
             self._submit(partial(self._compute, study, engine, draft))
-        except RuntimeError as error:  # it is closed, or no thread is left
+        except RuntimeError as error:  # the pool is closed, or the system cannot start a thread
             raise Unavailable("this server computes no more points; send the request again") from error
         study.next_point.begun(engine, draft)
 
     def later(self, study: ComputingStudy) -> None:
-        """Soon, if it is wanted then, unless there is enough to do for those who wait. The study's lock may be held."""
+        """Schedule a computation for the study, unless the queue is full. The caller may hold the study's lock.
+
+        The computation does not begin if the study has no need for a point by then.
+        """
         if self._queued >= THREADS:
             return
         try:
@@ -279,7 +296,7 @@ class Computations:
             self._queued += 1
 
     def close(self) -> None:
-        """Computations in progress must have been ended: by closing the worker processes."""
+        """Close the pool. Close the worker processes first, which ends the computations in progress."""
         self._pool.shutdown(cancel_futures=True)
 
     def _prepare(self, study: ComputingStudy) -> None:
@@ -300,7 +317,7 @@ class Computations:
             following = self._computed(study, engine, following)
 
     def _computed(self, study: ComputingStudy, engine: Engine, draft: Draft) -> Draft | None:
-        """Returns the draft to compute next, if one is wanted at once."""
+        """Compute a point. Return the draft to compute next if one is wanted at once."""
         next_point = study.next_point
         began, cpu_began = time.monotonic(), thread_cpu_s()
         while True:
@@ -322,7 +339,7 @@ class Computations:
 
     def _draft(self, engine: Engine) -> Draft | None:
         draft, error = _attempted(engine.prepare)
-        if error is not None:  # the caller who asks for it meets the same error
+        if error is not None:  # the call that asks for the point gets the same error
             _tell(engine, error)
         return draft
 
@@ -330,12 +347,12 @@ class Computations:
 def _attempted(work: Callable[[], T]) -> tuple[T | None, Exception | None]:
     try:
         return work(), None
-    except Exception as error:  # it belongs to the call that waits for the point
+    except Exception as error:  # the call that waits for the point raises it
         return None, error
 
 
 def _tell(engine: Engine, error: Exception) -> None:
-    if isinstance(error, TunerError):  # it takes too long or too much memory, or the server is stopping
+    if isinstance(error, TunerError):  # the computation takes too much time or memory, or the server is stopping
         log.info("study=%s: the next point was not computed: %s", engine.study.name, error)
     else:
         log.error("study=%s: the next point was not computed", engine.study.name, exc_info=error)

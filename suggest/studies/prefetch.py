@@ -1,7 +1,8 @@
-"""Prefetch: computes a study's next proposal in a thread, shortly after a trial ended, before anybody asks.
+"""Prefetch: compute a study's next proposal in a thread shortly after a trial ended, before a client asks for it.
 
-The delay lets the reply about the end go out first. Only an idle machine prefetches: a study that is busy, or whose
-time was missed because the machine is busy, is skipped and computed on demand. It never changes what is proposed.
+The delay lets the reply to the call that ended the trial go out first. Prefetching happens on an idle machine only: a
+study that is busy, or whose turn comes late because the machine is busy, is skipped, and its proposal is computed on
+demand. Prefetching never changes which points are proposed.
 """
 
 from __future__ import annotations
@@ -15,25 +16,27 @@ from typing import Generic, TypeVar
 from suggest.errors import TunerError
 
 AFTER_S = 0.0003
-LATE_S = 0.002  # who wakes so much later has waited for others that compute: there is enough to do already
+LATE_S = 0.002  # a thread that wakes up this late has waited for a CPU, so the machine is busy
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 
 class Prefetcher(Generic[T]):
-    """`prepare` is called for one at a time, and returns soon if there is nothing to do. Its thread lives from the
-    first later() until close()."""
+    """Calls `prepare` for one item at a time in a thread, which lives from the first later() until close().
+
+    `prepare` should return quickly if there is nothing to do.
+    """
 
     def __init__(self, prepare: Callable[[T], None]) -> None:
         self._prepare = prepare
-        self._due: dict[T, float] = {}  # of each the latest, soonest first
+        self._due: dict[T, float] = {}  # the latest due time of each item, soonest first
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
         self._closed = False
 
     def later(self, what: T) -> None:
-        """A proposal of it will be wanted soon."""
+        """Schedule `prepare(what)`, because a proposal will be wanted soon."""
         with self._changed:
             if self._closed:
                 return
@@ -57,13 +60,13 @@ class Prefetcher(Generic[T]):
         while (what := self._next()) is not None:
             try:
                 self._prepare(what)
-            except TunerError as error:  # it takes too long or too much memory, or the server is stopping
+            except TunerError as error:  # the proposal takes too much time or memory, or the server is stopping
                 log.info("what=%s could not be prepared: %s", what, error)
-            except Exception:  # the caller who asks for it meets the same error
+            except Exception:  # the call that asks for the proposal gets the same error
                 log.exception("what=%s could not be prepared", what)
 
     def _next(self) -> T | None:
-        """The next one whose time has come; None: there will be none."""
+        """Wait for the next item that is due; return None once closed."""
         with self._changed:
             while not self._closed:
                 if not self._due:

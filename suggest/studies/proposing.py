@@ -1,8 +1,8 @@
-"""How a SuggestTrials comes to its proposals: in steps under the study's lock, between which it waits without it.
+"""Proposals for one SuggestTrials call, made in steps under the study's lock; between steps the call waits without it.
 
-One new trial gets the study's next point, by the rule of `next_point`. Several trials at once, or trials that a person
-has decided in part, are computed for this call, in its thread and within its deadline, however long it takes: a
-proposal that no longer fits the study is made again. Whoever uses this is the only one that proposes for the study.
+A request for one new trial gets the study's next point, by the rules of `next_point`. Several trials at once, or trials
+whose parameters a person has set in part, are computed for this call, in the call's thread and within its deadline. A
+proposal that no longer fits the study is computed again. Only one call at a time may propose for a study.
 """
 
 from __future__ import annotations
@@ -15,28 +15,28 @@ from suggest.space import Assignment
 from suggest.studies.next_point import NextPoint, NextStep, choose
 from suggest.studies.sessions import Writer
 
-TRIES = 3  # after so many proposals that no longer fitted, the study's lock is kept for one
+TRIES = 3  # after this many proposals that no longer fit the study, compute one while holding the study's lock
 
 
 class Proposing:
-    """Of one call. `step` needs the study's lock, `wait` must not have it."""
+    """The proposals of one call. Call `step` with the study's lock and `wait` without it."""
 
     def __init__(self) -> None:
         self._own: tuple[Engine, Draft] | None = None
         self._points: list[Assignment] | None = None
         self._tries = 0
-        self._began: float | None = None  # to wait for the next point
+        self._began: float | None = None  # when the wait for the next point began
         self._awaited: tuple[NextPoint, int, float] | None = None
 
     def step(self, writer: Writer, count: int, *, to_run: bool) -> Proposal | None:
-        """None: call again after `wait`. to_run: see `Engine.propose`."""
+        """Return a proposal, or None to be called again after `wait`. For `to_run` see `Engine.propose`."""
         self._awaited = None
         if count == 1 and not to_run and not writer.engine.has_queued and self._own is None:
             return self._next_point(writer)
         return self._computed(writer, count, to_run=to_run)
 
     def wait(self) -> None:
-        """Raises TimedOut, Unavailable, and what a computation raises."""
+        """Wait until it is worth calling `step` again. Raises TimedOut, Unavailable, and errors of the computation."""
         if self._own is not None:
             _, draft = self._own
             self._points = draft.computation()

@@ -1,11 +1,12 @@
-"""Study sessions: the studies that this process writes, each with its lease and engine, opened by the first write.
+"""Study sessions: the studies that this process writes, each with a lease and an engine, opened by the first write.
 
-A study has one writer at a time; studies do not wait for each other. While a worker process computes for a study,
-others may write it: only `proposing` lasts until there is a proposal. Its lock is taken before the study's.
+A study has one writer at a time; studies do not wait for each other. While a worker process computes a point for a
+study, other calls may write the study: only the `proposing` lock is held until there is a proposal. Take that lock
+before the study's lock.
 
-An engine is a cache of the store: one that may have run ahead of the store is dropped and loaded again on demand. So
-are idle engines, and the least recently used when there are too many: each lease on SQLite takes a file descriptor,
-each engine memory.
+An engine is a cache of the store: an engine that may be ahead of the store is dropped and loaded again on demand. Idle
+engines are dropped too, and the least recently used ones when there are too many, because each lease on SQLite takes a
+file descriptor, and each engine takes memory.
 """
 
 from __future__ import annotations
@@ -36,41 +37,41 @@ from suggest.workers import Workers
 
 log = logging.getLogger(__name__)
 
-EVERY = 2**31 - 1  # measurements of a trial: all
-WORTH_S = 0.02  # of a processor
-IDLE_S = 300.0  # without a call, after which a study is closed
-MOST_OPEN = 4096  # studies, whatever the limit of file descriptors
+EVERY = 2**31 - 1  # as a limit: all measurements of a trial
+WORTH_S = 0.02  # CPU time of a proposal up to which it is worth computing before a client asks
+IDLE_S = 300.0  # a study without calls for this long is closed
+MOST_OPEN = 4096  # open studies, however high the limit of file descriptors
 LEAST_OPEN = 8
 
 
 def most_open() -> int:
-    """How many studies may be open: half of the file descriptors are left to connections."""
+    """Return how many studies may be open: half of the file descriptors are left for connections."""
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return MOST_OPEN if limit == resource.RLIM_INFINITY else max(LEAST_OPEN, min(MOST_OPEN, limit // 2))
 
 
 @dataclass(slots=True)
 class _Session:
-    """One open study. Fields below `lock` need the lock; those above it belong to `StudySessions`."""
+    """One open study. The fields below `lock` are guarded by it; those above it belong to `StudySessions`."""
 
     name: StudyName
-    pins: int = 0  # calls that have it, or wait for it
-    used: float = 0.0  # monotonic: when the last call went
+    pins: int = 0  # calls that use the session or wait for it
+    used: float = 0.0  # monotonic time of the end of the last call
     lock: threading.Lock = field(default_factory=threading.Lock)
     lease: Lease | None = None
-    doubtful: bool = False  # the lease: a write failed that may still come to pass
+    doubtful: bool = False  # a write under the lease failed, but may still be committed
     engine: Engine | None = None
     warm: bool = False
-    wanted: bool = False  # a further proposal is, soon
+    wanted: bool = False  # a client will ask for another proposal soon
     trial_leases: TrialLeases = field(default_factory=TrialLeases)
-    prepares: bool = True  # its proposals are quick enough to be made on the chance that they are wanted
+    prepares: bool = True  # proposals are cheap enough to be computed before a client asks
     next_point: NextPoint = field(default_factory=NextPoint)
-    proposing: threading.Lock = field(default_factory=threading.Lock)  # taken before `lock`, never within it
+    proposing: threading.Lock = field(default_factory=threading.Lock)  # always taken before `lock`
 
 
 @dataclass(frozen=True, slots=True)
 class _StoredTrials:
-    """A study's finished trials, told again by the store, which has them before any engine."""
+    """A study's finished trials, read from the store."""
 
     store: StudyStore
     name: StudyName
@@ -93,7 +94,7 @@ class _StoredTrials:
 
 @dataclass(frozen=True, slots=True)
 class Writer:
-    """The study is the caller's alone until the `with` ends."""
+    """Exclusive access to a study until the `with` block ends."""
 
     lease: Lease
     engine: Engine
@@ -107,11 +108,11 @@ class Writer:
         return self._session.next_point
 
     def compute(self, draft: Draft) -> None:
-        """In the background: `next_point` gets the result."""
+        """Compute the draft in the background; `next_point` gets the result."""
         self._computations.begin(self._session, self.engine, draft)
 
     def hold(self, trial: Trial) -> None:
-        """Its lease, if it has one, begins now."""
+        """Start the trial's lease, if it has one."""
         if trial.lease_s is not None or self._session.trial_leases:
             self._session.trial_leases.hold(trial, self._clock.now_s())
 
@@ -120,61 +121,67 @@ class Writer:
             self._session.trial_leases.renew(number, self._clock.now_s())
 
     def drop(self, number: int) -> None:
-        """The trial runs no more."""
+        """Forget the lease of a trial that no longer runs."""
         self._session.trial_leases.drop(number)
 
     def expired(self) -> list[int]:
-        """Numbers of running trials whose lease is over; it is forgotten here."""
+        """Return the numbers of running trials whose leases have expired, and forget these leases."""
         return self._session.trial_leases.expired(self._clock.now_s()) if self._session.trial_leases else []
 
     @contextmanager
     def changing(self) -> Iterator[None]:
-        """Around what changes store and engine: should it fail half-way, the engine is loaded again."""
+        """Guard a change of store and engine: if the block fails, the engine is dropped and loaded again."""
         try:
             yield
         except LimitReached:
-            raise  # nothing was sent
+            raise  # nothing was sent to the store
         except NotOwner:
             self._session.engine = None
             raise
         except BaseException:
-            # What the store was sent may still come to pass, if only the reply was lost: a new lease shuts it out
-            # before the engine is loaded.
+            # If only the reply was lost, the store may still commit the write. A new lease fences it off before the
+            # engine is loaded.
             self._session.engine = None
             self._session.doubtful = True
             raise
 
     def forget_engine(self) -> None:
-        """The store has changed in a way that this engine cannot follow."""
+        """Drop the engine, because the store has changed in a way that the engine cannot follow."""
         self._session.engine = None
 
     def expect_more(self) -> None:
-        """Somebody has room for a further trial: the next proposal is made as soon as this is done."""
+        """Prepare the next proposal after the `with` block, because a client can run another trial."""
         self._session.wanted = not self.engine.is_prepared
 
     def given(self, *, own: bool) -> None:
-        """Trials were handed out. own: their points are the study's sampler's, which would give the same again."""
+        """Record that trials were handed out.
+
+        `own`: their points come from the study's sampler, which would propose the same points again.
+        """
         if own:
             self.next_point.drop()
         if self.next_point.is_used and self.next_point.ahead(self.engine):
             self.expect_more()
 
     def warm_up(self) -> None:
-        """Load in the background, once, what the algorithm will need when it is first asked in earnest."""
+        """Load in the background, once, what the algorithm needs for its first model-based proposal."""
         if not self._session.warm:
             self._session.warm = True
             threading.Thread(target=self.engine.warm_up, name="warm-up").start()
 
 
 class StudySessions:
-    """`idle_s`: after so long without a call a study is closed; from its first call on a thread sees to that."""
+    """The open studies of this process.
+
+    A thread, started by the first call, closes studies that had no call for `idle_s` seconds.
+    """
 
     def __init__(self, store: StudyStore, *, address: str, clock: AwakeClock, idle_s: float = IDLE_S) -> None:
-        """Closes the clock."""
+        """Take ownership of `clock`, which close() closes."""
         self._store = store
         self._address = address
         self._idle_s = idle_s
-        self._sessions: dict[StudyName, _Session] = {}  # the least recently used first
+        self._sessions: dict[StudyName, _Session] = {}  # least recently used first
         self._sessions_lock = threading.Lock()
         self._prefetcher = Prefetcher(self._prepare)
         self._computations = Computations()
@@ -187,7 +194,7 @@ class StudySessions:
 
     @contextmanager
     def writing(self, name: StudyName) -> Iterator[Writer]:
-        """Raises NotFound, NotOwner."""
+        """Give the caller exclusive access to the study. Raises NotFound, NotOwner."""
         with self._locked_session(name) as session:
             lease = self._lease(session)
             if session.engine is None:
@@ -195,14 +202,14 @@ class StudySessions:
             yield Writer(lease, session.engine, self._clock, session, self._computations, self._count_point)
             if session.wanted:
                 session.wanted = False
-                if session.next_point.is_used:  # a worker computes it, so it is worth while on a busy machine, too
+                if session.next_point.is_used:  # a worker process computes it, so do it on a busy machine, too
                     self._computations.later(session)
                 else:
                     self._prefetcher.later(name)
 
     @contextmanager
     def proposing(self, name: StudyName) -> Iterator[None]:
-        """The caller alone proposes trials of the study; in between, others may be `writing` it."""
+        """Let only this caller propose trials of the study. Other calls may still use `writing` meanwhile."""
         session = self._pin(name)
         try:
             with locked(session.proposing, late=Unavailable(f"{name} is busy with other calls; try again")):
@@ -212,7 +219,7 @@ class StudySessions:
 
     @contextmanager
     def deleting(self, name: StudyName) -> Iterator[Lease]:
-        """For a study that is gone at the end: needs no engine, and works where none can be made."""
+        """Give the caller the lease to delete the study. Works even if no engine can be built for the study."""
         with self._locked_session(name) as session:
             yield self._lease(session)
             session.lease = session.engine = None
@@ -220,7 +227,7 @@ class StudySessions:
             session.next_point.forget()
 
     def close(self) -> None:
-        """Give back every study."""
+        """Release every study."""
         self._closing.set()
         if self._closer is not None:
             self._closer.join()
@@ -233,12 +240,12 @@ class StudySessions:
                 self._leave(session, "study_given_back")
 
     def in_memory(self) -> tuple[int, int]:
-        """Studies held in memory, and their trials: how many there were just now."""
+        """Return the number of studies in memory and the number of their trials."""
         engines = [engine for session in list(self._sessions.values()) if (engine := session.engine) is not None]
         return len(engines), sum(engine.size for engine in engines)
 
     def points_given(self) -> Counter[str]:
-        """Points for requests for one trial, by kind, of all studies whose sampler asks worker processes."""
+        """Return how many requests for one trial got each kind of point, over studies that use worker processes."""
         with self._points_lock:
             return self._points_given.copy()
 
@@ -247,7 +254,10 @@ class StudySessions:
             self._points_given[kind] += 1
 
     def with_expiry(self, name: StudyName, trials: list[Trial]) -> list[Trial]:
-        """The same, with the times at which their leases expire; those of a study that others write have none."""
+        """Return the trials with the times at which their leases expire.
+
+        The times stay unset for a study that another process writes.
+        """
         session = self._sessions.get(name)
         leases = None if session is None or session.lease is None else session.trial_leases
         if not leases:
@@ -261,7 +271,7 @@ class StudySessions:
         ]  # fmt: skip
 
     def record(self, name: StudyName) -> StudyRecord:
-        """What the store has; needs no session."""
+        """Read the study's record from the store, without a session. Raises NotFound."""
         record = self._store.study(name)
         if record is None:
             raise NotFound(f"{name} does not exist")
@@ -270,7 +280,7 @@ class StudySessions:
     def _prepare(self, name: StudyName) -> None:
         session = self._sessions.get(name)
         if session is None or not session.lock.acquire(blocking=False):
-            return  # its user asks for a trial or ends one, and gets here
+            return  # the call that holds the lock schedules the next preparation
         try:
             engine = session.engine
             if engine is not None and session.prepares and not session.next_point.is_computing(engine):
@@ -298,9 +308,9 @@ class StudySessions:
             self._unpin(session)
 
     def _pin(self, name: StudyName) -> _Session:
-        """Its session, which stays where it is until `_unpin`."""
+        """Return the study's session, which is not closed until `_unpin`."""
         if name not in self._sessions:
-            self.record(name)  # names that nobody created take no memory
+            self.record(name)  # raises for an unknown name, which must take no memory
             self._make_room()
         with self._sessions_lock:
             session = self._sessions.pop(name, None) or _Session(name)
@@ -313,7 +323,7 @@ class StudySessions:
             session.pins -= 1
             session.used = time.monotonic()
             if session.lease is None and not session.pins:
-                del self._sessions[session.name]  # it was deleted, or could not be taken
+                del self._sessions[session.name]  # the study was deleted, or could not be taken
 
     def _lease(self, session: _Session) -> Lease:
         if session.lease is not None and not session.doubtful and not self._store.still_held(session.lease):
@@ -333,10 +343,10 @@ class StudySessions:
                 if not self._close_some(1):
                     raise
 
-    # Closing what is idle
+    # Closing idle studies
 
     def _make_room(self) -> None:
-        """For one more study."""
+        """Close studies if there is no room for one more."""
         with self._sessions_lock:
             if self._closer is None and not self._closing.is_set():
                 self._closer = threading.Thread(target=self._keep_closing, name="idle-studies", daemon=True)
@@ -349,14 +359,14 @@ class StudySessions:
         while not self._closing.wait(self._idle_s / 4):
             try:
                 self._close_some(len(self._sessions), unused_since=time.monotonic() - self._idle_s)
-            except Exception:  # the next time may be better; without this thread nothing is ever closed
+            except Exception:  # go on: without this thread no study would ever be closed
                 log.exception("idle studies cannot be closed; trying again")
 
     def _close_some(self, count: int, *, unused_since: float = math.inf) -> int:
         """Close at most `count` unused studies, the least recently used first, and return how many were closed.
 
-        Leases of trials begin again with their full length when a study is opened again, so a study that has some is
-        closed to make room only, not for its idle time.
+        Trial leases begin again with their full duration when a study is opened again, so a study with trial leases is
+        closed only to make room, not because it is idle.
         """
         to_make_room = unused_since == math.inf
         closed = 0
@@ -373,7 +383,7 @@ class StudySessions:
         return closed
 
     def _closed(self, session: _Session) -> bool:
-        """Under its lock. A call that comes meanwhile waits for that, and takes the study again."""
+        """Close the study; the caller holds its lock. A call that arrives meanwhile waits and takes the study again."""
         if session.pins or session.lease is None:
             return False
         self._leave(session, "study_closed")
@@ -392,7 +402,7 @@ class StudySessions:
         return Engine(contents.study, contents.trials, contents.measurements, source=source, workers=self.workers)
 
     def _lost(self, name: StudyName) -> TunerError:
-        """What to say of a study that turned out to be ours no longer. Raises NotFound: it is gone."""
+        """Return the error for a study that this process no longer owns. Raises NotFound if the study is gone."""
         study = self.record(name).study
         if study.owner_address in ("", self._address):
             return Unavailable(f"{name} is changing hands; try again")

@@ -1,7 +1,7 @@
-"""How a search space may grow under existing trials: every point of the old space stays a point of the new one.
+"""Rules for extending a search space that has trials: every point of the old space must be a point of the new one.
 
-So nothing learned becomes wrong: no trial lacks a value or has one too many. Paths are relative to the space
-(`lr.min`), and every problem says what to do instead.
+Then all results stay valid: no trial lacks a value or has one too many. Paths are relative to the space (`lr.min`), and
+every problem says what to do instead.
 """
 
 from __future__ import annotations
@@ -16,20 +16,26 @@ from suggest.samplers.axis import Axis, axis_of
 from suggest.space import Choice, Domain, Float, Int, Parameter, Space, Value
 from suggest.study import PastSpace, Study
 
-MAX_PAST = 100  # of one study: each lies with it, and is read with it
-MAX_PAST_TEXT = 1_000_000  # characters of all of them
+MAX_PAST = 100  # past spaces of one study, which are stored and read together with the study
+MAX_PAST_TEXT = 1_000_000  # characters of all past spaces of one study
 WAY_ON = "or make a new study and import the trials of this one"
 
 
 def growth_problems(old: Space, new: Space) -> tuple[Problem, ...]:
-    """What keeps `new`, a space without problems, from being `old` grown; nothing where the two are equal."""
+    """Return the problems that keep `old` from growing into `new`, which must be a valid space.
+
+    There are none if the two are equal.
+    """
     return tuple(_problems(old, new))
 
 
 def grown(study: Study, space: Space, *, trials: int) -> Study:
-    """The study, which has so many trials, with this space; what its algorithm asks of one is not looked at.
+    """Return the study with this space; `trials` is the number of its trials.
 
-    Raises InvalidArgument with all that keeps the space from being one, or the study from growing to it.
+    The requirements of the study's algorithm are not checked.
+
+    Raises:
+        InvalidArgument: the space is invalid, or the study cannot grow into it; with all problems.
     """
     old = study.spec.space
     problems = space.problems() or growth_problems(old, space)
@@ -78,7 +84,7 @@ def _never_held(parent: str, values: tuple[Value, ...], old: Space, unreached: s
 
 
 def _condition_problems(was: Parameter, now: Parameter, old: Space) -> Iterator[Problem]:
-    """A condition may come to name further values, if these are new too."""
+    """A condition may get further values if these values are new too."""
     before, after = ({c.parameter: c.values for c in one.when} for one in (was, now))
     for parent in dict.fromkeys([*before, *after]):
         path = f"{was.name}.when.{parent}"
@@ -93,8 +99,8 @@ def _condition_problems(was: Parameter, now: Parameter, old: Space) -> Iterator[
 
 
 def _members(domain: Domain, values: Iterable[Value]) -> set[Identity]:
-    """Those of the values that are in the domain."""
-    if isinstance(domain, Choice):  # all at once: there may be thousands of both
+    """Return the values that are in the domain."""
+    if isinstance(domain, Choice):  # as sets: there may be thousands of values in both
         return {identity(value) for value in values} & {identity(value) for value in domain.values}
     return {identity(member) for value in values if (member := domain.canonical(value)) is not NO_MEMBER}
 
@@ -142,7 +148,7 @@ def _step_problems(old: Float | Int, new: Float | Int) -> Iterator[Problem]:
 
 
 def _lost(old: Axis, new: Axis) -> Value | None:
-    """A value of an evenly spaced axis that the other lacks, found without a look at all of them."""
+    """Return a value of the evenly spaced `old` that `new` lacks, without looking at every value."""
     count = old.count
     assert count is not None  # an axis is countable
     places = sorted({0, min(1, count - 1), count - 1})
@@ -150,7 +156,7 @@ def _lost(old: Axis, new: Axis) -> Value | None:
     for place, index in zip(places, found, strict=True):
         if index is None:
             return old.at(place)
-    # Even spacing: with the first two and the last in step, all between are.
+    # The spacing is even, so if the first two values and the last one match, all values between them match.
     if len(places) == 3 and (found[2] or 0) - (found[0] or 0) != (count - 1) * ((found[1] or 0) - (found[0] or 0)):
         return next((old.at(k) for k in range(2, min(count, 1000)) if new.index_of(old.at(k)) is None), old.at(1))
     return None

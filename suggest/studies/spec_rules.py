@@ -1,4 +1,4 @@
-"""What every stored study must obey, with paths of the API: its spec, and its size in a reply."""
+"""Rules for every stored study: validity of the spec, and size in a reply. Problems have paths of the API."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from suggest.engine import check_spec
 from suggest.errors import InvalidArgument, Problem
 from suggest.study import StudySpec
 
-MAX_STUDY_BYTES = 5 << 19  # in a reply: with labels and a reason, each of its trials fits into one, too
+MAX_STUDY_BYTES = 5 << 19  # in a reply; small enough that each trial, with labels and a reason, fits into a reply too
 
 
 def raise_if(problems: Sequence[Problem]) -> None:
@@ -25,13 +25,13 @@ def spec_problems(spec: StudySpec) -> list[Problem]:
 
 
 def size_problems(path: str, what: str, size: int) -> list[Problem]:
-    """`size`: in a reply, in bytes. What cannot be read again must not be stored."""
+    """Check `size`, in bytes in a reply: a study that does not fit into a reply could never be read, so refuse it."""
     if size <= MAX_STUDY_BYTES:
         return []
     return [Problem(path, f"{what} takes {size:,} bytes in a reply; at most {MAX_STUDY_BYTES:,}: use shorter values")]
 
 
 def _spec_path(path: str) -> str:
-    """A path of the noun as one of the message, where parameters lie directly in the spec."""
+    """Translate a path of `StudySpec` to one of the protobuf message, where parameters are directly in the spec."""
     first, dot, rest = path.partition(".")
     return f"spec.{'parameters' if first == 'space' else first}{dot}{rest}"

@@ -1,8 +1,8 @@
-"""The suggestion service as an object: what can be done with studies and trials. No gRPC, no protobuf, no SQL.
+"""The suggestion service as an object: all operations on studies and trials. No gRPC, no protobuf, no SQL.
 
 Thread-safe and blocking; `suggest.studies.sessions` orders the calls of a study. All methods can be repeated. They
-raise the types of `suggest.errors`; paths of problems are fields of the request. Requests have been validated by the
-caller, which is `suggest.server.service`; here is only what depends on the study.
+raise the types of `suggest.errors`; paths of problems are fields of the request. The caller, `suggest.server.service`,
+has validated the request; this module checks only what depends on the study.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 
 from suggest import events
 from suggest.domain import show
-from suggest.engine import Engine
+from suggest.engine import Engine, Proposal
 from suggest.errors import AlreadyExists, FailedPrecondition, InvalidArgument, LeaseExpired, NotFound, Problem
 from suggest.imports import FinishedTrial, ImportResult, fit
 from suggest.replies import KEEP, AlgorithmInfo, Keep, StudySummary, Suggestions
@@ -31,51 +31,64 @@ from suggest.studies.sessions import IDLE_S, StudySessions, Writer
 from suggest.studies.space_growth import grown
 from suggest.studies.trial_leases import MAX_TRIES, AwakeClock
 from suggest.study import Pruning, Study, StudyName, StudySpec
-from suggest.trial import IMPORTED_FROM, NO_LABELS, PROPOSED_BY, Measurement, Outcome, StopAdvice, Trial, TrialState
+from suggest.trial import (
+    IMPORTED_FROM,
+    NO_LABELS,
+    PROPOSED_BY,
+    Measurement,
+    Outcome,
+    RungResult,
+    StopAdvice,
+    Trial,
+    TrialState,
+)
 from suggest.workers import Workers
 
-PAGE = 1000  # trials that are read at a time
-INFRASTRUCTURE = "infrastructure"  # the failure class of a trial whose clients all went silent
+PAGE = 1000  # trials per read
+INFRASTRUCTURE = "infrastructure"  # the failure class of a trial whose lease expired too often
 
 
 def _nothing(noun: object) -> int:
-    """The size of a study or a trial in a reply that has no limit."""
+    """Return 0 as the size of a study or a trial, for replies without a limit."""
     return 0
 
 
 def check(spec: StudySpec) -> None:
-    """Raises InvalidArgument with all problems of the spec: what ValidateStudy says. Needs no store."""
+    """Validate the spec without a store, for ValidateStudy. Raises InvalidArgument with all problems."""
     spec_rules.raise_if(spec_rules.spec_problems(spec))
 
 
 class StudyService:
-    """`address`: where other processes reach this one; `NotOwner` carries it. `idle_s`: see `StudySessions`."""
+    """All operations on the studies of one store.
+
+    `address` is where other processes reach this one; `NotOwner` carries it. For `idle_s` see `StudySessions`.
+    """
 
     def __init__(
         self, store: StudyStore, *, address: str, clock: AwakeClock | None = None, idle_s: float = IDLE_S
     ) -> None:
-        """clock: what the leases of trials go by; closed with this."""
+        """Take ownership of `clock`, which measures trial leases; close() closes it."""
         self._store = store
         self._sessions = StudySessions(store, address=address, clock=clock or AwakeClock(), idle_s=idle_s)
 
     def close(self) -> None:
-        """Give back every study. The store stays open; it is the caller's."""
+        """Release every study. The store belongs to the caller and stays open."""
         self._sessions.close()
 
     def in_memory(self) -> tuple[int, int]:
-        """(studies, trials) that are held in memory just now."""
+        """Return the numbers of studies and of trials that are in memory now."""
         return self._sessions.in_memory()
 
     def points_given(self) -> Counter[str]:
-        """How many new trials got a point that was `ready`, `fresh`, `outdated` or `cheaper`, since the server began.
+        """Return how many new trials got a `ready`, `fresh`, `outdated` or `cheaper` point since the server started.
 
-        Of algorithms that compute in worker processes, and requests for one trial.
+        Only requests for one trial count, and only algorithms that compute in worker processes.
         """
         return self._sessions.points_given()
 
     @property
     def workers(self) -> Workers:
-        """The processes that compute long proposals."""
+        """The processes that compute expensive proposals."""
         return self._sessions.workers
 
     # Studies
@@ -134,7 +147,7 @@ class StudyService:
             return [] if best is None else [best]
         found: list[Trial] = []
         after = -1
-        # What is best of a page's trials and the best before it: a study's trials are never in memory all at once.
+        # Merge the best trials of each page: a large study's trials must not all be in memory at once.
         while page := self._store.trials(
             study.name, states=[TrialState.SUCCEEDED], client_id="", after=after, limit=PAGE
         ):
@@ -151,7 +164,7 @@ class StudyService:
         validate_only: bool = False,
         size_of: Callable[[Study], int] = _nothing,
     ) -> Study:
-        """`size_of`: of the study in a reply, in bytes, of which there is a limit."""
+        """Change the given parts of the study. `size_of` returns the study's size in a reply, in bytes."""
         with self._sessions.writing(name) as writer:
             engine = writer.engine
             study = engine.study
@@ -191,51 +204,57 @@ class StudyService:
         labels: Mapping[str, str] = NO_LABELS,
         lease_s: float | None = None,
         expired_only: bool = False,
+        paused_only: bool = False,
         size_of: Callable[[Trial], int] = _nothing,
     ) -> Suggestions:
-        """`size_of`: of a trial in the reply, in bytes, of which there is a limit.
+        """Hand out up to `count` trials. `size_of` returns a trial's size in the reply, in bytes.
 
-        The study's lock is not held while a worker process computes; then its other calls go on.
+        The study's lock is not held while a worker process computes, so other calls for the study go on.
         """
         budget, proposing, trials, turn = ReplyBudget(size_of), Proposing(), list[Trial](), 0
         with self._sessions.proposing(name):
             while True:
                 with self._sessions.writing(name) as writer:
                     engine = writer.engine
-                    independent = not registry.learns(engine.study.spec.algorithm)
+                    spec = engine.study.spec
+                    independent = not registry.learns(spec.algorithm) and spec.fidelity is None
                     handout = Dispatch(self._store, writer, client_id, request_id, labels, lease_s, budget)
                     if not trials and (known := engine.trials_of_request(request_id)):
-                        # A replay says nothing of the search: a client that wants more trials asks again.
+                        # A repeated call never reports the search as exhausted: a client that wants more asks again.
                         replayed = self._sessions.with_expiry(name, handout.again(known))
                         return Suggestions(tuple(replayed), exhausted=False, independent=independent)
                     self._requeue_expired(name, writer)
                     while True:
                         wanted, to_run = count - len(trials), turn == TURNS - 1
-                        proposal = (
-                            engine.propose(wanted, expired_only=True)
-                            if expired_only
-                            else proposing.step(writer, wanted, to_run=to_run)
-                        )
+                        proposal: Proposal | None
+                        if expired_only:
+                            proposal = engine.propose(wanted, expired_only=True)
+                        elif paused_only:
+                            proposal = engine.propose_paused(wanted)
+                        else:
+                            proposal = proposing.step(writer, wanted, to_run=to_run)
                         if proposal is None:
                             break
                         trials += handout.begin(proposal.trials)
                         if proposal.trials:
                             writer.given(own=not any(p.proposed_by for p in proposal.trials))
                         turn += 1
-                        if proposal.exhausted or len(trials) == count or budget.full or expired_only or turn == TURNS:
+                        whole = expired_only or paused_only or turn == TURNS
+                        if proposal.exhausted or len(trials) == count or budget.full or whole:
                             exhausted = proposal.exhausted and not budget.full
                             given = self._sessions.with_expiry(name, trials)
                             return Suggestions(tuple(given), exhausted, independent)
                 proposing.wait()
 
     def renew_leases(self, name: StudyName, leases: Mapping[int, int]) -> frozenset[int]:
-        """`leases`: the tries of trials, by their numbers. Those that could not be renewed."""
+        """Renew trial leases; `leases` maps trial numbers to tries. Return the trials that could not be renewed."""
         with self._sessions.writing(name) as writer:
             lost: set[int] = set()
             back: list[Trial] = []
             for number, tries in leases.items():
                 trial = writer.engine.open_trial(number)
-                if trial is None or not trial.tries or tries not in (0, trial.tries):
+                held = trial is not None and trial.tries and trial.state is not TrialState.PAUSED
+                if trial is None or not held or tries not in (0, trial.tries):
                     lost.add(number)
                 elif trial.expired:
                     back.append(trial)
@@ -245,11 +264,11 @@ class StudyService:
             return frozenset(lost)
 
     def _requeue_expired(self, name: StudyName, writer: Writer) -> None:
-        """Trials whose lease has expired are queued again; those that had as many tries as there are have failed."""
+        """Queue trials with an expired lease again; fail those that have used up MAX_TRIES."""
         expired = [trial for number in writer.expired() if (trial := writer.engine.open_trial(number)) is not None]
-        again = [replace(trial, state=TrialState.QUEUED) for trial in expired if trial.tries < MAX_TRIES]
+        again = [replace(trial, state=TrialState.QUEUED) for trial in expired if _may_run_again(trial)]
         for trial in expired:
-            queued = trial.tries < MAX_TRIES
+            queued = _may_run_again(trial)
             becomes = "queued" if queued else "failed"
             events.tell("lease_expired", study=name, trial=trial.number, tries=trial.tries, becomes=becomes)
         if again:
@@ -258,8 +277,8 @@ class StudyService:
                 for trial in again:
                     writer.engine.put(trial)
         for trial in expired:
-            if trial.tries >= MAX_TRIES:
-                reason = f"its lease expired {trial.tries} times: every client that ran it stopped renewing it"
+            if not _may_run_again(trial):
+                reason = f"its lease expired {MAX_TRIES} times: every client that ran it stopped renewing it"
                 outcome = Outcome(TrialState.FAILED, reason=reason, failure_class=INFRASTRUCTURE)
                 failed = finished_trial(writer.engine, trial, outcome, ())
                 with writer.changing():
@@ -348,6 +367,10 @@ class StudyService:
                         f"{name}: trial {number} is {trial.state.value}; it accepts no more reports"
                     )
                 return StopAdvice(True, f"the trial is {trial.state.value} already")
+            if trial.state is TrialState.PAUSED:
+                if fresh:
+                    raise FailedPrecondition(f"{name}: trial {number} is paused; it reports again once it goes on")
+                return StopAdvice(True, "the trial is paused")
             if trial.state is TrialState.QUEUED and not trial.expired:
                 raise FailedPrecondition(
                     f"{name}: trial {number} is queued; it reports after SuggestTrials handed it out"
@@ -383,24 +406,36 @@ class StudyService:
                         + (" with further measurements" if fresh else "")
                     )
                 return trial
+            if trial.state is TrialState.PAUSED:
+                if outcome.state is TrialState.SUCCEEDED and not fresh and outcome.value in (None, trial.value):
+                    return trial
+                if outcome.state not in (TrialState.PRUNED, TrialState.CANCELLED) or fresh:
+                    raise FailedPrecondition(
+                        f"{name}: trial {number} is {in_words(TrialState.PAUSED, trial.value)}; it can end "
+                        "as pruned or cancelled, or go on once SuggestTrials hands it out again"
+                    )
             never_run = trial.state is TrialState.QUEUED and not trial.expired
             if never_run and (outcome.state is not TrialState.CANCELLED or fresh):
                 raise FailedPrecondition(
                     f"{name}: trial {number} is queued, nobody has run it; it can only be cancelled"
                 )
             finished = finished_trial(engine, trial, outcome, fresh)
+            if trial.state is TrialState.PAUSED and outcome.state is TrialState.PRUNED:
+                finished = replace(finished, value=trial.value, step=trial.step)
+            if finished.state is TrialState.SUCCEEDED and engine.pauses(trial):
+                finished = paused_trial(engine, finished)
             with writer.changing():
                 self._store.finish_trial(writer.lease, finished, fresh)
                 engine.measure(number, fresh)
                 engine.put(finished)
             writer.drop(number)
-            # Here, for until its first outcome an algorithm has nothing to compute from, and starting goes first.
+            # Not earlier: before the first outcome an algorithm has nothing to learn from, and a fast start matters.
             writer.warm_up()
             writer.expect_more()
             return finished
 
     def reopen_trials(self, name: StudyName, numbers: Sequence[int]) -> list[Trial]:
-        """All of them or none: failed trials run again. One that runs already is returned as it is."""
+        """Run failed trials again, all or none. A trial that already runs is returned unchanged."""
         with self._sessions.writing(name) as writer:
             engine = writer.engine
             found = [engine.trial(number) for number in numbers]
@@ -435,7 +470,7 @@ class StudyService:
         with self._sessions.writing(name) as writer:
             engine = writer.engine
             there = engine.trial(number)
-            # Where it and its point come from, nobody changes.
+            # Clients must not change the labels that record the origin of the trial and of its point.
             labels = {
                 **labels,
                 **{key: there.labels[key] for key in (IMPORTED_FROM, PROPOSED_BY) if key in there.labels},
@@ -456,7 +491,7 @@ class StudyService:
                 raise FailedPrecondition(f"{name}: trial {number} is running; complete it as cancelled first")
             with writer.changing():
                 self._store.delete_trial(writer.lease, number)
-            writer.forget_engine()  # what the search has learned from it goes with it
+            writer.forget_engine()  # also drop what the algorithm has learned from the trial
 
     def trial(self, name: StudyName, number: int) -> Trial:
         trial = self._store.trial(name, number)
@@ -480,7 +515,7 @@ class StudyService:
     def list_measurements(
         self, name: StudyName, number: int | None, *, latest: bool = False, after: int = 0, limit: int
     ) -> list[tuple[int, int, Measurement]]:
-        """(position, trial, measurement). latest: of each trial and metric the last one."""
+        """Return tuples (position, trial, measurement); with `latest`, only the last one of each trial and metric."""
         read = self._store.latest_measurements if latest else self._store.measurements
         found = read(name, number, after=after, limit=limit)
         if not found:
@@ -488,11 +523,11 @@ class StudyService:
         return found
 
     def optimal_trials(self, name: StudyName) -> list[Trial]:
-        """The best trial, or with several objectives the Pareto front, in the order of their numbers."""
+        """Return the best trial or, with several objectives, the Pareto front in the order of trial numbers."""
         return self._best(self._sessions.record(name).study)
 
     def _existing(self, name: StudyName, number: int) -> Trial:
-        """The trial, unless it was deleted (an engine still knows those)."""
+        """Read the trial from the store: unlike the engine, the store does not return deleted trials."""
         trial = self._store.trial(name, number)
         if trial is None:
             self._sessions.record(name)
@@ -500,8 +535,13 @@ class StudyService:
         return trial
 
 
+def _may_run_again(trial: Trial) -> bool:
+    """Return whether a trial whose lease has expired is queued again. Runs that ended in a pause are not lost."""
+    return trial.tries - len(trial.rungs) < MAX_TRIES
+
+
 def _check_tries(name: StudyName, trial: Trial, tries: int) -> None:
-    """`tries`: the caller's, 0 if it says none."""
+    """Check `tries` as sent by the caller, 0 if the caller sent none. Raises LeaseExpired."""
     if tries not in (0, trial.tries):
         raise LeaseExpired(
             f"{name}: the lease of trial {trial.number} expired, and it was handed out again (try {trial.tries}; "
@@ -518,16 +558,17 @@ def _difference(there: StudySpec, wanted: StudySpec) -> str:
     old, new = spec_document(there), spec_document(wanted)
     parts = [
         key
-        for key in ("parameters", "objectives", "constraints", "algorithm", "pruning")
+        for key in ("parameters", "objectives", "constraints", "algorithm", "fidelity", "pruning")
         if old.get(key) != new.get(key)
     ]
     return f" with other {' and '.join(parts)}" if parts else ", created by another request"
 
 
 def finished_trial(engine: Engine, trial: Trial, outcome: Outcome, measurements: Sequence[Measurement]) -> Trial:
-    """`trial` as it ended; with these last measurements, which the engine does not know yet.
+    """Return `trial` with its outcome. `measurements` are its last ones, which the engine does not have yet.
 
-    Raises FailedPrecondition: it succeeded, and an objective or a constraint has no finite value.
+    Raises:
+        FailedPrecondition: the outcome is success, but an objective or a constraint has no finite value.
     """
     spec = engine.study.spec
     if outcome.further and len(outcome.further) != len(spec.objectives) - 1:
@@ -564,8 +605,21 @@ def finished_trial(engine: Engine, trial: Trial, outcome: Outcome, measurements:
     )
 
 
+def paused_trial(engine: Engine, succeeded: Trial) -> Trial:
+    """Return a trial that succeeded below the largest fidelity as a paused one, which waits to go on."""
+    assert succeeded.fidelity is not None
+    assert succeeded.value is not None
+    paused = replace(
+        succeeded,
+        state=TrialState.PAUSED,
+        end_time=None,
+        rungs=(*succeeded.rungs, RungResult(succeeded.fidelity, succeeded.value)),
+    )
+    return replace(paused, reason=engine.waits_for(paused))
+
+
 def taken(engine: Engine, trial: FinishedTrial, *, number: int, source: str) -> tuple[Trial | None, ImportResult]:
-    """A trial from elsewhere as one of this study, None if it cannot be one; and what to say of it."""
+    """Convert an imported trial to a trial of this study, None if it does not fit; with the result for the reply."""
     fitting = fit(engine.study.spec.space, trial.parameters)
     if fitting.refused:
         return None, ImportResult(None, problems=(*fitting.refused, *fitting.remarks))
@@ -587,7 +641,7 @@ def taken(engine: Engine, trial: FinishedTrial, *, number: int, source: str) -> 
 
 
 def same_way(trial: Trial, outcome: Outcome) -> bool:
-    """Reasons are prose and may differ."""
+    """Return whether the trial ended with this outcome. Reasons are free text and may differ."""
     same_value = outcome.value is None or outcome.value == trial.value
     same_value &= not outcome.further or outcome.further == trial.further
     return trial.state is outcome.state and same_value and trial.failure_class == outcome.failure_class

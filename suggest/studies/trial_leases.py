@@ -1,7 +1,8 @@
-"""Leases of running trials: until when each may stay silent. In memory only: a renewal costs no write.
+"""Leases of running trials: how long each trial may go without a renewal. In memory only: a renewal costs no write.
 
-The owner of a study measures them by its own clock. A study that is loaded begins with full leases: while no server
-owned it, nobody could renew them. `suggest.studies` decides what happens to a trial whose lease has expired.
+The owner of a study measures leases with its own clock. When a study is loaded, all leases begin with their full
+duration, because no client could renew them while no server owned the study. `suggest.studies` decides what happens to
+a trial whose lease has expired.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ from dataclasses import dataclass
 
 from suggest.trial import Trial, TrialState
 
-MAX_TRIES = 3  # a trial whose lease has expired so many times has failed
+MAX_TRIES = 3  # a trial whose lease has expired this many times has failed
 TICK_S = 1.0
-LONGEST_GAP_S = 5.0  # between two ticks; in a longer one this process was frozen, and answered no renewal
+LONGEST_GAP_S = 5.0  # between two ticks; during a longer gap this process was frozen and answered no renewal
 
 
 @dataclass(slots=True)
@@ -26,18 +27,21 @@ class _TrialLease:
 
 
 class TrialLeases:
-    """Of one study. Its owner holds the study's lock, but for `left_s`; `now_s` is that of one `AwakeClock`."""
+    """The trial leases of one study.
+
+    The caller holds the study's lock, except for `left_s`. All `now_s` must come from the same `AwakeClock`.
+    """
 
     def __init__(self) -> None:
         self._held: dict[int, _TrialLease] = {}
-        # (not later than its end, trial): a renewal leaves it as it is, and `expired` looks again.
+        # A heap of (lower bound of a lease's end, trial). A renewal leaves the entry alone; `expired` updates it.
         self._ends: list[tuple[float, int]] = []
 
     def __bool__(self) -> bool:
         return bool(self._held)
 
     def hold(self, trial: Trial, now_s: float) -> None:
-        """Begins, or begins again, if the trial has a lease."""
+        """Start or restart the trial's lease, if it has one."""
         if trial.lease_s is None:
             self.drop(trial.number)
             return
@@ -45,7 +49,7 @@ class TrialLeases:
         heapq.heappush(self._ends, (held.end_s, trial.number))
 
     def renew(self, number: int, now_s: float) -> None:
-        """No error without a lease."""
+        """Renew the trial's lease; do nothing if it has none."""
         if (held := self._held.get(number)) is not None:
             held.end_s = now_s + held.duration_s
 
@@ -53,7 +57,7 @@ class TrialLeases:
         self._held.pop(number, None)
 
     def expired(self, now_s: float) -> list[int]:
-        """Trials whose lease is over, and forgotten here; rising."""
+        """Return the sorted numbers of trials whose leases have expired, and forget these leases."""
         found: list[int] = []
         while self._ends and self._ends[0][0] <= now_s:
             _, number = heapq.heappop(self._ends)
@@ -68,12 +72,12 @@ class TrialLeases:
         return sorted(found)
 
     def left_s(self, number: int, now_s: float) -> float | None:
-        """Any thread may ask. None: it has no lease, or it is over."""
+        """Return the seconds left, or None if the trial has no lease or the lease has expired. Any thread may call."""
         held = self._held.get(number)
         return None if held is None else held.end_s - now_s
 
     def load(self, trials: Iterable[Trial], now_s: float) -> None:
-        """What the store has: a lease that is not known yet begins now, one whose trial does not run is dropped."""
+        """Synchronize with the store: start unknown leases now, and drop the leases of trials that do not run."""
         leased = {t.number: t for t in trials if t.lease_s is not None and t.state is TrialState.RUNNING}
         for number in self._held.keys() - leased.keys():
             del self._held[number]
@@ -82,7 +86,7 @@ class TrialLeases:
 
 
 class AwakeClock:
-    """Seconds for which this process was awake: a server that was frozen could not be told of any renewal."""
+    """A clock that stands still while this process is frozen, because a frozen server cannot receive renewals."""
 
     def __init__(self, time_s: Callable[[], float] = time.monotonic) -> None:
         self._time_s = time_s
@@ -93,7 +97,7 @@ class AwakeClock:
         self._thread: threading.Thread | None = None
 
     def now_s(self) -> float:
-        """Its thread lives from the first call until close()."""
+        """Return the seconds for which this process was awake. A thread ticks from the first call until close()."""
         with self._lock:
             if self._thread is None and not self._closed.is_set():
                 self._last_s = self._time_s()

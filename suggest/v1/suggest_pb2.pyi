@@ -109,6 +109,10 @@ class _TrialStateEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._Enu
     TRIAL_STATE_INFEASIBLE: _TrialState.ValueType  # 5
     TRIAL_STATE_FAILED: _TrialState.ValueType  # 6
     TRIAL_STATE_CANCELLED: _TrialState.ValueType  # 7
+    TRIAL_STATE_PAUSED: _TrialState.ValueType  # 8
+    """In a study with a fidelity: it succeeded below the largest one, and waits until SuggestTrials hands it out again
+    with a larger one. It may be completed as pruned or cancelled.
+    """
 
 class TrialState(_TrialState, metaclass=_TrialStateEnumTypeWrapper): ...
 
@@ -121,6 +125,10 @@ TRIAL_STATE_PRUNED: TrialState.ValueType  # 4
 TRIAL_STATE_INFEASIBLE: TrialState.ValueType  # 5
 TRIAL_STATE_FAILED: TrialState.ValueType  # 6
 TRIAL_STATE_CANCELLED: TrialState.ValueType  # 7
+TRIAL_STATE_PAUSED: TrialState.ValueType  # 8
+"""In a study with a fidelity: it succeeded below the largest one, and waits until SuggestTrials hands it out again
+with a larger one. It may be completed as pruned or cancelled.
+"""
 Global___TrialState: typing_extensions.TypeAlias = TrialState
 
 @typing.final
@@ -280,6 +288,7 @@ class StudySpec(google.protobuf.message.Message):
     ALGORITHM_FIELD_NUMBER: builtins.int
     PRUNING_FIELD_NUMBER: builtins.int
     CONSTRAINTS_FIELD_NUMBER: builtins.int
+    FIDELITY_FIELD_NUMBER: builtins.int
     @property
     def parameters(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Parameter]:
         """At least one. The order is kept, and means nothing."""
@@ -298,6 +307,10 @@ class StudySpec(google.protobuf.message.Message):
     def constraints(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Constraint]:
         """At most 32. A trial that breaks one is never among the best."""
 
+    @property
+    def fidelity(self) -> Global___Fidelity:
+        """Absent: every trial is run to its end. Needs a single objective without constraints."""
+
     def __init__(
         self,
         *,
@@ -306,13 +319,47 @@ class StudySpec(google.protobuf.message.Message):
         algorithm: Global___Algorithm | None = ...,
         pruning: Global___Pruning | None = ...,
         constraints: collections.abc.Iterable[Global___Constraint] | None = ...,
+        fidelity: Global___Fidelity | None = ...,
     ) -> None: ...
-    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["algorithm", b"algorithm", "pruning", b"pruning"]
+    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["algorithm", b"algorithm", "fidelity", b"fidelity", "pruning", b"pruning"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["algorithm", b"algorithm", "constraints", b"constraints", "objectives", b"objectives", "parameters", b"parameters", "pruning", b"pruning"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["algorithm", b"algorithm", "constraints", b"constraints", "fidelity", b"fidelity", "objectives", b"objectives", "parameters", b"parameters", "pruning", b"pruning"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___StudySpec: typing_extensions.TypeAlias = StudySpec
+
+@typing.final
+class Fidelity(google.protobuf.message.Message):
+    """How far a trial is run: a quantity of its program, such as epochs. Trials begin with a small one (`Trial.fidelity`);
+    those among the best 1/eta go on with one that is eta times larger, up to `max`.
+    """
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    PARAMETER_FIELD_NUMBER: builtins.int
+    MIN_FIELD_NUMBER: builtins.int
+    MAX_FIELD_NUMBER: builtins.int
+    ETA_FIELD_NUMBER: builtins.int
+    parameter: builtins.str
+    """Its name; no parameter of the study has it."""
+    min: builtins.float
+    """Above 0."""
+    max: builtins.float
+    """At least eta times `min`."""
+    eta: builtins.int
+    """At least 2; 0 means 3."""
+    def __init__(
+        self,
+        *,
+        parameter: builtins.str = ...,
+        min: builtins.float = ...,
+        max: builtins.float = ...,
+        eta: builtins.int = ...,
+    ) -> None: ...
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["eta", b"eta", "max", b"max", "min", b"min", "parameter", b"parameter"]
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+
+Global___Fidelity: typing_extensions.TypeAlias = Fidelity
 
 @typing.final
 class Parameter(google.protobuf.message.Message):
@@ -724,6 +771,8 @@ class Trial(google.protobuf.message.Message):
     LEASE_EXPIRE_TIME_FIELD_NUMBER: builtins.int
     VALUES_FIELD_NUMBER: builtins.int
     CONSTRAINT_VALUES_FIELD_NUMBER: builtins.int
+    FIDELITY_FIELD_NUMBER: builtins.int
+    RUNGS_FIELD_NUMBER: builtins.int
     name: builtins.str
     """namespaces/{namespace}/studies/{study}/trials/{number}"""
     number: builtins.int
@@ -743,6 +792,8 @@ class Trial(google.protobuf.message.Message):
     """Output only. How many times SuggestTrials has handed it out: again after each lease that expired. The fencing token
     of its lease: send it along with reports, renewals and the completion.
     """
+    fidelity: builtins.float
+    """Output only. Up to which fidelity to run it, or to which it was run last; absent in studies without one."""
     @property
     def parameters(self) -> google.protobuf.internal.containers.MessageMap[builtins.str, Global___Value]:
         """The active parameters. A queued trial may still lack some."""
@@ -771,6 +822,10 @@ class Trial(google.protobuf.message.Message):
     def constraint_values(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.float]:
         """The last value of each constraint's metric, in the order of the constraints: set where all are known."""
 
+    @property
+    def rungs(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___RungResult]:
+        """Output only. Its values at the fidelities below the largest, rising."""
+
     def __init__(
         self,
         *,
@@ -792,21 +847,48 @@ class Trial(google.protobuf.message.Message):
         lease_expire_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
         values: collections.abc.Iterable[builtins.float] | None = ...,
         constraint_values: collections.abc.Iterable[builtins.float] | None = ...,
+        fidelity: builtins.float | None = ...,
+        rungs: collections.abc.Iterable[Global___RungResult] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["_step", b"_step", "_value", b"_value", "create_time", b"create_time", "end_time", b"end_time", "lease_duration", b"lease_duration", "lease_expire_time", b"lease_expire_time", "step", b"step", "value", b"value"]
+    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["_fidelity", b"_fidelity", "_step", b"_step", "_value", b"_value", "create_time", b"create_time", "end_time", b"end_time", "fidelity", b"fidelity", "lease_duration", b"lease_duration", "lease_expire_time", b"lease_expire_time", "step", b"step", "value", b"value"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_step", b"_step", "_value", b"_value", "client_id", b"client_id", "constraint_values", b"constraint_values", "create_time", b"create_time", "end_time", b"end_time", "failure_class", b"failure_class", "labels", b"labels", "lease_duration", b"lease_duration", "lease_expire_time", b"lease_expire_time", "name", b"name", "number", b"number", "parameters", b"parameters", "reason", b"reason", "request_id", b"request_id", "state", b"state", "step", b"step", "tries", b"tries", "value", b"value", "values", b"values"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_fidelity", b"_fidelity", "_step", b"_step", "_value", b"_value", "client_id", b"client_id", "constraint_values", b"constraint_values", "create_time", b"create_time", "end_time", b"end_time", "failure_class", b"failure_class", "fidelity", b"fidelity", "labels", b"labels", "lease_duration", b"lease_duration", "lease_expire_time", b"lease_expire_time", "name", b"name", "number", b"number", "parameters", b"parameters", "reason", b"reason", "request_id", b"request_id", "rungs", b"rungs", "state", b"state", "step", b"step", "tries", b"tries", "value", b"value", "values", b"values"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__fidelity: typing_extensions.TypeAlias = typing.Literal["fidelity"]
+    _WhichOneofArgType__fidelity: typing_extensions.TypeAlias = typing.Literal["_fidelity", b"_fidelity"]
     _WhichOneofReturnType__step: typing_extensions.TypeAlias = typing.Literal["step"]
     _WhichOneofArgType__step: typing_extensions.TypeAlias = typing.Literal["_step", b"_step"]
     _WhichOneofReturnType__value: typing_extensions.TypeAlias = typing.Literal["value"]
     _WhichOneofArgType__value: typing_extensions.TypeAlias = typing.Literal["_value", b"_value"]
+    @typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__fidelity) -> _WhichOneofReturnType__fidelity | None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__step) -> _WhichOneofReturnType__step | None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__value) -> _WhichOneofReturnType__value | None: ...
 
 Global___Trial: typing_extensions.TypeAlias = Trial
+
+@typing.final
+class RungResult(google.protobuf.message.Message):
+    """The value of a trial that was run up to a fidelity."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    FIDELITY_FIELD_NUMBER: builtins.int
+    VALUE_FIELD_NUMBER: builtins.int
+    fidelity: builtins.float
+    value: builtins.float
+    def __init__(
+        self,
+        *,
+        fidelity: builtins.float = ...,
+        value: builtins.float = ...,
+    ) -> None: ...
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["fidelity", b"fidelity", "value", b"value"]
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+
+Global___RungResult: typing_extensions.TypeAlias = RungResult
 
 @typing.final
 class Measurement(google.protobuf.message.Message):
@@ -1662,6 +1744,7 @@ class SuggestTrialsRequest(google.protobuf.message.Message):
     LABELS_FIELD_NUMBER: builtins.int
     LEASE_DURATION_FIELD_NUMBER: builtins.int
     EXPIRED_ONLY_FIELD_NUMBER: builtins.int
+    PAUSED_ONLY_FIELD_NUMBER: builtins.int
     parent: builtins.str
     """namespaces/{namespace}/studies/{study}"""
     count: builtins.int
@@ -1673,6 +1756,11 @@ class SuggestTrialsRequest(google.protobuf.message.Message):
     expired_only: builtins.bool
     """Hand out only trials whose lease has expired: neither enqueued nor new ones. For clients that wait for the end of
     trials that others run.
+    """
+    paused_only: builtins.bool
+    """Hand out only paused trials that may go on: neither enqueued nor new ones. For clients that begin no more trials.
+    When none runs and none has reached the largest fidelity, the best paused trial goes on, so that a search ends with
+    a complete trial. `exhausted` is then true when no paused trial will go on any more.
     """
     @property
     def labels(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
@@ -1695,10 +1783,11 @@ class SuggestTrialsRequest(google.protobuf.message.Message):
         labels: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
         lease_duration: google.protobuf.duration_pb2.Duration | None = ...,
         expired_only: builtins.bool = ...,
+        paused_only: builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["lease_duration", b"lease_duration"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["client_id", b"client_id", "count", b"count", "expired_only", b"expired_only", "labels", b"labels", "lease_duration", b"lease_duration", "parent", b"parent", "request_id", b"request_id"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["client_id", b"client_id", "count", b"count", "expired_only", b"expired_only", "labels", b"labels", "lease_duration", b"lease_duration", "parent", b"parent", "paused_only", b"paused_only", "request_id", b"request_id"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___SuggestTrialsRequest: typing_extensions.TypeAlias = SuggestTrialsRequest

@@ -1,7 +1,8 @@
-"""Protobuf to nouns and back: only this package, `suggest.server.service` and `suggest.client.calls` see messages.
+"""Conversion between protobuf messages and domain objects.
 
-A reader appends every problem, with its path in the request, to a list it is given, and returns a usable placeholder;
-the caller raises once, at the end. Writers trust the nouns, except for what protobuf cannot hold.
+Only this package, `suggest.server.service` and `suggest.client.calls` use messages. A reader appends every problem,
+with its path in the request, to a given list and returns a usable placeholder; the caller raises once, at the end.
+Writers do not validate domain objects, except for values that protobuf cannot hold.
 """
 
 from suggest.wire.study_messages import (

@@ -1,4 +1,4 @@
-"""Errors to gRPC statuses and back: the one table that server and client share.
+"""Conversion between errors and gRPC statuses: the table that server and client share.
 
 A status carries google.rpc.ErrorInfo (reason, metadata) and, for invalid arguments, google.rpc.BadRequest with every
 problem. Nothing else about the inside of the server is sent.
@@ -32,7 +32,7 @@ from suggest.errors import (
 DOMAIN = "tuner.dev"
 DETAILS_KEY = "grpc-status-details-bin"
 
-# Most specific first: the first class that fits decides.
+# Most specific first, because the first matching class decides.
 _CODES: tuple[tuple[type[TunerError], grpc.StatusCode], ...] = (
     (InvalidArgument, grpc.StatusCode.INVALID_ARGUMENT),
     (NotFound, grpc.StatusCode.NOT_FOUND),
@@ -61,11 +61,11 @@ _PLAIN = {
     )
 }
 _LATER = {c.reason: c for c in (RateLimited, StudyBusy)}
-# gRPC lets a peer refuse metadata of more than 8 KiB, and sends the message in it twice, escaped.
+# A gRPC peer may refuse metadata of more than 8 KiB, which contains the message twice, escaped.
 _MAX_MESSAGE = 1000
 _MAX_PROBLEMS = 3000
-# In what gRPC says of a connection. A server without TLS is the WRONG_VERSION_NUMBER; what a client without TLS sees of
-# a server with it ("Socket closed") looks like a restart, and is tried again.
+# Texts in gRPC's errors about a connection. WRONG_VERSION_NUMBER is a server without TLS. The error of a client without
+# TLS at a server with TLS ("Socket closed") looks like a restart, so it is not listed and the call is retried.
 _MISMATCHES = (
     "CERTIFICATE_VERIFY_FAILED",
     "Hostname Verification Check failed",
@@ -75,7 +75,7 @@ _MISMATCHES = (
 
 
 class InternalError(TunerError):
-    """A bug in the server; the id in the message is also in its log."""
+    """A bug in the server. The id in the message is also in the server's log."""
 
     reason = "INTERNAL"
 
@@ -85,8 +85,8 @@ def code_of(error: TunerError) -> grpc.StatusCode:
 
 
 def status_of(error: TunerError) -> tuple[str, tuple[tuple[str, bytes], ...]]:
-    """The message and the trailing metadata to abort with."""
-    # Imported with the first error: most processes never see one.
+    """Return the message and the trailing metadata to abort a call with."""
+    # Imported here because most processes never have an error.
     from google.protobuf.any_pb2 import Any as AnyMessage
     from google.rpc import error_details_pb2, status_pb2  # type: ignore[import-untyped]
 
@@ -115,8 +115,8 @@ def status_of(error: TunerError) -> tuple[str, tuple[tuple[str, bytes], ...]]:
 
 
 def error_of(failure: grpc.RpcError, *, address: str, timeout_s: float) -> TunerError:
-    """What a client raises for a call that failed. `address`: whom it called."""
-    # Both kinds of RpcError that grpc raises are also calls, with metadata in pairs; its types say otherwise.
+    """Return the error that a client raises for a failed call to `address`."""
+    # The errors that grpc raises are also calls, with metadata as pairs, which its types do not show.
     call: Any = failure
     code: grpc.StatusCode = call.code()
     message: str = call.details() or code.name.lower()
@@ -142,7 +142,7 @@ def error_of(failure: grpc.RpcError, *, address: str, timeout_s: float) -> Tuner
             )
         case grpc.StatusCode.INVALID_ARGUMENT:
             return InvalidArgument([Problem("", message)])
-        case grpc.StatusCode.UNAUTHENTICATED:  # something in between
+        case grpc.StatusCode.UNAUTHENTICATED:  # without details, so from a proxy in between
             return Unauthenticated(f"what answers at {address} does not know who you are ({message})")
         case grpc.StatusCode.PERMISSION_DENIED:
             return PermissionDenied(f"what answers at {address} does not let you ({message})")
@@ -152,7 +152,7 @@ def error_of(failure: grpc.RpcError, *, address: str, timeout_s: float) -> Tuner
 
 
 def is_mismatch(failure: grpc.RpcError) -> bool:
-    """Whether gRPC could not connect for a reason that waiting does not cure: TLS, or another protocol."""
+    """Return whether gRPC could not connect for a reason that waiting does not cure: TLS, or another protocol."""
     call: Any = failure  # as in error_of
     message: str = call.details() or ""
     return call.code() is grpc.StatusCode.UNAVAILABLE and any(sign in message for sign in _MISMATCHES)
@@ -186,7 +186,7 @@ def _from_details(serialized: bytes, message: str) -> TunerError:
 
     info, bad, retry = error_details_pb2.ErrorInfo(), error_details_pb2.BadRequest(), error_details_pb2.RetryInfo()
     for detail in status_pb2.Status.FromString(serialized).details:
-        # Unpack says whether the detail is of that type.
+        # Unpack returns whether the detail has that type.
         detail.Unpack(info) or detail.Unpack(bad) or detail.Unpack(retry)
     if info.reason == InvalidArgument.reason:
         return InvalidArgument(

@@ -1,4 +1,4 @@
-"""Messages of studies and their specs. Does not judge what a spec means (min above max, unknown algorithms)."""
+"""Messages of studies and their specs. The meaning of a spec (min above max, unknown algorithms) is not checked."""
 
 from __future__ import annotations
 
@@ -7,7 +7,19 @@ from collections.abc import Sequence
 from suggest import names
 from suggest.errors import Problem
 from suggest.space import Choice, Condition, Domain, Float, Int, Parameter, Scale, Space, Value
-from suggest.study import Algorithm, Constraint, Direction, Objective, PastSpace, Pruning, Study, StudySpec, ValueRule
+from suggest.study import (
+    DEFAULT_ETA,
+    Algorithm,
+    Constraint,
+    Direction,
+    Fidelity,
+    Objective,
+    PastSpace,
+    Pruning,
+    Study,
+    StudySpec,
+    ValueRule,
+)
 from suggest.v1 import suggest_pb2 as pb
 from suggest.wire.values import (
     Problems,
@@ -48,7 +60,12 @@ def read_spec(message: pb.StudySpec, path: str, problems: Problems) -> StudySpec
         settings=read_values(message.algorithm.settings, f"{path}.algorithm.settings", problems),
     )
     pruning = read_pruning(message.pruning, f"{path}.pruning", problems) if message.HasField("pruning") else None
-    return StudySpec(space, objectives, algorithm, pruning, constraints)
+    fidelity = _read_fidelity(message.fidelity) if message.HasField("fidelity") else None
+    return StudySpec(space, objectives, algorithm, pruning, constraints, fidelity)
+
+
+def _read_fidelity(message: pb.Fidelity) -> Fidelity:
+    return Fidelity(message.parameter, message.min, message.max, message.eta or DEFAULT_ETA)
 
 
 def write_spec(spec: StudySpec) -> pb.StudySpec:
@@ -66,6 +83,8 @@ def write_spec(spec: StudySpec) -> pb.StudySpec:
     write_values(spec.algorithm.settings, message.algorithm.settings)
     if spec.pruning is not None:
         message.pruning.CopyFrom(write_pruning(spec.pruning))
+    if (f := spec.fidelity) is not None:
+        message.fidelity.CopyFrom(pb.Fidelity(parameter=f.parameter, min=f.min, max=f.max, eta=f.eta))
     return message
 
 
@@ -177,7 +196,7 @@ def write_study(study: Study) -> pb.Study:
 
 
 def read_study(message: pb.Study) -> Study:
-    """What a server sent."""
+    """Read a study that a server sent."""
     problems: Problems = []
     study = Study(
         name=names.parse_study(message.name, "name"),

@@ -10,7 +10,7 @@ from suggest.errors import InvalidArgument, Problem
 from suggest.imports import FinishedTrial, ImportResult
 from suggest.replies import StudySummary
 from suggest.study import Study, StudyName
-from suggest.trial import Measurement, Outcome, Trial, TrialState
+from suggest.trial import Measurement, Outcome, RungResult, Trial, TrialState
 from suggest.v1 import suggest_pb2 as pb
 from suggest.wire.values import (
     Problems,
@@ -28,6 +28,7 @@ from suggest.wire.values import (
 _TO_STATE = {
     TrialState.QUEUED: pb.TRIAL_STATE_QUEUED,
     TrialState.RUNNING: pb.TRIAL_STATE_RUNNING,
+    TrialState.PAUSED: pb.TRIAL_STATE_PAUSED,
     TrialState.SUCCEEDED: pb.TRIAL_STATE_SUCCEEDED,
     TrialState.PRUNED: pb.TRIAL_STATE_PRUNED,
     TrialState.INFEASIBLE: pb.TRIAL_STATE_INFEASIBLE,
@@ -56,13 +57,15 @@ def write_trial(study: StudyName, trial: Trial) -> pb.Trial:
         lease_expire_time=write_time(trial.lease_expire_time),
         values=trial.values if trial.further else (),
         constraint_values=trial.constraint_values,
+        fidelity=trial.fidelity,
+        rungs=[pb.RungResult(fidelity=each.fidelity, value=each.value) for each in trial.rungs],
     )
     write_values(trial.parameters, message.parameters)
     return message
 
 
 def read_trial(message: pb.Trial) -> Trial:
-    """What a server sent."""
+    """Read a trial that a server sent."""
     problems: Problems = []
     trial = Trial(
         number=message.number,
@@ -82,6 +85,8 @@ def read_trial(message: pb.Trial) -> Trial:
         lease_expire_time=read_time(message.lease_expire_time) if message.HasField("lease_expire_time") else None,
         further=tuple(message.values[1:]),
         constraint_values=tuple(message.constraint_values),
+        fidelity=message.fidelity if message.HasField("fidelity") else None,
+        rungs=tuple(RungResult(each.fidelity, each.value) for each in message.rungs),
     )
     raise_if(problems)
     return trial
@@ -93,7 +98,7 @@ def write_summary(study: Study, summary: StudySummary) -> pb.StudySummary:
 
 
 def read_summary(message: pb.StudySummary) -> StudySummary:
-    """What a server sent."""
+    """Read a summary that a server sent."""
     found = {_STATES[each.state]: each.count for each in message.trials if each.state in _STATES}
     counts = {state: found[state] for state in TrialState if state in found}
     return StudySummary(counts, read_trial(message.best) if message.HasField("best") else None)
@@ -127,7 +132,7 @@ def write_finished(trial: FinishedTrial) -> pb.FinishedTrial:
 
 
 def read_import_result(message: pb.ImportResult) -> ImportResult:
-    """What a server sent."""
+    """Read an import result that a server sent."""
     remarks = tuple(Problem(r.field, r.description) for r in message.remarks)
     return ImportResult(message.number if message.HasField("number") else None, message.known, remarks)
 
@@ -158,7 +163,7 @@ def read_measurements(messages: Iterable[pb.Measurement], path: str, problems: P
 
 
 def read_measurement(message: pb.Measurement) -> Measurement:
-    """What a server sent."""
+    """Read a measurement that a server sent."""
     return Measurement(message.attempt, message.metric, message.step, message.value)
 
 

@@ -1,4 +1,4 @@
-"""What messages of all kinds consist of: typed values, enums, labels and times; and how problems are collected."""
+"""Parts of messages: typed values, enums, labels and times; and the collection of problems."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def read_value(message: pb.Value, path: str, problems: Problems) -> Value:
 
 
 def _read_json(text: str, path: str, problems: Problems) -> Value:
-    """null, a list or an object; text may come from anybody, so its depth is bounded before it is parsed."""
+    """Parse null, a list or an object. The text is untrusted, so its depth is checked before it is parsed."""
     if len(text) > MAX_JSON_LENGTH:
         problem = f"it has {len(text)} characters; use at most {MAX_JSON_LENGTH}"
     elif _depth(text) > MAX_JSON_DEPTH:
@@ -68,7 +68,7 @@ def _read_json(text: str, path: str, problems: Problems) -> Value:
 
 
 def _depth(text: str) -> int:
-    """Of brackets outside of quotes; at least as deep as the parser would go."""
+    """Return the depth of brackets outside of quotes, an upper bound of the depth of the parser."""
     deepest = depth = 0
     for bracket in _BRACKETS.findall(_QUOTED.sub("", text)):
         depth += 1 if bracket in "[{" else -1
@@ -84,7 +84,7 @@ def _object(pairs: list[tuple[str, Value]]) -> dict[str, Value]:
 
 
 def write_value(value: Value, path: str = "") -> pb.Value:
-    """Raises InvalidArgument; TypeError for what is not JSON."""
+    """Write a value. Raises InvalidArgument, and TypeError for a value that is not JSON."""
     match value:
         case bool():
             return pb.Value(bool_value=value)
@@ -109,7 +109,7 @@ def read_values(messages: Mapping[str, pb.Value], path: str, problems: Problems)
 
 
 def write_values(values: Assignment, into: MutableMapping[str, pb.Value]) -> None:
-    """A map of messages cannot be assigned to: its entries are filled in place."""
+    """Fill `into` in place, because a protobuf map of messages cannot be assigned."""
     for key, value in values.items():
         into[key].CopyFrom(write_value(value, key))
 
@@ -156,5 +156,5 @@ def write_duration(seconds: float | None) -> Duration | None:
 
 
 def read_duration(duration: Duration) -> float | None:
-    """Absent and 0 are None."""
+    """Return the seconds, None if the duration is absent or 0."""
     return duration.seconds + duration.nanos / 1e9 or None

@@ -282,7 +282,7 @@ def test_a_newer_schema_is_left_alone(path: Path) -> None:
         created(store)
     with closing(sqlite3.connect(path)) as raw, raw:
         raw.execute("UPDATE controller_schema SET version = 99")
-    with pytest.raises(StoreBroken, match=r"newer tuner \(schema 99, this one knows 3\); upgrade tuner"):
+    with pytest.raises(StoreBroken, match=r"newer tuner \(schema 99, this one knows 4\); upgrade tuner"):
         opened(path)
 
 
@@ -310,7 +310,7 @@ def as_of_schema_2(path: Path) -> None:
 
 
 def _drop_marks(raw: sqlite3.Connection) -> None:
-    for column in ("rerun", "reviewed"):
+    for column in ("rerun", "reviewed", "fidelity"):
         raw.execute(f"ALTER TABLE attempts DROP COLUMN {column}")
 
 

@@ -1,4 +1,4 @@
-"""A trial's program that misbehaves in the way its first argument says. Standard library only."""
+"""A trial's program that misbehaves in the way given by its first argument. Standard library only."""
 
 import json
 import os

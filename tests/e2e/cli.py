@@ -1,4 +1,4 @@
-"""Run `tuner` in a folder of the test: each command is a real process, and nothing of it outlives the test."""
+"""Runs `tuner` in a folder of the test. Each command is a real process, and no process outlives the test."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ UNTIL_GO = "while ! test -e go; do sleep 0.02; done"
 
 
 class Cli:
-    """The command line in a folder with one experiment, with a state directory of its own."""
+    """The command line in a folder with one experiment and its own state directory."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -41,7 +41,7 @@ class Cli:
             **{key: value for key, value in os.environ.items() if not key.startswith(("TUNER_", "NO_COLOR"))},
             "TUNER_STATE_DIR": str(folder / "state"),
             "PATH": f"{forked.TUNER.parent}{os.pathsep}{os.environ['PATH']}",  # so that hints say `tuner`
-            "PYTHONFAULTHANDLER": "1",  # where a process stands that does not end, printed when it is aborted
+            "PYTHONFAULTHANDLER": "1",  # prints the stacks of a process that does not end when it is aborted
         }
         self.started: list[subprocess.Popen[str]] = []
 
@@ -89,13 +89,13 @@ spec:
         return path.read_text().splitlines() if path.exists() else []
 
     def let_go(self) -> None:
-        """Trials that wait may end."""
+        """Let waiting trials end."""
         (self.folder / "go").touch()
 
 
 @contextmanager
 def cli_in(folder: Path, *, make: Callable[[Path], Cli] = Cli) -> Iterator[Cli]:
-    """A command line; afterwards every process that it started is ended, and none is left."""
+    """Yield a command line; afterwards end every process that it started, and check that none is left."""
     cli = make(folder)
     try:
         yield cli
@@ -103,8 +103,8 @@ def cli_in(folder: Path, *, make: Callable[[Path], Cli] = Cli) -> Iterator[Cli]:
         cli.let_go()
         for process in cli.started:
             if process.poll() is None:
-                process.send_signal(signal.SIGABRT)  # so that it says where each of its threads stands
-                process.send_signal(signal.SIGCONT)  # a frozen one would not hear of it
+                process.send_signal(signal.SIGABRT)  # so that it prints the stack of each thread
+                process.send_signal(signal.SIGCONT)  # a frozen process would not handle the signal
             _, err = process.communicate(timeout=30)
             print(err, file=sys.stderr)  # shown if the test failed
         try:
@@ -119,7 +119,7 @@ def experiment(
     parameters: str = "x: {type: float, min: 0, max: 1}", algorithm: str = "random, seed: 1",
     parallelism: int = 1, trial: str = "gracePeriod: 60s", waits: bool = False,
 ) -> str:  # fmt: skip
-    """A file's text. Without a command: each trial says that it started, prints its x and ends; `waits`: for `go`."""
+    """Return the text of a file. By default each trial records its start, prints x and ends (`waits`: after `go`)."""
     words = list(command) or ["sh", "-c", WAITS_FOR_GO.format(then=UNTIL_GO if waits else ":"), "sh", "${x}"]
     lines = "".join(f"\n      - {_quoted(word)}" for word in words)
     return f"""
@@ -144,14 +144,14 @@ def _quoted(word: str) -> str:
 
 
 def why(cli: Cli, name: str) -> str:
-    """The last line of `describe`."""
+    """Return the last line of `describe`."""
     code, out, err = cli.tuner("describe", name)
     assert code == 0, err
     return out.splitlines()[-1]
 
 
 def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
-    """Its exit code, and what it had left to say."""
+    """Return the exit code and the remaining output."""
     _, err = process.communicate(timeout=60)
     return process.returncode, err
 
@@ -164,7 +164,7 @@ def eventually(condition: Callable[[], bool], *, within_s: float = 20) -> None:
 
 
 def processes_of(folder: Path) -> list[str]:
-    """Everything that was started on this state directory and still lives; nothing where there is no /proc."""
+    """Return all living processes that were started on this state directory; none on systems without /proc."""
     mark = f"TUNER_STATE_DIR={folder}/"
     found = [str(pid) for pid in forked.running_with(mark)]
     for environ in Path("/proc").glob("[0-9]*/environ"):

@@ -1,4 +1,4 @@
-"""Files that are no experiment, and two who run the same one: one answer with everything in it, and nothing started."""
+"""Invalid files, and two runs of the same one: a single error with all problems, and nothing is started."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ LAUGHS = "a0: &a0 [lol, lol]\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}
         ),
     ],
 )
-def test_a_file_that_is_no_experiment_is_said_once_and_starts_nothing(
+def test_an_invalid_file_is_reported_once_and_starts_nothing(
     cli: Cli, make: Callable[[Path], None], sentence: str
 ) -> None:
     make(cli.file)
@@ -73,7 +73,7 @@ def test_a_file_that_is_no_experiment_is_said_once_and_starts_nothing(
     assert not list((cli.folder / "state").glob("experiments/*"))
 
 
-def test_all_problems_of_a_file_come_at_once_each_with_its_place_and_cure(cli: Cli) -> None:
+def test_all_problems_of_a_file_are_reported_at_once_with_place_and_cure(cli: Cli) -> None:
     cli.file.write_text("""\
 apiVersion: tuner.dev/v1
 kind: Experiment
@@ -121,14 +121,14 @@ spec:
     assert cli.tuner("run", cli.file)[::2] == (2, err)
 
 
-def test_a_context_is_of_a_cluster(cli: Cli) -> None:
+def test_a_context_is_refused_for_a_local_experiment(cli: Cli) -> None:
     cli.file.write_text(experiment())
     code, out, err = cli.tuner("run", cli.file, "--context", "lab")
     assert (code, out) == (2, "")
     assert "--context: is of a cluster, and trials run here; add --runtime kubernetes" in err
 
 
-def test_without_a_kubeconfig_a_cluster_is_refused_and_nothing_is_left(cli: Cli, tmp_path: Path) -> None:
+def test_without_a_kubeconfig_a_cluster_is_refused_and_nothing_is_created(cli: Cli, tmp_path: Path) -> None:
     cli.file.write_text(experiment(trial="image: example/tiny:1"))
     cli.env["KUBECONFIG"] = str(tmp_path / "none")
     code, out, err = cli.tuner("run", cli.file, "--runtime", "kubernetes")
@@ -144,7 +144,7 @@ def test_a_file_for_a_cluster_can_be_checked_without_one(cli: Cli) -> None:
     assert (code, "is valid" in out, err) == (0, True, "")
 
 
-def test_of_two_who_start_it_at_once_one_runs_it_and_the_other_is_told(cli: Cli) -> None:
+def test_of_two_concurrent_starts_one_runs_it_and_the_other_gets_an_error(cli: Cli) -> None:
     cli.file.write_text(experiment(trials=3, trial="gracePeriod: 1s"))
     both = [cli.start("run", cli.file) for _ in range(2)]
     codes, said = zip(*map(ended, both), strict=True)

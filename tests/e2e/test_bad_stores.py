@@ -1,4 +1,4 @@
-"""Stores that are locked, full, read-only, damaged, newer or gone: one sentence, exit 7, and nothing is lost."""
+"""Stores that are locked, full, read-only, damaged, newer or gone give one sentence and exit code 7, without loss."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def cli(tmp_path: Path) -> Iterator[Cli]:
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cli]:
-    """Somebody whose experiment has ended; its state directory is to be copied, not touched."""
+    """A command line with a finished experiment. Tests copy its state directory and do not change it."""
     with cli_in(tmp_path_factory.mktemp("finished")) as cli:
         cli.file.write_text(experiment())
         assert cli.tuner("run", cli.file)[0] == 0
@@ -78,7 +78,7 @@ def empty(database: Path) -> None:
         ("studies.db", Path.unlink, "restore its database (studies.db) from a backup, or start over after: tuner del"),
     ],
 )  # fmt: skip
-def test_a_store_that_cannot_be_used_is_one_sentence_and_works_again_when_restored(
+def test_an_unusable_store_gives_one_sentence_and_works_again_when_restored(
     finished: Cli, cli: Cli, database: str, spoil: Callable[[Path], None], sentence: str
 ) -> None:
     shutil.copytree(finished.folder / "state", cli.folder / "state")
@@ -97,7 +97,7 @@ def test_a_store_that_cannot_be_used_is_one_sentence_and_works_again_when_restor
     assert (code, out.split(" (")[0]) == (0, "tiny: best score 0.334957")
 
 
-def test_a_study_that_is_gone_is_not_recreated_under_an_experiment_that_goes_on(cli: Cli) -> None:
+def test_a_missing_study_is_not_recreated_for_a_resumed_experiment(cli: Cli) -> None:
     cli.file.write_text(experiment(waits=True))
     run = cli.start("run", cli.file)
     eventually(lambda: len(cli.starts()) == 1)
@@ -118,7 +118,7 @@ def test_a_study_that_is_gone_is_not_recreated_under_an_experiment_that_goes_on(
         (cli.folder / file.replace("studies", "away")).rename(cli.folder / "state" / file)
 
 
-def test_a_lost_controllers_store_starts_over_beside_the_old_study(finished: Cli, cli: Cli) -> None:
+def test_an_experiment_without_its_controllers_store_starts_a_new_study(finished: Cli, cli: Cli) -> None:
     shutil.copytree(finished.folder / "state", cli.folder / "state")
     (cli.folder / "state" / "controller.db").unlink()
     cli.file.write_text(experiment())
@@ -128,7 +128,7 @@ def test_a_lost_controllers_store_starts_over_beside_the_old_study(finished: Cli
 
 @contextmanager
 def locked(database: Path) -> Iterator[None]:
-    """Another process's transaction that does not end; ours, which is the same to SQLite."""
+    """Hold a transaction, which locks the database for other processes as another process's would."""
     with closing(sqlite3.connect(database, isolation_level=None)) as connection:
         connection.execute("BEGIN IMMEDIATE")
         yield
@@ -163,7 +163,7 @@ def test_a_locked_store_refuses_a_start_in_one_sentence_and_reading_goes_on(fini
 
 
 @pytest.mark.skipif(os.geteuid() != 0 or sys.platform != "linux", reason="only root of Linux may mount a small disk")
-def test_a_disk_that_is_full_in_the_middle_loses_nothing(cli: Cli) -> None:
+def test_a_disk_that_fills_up_during_a_run_loses_nothing(cli: Cli) -> None:
     cli.file.write_text(experiment(trials=4, waits=True))
     with small_disk(cli.folder / "state", "2m") as disk:
         run = cli.start("run", cli.file)
@@ -180,7 +180,7 @@ def test_a_disk_that_is_full_in_the_middle_loses_nothing(cli: Cli) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0 or sys.platform != "linux", reason="only root of Linux may mount a small disk")
-def test_a_disk_that_is_full_from_the_beginning_is_one_sentence(cli: Cli) -> None:
+def test_a_disk_that_is_full_at_the_start_gives_one_sentence(cli: Cli) -> None:
     cli.file.write_text(experiment())
     with small_disk(cli.folder / "state", "16k"):
         code, out, err = cli.tuner("run", cli.file)
@@ -201,7 +201,7 @@ def small_disk(place: Path, size: str) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("what", ["state", "state/controller.db"])
-def test_what_may_not_be_written_is_one_sentence_with_the_cure(finished: Cli, cli: Cli, what: str) -> None:
+def test_missing_write_permission_gives_one_sentence_with_the_cure(finished: Cli, cli: Cli, what: str) -> None:
     shutil.copytree(finished.folder / "state", cli.folder / "state")
     cli.file.write_text(experiment(name="other"))
     path = cli.folder / what
@@ -222,7 +222,7 @@ def test_what_may_not_be_written_is_one_sentence_with_the_cure(finished: Cli, cl
 
 
 def as_one_whom_permissions_bind() -> list[str]:
-    """Root may write everywhere, until it drops that capability."""
+    """Return a command prefix that drops root's capability to write everywhere."""
     if os.geteuid() != 0:
         return []
     setpriv = shutil.which("setpriv")
@@ -244,7 +244,7 @@ def test_a_state_directory_may_have_any_name(cli: Cli, name: str) -> None:
 
 
 def waiting(process: subprocess.Popen[str]) -> str:
-    """The line that says what it waits for."""
+    """Return the line that names what the process waits for."""
     assert process.stderr is not None
     said = []
     for line in process.stderr:
@@ -255,7 +255,7 @@ def waiting(process: subprocess.Popen[str]) -> str:
 
 
 def fill(path: Path) -> None:
-    """Take all the room that its disk has."""
+    """Use up all space of the disk."""
     with path.open("wb", buffering=0) as file, suppress(OSError):
         while True:
             file.write(bytes(4096))

@@ -1,4 +1,4 @@
-"""Trials that misbehave in every way: what `tuner` says of each, and that nothing is lost or left."""
+"""Trials that misbehave in many ways: the outcome and reason of each, and nothing is lost or left running."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def cli(tmp_path: Path) -> Iterator[Cli]:
 
 @pytest.fixture(scope="module")
 def everything(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Cli, int, dict[str, Any]]]:
-    """One experiment whose every trial misbehaves in its own way; its exit code, and the trials by their way."""
+    """Run an experiment in which each trial misbehaves in another way. Yield the exit code and the trials by kind."""
     with cli_in(tmp_path_factory.mktemp("bad")) as cli:
         cli.file.write_text(
             experiment(
@@ -77,7 +77,7 @@ def everything(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Cli, 
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_each_bad_trial_has_its_outcome_and_one_clear_reason(
+def test_each_bad_trial_has_its_outcome_and_a_clear_reason(
     everything: tuple[Cli, int, dict[str, Any]], kind: str
 ) -> None:
     cli, _, trials = everything
@@ -103,10 +103,10 @@ def test_bad_trials_do_not_end_a_search_that_has_a_result(everything: tuple[Cli,
 
 def test_what_a_trial_forks_does_not_outlive_it(everything: tuple[Cli, int, dict[str, Any]]) -> None:
     cli, _, _ = everything
-    eventually(lambda: not processes_of(cli.folder))  # its two sleepers would live for a minute
+    eventually(lambda: not processes_of(cli.folder))  # the two sleeping children would live for a minute
 
 
-def test_an_infeasible_trial_is_no_failure(cli: Cli) -> None:
+def test_an_infeasible_trial_is_not_a_failure(cli: Cli) -> None:
     cli.file.write_text(
         experiment(["sh", "-c", "exit 42"], trials=2).replace("failedTrials: 99", "failedTrials: 1"),
     )
@@ -174,7 +174,7 @@ def test_ctrl_c_ends_a_trial_that_ignores_sigterm(cli: Cli) -> None:
         (["sh", "-c", "no-such-program"], "exit code 127 (a command could not be executed): sh: "),
     ],
 )
-def test_a_trial_that_cannot_be_started_pauses_at_once_and_the_corrected_file_runs_it(
+def test_a_trial_that_cannot_start_pauses_the_run_and_the_corrected_file_goes_on(
     cli: Cli, command: list[str], reason: str
 ) -> None:
     (cli.folder / "here.txt").write_text("no program")
@@ -197,7 +197,7 @@ def test_a_trial_that_cannot_be_started_pauses_at_once_and_the_corrected_file_ru
     assert [start.split()[:2] for start in cli.starts()] == [["0", "2"], ["1", "1"]]
 
 
-def test_what_was_read_of_a_log_still_counts_when_the_trials_folder_is_deleted(cli: Cli) -> None:
+def test_metrics_already_read_count_when_the_trials_folder_is_deleted(cli: Cli) -> None:
     cli.file.write_text(experiment(trials=2, waits=True))
     run = cli.start("run", cli.file)
     eventually(lambda: len(cli.starts()) == 1 and measured(cli))
@@ -210,7 +210,7 @@ def test_what_was_read_of_a_log_still_counts_when_the_trials_folder_is_deleted(c
     assert cli.tuner("logs", "tiny/0")[0] in (0, 5)
 
 
-def test_a_working_directory_that_vanishes_pauses_and_goes_on_when_it_is_back(cli: Cli) -> None:
+def test_a_missing_working_directory_pauses_the_run_until_it_is_back(cli: Cli) -> None:
     place = cli.folder / "work"
     place.mkdir()
     file = place / "experiment.yaml"
@@ -236,10 +236,10 @@ def measured(cli: Cli) -> bool:
 
 
 def high_water_kb(process: subprocess.Popen[str]) -> int:
-    """The most memory it ever had; 0 where the system does not say."""
+    """Return the peak memory of a process, 0 if the system does not report it."""
     try:
         status = Path(f"/proc/{process.pid}/status").read_text()
     except OSError:
-        return 0  # it has ended
+        return 0  # the process has ended
     found = re.search(r"VmHWM:\s+(\d+) kB", status)
     return int(found[1]) if found else 0

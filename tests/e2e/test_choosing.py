@@ -1,4 +1,4 @@
-"""An experiment that names no algorithm gets `default`, which tells what it chose."""
+"""An experiment without an algorithm gets `default`, which reports its choice."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.e2e.cli import cli_in, experiment
 SMALL = "x: {type: int, min: 1, max: 3}, kind: [a, b]"
 
 
-def test_what_default_chose_by_space_budget_and_parallelism_is_told(tmp_path: Path) -> None:
+def test_the_choice_of_default_is_reported_with_its_reasons(tmp_path: Path) -> None:
     text = experiment(parameters=SMALL, parallelism=3, trials=6, algorithm="default, seed: 1")
     with cli_in(tmp_path) as cli:
         (tmp_path / "experiment.yaml").write_text(text.replace("  algorithm: {name: default, seed: 1}\n", ""))

@@ -1,4 +1,4 @@
-"""`tuner` as a person types it: tiny experiments, real processes, a state of their own. What it says and returns."""
+"""The commands of `tuner` with tiny experiments and real processes: output and exit codes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def states(trials: list[Any]) -> list[str]:
     return [trial["state"] for trial in trials]
 
 
-def test_one_file_and_one_command_give_the_best_trial(cli: Cli) -> None:
+def test_one_command_with_a_file_prints_the_best_trial(cli: Cli) -> None:
     code, out, err = cli.tuner("run", cli.write())
     assert code == 0, err
     best = max(cli.trials(), key=lambda trial: trial["value"])
@@ -42,7 +42,7 @@ def test_one_file_and_one_command_give_the_best_trial(cli: Cli) -> None:
     assert cli.starts() == ["0 1", "1 1", "2 1"]
 
 
-def test_what_is_shown_of_a_finished_experiment(cli: Cli) -> None:
+def test_commands_show_a_finished_experiment(cli: Cli) -> None:
     cli.tuner("run", cli.write())
     trials = cli.trials()
     assert [sorted(trial) for trial in trials] == [
@@ -70,7 +70,7 @@ def test_what_is_shown_of_a_finished_experiment(cli: Cli) -> None:
     assert cli.tuner("get", "trials", "tiny", "--no-headers")[1].splitlines()[0].startswith("0 ")
 
 
-def test_each_attempt_says_where_it_came_from(cli: Cli) -> None:
+def test_each_attempt_records_its_provenance(cli: Cli) -> None:
     cli.write(command="[python, trial.py, '${x}', '0']", more="")
     cli.file.write_text(cli.file.read_text().replace("gracePeriod: 60s", "env: {API_KEY: hush, MODE: fast}"))
     cli.tuner("run", cli.file)
@@ -89,7 +89,7 @@ def test_the_file_of_a_finished_experiment_prints_its_result_again(cli: Cli) -> 
     assert len(cli.starts()) == 3
 
 
-def test_a_changed_file_is_refused_with_what_changed_and_the_way_on(cli: Cli) -> None:
+def test_a_changed_file_is_refused_with_the_changes_and_the_cure(cli: Cli) -> None:
     cli.tuner("run", cli.write())
     code, _, err = cli.tuner("run", cli.write(parallelism=2))
     assert code == 6
@@ -113,7 +113,7 @@ def test_an_invalid_file_starts_nothing(cli: Cli) -> None:
     assert cli.tuner("get", "experiments", "-o", "json")[:2] == (0, "[]\n")
 
 
-def test_what_only_the_service_knows_is_found_in_the_file_too(cli: Cli) -> None:
+def test_problems_found_by_the_service_have_their_place_in_the_file(cli: Cli) -> None:
     cli.write()
     cli.file.write_text(cli.file.read_text().replace("name: random", "name: randon"))
     for verb in ("validate", "run"):
@@ -124,7 +124,7 @@ def test_what_only_the_service_knows_is_found_in_the_file_too(cli: Cli) -> None:
     assert not list((cli.folder / "state" / "experiments").glob("*"))
 
 
-def test_a_command_that_is_not_there_pauses_at_once_and_the_corrected_file_goes_on(cli: Cli) -> None:
+def test_a_missing_command_pauses_the_run_and_the_corrected_file_goes_on(cli: Cli) -> None:
     code, _, err = cli.tuner("run", cli.write(command="[no-such-program]"))
     assert code == 8
     assert "no-such-program" in err
@@ -150,7 +150,7 @@ def test_a_finished_experiment_goes_on_with_a_larger_budget(cli: Cli) -> None:
     assert cli.starts() == ["0 1", "1 1"]
 
 
-def test_an_experiment_remembers_where_its_study_is(cli: Cli) -> None:
+def test_an_experiment_remembers_its_storage(cli: Cli) -> None:
     cli.tuner("run", cli.write(trials=1), "--storage", "sqlite:///elsewhere.db")
     assert (cli.folder / "elsewhere.db").exists()
     assert states(cli.trials()) == ["succeeded"]
@@ -159,26 +159,26 @@ def test_an_experiment_remembers_where_its_study_is(cli: Cli) -> None:
     assert "elsewhere.db" in err
 
 
-def test_of_two_started_at_once_one_runs_it(cli: Cli) -> None:
+def test_of_two_concurrent_runs_only_one_runs_the_experiment(cli: Cli) -> None:
     cli.write(trials=1)
     cli.let_go()
     both = [cli.start("run", cli.file) for _ in range(2)]
     for process in both:
         process.communicate(timeout=30)
-    # The slower one finds it running, or finished.
+    # The slower command finds the experiment running or finished.
     assert sorted(process.returncode for process in both) in ([0, 0], [0, 6])
     assert cli.starts() == ["0 1"]
     assert len(list((cli.folder / "state" / "experiments").iterdir())) == 1
 
 
-def test_quiet_still_says_what_a_person_must_do(cli: Cli) -> None:
+def test_quiet_still_prints_required_actions(cli: Cli) -> None:
     code, _, err = cli.tuner("-q", "run", cli.write(command="[no-such-program]"))
     assert code == 8
     assert "tuner resume" in err
 
 
-def test_failures_end_it_at_the_limit(cli: Cli) -> None:
-    # Each for a reason of its own: what fails alike pauses it (test_retry.py).
+def test_the_limit_of_failures_ends_the_experiment(cli: Cli) -> None:
+    # Each trial fails for another reason, because equal failures pause the experiment (test_retry.py).
     program = "import os, sys; sys.exit(3 + int(os.environ['TUNER_TRIAL_NUMBER']))".replace("'", "''")
     code, out, _ = cli.tuner("run", cli.write(command=f"[python, -c, '{program}']", trials=5))
     assert (code, out) == (1, "")
@@ -213,7 +213,7 @@ def test_a_second_ctrl_c_kills_what_ignores_the_first(cli: Cli) -> None:
     while "Ctrl-C" not in run.stderr.readline():
         pass
     run.send_signal(signal.SIGINT)
-    run.communicate(timeout=30)  # the trial would have a minute
+    run.communicate(timeout=30)  # the trial would get a minute to end
     assert run.returncode == 130
 
 
@@ -226,7 +226,7 @@ def test_sigterm_stops_cleanly_too(cli: Cli) -> None:
     assert states(cli.trials()) == ["queued"]
 
 
-def test_a_killed_run_goes_on_with_what_is_running(cli: Cli) -> None:
+def test_a_killed_run_adopts_its_running_trials(cli: Cli) -> None:
     run = cli.start("run", cli.write(seconds=60))
     eventually(lambda: len(cli.starts()) == 1)
     run.kill()
@@ -238,7 +238,7 @@ def test_a_killed_run_goes_on_with_what_is_running(cli: Cli) -> None:
     assert cli.starts() == ["0 1", "1 1", "2 1"], "no trial was started twice"
 
 
-def test_the_second_who_runs_it_is_told_who_has_it(cli: Cli) -> None:
+def test_a_second_run_is_told_which_process_runs_the_experiment(cli: Cli) -> None:
     run = cli.start("run", cli.write(seconds=60))
     eventually(lambda: len(cli.starts()) == 1)
     code, _, err = cli.tuner("run", cli.file)
@@ -281,7 +281,7 @@ def test_stop_from_another_terminal_cancels_for_good(cli: Cli) -> None:
     assert states(cli.trials()) == ["cancelled", "succeeded", "succeeded", "succeeded"]
 
 
-def test_stop_ends_what_a_killed_run_left_behind(cli: Cli) -> None:
+def test_stop_ends_trials_of_a_killed_run(cli: Cli) -> None:
     run = cli.start("run", cli.write(seconds=60))
     eventually(lambda: len(cli.starts()) == 1)
     run.kill()
@@ -291,7 +291,7 @@ def test_stop_ends_what_a_killed_run_left_behind(cli: Cli) -> None:
     assert cli.tuner("stop", "tiny")[0] == 0
 
 
-def test_nothing_to_list_is_said_beside_the_empty_list(cli: Cli) -> None:
+def test_an_empty_list_comes_with_a_message_on_stderr(cli: Cli) -> None:
     said = f"no experiments in {cli.folder}/state\n"
     assert cli.tuner("get", "experiments") == (0, "", said)
     assert cli.tuner("get", "experiments", "-o", "json") == (0, "[]\n", said)
@@ -322,7 +322,7 @@ def test_logs_follow_a_trial_to_its_end(cli: Cli) -> None:
     assert logs.returncode == 0
 
 
-def test_a_file_comes_from_standard_input_and_flags_stand_anywhere(cli: Cli) -> None:
+def test_a_file_can_come_from_stdin_and_flags_can_be_anywhere(cli: Cli) -> None:
     text = cli.write().read_text()
     done = subprocess.run(
         [TUNER, "-q", "--set", "spec.budget.trials=1", "run", "-"],
@@ -332,14 +332,14 @@ def test_a_file_comes_from_standard_input_and_flags_stand_anywhere(cli: Cli) -> 
     assert len(cli.trials()) == 1
 
 
-def test_a_state_directory_that_cannot_be_made_is_one_sentence(cli: Cli) -> None:
+def test_a_state_directory_that_cannot_be_created_gives_one_sentence(cli: Cli) -> None:
     code, _, err = cli.tuner("run", cli.write(), "--state-dir", "/proc/nothing")
     assert code == 7
     assert err.count("\n") == 1
     assert "--state-dir" in err
 
 
-def test_init_writes_a_file_that_is_valid_and_never_over_another(cli: Cli) -> None:
+def test_init_writes_a_valid_file_and_never_overwrites_one(cli: Cli) -> None:
     assert cli.tuner("init", "mine.yaml")[0] == 0
     assert cli.tuner("validate", "mine.yaml")[0] == 0
     assert cli.tuner("init", "mine.yaml")[0] == 6

@@ -1,4 +1,4 @@
-"""TAB in real shells: bash is always there, zsh and fish where they are installed."""
+"""TAB completion in real shells: bash always, zsh and fish if they are installed."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def offered(cli: Cli, capsys: pytest.CaptureFixture[str], *words: str) -> tuple[
     return kind, [line.partition("\t")[0] for line in lines]
 
 
-def test_what_may_follow_is_what_the_parser_takes(cli: Cli, capsys: pytest.CaptureFixture[str]) -> None:
+def test_completions_match_what_the_parser_accepts(cli: Cli, capsys: pytest.CaptureFixture[str]) -> None:
     def words(*typed: str) -> list[str]:
         kind, found = offered(cli, capsys, *typed)
         assert kind == "words"
@@ -69,7 +69,7 @@ def test_what_may_follow_is_what_the_parser_takes(cli: Cli, capsys: pytest.Captu
 
 
 class Shell:
-    """A shell at a terminal."""
+    """A shell in a pseudo-terminal."""
 
     def __init__(self, name: str, cli: Cli) -> None:
         command, setup = STARTS[name]
@@ -87,7 +87,7 @@ class Shell:
         os.write(self.terminal, text.encode())
 
     def shows(self, text: str, *, within_s: float = 60) -> None:
-        """Waits until it has shown that since it was asked last."""
+        """Wait until the shell has printed `text` since the last check."""
         deadline = time.monotonic() + within_s
         while text not in self.seen:
             assert time.monotonic() < deadline, self.seen
@@ -96,10 +96,10 @@ class Shell:
         self.seen = self.seen.partition(text)[2]
 
     def completes(self, typed: str, whole: str) -> None:
-        """TAB after `typed` makes it `whole`: the command line is echoed by the shell that runs it."""
+        """Check that TAB after `typed` completes it to `whole`, by letting the shell echo the command line."""
         self.type(f"{typed}\t")
         self.shows(whole)
-        self.type("\x15")  # forget the line
+        self.type("\x15")  # clear the line
 
     def end(self) -> None:
         self.process.kill()

@@ -1,4 +1,4 @@
-"""`tuner delete` of an experiment whose suggestion server is gone for good."""
+"""`tuner delete` of an experiment whose suggestion server is gone permanently."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_delete_keeps_all_records_and_names_the_cure(cli: Cli) -> None:
     assert [one["name"] for one in cli.json("get", "experiments", "-o", "json")] == ["tiny"]
 
 
-def test_forced_delete_removes_what_is_here_and_says_what_is_left(cli: Cli) -> None:
+def test_forced_delete_removes_local_records_and_reports_what_is_left(cli: Cli) -> None:
     (folder,) = (cli.folder / "state" / "experiments").iterdir()
     code, _, err = cli.tuner("delete", "tiny", "--yes", "--force")
     assert code == 0, err

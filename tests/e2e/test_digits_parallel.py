@@ -1,4 +1,4 @@
-"""Several processes that train one network over loopback: the same result as one, and no rank is left behind."""
+"""Several processes train one network over loopback: the result equals that of one process, and no rank is left."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def rank(number: int, *arguments: str, size: int, port: int, address: str = "127
 
 @contextmanager
 def world(size: int, *arguments: str) -> Iterator[list[subprocess.Popen[str]]]:
-    """Its ranks, the last started first: rank 0 is not there yet when the others call."""
+    """Start the ranks in reverse order, so that rank 0 is missing when the others connect."""
     port = free_port()
     with ExitStack() as stack:
         ranks = [stack.enter_context(rank(i, *arguments, size=size, port=port)) for i in reversed(range(size))][::-1]
@@ -62,7 +62,7 @@ def said(process: subprocess.Popen[str]) -> tuple[int, str, str]:
 
 
 def trained(size: int, *arguments: str) -> list[tuple[float, ...]]:
-    """(epoch, accuracy, loss) as rank 0 printed them; the other ranks print nothing."""
+    """Return (epoch, accuracy, loss) as printed by rank 0; the other ranks print nothing."""
     with world(size, *arguments) as ranks:
         ends = [said(process) for process in ranks]
     assert [(code, err) for code, _, err in ends] == [(0, "")] * size
@@ -70,10 +70,10 @@ def trained(size: int, *arguments: str) -> list[tuple[float, ...]]:
     return [tuple(float(value) for value in re.findall(r"=(\S+)", line)) for line in ends[0][1].splitlines()]
 
 
-# Sums in another order differ in the last bit, and later epochs magnify that: a few epochs, and nearly the same.
+# Sums in another order differ in the last bit, and later epochs amplify this: few epochs, and approximate equality.
 @pytest.mark.parametrize("size", [2, 3])
 @pytest.mark.parametrize("arguments", [("--activation=tanh", "--batch=97"), ("--dropout=0.2", "--batch=32")])
-def test_several_ranks_learn_what_one_learns_from_the_same_batches(size: int, arguments: tuple[str, ...]) -> None:
+def test_several_ranks_train_the_same_network_as_one(size: int, arguments: tuple[str, ...]) -> None:
     alone = trained(1, "--epochs=3", *arguments)
     together = trained(size, "--epochs=3", *arguments)
     assert [epoch for epoch, _, _ in together] == [1, 2, 3]
@@ -93,7 +93,7 @@ def test_a_batch_smaller_than_the_world_leaves_some_ranks_without_work() -> None
         (signal.SIGKILL, 1),
         (signal.SIGKILL, 2),
         (signal.SIGTERM, 1),
-        (signal.SIGSTOP, 0),  # it hangs, and its connections stay: ten seconds of silence
+        (signal.SIGSTOP, 0),  # the rank hangs and keeps its connections, so it is detected after ten seconds of silence
         (signal.SIGSTOP, 2),
     ],
 )
@@ -115,7 +115,7 @@ def test_a_rank_lost_while_another_is_still_awaited_is_noticed_at_once() -> None
         assert said(process) == (LOST, "", "rank 1 of 3 was lost (before all had joined); rank 0 ends too\n")
 
 
-def test_a_stranger_who_calls_is_no_rank() -> None:
+def test_a_connection_that_is_not_a_rank_is_closed() -> None:
     port = free_port()
     with rank(0, "--epochs=1", size=2, port=port) as first:
         with caller(port) as stranger:
@@ -125,7 +125,7 @@ def test_a_stranger_who_calls_is_no_rank() -> None:
 
 
 def caller(port: int) -> socket.socket:
-    """A connection to rank 0, as soon as it listens."""
+    """Connect to rank 0 as soon as it listens."""
     peer: socket.socket = parallel.connection("127.0.0.1", port, time.monotonic() + 20)
     return peer
 
@@ -134,14 +134,14 @@ def test_sigterm_ends_a_rank_cleanly_while_it_waits_for_the_others() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.settimeout(20)
         with rank(1, size=2, port=server.getsockname()[1]) as process:
-            peer, _ = server.accept()  # it has gone so far that it waits for an answer
+            peer, _ = server.accept()  # by now the rank waits for an answer
             with peer:
                 process.send_signal(signal.SIGTERM)
                 assert said(process) == (143, "", "")
 
 
 @pytest.mark.parametrize("number", [0, 1])
-def test_a_name_that_appears_late_is_looked_up_again(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_host_name_that_appears_late_is_resolved_again(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     real, unknown = socket.getaddrinfo, iter([True, True])
 
     def headless_service(host: str, *arguments: object, **keywords: object) -> object:
@@ -166,7 +166,7 @@ def test_a_name_that_appears_late_is_looked_up_again(number: int, monkeypatch: p
         ({"RANK": ""}, "train.py: WORLD_SIZE is above 1, and RANK is not set: torchrun and tuner set it"),
     ],
 )
-def test_a_world_that_does_not_come_about_says_why(environment: dict[str, str], last_line: str) -> None:
+def test_a_world_that_cannot_form_reports_why(environment: dict[str, str], last_line: str) -> None:
     world = {"WORLD_SIZE": "3", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1", **environment}
     done = subprocess.run(
         [sys.executable, "-c", "import parallel; parallel.join(patience_s=0.5)"],

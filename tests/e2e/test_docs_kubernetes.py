@@ -1,4 +1,4 @@
-"""docs/kubernetes.md: its pieces of an experiment's file are valid, and what it says of other files is so."""
+"""docs/kubernetes.md: its excerpts of experiment files are valid, and the files that it names exist."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_each_piece_of_a_trial_is_valid(piece: str, tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_every_file_that_it_names_is_there() -> None:
+def test_every_file_named_on_the_page_exists() -> None:
     named = set(re.findall(r"(?:examples|deploy|docs)/[\w./-]*\w", PAGE)) | {
         f"docs/{page}" for page in re.findall(r"\]\((\w+\.md)", PAGE)
     }

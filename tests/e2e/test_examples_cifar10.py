@@ -1,4 +1,4 @@
-"""The CIFAR-10 examples: every file and every command that their pages show, and real trainings on a small stand-in."""
+"""The CIFAR-10 examples: every file and command on their pages, and real trainings on a small substitute data set."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def typed_lines(page: Path) -> list[str]:
 
 
 def shown(*pages: Path) -> list[str]:
-    """Every command of ours on the pages, as it is typed in the example's folder."""
+    """Return every `tuner` command on the pages, as typed in the example's folder."""
     lines = {line for page in pages for line in typed_lines(page) if line.startswith("tuner ")}
     return sorted(line.replace("examples/cifar10/", "") for line in lines)
 
@@ -41,7 +41,7 @@ def tuner(*arguments: str | Path, state: Path, **environment: str) -> subprocess
 
 
 def typed(words: list[str], folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> str:
-    """In this process: none of these starts anything. What it prints."""
+    """Run a command that starts no process within this one, and return its output."""
     monkeypatch.chdir(CIFAR10)
     code = main([*words, "--state-dir", str(folder)])
     told = capsys.readouterr()
@@ -63,7 +63,7 @@ def test_the_readme_shows_every_file_in_every_place(file: str, place: str) -> No
     assert [command for command in runs if place in command and (place or command == f"tuner run {file}")]
 
 
-def test_no_two_runs_of_a_namespace_that_the_readme_shows_are_of_one_name() -> None:
+def test_runs_shown_in_the_readme_have_distinct_names_within_a_namespace() -> None:
     names = []
     for command in shown(PAGES[0]):
         if command.startswith("tuner run"):
@@ -73,7 +73,7 @@ def test_no_two_runs_of_a_namespace_that_the_readme_shows_are_of_one_name() -> N
     assert sorted(set(names)) == sorted(names)
 
 
-def test_the_pages_say_where_the_data_come_from() -> None:
+def test_the_pages_name_the_source_of_the_data() -> None:
     for page in PAGES:
         (command,) = (line for line in typed_lines(page) if "--download" in line)
         _, program, *flags = shlex.split(command)
@@ -83,7 +83,7 @@ def test_the_pages_say_where_the_data_come_from() -> None:
 
 
 @pytest.mark.parametrize("command", [command for command in shown(*PAGES) if command.startswith("tuner run")])
-def test_every_run_that_the_pages_show_would_be_accepted(
+def test_every_run_shown_on_the_pages_is_valid(
     command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     _, _, *rest = shlex.split(command)
@@ -97,7 +97,7 @@ def test_every_run_that_the_pages_show_would_be_accepted(
 
 
 @needs_torch
-def test_the_sweep_is_run_reported_and_its_best_trained_once_more(tmp_path: Path) -> None:
+def test_the_sweep_runs_reports_and_trains_its_best_trial_again(tmp_path: Path) -> None:
     data = {
         "CIFAR10_DATA": str(as_binary(tmp_path, stand_in(per_class=24))),
         "TUNER_CIFAR10_CACHE": str(tmp_path / "c"),
@@ -116,7 +116,7 @@ def test_the_sweep_is_run_reported_and_its_best_trained_once_more(tmp_path: Path
     assert "model" in tuner("best", "cifar10-sweep", state=tmp_path / "s").stdout
 
 
-@pytest.mark.soak  # its parts are tested by themselves: tests/trial, tests/contract/test_local_workers.py
+@pytest.mark.soak  # the parts are tested separately: tests/trial, tests/contract/test_local_workers.py
 @needs_torch
 def test_two_workers_train_each_network_together(tmp_path: Path) -> None:
     data = {

@@ -1,4 +1,4 @@
-"""`tuner extend` as a person types it: a finished search gets more, and a kill between its writes changes nothing."""
+"""`tuner extend`: a finished search gets more trials, and a kill between the writes does no harm."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FILE = experiment(parameters="x: {type: float, min: 0, max: 1}, k: [a]", algorit
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cli]:
-    """Somebody whose experiment has ended; its state directory is to be copied, not touched."""
+    """A command line with a finished experiment. Tests copy its state directory and do not change it."""
     with cli_in(tmp_path_factory.mktemp("finished")) as cli:
         cli.file.write_text(FILE)
         assert cli.tuner("run", cli.file)[0] == 0
@@ -41,7 +41,7 @@ def cli(finished: Cli, tmp_path: Path) -> Iterator[Cli]:
 
 
 def past(folder: Path) -> int:
-    """How often the study has grown."""
+    """Return how often the study has grown."""
     with closing(sqlite3.connect(folder / "state" / "studies.db")) as connection:
         (grown,) = connection.execute("SELECT json_array_length(past) FROM studies").fetchone()
     return int(grown)
@@ -63,7 +63,7 @@ def test_an_extension_killed_between_its_writes_is_repeated_without_harm(cli: Cl
         "experiment.r2.yaml",
         "experiment.yaml",
     ]
-    for verb in ("run", "resume"):  # the person's own file, which knows nothing of the extension
+    for verb in ("run", "resume"):  # with the user's own file, which does not contain the extension
         code, out, err = cli.tuner(verb, cli.file)
         assert (code, out.startswith("tiny: best score ")) == (0, True), err
         assert "experiment.yaml is revision 1 of tiny; going on with revision 2, " in err
@@ -73,7 +73,7 @@ def test_an_extension_killed_between_its_writes_is_repeated_without_harm(cli: Cl
     assert (code, "The file in effect since revision 2: " in err) == (6, True), err
 
 
-def test_what_is_no_growth_is_one_sentence_and_changes_nothing(cli: Cli) -> None:
+def test_a_change_that_is_not_growth_is_refused_in_one_sentence(cli: Cli) -> None:
     code, _, err = cli.tuner("extend", "tiny", "--set", "spec.parameters.x.max=0.5")
     assert code == 2
     assert "--set spec.parameters.x.max=0.5: 0.5 is below 1, and a range only grows" in err
@@ -82,7 +82,7 @@ def test_what_is_no_growth_is_one_sentence_and_changes_nothing(cli: Cli) -> None
     assert not list((cli.folder / "state" / "experiments").glob("*/experiment.r2.yaml"))
 
 
-def test_the_changed_file_extends_as_well(cli: Cli) -> None:
+def test_the_changed_file_extends_the_search_too(cli: Cli) -> None:
     text = cli.file.read_text().replace("max: 1}, k: [a]", "max: 4}, k: [a, c]").replace("trials: 2", "trials: 3")
     cli.file.write_text(text)
     assert cli.tuner("extend", cli.file)[0] == 0

@@ -1,4 +1,4 @@
-"""The final stage as a person meets it: what it leaves, what a kill, Ctrl-C and its own failure make of it."""
+"""The final stage: its output, and the effects of a kill, Ctrl-C and a failure."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def finals(cli: Cli) -> list[str]:
     return [line for line in cli.starts() if line.startswith("final")]
 
 
-def test_it_outlives_its_controller_and_leaves_what_best_lists(cli: Cli) -> None:
+def test_the_final_run_survives_its_controller_and_best_lists_its_output(cli: Cli) -> None:
     file = write(cli, EXPORT.format(then=UNTIL_GO))
     process = cli.start("run", file)
     eventually(lambda: "State:      running" in cli.tuner("describe", "tiny/final")[1])
@@ -59,7 +59,7 @@ def test_it_outlives_its_controller_and_leaves_what_best_lists(cli: Cli) -> None
     assert cli.tuner("logs", "tiny/final")[1] == "exported\n"
 
 
-def test_one_that_fails_fails_no_search_and_runs_again_only_when_asked(cli: Cli) -> None:
+def test_a_failed_final_run_does_not_fail_the_search_and_runs_again_on_request(cli: Cli) -> None:
     file = write(cli, EXPORT.format(then="echo no room for the model; exit 42"))
     code, out, err = cli.tuner("run", "-q", file)
     said = "tiny succeeded: all 3 trials are done; its final stage failed: exit code 42: no room for the model"
@@ -78,7 +78,7 @@ def test_one_that_fails_fails_no_search_and_runs_again_only_when_asked(cli: Cli)
     assert [attempt["number"] for attempt in found["final"]["attempts"]] == [2]
 
 
-def test_ctrl_c_leaves_it_for_resume_and_a_longer_search_runs_it_again(cli: Cli) -> None:
+def test_an_interrupted_final_run_resumes_and_runs_again_after_an_extension(cli: Cli) -> None:
     file = write(cli, EXPORT.format(then=UNTIL_GO))
     process = cli.start("run", file)
     eventually(lambda: finals(cli))

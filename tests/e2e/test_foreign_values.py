@@ -1,4 +1,4 @@
-"""A study that somebody else has grown: their values never reach this experiment's shell."""
+"""Values that another user added to a study never reach the shell of this experiment."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FILE = experiment(["sh", "-c", SCRIPT], parameters="c: [a, b]", algorithm="rando
 
 @pytest.fixture
 def member(tmp_path: Path) -> Iterator[Client]:
-    """Another member of the namespace, at the server that both use."""
+    """A client of another member of the namespace, at the server that both use."""
     with a_server(tmp_path / "shared.db") as server, Client(server.address) as client:
         yield client
 
@@ -51,7 +51,7 @@ def test_a_choice_that_another_member_added_is_refused_and_the_search_goes_on_wi
     assert f"c: '{EVIL}' is not one of the choices 'a', 'b'" in err
     assert "tuner resume tiny" in err
     assert [trial["state"] for trial in cli.trials()] == ["succeeded", "succeeded", "infeasible"]
-    for _ in range(4):  # the algorithm may propose it again; each time is told, and none is repeated
+    for _ in range(4):  # the algorithm may propose the value again, and each refusal is reported once
         code, _, err = cli.tuner("resume", "tiny", "--server", member.address)
         if code != 8:
             break
@@ -76,7 +76,7 @@ def test_a_best_trial_that_another_member_imported_does_not_reach_the_final_stag
     assert "final" not in (cli.folder / "ran.txt").read_text()
 
 
-def test_values_that_the_own_file_came_to_allow_run(cli: Cli, member: Client) -> None:
+def test_values_run_once_the_experiments_own_file_allows_them(cli: Cli, member: Client) -> None:
     sets = ("--trials", "+2", "--set", "spec.parameters.c=[a, b, d]")
     code, _, err = cli.tuner("extend", "tiny", *sets, "--server", member.address)
     assert code == 0, err

@@ -1,4 +1,4 @@
-"""Trials of a function are forked from the supervisor, and are processes of their own in all that can be seen."""
+"""Trials of a function are forked from the supervisor, but look and behave like separate processes."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ print("forked False" in study.log(0), len({result.value for result in study.resu
     assert out == "True 1\n"
 
 
-def test_what_a_trial_does_to_its_process_reaches_no_other(scripts: Scripts) -> None:
+def test_changes_of_a_trial_to_its_process_affect_no_other(scripts: Scripts) -> None:
     out = scripts.output("""
 import random
 
@@ -92,7 +92,7 @@ print(study.state, len({each[1] for each in said}), {tuple(each[2:5]) for each i
         ("time.sleep(1000)", "failed", "timeout"),
     ],
 )
-def test_how_a_trial_ends_its_process_is_told(scripts: Scripts, objective: str, state: str, said: str) -> None:
+def test_the_way_a_trials_process_ends_is_reported(scripts: Scripts, objective: str, state: str, said: str) -> None:
     out = scripts.output(f"""
 def objective(trial):
     if trial.number == 1:
@@ -168,13 +168,13 @@ print(study.state, sorted({(r.number, r.state) for r in study.results()}) == [(n
         process.communicate(timeout=100)
     assert scripts.output(body) == "succeeded True\n"
     starts = scripts.starts()
-    assert len(starts) == len(set(starts))  # no attempt twice
+    assert len(starts) == len(set(starts))  # no attempt ran twice
     assert {line.split()[0] for line in starts} == {str(number) for number in range(40)}
     if killed == "script":
         assert len(starts) == 40
 
 
-def test_a_killed_trial_is_tried_again_and_harms_no_other(scripts: Scripts) -> None:
+def test_a_killed_trial_runs_again_and_affects_no_other(scripts: Scripts) -> None:
     process = scripts.start("""
 def objective(trial):
     with (HERE / "pids").open("a") as file:

@@ -1,4 +1,4 @@
-"""GPUs as a person meets them: two experiments in two state directories, what is shown of who waits, and the doctor."""
+"""The GPU pool: two experiments in two state directories, the display of waiting trials, and `tuner doctor`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from tests.e2e.cli import Cli, cli_in, eventually, experiment
 
-# Says which GPU it has, and complains if somebody else has it too.
+# Prints its GPU, and fails if another trial has the same one.
 TRIAL = """\
 for gpu in $(echo $CUDA_VISIBLE_DEVICES | tr , ' '); do mkdir ../held-$gpu || echo clash >> ../clashes; done
 echo "$TUNER_EXPERIMENT gpu=$CUDA_VISIBLE_DEVICES" >> starts.txt; echo score=1
@@ -35,7 +35,7 @@ def cli_with_gpus(folder: Path, gpus: str) -> Cli:
 
 @pytest.fixture
 def two(tmp_path: Path) -> Iterator[tuple[Cli, Cli]]:
-    """Each with a state directory of its own, on one machine with two GPUs."""
+    """Two command lines with separate state directories on one machine with two GPUs."""
     with (
         cli_in(tmp_path / "one", make=lambda folder: cli_with_gpus(folder, "0,1")) as one,
         cli_in(tmp_path / "other", make=lambda folder: cli_with_gpus(folder, "0,1")) as other,
@@ -58,7 +58,7 @@ def waits(cli: Cli, name: str) -> str:
     return str(cli.tuner("describe", f"{name}/0")[1])
 
 
-def test_two_experiments_share_the_gpus_and_say_who_waits_for_whom(two: tuple[Cli, Cli]) -> None:
+def test_two_experiments_share_the_gpus_and_show_which_waits_for_which(two: tuple[Cli, Cli]) -> None:
     one, other = two
     (one.folder / "x.yaml").write_text(on_gpus("first", parallelism=2, trials=2))
     (other.folder / "x.yaml").write_text(on_gpus("second"))
@@ -92,7 +92,7 @@ def test_a_gpu_stays_taken_while_the_trial_runs_whatever_is_killed(two: tuple[Cl
     second = other.start("run", "x.yaml")
     eventually(lambda: "needs 1 GPU: GPU 0 is held by first-" in waits(other, "second"))
     assert other.starts() == []
-    os.kill(trial, 0)  # it runs on
+    os.kill(trial, 0)  # the trial still runs
     one.let_go()
     eventually(lambda: other.starts() == ["second gpu=0"])
     other.let_go()
@@ -125,7 +125,7 @@ def test_ctrl_c_ends_the_waiting_and_resume_waits_again(two: tuple[Cli, Cli]) ->
         ("0", "0.5", ""),
     ],
 )
-def test_the_doctor_says_beforehand_that_a_run_would_pause_for_want_of_gpus(
+def test_the_doctor_warns_that_a_run_would_pause_for_lack_of_gpus(
     tmp_path: Path, gpus: str, asked: str, said: str
 ) -> None:
     cli = cli_with_gpus(tmp_path / "me", gpus)
@@ -138,7 +138,7 @@ def test_the_doctor_says_beforehand_that_a_run_would_pause_for_want_of_gpus(
     assert cli.tuner("run", "x.yaml")[0] == (8 if said else 0)
 
 
-def test_a_gpu_that_the_machine_does_not_lend_is_refused_before_anything_is_made(tmp_path: Path) -> None:
+def test_an_unavailable_gpu_is_refused_before_anything_is_created(tmp_path: Path) -> None:
     cli = cli_with_gpus(tmp_path / "me", "2,3")
     (cli.folder / "x.yaml").write_text(on_gpus("tiny", more="\n    devices: [2, 7]"))
     cure = "TUNER_GPUS names 2, 3: name some of these, or set TUNER_GPUS"

@@ -1,4 +1,4 @@
-"""The command that a message ends with is copied and typed in the same shell: it must work there."""
+"""The command in a hint works when it is copied into the same shell."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SCRIPT = Path(sys.executable).parent / "tuner"
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """With a virtual environment whose programs are not on PATH."""
+    """A folder with a virtual environment whose programs are not on PATH."""
     (tmp_path / ".venv").symlink_to(SCRIPT.parents[1])
     (tmp_path / "experiment.yaml").write_text(experiment(name="tiny"))
     return tmp_path
@@ -49,7 +49,7 @@ def test_the_hints_of_a_run_work_as_they_are_printed(folder: Path, tuner: str) -
     assert typed(folder, hint(out, "see the result with: "))[0] == 0
 
 
-def test_the_cure_of_a_changed_file_repeats_what_changed_it(folder: Path) -> None:
+def test_the_hint_for_a_changed_file_repeats_its_flags(folder: Path) -> None:
     where = "--state-dir state --storage sqlite:///studies.db"
     assert typed(folder, f".venv/bin/tuner run experiment.yaml {where}")[0] == 0
     code, _, err = typed(folder, f".venv/bin/tuner run experiment.yaml --set spec.budget.failedTrials=50 {where}")

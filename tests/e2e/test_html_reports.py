@@ -1,4 +1,4 @@
-"""`tuner report --html` and `--figure`: each command that docs/reports.md shows, and what a wrong one says."""
+"""`tuner report --html` and `--figure`: each command in docs/reports.md, and the errors of invalid ones."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def cli(tmp_path: Path) -> Iterator[Cli]:
         yield cli
 
 
-def test_the_commands_of_the_page_write_what_they_name(cli: Cli) -> None:
+def test_the_commands_on_the_page_write_the_files_that_they_name(cli: Cli) -> None:
     pytest.importorskip("vl_convert", reason="the extra `report` is not installed")
     assert cli.tuner("run", cli.write(name="digits", trials=4))[0] == 0
     shown = re.findall(r"^tuner (report .*)$", PAGE.read_text(), re.MULTILINE)
@@ -50,7 +50,7 @@ def test_a_wrong_figure_is_refused(cli: Cli, words: tuple[str, ...], message: st
     assert (code, message in err) == (2, True), err
 
 
-def test_every_figure_is_there_in_python(cli: Cli) -> None:
+def test_every_figure_is_available_in_python(cli: Cli) -> None:
     assert cli.tuner("run", cli.write(trials=3))[0] == 0
     study = tuner.open("tiny", state_dir=cli.folder / "state")
     for name in ("history", "curves", "parallel", "slice", "contour", "importance", "timeline"):

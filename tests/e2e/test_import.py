@@ -1,4 +1,4 @@
-"""`tuner import` as a person types it: before the first run, again, from another experiment, and what does not fit."""
+"""`tuner import` before the first run, repeated, from another experiment, and with invalid data."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def cli(tmp_path: Path) -> Iterator[Cli]:
         yield cli
 
 
-def test_results_come_before_the_first_run_once_and_the_search_has_them(cli: Cli) -> None:
+def test_results_imported_before_the_first_run_are_part_of_the_search_once(cli: Cli) -> None:
     cli.env["TUNER_FAILPOINT"] = "store.add_trials.before"
     assert cli.tuner("import", cli.file, "--from", "results.csv")[0] == -9
     del cli.env["TUNER_FAILPOINT"]
@@ -45,7 +45,7 @@ def test_results_come_before_the_first_run_once_and_the_search_has_them(cli: Cli
     assert (code, out) == (0, "other: 4 trials imported from tiny\n"), err
 
 
-def test_a_file_without_the_right_columns_makes_no_experiment(cli: Cli) -> None:
+def test_a_file_without_the_right_columns_creates_no_experiment(cli: Cli) -> None:
     (cli.folder / "bad.csv").write_text("y,loss\n1,2\n")
     code, _, err = cli.tuner("import", cli.file, "--from", "bad.csv")
     assert (code, "bad.csv: has no column for x; it has y, loss; or say --fill x=VALUE" in err) == (2, True), err

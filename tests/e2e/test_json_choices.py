@@ -1,4 +1,4 @@
-"""Choices of any JSON value, from the file to the program and back through every command that shows them."""
+"""Choices with any JSON value reach the program and all commands that show them."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_null_lists_and_objects_reach_the_program_and_every_command(cli: Cli) ->
     code, out, err = cli.tuner("run", cli.file)
     assert code == 0, out + err
     seen = [json.loads(line) for line in (cli.folder / "seen.jsonl").read_text().splitlines()]
-    assert len(seen) == 9  # seven values, two of them with two momenta
+    assert len(seen) == 9  # seven values, two of which have two momenta
     assert {each["argv"][0] for each in seen} == TEXTS
     assert all(each["env"] == each["argv"][0] for each in seen)
     assert seen[0]["parameters"] == {"optimizer": {"kind": "a", "lr": 0.1}, "momentum": 0.9}
@@ -80,7 +80,7 @@ def test_null_lists_and_objects_reach_the_program_and_every_command(cli: Cli) ->
     assert "null" in cli.tuner("report", "choices")[1]
 
 
-def test_what_was_exported_is_imported_and_extended(cli: Cli) -> None:
+def test_an_export_can_be_imported_and_extended(cli: Cli) -> None:
     assert cli.tuner("run", cli.file)[0] == 0
     exported = cli.tuner("export", "choices", "--format", "csv")[1]
     (cli.folder / "old.csv").write_text(exported)
@@ -101,7 +101,7 @@ def test_what_was_exported_is_imported_and_extended(cli: Cli) -> None:
     assert "optimizer: [null, [1, 2], {lr: 0.1, kind: a}," in revision.replace('"lr"', "lr")
 
 
-def test_null_in_a_point_is_a_value_on_the_command_line_too(cli: Cli) -> None:
+def test_null_is_a_value_on_the_command_line_too(cli: Cli) -> None:
     sets = ("--set", "spec.initial[0].optimizer=null", "--set", "spec.initial[0].momentum=0.5")
     code, out, err = cli.tuner("validate", cli.file, *sets)
     assert code == 0, out + err
@@ -120,7 +120,7 @@ def test_null_in_a_point_is_a_value_on_the_command_line_too(cli: Cli) -> None:
         ("optimizer: {lr: 0.1, kind: a}", "optimizer: [1, true]", "[1,true] is not one of the choices null, [1,2],"),
     ],
 )  # fmt: skip
-def test_a_wrong_value_is_told_with_its_place(cli: Cli, old: str, new: str, said: str) -> None:
+def test_an_invalid_value_is_reported_with_its_place(cli: Cli, old: str, new: str, said: str) -> None:
     assert old in FILE
     cli.file.write_text(FILE.replace(old, new, 1))
     code, _, err = cli.tuner("validate", cli.file)

@@ -1,4 +1,4 @@
-"""The real thing: real processes, real databases, and a controller that is killed with SIGKILL again and again."""
+"""A controller that is killed repeatedly with SIGKILL, with real processes and databases."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ spec:
       - "${x}"
 """
 
-# What another command writes, and the command that does. tests/service kills what only a gRPC client can ask for.
+# Writes of other commands. tests/service kills the server at writes that only a gRPC client can request.
 BY_CLIENTS = ("store.requeue", "store.relabel_trial", "store.delete_trial", "store.add_trials")
 BY_REVISION = ("controller.experiment_store.add_revision", "study.update", "store.update_study")
 BY_DELETE = ("store.delete_study", "controller.experiment_store.delete_experiment")
 BY_REOPENING = ("study.reopen", "store.reopen_trials")  # tests/e2e/test_retry.py
 BY_STOP = ("controller.experiment_store.request_stop",)
 BY_RESTORE = ("controller.backup.swap",)  # tests/service/test_backup.py
-# Once in an experiment's life: each gets an experiment of its own.
+# These happen once in the life of an experiment, so each gets its own experiment.
 ONCE = (
     "store.make_schema",
     "controller.experiment_store.create_experiment",
@@ -63,7 +63,7 @@ LATER = BY_CLIENTS + BY_REOPENING + BY_REVISION + BY_DELETE + BY_STOP + ON_A_CLU
 
 
 class Killed:
-    """An experiment in a folder of its own, run again and again."""
+    """An experiment in its own folder, which is run repeatedly."""
 
     def __init__(self, folder: Path, *, pace: str, trials: int) -> None:
         self.folder = folder
@@ -77,7 +77,7 @@ class Killed:
         return forked.run_tuner(words, folder=self.folder, env=env, within_s=120)
 
     def start(self) -> subprocess.Popen[bytes]:
-        """A run that may be killed in its start-up, too."""
+        """Start a run, which may be killed during its start."""
         with self.log.open("ab") as log:
             return subprocess.Popen(
                 [sys.executable, "-m", "controller.cli", "run", "experiment.yaml"],
@@ -100,7 +100,7 @@ class Killed:
         return trials
 
     def check(self) -> None:
-        """Exactly the trials asked for, each finished; each attempt's process ran once; nobody is left."""
+        """Check that exactly the requested trials finished, each attempt's process ran once, and none is left."""
         trials = self.trials()
         assert [trial["number"] for trial in trials] == list(range(self.count))
         assert {str(trial["state"]) for trial in trials} <= {"succeeded", "pruned"}
@@ -117,7 +117,7 @@ class Killed:
 
 
 def left_behind(folder: Path) -> list[str]:
-    """Processes whose command line or environment names the folder."""
+    """Return the processes whose command line or environment contains the folder."""
     found = []
     deadline = time.monotonic() + 5
     while time.monotonic() < deadline:
@@ -147,7 +147,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_a_run_killed_at_twenty_random_moments_loses_and_repeats_nothing(folder: Path) -> None:
-    # So slow that 40 trials outlast all kills, although many are pruned at their first step.
+    # Slow enough that 40 trials take longer than all kills, although many are pruned at their first step.
     killed = Killed(folder, pace="0.45", trials=40)
     moments = random.Random(20)
     for _ in range(20):
@@ -172,7 +172,7 @@ def test_a_run_killed_at_every_named_write_and_call_loses_and_repeats_nothing(fo
 
 @pytest.mark.parametrize("call", ONCE)
 @pytest.mark.parametrize("moment", ["before", "after"])
-def test_a_kill_at_what_happens_once_leaves_a_beginning_that_goes_on(folder: Path, call: str, moment: str) -> None:
+def test_a_kill_at_a_call_that_happens_once_is_recovered_from(folder: Path, call: str, moment: str) -> None:
     assert f"{call}.{moment}" in failpoints()
     killed = Killed(folder, pace="0.01", trials=3)
     assert killed.run(failpoint=f"{call}.{moment}") == -signal.SIGKILL, killed.said()
@@ -182,7 +182,7 @@ def test_a_kill_at_what_happens_once_leaves_a_beginning_that_goes_on(folder: Pat
 
 @pytest.mark.parametrize("call", BY_REVISION)
 @pytest.mark.parametrize("moment", ["before", "after"])
-def test_a_killed_revision_is_made_again(folder: Path, call: str, moment: str) -> None:
+def test_a_killed_revision_is_repeated(folder: Path, call: str, moment: str) -> None:
     killed = Killed(folder, pace="0.01", trials=3)
     assert killed.run(failpoint="runtime.start.after:2") == -signal.SIGKILL, killed.said()
     file = folder / "experiment.yaml"

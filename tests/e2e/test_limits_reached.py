@@ -1,4 +1,4 @@
-"""An experiment at a service whose limits are reached is paused with the reason, and goes on when there is room."""
+"""An experiment pauses with a reason when the limits of the service are reached, and goes on when there is room."""
 
 from __future__ import annotations
 
@@ -23,5 +23,7 @@ def test_a_full_namespace_pauses_and_resume_goes_on_when_there_is_room(tmp_path:
         states = [trial["state"] for trial in cli.trials()]
         assert states == ["succeeded"] * 3, "what ran is ended, though reports were refused"
         limits.write_text("defaults: {trials: 6}")
-        eventually(lambda: cli.tuner("resume", "tiny")[0] == 0, within_s=30)  # it is read again within a second
+        eventually(
+            lambda: cli.tuner("resume", "tiny")[0] == 0, within_s=30
+        )  # the file of limits is reloaded within a second
         assert [trial["state"] for trial in cli.trials()] == ["succeeded"] * 5

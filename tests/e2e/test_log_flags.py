@@ -1,4 +1,4 @@
-"""`tuner logs` with its flags, as a person types them."""
+"""`tuner logs` and its flags."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ TWICE = ["sh", "-c", "for i in 1 2 3; do echo attempt $TUNER_ATTEMPT line $i; do
 
 @pytest.fixture(scope="module")
 def cli(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cli]:
-    """Somebody with two finished trials, each of which took two attempts."""
+    """A command line with two finished trials, each with two attempts."""
     with cli_in(tmp_path_factory.mktemp("logs")) as cli:
         cli.file.write_text(experiment(TWICE, trial="retries: {infrastructure: 1}"))
         cli.tuner("run", cli.file)
@@ -27,7 +27,7 @@ def test_the_last_lines_of_an_attempt(cli: Cli) -> None:
     assert cli.tuner("logs", "-f", "tiny/1", "--since", "2999-01-01T00:00:00Z") == (0, "", "")
 
 
-def test_what_is_not_there_is_said(cli: Cli) -> None:
+def test_a_missing_resource_is_reported(cli: Cli) -> None:
     for words, said in (
         (("logs", "tiny/99"), "tiny has no trial 99; its trials are 0 to 1"),
         (("describe", "tiny/99"), "tiny has no trial 99; its trials are 0 to 1"),
@@ -38,6 +38,6 @@ def test_what_is_not_there_is_said(cli: Cli) -> None:
         assert said in err
 
 
-def test_flags_that_make_no_sense_are_usage(cli: Cli) -> None:
+def test_invalid_flags_are_usage_errors(cli: Cli) -> None:
     for words in (("tiny/1", "--since", "soon"), ("tiny", "--attempt", "1"), ("tiny/1", "--tail", "-2")):
         assert cli.tuner("logs", *words)[0] == 2

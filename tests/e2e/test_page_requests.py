@@ -1,4 +1,4 @@
-"""What `tuner ui` answers: who may ask, what is read, what is done, and how it ends."""
+"""Requests to `tuner ui`: access, reading, actions, start and end."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def page(cli: Cli) -> Iterator[ServedPage]:
 
 
 def first_event(client: httpx.Client, path: str, *, name: str = "") -> dict[str, Any]:
-    """The data of the first event, or of the first of that name."""
+    """Return the data of the first event, or of the first event with this name."""
     with client.stream("GET", path) as answer:
         assert answer.status_code == 200, answer.read()
         assert answer.headers["content-type"].startswith("text/event-stream")
@@ -50,10 +50,10 @@ def refused(answer: httpx.Response, *, status: int = 403) -> str:
     return answer.text
 
 
-# Who may ask
+# Access
 
 
-def test_without_the_link_nothing_is_answered(page: ServedPage) -> None:
+def test_without_the_link_every_request_is_refused(page: ServedPage) -> None:
     for path in ("/", "/static/page.js", "/api/stream", f"{TINY}/stream", "/?token=wrong"):
         assert "link" in refused(httpx.get(page.base + path))
 
@@ -80,7 +80,7 @@ def test_another_host_is_refused(page: ServedPage, host: str) -> None:
 
 
 @pytest.mark.parametrize("host", ["localhost:{port}", "localhost:9000", "127.0.0.1"])
-def test_names_of_this_machine_are_served_also_through_a_tunnel(page: ServedPage, host: str) -> None:
+def test_requests_with_a_name_of_this_machine_are_served_through_a_tunnel_too(page: ServedPage, host: str) -> None:
     assert signed_in(page).get("/", headers={"host": host.format(port=page.port)}).status_code == 200
 
 
@@ -120,7 +120,7 @@ def test_a_long_body_is_refused(page: ServedPage) -> None:
     refused(signed_in(page).post(f"{TINY}/extend", json={"trials": "9" * 100_000}), status=413)
 
 
-def test_every_answer_forbids_what_is_not_the_pages_own(page: ServedPage) -> None:
+def test_every_reply_forbids_foreign_content(page: ServedPage) -> None:
     client = signed_in(page)
     for path in ("/", "/static/page.js", f"{TINY}/file", "/no-such-page"):
         policy = client.get(path).headers["content-security-policy"]
@@ -143,7 +143,7 @@ def test_the_page_names_no_other_host_and_has_no_inline_script(page: ServedPage)
 @pytest.mark.parametrize(
     "name", ["..%2fguard.py", "%2e%2e", "..%2f..%2f__init__.py", "index.html", "%00", "/etc/passwd"]
 )
-def test_only_files_of_the_page_are_given(page: ServedPage, name: str) -> None:
+def test_only_files_of_the_page_are_served(page: ServedPage, name: str) -> None:
     assert signed_in(page).get(f"/static/{name}").status_code in (400, 404)
 
 
@@ -180,7 +180,7 @@ def test_a_trial_is_shown_with_its_measurements_attempts_and_provenance(cli: Cli
     assert "it ended with score" in shown["why"]
 
 
-def test_new_trials_come_by_themselves(cli: Cli, page: ServedPage) -> None:
+def test_new_trials_are_pushed_to_the_page(cli: Cli, page: ServedPage) -> None:
     cli.file.write_text(experiment(trials=2, waits=True))
     running = cli.start("run", cli.file)
     client = signed_in(page)
@@ -208,7 +208,7 @@ def test_a_log_is_followed_from_where_the_reader_was(cli: Cli, page: ServedPage)
     assert first_event(client, f"{TINY}/trials/0/log")["text"] == whole["text"][7:]
 
 
-def test_of_a_long_log_the_end_is_shown(cli: Cli, page: ServedPage) -> None:
+def test_the_end_of_a_long_log_is_shown(cli: Cli, page: ServedPage) -> None:
     assert cli.tuner("run", cli.write(trials=1))[0] == 0
     (log,) = (cli.folder / "state").glob("experiments/*/trials/0/1/log.txt")
     log.write_bytes(b"x" * 5_000_000 + "é\nend\n".encode())
@@ -225,12 +225,12 @@ def test_of_a_long_log_the_end_is_shown(cli: Cli, page: ServedPage) -> None:
         ("/api/experiments/..%2f..%2fetc/passwd/file", 404), ("/api/experiments/default/%F0%9F%92%A9/file", 404),
     ],
 )  # fmt: skip
-def test_what_is_not_there_is_said(cli: Cli, page: ServedPage, path: str, status: int) -> None:
+def test_a_missing_resource_is_reported(cli: Cli, page: ServedPage, path: str, status: int) -> None:
     assert cli.tuner("run", cli.write(trials=1))[0] == 0
     assert signed_in(page).get(path).status_code == status
 
 
-def test_hostile_values_come_as_data(cli: Cli, page: ServedPage) -> None:
+def test_hostile_values_are_sent_as_data(cli: Cli, page: ServedPage) -> None:
     evil = "</script><img src=x onerror=alert(1)>\\n\\nevent: gone"
     cli.file.write_text(experiment(trials=1, parameters=f'x: {{type: choice, values: ["{evil}"]}}'))
     cli.tuner("run", cli.file)
@@ -265,7 +265,7 @@ def test_a_search_is_stopped_resumed_and_extended(cli: Cli, page: ServedPage) ->
     eventually(lambda: len([trial for trial in cli.trials() if trial["state"] == "succeeded"]) == 4)
 
 
-def test_a_resumed_search_outlives_the_page(cli: Cli) -> None:
+def test_a_resumed_search_goes_on_after_the_page_is_closed(cli: Cli) -> None:
     cli.file.write_text(experiment(trials=1, waits=True))
     running = cli.start("run", cli.file)
     eventually(lambda: len(cli.starts()) == 1)
@@ -304,10 +304,10 @@ def test_an_experiment_is_deleted(cli: Cli, page: ServedPage) -> None:
     assert first_event(client, f"{TINY}/stream", name="gone")["message"].startswith("there is no experiment tiny")
 
 
-# Beginning and end
+# Start and end
 
 
-def test_ctrl_c_ends_it_while_pages_look(cli: Cli) -> None:
+def test_ctrl_c_ends_the_server_while_pages_are_open(cli: Cli) -> None:
     with served(cli) as page:
         client = signed_in(page)
         with client.stream("GET", "/api/stream") as answer:
@@ -327,7 +327,7 @@ def test_a_page_stays_signed_in_after_a_restart(cli: Cli) -> None:
         assert client.post(f"{TINY}/stop", json={}).status_code == 404, "its token is valid"
 
 
-def test_a_port_that_is_in_use_is_said(cli: Cli, page: ServedPage) -> None:
+def test_a_port_in_use_is_reported(cli: Cli, page: ServedPage) -> None:
     code, _, err = cli.tuner("ui", "--port", str(page.port))
     assert code == 6
     assert f"port {page.port} of 127.0.0.1" in err

@@ -1,4 +1,4 @@
-"""What trials print, through the whole of `tuner`: steps across attempts, percentages, names that are nearly right."""
+"""Printed metrics through all of `tuner`: steps across attempts, percentages, and misspelled names."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def program(cli: Cli, text: str, *, trials: int = 1, trial: str = "gracePeriod: 
 
 
 def curves(cli: Cli) -> dict[int, dict[int, float]]:
-    """The stored values of the objective: attempt -> step -> value."""
+    """Return the stored values of the objective: attempt -> step -> value."""
     found: dict[int, dict[int, float]] = {}
     with sqlite3.connect(cli.folder / "state" / "studies.db") as database:
         query = "SELECT attempt, step, value FROM measurements WHERE metric = 'score' ORDER BY attempt, step"
@@ -56,7 +56,7 @@ for epoch in range(first, 9):
     ],
     ids=["word", "header", "counter", "bar"],
 )
-def test_steps_go_on_in_the_attempt_that_resumes(cli: Cli, line: str) -> None:
+def test_steps_continue_in_a_resumed_attempt(cli: Cli, line: str) -> None:
     program(cli, RESUMES.replace("{line}", line))
     code, _, err = cli.tuner("run", cli.file)
     assert code == 0, err
@@ -65,7 +65,7 @@ def test_steps_go_on_in_the_attempt_that_resumes(cli: Cli, line: str) -> None:
     assert (trial["step"], trial["value"]) == (8, 0.8)
 
 
-def test_percentage_is_a_fraction_and_the_person_is_told_once(cli: Cli) -> None:
+def test_a_percentage_is_read_as_a_fraction_and_reported_once(cli: Cli) -> None:
     program(cli, "print('score: 91.3%')\nprint('score: 92%')", trials=3)
     code, _, err = cli.tuner("run", cli.file)
     assert code == 0, err
@@ -78,7 +78,7 @@ def test_percentage_is_a_fraction_and_the_person_is_told_once(cli: Cli) -> None:
     assert told not in err
 
 
-def test_trial_that_prints_nearly_the_name_is_told_which(cli: Cli) -> None:
+def test_a_nearly_matching_metric_name_is_reported(cli: Cli) -> None:
     program(cli, "for n in range(10):\n    print(f'epoch={n} Score=0.5 loss=0.1')")
     code, _, _ = cli.tuner("run", cli.file)
     assert code != 0
@@ -88,8 +88,8 @@ def test_trial_that_prints_nearly_the_name_is_told_which(cli: Cli) -> None:
     )
 
 
-def test_value_behind_a_carriage_return_prunes(cli: Cli) -> None:
-    """The worse trials wait for their end, at a bar that has not ended its line."""
+def test_a_value_after_a_carriage_return_counts_for_pruning(cli: Cli) -> None:
+    """The worse trials print a progress bar without a line end, and then wait."""
     program(
         cli,
         "import json, os, sys, time\n"
@@ -110,7 +110,7 @@ def test_value_behind_a_carriage_return_prunes(cli: Cli) -> None:
     assert [trial["state"] for trial in cli.trials()] == ["succeeded", "succeeded", "pruned"]
 
 
-def test_measurements_of_a_long_bar_are_few(cli: Cli) -> None:
+def test_a_long_progress_bar_gives_few_measurements(cli: Cli) -> None:
     program(
         cli,
         "import sys\n"

@@ -1,4 +1,4 @@
-"""`import tuner`: a function's search survives, is repeated by nothing, and says what went wrong. Real processes."""
+"""The Python API with real processes: the search of a function survives kills, repeats nothing, and reports errors."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def started(trial):
 
 
 class Scripts:
-    """Scripts in a folder of their own, with one state directory."""
+    """Runs scripts in a folder with one state directory."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -44,7 +44,7 @@ class Scripts:
         return process
 
     def output(self, body: str) -> str:
-        """What the script prints on stdout; it has to succeed."""
+        """Run a script that must succeed, and return its stdout."""
         process = self.start(body)
         out, err = process.communicate(timeout=100)
         assert process.returncode == 0, err
@@ -83,19 +83,19 @@ print(study.measurements(study.best.number)[0][:2], study.best.metrics.keys(), l
 """
 
 
-def test_a_function_is_searched_and_a_named_search_that_has_ended_is_not_run_again(scripts: Scripts) -> None:
+def test_a_function_is_searched_and_a_finished_named_search_does_not_run_again(scripts: Scripts) -> None:
     expected = "succeeded 6 True\n(0, 'loss') dict_keys(['loss']) ['x', 'kind']\n"
     assert scripts.output(SEARCH) == expected
     assert scripts.output(SEARCH) == expected
     assert sorted(scripts.starts()) == [f"{number} 1" for number in range(6)]
 
 
-def test_a_killed_script_goes_on_where_it_was_when_it_is_started_again(scripts: Scripts) -> None:
+def test_a_killed_script_continues_when_started_again(scripts: Scripts) -> None:
     body = SEARCH.replace(
         "started(trial)", "started(trial)\n    while not (HERE / 'go').exists() and trial.number > 1: time.sleep(0.01)"
     )
     first = scripts.start(body)
-    eventually(lambda: len(scripts.starts()) == 4)  # two have ended, two run
+    eventually(lambda: len(scripts.starts()) == 4)  # two trials have ended and two run
     first.kill()
     first.communicate()
     (scripts.folder / "go").touch()
@@ -137,7 +137,7 @@ except KeyboardInterrupt:
         ("trial.report(0, loss='low')", "loss: expected a number, got 'low' (str)"),
     ],
 )
-def test_an_objective_that_gives_no_number_stops_the_search_and_says_why(
+def test_an_objective_without_a_number_stops_the_search_with_a_reason(
     scripts: Scripts, objective: str, said: str
 ) -> None:
     out = scripts.output(f"""
@@ -176,7 +176,7 @@ except tuner.SearchFailed as error:
     assert scripts.starts() == ["0 1", "1 1", "0 2", "1 2", "2 1"]
 
 
-def test_what_cannot_be_sent_is_named(scripts: Scripts) -> None:
+def test_unusable_arguments_of_minimize_are_named(scripts: Scripts) -> None:
     out = scripts.output("""
 import threading
 lock = threading.Lock()
@@ -248,7 +248,7 @@ print([r.state for r in study.results()], (HERE / "cleaned").exists())
     assert out == "['succeeded', 'pruned'] True\n"
 
 
-def test_it_works_where_an_event_loop_runs_and_in_a_thread(scripts: Scripts) -> None:
+def test_minimize_works_within_an_event_loop_and_in_a_thread(scripts: Scripts) -> None:
     out = scripts.output("""
 import asyncio, threading
 
@@ -283,7 +283,7 @@ except tuner.TunerError as error:
     assert out == "4 succeeded all 4 trials are done <tuner.Study 'grows'>\nNotFound\n"
 
 
-def test_one_name_is_run_by_one_script_and_keeps_its_search_space(scripts: Scripts) -> None:
+def test_only_one_script_runs_a_name_and_its_search_space_is_kept(scripts: Scripts) -> None:
     body = """
 def objective(trial):
     started(trial)
@@ -375,7 +375,7 @@ def test_the_shown_programs_run(scripts: Scripts, page: str) -> None:
     [
         ("import tuner", {"numpy", "grpc", "google.protobuf", "sqlalchemy", "rich", "asyncio", "pandas"}),
         ("import tuner; tuner.minimize, tuner.Float", {"numpy", "grpc", "google.protobuf", "sqlalchemy", "rich"}),
-        # The supervisor imports it, and each trial is a fork of that.
+        # The supervisor imports this module, and each trial is a fork of the supervisor.
         ("import tuner.worker", {"numpy", "grpc", "google.protobuf", "sqlalchemy", "rich", "asyncio"}),
     ],
 )
@@ -418,7 +418,7 @@ except tuner.SearchFailed as error:
     assert "the objective's return value: expected a number, got tensor([1.0, 2.0]) (Tensor)" in out
 
 
-def test_an_objective_that_prints_without_end_is_ended_by_its_timeout_and_harms_no_other(scripts: Scripts) -> None:
+def test_an_objective_that_prints_endlessly_is_ended_by_its_timeout(scripts: Scripts) -> None:
     out = scripts.output("""
 def objective(trial):
     while trial.number == 1:

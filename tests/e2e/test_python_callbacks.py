@@ -1,4 +1,4 @@
-"""`callbacks=`: called in the script with what is stored; may end a search; an exception is raised to the caller."""
+"""Callbacks are called in the script with stored trials, can end a search, and their exceptions reach the caller."""
 
 from __future__ import annotations
 

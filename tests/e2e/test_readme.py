@@ -1,4 +1,4 @@
-"""The README keeps its word: every command that it shows is run, and so is its program."""
+"""Every command and program in the README works."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-# Run by the scripts in .ci, each on a machine or in an environment that has nothing of ours.
+# Run by the scripts in .ci, on a clean machine or in a clean environment.
 BY_CI = ("make demo", "make test", "pip install .")
 
 
@@ -28,7 +28,7 @@ def commands() -> list[str]:
 
 @pytest.fixture
 def env(tmp_path: Path) -> dict[str, str]:
-    """As a person has it who installed tuner, with a state directory of the test's own."""
+    """The environment of a user who installed Tuner, with the test's own state directory."""
     tuner = tmp_path / "bin" / "tuner"
     tuner.parent.mkdir()
     tuner.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m controller.cli "$@"\n')
@@ -38,7 +38,7 @@ def env(tmp_path: Path) -> dict[str, str]:
     return {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT), "TUNER_STATE_DIR": state}
 
 
-def test_ci_runs_what_needs_a_machine_of_its_own() -> None:
+def test_ci_runs_the_commands_that_need_a_clean_machine() -> None:
     ci = "".join((ROOT / ".ci" / script).read_text(encoding="utf-8") for script in ("run", "install"))
     assert [command for command in BY_CI if command in commands() and command not in ci] == []
 
@@ -62,7 +62,7 @@ def test_the_file_is_a_valid_experiment(tmp_path: Path, env: dict[str, str]) -> 
 
 
 def test_the_program_tunes_through_one_server_from_two_processes(tmp_path: Path, env: dict[str, str]) -> None:
-    (program,) = [each for each in shown("python") if "suggest.client" in each]  # the others: test_python_api.py
+    (program,) = [each for each in shown("python") if "suggest.client" in each]  # test_python_api.py has the others
     assert len(program.strip().splitlines()) <= 15
     (serve,) = [command for command in commands() if command.startswith("tuner serve")]
     server = subprocess.Popen(

@@ -1,4 +1,4 @@
-"""A mistake in the script: the run pauses before it burns the budget, and failed trials run again."""
+"""With a broken script, the run pauses before it uses up the budget, and failed trials can run again."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import pytest
 
 from tests.e2e.cli import Cli, cli_in, eventually, experiment
 
-# Fails until somebody has fixed it; what it prints differs from trial to trial.
+# Fails until it is fixed. The output differs between trials.
 BROKEN = 'test -e fixed || { echo starting; echo "KeyError: $1"; exit 1; }; echo score=$1'
-# Fails for a reason of its own in the trials whose numbers are in `bad`.
+# Fails for different reasons in the trials whose numbers are in `bad`.
 UNLUCKY = (
     'if grep -qsx "$TUNER_TRIAL_NUMBER" bad; then case $TUNER_TRIAL_NUMBER in 1) echo lazy;; 2) echo crazy;; '
     "*) echo odd;; esac; exit 1; fi; echo score=$1"
@@ -25,7 +25,7 @@ def cli(tmp_path: Path) -> Iterator[Cli]:
 
 
 def script(text: str, *, trials: int = 4, failures: int = 99, parallelism: int = 1, canary: bool = True) -> str:
-    # tpe names no successors ahead: how many trials there are does not depend on how fast they end.
+    # tpe names no successors ahead, so the number of trials does not depend on how fast they end.
     made = experiment(
         ["sh", "-c", text, "sh", "${x}"], trials=trials, parallelism=parallelism, algorithm="tpe, seed: 1"
     )
@@ -38,7 +38,9 @@ def states(cli: Cli) -> list[tuple[object, int]]:
 
 
 @pytest.mark.parametrize(("trials", "failures"), [(4, 99), (4, 1), (1, 1)])
-def test_a_broken_script_costs_two_trials_and_none_once_it_is_corrected(cli: Cli, trials: int, failures: int) -> None:
+def test_a_broken_script_costs_only_two_trials_which_run_again_once_corrected(
+    cli: Cli, trials: int, failures: int
+) -> None:
     cli.file.write_text(script(BROKEN, trials=trials, failures=failures, parallelism=2))
     for again in (1, 2):
         words = ("run", cli.file) if again == 1 else ("resume", "tiny")
@@ -58,7 +60,7 @@ def test_a_broken_script_costs_two_trials_and_none_once_it_is_corrected(cli: Cli
     assert f", 0 of {failures} failures" in told
 
 
-def test_a_missing_script_is_a_mistake_like_any_other(cli: Cli) -> None:
+def test_a_missing_script_pauses_the_run_too(cli: Cli) -> None:
     cli.file.write_text(experiment(["python", "trian.py", "${x}"], trials=3).replace("canary: 0s", "canary: 10s"))
     code, _, err = cli.tuner("run", cli.file)
     assert (code, "the first 2 trials failed: exit code 2: " in err) == (8, True), err
@@ -85,7 +87,7 @@ def test_a_script_that_breaks_later_pauses_too(cli: Cli) -> None:
 MOMENTS = ("study.reopen.before", "store.reopen_trials.before")
 
 
-def test_a_kill_at_any_write_loses_no_pause_and_no_second_try(cli: Cli) -> None:
+def test_a_kill_at_any_write_loses_no_pause_and_no_retry(cli: Cli) -> None:
     cli.file.write_text(script(BROKEN, trials=2, failures=1))
     codes = []
     cli.env["TUNER_FAILPOINT"] = "controller.store.save.after:2"
@@ -105,7 +107,7 @@ def test_a_kill_at_any_write_loses_no_pause_and_no_second_try(cli: Cli) -> None:
 
 @pytest.fixture
 def failed(cli: Cli) -> Cli:
-    """Whose experiment has reached its limit of failures: trials 1, 2 and 4."""
+    """A command line whose experiment has reached its limit of failures, with trials 1, 2 and 4."""
     (cli.folder / "bad").write_text("1\n2\n4\n")
     cli.file.write_text(script(UNLUCKY, trials=6, failures=3))
     code, _, err = cli.tuner("run", cli.file)
@@ -160,7 +162,7 @@ REFUSED = [
 ]
 
 
-def test_what_cannot_run_again_is_one_sentence_and_changes_nothing(failed: Cli) -> None:
+def test_a_trial_that_cannot_run_again_is_refused_in_one_sentence(failed: Cli) -> None:
     failed.file.write_text(failed.file.read_text().replace("failedTrials: 3", "failedTrials: 2"))
     for words, code, said in REFUSED:
         found, _, err = failed.tuner("retry", *words.replace("FILE", str(failed.file)).split())
@@ -168,7 +170,7 @@ def test_what_cannot_run_again_is_one_sentence_and_changes_nothing(failed: Cli) 
     assert [len(trial["attempts"]) for trial in failed.trials()] == [1] * 5
 
 
-def test_resume_of_what_reached_its_limit_names_the_cure_or_goes_on_for_real(failed: Cli) -> None:
+def test_resume_at_the_failure_limit_names_the_cure_or_goes_on(failed: Cli) -> None:
     code, _, err = failed.tuner("resume", failed.file)
     assert (code, "tuner retry tiny --failed" in err, "resuming" in err) == (1, True, False), err
     failed.file.write_text(failed.file.read_text().replace("trials: 6", "trials: 7"))
@@ -180,7 +182,7 @@ def test_resume_of_what_reached_its_limit_names_the_cure_or_goes_on_for_real(fai
     assert [trial["state"] for trial in failed.trials()].count("failed") == 3
 
 
-def test_a_running_experiment_is_not_retried_behind_its_back(cli: Cli) -> None:
+def test_retry_refuses_while_the_experiment_runs(cli: Cli) -> None:
     cli.file.write_text(experiment(trials=1, waits=True))
     run = cli.start("run", cli.file)
     eventually(lambda: len(cli.starts()) == 1)
@@ -190,7 +192,7 @@ def test_a_running_experiment_is_not_retried_behind_its_back(cli: Cli) -> None:
     assert run.wait(timeout=60) == 0
 
 
-def test_an_experiment_without_one_value_has_failed(cli: Cli) -> None:
+def test_an_experiment_without_any_value_fails(cli: Cli) -> None:
     cli.file.write_text(experiment(["sh", "-c", "echo too big; exit 42", "sh", "${x}"], trials=2))
     for _ in range(2):
         code, _, err = cli.tuner("run", cli.file)

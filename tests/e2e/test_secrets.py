@@ -1,4 +1,4 @@
-"""The password of a store reaches no output: not what is printed, logged, exported or kept beside a trial."""
+"""The password of a store is never printed, logged, exported or stored with a trial."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def cli(tmp_path: Path) -> Iterator[Cli]:
 
 @pytest.fixture
 def storage(postgres_url: str) -> str:
-    """With a password that nobody asks for, and a secret parameter that nobody uses."""
+    """A storage URL with a password that is not required, and a secret parameter that is not used."""
     return postgres_url.replace("tuner@", f"tuner:{SECRETS[0]}@") + f"&sslpassword={SECRETS[1]}"
 
 

@@ -1,4 +1,4 @@
-"""`tuner` and a service that is closed to strangers: over TLS and with a token as with any other, else exit code 4."""
+"""`tuner` with a service that requires TLS and tokens: everything works with a token, else the exit code is 4."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FILE = experiment(["sh", "-c", 'echo "token=[$TUNER_TOKEN]"; echo score=${x}'])
 
 
 class Closed:
-    """A server over TLS, for `me` and for `reader`; `tuner` is typed in its folder with what the environment says."""
+    """A server over TLS with tokens of `me` and `reader`. `tuner` gets its credentials from the environment."""
 
     def __init__(self, folder: Path, address: str, authority: Authority) -> None:
         self.folder = folder
@@ -62,7 +62,7 @@ def test_an_experiment_runs_over_tls_with_a_token_that_is_kept_nowhere(closed: C
     assert secret("me") not in done.stdout + done.stderr
 
 
-def test_who_may_not_is_told_so_with_exit_code_4(closed: Closed) -> None:
+def test_a_call_without_permission_ends_with_exit_code_4(closed: Closed) -> None:
     run = ("run", "experiment.yaml", "--server", closed.address)
     denied = closed.tuner(*run, token=secret("reader"))
     assert (denied.returncode, denied.stdout) == (4, "")
@@ -73,8 +73,8 @@ def test_who_may_not_is_told_so_with_exit_code_4(closed: Closed) -> None:
     assert "somebody-else" not in unknown.stderr
 
 
-def test_the_embedded_service_is_reached_by_its_user_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TUNER_TOKEN_FILE", str(tmp_path / "missing"))  # nobody needs it there
+def test_only_its_user_can_reach_the_embedded_service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TUNER_TOKEN_FILE", str(tmp_path / "missing"))  # not needed with an embedded service
     home = StateDirectory(tmp_path)
     home.make()
 

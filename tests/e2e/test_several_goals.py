@@ -86,7 +86,7 @@ def test_one_objective_may_have_constraints(cli: Cli) -> None:
     assert min(trials, key=lambda t: t["value"])["feasible"] is False
 
 
-def test_no_trial_that_keeps_the_constraints_is_no_result(cli: Cli) -> None:
+def test_an_experiment_without_a_feasible_trial_has_no_result(cli: Cli) -> None:
     write(cli, ("max: 20", "max: -1"))
     code, out, err = cli.tuner("run", cli.file)
     assert (code, out) == (3, "")
@@ -131,7 +131,7 @@ def test_a_metric_that_never_appears_is_named_with_its_place(cli: Cli, old: str,
         (("name: tpe", "name: gp"), "spec.algorithm.name: gp takes one objective"),
     ],
 )
-def test_what_cannot_be_searched_is_refused_at_its_place(cli: Cli, change: tuple[str, str], message: str) -> None:
+def test_an_unsupported_combination_is_refused_with_its_place(cli: Cli, change: tuple[str, str], message: str) -> None:
     write(cli, change)
     code, _, err = cli.tuner("validate", cli.file)
     assert (code, message in err) == (2, True), err

@@ -1,6 +1,6 @@
-"""The script that builds the images: which builder it takes, what it gives it, what it says without one.
+"""The script that builds the images: the choice of the builder, its arguments, and errors.
 
-The builders here are stand-ins that print what they are called with; a real buildah builds digits and the server in
+The builders are replaced by programs that print their arguments. A real buildah builds digits and the server in
 tests/cluster.
 """
 
@@ -28,7 +28,7 @@ done
 
 
 def build(folder: Path, *builders: str, trial: str = "digits", **settings: str) -> subprocess.CompletedProcess[str]:
-    """On a machine that has these builders; one called `docker-client` is docker without its daemon."""
+    """Run the script with these builders installed; `docker-client` is docker without its daemon."""
     path = folder / "bin"
     path.mkdir()
     for tool in TOOLS:
@@ -69,7 +69,7 @@ def test_the_builder_gets_the_programs_and_the_images_and_nothing_else(tmp_path:
         (["docker", "buildah"], {"BUILDER": "buildah"}, "buildah bud"),
     ],
 )
-def test_the_first_builder_that_works_is_taken(
+def test_the_first_working_builder_is_used(
     builders: list[str], settings: dict[str, str], expected: str, tmp_path: Path
 ) -> None:
     assert build(tmp_path, *builders, **settings).stdout.startswith(expected + " --build-arg ")
@@ -84,7 +84,7 @@ def test_the_first_builder_that_works_is_taken(
         ("localhost:5000/digits:1", ["localhost:5000/digits:1"]),
     ],
 )
-def test_podman_and_buildah_give_it_the_name_under_which_a_kubelet_looks_for_it(
+def test_podman_and_buildah_use_the_image_name_that_a_kubelet_looks_up(
     tag: str, tags: list[str], tmp_path: Path
 ) -> None:
     words = build(tmp_path, "podman", TAG=tag, BASE="localhost/base").stdout.splitlines()[0].split()
@@ -100,13 +100,15 @@ def test_podman_and_buildah_give_it_the_name_under_which_a_kubelet_looks_for_it(
         (["buildah"], {"BUILDER": "kaniko"}, "BUILDER=kaniko is none of docker, podman and buildah"),
     ],
 )
-def test_what_is_missing_is_said(builders: list[str], settings: dict[str, str], problem: str, tmp_path: Path) -> None:
+def test_missing_requirements_are_reported(
+    builders: list[str], settings: dict[str, str], problem: str, tmp_path: Path
+) -> None:
     done = build(tmp_path, *builders, **settings)
     assert done.stderr.startswith(f"trial_image/build.sh: {problem}")
     assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (1, "", 1)
 
 
-def test_cifar10_gets_its_programs_and_nothing_of_ours_beside_them(tmp_path: Path) -> None:
+def test_the_cifar10_image_gets_only_its_programs(tmp_path: Path) -> None:
     done = build(tmp_path, "docker", trial="cifar10")
     call, *context, last = done.stdout.splitlines()
     settings = "--build-arg BASE=python:3.11-slim --build-arg TORCH=cuda --build-arg DATA="
@@ -126,7 +128,7 @@ def test_cifar10_gets_its_programs_and_nothing_of_ours_beside_them(tmp_path: Pat
     assert not Path(call.split()[-1]).exists()
 
 
-def test_cifar10_takes_wheels_and_data_along(tmp_path: Path) -> None:
+def test_the_cifar10_image_can_include_wheels_and_data(tmp_path: Path) -> None:
     (tmp_path / "wheels").mkdir()
     (tmp_path / "wheels" / "torch-2.15.0.whl").touch()
     (tmp_path / "wheels" / "notes.txt").touch()
@@ -147,7 +149,9 @@ def test_cifar10_takes_wheels_and_data_along(tmp_path: Path) -> None:
         ({"DATA": "/gone.npz"}, "DATA=/gone.npz is not there"),
     ],
 )
-def test_what_cifar10_cannot_be_built_of_is_said(settings: dict[str, str], problem: str, tmp_path: Path) -> None:
+def test_invalid_settings_of_the_cifar10_image_are_reported(
+    settings: dict[str, str], problem: str, tmp_path: Path
+) -> None:
     done = build(tmp_path, "docker", **{"trial": "cifar10", **settings})
     assert (done.returncode, done.stdout, done.stderr) == (1, "", f"trial_image/build.sh: {problem}\n")
 
@@ -156,7 +160,7 @@ DIGEST = "sha256:" + "0123456789abcdef" * 4
 
 
 @pytest.mark.parametrize("trial", ["digits", "cifar10", "server"])
-def test_a_base_image_by_digest_reaches_the_builder_as_it_is(trial: str, tmp_path: Path) -> None:
+def test_a_base_image_by_digest_reaches_the_builder_unchanged(trial: str, tmp_path: Path) -> None:
     base = f"registry.example:5000/python:3.11-slim@{DIGEST}"
     done = build(tmp_path, "docker", trial=trial, BASE=base)
     assert f" --build-arg BASE={base} " in done.stdout.splitlines()[0]
@@ -164,7 +168,7 @@ def test_a_base_image_by_digest_reaches_the_builder_as_it_is(trial: str, tmp_pat
 
 
 @pytest.mark.parametrize("digest", ["sha256:abc", DIGEST.upper(), DIGEST + "0", "md5:" + "0" * 64])
-def test_a_base_image_by_half_a_digest_is_refused_before_anything_is_built(digest: str, tmp_path: Path) -> None:
+def test_a_base_image_with_a_truncated_digest_is_refused_before_building(digest: str, tmp_path: Path) -> None:
     done = build(tmp_path, "docker", BASE=f"python@{digest}")
     problem = f"BASE=python@{digest}: a digest is sha256: and 64 hexadecimal digits"
     assert (done.returncode, done.stdout, done.stderr) == (1, "", f"trial_image/build.sh: {problem}\n")

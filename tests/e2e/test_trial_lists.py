@@ -1,4 +1,4 @@
-"""`tuner get trials`, `get studies`, `export` and `report`: sorted, filtered, with every metric, of studies too."""
+"""`tuner get trials`, `get studies`, `export` and `report`: sorting, filters, all metrics, also for studies."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ STUDY = StudyName("default", "by-hand")
 
 @pytest.fixture(scope="module")
 def cli(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cli]:
-    """Somebody with four trials, of which the second has failed."""
+    """A command line with four trials, of which the second has failed."""
     with cli_in(tmp_path_factory.mktemp("lists")) as cli:
         cli.file.write_text(experiment(["sh", "-c", SCRIPT, "sh", "${x}"], trials=4))
         assert cli.tuner("run", cli.file)[0] == 0
@@ -47,14 +47,14 @@ def test_trials_are_sorted_with_those_without_a_value_last(cli: Cli) -> None:
     assert len(numbers(cli, "--sort", "time")) == 4
 
 
-def test_trials_are_chosen_by_their_state(cli: Cli) -> None:
+def test_trials_are_filtered_by_state(cli: Cli) -> None:
     assert numbers(cli, "--state", "failed") == [1]
     assert numbers(cli, "--state", "failed", "--state", "running,pruned") == [1]
     code, _, err = cli.tuner("get", "trials", "tiny", "--state", "faild")
     assert (code, "--state: faild is not a state of a trial; did you mean failed?" in err) == (2, True)
 
 
-def test_columns_are_chosen_by_name(cli: Cli) -> None:
+def test_columns_are_selected_by_name(cli: Cli) -> None:
     out = cli.tuner("get", "trials", "tiny", "--columns", "trial,loss,metrics.acc,x", "--limit", "1")[1]
     assert out.splitlines()[0].split() == ["TRIAL", "metrics.loss", "metrics.acc", "x"]
     assert out.splitlines()[1].split()[:3] == ["0", "0", "nan"]

@@ -1,4 +1,4 @@
-"""What surrounds a local trial: the folder it runs in, its parameters as a file, and which variables it inherits."""
+"""The environment of a local trial: its working directory, its parameters as a file, and inherited variables."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_a_trial_runs_in_the_working_directory_that_the_file_names(cli: Cli) -> 
     assert cli.tuner("logs", "tiny/0")[1].splitlines()[0] == str(cli.folder / "src")
 
 
-def test_a_working_directory_that_is_missing_is_refused_before_anything_is_made(cli: Cli) -> None:
+def test_a_missing_working_directory_is_refused_before_anything_is_created(cli: Cli) -> None:
     write(cli, "pwd", more="\n    workingDir: sorce")
     code, _, err = cli.tuner("run", "x.yaml")
     assert code == 2
@@ -58,17 +58,17 @@ def test_parameters_reach_a_trial_as_a_file(cli: Cli, form: str) -> None:
     assert ("not mentioned" in err) is (form == "")
 
 
-def test_a_trial_inherits_no_credentials_of_the_store_and_the_service(cli: Cli) -> None:
+def test_a_trial_inherits_no_credentials_of_store_and_service(cli: Cli) -> None:
     names = ("TUNER_TOKEN", "TUNER_TOKEN_FILE", "PGPASSWORD", "PGPASSFILE", "PGSERVICEFILE")
     cli.env |= dict.fromkeys(names, "hush") | {"MINE": "kept"}
-    cli.env["TUNER_TOKEN_FILE"] = str(cli.folder / "x.yaml")  # read by nobody: there is no --server
+    cli.env["TUNER_TOKEN_FILE"] = str(cli.folder / "x.yaml")  # not read without --server
     write(cli, f'for name in {" ".join(names)} MINE; do eval "echo $name=\\${{$name-unset}}"; done')
     code, _, err = cli.tuner("run", "x.yaml")
     assert code == 0, err
     assert cli.tuner("logs", "tiny/0")[1].splitlines()[:6] == [f"{name}=unset" for name in names] + ["MINE=kept"]
 
 
-def test_a_trial_that_needs_a_credential_names_it(cli: Cli) -> None:
+def test_a_trial_gets_a_credential_only_if_its_file_names_it(cli: Cli) -> None:
     cli.env["PGPASSWORD"] = "hush"
     write(cli, 'echo "PGPASSWORD=$PGPASSWORD"', more="\n    env: {PGPASSWORD: {secret: database/password}}")
     code, _, err = cli.tuner("run", "x.yaml")
@@ -87,7 +87,7 @@ def test_a_trial_that_needs_a_credential_names_it(cli: Cli) -> None:
         (["spec.parallelism=2000", "spec.trial.resources.cpu=0.001", "spec.budget.trials=2000"], ""),
     ],
 )  # fmt: skip
-def test_a_parallelism_far_above_the_cores_is_warned_of(cli: Cli, settings: list[str], said: str) -> None:
+def test_a_parallelism_far_above_the_cores_gives_a_warning(cli: Cli, settings: list[str], said: str) -> None:
     write(cli, "")
     words = [word for setting in settings for word in ("--set", setting)]
     code, _, err = cli.tuner("validate", "x.yaml", *words)

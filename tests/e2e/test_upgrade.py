@@ -1,6 +1,6 @@
-"""This code continues what the code of commit 41f0e1e began: a recorded state directory, and an experiment that lives.
+"""This code continues the work of the code of commit 41f0e1e: a recorded state directory, and a running experiment.
 
-tests/fixtures/state-41f0e1e/record_state.py says how the recording was made.
+tests/fixtures/state-41f0e1e/record_state.py made the recording.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ EXPERIMENTS = ("finished", "paused", "running")
 
 
 class User(Cli):
-    """A command line in the folder of the recorded experiments, with their state directory where a test asks for it."""
+    """A command line in the folder of the recorded experiments, with their state directory if a test needs it."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -53,7 +53,7 @@ class User(Cli):
         return text.replace("@FOLDER@", str(self.folder))
 
     def shown(self, name: str) -> Any:
-        """What the code of that commit printed."""
+        """Return what the code of that commit printed."""
         return json.loads(self.here((RECORDED / "shown" / f"{name}.json").read_text()))
 
     def trials_of(self, name: str) -> list[Any]:
@@ -76,7 +76,7 @@ def upgraded(user: User) -> User:
 
 @pytest.fixture(scope="module")
 def earlier_code(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The packages as of that commit. TUNER_TEST_HISTORY_REQUIRED=1 lets a clone without it fail."""
+    """The packages of that commit. With TUNER_TEST_HISTORY_REQUIRED=1, the tests fail in a clone without it."""
     archive = subprocess.run(
         ["git", "archive", COMMIT, "suggest", "controller"], cwd=ROOT, capture_output=True, check=False
     )
@@ -143,7 +143,7 @@ def test_a_paused_experiment_resumes_after_the_upgrade(upgraded: User) -> None:
     assert trials[0]["attempts"][0] == upgraded.shown("paused")[0]["attempts"][0]
 
 
-def test_an_experiment_that_ran_resumes_after_the_upgrade_without_what_was_lost(upgraded: User) -> None:
+def test_an_experiment_that_ran_resumes_after_the_upgrade_and_repeats_lost_attempts(upgraded: User) -> None:
     upgraded.let_go()
     code, _, err = upgraded.tuner("resume", "running")
     assert code == 0, err
@@ -165,7 +165,7 @@ def test_a_supervisor_and_its_trials_outlive_the_upgrade(user: User, earlier_cod
         stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     user.started.append(old)
-    eventually(lambda: len(user.starts()) == 3, within_s=60)  # trial 0 has ended; 1 and 2 run
+    eventually(lambda: len(user.starts()) == 3, within_s=60)  # trial 0 has ended, 1 and 2 are running
     old.kill()
     old.wait()
     supervisor = supervised_by(user)
@@ -191,6 +191,6 @@ def supervised_by(user: User) -> int:
 
 
 def code_of(supervisor: int) -> Path:
-    """Where the supervisor's code is; its arguments say so."""
+    """Return the folder of the supervisor's code, from its arguments."""
     words = Path(f"/proc/{supervisor}/cmdline").read_bytes().split(b"\0")
     return Path(os.fsdecode(words[-3]))

@@ -1,4 +1,4 @@
-"""Looking on while trials run: `get -w` and `top`, each change once, until the end or Ctrl-C."""
+"""Watching running trials with `get -w` and `top`: each change once, until the end or Ctrl-C."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def cli(tmp_path: Path) -> Iterator[Cli]:
 
 
 def said_after(process: subprocess.Popen[str]) -> str:
-    """What comes after lines that were read off it one by one; it ends well."""
+    """Return the output after the lines that were read one by one, and check that the process succeeds."""
     assert process.stdout is not None
     assert process.stderr is not None
     out, err = process.stdout.read(), process.stderr.read()
@@ -28,7 +28,7 @@ def said_after(process: subprocess.Popen[str]) -> str:
     return out
 
 
-def test_a_watched_table_grows_by_what_changes_and_ends_with_the_experiment(cli: Cli) -> None:
+def test_a_watched_table_shows_each_change_and_ends_with_the_experiment(cli: Cli) -> None:
     cli.file.write_text(experiment(trials=2, waits=True))
     run = cli.start("run", cli.file)
     eventually(lambda: len(cli.starts()) == 1)

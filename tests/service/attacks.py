@@ -1,8 +1,8 @@
-"""What one caller may try in order to keep a server from all others. Each attack is a process of its own:
+"""Denial-of-service attacks by one caller on a server. Each attack runs in its own process:
 
     python -m tests.service.attacks NAME ADDRESS TOKEN SECONDS
 
-It prints `begun` once it is under way. `Bystander` is somebody else, and measures what is left for them.
+It prints `begun` once the attack is running. `Bystander` is another client that measures how it is served.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ from tests.service.running import ServerProcess
 
 MINE = StudyName("mallory", "mine")
 THEIRS = StudyName("alice", "theirs")
-DEADLINE_S = 60.0  # of the bystander: what it takes is wanted, however long
+DEADLINE_S = 60.0  # of the bystander's calls; long, because their times are measured
 SERVICE = "/tuner.suggest.v1.SuggestService/"
 HEALTH = "/grpc.health.v1.Health/"
 SETTLED_S = 3.0
-ELSEWHERE = "127.0.0.9"  # where strangers come from: the bystander is 127.0.0.1
+ELSEWHERE = "127.0.0.9"  # the attackers' address; the bystander is 127.0.0.1
 
 Begun = Callable[[], None]
 
@@ -51,12 +51,12 @@ def a_spec(parameters: int, algorithm: str = "random") -> StudySpec:
     return StudySpec(space, (Objective("score", Direction.MAXIMIZE),), Algorithm(algorithm, seed=1))
 
 
-# What is attacked
+# The bystander
 
 
 @dataclass
 class Figures:
-    """Of one bystander: seconds that each of its calls took, by what it was."""
+    """The seconds of each call of a bystander, by the kind of call."""
 
     took_s: dict[str, list[float]] = field(default_factory=dict)
     failed: list[str] = field(default_factory=list)
@@ -70,7 +70,7 @@ class Figures:
 
 
 class Bystander:
-    """Three threads: one that reads a study, one that reports many measurements, one that connects again and again."""
+    """Three threads: one reads a study, one reports many measurements, one connects repeatedly."""
 
     def __init__(self, address: str, token: str) -> None:
         self.figures = Figures()
@@ -129,7 +129,7 @@ class Bystander:
 
 
 class Memory(threading.Thread):
-    """Looks at a process's resident memory until stopped."""
+    """Samples the resident memory of a process until stopped."""
 
     def __init__(self, pid: int) -> None:
         super().__init__()
@@ -157,7 +157,7 @@ class Memory(threading.Thread):
 
 @contextmanager
 def attacked(name: str, server: ServerProcess, token: str, seconds: float) -> Iterator[None]:
-    """The attack runs until the end, of it or of the `with`."""
+    """Run an attack until it ends or the `with` block ends."""
     command = [sys.executable, "-m", "tests.service.attacks", name, server.address, token, str(seconds)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
@@ -176,7 +176,7 @@ def attacked(name: str, server: ServerProcess, token: str, seconds: float) -> It
 
 
 def validate(address: str, token: str, begun: Begun, end_s: float) -> None:
-    """(a) 200 parameters with 10,000 empty values each: 3.8 MiB of next to nothing."""
+    """(a) Validate 200 parameters with 10,000 empty values each: 3.8 MiB of empty messages."""
     empty = pb.ChoiceDomain(values=[pb.Value()] * 9_900)
     parameters = [pb.Parameter(name=f"p{n}", choice_domain=empty) for n in range(200)]
     _again_and_again(
@@ -191,7 +191,7 @@ def validate(address: str, token: str, begun: Begun, end_s: float) -> None:
 
 
 def misspelt(address: str, token: str, begun: Begun, end_s: float) -> None:
-    """(e) 30 spaces at once whose conditions name parameters that nearly exist."""
+    """(e) Validate 30 spaces at once whose conditions have misspelled names of parameters."""
     conditions = [pb.Condition(parameter=f"qqqqqqqqqqqqqqqqqqqq{n}") for n in range(32)]
     parameters = [
         pb.Parameter(name=f"pppppppppppppppppppp{n}", float_domain=pb.FloatDomain(max=1), conditions=conditions)
@@ -209,7 +209,7 @@ def misspelt(address: str, token: str, begun: Begun, end_s: float) -> None:
 
 
 def large_names(address: str, token: str, begun: Begun, end_s: float) -> None:
-    """4 MiB of names of parameters that the study does not have, 30 at a time."""
+    """Send 4 MiB of names of parameters that the study does not have, 30 requests at a time."""
     _a_study(address, token, a_spec(999))
     request = pb.AddTrialRequest(parent=str(MINE), request_id="r")
     for n in range(999):
@@ -218,7 +218,7 @@ def large_names(address: str, token: str, begun: Begun, end_s: float) -> None:
 
 
 def suggestions(address: str, token: str, begun: Begun, end_s: float) -> None:
-    """(d) Eight studies at once with 300 parameters, of which 300 points each are asked for."""
+    """(d) Request 300 points of each of eight studies with 300 parameters at once."""
     studies = [StudyName(MINE.namespace, f"mine{n}") for n in range(8)]
     with Client(address, token=token, timeout_s=60) as client:
         for name in studies:
@@ -244,7 +244,7 @@ def suggestions(address: str, token: str, begun: Begun, end_s: float) -> None:
 
 
 def unread(address: str, token: str, begun: Begun, end_s: float) -> None:
-    """(b) 700 lists of three megabytes are asked for on one connection, and none is read."""
+    """(b) Request 700 lists of three megabytes on one connection, and read none of them."""
     _a_study(address, token, a_spec(3))
     labels = {f"label{n}": "x" * 1000 for n in range(40)}
     with Client(address, token=token, timeout_s=60) as client:
@@ -258,7 +258,7 @@ def unread(address: str, token: str, begun: Begun, end_s: float) -> None:
 
 
 def unread_on_many(address: str, token: str, begun: Begun, end_s: float) -> None:
-    """The same on 70 connections."""
+    """Do the same on 70 connections."""
     _a_study(address, token, a_spec(3))
     labels = {f"label{n}": "x" * 1000 for n in range(40)}
     with Client(address, token=token, timeout_s=60) as client:
@@ -273,7 +273,7 @@ def unread_on_many(address: str, token: str, begun: Begun, end_s: float) -> None
 
 
 def quiet(address: str, token: str, begun: Begun, end_s: float) -> None:
-    """(c) 1,100 connections that say nothing at all, and come again when they are closed."""
+    """(c) Open 1,100 connections that send nothing, and open them again when they are closed."""
     _many_files()
     host, _, port = address.rpartition(":")
     there: list[socket.socket] = []
@@ -306,12 +306,12 @@ def quiet(address: str, token: str, begun: Begun, end_s: float) -> None:
 
 
 def polite_quiet(address: str, token: str, begun: Begun, end_s: float) -> None:
-    """1,100 connections that greet as HTTP/2 does, ask for the server's health once, and stay."""
+    """Open 1,100 valid HTTP/2 connections that check the server's health once and stay open."""
     _polite(address, begun, end_s, lambda: ELSEWHERE)
 
 
 def polite_hosts(address: str, token: str, begun: Begun, end_s: float) -> None:
-    """The same from 250 hosts."""
+    """Do the same from 250 hosts."""
     hosts = itertools.cycle(f"127.0.1.{n}" for n in range(1, 251))
     _polite(address, begun, end_s, lambda: next(hosts))
 
@@ -344,12 +344,12 @@ def _polite(address: str, begun: Begun, end_s: float, source: Callable[[], str])
 
 
 def halves(address: str, token: str, begun: Begun, end_s: float) -> None:
-    """(c) Without a token: 100 requests of which all but the end is sent."""
+    """(c) Without a token, send 100 requests without their last bytes."""
     _halves(address, (), begun, end_s)
 
 
 def halves_with_token(address: str, token: str, begun: Begun, end_s: float) -> None:
-    """The same by somebody who may read."""
+    """Do the same with a token that may read."""
     _halves(address, _bearer(token), begun, end_s)
 
 
@@ -377,7 +377,7 @@ def _halves(address: str, metadata: tuple[tuple[str, str], ...], begun: Begun, e
 
 
 def denied(address: str, token: str, begun: Begun, end_s: float) -> None:
-    """Without a token: calls as fast as they can be sent, on eight connections."""
+    """Without a token, send calls as fast as possible on eight connections."""
     begun()
     request = pb.GetStudyRequest(name=str(THEIRS)).SerializeToString()
     _flood(address, request, end_s)
@@ -401,7 +401,7 @@ def _flood(address: str, request: bytes, end_s: float, metadata: tuple[tuple[str
 
 
 def flood(address: str, token: str, begun: Begun, end_s: float) -> None:
-    """With a token: GetStudy as fast as it can be sent, on eight connections."""
+    """With a token, send GetStudy as fast as possible on eight connections."""
     _a_study(address, token, a_spec(3))
     begun()
     request = pb.GetStudyRequest(name=str(MINE)).SerializeToString()
@@ -409,7 +409,7 @@ def flood(address: str, token: str, begun: Begun, end_s: float) -> None:
 
 
 def watches(address: str, token: str, begun: Begun, end_s: float) -> None:
-    """(c) Without a token: 3,000 streams that watch the server's health."""
+    """(c) Without a token, open 3,000 streams that watch the server's health."""
 
     async def watch() -> None:
         channels = [

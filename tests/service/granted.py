@@ -1,4 +1,4 @@
-"""A file of tokens for tests, and calls made with one: raw ones, so that every method of the service can be tried."""
+"""Token files for tests, and raw calls with a token, so that every method of the service can be tested."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def secret(name: str) -> str:
 
 
 def tokens_file(path: Path, **grants: tuple[Sequence[str] | str, Sequence[str] | str]) -> Path:
-    """`grants`: by name, (verbs, namespaces)."""
+    """Write a token file. `grants` are (verbs, namespaces) by name."""
     tokens = {
         name: {
             "sha256": hashlib.sha256(secret(name).encode()).hexdigest(),
@@ -47,7 +47,7 @@ def tokens_file(path: Path, **grants: tuple[Sequence[str] | str, Sequence[str] |
 def call(
     channel: grpc.Channel, method: str, request: Message, token: str | None, *, timeout_s: float = 20
 ) -> Message | Refusal:
-    """`method`: its bare name. `token`: None for none."""
+    """Call a method, given by its bare name, with a token or without (None)."""
     descriptor = SERVICE.methods_by_name[method]
     send = channel.unary_unary(
         f"/{SERVICE.full_name}/{method}",
@@ -63,7 +63,7 @@ def call(
 
 
 def refusal(error: Any) -> Refusal:
-    """What the service said, with the reason in its details."""
+    """Return the refusal that the service sent, with the reason in its details."""
     info = error_details_pb2.ErrorInfo()
     for key, value in error.trailing_metadata() or ():
         if key == DETAILS_KEY:
@@ -73,7 +73,7 @@ def refusal(error: Any) -> Refusal:
 
 
 def request_about(method: str, study: str) -> Message:
-    """A request of that method whose names are of `study`, a whole name; all else is left out."""
+    """Return a request of the method with only the name fields set, for the full name `study`."""
     request = _message(SERVICE.methods_by_name[method].input_type)()
     namespace = "/".join(study.split("/")[:2])
     for field, name in (
@@ -90,7 +90,7 @@ def request_about(method: str, study: str) -> Message:
     return request
 
 
-def _message(descriptor: Any) -> Any:  # a class that is made at run time
+def _message(descriptor: Any) -> Any:  # an instance of a class created at run time
     from google.protobuf import message_factory
 
     return message_factory.GetMessageClass(descriptor)

@@ -1,4 +1,4 @@
-"""HTTP/2 by hand, as far as an attack on a gRPC server needs it: what no well-behaved client library would send."""
+"""A minimal HTTP/2 client for attacks on a gRPC server, which client libraries do not allow."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ _FRAME = 16 << 10
 
 
 class RawConnection:
-    """One connection. Reads only when told to; `window`: how much it lets the server send on each stream."""
+    """One connection, which reads only on request. `window` is how much the server may send on each stream."""
 
     def __init__(self, address: str, *, window: int = 65535, timeout_s: float = 20.0, source: str = "") -> None:
-        """source: the address that it comes from; "": whichever."""
+        """`source` is the local address, "" for any."""
         host, _, port = address.rpartition(":")
         self.socket = socket.create_connection(
             (host, int(port)), timeout=timeout_s, source_address=(source, 0) if source else None
         )
         self._next = 1
-        self._window = 65535  # what we may send on the connection
-        self._windows: dict[int, int] = {}  # and on each stream
+        self._window = 65535  # how much may be sent on the connection
+        self._windows: dict[int, int] = {}  # how much may be sent on each stream
         self._initial = 65535
         self._read = b""
         settings = struct.pack("!HI", 4, window)
@@ -33,7 +33,7 @@ class RawConnection:
             self.socket.sendall(_frame(WINDOW_UPDATE, 0, 0, struct.pack("!I", window - 65535)))
 
     def open(self, path: str, metadata: Sequence[tuple[str, str]] = ()) -> int:
-        """The number of a new stream, for a call of this method whose request has still to be sent."""
+        """Open a stream for a call of this method and return its number. The request has still to be sent."""
         stream, self._next = self._next, self._next + 2
         headers = [
             (":method", "POST"),
@@ -49,12 +49,12 @@ class RawConnection:
         return stream
 
     def request(self, path: str, message: bytes, metadata: Sequence[tuple[str, str]] = ()) -> None:
-        """A whole call, small enough for any window."""
+        """Send a complete call that is small enough for any window."""
         stream = self.open(path, metadata)
         self.socket.sendall(_frame(DATA, END_STREAM, stream, struct.pack("!BI", 0, len(message)) + message))
 
     def send(self, stream: int, content: bytes) -> int:
-        """As much as the windows allow now: how many bytes."""
+        """Send as many bytes as the windows allow now, and return their number."""
         sent = 0
         while sent < len(content):
             room = min(self._window, self._windows.get(stream, 0), _FRAME, len(content) - sent)
@@ -67,7 +67,7 @@ class RawConnection:
         return sent
 
     def look(self, within_s: float) -> bool:
-        """Reads what has come, and takes note of the windows. False: the server has hung up."""
+        """Read what has arrived and update the windows. Return False if the server has closed the connection."""
         self.socket.settimeout(within_s)
         try:
             got = self.socket.recv(1 << 20)
@@ -115,7 +115,7 @@ def _frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
 
 
 def _literal(name: str, value: str) -> bytes:
-    """A header without any compression."""
+    """Encode a header without compression."""
     return b"\x00" + _text(name) + _text(value)
 
 

@@ -1,4 +1,4 @@
-"""Clients that search at a server while something happens to it, and what must be true of the study afterwards."""
+"""Clients that run a search while something happens to their server, and the checks of the study afterwards."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def started(client: Client, request_id: str) -> Trial:
 
 @dataclass
 class Load:
-    """Clients that search until told to end, and what they were answered."""
+    """Clients that search until stopped, and the replies that they got."""
 
-    acknowledged: dict[str, tuple[int, float]] = field(default_factory=dict)  # request: trial and its value
+    acknowledged: dict[str, tuple[int, float]] = field(default_factory=dict)  # by request: (trial, value)
     _over: threading.Event = field(default_factory=threading.Event)
 
     def search(self, server: ServerProcess, who: int) -> None:
@@ -42,7 +42,7 @@ class Load:
                 self.acknowledged[request] = self._run(client, request, value), value
 
     def _run(self, client: Client, request: str, value: float) -> int:
-        """May be repeated."""
+        """Run one trial. May be repeated."""
         trial = started(client, request)
         client.report(NAME, trial.number, [score(0, 0.5)])
         client.complete(NAME, trial.number, Outcome(TrialState.SUCCEEDED), measurements=[score(1, value)])
@@ -52,7 +52,7 @@ class Load:
         self._over.set()
 
     def progress(self) -> Callable[[], bool]:
-        """Whether every client has been answered since now."""
+        """Return a function that returns whether every client has got a reply since this call."""
         now = len(self.acknowledged)
         return lambda: len(self.acknowledged) > now + 20
 

@@ -1,6 +1,6 @@
-"""Requests that nobody would send: strategies made from the service's descriptor, so that no method is forgotten.
+"""Hypothesis strategies for invalid requests, derived from the service's descriptor, so that all methods are covered.
 
-Three kinds: any message of the right type, a sensible one with something in it spoilt, and bytes.
+There are three kinds: any message of the right type, a valid one with a corrupted field, and bytes.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _SCALARS = {
 
 
 _NAMES = [*STUDIES[:3], *(f"{study}/trials/{number}" for study in STUDIES[:3] for number in range(4))]
-# By the field's name: mostly what would be right there, else little but the first check of each method is reached.
+# Values by field name. Most of them are valid, because otherwise only the first check of each method would be reached.
 _LIKELY = {
     name: st.one_of(st.sampled_from(right), st.sampled_from(right), _STRINGS)
     for name, right in {
@@ -70,12 +70,12 @@ _LIKELY = {
 
 
 def requests() -> st.SearchStrategy[tuple[str, bytes]]:
-    """(method, what is sent)."""
+    """Draw (method, bytes of the request)."""
     return st.sampled_from(METHODS).flatmap(lambda method: st.tuples(st.just(method), _sent(method)))
 
 
 def valid_requests(method: str) -> list[Message]:
-    """Ones that a client would send, in some state of the study."""
+    """Return requests that a client would send in some state of the study."""
     study = STUDIES[0]
     measurements = [pb.Measurement(attempt=1, metric="score", step=step, value=0.5) for step in range(3)]
     spec = wire.write_spec(SPEC)
@@ -134,7 +134,7 @@ def valid_requests(method: str) -> list[Message]:
 
 
 def _named(descriptor: Descriptor, name: str) -> Message:
-    """Reading needs little more than a name."""
+    """Return a request with a name, which suffices for reading methods."""
     message = message_factory.GetMessageClass(descriptor)()
     for field in ("parent", "name"):
         if field in descriptor.fields_by_name:
@@ -162,7 +162,7 @@ def _messages(draw: st.DrawFn, descriptor: Descriptor, depth: int = 0) -> Messag
 
 @st.composite
 def _spoilt(draw: st.DrawFn, sensible: st.SearchStrategy[Message]) -> Message:
-    """One field of it, at any depth, is drawn again."""
+    """Draw a valid request and replace one field, at any depth, by a drawn value."""
     spoilt = type(chosen := draw(sensible))()
     spoilt.CopyFrom(chosen)
     places = list(_places(spoilt))
@@ -175,7 +175,7 @@ def _spoilt(draw: st.DrawFn, sensible: st.SearchStrategy[Message]) -> Message:
 
 @st.composite
 def _cut(draw: st.DrawFn, sensible: st.SearchStrategy[Message]) -> bytes:
-    """With bytes changed, or without its end."""
+    """Draw a valid request as bytes, with bytes changed or truncated."""
     sent = bytearray(draw(sensible).SerializeToString())
     for _ in range(draw(st.integers(0, 3))):
         if sent:

@@ -1,4 +1,4 @@
-"""Real servers for tests: one in a thread of this process, one as a process that may be killed and comes back."""
+"""Real servers for tests: in a thread of this process, or as a process that can be killed and restarts."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def score(step: int, value: float) -> Measurement:
 
 
 def _url(storage: Path | str) -> str:
-    """A path is that of an SQLite file."""
+    """Return the storage URL; a path is that of a SQLite file."""
     return f"sqlite:///{storage}" if isinstance(storage, Path) else storage
 
 
@@ -45,7 +45,7 @@ def a_server(
     advertise: str = "",
     options: ServerOptions | None = None,
 ) -> Iterator[Server]:
-    """In a thread of its own, with its own loop. At a port it is open to all, unless `protection` says otherwise."""
+    """Run a server in a thread with its own loop. On a port it needs no tokens, unless `protection` is given."""
     protection = protection or Protection(insecure=True)
     server = Server(
         _url(storage), address, protection=protection, advertise=advertise, options=options or ServerOptions()
@@ -64,10 +64,10 @@ def a_server(
 
 
 class ServerProcess:
-    """`python -c serve(...)`; with `revive`, a new one is started whenever it dies, until stop().
+    """A server process. With `revive`, a new one is started whenever it dies, until stop().
 
-    `address`: port 0 lets the system choose. `tokens`: without a file it is open to all. `descriptors`: its soft and
-    its hard limit of file descriptors.
+    With port 0 in `address`, the system chooses the port. Without a file of `tokens`, the server needs no token.
+    `descriptors` are the soft and the hard limit of file descriptors.
     """
 
     def __init__(
@@ -85,12 +85,12 @@ class ServerProcess:
         self._tokens = str(tokens or "")
         self._descriptors = descriptors
         self._python = tuple(python)
-        self.said: list[str] = []  # on standard error, of each that has died
+        self.said: list[str] = []  # the standard error output of each process that has ended
         self.deaths: list[int] = []
         self._storage = storage
         self._revive = revive
         self._stopping = False
-        self._lock = threading.Lock()  # a process that starts while stop() is called hears of it once, too
+        self._lock = threading.Lock()  # so that a process that starts during stop() is stopped exactly once, too
         self._process = self._start(failpoint)
         self._watcher = threading.Thread(target=self._watch)
         self._watcher.start()
@@ -109,11 +109,11 @@ class ServerProcess:
         self._process.send_signal(signal.SIGCONT)
 
     def stop(self) -> int:
-        """Its exit code after SIGTERM."""
+        """Send SIGTERM and return the exit code."""
         with self._lock:
             self._stopping = True
             self._process.terminate()
-        self.wake()  # a frozen one would not hear of it
+        self.wake()  # a frozen process would not handle the signal
         self._watcher.join()
         return self.deaths[-1]
 

@@ -1,4 +1,4 @@
-"""Where a server may listen, and what it says when it may not or cannot."""
+"""Addresses on which a server may listen, and its errors."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_addresses_are_read_and_known_to_be_private_or_not(text: str, meant: str
 
 
 @pytest.mark.parametrize("text", ["", "localhost", ":8765", "localhost:", "localhost:http", "localhost:99999", "unix:"])
-def test_what_is_no_address_is_refused_with_an_example(text: str) -> None:
+def test_an_invalid_address_is_refused_with_an_example(text: str) -> None:
     with pytest.raises(InvalidArgument, match=r"use (HOST:PORT|unix:PATH)"):
         parse_address(text)
 
@@ -76,7 +76,7 @@ def test_a_second_server_on_a_socket_fails_and_the_first_keeps_it(folder: Path) 
             assert client.algorithms()
 
 
-def test_a_socket_is_its_owners_alone_and_gone_afterwards(folder: Path) -> None:
+def test_a_socket_is_accessible_to_its_owner_only_and_is_removed_at_the_end(folder: Path) -> None:
     path = folder / "s.sock"
     with a_server(folder / "a.db", f"unix:{path}"):
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
@@ -91,7 +91,7 @@ def test_a_socket_left_by_a_killed_server_is_replaced(folder: Path) -> None:
         assert client.algorithms()
 
 
-def test_a_file_that_is_no_socket_is_left_alone(folder: Path) -> None:
+def test_a_file_that_is_not_a_socket_is_left_alone(folder: Path) -> None:
     path = folder / "notes.txt"
     path.write_text("mine")
     with pytest.raises(Unavailable, match="another file is there"), a_server(folder / "a.db", f"unix:{path}"):

@@ -1,4 +1,4 @@
-"""The client for event loops says what the blocking one says; one life of a study through it."""
+"""The client for event loops has the methods and errors of the blocking one, and runs a whole study."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_both_clients_have_the_same_methods_with_the_same_signatures() -> None:
 
 @pytest.fixture(params=["socket", "inside"])
 def client_of(request: pytest.FixtureRequest) -> Callable[[Server], AsyncClient]:
-    """Over the server's socket, or in its own loop."""
+    """Create a client over the server's socket, or one in the server's own loop."""
     if request.param == "socket":
         return lambda server: AsyncClient(server.address)
     return lambda server: AsyncClient(server.address, inside=server.inside())
@@ -55,7 +55,7 @@ async def a_server(folder: Path) -> AsyncIterator[Server]:
         await server.stop(1)
 
 
-def test_a_study_lives_on_the_loop_that_also_runs_the_server(tmp_path: Path, client_of: ClientOf) -> None:
+def test_a_study_runs_from_start_to_end_on_the_servers_own_loop(tmp_path: Path, client_of: ClientOf) -> None:
     async def life() -> list[str]:
         async with a_server(tmp_path) as server, client_of(server) as client:
             await client.create_study(NAME, SPEC, request_id="create")
@@ -69,7 +69,7 @@ def test_a_study_lives_on_the_loop_that_also_runs_the_server(tmp_path: Path, cli
     assert asyncio.run(life()) == ["succeeded", "running"]
 
 
-def test_what_was_begun_is_finished_when_the_server_stops(tmp_path: Path, client_of: ClientOf) -> None:
+def test_calls_in_progress_are_finished_when_the_server_stops(tmp_path: Path, client_of: ClientOf) -> None:
     async def life() -> int:
         async with a_server(tmp_path) as server, client_of(server) as client:
             await client.create_study(NAME, SPEC, request_id="create")
@@ -82,7 +82,7 @@ def test_what_was_begun_is_finished_when_the_server_stops(tmp_path: Path, client
     assert asyncio.run(life()) == 1000
 
 
-def test_a_refusal_says_the_same(tmp_path: Path, client_of: ClientOf) -> None:
+def test_both_clients_raise_the_same_error(tmp_path: Path, client_of: ClientOf) -> None:
     async def life() -> None:
         async with a_server(tmp_path) as server, client_of(server) as client:
             await client.create_study(NAME, SPEC, request_id="create")
@@ -99,7 +99,7 @@ def test_a_refusal_says_the_same(tmp_path: Path, client_of: ClientOf) -> None:
     asyncio.run(life())
 
 
-def test_a_bug_of_the_server_is_told_by_its_number(
+def test_a_bug_of_the_server_is_reported_by_its_id(
     tmp_path: Path, client_of: ClientOf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(*_: object) -> None:
@@ -115,8 +115,8 @@ def test_a_bug_of_the_server_is_told_by_its_number(
     asyncio.run(life())
 
 
-def test_a_call_takes_no_longer_than_it_may(tmp_path: Path, client_of: ClientOf) -> None:
-    """A write that waits for another program to be done with the file."""
+def test_a_call_ends_at_its_deadline(tmp_path: Path, client_of: ClientOf) -> None:
+    """The call is a write that waits while another program has locked the file."""
 
     async def life() -> None:
         async with a_server(tmp_path) as server, client_of(server) as client:
@@ -132,8 +132,8 @@ def test_a_call_takes_no_longer_than_it_may(tmp_path: Path, client_of: ClientOf)
     asyncio.run(life())
 
 
-def test_what_a_call_knows_stays_in_it(tmp_path: Path, client_of: ClientOf) -> None:
-    """Its deadline is nobody else's, not even in the same task."""
+def test_the_context_of_a_call_does_not_leak(tmp_path: Path, client_of: ClientOf) -> None:
+    """A later call in the same task does not inherit its deadline."""
 
     async def life() -> float | None:
         async with a_server(tmp_path) as server, client_of(server) as client:

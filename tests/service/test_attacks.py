@@ -1,7 +1,7 @@
-"""One caller cannot keep a server from all others: each attack runs beside a bystander, and figures are printed.
+"""One caller cannot block a server for all others: each attack runs beside a bystander, and figures are printed.
 
-What is asserted is that the bystander was served throughout, with bounds that a busy machine keeps too. The figures
-themselves are in docs/security.md: `make soak TESTS=tests/service/test_attacks.py` with `-s` prints them.
+The tests assert that the bystander was served throughout, with bounds that hold on a busy machine, too. The figures are
+in docs/security.md: `make soak TESTS=tests/service/test_attacks.py` with `-s` prints them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tests.service.running import ServerProcess
 
 SECONDS = 10.0
 ALONE_S = 3.0
-LONGEST_MS = 5_000.0  # the figure itself is a tenth of a second; nothing here asserts a time
+LONGEST_MS = 5_000.0  # a coarse bound; usually the longest call takes a tenth of a second
 MOST_MB = 400.0
 
 pytestmark = [

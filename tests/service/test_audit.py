@@ -1,4 +1,4 @@
-"""The record of changes: a line for each, refused or not, which nobody else can write into."""
+"""The audit log has a line for each change, refused or not, and callers cannot inject lines."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ STUDY = "namespaces/default/studies/s"
 
 @pytest.fixture
 def lines(caplog: pytest.LogCaptureFixture) -> Iterator[list[str]]:
-    """Filled as they are written, without their times."""
+    """The lines of the audit log as they are written, without their times."""
     with caplog.at_level(logging.INFO, audit.log.name):
         written: list[str] = []
         handler = logging.Handler()
@@ -50,7 +50,7 @@ def channel(tmp_path: Path) -> Iterator[grpc.Channel]:
         yield channel
 
 
-def test_each_change_is_a_line_and_reading_is_none(channel: grpc.Channel, lines: list[str]) -> None:
+def test_each_change_is_logged_and_reads_are_not(channel: grpc.Channel, lines: list[str]) -> None:
     call(channel, "CreateStudy", creation(STUDY), secret("me"))
     call(channel, "CreateStudy", creation(STUDY), secret("reader"))
     call(channel, "CreateStudy", creation("namespaces/foreign/studies/s"), secret("me"))
@@ -70,7 +70,7 @@ def test_each_change_is_a_line_and_reading_is_none(channel: grpc.Channel, lines:
     ]
 
 
-def test_a_name_with_a_line_in_it_stays_within_its_own(channel: grpc.Channel, lines: list[str]) -> None:
+def test_a_line_break_in_a_name_starts_no_line_in_the_audit_log(channel: grpc.Channel, lines: list[str]) -> None:
     forged = "x\nevent=change who=root decision=allowed"
     call(
         channel, "DeleteStudy", pb.DeleteStudyRequest(name=f"namespaces/default/studies/{forged}\u2028é"), secret("me")
@@ -85,7 +85,7 @@ def test_a_name_with_a_line_in_it_stays_within_its_own(channel: grpc.Channel, li
         assert line.endswith("decision=failed reason=INVALID_ARGUMENT peer=127.0.0.1") or "reason=NOT_FOUND" in line
 
 
-def test_what_was_done_is_recorded_though_its_caller_has_gone(tmp_path: Path, lines: list[str]) -> None:
+def test_a_change_is_recorded_even_if_its_caller_disconnects(tmp_path: Path, lines: list[str]) -> None:
     path = tmp_path / "s.db"
     with a_server(path) as server, closing(sqlite3.connect(path, isolation_level=None)) as another:
         another.execute("BEGIN IMMEDIATE")

@@ -1,4 +1,4 @@
-"""Unauthenticated calls are rejected: what each method says without a token, with a wrong one, with one too narrow."""
+"""Calls are rejected without a token, with a wrong one, and with one that has too few rights, for each method."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ UNAUTHENTICATED, DENIED = grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMI
 
 @pytest.fixture(scope="module")
 def channel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[grpc.Channel]:
-    """To one server for all; team-a has a study, and a trial in it."""
+    """A channel to one server for all tests; team-a has a study with a trial."""
     folder: Path = tmp_path_factory.mktemp("closed")
     file = tokens_file(
         folder / "tokens.yaml",
@@ -62,14 +62,14 @@ def denied(channel: grpc.Channel, method: str, study: str, token: str) -> Refusa
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_every_method_wants_a_token(channel: grpc.Channel, method: str) -> None:
+def test_every_method_requires_a_token(channel: grpc.Channel, method: str) -> None:
     answer = call(channel, method, request_about(method, THERE), None)
     assert isinstance(answer, Refusal)
     assert (answer.code, answer.reason) == (UNAUTHENTICATED, "UNAUTHENTICATED")
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_every_method_wants_one_that_is_known(channel: grpc.Channel, method: str) -> None:
+def test_every_method_refuses_an_unknown_token(channel: grpc.Channel, method: str) -> None:
     digest = hashlib.sha256(secret("a").encode()).hexdigest()
     for wrong in (secret("nobody"), secret("a")[:-1], digest, ""):
         answer = denied(channel, method, THERE, wrong)
@@ -77,7 +77,7 @@ def test_every_method_wants_one_that_is_known(channel: grpc.Channel, method: str
 
 
 @pytest.mark.parametrize("method", IN_NAMESPACE)
-def test_a_foreign_namespace_is_shut_and_nobody_learns_what_is_in_it(channel: grpc.Channel, method: str) -> None:
+def test_another_namespace_is_closed_and_reveals_nothing_about_its_contents(channel: grpc.Channel, method: str) -> None:
     there, not_there = (denied(channel, method, study, secret("b")) for study in (THERE, NOT_THERE))
     assert (there.code, there.reason) == (DENIED, "PERMISSION_DENIED")
     assert there == not_there
@@ -100,7 +100,7 @@ def test_garbage_of_an_unauthenticated_client_is_not_read(channel: grpc.Channel,
     assert refusal(raised.value).code is UNAUTHENTICATED
 
 
-def test_all_namespaces_are_those_that_the_token_reads(channel: grpc.Channel) -> None:
+def test_all_namespaces_means_those_that_the_token_may_read(channel: grpc.Channel) -> None:
     def listed(name: str) -> list[str]:
         answer = call(channel, "ListStudies", pb.ListStudiesRequest(parent="namespaces/-"), secret(name))
         assert isinstance(answer, pb.ListStudiesResponse)
@@ -109,7 +109,7 @@ def test_all_namespaces_are_those_that_the_token_reads(channel: grpc.Channel) ->
     assert [listed(name) for name in ("everything", "reader", "a", "b")] == [[THERE], [THERE], [THERE], []]
 
 
-def test_a_wildcard_opens_no_other_method(channel: grpc.Channel) -> None:
+def test_a_wildcard_namespace_is_refused_by_other_methods(channel: grpc.Channel) -> None:
     answer = denied(channel, "GetStudy", "namespaces/-/studies/there", secret("b"))
     assert answer.reason == "PERMISSION_DENIED"
 
@@ -126,7 +126,7 @@ def test_health_is_for_everybody_and_reflection_for_tokens(channel: grpc.Channel
 
 
 @pytest.mark.parametrize("sent", [("Basic {}",), ("{}",), ("Bearer",), ("Bearer {}", "Bearer {}")], ids=str)
-def test_a_token_comes_once_and_as_a_bearers(channel: grpc.Channel, sent: tuple[str, ...]) -> None:
+def test_a_token_must_be_sent_once_and_as_a_bearer_token(channel: grpc.Channel, sent: tuple[str, ...]) -> None:
     send = channel.unary_unary(f"/{SERVICE.full_name}/ListAlgorithms")
     metadata = tuple(("authorization", value.format(secret("everything"))) for value in sent)
     with pytest.raises(grpc.RpcError) as raised:
@@ -134,7 +134,7 @@ def test_a_token_comes_once_and_as_a_bearers(channel: grpc.Channel, sent: tuple[
     assert refusal(raised.value).reason == "UNAUTHENTICATED"
 
 
-def test_what_is_there_may_be_used_by_whom_it_is_for(channel: grpc.Channel) -> None:
+def test_a_token_can_request_trials_in_its_namespace(channel: grpc.Channel) -> None:
     asking = pb.SuggestTrialsRequest(parent=THERE, count=1, client_id="c", request_id="mine")
     answer = call(channel, "SuggestTrials", asking, secret("a"))
     assert isinstance(answer, pb.SuggestTrialsResponse), answer

@@ -1,4 +1,4 @@
-"""`tuner db backup` and `tuner db restore`: copies of databases in use, and what a restore does with what is there."""
+"""`tuner db backup` and `tuner db restore`: copies of databases in use, and restores over existing stores."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ TUNER = Path(sys.executable).parent / "tuner"
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """A short path: sockets need one."""
+    """A folder with a short path, as sockets need."""
     with tempfile.TemporaryDirectory(prefix="tuner-") as name:
         yield Path(name)
 
@@ -53,7 +53,7 @@ def add(state: Path, name: str) -> None:
 
 
 def names(state: Path) -> tuple[list[str], list[str]]:
-    """Of the studies and of the experiments."""
+    """Return the names of the studies and of the experiments."""
     with (
         closing(SqliteStore(state / "studies.db")) as studies,
         closing(
@@ -104,7 +104,7 @@ def test_a_backup_under_load_has_all_that_was_acknowledged_before_it(folder: Pat
         load.hold_against(client)
 
 
-def test_both_databases_are_of_one_moment(folder: Path) -> None:
+def test_both_databases_are_copied_at_the_same_moment(folder: Path) -> None:
     paths = {"a.db": folder / "a.db", "b.db": folder / "b.db"}
     for path in paths.values():
         with closing(sqlite3.connect(path)) as connection:
@@ -113,7 +113,7 @@ def test_both_databases_are_of_one_moment(folder: Path) -> None:
     stop = threading.Event()
 
     def write() -> None:
-        """Each row first into one, then into the other."""
+        """Write each row first into one database, then into the other."""
         with (
             closing(sqlite3.connect(paths["a.db"], timeout=60)) as a,
             closing(sqlite3.connect(paths["b.db"], timeout=60)) as b,
@@ -134,7 +134,7 @@ def test_both_databases_are_of_one_moment(folder: Path) -> None:
         writer.join()
 
 
-def test_nothing_is_restored_under_a_server(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_restore_refuses_while_a_server_uses_the_store(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = folder / "studies.db"
     storage = ("--storage", f"sqlite:///{path}")
     with a_process(path, f"unix:{folder}/s.sock") as server, a_client(server) as client:
@@ -148,7 +148,7 @@ def test_nothing_is_restored_under_a_server(folder: Path, capsys: pytest.Capture
         assert store.trials(NAME, states=[], client_id="", after=-1, limit=9) == []
 
 
-def test_a_store_that_is_there_is_not_replaced_unasked(
+def test_an_existing_store_is_not_replaced_without_force(
     state: Path, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert tuner_db("backup", folder / "saved", "--state-dir", state) == 0
@@ -175,7 +175,7 @@ def flip(path: Path) -> None:
 
 
 def cut(path: Path) -> None:
-    path.with_name("backup.json").unlink()  # so that SQLite alone has to find it
+    path.with_name("backup.json").unlink()  # so that only SQLite can detect it
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
 
 
@@ -192,7 +192,7 @@ def other_programs(path: Path) -> None:
 
 
 @pytest.mark.parametrize("harm", [flip, cut, of_a_newer_tuner, other_programs], ids=lambda harm: harm.__name__)
-def test_a_bad_backup_touches_nothing(state: Path, folder: Path, harm: Callable[[Path], None]) -> None:
+def test_a_bad_backup_changes_nothing(state: Path, folder: Path, harm: Callable[[Path], None]) -> None:
     assert tuner_db("backup", folder / "saved", "--state-dir", state) == 0
     add(state, "second")
     harm(folder / "saved" / "studies.db")
@@ -239,7 +239,9 @@ def test_there_is_nothing_to_back_up_before_the_first_run(folder: Path, capsys: 
     assert "nothing to back up yet" in capsys.readouterr().err
 
 
-def test_postgresql_has_its_own_programs(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_backup_and_restore_of_postgresql_name_its_own_programs(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     url = "postgresql+psycopg://me:secret@host/db"
     assert tuner_db("backup", folder / "saved", "--storage", url) == 2
     assert tuner_db("restore", folder / "saved", "--storage", url) == 2

@@ -1,4 +1,4 @@
-"""A server's certificate may change at any time: new connections get it, old ones live on, a bad one does nothing."""
+"""A server's certificate can change at any time: new connections get it, old ones stay, a bad one is ignored."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def eventually(condition: Callable[[], object], *, within_s: float = 20.0) -> No
 
 
 def shown_by(server: Server, authority: Authority) -> str:
-    """The common name of the certificate that a new connection is shown."""
+    """Return the common name of the certificate that a new connection gets."""
     context = ssl.create_default_context(cafile=str(authority.own.certificate))
     context.set_alpn_protocols(["h2"])
     port = int(server.address.rpartition(":")[2])
@@ -61,7 +61,7 @@ def test_a_new_certificate_is_shown_without_a_restart_and_old_connections_live_o
         ask(health_pb2.HealthCheckRequest(), timeout=10)
         assert shown_by(server, authority) == "first"
 
-        # Half of a pair: what was there is used on.
+        # Only half of a pair was replaced, so the old pair stays in use.
         with caplog.at_level(logging.ERROR, "suggest.server.access"):
             other = authority.issue("other", "/CN=second", HOSTS)
             pair.key.write_bytes(other.key.read_bytes())
@@ -75,7 +75,7 @@ def test_a_new_certificate_is_shown_without_a_restart_and_old_connections_live_o
 
 
 @pytest.mark.parametrize("content", [b"", b"no PEM at all"], ids=["empty", "garbage"])
-def test_what_is_no_certificate_is_refused_at_the_start(tmp_path: Path, content: bytes) -> None:
+def test_an_invalid_certificate_is_refused_at_the_start(tmp_path: Path, content: bytes) -> None:
     certificate, key = tmp_path / "a.crt", tmp_path / "a.key"
     for path in (certificate, key):
         path.write_bytes(content)
@@ -90,7 +90,7 @@ def test_a_key_of_another_certificate_is_refused_at_the_start(tmp_path: Path) ->
         KeyPair(one.certificate, other.key)
 
 
-def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(InvalidArgument, match=r"missing\.crt: cannot be read: No such file"):
         KeyPair(tmp_path / "missing.crt", tmp_path / "missing.key")
 

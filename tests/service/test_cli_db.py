@@ -1,4 +1,4 @@
-"""`tuner db`: what it says of a store, over both kinds."""
+"""`tuner db` with SQLite and PostgreSQL stores."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def of_the_first_schema(storage: str) -> None:
         upgrades.upgrade(connection, "0001")
 
 
-def test_a_store_that_is_not_there_is_not_made(storage: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_store_is_not_created(storage: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["db", "check", "--storage", storage]) == 5
     assert main(["db", "upgrade", "--storage", storage]) == 5
     assert "there is no store yet" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""Clients that show who they are: over TLS, by the environment, after a rotation, and never where it could be read."""
+"""Clients with tokens: over TLS, from the environment, after a rotation, and never unencrypted to another machine."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def folder() -> Iterator[Path]:
         yield Path(name)
 
 
-def test_both_clients_come_with_a_token_over_tls(tmp_path: Path, authority: Authority, protection: Protection) -> None:
+def test_both_clients_send_a_token_over_tls(tmp_path: Path, authority: Authority, protection: Protection) -> None:
     ca = str(authority.own.certificate)
     with a_server(tmp_path / "s.db", protection=protection) as server:
         with Client(server.address, token=secret("me"), tls_ca=ca) as client:
@@ -68,7 +68,7 @@ def test_both_clients_come_with_a_token_over_tls(tmp_path: Path, authority: Auth
             client.get_study(NAME)
 
 
-def test_the_environment_says_it_where_nothing_else_does(
+def test_credentials_default_to_the_environment(
     tmp_path: Path, authority: Authority, protection: Protection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TUNER_TLS_CA", str(authority.own.certificate))
@@ -80,7 +80,7 @@ def test_the_environment_says_it_where_nothing_else_does(
         monkeypatch.setenv("TUNER_TOKEN_FILE", str(file))
         with Client(server.address) as client:
             assert client.list_studies() == []
-            # Another token in the file: the next call has it.
+            # The next call uses the new token in the file.
             file.write_text("a-token-that-was-withdrawn")
             with pytest.raises(Unauthenticated):
                 client.list_studies()
@@ -89,7 +89,7 @@ def test_the_environment_says_it_where_nothing_else_does(
             assert client.list_studies() == []
 
 
-def test_a_server_of_another_authority_is_not_spoken_to(tmp_path: Path, protection: Protection) -> None:
+def test_a_server_with_an_untrusted_certificate_gets_no_call(tmp_path: Path, protection: Protection) -> None:
     stranger = Authority(tmp_path)
     with (
         a_server(tmp_path / "s.db", protection=protection) as server,
@@ -99,13 +99,13 @@ def test_a_server_of_another_authority_is_not_spoken_to(tmp_path: Path, protecti
         client.list_studies()
 
 
-def test_a_token_never_goes_in_the_clear_to_another_machine() -> None:
+def test_a_token_is_never_sent_unencrypted_to_another_machine() -> None:
     for kind in (Client, AsyncClient):
         with pytest.raises(InvalidArgument, match=r"would be sent to tuner\.example:7117 unencrypted; .*TUNER_TLS_CA"):
             kind(FAR, token=secret("me"))
 
 
-def test_nor_when_a_server_names_another_as_the_owner(folder: Path) -> None:
+def test_a_token_is_not_sent_unencrypted_to_a_named_owner(folder: Path) -> None:
     tokens = tokens_file(folder / "tokens.yaml", me=("all", "all"))
     protection = Protection(tokens=str(tokens))
     first = a_server(folder / "s.db", protection=protection, advertise=FAR)
@@ -120,7 +120,7 @@ def test_nor_when_a_server_names_another_as_the_owner(folder: Path) -> None:
             client.suggest(NAME, 1, client_id="c", request_id="2")
 
 
-def test_it_goes_along_to_a_studys_owner(folder: Path, authority: Authority, protection: Protection) -> None:
+def test_a_token_is_sent_to_the_owner_of_a_study(folder: Path, authority: Authority, protection: Protection) -> None:
     def client(address: str) -> Client:
         return Client(address, token=secret("me"), tls_ca=str(authority.own.certificate))
 
@@ -135,8 +135,8 @@ def test_it_goes_along_to_a_studys_owner(folder: Path, authority: Authority, pro
             assert [t.number for t in second.suggest(NAME, 1, client_id="c", request_id="2").trials] == [1]
 
 
-def test_a_socket_gets_no_token_and_asks_for_none(folder: Path) -> None:
-    # What is wrong with a token does not matter to who needs none.
+def test_a_socket_needs_no_token_and_gets_none(folder: Path) -> None:
+    # An invalid token does not matter where none is needed.
     with (
         a_server(folder / "s.db", f"unix:{folder}/s.sock") as server,
         Client(server.address, token_file=str(folder / "missing")) as client,
@@ -145,7 +145,7 @@ def test_a_socket_gets_no_token_and_asks_for_none(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("content", ["", "two words", "füür"])
-def test_a_bad_token_is_told_by_its_place_only(tmp_path: Path, content: str) -> None:
+def test_an_error_about_a_bad_token_does_not_show_it(tmp_path: Path, content: str) -> None:
     file = tmp_path / "token"
     file.write_text(content)
     with pytest.raises(InvalidArgument) as raised:

@@ -1,4 +1,4 @@
-"""While a worker process computes a point, its study goes on; and a call gets what is ready, or a cheaper point."""
+"""A study goes on while a worker process computes a point, and a call gets a ready point or a cheaper one."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def spec(*, seed: int | None = 7) -> StudySpec:
 
 
 class Gate:
-    """What the model of `slow_models.Gated` looks at, and writes."""
+    """Controls the model `slow_models.Gated`, and shows what it does."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -48,7 +48,7 @@ class Gate:
         (self._folder / "closed").unlink(missing_ok=True)
 
     def answer(self, *wanted: int) -> None:
-        """One request, and keep all others waiting."""
+        """Answer one request, and keep all others waiting."""
         (self._folder / "answer {}".format(",".join(map(str, wanted)))).touch()
 
     def spoil(self, broken: bool = True) -> None:
@@ -99,7 +99,7 @@ def suggested(studies: StudyService, request_id: str, count: int = 1) -> list[Tr
 
 
 def begun(studies: StudyService, *, running: int = 0, seed: int | None = 7) -> list[Trial]:
-    """A study with one result, whose next points come from the model, and some running trials."""
+    """Create a study with one result and some running trials, whose next points come from the model."""
     studies.create_study(NAME, spec(seed=seed), request_id="create")
     trials = suggested(studies, "first", STARTUP + running)
     studies.complete(NAME, trials[0].number, DONE)
@@ -118,7 +118,7 @@ def several(threads: ThreadPoolExecutor, studies: StudyService, request_id: str 
     return threads.submit(suggested, studies, request_id, 2)
 
 
-# The study is free while a worker computes
+# Other calls while a worker computes
 
 
 def test_reports_ends_and_reads_go_on_while_a_worker_computes(
@@ -160,7 +160,7 @@ def test_a_call_of_a_server_is_answered_while_another_one_computes(tmp_path: Pat
         assert [t.number for t in asking.result(60).trials] == [2, 3]
 
 
-def test_a_proposal_is_made_again_for_a_space_that_has_grown_meanwhile(
+def test_a_proposal_is_computed_again_if_the_space_grew_meanwhile(
     studies: StudyService, threads: ThreadPoolExecutor, gate: Gate
 ) -> None:
     begun(studies, running=1)
@@ -173,7 +173,7 @@ def test_a_proposal_is_made_again_for_a_space_that_has_grown_meanwhile(
     assert [line["max"] for line in gate.asked_for(2, 3)] == [10.0, 20.0]
 
 
-def test_numbers_that_others_take_meanwhile_are_not_given_twice(
+def test_trial_numbers_taken_by_others_meanwhile_are_not_used_twice(
     studies: StudyService, threads: ThreadPoolExecutor, gate: Gate
 ) -> None:
     begun(studies, running=1)
@@ -187,7 +187,7 @@ def test_numbers_that_others_take_meanwhile_are_not_given_twice(
     assert gate.asked_for(3)
 
 
-def test_a_study_that_changes_all_the_time_gets_its_proposal_at_last(
+def test_a_study_that_changes_constantly_still_gets_a_proposal(
     studies: StudyService, threads: ThreadPoolExecutor, gate: Gate
 ) -> None:
     begun(studies, running=1)
@@ -213,7 +213,7 @@ def test_a_study_deleted_meanwhile_is_not_found(studies: StudyService, threads: 
         batch.result(60)
 
 
-def test_a_repeated_request_that_comes_meanwhile_gets_the_same_trials(
+def test_a_repeated_request_during_a_computation_gets_the_same_trials(
     studies: StudyService, threads: ThreadPoolExecutor, gate: Gate
 ) -> None:
     begun(studies, running=1)
@@ -227,7 +227,7 @@ def test_a_repeated_request_that_comes_meanwhile_gets_the_same_trials(
     assert points(suggested(studies, "same", 2)) == points(first)
 
 
-def test_a_trial_deleted_meanwhile_is_not_what_the_proposal_comes_from(
+def test_a_proposal_does_not_use_a_trial_deleted_meanwhile(
     studies: StudyService, threads: ThreadPoolExecutor, gate: Gate
 ) -> None:
     begun(studies, running=1)
@@ -293,7 +293,7 @@ def test_a_seeded_search_of_one_trial_at_a_time_repeats_itself(tmp_path: Path, g
     assert searched("a.db", 4) == searched("b.db", 6)
 
 
-def test_a_call_that_is_given_up_leaves_its_point_to_the_next(
+def test_the_point_of_a_cancelled_call_goes_to_the_next_call(
     studies: StudyService, threads: ThreadPoolExecutor, gate: Gate
 ) -> None:
     gate.shut()
@@ -311,12 +311,12 @@ def test_a_call_that_is_given_up_leaves_its_point_to_the_next(
     assert [line["wanted"] for line in gate.asked()] == [[1]], "it was not computed twice"
 
 
-# Ahead of need, and what is given when nothing is ready
+# Computing ahead of demand, and the fallback when no point is ready
 
 
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A fresh point is waited for, however busy the machine is."""
+    """Wait long for a fresh point, because the machine may be busy."""
     monkeypatch.setattr(next_point, "FRESH_S", 60.0)
 
 
@@ -325,7 +325,7 @@ def is_ready(studies: StudyService) -> bool:
         return writer.next_point.ready(writer.engine) is not None
 
 
-def test_with_two_running_trials_the_next_point_is_computed_before_anybody_asks(
+def test_with_two_running_trials_the_next_point_is_computed_before_a_request(
     studies: StudyService, gate: Gate, patient: None
 ) -> None:
     begun(studies, running=1)
@@ -344,9 +344,7 @@ def test_with_one_running_trial_nothing_is_computed_before_it_has_ended(
     assert [line["finished"] for line in gate.asked_for(2)] == [[0, 1]]
 
 
-def test_a_point_that_is_ready_is_given_though_one_result_has_come_since(
-    studies: StudyService, gate: Gate, patient: None
-) -> None:
+def test_a_ready_point_may_miss_one_result(studies: StudyService, gate: Gate, patient: None) -> None:
     begun(studies, running=2)
     suggested(studies, "one more")
     eventually(lambda: is_ready(studies))
@@ -357,9 +355,7 @@ def test_a_point_that_is_ready_is_given_though_one_result_has_come_since(
     assert [line["finished"] for line in gate.asked_for(4)] == [[0]]
 
 
-def test_a_point_that_does_not_know_two_results_is_computed_again(
-    studies: StudyService, gate: Gate, patient: None
-) -> None:
+def test_a_point_that_misses_two_results_is_computed_again(studies: StudyService, gate: Gate, patient: None) -> None:
     begun(studies, running=3)
     suggested(studies, "one more")
     eventually(lambda: is_ready(studies))
@@ -369,9 +365,7 @@ def test_a_point_that_does_not_know_two_results_is_computed_again(
     assert [line["finished"] for line in gate.asked_for(given.number)] == [[0], [0, 1, 2]]
 
 
-def test_a_point_that_does_not_come_in_time_is_given_later_and_a_cheaper_one_now(
-    studies: StudyService, gate: Gate
-) -> None:
+def test_a_call_whose_point_is_late_gets_a_cheaper_one(studies: StudyService, gate: Gate) -> None:
     gate.shut()
     begun(studies, running=1, seed=None)
     (cheaper,) = suggested(studies, "now")
@@ -393,15 +387,13 @@ def test_a_sequential_study_without_a_seed_does_not_wait_either(studies: StudySe
     assert given.labels[PROPOSED_BY] == "tpe"
 
 
-def test_an_error_of_the_model_is_told_to_the_call_that_waits_and_the_next_one_tries_again(
-    studies: StudyService, gate: Gate
-) -> None:
+def test_the_waiting_call_gets_the_models_error_and_the_next_call_retries(studies: StudyService, gate: Gate) -> None:
     gate.spoil()
     begun(studies)
     with pytest.raises(RuntimeError, match="ZeroDivisionError: in the model"):
         suggested(studies, "next")
     gate.spoil(False)
-    for again in range(2):  # the first may be told what was computed ahead of it
+    for again in range(2):  # the first call may get the error of the computation ahead of it
         try:
             assert [t.number for t in suggested(studies, "next")] == [1]
             return

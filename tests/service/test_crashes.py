@@ -1,4 +1,4 @@
-"""The server is killed at each named write, comes back, and nobody can tell: nothing lost, nothing doubled."""
+"""A server that is killed at each named write and restarted loses nothing and duplicates nothing."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ POINTS = [name for name in failpoints.names() if name.startswith("store.") and "
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """A short path: sockets need one."""
+    """A folder with a short path, as sockets need."""
     with tempfile.TemporaryDirectory(prefix="tuner-") as name:
         yield Path(name)
 
 
 def a_history(client: Client) -> dict[str, Any]:
-    """Every kind of write once or more; what is there at the end, without the times."""
+    """Do every kind of write at least once. Return the contents at the end, without times."""
     client.create_study(NAME, SPEC, request_id="create")
     client.create_study(OTHER, SPEC, request_id="create")
     client.update_study(NAME, labels={"a": "b"})
@@ -57,7 +57,7 @@ def a_history(client: Client) -> dict[str, Any]:
     elsewhere = FinishedTrial({"x": 99.0, "kind": "b"}, Outcome(TrialState.SUCCEEDED), [score(0, 0.125)])
     client.import_trials(NAME, [elsewhere, replace(elsewhere, source_id="7")], source="notes", request_id="notes")
     for delete in (lambda: client.delete_trial(NAME, 2), lambda: client.delete_study(OTHER)):
-        with contextlib.suppress(NotFound):  # it was done, and the reply lost
+        with contextlib.suppress(NotFound):  # the call was done, but its reply was lost
             delete()
     return what_is_there(client)
 
@@ -83,7 +83,7 @@ def undisturbed() -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("point", POINTS)
-def test_a_server_killed_at_any_write_loses_and_doubles_nothing(
+def test_a_server_killed_at_any_write_loses_and_duplicates_nothing(
     point: str, folder: Path, undisturbed: dict[str, Any]
 ) -> None:
     with (
@@ -94,7 +94,7 @@ def test_a_server_killed_at_any_write_loses_and_doubles_nothing(
         assert server.deaths == [-9], "the point was reached, and once"
 
 
-def test_what_was_answered_survives_a_kill(folder: Path) -> None:
+def test_acknowledged_writes_survive_a_kill(folder: Path) -> None:
     with (
         a_process(folder / "s.db", f"unix:{folder}/s.sock", revive=True) as server,
         Client(server.address, timeout_s=30) as client,
@@ -132,7 +132,7 @@ def test_only_one_server_writes_a_study_and_the_other_takes_over_when_it_dies(fo
         assert (study.owner_address, study.owner_epoch) == (second.address, 2)
 
 
-def test_a_server_asked_to_end_gives_its_studies_back(folder: Path) -> None:
+def test_a_server_that_is_stopped_releases_its_studies(folder: Path) -> None:
     with a_process(folder / "s.db", f"unix:{folder}/s.sock") as server:
         with Client(server.address) as client:
             client.create_study(NAME, SPEC, request_id="create")
@@ -145,7 +145,7 @@ def test_a_server_asked_to_end_gives_its_studies_back(folder: Path) -> None:
         assert client.get_study(NAME).owner_address == ""
 
 
-def test_a_server_that_is_gone_is_said_to_be(folder: Path) -> None:
+def test_a_server_that_is_gone_is_reported_as_such(folder: Path) -> None:
     with a_process(folder / "s.db", f"unix:{folder}/s.sock") as server, Client(server.address, timeout_s=1) as client:
         client.algorithms()
         server.kill()

@@ -1,4 +1,4 @@
-"""Nobody waits for ever: a call without a deadline has the server's, and no worker waits longer for a lock."""
+"""No call waits forever: a call without a deadline has the server's default, and locks are not awaited for longer."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.service.running import NAME, SPEC, a_server
 from tests.service.test_authentication import creation
 
 
-def test_a_call_without_a_deadline_is_answered_by_the_servers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_call_without_a_deadline_gets_the_servers_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(deadline, "DEFAULT_S", 0.2)
     path = tmp_path / "s.db"
     with (
@@ -29,7 +29,7 @@ def test_a_call_without_a_deadline_is_answered_by_the_servers(tmp_path: Path, mo
         grpc.insecure_channel(server.address) as channel,
         closing(sqlite3.connect(path, isolation_level=None)) as another,
     ):
-        another.execute("BEGIN IMMEDIATE")  # and keeps it longer than the call may take
+        another.execute("BEGIN IMMEDIATE")  # held for longer than the call's deadline
         with pytest.raises(grpc.RpcError) as raised:
             SuggestServiceStub(channel).CreateStudy(creation(str(NAME)))
         another.execute("ROLLBACK")
@@ -65,11 +65,11 @@ def test_a_worker_waits_for_a_study_as_long_as_its_call_may(tmp_path: Path) -> N
         store.close()
 
 
-def test_outside_of_a_call_there_is_an_end_too() -> None:
+def test_waiting_outside_of_a_call_has_a_limit_too() -> None:
     assert contextvars.Context().run(deadline.left_s, deadline.LOCK_S) == deadline.LOCK_S
 
 
-def test_the_clients_own_deadline_is_the_calls() -> None:
+def test_a_call_has_the_deadline_that_the_client_sent() -> None:
     def call() -> float:
         deadline.begin(2.0)
         return deadline.left_s(deadline.LOCK_S)

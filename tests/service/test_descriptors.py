@@ -1,4 +1,4 @@
-"""A server that has no file descriptor left says so, and goes on: no error is answered by way of an import."""
+"""A server without free file descriptors reports this and goes on; answering an error needs no import."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ STUDY = str(NAME)
 
 
 def descriptors_of(pid: int) -> tuple[int, int]:
-    """The soft and the hard limit."""
+    """Return the soft and the hard limit of a process."""
     for line in Path(f"/proc/{pid}/limits").read_text(encoding="ascii").splitlines():
         if line.startswith("Max open files"):
             soft, hard = line.split()[3:5]
@@ -72,7 +72,7 @@ def errors_of_all_kinds(address: str, token: str) -> None:
             channel.unary_unary("/tuner.suggest.v1.SuggestService/GetStudy")(b"\xff", timeout=30, metadata=metadata)
 
 
-def test_no_error_is_answered_by_way_of_an_import(tmp_path: Path) -> None:
+def test_answering_an_error_imports_nothing(tmp_path: Path) -> None:
     tokens = tokens_file(tmp_path / "tokens.yaml", me=("all", ["default"]))
     server = ServerProcess(
         tmp_path / "s.db", "127.0.0.1:0", tokens=tokens, python=("-X", "importtime"), descriptors=(1000, 1000)
@@ -89,8 +89,8 @@ def test_no_error_is_answered_by_way_of_an_import(tmp_path: Path) -> None:
     assert imported == []
 
 
-def test_a_server_without_descriptors_answers_whom_it_knows_and_recovers(tmp_path: Path) -> None:
-    """The limit is so low that strangers reach it; they are sent away, and new clients come in again."""
+def test_a_server_without_descriptors_serves_connected_clients_and_recovers(tmp_path: Path) -> None:
+    """The limit is so low that unknown connections reach it; they are closed, and then new clients can connect."""
     server = ServerProcess(tmp_path / "s.db", "127.0.0.1:0", descriptors=(100, 100))
     crowd: list[socket.socket] = []
     try:

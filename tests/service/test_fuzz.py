@@ -1,6 +1,6 @@
-"""Whatever is sent, the service answers, soon, and never that it has a bug; and nothing of it stays behind.
+"""The service answers any request quickly, never with an internal error, and without leaking resources.
 
-`make fuzz` sends far more, at random; FUZZ_REQUESTS says how many.
+`make fuzz` sends many more random requests; FUZZ_REQUESTS sets their number.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import grpc
-import numpy  # noqa: F401 - hypothesis asks for it, half-way through the import that the server's thread makes
+import numpy  # noqa: F401 - hypothesis checks for it, perhaps during the import in the server's thread
 import pytest
 from hypothesis import HealthCheck, given, settings
 
@@ -26,14 +26,14 @@ from tests.service.running import SPEC, a_server
 REQUESTS = int(os.environ.get("FUZZ_REQUESTS", "250"))
 LONG = REQUESTS > 1000
 WITHIN_S = 10.0
-GROWTH_MB = 60.0  # of a process in which hypothesis remembers what it has tried
+GROWTH_MB = 60.0  # allowed growth of the process, in which hypothesis remembers its examples
 _BUGS = (grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN, grpc.StatusCode.DEADLINE_EXCEEDED)
 _OUTAGES = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DATA_LOSS, grpc.StatusCode.CANCELLED)
 
 
 @dataclass
 class Sent:
-    """How many there were of each answer, and what the process held in the middle of it."""
+    """The number of each kind of reply, and the resources of the process half-way."""
 
     codes: Counter[str] = field(default_factory=Counter)
     held: list[tuple[int, int, float]] = field(default_factory=list)
@@ -55,7 +55,7 @@ def held() -> tuple[int, int, float]:
 
 
 def make_studies(client: Client) -> None:
-    """Those that are not there."""
+    """Create the studies that do not exist."""
     there = {study.name for study in client.list_studies("default")}
     for name in STUDIES[:3]:
         known = StudyName("default", name.rpartition("/")[2])
@@ -67,9 +67,7 @@ def make_studies(client: Client) -> None:
             client.complete(known, trial.number, Outcome(TrialState.SUCCEEDED, 1.0))
 
 
-def test_no_request_whatever_finds_a_bug_or_leaves_something_behind(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_no_request_triggers_a_bug_or_leaks_resources(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with a_server(tmp_path / "studies.db") as server, Client(server.address) as client:
         make_studies(client)
         with grpc.insecure_channel(server.address, options=[("grpc.enable_http_proxy", 0)]) as channel:

@@ -1,4 +1,4 @@
-"""A study whose space grows, over a real server: what UpdateStudy takes and refuses, and what a restart knows of it."""
+"""Growing search spaces with a real server: what UpdateStudy accepts and refuses, also after a restart."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def client(tmp_path: Path) -> Iterator[Client]:
         yield client
 
 
-def test_a_grown_study_is_the_same_to_all_clients_and_after_a_restart(tmp_path: Path) -> None:
+def test_a_grown_study_is_the_same_for_all_clients_and_after_a_restart(tmp_path: Path) -> None:
     spec = replace(SPEC, algorithm=Algorithm("tpe", seed=7, settings={"startupTrials": 2}))
     with a_server(tmp_path / "s.db") as server, Client(server.address) as client:
         client.create_study(NAME, spec, request_id="create")
@@ -52,7 +52,7 @@ def test_a_grown_study_is_the_same_to_all_clients_and_after_a_restart(tmp_path: 
     assert [(t.number, t.parameters) for t in after] == [(t.number, t.parameters) for t in undisturbed]
 
 
-def test_what_is_no_growth_is_refused_with_every_path_and_the_way_on(client: Client) -> None:
+def test_a_change_that_is_not_growth_is_refused_with_every_path_and_the_cure(client: Client) -> None:
     client.create_study(NAME, SPEC, request_id="create")
     narrow = Space((Parameter("x", Float(-10.0, 5.0)), Parameter("kind", Choice(("a", "c")))))
     with pytest.raises(InvalidArgument) as refused:
@@ -72,7 +72,7 @@ def test_what_is_no_growth_is_refused_with_every_path_and_the_way_on(client: Cli
     assert client.get_study(NAME).spec == SPEC
 
 
-def test_a_growth_may_be_tried_without_doing_it(client: Client) -> None:
+def test_a_growth_can_be_validated_without_storing_it(client: Client) -> None:
     client.create_study(NAME, SPEC, request_id="create")
     assert client.update_study(NAME, space=WIDER, validate_only=True).spec.space == WIDER
     with pytest.raises(InvalidArgument):
@@ -80,7 +80,7 @@ def test_a_growth_may_be_tried_without_doing_it(client: Client) -> None:
     assert client.get_study(NAME).spec == SPEC
 
 
-def test_what_the_algorithm_asks_of_a_space_is_asked_of_a_grown_one(client: Client) -> None:
+def test_a_grown_space_must_meet_the_algorithms_requirements(client: Client) -> None:
     grid = Space((Parameter("x", Float(0.0, 1.0, points=3)),))
     client.create_study(NAME, replace(SPEC, algorithm=Algorithm("grid"), space=grid), request_id="create")
     with pytest.raises(InvalidArgument, match=r"spec.parameters.x: a grid needs points or step"):
@@ -92,13 +92,13 @@ def an_extended(experiment: Experiment, space: Space) -> Experiment:
 
 
 async def made(address: str, experiment: Experiment) -> Study:
-    """The experiment's study, as its controller leaves it at its start."""
+    """Return the experiment's study as its controller creates or updates it at a start."""
     async with AsyncClient(address) as client:
         await ExperimentStudy(experiment, client).make(begun=False)
         return await client.get_study(study_name(experiment))
 
 
-def test_a_controller_brings_its_study_after_its_newest_revision_and_never_back(tmp_path: Path) -> None:
+def test_a_controller_grows_its_study_to_the_newest_revision_and_never_back(tmp_path: Path) -> None:
     first = an_experiment()
     wider = Space((Parameter("lr", Float(1e-4, 2.0)), *first.spec.space.parameters[1:]))
     with a_server(tmp_path / "s.db") as server, Client(server.address) as client:

@@ -1,4 +1,4 @@
-"""Studies that nobody calls are closed, and opened again by the next call: nothing is lost, and nobody notices."""
+"""Idle studies are closed and opened again by the next call, without any loss."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ NEVER_S = 3600.0
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """A short path: sockets need one."""
+    """A folder with a short path, as sockets need."""
     with tempfile.TemporaryDirectory(prefix="tuner-") as name:
         yield Path(name)
 
 
 def close_all(studies: StudyService) -> int:
-    """As if all were idle for long. How many were closed."""
+    """Close all idle studies as if much time had passed, and return how many were closed."""
     return studies._sessions._close_some(10**6)
 
 
@@ -51,7 +51,7 @@ def ask(studies: StudyService, name: StudyName, request: str) -> Trial:
 
 @pytest.fixture(params=["sqlite", "postgres"])
 def two_stores(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[StudyStore, StudyStore]]:
-    """One database, and two processes as far as it can tell."""
+    """Two stores on one database, which look like two processes to it."""
     if request.param == "sqlite":
         path = tmp_path / "studies.db"
         with closing(SqliteStore(path)) as a, closing(SqliteStore(path)) as b:
@@ -62,7 +62,7 @@ def two_stores(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple
             yield c, d
 
 
-def test_an_idle_study_is_left_to_the_server_that_is_asked_for_it(two_stores: tuple[StudyStore, StudyStore]) -> None:
+def test_an_idle_study_moves_to_the_server_that_gets_a_call(two_stores: tuple[StudyStore, StudyStore]) -> None:
     one, other = two_stores
     with closing(StudyService(one, address="one", idle_s=SHORT_S)) as studies:
         studies.create_study(NAME, SPEC, request_id="create")
@@ -86,7 +86,7 @@ def test_a_study_in_use_stays_open(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("algorithm", ["default", "tpe", "random", "grid", "optuna:tpe"])
-def test_a_study_that_is_closed_again_and_again_proposes_the_same(tmp_path: Path, algorithm: str) -> None:
+def test_a_study_that_is_closed_repeatedly_proposes_the_same_points(tmp_path: Path, algorithm: str) -> None:
     space = Space((Parameter("x", Float(0.0, 1.0, points=50)), Parameter("y", Float(0.0, 1.0, points=50))))
     spec = replace(SPEC, space=space, algorithm=Algorithm(algorithm, seed=7))
     closed, open_ = StudyName("default", "closed"), StudyName("default", "open")
@@ -101,8 +101,8 @@ def test_a_study_that_is_closed_again_and_again_proposes_the_same(tmp_path: Path
                 value = float(trial.parameters["x"])  # type: ignore[arg-type]
                 studies.complete(name, number, Outcome(TrialState.SUCCEEDED), measurements=[score(0, value)])
                 if name is closed:
-                    with studies._sessions.writing(open_):  # that one stays
-                        eventually(lambda: close_all(studies) == 1)  # once its next proposal is prepared
+                    with studies._sessions.writing(open_):  # this one stays open
+                        eventually(lambda: close_all(studies) == 1)  # once the next proposal is prepared
         assert points[closed] == points[open_]
 
 
@@ -147,7 +147,7 @@ def test_a_deleted_study_leaves_nothing_behind(tmp_path: Path) -> None:
         assert list((tmp_path / "locks").iterdir()) == []
 
 
-def test_a_closed_study_gives_its_memory_back(tmp_path: Path) -> None:
+def test_a_closed_study_frees_its_memory(tmp_path: Path) -> None:
     with closing(SqliteStore(tmp_path / "s.db")) as store, closing(StudyService(store, address="")) as studies:
         studies.create_study(NAME, SPEC, request_id="create")
         for number in range(10):
@@ -156,7 +156,7 @@ def test_a_closed_study_gives_its_memory_back(tmp_path: Path) -> None:
         with studies._sessions.writing(NAME) as writer:
             engine = weakref.ref(writer.engine)
         del writer
-        gc.disable()  # nothing of a closed study waits for the collector
+        gc.disable()  # the memory of a closed study must be freed without garbage collection
         try:
             close_all(studies)
             assert engine() is None
@@ -166,7 +166,7 @@ def test_a_closed_study_gives_its_memory_back(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="the limit of another process: Linux only")
 def test_a_server_has_more_studies_than_file_descriptors(folder: Path) -> None:
-    """It closes the least recently used ones."""
+    """The server closes the least recently used studies."""
     limit = 128
     with a_process(folder / "s.db", f"unix:{folder}/s.sock") as server, a_client(server) as client:
         resource.prlimit(server.pid, resource.RLIMIT_NOFILE, (limit, limit))
@@ -180,7 +180,7 @@ def test_a_server_has_more_studies_than_file_descriptors(folder: Path) -> None:
             assert [t.number for t in another.suggest(first, 1, client_id="c", request_id="r2").trials] == [1]
 
 
-def test_what_is_said_when_no_file_descriptor_is_left(tmp_path: Path) -> None:
+def test_a_lack_of_file_descriptors_is_reported_with_the_cure(tmp_path: Path) -> None:
     program = """
 import contextlib, os, pathlib, resource, sys
 from suggest.errors import Unavailable

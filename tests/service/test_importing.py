@@ -1,4 +1,4 @@
-"""Finished trials from elsewhere, over a real server: taken once, told what lies outside, learnt from."""
+"""Import of finished trials with a real server: each is imported once, values outside give remarks, models learn."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def take(client: Client, *trials: FinishedTrial, request_id: str = "notes") -> l
     return client.import_trials(NAME, trials, source="my notes", request_id=request_id)
 
 
-def test_trials_come_with_their_outcomes_measurements_and_labels(client: Client) -> None:
+def test_imported_trials_keep_outcomes_measurements_and_labels(client: Client) -> None:
     reports = [score(0, 0.25), score(1, 0.75)]
     trials = [
         FinishedTrial({**POINT, "n": 3.0}, Outcome(TrialState.SUCCEEDED), reports, {"team": "vision"}),
@@ -68,7 +68,7 @@ def test_trials_come_with_their_outcomes_measurements_and_labels(client: Client)
     assert best.number == 0
 
 
-def test_each_trial_is_taken_once(client: Client) -> None:
+def test_each_trial_is_imported_once(client: Client) -> None:
     first = [done(0.1, "7"), done(0.2, "8")]
     assert [r.known for r in take(client, *first, done(0.1, "7"))] == [False, False, True]
     again = take(client, done(0.3, "9"), *first)
@@ -78,7 +78,7 @@ def test_each_trial_is_taken_once(client: Client) -> None:
     assert [r.number for r in take(client, *first, request_id="others")] == [3, 4]
 
 
-def test_what_lies_outside_is_taken_and_told_and_what_stands_for_nothing_is_not(client: Client) -> None:
+def test_values_outside_the_space_are_imported_with_remarks_and_invalid_ones_refused(client: Client) -> None:
     results = take(
         client,
         done(x=7.0),
@@ -126,7 +126,7 @@ def test_what_lies_outside_is_taken_and_told_and_what_stands_for_nothing_is_not(
         ([done(source_id="x" * 129)], r"trials\[0\].source_id"),
     ],
 )
-def test_a_request_that_no_study_could_take_is_refused_whole(
+def test_an_invalid_import_request_is_refused_as_a_whole(
     client: Client, trials: list[FinishedTrial], path: str
 ) -> None:
     with pytest.raises(InvalidArgument, match=path):
@@ -134,7 +134,7 @@ def test_a_request_that_no_study_could_take_is_refused_whole(
     assert client.list_trials(NAME) == []
 
 
-def test_where_they_come_from_and_which_request_it_is_must_be_said(client: Client) -> None:
+def test_an_import_requires_a_source_and_a_request_id(client: Client) -> None:
     with pytest.raises(InvalidArgument, match=r"(?s)request_id: .*source: "):
         client.import_trials(NAME, [done()], source="", request_id="")
     with pytest.raises(NotFound):
@@ -166,7 +166,7 @@ def test_a_search_learns_from_imported_trials_also_after_a_restart(tmp_path: Pat
         )
 
 
-def test_where_a_trial_comes_from_is_not_relabelled(client: Client) -> None:
+def test_the_label_with_the_source_of_a_trial_cannot_be_changed(client: Client) -> None:
     take(client, done())
     assert dict(client.update_trial(NAME, 0, labels={"team": "vision"}).labels) == {
         "team": "vision",
@@ -174,7 +174,7 @@ def test_where_a_trial_comes_from_is_not_relabelled(client: Client) -> None:
     }
 
 
-def test_the_best_that_lie_outside_do_not_keep_a_model_from_the_best_inside(tmp_path: Path) -> None:
+def test_better_imported_points_outside_the_space_do_not_mislead_the_model(tmp_path: Path) -> None:
     spec = replace(SPEC, space=Space((Parameter("x", Float(0.0, 1.0)),)), algorithm=Algorithm("tpe", seed=3))
     inside = [FinishedTrial({"x": k / 40}, Outcome(TrialState.SUCCEEDED, -abs(k / 40 - 0.25))) for k in range(40)]
     outside = [FinishedTrial({"x": 2.0 + k}, Outcome(TrialState.SUCCEEDED, 1.0 + k)) for k in range(40)]
@@ -195,14 +195,14 @@ def test_a_grid_tries_no_point_that_was_imported(tmp_path: Path) -> None:
     assert ([t.parameters for t in found.trials], found.exhausted) == ([{"n": 1}, {"n": 4}], True)
 
 
-def test_a_trial_is_advised_to_stop_by_what_was_imported(client: Client) -> None:
+def test_imported_trials_count_for_pruning(client: Client) -> None:
     peers = [replace(done(1.0, str(k)), measurements=[score(s, 1.0 + s) for s in range(5)]) for k in range(3)]
     take(client, *peers)
     [trial] = client.suggest(NAME, 1, client_id="c", request_id="r").trials
     assert client.report(NAME, trial.number, [score(2, 0.5)]).should_stop
 
 
-def test_a_point_may_be_queued_without_any_file(client: Client) -> None:
+def test_a_point_can_be_queued_without_an_experiment_file(client: Client) -> None:
     queued = client.add_trial(NAME, {"kind": "a"}, request_id="first")
     [trial] = client.suggest(NAME, 1, client_id="c", request_id="r").trials
     assert (trial.number, trial.parameters["kind"]) == (queued.number, "a")
@@ -221,7 +221,7 @@ def test_ids_that_only_look_alike_when_joined_are_different_trials(client: Clien
     assert client.add_trial(NAME, {}, request_id="import/a/b").number == enqueued.number
 
 
-def test_what_an_earlier_version_has_imported_is_known(tmp_path: Path) -> None:
+def test_trials_imported_by_an_earlier_version_are_recognized(tmp_path: Path) -> None:
     spec = replace(SPEC, space=SPACE)
     with a_server(tmp_path / "s.db") as server, Client(server.address) as client:
         client.create_study(NAME, spec, request_id="create")

@@ -1,4 +1,4 @@
-"""Sixteen clients search while their server is killed, again and again: what was answered is there, once."""
+"""Sixteen clients search while their server is killed repeatedly: acknowledged writes are stored exactly once."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from tests.service.load import a_client, eventually, under_load
 from tests.service.running import NAME, SPEC, ServerProcess, a_process
 
 CLIENTS = 16
-# What a search comes by; test_crashes.py has all others.
+# The failpoints that a search reaches; test_crashes.py has all others.
 POINTS = [name for name in failpoints.names() if name.split(".")[1] in ("hand_out", "add_measurements", "finish_trial")]
 
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """A short path: sockets need one."""
+    """A folder with a short path, as sockets need."""
     with tempfile.TemporaryDirectory(prefix="tuner-") as name:
         yield Path(name)
 
@@ -53,20 +53,20 @@ def is_killed_and_nothing_is_lost(folder: Path, storage: Path | str, *, times: i
         assert server.deaths == [-9] * times
 
 
-def test_a_server_killed_at_random_moments_loses_and_doubles_nothing(folder: Path, storage: Path | str) -> None:
+def test_a_server_killed_at_random_moments_loses_and_duplicates_nothing(folder: Path, storage: Path | str) -> None:
     is_killed_and_nothing_is_lost(folder, storage, times=5)
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(600)
-def test_a_server_killed_at_50_random_moments_loses_and_doubles_nothing(folder: Path, storage: Path | str) -> None:
+def test_a_server_killed_at_50_random_moments_loses_and_duplicates_nothing(folder: Path, storage: Path | str) -> None:
     is_killed_and_nothing_is_lost(folder, storage, times=50)
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("point", POINTS)
-def test_a_server_killed_at_every_write_under_load_loses_and_doubles_nothing(
+def test_a_server_killed_at_every_write_under_load_loses_and_duplicates_nothing(
     folder: Path, storage: Path | str, point: str
 ) -> None:
     with (
@@ -82,7 +82,7 @@ def test_a_server_killed_at_every_write_under_load_loses_and_doubles_nothing(
 
 @pytest.mark.soak
 @pytest.mark.timeout(300)
-def test_a_database_that_was_away_for_10_s_has_lost_and_doubled_nothing(folder: Path) -> None:
+def test_an_outage_of_the_database_for_10_s_loses_and_duplicates_nothing(folder: Path) -> None:
     with a_postgres() as postgres:
         is_away(postgres, folder, for_s=10.0)
 
@@ -100,7 +100,7 @@ def is_away(postgres: Postgres, folder: Path, *, for_s: float) -> None:
 
 @pytest.mark.soak
 @pytest.mark.timeout(300)
-def test_owners_that_die_in_turn_pass_the_study_on_under_load(folder: Path, postgres_url: str) -> None:
+def test_a_study_under_load_survives_the_death_of_each_owner_in_turn(folder: Path, postgres_url: str) -> None:
     with (
         a_process(postgres_url, f"unix:{folder}/a.sock", revive=True) as first,
         a_process(postgres_url, f"unix:{folder}/b.sock", revive=True) as second,

@@ -1,4 +1,4 @@
-"""Limits of a running server: by client, by namespace, changed while it runs; what clients make of them."""
+"""Limits of a running server per client and namespace, changed while it runs, and the behavior of clients."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def refused(client: Client, request_id: str) -> bool:
     return False
 
 
-def test_a_client_that_sends_too_much_waits_and_goes_on(tmp_path: Path, file: Path) -> None:
+def test_a_rate_limited_client_waits_and_goes_on(tmp_path: Path, file: Path) -> None:
     options = limited(file, "defaults: {rate: 40, burst: 5}")
     with a_server(tmp_path / "studies.db", options=options) as server, Client(server.address) as client:
         client.create_study(NAME, SPEC, request_id="create")
@@ -79,7 +79,7 @@ def test_a_client_that_sends_too_much_waits_and_goes_on(tmp_path: Path, file: Pa
         assert 0 < retry.retry_delay.ToMilliseconds() <= 25
 
 
-def test_a_client_without_the_time_to_wait_is_told(tmp_path: Path, file: Path) -> None:
+def test_a_rate_limited_client_without_time_to_wait_gets_the_error(tmp_path: Path, file: Path) -> None:
     options = limited(file, "defaults: {rate: 0.01, burst: 1}")
     with a_server(tmp_path / "studies.db", options=options) as server, Client(server.address) as client:
         with pytest.raises(NotFound):
@@ -88,7 +88,7 @@ def test_a_client_without_the_time_to_wait_is_told(tmp_path: Path, file: Path) -
             client.get_study(NAME)
 
 
-def test_a_full_namespace_takes_no_more_trials_but_ends_those_it_has(tmp_path: Path, file: Path) -> None:
+def test_a_full_namespace_refuses_new_trials_but_completes_existing_ones(tmp_path: Path, file: Path) -> None:
     options = limited(file, "namespaces: {default: {trials: 3, measurements: 4}}")
     with a_server(tmp_path / "studies.db", options=options) as server, Client(server.address) as client:
         client.create_study(NAME, SPEC, request_id="create")
@@ -114,7 +114,7 @@ def test_a_full_namespace_takes_no_more_trials_but_ends_those_it_has(tmp_path: P
         eventually(lambda: not refused(client, "after"))
 
 
-def test_queued_trials_are_handed_out_however_full_it_is(tmp_path: Path, file: Path) -> None:
+def test_queued_trials_are_handed_out_even_if_the_namespace_is_full(tmp_path: Path, file: Path) -> None:
     options = limited(file, "defaults: {trials: 2}")
     with a_server(tmp_path / "studies.db", options=options) as server, Client(server.address) as client:
         client.create_study(NAME, SPEC, request_id="create")
@@ -123,7 +123,7 @@ def test_queued_trials_are_handed_out_however_full_it_is(tmp_path: Path, file: P
         assert suggest(client, "r", 2) == 2
 
 
-def test_studies_are_counted_from_what_is_there_and_repetitions_are_answered(tmp_path: Path, file: Path) -> None:
+def test_existing_studies_count_and_repeated_requests_succeed(tmp_path: Path, file: Path) -> None:
     names = [StudyName("default", f"s{number}") for number in range(3)]
     with a_server(tmp_path / "studies.db") as server, Client(server.address) as client:
         client.create_study(names[0], SPEC, request_id="create")
@@ -136,7 +136,7 @@ def test_studies_are_counted_from_what_is_there_and_repetitions_are_answered(tmp
         client.create_study(names[0], SPEC, request_id="create")
 
 
-def test_a_file_that_changes_holds_and_a_bad_one_changes_nothing(
+def test_a_changed_file_of_limits_applies_and_a_bad_one_changes_nothing(
     tmp_path: Path, file: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     options = limited(file, "defaults: {trials: 1}")

@@ -1,4 +1,4 @@
-"""What a list of trials asks of the service: a number of calls that does not grow with the trials that run."""
+"""Listing trials takes a number of calls that does not grow with the number of running trials."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ RUNNING = 40
 
 
 class Counting(SessionClient):
-    """Remembers what it sent."""
+    """Records the calls that it sends."""
 
     def __init__(self, address: str) -> None:
         super().__init__(address)
         self.sent: list[str] = []
 
-    async def _send(self, call: Any) -> Any:  # Any: as generic as what it overrides
+    async def _send(self, call: Any) -> Any:  # Any, because the overridden method is generic
         self.sent.append(call.method)
         return await super()._send(call)
 
 
-def test_the_figures_of_all_running_trials_come_with_one_call(tmp_path: Path) -> None:
+def test_one_call_returns_the_metrics_of_all_running_trials(tmp_path: Path) -> None:
     state = StateDirectory(tmp_path / "state")
     state.make()
     experiments = LocalExperiments(state)

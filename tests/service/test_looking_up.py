@@ -1,4 +1,4 @@
-"""What is read of an experiment while its controller leaves: its end, never a run without a controller."""
+"""An experiment read while its controller exits is shown as finished, never as running without a controller."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.e2e.cli import experiment
 from tests.unit.builders import START, an_experiment
 
 
-def test_a_run_that_has_just_ended_is_not_shown_as_left_alone(tmp_path: Path) -> None:
+def test_a_run_that_has_just_ended_is_not_shown_without_a_controller(tmp_path: Path) -> None:
     state = StateDirectory(tmp_path)
     state.make()
     running = an_experiment(read(experiment(trials=1), source="tiny.yaml").spec)
@@ -31,7 +31,7 @@ def test_a_run_that_has_just_ended_is_not_shown_as_left_alone(tmp_path: Path) ->
         def shown() -> str:
             async def look() -> ExperimentRecord:
                 async with Workspace(state).connected("") as client:
-                    return await gather(experiments, running, client)  # as it was read before
+                    return await gather(experiments, running, client)  # with the state read before
 
             return shown_state(asyncio.run(look()))
 

@@ -29,7 +29,7 @@ Harm = Callable[[Path], None]
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """A short path: sockets need one."""
+    """A folder with a short path, as sockets need."""
     with tempfile.TemporaryDirectory(prefix="tuner-") as name:
         yield Path(name)
 
@@ -56,7 +56,7 @@ def move_away(path: Path) -> None:
 
 
 def replace(path: Path) -> None:
-    """With another store: `mv other.db studies.db`."""
+    """Replace the file by another store: `mv other.db studies.db`."""
     other = path.with_name("other.db")
     with closing(SqliteStore(other)) as store:
         store.insert_study(a_study("other"))
@@ -67,7 +67,7 @@ HARMS = [remove, remove_all, remove_log, remove_index, move_away, replace]
 
 
 @pytest.mark.parametrize("harm", HARMS, ids=lambda harm: harm.__name__)
-def test_no_call_is_acknowledged_once_the_files_are_gone(folder: Path, harm: Harm) -> None:
+def test_every_call_fails_once_the_files_are_gone(folder: Path, harm: Harm) -> None:
     path = folder / "studies.db"
     with a_process(path, f"unix:{folder}/s.sock") as server, a_client(server) as client:
         client.create_study(NAME, SPEC, request_id="create")
@@ -84,7 +84,7 @@ def test_no_call_is_acknowledged_once_the_files_are_gone(folder: Path, harm: Har
 
 
 @pytest.mark.parametrize("harm", [remove_log, remove_index, move_away], ids=lambda harm: harm.__name__)
-def test_what_was_acknowledged_is_still_in_the_file_that_was_moved(folder: Path, harm: Harm) -> None:
+def test_acknowledged_writes_are_in_the_moved_file(folder: Path, harm: Harm) -> None:
     path = folder / "studies.db"
     with a_process(path, f"unix:{folder}/s.sock") as server, a_client(server) as client:
         client.create_study(NAME, SPEC, request_id="create")
@@ -104,9 +104,9 @@ def test_neither_file_is_damaged_when_one_replaces_the_other(folder: Path) -> No
     with a_process(path, f"unix:{folder}/s.sock") as server, a_client(server) as client:
         client.create_study(NAME, SPEC, request_id="create")
         started(client, "r0")
-        os.link(path, folder / "before.db")  # where the replaced file can be looked at
+        os.link(path, folder / "before.db")  # so that the replaced file can be checked
         replace(path)
-        for number in range(1, 300):  # enough for a checkpoint, had they been taken
+        for number in range(1, 300):  # enough for a checkpoint, if they were accepted
             with pytest.raises(StoreBroken):
                 started(client, f"r{number}")
         server.stop()
@@ -139,7 +139,7 @@ def test_a_write_whose_file_vanished_before_its_answer_is_not_acknowledged(folde
         lease = store.take(DIGITS, uid="default-digits", address="")
 
         class Vanishing(list[Trial]):
-            """Its trials are read while the transaction is open."""
+            """A list whose items are read within the transaction."""
 
             def __iter__(self) -> Iterator[Trial]:
                 path.unlink(missing_ok=True)
@@ -209,8 +209,8 @@ def test_a_missing_file_whose_log_is_still_there_is_an_error(path: Path) -> None
     assert not path.exists()
 
 
-def test_a_first_start_killed_before_it_made_its_tables_is_repeated(path: Path) -> None:
-    path.touch(0o600)  # all that such a process leaves behind
+def test_a_first_start_killed_before_creating_tables_can_be_repeated(path: Path) -> None:
+    path.touch(0o600)  # what such a process leaves behind
     opened(path)
     with closing(sqlite3.connect(path)) as connection:
         assert connection.execute("SELECT count(*) FROM sqlite_master").fetchone() > (0,)
@@ -219,12 +219,12 @@ def test_a_first_start_killed_before_it_made_its_tables_is_repeated(path: Path) 
 def test_a_store_that_was_removed_on_purpose_makes_room_for_a_new_one(path: Path) -> None:
     opened(path)
     path.unlink()
-    DatabaseFile(path).create()  # and the process is killed
+    DatabaseFile(path).create()  # then the process is killed
     assert path.stat().st_size == 0
     opened(path)
 
 
-def test_a_store_of_an_older_tuner_gets_its_mark_when_it_is_opened(path: Path) -> None:
+def test_a_store_of_an_older_version_gets_its_marker_when_opened(path: Path) -> None:
     opened(path)
     (path.parent / f".{path.name}.created").unlink()
     opened(path)

@@ -1,4 +1,4 @@
-"""Clients with certificates: no other gets a word in, each is known by its own, and both sides may renew theirs."""
+"""Client certificates: other clients are rejected, certificates identify clients, and both sides can renew theirs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.service.test_certificates import eventually
 
 
 class Parties:
-    """A server, its clients, and who vouches for whom."""
+    """A server and its clients, with their certificate authorities."""
 
     def __init__(self, folder: Path) -> None:
         for name in ("server", "clients", "strangers"):
@@ -80,7 +80,7 @@ def test_only_clients_with_a_certificate_are_served_and_known_by_its_name(
         assert asyncio.run(by_the_loop()) == 1
 
 
-def test_tokens_say_who_may_do_what_among_those_with_certificates(tmp_path: Path, parties: Parties) -> None:
+def test_tokens_authorize_clients_with_certificates(tmp_path: Path, parties: Parties) -> None:
     tokens = tokens_file(tmp_path / "tokens.yaml", me=("all", ["default"]))
     with a_server(tmp_path / "s.db", protection=parties.protection(tokens=str(tokens))) as server:
         with parties.client(server.address, parties.alice) as client, pytest.raises(Unauthenticated):
@@ -91,7 +91,7 @@ def test_tokens_say_who_may_do_what_among_those_with_certificates(tmp_path: Path
                 client.get_study(StudyName("other", "parabola"))
 
 
-def test_health_is_asked_with_a_certificate_too(tmp_path: Path, parties: Parties) -> None:
+def test_health_needs_a_client_certificate_too(tmp_path: Path, parties: Parties) -> None:
     authorities = parties.of_server.own.certificate.read_bytes()
     with a_server(tmp_path / "s.db", protection=parties.protection()) as server:
         own = grpc.ssl_channel_credentials(
@@ -106,7 +106,7 @@ def test_health_is_asked_with_a_certificate_too(tmp_path: Path, parties: Parties
             health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=2)
 
 
-def test_the_authority_of_clients_may_change_while_the_server_runs(tmp_path: Path, parties: Parties) -> None:
+def test_the_ca_of_clients_can_change_while_the_server_runs(tmp_path: Path, parties: Parties) -> None:
     with a_server(tmp_path / "s.db", protection=parties.protection()) as server:
         newcomer = parties.strangers.issue("bob", "/CN=bob")
 
@@ -127,7 +127,7 @@ def test_the_authority_of_clients_may_change_while_the_server_runs(tmp_path: Pat
         eventually(lambda: not served(parties.alice))
 
 
-def test_a_client_shows_its_new_certificate_without_a_restart(
+def test_a_client_uses_its_new_certificate_without_a_restart(
     tmp_path: Path, parties: Parties, caplog: pytest.LogCaptureFixture
 ) -> None:
     with (
@@ -150,7 +150,7 @@ def test_half_a_pair_and_a_certificate_without_tls_are_refused(parties: Parties)
         Client("localhost:1", tls_cert=cert, tls_key=key)
 
 
-def test_a_file_without_certificates_is_no_authority(tmp_path: Path, parties: Parties) -> None:
+def test_a_file_without_certificates_is_refused_as_ca(tmp_path: Path, parties: Parties) -> None:
     parties.of_clients.own.certificate.write_text("nothing")
     with (
         pytest.raises(InvalidArgument, match=r"ca\.crt: has no certificate in it"),
@@ -159,7 +159,7 @@ def test_a_file_without_certificates_is_no_authority(tmp_path: Path, parties: Pa
         pass
 
 
-def test_the_command_line_shows_a_certificate(tmp_path: Path, parties: Parties) -> None:
+def test_the_command_line_uses_a_client_certificate(tmp_path: Path, parties: Parties) -> None:
     with a_server(tmp_path / "s.db", protection=parties.protection()) as server:
         with parties.client(server.address, parties.alice) as client:
             client.create_study(NAME, SPEC, request_id="create")

@@ -1,4 +1,4 @@
-"""A trial that ends makes the next proposal ready: the next request need not wait for it to be computed."""
+"""The end of a trial prepares the next proposal, so that the next request does not wait for its computation."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def is_prepared(studies: StudyService) -> bool:
         return writer.engine.is_prepared
 
 
-def test_a_trials_end_makes_the_next_proposal_ready(tmp_path: Path) -> None:
+def test_the_end_of_a_trial_prepares_the_next_proposal(tmp_path: Path) -> None:
     with closing(open_store(f"sqlite:///{tmp_path}/s.db")) as store:
         studies = StudyService(store, address="")
         studies.create_study(NAME, LEARNS, request_id="create")
         deadline, number = time.monotonic() + WITHIN_S, 0
-        while True:  # on a busy machine a trial's end may be passed over: then the next one's
+        while True:  # on a busy machine the preparation may be skipped, so try the next trial
             given = studies.suggest(NAME, 1, client_id="c", request_id=f"{number}").trials
             assert not is_prepared(studies), "what was handed out is no longer the next"
             studies.complete(NAME, given[0].number, Outcome(TrialState.SUCCEEDED, 0.5))

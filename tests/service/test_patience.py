@@ -1,4 +1,4 @@
-"""How long the clients wait for a service: as long as they were told, unless waiting cannot help."""
+"""Clients wait for a service until their timeout, unless waiting cannot help."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from tests.service.granted import secret, tokens_file
 from tests.service.running import NAME, SPEC, a_process, a_server
 from tests.service.test_certificates import eventually
 
-HOUR_S = 3600.0  # a patience that no test waits for: what ends sooner was told at once
+HOUR_S = 3600.0  # a timeout that no test reaches, so an error that is raised came at once
 
 
 class Failure(grpc.RpcError):
-    """What gRPC raises where it has no connection, and no service of ours has said anything."""
+    """The error that gRPC itself raises without a connection."""
 
     def __init__(self, code: grpc.StatusCode, details: str, metadata: tuple[tuple[str, bytes], ...] = ()) -> None:
         self._status = code, details, metadata
@@ -53,7 +53,7 @@ def folder() -> Iterator[Path]:
         yield Path(name)
 
 
-def test_only_the_deadline_ends_the_attempts_at_a_service_that_is_away() -> None:
+def test_only_the_deadline_ends_attempts_to_reach_an_absent_service() -> None:
     attempts = Attempts(["localhost:1"], HOUR_S)
     pauses = [attempts.pause_or_raise(REFUSED) for _ in range(200)]
     assert all(0 < pause <= LONGEST_PAUSE_S for pause in pauses)
@@ -69,7 +69,7 @@ def test_each_of_several_addresses_is_tried_until_the_deadline() -> None:
     assert tried == ["a:1", "b:1"] * 10
 
 
-def test_an_address_that_is_not_trusted_leaves_the_others() -> None:
+def test_with_an_untrusted_address_the_others_are_still_tried() -> None:
     attempts = Attempts(["a:1", "b:1"], HOUR_S)
     attempts.pause_or_raise(NO_TRUST)
     attempts.pause_or_raise(REFUSED)
@@ -79,7 +79,7 @@ def test_an_address_that_is_not_trusted_leaves_the_others() -> None:
         attempts.pause_or_raise(NO_TRUST)
 
 
-def test_final_errors_are_told_at_once() -> None:
+def test_final_errors_are_raised_at_once() -> None:
     for error, code in (
         (InvalidArgument([]), grpc.StatusCode.INVALID_ARGUMENT),
         (Unauthenticated("who are you"), grpc.StatusCode.UNAUTHENTICATED),
@@ -88,7 +88,7 @@ def test_final_errors_are_told_at_once() -> None:
             Attempts(["localhost:1"], HOUR_S).pause_or_raise(Failure(code, *status_of(error)))
 
 
-def test_a_call_made_while_the_server_is_away_is_answered_when_it_is_back(
+def test_a_call_during_an_outage_is_answered_when_the_server_is_back(
     folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     address = f"unix:{folder}/s.sock"
@@ -102,7 +102,7 @@ def test_a_call_made_while_the_server_is_away_is_answered_when_it_is_back(
 
 
 @pytest.mark.parametrize("address", ["localhost:1", "no-such-host.invalid:7117", "unix:/tmp/tuner-no-such.sock"])
-def test_an_address_where_nobody_answers_ends_in_a_sentence(address: str) -> None:
+def test_an_address_without_a_server_gives_a_clear_error(address: str) -> None:
     with Client(address, timeout_s=1.5) as client, pytest.raises(Unavailable) as raised:
         client.list_studies()
     assert str(raised.value).startswith(f"no suggestion service answers at {address}, tried for 1.5 s; see that")
@@ -119,7 +119,7 @@ def protected(folder: Path, authority: Authority, name: str) -> Protection:
     return Protection(tokens=str(tokens), tls_cert=str(pair.certificate), tls_key=str(pair.key))
 
 
-def test_a_server_that_is_not_trusted_is_told_at_once(folder: Path, authority: Authority) -> None:
+def test_an_untrusted_server_is_reported_at_once(folder: Path, authority: Authority) -> None:
     stranger = Authority(folder)
     with a_server(folder / "s.db", protection=protected(folder, authority, "localhost")) as server:
         for ca, address in (
@@ -133,7 +133,7 @@ def test_a_server_that_is_not_trusted_is_told_at_once(folder: Path, authority: A
                 client.list_studies()
 
 
-def test_a_server_without_tls_is_told_at_once(folder: Path, authority: Authority) -> None:
+def test_a_server_without_tls_is_reported_at_once(folder: Path, authority: Authority) -> None:
     ca = str(authority.own.certificate)
     with (
         a_server(folder / "s.db") as server,
@@ -145,7 +145,7 @@ def test_a_server_without_tls_is_told_at_once(folder: Path, authority: Authority
 
 @contextmanager
 def slow_to_connect(to: str, *, after_s: float) -> Iterator[str]:
-    """An address that takes connections at once and carries them on to another after a while."""
+    """An address that accepts connections at once and forwards them after a while."""
     host, _, port = to.rpartition(":")
     over = threading.Event()
 
@@ -186,7 +186,7 @@ def slow_to_connect(to: str, *, after_s: float) -> Iterator[str]:
 
 
 def test_a_handshake_may_take_longer_than_the_longest_pause(folder: Path) -> None:
-    """As on a machine that is busy."""
+    """This happens on a busy machine."""
     with (
         a_server(folder / "s.db") as server,
         slow_to_connect(server.address, after_s=2 * LONGEST_PAUSE_S) as address,

@@ -1,4 +1,4 @@
-"""A PostgreSQL that is away, lacks the database, is foreign, newer or older: one clear sentence, and nothing lost."""
+"""PostgreSQL that is down, lacks the database, or has a foreign, newer or older schema: a clear error, and no loss."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.contract.store_contract import NAME, a_study, measured, running
 
 
 def shape(url: str) -> list[str]:
-    """Every column, key and index of a database."""
+    """Return every column, key and index of a database."""
     found = MetaData()
     with closing(postgres.PostgresDatabase(url)) as database, database.reading() as connection:
         found.reflect(connection)
@@ -30,9 +30,7 @@ def shape(url: str) -> list[str]:
     return sorted(columns + keys)
 
 
-def test_the_migrations_make_what_a_new_database_is_made_with(
-    postgres_url: str, request: pytest.FixtureRequest
-) -> None:
+def test_migrations_give_the_schema_of_a_new_database(postgres_url: str, request: pytest.FixtureRequest) -> None:
     other = request.getfixturevalue("postgres").new_database()
     PostgresStore(postgres_url).close()
     with closing(postgres.PostgresDatabase(other)) as database, database.writing() as connection:
@@ -51,14 +49,14 @@ def test_a_database_that_is_missing_is_named(postgres_url: str) -> None:
         open_store(missing)
 
 
-def test_an_optuna_storage_in_postgres_is_not_taken_for_ours(postgres_url: str) -> None:
+def test_an_optuna_storage_in_postgres_is_not_mistaken_for_a_tuner_store(postgres_url: str) -> None:
     with psycopg.connect(postgres_url.replace("+psycopg", "")) as connection:
         connection.execute("CREATE TABLE studies (study_id INTEGER)")
     with pytest.raises(StoreBroken, match="'studies' that is not tuner's"):
         open_store(postgres_url)
 
 
-def test_a_text_that_postgres_cannot_keep_is_refused(postgres_url: str) -> None:
+def test_a_text_that_postgres_cannot_store_is_refused(postgres_url: str) -> None:
     with closing(PostgresStore(postgres_url)) as store:
         store.insert_study(a_study())
         lease = store.take(NAME, uid="default-digits", address="")
@@ -67,13 +65,13 @@ def test_a_text_that_postgres_cannot_keep_is_refused(postgres_url: str) -> None:
         store.hand_out(lease, [running(0)])
 
 
-def test_four_first_starts_at_once_make_one_database(postgres_url: str) -> None:
+def test_four_concurrent_first_starts_create_one_database(postgres_url: str) -> None:
     program = "import sys; from suggest.server.admin import open_store; open_store(sys.argv[1]).close()"
     starts = [subprocess.Popen([sys.executable, "-c", program, postgres_url], stderr=subprocess.PIPE) for _ in range(4)]
     assert [(start.communicate()[1], start.returncode) for start in starts] == [(b"", 0)] * 4
 
 
-def test_what_happens_often_is_one_statement_outside_any_transaction(postgres_url: str) -> None:
+def test_frequent_operations_are_one_statement_without_a_transaction(postgres_url: str) -> None:
     seen: list[str] = []
 
     def note(_connection: object, _cursor: object, statement: str, *_rest: object) -> None:

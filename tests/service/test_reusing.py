@@ -19,7 +19,7 @@ SMALL = Space((Parameter("a", Choice((1, 2, 3))), Parameter("b", Choice(("x", "y
 
 
 def search(client: Client, algorithm: Algorithm) -> list[Trial]:
-    """Until the space is exhausted, two at a time."""
+    """Run trials, two at a time, until the space is exhausted."""
     client.create_study(NAME, replace(SPEC, space=SMALL, algorithm=algorithm, pruning=None), request_id="create")
     for k in range(30):
         suggestions = client.suggest(NAME, 2, client_id="me", request_id=f"request-{k}", labels={"team": "vision"})
@@ -31,7 +31,7 @@ def search(client: Client, algorithm: Algorithm) -> list[Trial]:
 
 
 @pytest.mark.parametrize("algorithm", ["random", "tpe"])
-def test_a_reused_value_costs_no_run_and_says_whose_it_is(tmp_path: Path, algorithm: str) -> None:
+def test_a_reused_value_costs_no_run_and_names_its_source(tmp_path: Path, algorithm: str) -> None:
     settings = {"duplicates": "reuse"} | ({"startupTrials": 2} if algorithm == "tpe" else {})
     with a_server(tmp_path / "studies.db") as server, Client(server.address) as client:
         trials = search(client, Algorithm(algorithm, 3, settings))
@@ -56,7 +56,7 @@ def test_resampling_hands_out_every_point_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("request_id", ["value-of/{}", "tuner.dev/value-of/{}", "tuner.dev/added/value-of/{}"])
-def test_no_request_id_of_a_client_is_in_the_way_of_a_reused_value(tmp_path: Path, request_id: str) -> None:
+def test_no_request_id_of_a_client_conflicts_with_a_reused_value(tmp_path: Path, request_id: str) -> None:
     with a_server(tmp_path / "studies.db") as server, Client(server.address) as client:
         algorithm = Algorithm("random", 3, {"duplicates": "reuse"})
         client.create_study(NAME, replace(SPEC, space=SMALL, algorithm=algorithm, pruning=None), request_id="create")
@@ -70,8 +70,8 @@ def test_no_request_id_of_a_client_is_in_the_way_of_a_reused_value(tmp_path: Pat
             )
 
 
-def test_a_study_that_an_earlier_version_left_stuck_goes_on(tmp_path: Path) -> None:
-    """A client's key stands where that version would have put its own."""
+def test_a_study_left_stuck_by_an_earlier_version_goes_on(tmp_path: Path) -> None:
+    """A client's key equals the one that the earlier version would have used."""
     algorithm = Algorithm("random", 3, {"duplicates": "reuse"})
     with a_server(tmp_path / "studies.db") as server, Client(server.address) as client:
         client.create_study(NAME, replace(SPEC, space=SMALL, algorithm=algorithm, pruning=None), request_id="create")

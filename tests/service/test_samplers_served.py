@@ -1,4 +1,4 @@
-"""A study of `optuna:nsgaii` and one of `sobol` through a server that is killed in the middle: nobody can tell."""
+"""Studies of `optuna:nsgaii` and `sobol` give the same points if their server is killed in the middle."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ STUDIES = {StudyName("default", a.name.replace(":", "-")): a for a in ALGORITHMS
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """A short path: sockets need one."""
+    """A folder with a short path, as sockets need."""
     with tempfile.TemporaryDirectory(prefix="tuner-") as name:
         yield Path(name)
 
 
 def searched(server: ServerProcess, *, kill_at: int | None) -> dict[StudyName, list[Assignment]]:
-    """The points of 30 trials of each study, two at a time; every fifth trial fails."""
+    """Return the points of 30 trials of each study, run two at a time; every fifth trial fails."""
     points: dict[StudyName, list[Assignment]] = {}
     with Client(server.address, timeout_s=30) as client:
         for name, algorithm in STUDIES.items():
@@ -58,7 +58,7 @@ def searched(server: ServerProcess, *, kill_at: int | None) -> dict[StudyName, l
     return points
 
 
-def test_a_search_goes_on_after_a_kill_as_if_nothing_had_happened(folder: Path) -> None:
+def test_a_search_continues_identically_after_a_kill(folder: Path) -> None:
     with a_process(folder / "a.db", f"unix:{folder}/a.sock") as server:
         undisturbed = searched(server, kill_at=None)
     with a_process(folder / "b.db", f"unix:{folder}/b.sock", revive=True) as server:

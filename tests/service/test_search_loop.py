@@ -1,4 +1,4 @@
-"""The loop over a study's trials that people write: shared between processes, and every trial ends."""
+"""The loop over a study's trials in Python programs: processes share it, and every trial ends."""
 
 from __future__ import annotations
 
@@ -60,21 +60,21 @@ def test_two_processes_share_one_study_and_its_trials(client: Client) -> None:
     assert repr(best) in printed
 
 
-def test_the_same_words_join_and_other_words_are_refused(client: Client, search: Search) -> None:
+def test_equal_arguments_join_a_study_and_others_are_refused(client: Client, search: Search) -> None:
     again = client.study("s", {"x": Float(0, 1)}, maximize("score"), algorithm="random")
     assert again.name == search.name
     with pytest.raises(AlreadyExists, match="with other parameters and pruning"):
         client.study("s", {"x": Float(0, 2)}, maximize("score"), algorithm="random", pruning=Pruning("median"))
 
 
-def test_a_loop_that_is_repeated_asks_for_nothing_more(search: Search) -> None:
+def test_a_repeated_loop_requests_no_more_trials(search: Search) -> None:
     for _ in range(2):
         for trial in search.trials(3):
             trial.complete(1.0)
     assert states(search) == ["succeeded"] * 3
 
 
-def test_trials_end_as_the_body_says(search: Search) -> None:
+def test_trials_end_as_the_loops_body_decides(search: Search) -> None:
     ends = [
         lambda trial: trial.complete(0.5),
         lambda trial: trial.fail("why"),
@@ -86,7 +86,7 @@ def test_trials_end_as_the_body_says(search: Search) -> None:
     assert states(search) == ["succeeded", "failed", "infeasible", "pruned"]
 
 
-def test_a_trial_left_open_ends_as_its_reports_say(search: Search) -> None:
+def test_a_trial_left_open_ends_according_to_its_reports(search: Search) -> None:
     for trial in search.trials(2):
         if trial.number == 0:
             trial.report(score=0.25)
@@ -109,8 +109,8 @@ def test_a_loop_that_is_left_cancels_its_trial(search: Search) -> None:
     assert states(search) == ["cancelled", "cancelled"]
 
 
-def test_a_long_study_is_counted_right_however_it_went(search: Search) -> None:
-    """Longer than what is read at once; with trials that end late, out of turn, cancelled, or by another's hand."""
+def test_trials_of_a_long_study_are_counted_correctly(search: Search) -> None:
+    """The study has several pages, with trials that end late, out of order, cancelled, or in another process."""
     client, name = search.client, search.name
     found = client.suggest(name, 230, client_id="other", request_id="many").trials
     for trial in found[5:]:
@@ -125,7 +125,7 @@ def test_a_long_study_is_counted_right_however_it_went(search: Search) -> None:
     loop = search.trials(there + 8)
     for _ in range(3):
         next(loop).complete(1.0)
-    for trial in found[:5]:  # from here on the first pages are settled
+    for trial in found[:5]:  # from here on the trials of the first pages have ended
         client.complete(name, trial.number, Outcome(TrialState.CANCELLED))
     for trial in loop:
         if trial.number % 2:
@@ -136,7 +136,7 @@ def test_a_long_study_is_counted_right_however_it_went(search: Search) -> None:
     assert list(search.trials(there + 8)) == []
 
 
-def test_what_has_been_counted_is_not_read_again(search: Search, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_counted_pages_are_not_read_again(search: Search, monkeypatch: pytest.MonkeyPatch) -> None:
     client, name = search.client, search.name
     for trial in client.suggest(name, 250, client_id="other", request_id="many").trials:
         client.complete(name, trial.number, Outcome(TrialState.FAILED))
@@ -157,7 +157,7 @@ def test_what_has_been_counted_is_not_read_again(search: Search, monkeypatch: py
     assert max(sizes[1:]) < 120
 
 
-def test_a_finished_space_ends_the_loop(client: Client) -> None:
+def test_an_exhausted_space_ends_the_loop(client: Client) -> None:
     search = client.study("grid", {"kind": ["a", "b"]}, maximize("score"), algorithm="grid")
     for trial in search.trials(100):
         trial.complete(1.0)
@@ -180,7 +180,7 @@ def test_conditional_parameters_and_choices_of_any_json_value_reach_the_loop(cli
         "lr": Float(1e-5, 1, scale="log"),
         "momentum": Float(0, 1, when={"optimizer": [None, {"lr": 0.1, "kind": "a"}]}),
     }
-    for _ in range(2):  # the same words join
+    for _ in range(2):  # equal arguments join the study
         study = client.study("json", parameters, maximize("score"), algorithm="random", seed=3)
         for trial in study.trials(40):
             optimizer = trial.parameters["optimizer"]

@@ -1,4 +1,4 @@
-"""`tuner serve --check`: what a server would meet, judged without starting or changing anything."""
+"""`tuner serve --check` checks what a server needs, without starting or changing anything."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def told(
     protection: Protection = OPEN,
     options: ServerOptions = ServerOptions(),  # noqa: B008 - a value
 ) -> dict[str, tuple[bool, str]]:
-    """By what was looked at: whether it is well, and what is said."""
+    """Return by subject whether it is all right, and the message."""
     url = f"sqlite:///{storage}" if isinstance(storage, Path) else storage
     found = check_up(address, url, advertise=advertise, protection=protection, options=options)
     return {finding.what: (finding.problem is None, finding.detail) for finding in found}
@@ -57,7 +57,7 @@ def store(tmp_path: Path, made: Path) -> Path:
     return Path(shutil.copy(made, tmp_path / "store" / "studies.db"))
 
 
-def test_a_store_that_is_well_stays_as_it_is(store: Path) -> None:
+def test_a_healthy_store_is_not_changed(store: Path) -> None:
     before = contents(store.parent)
     assert told(store) == {
         "address": (True, "localhost:0 is free; open to everybody, unencrypted"),
@@ -66,7 +66,7 @@ def test_a_store_that_is_well_stays_as_it_is(store: Path) -> None:
     assert contents(store.parent) == before
 
 
-def test_a_store_that_is_in_use_is_looked_at_and_goes_on(tmp_path: Path) -> None:
+def test_a_store_in_use_can_be_checked(tmp_path: Path) -> None:
     path = tmp_path / "studies.db"
     with a_server(path) as server, Client(server.address) as client:
         client.create_study(NAME, SPEC, request_id="create")
@@ -74,7 +74,7 @@ def test_a_store_that_is_in_use_is_looked_at_and_goes_on(tmp_path: Path) -> None
         assert len(client.suggest(NAME, 3, client_id="c", request_id="r").trials) == 3
 
 
-def test_a_store_that_is_not_there_is_not_made(tmp_path: Path) -> None:
+def test_a_missing_store_is_not_created(tmp_path: Path) -> None:
     path = tmp_path / "new" / "studies.db"
     assert told(path)["storage"] == (True, f"{path}: not there; the first start makes it")
     assert list(tmp_path.iterdir()) == []
@@ -107,7 +107,7 @@ def _overwritten(path: Path) -> None:
         (_overwritten, False, "the file is not a database"),
     ],
 )
-def test_what_befell_a_store_is_said_and_nothing_is_done_about_it(
+def test_problems_of_a_store_are_reported_but_not_repaired(
     store: Path, befall: Callable[[Path], None], well: bool, detail: str
 ) -> None:
     befall(store)
@@ -118,7 +118,7 @@ def test_what_befell_a_store_is_said_and_nothing_is_done_about_it(
     assert contents(store.parent) == before
 
 
-def test_an_address_that_is_taken_or_too_open_is_no_address(store: Path, tmp_path: Path) -> None:
+def test_an_address_in_use_or_too_open_is_a_problem(store: Path, tmp_path: Path) -> None:
     with socket.create_server(("localhost", 0)) as taken:
         address = f"localhost:{taken.getsockname()[1]}"
         options = ServerOptions(metrics_address=address)
@@ -133,7 +133,7 @@ def test_an_address_that_is_taken_or_too_open_is_no_address(store: Path, tmp_pat
     assert "name those who may with --tokens FILE" in said
 
 
-def test_a_dead_servers_socket_is_left_where_it_is(store: Path, tmp_path: Path) -> None:
+def test_the_socket_of_a_dead_server_is_not_removed(store: Path, tmp_path: Path) -> None:
     path = tmp_path / "s.sock"
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(str(path))
@@ -145,7 +145,7 @@ def test_a_dead_servers_socket_is_left_where_it_is(store: Path, tmp_path: Path) 
     assert path.exists()
 
 
-def test_certificates_are_judged_by_names_dates_and_keys(store: Path, tmp_path: Path) -> None:
+def test_certificates_are_checked_for_names_dates_and_keys(store: Path, tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     pair = authority.issue("server", "/CN=tuner", ("localhost", "tuner.example.org"))
     other = authority.issue("other", "/CN=other", ("localhost",))
@@ -172,7 +172,7 @@ def test_certificates_are_judged_by_names_dates_and_keys(store: Path, tmp_path: 
     assert "cannot be read: No such file" in said
 
 
-def test_files_of_tokens_and_limits_are_read(store: Path, tmp_path: Path) -> None:
+def test_files_of_tokens_and_limits_are_checked(store: Path, tmp_path: Path) -> None:
     limits = tmp_path / "limits.yaml"
     limits.write_text("namespaces: {a: {trials: 5}}\nclients: {me: {rate: 5}}")
     options = ServerOptions(limits=str(limits))
@@ -189,7 +189,7 @@ def test_files_of_tokens_and_limits_are_read(store: Path, tmp_path: Path) -> Non
     )
 
 
-def test_the_command_prints_a_line_each_and_ends_with_the_code_for_it(store: Path, tmp_path: Path) -> None:
+def test_the_command_prints_a_line_per_finding_and_exits_with_its_code(store: Path, tmp_path: Path) -> None:
     def check(*flags: str) -> tuple[int, list[str]]:
         words = [TUNER, "serve", "--check", "--state-dir", str(tmp_path / "state"), *flags]
         done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)

@@ -1,4 +1,4 @@
-"""What Prometheus is told of a server, and what its log tells of events."""
+"""A server's metrics for Prometheus, and the events in its log."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def get(port: int, path: str) -> str:
 
 
 def samples(port: int) -> dict[tuple[str, tuple[str, ...]], float]:
-    """By name and label values, in the order of the labels' names."""
+    """Return the samples by name and label values, in the order of the label names."""
     families = text_string_to_metric_families(get(port, "/metrics"))
     return {
         (s.name, tuple(value for _, value in sorted(s.labels.items()))): s.value
@@ -66,7 +66,7 @@ def test_calls_studies_and_suggestions_are_counted(tmp_path: Path) -> None:
     with a_server(tmp_path / "studies.db", options=WATCHED) as server, Client(server.address) as client:
         a_search(client)
         refused = ("tuner_suggest_call_seconds_count", ("NOT_FOUND", "GetStudy"))
-        eventually(lambda: refused in samples(server.metrics_port))  # it is counted when it has been sent
+        eventually(lambda: refused in samples(server.metrics_port))  # a call is counted after its reply was sent
         told = samples(server.metrics_port)
         assert told[refused] == 1
         assert told["tuner_suggest_call_seconds_count", ("OK", "CompleteTrial")] == 3
@@ -94,7 +94,7 @@ def test_the_work_of_worker_processes_is_counted(tmp_path: Path) -> None:
         assert told["tuner_suggest_worker_restarts_total", ()] == 0
 
 
-def test_names_are_those_of_the_page_and_no_label_is_a_clients_word(tmp_path: Path) -> None:
+def test_metrics_match_the_docs_and_no_label_has_a_value_from_clients(tmp_path: Path) -> None:
     with a_server(tmp_path / "studies.db", options=WATCHED) as server, Client(server.address) as client:
         a_search(client)
         families = list(text_string_to_metric_families(get(server.metrics_port, "/metrics")))
@@ -106,7 +106,7 @@ def test_names_are_those_of_the_page_and_no_label_is_a_clients_word(tmp_path: Pa
     assert "parabola" not in str(families)
 
 
-def test_health_is_told_and_nothing_else_is_served(tmp_path: Path) -> None:
+def test_only_health_and_metrics_are_served(tmp_path: Path) -> None:
     with a_server(tmp_path / "studies.db", options=WATCHED) as server:
         assert get(server.metrics_port, "/healthz") == "ok\n"
         with pytest.raises(urllib.error.HTTPError, match="404") as refused:
@@ -115,7 +115,7 @@ def test_health_is_told_and_nothing_else_is_served(tmp_path: Path) -> None:
     assert "metrics" not in [thread.name for thread in threading.enumerate()], "it ends with its server"
 
 
-def test_a_port_that_is_taken_and_a_socket_are_refused_before_anything_is_served(tmp_path: Path) -> None:
+def test_a_port_in_use_and_a_socket_are_refused_before_serving(tmp_path: Path) -> None:
     with socket.create_server(("localhost", 0)) as taken:
         port = taken.getsockname()[1]
         options = ServerOptions(metrics_address=f"localhost:{port}")
@@ -155,13 +155,13 @@ def test_the_log_has_a_line_for_each_event(tmp_path: Path, caplog: pytest.LogCap
     assert {line.split()[0].removeprefix("event=") for line in told} <= listed
 
 
-def test_a_name_cannot_write_a_line_or_a_fact_of_its_own() -> None:
+def test_a_name_cannot_inject_a_line_or_field_into_the_log() -> None:
     told = events.line("slow_call", study='a"\nevent=stop x=1', seconds=1.23456, nothing="", absent=None)
     assert told == 'event=slow_call study="a\\"\\nevent=stop x=1" seconds=1.235'
     assert len(events.line("x", name="é" * 10_000)) < 2000
 
 
-def test_a_store_that_is_lost_is_told_once_and_found_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_loss_and_recovery_of_the_store_are_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     outages = StoreHealth()
     outages.answered(writing=True)
     for _ in range(5):
@@ -177,7 +177,7 @@ def test_a_store_that_is_lost_is_told_once_and_found_once(caplog: pytest.LogCapt
     assert outages.errors == {"unavailable": 5, "store_broken": 1}
 
 
-def test_every_line_is_json_where_that_is_asked_for(tmp_path: Path) -> None:
+def test_with_json_logs_every_line_is_json(tmp_path: Path) -> None:
     words = ["serve", "--storage", f"sqlite:///{tmp_path}/s.db", "--address", "localhost:0", "--insecure"]
     server = subprocess.Popen([TUNER, *words, "--log-format", "json"], stderr=subprocess.PIPE, text=True)
     assert server.stderr is not None

@@ -1,4 +1,4 @@
-"""The service over a real server, through the blocking client: what each method does, repeats, refuses."""
+"""The service with a real server and the blocking client: effects, repetition and errors of each method."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ def test_a_study_is_created_read_listed_and_deleted(client: Client) -> None:
         client.delete_study(NAME)
 
 
-def test_creating_again_by_the_same_request_is_the_same_study(client: Client, study: Study) -> None:
+def test_repeating_a_create_request_returns_the_same_study(client: Client, study: Study) -> None:
     assert client.create_study(NAME, SPEC, request_id="create") == study
     client.update_study(NAME, pruning=None)
     assert client.create_study(NAME, SPEC, request_id="create").uid == study.uid, "also after an update"
 
 
-def test_a_name_taken_otherwise_is_refused_and_the_difference_named(client: Client, study: Study) -> None:
+def test_a_name_in_use_is_refused_with_the_difference_of_the_specs(client: Client, study: Study) -> None:
     other = replace(SPEC, algorithm=Algorithm("grid"), space=Space((Parameter("kind", Choice(("a",))),)))
     with pytest.raises(AlreadyExists, match="with other parameters and algorithm; use another name"):
         client.create_study(NAME, other, request_id="create")
@@ -74,7 +74,7 @@ def test_true_and_1_are_different_specs(client: Client) -> None:
         client.create_study(NAME, choosing(1), request_id="create")
 
 
-def test_all_problems_of_a_spec_come_at_once_with_their_paths(client: Client) -> None:
+def test_all_problems_of_a_spec_are_reported_at_once_with_paths(client: Client) -> None:
     space = Space((Parameter("x", Float(10.0, 1.0)), Parameter("kind", Choice(()))))
     bad = replace(SPEC, space=space, algorithm=Algorithm("random", seed=-1), pruning=Pruning("medin"))
     with pytest.raises(InvalidArgument) as refused:
@@ -91,7 +91,7 @@ def test_all_problems_of_a_spec_come_at_once_with_their_paths(client: Client) ->
     client.validate(SPEC)
 
 
-def test_a_hundred_problems_still_fit_into_an_answer(client: Client) -> None:
+def test_a_hundred_problems_fit_into_a_reply(client: Client) -> None:
     space = Space(tuple(Parameter(f"parameter{i}", Float(10.0, 1.0)) for i in range(300)))
     with pytest.raises(InvalidArgument, match=r"and .* more problems"):
         client.validate(replace(SPEC, space=space))
@@ -118,7 +118,7 @@ def test_suggestions_are_numbered_running_and_inside_the_space(client: Client, s
     assert [dict(t.labels) for t in client.list_trials(NAME)] == [{"a": "b"}] * 3
 
 
-def test_a_repeated_request_gets_the_same_trials_as_they_are_now(client: Client, study: Study) -> None:
+def test_a_repeated_request_gets_the_same_trials_in_their_present_state(client: Client, study: Study) -> None:
     first = client.suggest(NAME, 2, client_id="c", request_id="r")
     assert client.suggest(NAME, 2, client_id="c", request_id="r") == first
     done = client.complete(NAME, 0, Outcome(TrialState.SUCCEEDED, 0.5))
@@ -126,7 +126,7 @@ def test_a_repeated_request_gets_the_same_trials_as_they_are_now(client: Client,
     assert one(client, "new").number == 2
 
 
-def test_a_finite_search_ends_by_saying_so(client: Client) -> None:
+def test_a_finite_search_reports_that_it_is_exhausted(client: Client) -> None:
     space = Space((Parameter("kind", Choice(("a", "b", "c"))),))
     client.create_study(NAME, replace(SPEC, space=space, algorithm=Algorithm("grid")), request_id="create")
     found = client.suggest(NAME, 5, client_id="c", request_id="r")
@@ -140,7 +140,7 @@ def test_counts_have_limits(client: Client, study: Study, count: int) -> None:
         client.suggest(NAME, count, client_id="c", request_id="r")
 
 
-def test_who_asks_and_which_request_it_is_must_be_said(client: Client, study: Study) -> None:
+def test_suggest_requires_a_client_id_and_a_request_id(client: Client, study: Study) -> None:
     with pytest.raises(InvalidArgument, match="request_id"):
         client.suggest(NAME, 1, client_id="c", request_id="")
     with pytest.raises(InvalidArgument, match="client_id"):
@@ -187,7 +187,7 @@ def test_points_outside_the_space_are_refused(
     assert client.list_trials(NAME) == []
 
 
-def test_reports_are_kept_once_in_their_order(client: Client, study: Study) -> None:
+def test_reports_are_stored_once_in_order(client: Client, study: Study) -> None:
     one(client)
     assert client.report(NAME, 0, [score(1, 0.5)]) == StopAdvice(False)
     client.report(NAME, 0, [score(1, 9.9), score(0, 0.25), Measurement(1, "loss", 1, math.inf)])
@@ -198,7 +198,7 @@ def test_reports_are_kept_once_in_their_order(client: Client, study: Study) -> N
     ]
 
 
-def test_a_hopeless_trial_is_advised_to_stop_and_told_why(client: Client, study: Study) -> None:
+def test_a_hopeless_trial_is_advised_to_stop_with_a_reason(client: Client, study: Study) -> None:
     for number, value in enumerate((0.8, 0.9)):
         one(client, str(number))
         client.complete(NAME, number, SUCCEEDED, measurements=[score(0, value), score(1, value)])
@@ -231,7 +231,7 @@ def test_a_trial_succeeds_with_its_last_value_or_the_one_given(client: Client, s
         (Outcome(TrialState.FAILED), None, 2),
     ],
 )
-def test_the_step_is_the_best_values_and_else_the_last(
+def test_the_step_of_a_trial_is_that_of_its_value_or_else_the_last(
     client: Client, outcome: Outcome, value: float | None, step: int
 ) -> None:
     best = replace(SPEC.objective, value=ValueRule.BEST)
@@ -246,7 +246,7 @@ def test_the_step_is_the_best_values_and_else_the_last(
 
 
 @pytest.mark.parametrize("reports", [[], [Measurement(1, "loss", 0, 1.0)], [score(0, math.nan)]])
-def test_a_trial_without_a_finite_value_has_not_succeeded(
+def test_a_trial_without_a_finite_value_cannot_succeed(
     client: Client, study: Study, reports: list[Measurement]
 ) -> None:
     one(client)
@@ -261,7 +261,7 @@ def test_a_trial_without_a_finite_value_has_not_succeeded(
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
-def test_a_value_is_finite(client: Client, study: Study, value: float) -> None:
+def test_a_value_must_be_finite(client: Client, study: Study, value: float) -> None:
     one(client)
     with pytest.raises(InvalidArgument, match=r"outcome\.succeeded\.value: .* is not finite"):
         client.complete(NAME, 0, Outcome(TrialState.SUCCEEDED, value))
@@ -292,14 +292,14 @@ def test_a_finished_trial_takes_no_new_reports(client: Client, study: Study) -> 
 FAILED = Outcome(TrialState.FAILED, reason="exit code 1", failure_class="userError")
 
 
-def test_failed_trials_run_again_and_what_they_reported_stays_known(client: Client, study: Study) -> None:
+def test_failed_trials_run_again_and_keep_their_reports(client: Client, study: Study) -> None:
     first, second = client.suggest(NAME, 2, client_id="c", request_id="two").trials
     client.complete(NAME, first.number, FAILED, measurements=[score(1, 0.5)])
     client.complete(NAME, second.number, FAILED)
     assert client.reopen_trials(NAME, [1, 0]) == [second, first]
     assert client.reopen_trials(NAME, [0]) == [first], "again is not an error"
     assert client.list_trials(NAME, states=[TrialState.RUNNING]) == [first, second]
-    client.report(NAME, 0, [score(1, 0.9)])  # of the attempt that is known: the first report wins
+    client.report(NAME, 0, [score(1, 0.9)])  # of a known attempt and step: the first report wins
     assert [m.value for _, m in client.list_measurements(NAME, 0)] == [0.5]
     done = client.complete(NAME, 0, SUCCEEDED, measurements=[Measurement(2, "score", 1, 0.75)])
     assert (done.state, done.value, done.reason) == (TrialState.SUCCEEDED, 0.75, "")
@@ -322,7 +322,7 @@ def test_only_failed_trials_are_reopened_and_all_or_none(client: Client, study: 
         client.reopen_trials(NAME, [0, 0])
 
 
-def test_reopened_trials_are_open_for_the_next_process(tmp_path: Path) -> None:
+def test_reopened_trials_are_open_after_a_restart(tmp_path: Path) -> None:
     path = tmp_path / "studies.db"
     with a_server(path) as server, Client(server.address) as client:
         client.create_study(NAME, SPEC, request_id="create")
@@ -360,7 +360,7 @@ def test_trials_are_filtered_by_client_and_state(client: Client, study: Study) -
     assert numbers(TrialState.QUEUED, TrialState.CANCELLED) == [0]
 
 
-def test_lists_of_thousands_come_whole(client: Client, study: Study) -> None:
+def test_lists_of_thousands_are_complete(client: Client, study: Study) -> None:
     for request in ("a", "b", "c"):
         client.suggest(NAME, 900, client_id="c", request_id=request)
     assert [t.number for t in client.list_trials(NAME)] == list(range(2700))
@@ -369,7 +369,7 @@ def test_lists_of_thousands_come_whole(client: Client, study: Study) -> None:
     assert client.list_measurements(NAME) == [(0, m) for m in reports]
 
 
-def test_a_deleted_trial_is_forgotten_but_its_number_is_not_given_again(client: Client, study: Study) -> None:
+def test_a_deleted_trial_is_forgotten_but_its_number_is_not_reused(client: Client, study: Study) -> None:
     one(client, "a")
     with pytest.raises(FailedPrecondition, match="is running; complete it as cancelled first"):
         client.delete_trial(NAME, 0)
@@ -388,7 +388,7 @@ def test_a_trial_is_relabelled(client: Client, study: Study) -> None:
     assert client.get_trial(NAME, 0).labels == {"new": "label"}
 
 
-def test_what_does_not_exist_is_named(client: Client, study: Study) -> None:
+def test_a_missing_study_or_trial_is_named(client: Client, study: Study) -> None:
     other = StudyName("default", "nothing")
     calls = [
         lambda: client.suggest(other, 1, client_id="c", request_id="r"),

@@ -1,4 +1,4 @@
-"""Several servers on one PostgreSQL: who owns a study, what happens when the owner dies or freezes, or the database."""
+"""Several servers on one PostgreSQL: ownership of studies when the owner or the database dies or freezes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ OUTAGE_S = 3.0  # twice the silence after which another server may take a study
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """A short path: sockets need one."""
+    """A folder with a short path, as sockets need."""
     with tempfile.TemporaryDirectory(prefix="tuner-") as name:
         yield Path(name)
 
@@ -45,7 +45,7 @@ def two(postgres_url: str, folder: Path) -> Iterator[tuple[ServerProcess, Server
         yield first, second
 
 
-def test_who_asks_the_wrong_server_is_led_to_the_owner(two: tuple[ServerProcess, ServerProcess]) -> None:
+def test_a_client_at_the_wrong_server_is_redirected_to_the_owner(two: tuple[ServerProcess, ServerProcess]) -> None:
     first, second = two
     with a_client(first) as a, a_client(second) as b:
         a.create_study(NAME, SPEC, request_id="create")
@@ -67,7 +67,9 @@ def test_when_the_owner_dies_the_other_takes_over(two: tuple[ServerProcess, Serv
         assert b.get_study(NAME).owner_address == second.address
 
 
-def test_a_client_that_knows_several_servers_outlives_any_of_them(two: tuple[ServerProcess, ServerProcess]) -> None:
+def test_a_client_with_several_addresses_survives_the_loss_of_any_server(
+    two: tuple[ServerProcess, ServerProcess],
+) -> None:
     first, second = two
     with Client(f"{first.address},{second.address}", timeout_s=PATIENCE_S) as client:
         client.create_study(NAME, SPEC, request_id="create")
@@ -77,9 +79,7 @@ def test_a_client_that_knows_several_servers_outlives_any_of_them(two: tuple[Ser
         assert client.get_study(NAME).owner_address == second.address
 
 
-def test_a_search_goes_on_when_the_server_that_it_began_at_dies(
-    two: tuple[ServerProcess, ServerProcess], tmp_path: Path
-) -> None:
+def test_a_search_goes_on_when_its_first_server_dies(two: tuple[ServerProcess, ServerProcess], tmp_path: Path) -> None:
     first, second = two
     (tmp_path / "tiny.yaml").write_text(experiment(["sh", "-c", "sleep 0.3; echo score=${x}"], trials=12))
     words = ["run", "tiny.yaml", "--server", f"{first.address},{second.address}", "--state-dir", "state"]
@@ -93,7 +93,7 @@ def test_a_search_goes_on_when_the_server_that_it_began_at_dies(
         assert [t.state for t in client.list_trials(study.name)] == [TrialState.SUCCEEDED] * 12
 
 
-def test_a_server_asked_to_end_leaves_its_studies_to_the_other(two: tuple[ServerProcess, ServerProcess]) -> None:
+def test_a_stopped_server_leaves_its_studies_to_the_other(two: tuple[ServerProcess, ServerProcess]) -> None:
     first, second = two
     with a_client(first) as a, a_client(second) as b:
         a.create_study(NAME, SPEC, request_id="create")
@@ -103,7 +103,7 @@ def test_a_server_asked_to_end_leaves_its_studies_to_the_other(two: tuple[Server
         assert started(b, "r1").number == 1
 
 
-def test_an_owner_that_froze_and_wakes_changes_nothing(two: tuple[ServerProcess, ServerProcess]) -> None:
+def test_an_owner_that_was_frozen_writes_nothing_after_it_wakes(two: tuple[ServerProcess, ServerProcess]) -> None:
     first, second = two
     with a_client(first) as a, a_client(second) as b, ThreadPoolExecutor(3) as pool:
         a.create_study(NAME, SPEC, request_id="create")
@@ -125,7 +125,7 @@ def test_an_owner_that_froze_and_wakes_changes_nothing(two: tuple[ServerProcess,
 @pytest.mark.parametrize(
     "point", [f"store.{write}:9" for write in ("hand_out.before", "hand_out.after", "finish_trial.after")]
 )
-def test_a_server_that_is_killed_and_comes_back_goes_on(point: str, postgres_url: str, folder: Path) -> None:
+def test_a_killed_server_goes_on_after_a_restart(point: str, postgres_url: str, folder: Path) -> None:
     with (
         a_process(postgres_url, f"unix:{folder}/s.sock", failpoint=point, revive=True) as server,
         a_client(server) as client,
@@ -137,7 +137,7 @@ def test_a_server_that_is_killed_and_comes_back_goes_on(point: str, postgres_url
         load.hold_against(client)
 
 
-def test_a_database_that_was_away_has_lost_and_doubled_nothing(folder: Path) -> None:
+def test_an_outage_of_the_database_loses_and_duplicates_nothing(folder: Path) -> None:
     with a_postgres() as postgres:
         url = postgres.new_database()
         with a_process(url, f"unix:{folder}/s.sock") as server, a_client(server) as client:
@@ -150,7 +150,7 @@ def test_a_database_that_was_away_has_lost_and_doubled_nothing(folder: Path) -> 
             load.hold_against(client)
 
 
-def test_a_cut_connection_is_not_the_end(postgres: Postgres, postgres_url: str, folder: Path) -> None:
+def test_a_broken_connection_is_replaced(postgres: Postgres, postgres_url: str, folder: Path) -> None:
     with a_process(postgres_url, f"unix:{folder}/s.sock") as server, a_client(server) as client:
         client.create_study(NAME, SPEC, request_id="create")
         with under_load([server] * 4) as load:
@@ -168,7 +168,7 @@ def cut_all(url: str) -> None:
         )
 
 
-def test_who_freezes_inside_a_transaction_holds_nobody_up(postgres_url: str) -> None:
+def test_a_process_frozen_within_a_transaction_blocks_nobody(postgres_url: str) -> None:
     store, other = PostgresStore(postgres_url), PostgresStore(postgres_url)
     try:
         store.insert_study(a_study())
@@ -192,7 +192,7 @@ def write_frozen(store: PostgresStore, lease: Lease, *, until: Callable[[], bool
 
 
 def taken(other: PostgresStore) -> bool:
-    """As if the owner's heart had stopped: its open transaction alone stands in the way."""
+    """Take the study as if the owner's heartbeat had stopped, so that only its open transaction can block this."""
     with other._database.writing(single=True) as connection:
         connection.exec_driver_sql("DELETE FROM owners")
     try:
@@ -202,7 +202,7 @@ def taken(other: PostgresStore) -> bool:
     return True
 
 
-def test_of_two_owners_after_a_restored_dump_exactly_one_may_write(postgres: Postgres, postgres_url: str) -> None:
+def test_after_a_restored_dump_exactly_one_of_two_owners_may_write(postgres: Postgres, postgres_url: str) -> None:
     with closing(PostgresStore(postgres_url)) as store:
         store.insert_study(a_study())
         first = store.take(DIGITS, uid="default-digits", address="first")
@@ -232,8 +232,8 @@ HOUR_US = 3600 * 10**6
 
 
 @pytest.mark.parametrize("hours", [1, -1])
-def test_a_dead_owners_study_is_taken_over_whatever_the_databases_clock_says(postgres_url: str, hours: int) -> None:
-    """The clock was set back an hour: the last heartbeat lies in the future."""
+def test_a_dead_owners_study_is_taken_over_with_any_clock_of_the_database(postgres_url: str, hours: int) -> None:
+    """The clock was set back an hour, so the last heartbeat is in the future."""
     dead = PostgresStore(postgres_url)
     dead.insert_study(a_study())
     dead.take(DIGITS, uid="default-digits", address="dead")
@@ -247,7 +247,7 @@ def test_a_dead_owners_study_is_taken_over_whatever_the_databases_clock_says(pos
     dead.close()
 
 
-def test_a_living_owner_keeps_its_study_whatever_the_databases_clock_says(postgres_url: str) -> None:
+def test_a_living_owner_keeps_its_study_with_any_clock_of_the_database(postgres_url: str) -> None:
     """The clock jumps ahead between any two heartbeats, so that each looks an hour old."""
     with closing(PostgresStore(postgres_url)) as store, closing(PostgresStore(postgres_url)) as other:
         with store._database.writing() as connection:
@@ -270,7 +270,7 @@ def test_a_living_owner_keeps_its_study_whatever_the_databases_clock_says(postgr
 
 
 def die(store: PostgresStore) -> None:
-    """Its heart stops; nothing is given back."""
+    """Stop the heartbeat without releasing anything."""
     ownership = store._ownership
     assert isinstance(ownership, OwnedByHeartbeat)
     ownership._closing.set()
@@ -286,8 +286,8 @@ def takes(store: PostgresStore) -> bool:
     return True
 
 
-def test_a_server_whose_database_went_back_in_time_reads_it_again(folder: Path) -> None:
-    """As after a failover to a standby that lagged: the owner's lease is in it, its last trials are not."""
+def test_a_server_reloads_its_studies_after_the_database_went_back_in_time(folder: Path) -> None:
+    """As after a failover to a lagging standby, which has the owner's lease but not the last trials."""
     with a_postgres() as postgres:
         url = postgres.new_database()
         with a_process(url, f"unix:{folder}/s.sock") as server, Client(server.address, timeout_s=PATIENCE_S) as client:

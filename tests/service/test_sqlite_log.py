@@ -1,4 +1,4 @@
-"""What SQLite has in its write-ahead log reaches the file while writes go on, and none of them does it."""
+"""SQLite's write-ahead log is checkpointed while writes go on, and no write does it itself."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sqlalchemy import text
 from suggest.storage.sqlite import WRITES, Checkpoints, SqliteDatabase
 
 WITHIN_S = 30.0
-BEGINNING = 32  # bytes of a log: other ones each time that it starts over
+BEGINNING = 32  # bytes of a log's header, which change whenever the log restarts
 
 
 @pytest.fixture
@@ -42,14 +42,14 @@ def beginning(path: Path) -> bytes:
         return log.read(BEGINNING)
 
 
-def test_the_log_starts_over_while_writes_go_on(database: SqliteDatabase, path: Path) -> None:
+def test_the_log_restarts_while_writes_go_on(database: SqliteDatabase, path: Path) -> None:
     before, deadline = beginning(path), time.monotonic() + WITHIN_S
     while beginning(path) == before:
         assert time.monotonic() < deadline, "the log only grows"
         write(database, WRITES)
 
 
-def test_a_large_write_is_enough(database: SqliteDatabase, path: Path) -> None:
+def test_a_large_write_triggers_a_checkpoint(database: SqliteDatabase, path: Path) -> None:
     before, deadline = beginning(path), time.monotonic() + WITHIN_S
     while beginning(path) == before:
         assert time.monotonic() < deadline, "the log only grows"
@@ -58,9 +58,9 @@ def test_a_large_write_is_enough(database: SqliteDatabase, path: Path) -> None:
         time.sleep(0.05)
 
 
-def test_what_a_killed_process_left_is_brought_over_by_the_next_one(database: SqliteDatabase, path: Path) -> None:
+def test_the_log_of_a_killed_process_is_checkpointed_by_the_next_one(database: SqliteDatabase, path: Path) -> None:
     write(database, WRITES // 2)
-    killed = path.with_name("killed.db")  # what it finds who comes after kill -9
+    killed = path.with_name("killed.db")  # the files after kill -9
     for suffix in ("", "-wal"):
         path.with_name(f"{killed.name}{suffix}").write_bytes(Path(f"{path}{suffix}").read_bytes())
     with (
@@ -70,21 +70,21 @@ def test_what_a_killed_process_left_is_brought_over_by_the_next_one(database: Sq
         assert the_file_alone.execute("SELECT count(*) FROM words").fetchone() == (WRITES // 2,)
 
 
-def test_no_write_does_it_itself(database: SqliteDatabase) -> None:
+def test_no_write_runs_a_checkpoint_itself(database: SqliteDatabase) -> None:
     with database.writing(single=True) as connection:
         assert connection.execute(text("PRAGMA wal_autocheckpoint")).scalar_one() == 0
 
 
-def test_a_reader_that_stays_stops_nothing(database: SqliteDatabase, path: Path) -> None:
+def test_a_long_reader_blocks_nothing(database: SqliteDatabase, path: Path) -> None:
     with closing(sqlite3.connect(path)) as reader:
         reader.execute("BEGIN")
         reader.execute("SELECT count(*) FROM words").fetchone()
         write(database, 3 * WRITES)
         assert reader.execute("SELECT count(*) FROM words").fetchone() == (0,)
-    test_the_log_starts_over_while_writes_go_on(database, path)
+    test_the_log_restarts_while_writes_go_on(database, path)
 
 
-def test_at_the_end_all_is_in_the_file_and_nothing_is_left(path: Path) -> None:
+def test_closing_checkpoints_everything_and_leaves_no_thread(path: Path) -> None:
     before = set(threading.enumerate())  # another file's server may be up
     with closing(SqliteDatabase(path)) as database:
         with database.writing() as connection:
@@ -98,7 +98,7 @@ def test_at_the_end_all_is_in_the_file_and_nothing_is_left(path: Path) -> None:
 
 
 class ClosesWhenAsked(threading.Event):
-    """Between its thread's look whether it is closed and whatever comes next, somebody closes it."""
+    """Closes the checkpoints right after their thread has checked whether they are closed."""
 
     def __init__(self, other: threading.Event) -> None:
         super().__init__()
@@ -111,7 +111,7 @@ class ClosesWhenAsked(threading.Event):
         return was
 
 
-def test_closing_is_heard_at_any_moment(path: Path) -> None:
+def test_closing_works_at_any_moment(path: Path) -> None:
     checkpoints = Checkpoints(lambda: sqlite3.connect(path), threading.Lock())
     checkpoints._closed = ClosesWhenAsked(checkpoints._due)
     checkpoints.written(large=True)

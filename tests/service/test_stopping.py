@@ -1,4 +1,4 @@
-"""How a server ends: what was begun is answered, nobody is let in, and clients go on with the next one."""
+"""A graceful stop: calls in progress are answered, new ones refused, and clients go on with the next server."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from suggest.v1.suggest_pb2_grpc import SuggestServiceStub
 from tests.service.running import NAME, SPEC, a_process, a_server
 
 SLOW = StudyName("default", "slow")
-# The genuine object, asked for many at once and never told an outcome: a second of computing.
+# Optuna's TPE, asked for many trials at once without any outcome, computes for a second.
 SLOW_SPEC = StudySpec(SPEC.space, SPEC.objectives, Algorithm("optuna:tpe", seed=1, settings={"startupTrials": 1}))
 
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """A short path: sockets need one."""
+    """A folder with a short path, as sockets need."""
     with tempfile.TemporaryDirectory(prefix="tuner-") as name:
         yield Path(name)
 
@@ -58,7 +58,7 @@ def a_slow_study(client: Client) -> None:
         client.complete(SLOW, trial.number, Outcome(TrialState.SUCCEEDED, float(number)))
 
 
-def test_one_slow_study_keeps_no_other_from_its_answers(tmp_path: Path) -> None:
+def test_a_slow_study_does_not_delay_the_others(tmp_path: Path) -> None:
     with a_server(tmp_path / "studies.db") as server, Client(server.address, timeout_s=60) as client:
         client.create_study(NAME, SPEC, request_id="create")
         a_slow_study(client)
@@ -68,7 +68,7 @@ def test_one_slow_study_keeps_no_other_from_its_answers(tmp_path: Path) -> None:
             before = sum(call.done() for call in slow)
             for number in range(5):
                 client.suggest(NAME, 1, client_id="c", request_id=f"r{number}")
-            # In eight threads, in the order of their coming, the first alone would have waited for eight of them.
+            # With eight threads in order of arrival, the first call alone would have waited for eight of the slow ones.
             assert sum(call.done() for call in slow) - before < 8
             assert [call.result() for call in slow] == [12] * 16
 
@@ -81,7 +81,7 @@ def in_flight(server: Server) -> int:
 
 
 def told_of_health(address: str, begun: threading.Event) -> list[int]:
-    """Until the server is gone."""
+    """Collect the reported health until the server is gone."""
     told = list[int]()
     with grpc.insecure_channel(address) as channel, contextlib.suppress(grpc.RpcError):
         for reply in health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest(), timeout=60):
@@ -90,7 +90,7 @@ def told_of_health(address: str, begun: threading.Event) -> list[int]:
     return told
 
 
-def test_calls_that_were_begun_are_answered_and_health_says_that_it_ends(tmp_path: Path) -> None:
+def test_calls_in_progress_are_answered_and_health_reports_the_stop(tmp_path: Path) -> None:
     options = ServerOptions(metrics_address="localhost:0")
     watched = threading.Event()
     with ThreadPoolExecutor(8) as pool:
@@ -106,7 +106,7 @@ def test_calls_that_were_begun_are_answered_and_health_says_that_it_ends(tmp_pat
         client.close()
 
 
-def test_clients_do_not_notice_that_another_server_has_taken_the_place(folder: Path) -> None:
+def test_clients_do_not_notice_a_replaced_server(folder: Path) -> None:
     address = f"unix:{folder}/s.sock"
     with Client(address, timeout_s=60) as client, ThreadPoolExecutor(4) as pool:
         with a_process(folder / "studies.db", address) as server:

@@ -1,4 +1,4 @@
-"""A database that is locked, full, read-only, damaged, foreign, old or new: one clear sentence, and nothing lost."""
+"""A database that is locked, full, read-only, damaged, foreign, old or new gives a clear error, and nothing is lost."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def tables_of(path: Path) -> list[str]:
         return [" ".join(sql.split()).replace("( ", "(").replace(" )", ")") for (sql,) in rows]
 
 
-def test_the_migrations_make_what_a_new_store_is_made_with(tmp_path: Path) -> None:
+def test_migrations_give_the_schema_of_a_new_store(tmp_path: Path) -> None:
     with opened(tmp_path / "new.db"):
         pass
     database = SqliteDatabase(tmp_path / "migrated.db")
@@ -60,7 +60,7 @@ def test_the_migrations_make_what_a_new_store_is_made_with(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("version", upgrades.VERSIONS[:-1])
-def test_a_store_of_any_schema_is_upgraded_with_all_that_is_in_it(path: Path, version: str) -> None:
+def test_a_store_of_any_schema_version_is_upgraded_with_its_contents(path: Path, version: str) -> None:
     with closing(SqliteDatabase(path)) as database, database.writing() as connection:
         upgrades.upgrade(connection, version)
         for table, columns in ((studies, study_columns(a_study())), (trials, trial_columns(NAME, running(3)))):
@@ -92,7 +92,7 @@ def test_a_newer_schema_is_refused_with_the_cure(path: Path) -> None:
         SqliteStore(path)
 
 
-def test_an_optuna_storage_is_not_taken_for_ours(path: Path) -> None:
+def test_an_optuna_storage_is_not_mistaken_for_a_tuner_store(path: Path) -> None:
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("CREATE TABLE studies (study_id INTEGER)")
     with pytest.raises(StoreBroken, match=r"'studies' that is not tuner's .* name another place"):
@@ -100,14 +100,14 @@ def test_an_optuna_storage_is_not_taken_for_ours(path: Path) -> None:
     assert tables_of(path) == ["CREATE TABLE studies (study_id INTEGER)"]
 
 
-def test_a_file_that_is_no_database_is_named_and_left_alone(path: Path) -> None:
+def test_a_file_that_is_not_a_database_is_named_and_left_alone(path: Path) -> None:
     path.write_text("apiVersion: tuner.dev/v1\n" * 100)
     with pytest.raises(StoreBroken, match=r"studies\.db: the file is not a database"):
         SqliteStore(path)
     assert path.read_text().startswith("apiVersion")
 
 
-def test_a_truncated_database_is_called_damaged(path: Path) -> None:
+def test_a_truncated_database_is_reported_as_damaged(path: Path) -> None:
     with opened(path) as store:
         store.insert_study(a_study())
         lease = store.take(NAME, uid="default-digits", address="")
@@ -129,7 +129,7 @@ def test_a_locked_database_says_so_and_works_afterwards(path: Path, monkeypatch:
         assert store.insert_study(a_study())
 
 
-def test_a_completion_that_was_not_stored_has_not_happened(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_completion_that_was_not_stored_changes_nothing(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sqlite, "BUSY_TIMEOUT_S", 0.2)
     name, point = PARABOLA, {"x": 1.0, "kind": "a"}
     reported = [score(0, 0.5)]
@@ -182,7 +182,7 @@ try:
 except Unavailable as e:
     print(e)
 """
-    with tempfile.TemporaryDirectory() as name:  # pytest's own folders are closed to the other user
+    with tempfile.TemporaryDirectory() as name:  # the other user cannot access pytest's own folders
         path = Path(name, "studies.db")
         with opened(path):
             pass
@@ -211,13 +211,13 @@ except Unavailable as e:
         ),
     ],
 )
-def test_a_storage_that_cannot_be_is_refused_with_the_cure(url: str, complaint: str) -> None:
+def test_an_invalid_storage_url_is_refused_with_the_cure(url: str, complaint: str) -> None:
     with pytest.raises(InvalidArgument) as refused:
         open_store(url)
     assert complaint in str(refused.value)
 
 
-def test_a_sync_mode_that_is_none_is_refused(path: Path) -> None:
+def test_an_unknown_sync_mode_is_refused(path: Path) -> None:
     with pytest.raises(InvalidArgument, match="use normal or full"):
         open_store(f"sqlite:///{path}", sync="half")
 
@@ -235,7 +235,7 @@ def test_a_system_that_names_no_mounts_is_trusted(tmp_path: Path) -> None:
     location.refuse_network(tmp_path, tmp_path / "missing")
 
 
-def test_two_first_starts_at_once_make_one_store(path: Path) -> None:
+def test_two_concurrent_first_starts_create_one_store(path: Path) -> None:
     program = (
         "import pathlib, sys\n"
         "from suggest.storage.sqlite_store import SqliteStore\n"
@@ -245,6 +245,6 @@ def test_two_first_starts_at_once_make_one_store(path: Path) -> None:
     assert [(start.communicate()[1], start.returncode) for start in starts] == [(b"", 0)] * 4
 
 
-def test_full_sync_is_what_it_says(path: Path) -> None:
+def test_full_sync_sets_sqlites_pragma(path: Path) -> None:
     with closing(open_store(f"sqlite:///{path}", sync="full")) as store, store._database.writing() as connection:
         assert connection.exec_driver_sql("PRAGMA synchronous").scalar_one() == 2

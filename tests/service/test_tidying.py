@@ -1,4 +1,4 @@
-"""What calls leave behind for Python's collector goes little by little: never so much that every call waits for it."""
+"""Calls leave little for Python's garbage collector, so that a collection never delays all calls."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def without_the_collector() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("without_the_collector")
-def test_proposals_leave_none() -> None:
+def test_proposals_leave_no_reference_cycles() -> None:
     rng, learns = random.Random(1), StudySpec(SPEC.space, SPEC.objectives, Algorithm("tpe", seed=1))
     at = datetime.now(UTC)
     points = [{"x": rng.uniform(-10, 10), "kind": rng.choice("ab")} for _ in range(30)]
     trials = [Trial(k, TrialState.SUCCEEDED, x, value=rng.random(), create_time=at) for k, x in enumerate(points)]
     engine = Engine(Study(NAME, "uid", learns, seed=1), trials, [])
-    engine.propose(3)  # what is made once, is made
+    engine.propose(3)  # one-time initialization
     gc.collect()
     engine.propose(1)
     engine.propose(3)

@@ -1,4 +1,4 @@
-"""Too much of anything is refused at once, by the field that has it, and nobody else waits for that."""
+"""Requests that are too large are refused at once with the field, without delaying others."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from suggest.v1.suggest_pb2_grpc import SuggestServiceStub
 from tests.service.running import NAME, SPEC, a_server
 
 STUDY = str(NAME)
-AT_ONCE_S = 5.0  # a hundred times what it takes; looking at all of it took minutes
+AT_ONCE_S = 5.0  # a hundred times the usual time; reading the whole request took minutes
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +50,7 @@ def hanging_on_everything() -> list[pb.Parameter]:
 
 
 def full_of_nothing() -> list[pb.Parameter]:
-    """3.8 MiB of values that are not set: two million messages."""
+    """Return parameters with two million unset values in 3.8 MiB."""
     empty = pb.ChoiceDomain(values=[pb.Value()] * 9_900)
     return [pb.Parameter(name=f"p{n}", choice_domain=empty) for n in range(200)]
 
@@ -146,7 +146,7 @@ TOO_MUCH: list[tuple[str, Callable[[], Any], str]] = [
 @pytest.mark.parametrize(
     ("method", "request_", "path"), TOO_MUCH, ids=[f"{method}-{path}" for method, _, path in TOO_MUCH]
 )
-def test_too_much_is_refused_by_its_field_at_once(
+def test_too_large_a_request_is_refused_at_once_with_the_field(
     stub: SuggestServiceStub, method: str, request_: Callable[[], Any], path: str
 ) -> None:
     sent = request_()
@@ -162,7 +162,7 @@ def test_too_much_is_refused_by_its_field_at_once(
     assert [violation.field for violation in bad.field_violations] == [path]
 
 
-def test_what_is_wrong_a_thousand_times_is_told_at_once_too(stub: SuggestServiceStub) -> None:
+def test_a_thousand_problems_are_reported_at_once_too(stub: SuggestServiceStub) -> None:
     began = time.monotonic()
     with pytest.raises(grpc.RpcError, match="is not a parameter") as refused:
         stub.ValidateStudy(pb.ValidateStudyRequest(spec=spec(hanging_on_nothing())), timeout=60)
@@ -177,7 +177,7 @@ def test_a_hundred_megabytes_are_refused_by_grpc_and_the_server_lives(stub: Sugg
     assert stub.GetStudy(pb.GetStudyRequest(name=STUDY), timeout=60).name == STUDY
 
 
-def test_as_much_as_may_be_is_taken(stub: SuggestServiceStub) -> None:
+def test_requests_up_to_the_limits_are_accepted(stub: SuggestServiceStub) -> None:
     stub.ValidateStudy(pb.ValidateStudyRequest(spec=spec(many_parameters(request_sizes.MAX_PARAMETERS))), timeout=60)
     stub.ValidateStudy(pb.ValidateStudyRequest(spec=spec([a_choice(range(MAX_CHOICES))])), timeout=60)
     request = pb.ReportMeasurementsRequest(
@@ -186,7 +186,7 @@ def test_as_much_as_may_be_is_taken(stub: SuggestServiceStub) -> None:
     stub.ReportMeasurements(request, timeout=60)
 
 
-def test_names_of_any_script_are_no_names_and_texts_of_any_script_stay_as_they_are(stub: SuggestServiceStub) -> None:
+def test_names_are_ascii_and_texts_of_any_script_are_kept(stub: SuggestServiceStub) -> None:
     for study in ("studié", "研究", "a b", "ａ", "𝓼"):
         with pytest.raises(grpc.RpcError) as refused:
             stub.GetStudy(pb.GetStudyRequest(name=f"namespaces/default/studies/{study}"), timeout=60)
@@ -207,7 +207,7 @@ def test_studies_are_found_by_labels_with_any_characters(stub: SuggestServiceStu
         assert [study.name for study in found.studies] == [STUDY], key
 
 
-def test_steps_count_in_any_order_and_once(stub: SuggestServiceStub) -> None:
+def test_steps_are_stored_once_in_any_order(stub: SuggestServiceStub) -> None:
     name = stub.SuggestTrials(
         pb.SuggestTrialsRequest(parent=STUDY, count=1, client_id="c", request_id="steps"), timeout=60
     ).trials[0]
@@ -222,18 +222,18 @@ def test_steps_count_in_any_order_and_once(stub: SuggestServiceStub) -> None:
     assert (ended.value, ended.step) == (0.5, 5), "the last is that of the highest step"
 
 
-# Replies. Clients in other languages take 4 MiB.
+# Replies. Clients in other languages accept 4 MiB.
 
 
 @pytest.fixture
 def other_language(tmp_path: Path) -> Iterator[SuggestServiceStub]:
-    """A stub with gRPC's own limits."""
+    """A stub with gRPC's default limits."""
     with a_server(tmp_path / "studies.db") as server, grpc.insecure_channel(server.address) as channel:
         yield SuggestServiceStub(channel)
 
 
 def long_choices(parameters: int, characters: int) -> list[pb.Parameter]:
-    """Each of one value."""
+    """Return choices with one value each."""
     return [
         pb.Parameter(
             name=f"p{n}", choice_domain=pb.ChoiceDomain(values=[pb.Value(string_value=str(n % 10) * characters)])
@@ -255,8 +255,8 @@ def suggested(stub: SuggestServiceStub, count: int, request_id: str) -> pb.Sugge
     )
 
 
-def test_trials_are_handed_out_as_far_as_they_fit_into_a_reply(other_language: SuggestServiceStub) -> None:
-    create(other_language, long_choices(200, 2000))  # 400 kB a trial
+def test_only_trials_that_fit_into_a_reply_are_handed_out(other_language: SuggestServiceStub) -> None:
+    create(other_language, long_choices(200, 2000))  # 400 kB per trial
     first = suggested(other_language, 1000, "r")
     assert (len(first.trials), first.exhausted) == (7, False)
     assert suggested(other_language, 1000, "r") == first
@@ -264,7 +264,7 @@ def test_trials_are_handed_out_as_far_as_they_fit_into_a_reply(other_language: S
     assert [t.number for t in second.trials] == [7, 8, 9]
 
 
-def test_a_repeated_request_brings_what_still_runs_first(other_language: SuggestServiceStub) -> None:
+def test_a_repeated_request_returns_running_trials_first(other_language: SuggestServiceStub) -> None:
     create(other_language, many_parameters(1))
     trials = suggested(other_language, 1000, "r").trials
     for trial in trials[:900]:
@@ -275,7 +275,7 @@ def test_a_repeated_request_brings_what_still_runs_first(other_language: Suggest
     assert [t.number for t in again[-100:]] == list(range(900, 1000))
 
 
-def test_a_study_whose_trials_fit_into_no_reply_is_refused(other_language: SuggestServiceStub) -> None:
+def test_a_study_whose_trials_do_not_fit_into_a_reply_is_refused(other_language: SuggestServiceStub) -> None:
     with pytest.raises(grpc.RpcError) as refused:
         create(other_language, long_choices(350, 8000))
     assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT

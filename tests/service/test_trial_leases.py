@@ -1,4 +1,4 @@
-"""Trials that are leased to clients: what becomes of them when a client goes silent, comes late, or waits."""
+"""Leases of trials when a client is silent, late, or waiting."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ SUCCEEDED = Outcome(TrialState.SUCCEEDED, 0.5)
 
 
 class Hours:
-    """A server's clock, which goes when it is told to."""
+    """A server's clock that the test controls."""
 
     def __init__(self) -> None:
         self._time_s = 0.0
         self.clock = AwakeClock(lambda: self._time_s)
 
     def pass_by(self, seconds: float) -> None:
-        """The server is awake meanwhile."""
+        """Let time pass while the server is awake."""
         while seconds > 0:
             self.clock.now_s()
             self._time_s += min(seconds, LONGEST_GAP_S)
@@ -69,7 +69,7 @@ def studies(store: StudyStore, hours: Hours) -> Iterator[StudyService]:
 
 
 class Asker:
-    """A client that asks for trials, each time under another request id unless it says one."""
+    """A client that requests trials, with a new request id for each call by default."""
 
     def __init__(self, studies: StudyService, client_id: str) -> None:
         self._studies = studies
@@ -104,7 +104,7 @@ def numbers(trials: list[Trial]) -> list[int]:
     return [trial.number for trial in trials]
 
 
-def test_an_expired_trial_is_handed_out_before_new_points_as_it_was(alice: Asker, bob: Asker, hours: Hours) -> None:
+def test_an_expired_trial_is_handed_out_unchanged_before_new_points(alice: Asker, bob: Asker, hours: Hours) -> None:
     first, second = alice(2)
     hours.pass_by(LEASE_S + 1)
     again, other = bob(2)
@@ -141,7 +141,7 @@ def test_a_lease_is_renewed(by: str, studies: StudyService, bob: Asker, hours: H
     assert numbers(bob(expired_only=True)) == [0]
 
 
-def test_a_late_client_changes_nothing_once_somebody_else_has_the_trial(
+def test_a_late_client_changes_nothing_once_another_client_has_the_trial(
     studies: StudyService, alice: Asker, bob: Asker, hours: Hours
 ) -> None:
     alice()
@@ -168,7 +168,7 @@ def test_a_late_client_changes_nothing_once_somebody_else_has_the_trial(
 
 
 @pytest.mark.parametrize("by", ["report", "renewal", "the same request again"])
-def test_a_late_client_goes_on_while_nobody_has_the_trial(
+def test_a_late_client_goes_on_while_no_other_client_has_the_trial(
     by: str, studies: StudyService, alice: Asker, bob: Asker, hours: Hours
 ) -> None:
     alice(2, request_id="a")
@@ -188,7 +188,7 @@ def test_a_late_client_goes_on_while_nobody_has_the_trial(
     assert numbers(alice(2, expired_only=True)) == [0, 1], "and its lease lives again"
 
 
-def test_a_late_completion_is_taken_while_nobody_has_the_trial(
+def test_a_late_completion_is_accepted_while_no_other_client_has_the_trial(
     studies: StudyService, alice: Asker, bob: Asker, hours: Hours
 ) -> None:
     alice(2)
@@ -198,14 +198,14 @@ def test_a_late_completion_is_taken_while_nobody_has_the_trial(
     assert bob(expired_only=True) == []
 
 
-def test_a_repeated_request_leaves_out_what_others_have_taken(alice: Asker, bob: Asker, hours: Hours) -> None:
+def test_a_repeated_request_omits_trials_taken_by_others(alice: Asker, bob: Asker, hours: Hours) -> None:
     alice(3, request_id="a")
     hours.pass_by(LEASE_S + 1)
     assert numbers(bob(2)) == [0, 1]
     assert numbers(alice(3, request_id="a")) == [2]
 
 
-def test_a_trial_that_nobody_brings_to_an_end_fails_as_infrastructure(
+def test_a_trial_whose_lease_expires_too_often_fails_as_infrastructure(
     studies: StudyService, alice: Asker, hours: Hours
 ) -> None:
     for tries in range(1, MAX_TRIES + 1):
@@ -219,7 +219,7 @@ def test_a_trial_that_nobody_brings_to_an_end_fails_as_infrastructure(
         studies.complete(NAME, 0, SUCCEEDED, tries=MAX_TRIES)
 
 
-def test_enqueued_and_new_points_are_not_expired_ones(studies: StudyService, alice: Asker, hours: Hours) -> None:
+def test_expired_only_returns_no_enqueued_or_new_points(studies: StudyService, alice: Asker, hours: Hours) -> None:
     studies.add_trial(NAME, {"x": 1.0}, request_id="first")
     assert alice(expired_only=True) == []
     assert numbers(alice()) == [0]
@@ -227,7 +227,7 @@ def test_enqueued_and_new_points_are_not_expired_ones(studies: StudyService, ali
     assert numbers(alice(5, expired_only=True)) == [0]
 
 
-def test_a_lease_of_no_length_or_of_weeks_is_refused(tmp_path: Path) -> None:
+def test_a_lease_of_zero_or_of_weeks_is_refused(tmp_path: Path) -> None:
     with a_server(tmp_path / "studies.db") as server, Client(server.address) as client:
         for lease_s in (-1.0, 0.01, 8 * 86400.0):
             with pytest.raises(InvalidArgument, match=r"lease_duration: .*use 0\.1 s to 7 days"):
@@ -242,7 +242,7 @@ def test_a_restart_neither_loses_a_lease_nor_expires_one(
     hours = Hours()
     with closing(StudyService(store, address="", clock=hours.clock)) as after:
         bob = Asker(after, "bob")
-        hours.pass_by(LEASE_S * 10)  # nobody has asked for the study yet: nobody could be answered
+        hours.pass_by(LEASE_S * 10)  # no call has opened the study yet, so no client could renew a lease
         assert bob(expired_only=True) == []
         hours.pass_by(LEASE_S - 1)
         assert bob(expired_only=True) == []
@@ -254,7 +254,7 @@ def test_a_reloaded_engine_prolongs_no_lease(studies: StudyService, alice: Asker
     alice(2)
     studies.complete(NAME, 1, Outcome(TrialState.FAILED), tries=1)
     hours.pass_by(LEASE_S - 1)
-    studies.delete_trial(NAME, 1)  # what is in memory is thrown away
+    studies.delete_trial(NAME, 1)  # drops the engine from memory
     assert bob(expired_only=True) == []
     hours.pass_by(2)
     assert numbers(bob(expired_only=True)) == [0]
@@ -281,7 +281,7 @@ def test_the_time_of_expiry_is_shown(studies: StudyService, alice: Asker, hours:
     assert studies.trial(NAME, 0).lease_expire_time is None
 
 
-def test_the_search_goes_on_as_if_the_trial_had_never_left(tmp_path: Path) -> None:
+def test_a_search_with_expired_trials_proposes_the_same_points(tmp_path: Path) -> None:
     """A grid hands out each point once, however often a client dies."""
     hours = Hours()
     spec = replace(SPEC, space=SPEC.space.__class__(SPEC.space.parameters[1:]), algorithm=Algorithm("grid"))
@@ -327,14 +327,14 @@ def a_search(client: Client) -> Search:
 
 
 def start(address: str, last: int = -1, end: signal.Signals = signal.SIGKILL) -> subprocess.Popen[str]:
-    """A worker that sends itself a signal in its trial `last`."""
+    """Start a worker that sends itself a signal in its trial `last`."""
     command = [sys.executable, "-c", PROGRAM, address, "1", str(last), str(int(end))]
     pipe = subprocess.PIPE
     return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
 
 
 def release(*workers: subprocess.Popen[str]) -> None:
-    """They begin together, once all of them are ready."""
+    """Let the workers begin together once all of them are ready."""
     for worker in workers:
         assert worker.stdout is not None
         assert worker.stdout.readline() == "ready\n"
@@ -349,7 +349,7 @@ def ended(worker: subprocess.Popen[str]) -> int:
     return worker.returncode
 
 
-def test_clients_that_are_killed_leave_their_trials_to_the_others(tmp_path: Path) -> None:
+def test_trials_of_killed_clients_are_run_by_the_others(tmp_path: Path) -> None:
     with a_server(tmp_path / "s.db") as server, Client(server.address) as client:
         workers = [start(server.address, last) for last in (0, 1, 2, -1)]
         release(*workers)
@@ -366,7 +366,7 @@ def test_clients_that_are_killed_leave_their_trials_to_the_others(tmp_path: Path
             assert t.value == t.parameters["x"]
 
 
-def test_a_silent_trial_is_kept_by_its_heartbeat(tmp_path: Path) -> None:
+def test_a_trial_without_reports_is_kept_by_lease_renewal(tmp_path: Path) -> None:
     with a_server(tmp_path / "s.db") as server, Client(server.address) as client, Client(server.address) as other:
         search = a_search(client)
         loop = search.trials(1, lease_s=0.5)
@@ -387,8 +387,8 @@ def test_a_silent_trial_is_kept_by_its_heartbeat(tmp_path: Path) -> None:
         assert list(loop) == []
 
 
-def test_a_client_that_was_asleep_leaves_its_trial_to_the_one_that_took_it(tmp_path: Path) -> None:
-    """As a laptop whose lid was closed."""
+def test_a_client_that_was_suspended_loses_its_trial_to_another(tmp_path: Path) -> None:
+    """For example on a laptop whose lid was closed."""
     with a_server(tmp_path / "s.db") as server, Client(server.address) as client:
         search = a_search(client)
         asleep = start(server.address, 0, signal.SIGSTOP)

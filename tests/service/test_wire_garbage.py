@@ -1,4 +1,4 @@
-"""What a client in another language may get wrong: INVALID_ARGUMENT with every path, never a stack trace."""
+"""Invalid requests of clients in other languages get INVALID_ARGUMENT with every path, never a stack trace."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def channel(tmp_path: Path) -> Iterator[grpc.Channel]:
 
 
 def refusal(channel: grpc.Channel, method: str, request: Any) -> tuple[grpc.StatusCode, str, list[str]]:
-    """The code, the reason and the paths of the problems."""
+    """Return the code, the reason and the paths of the problems."""
     with pytest.raises(grpc.RpcError) as refused:
         getattr(SuggestServiceStub(channel), method)(request, timeout=10)
     status = rpc_status.from_call(refused.value)
@@ -156,7 +156,7 @@ def test_every_problem_is_named_by_its_path(
     assert refusal(channel, method, request_) == (grpc.StatusCode.INVALID_ARGUMENT, "INVALID_ARGUMENT", paths)
 
 
-def test_bytes_that_are_no_request_are_the_clients_fault(channel: grpc.Channel) -> None:
+def test_malformed_bytes_are_an_error_of_the_client(channel: grpc.Channel) -> None:
     call = channel.unary_unary(f"/{SERVICE}/SuggestTrials")
     with pytest.raises(grpc.RpcError) as refused:
         call(b"\xff\xff\xff garbage", timeout=10)
@@ -164,7 +164,7 @@ def test_bytes_that_are_no_request_are_the_clients_fault(channel: grpc.Channel) 
     assert "not a request of that method" in refused.value.details()
 
 
-def test_a_method_that_is_not_there_is_unimplemented(channel: grpc.Channel) -> None:
+def test_an_unknown_method_is_unimplemented(channel: grpc.Channel) -> None:
     with pytest.raises(grpc.RpcError) as refused:
         channel.unary_unary(f"/{SERVICE}/Nothing")(b"", timeout=10)
     assert refused.value.code() is grpc.StatusCode.UNIMPLEMENTED
@@ -207,7 +207,7 @@ def test_large_trials_come_in_smaller_pages(channel: grpc.Channel) -> None:
     assert reply.next_page_token
 
 
-def test_a_bug_of_the_server_is_an_id_for_the_client_and_a_trace_in_the_log(
+def test_a_bug_of_the_server_gives_the_client_an_id_and_the_log_a_traceback(
     tmp_path: Path, channel: grpc.Channel, caplog: pytest.LogCaptureFixture
 ) -> None:
     with closing(sqlite3.connect(tmp_path / "studies.db")) as connection, connection:

@@ -1,4 +1,4 @@
-"""What is promised of the circuit breaker, whatever happens meanwhile: told without the breaker's own rules."""
+"""Invariants of the circuit breaker, stated independently of its implementation."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _EARLIEST = datetime.min.replace(tzinfo=UTC)
 
 @dataclass
 class BreakerInvariants:
-    """The pauses of one experiment. `failed_before`: how many attempts had failed when it last went on."""
+    """Checks the pauses of one experiment. `failed_before`: failed attempts when the experiment last went on."""
 
     pauses: int = 0
     failed_before: int = 0
@@ -49,7 +49,7 @@ class BreakerInvariants:
         *,
         now: datetime,
     ) -> None:
-        """Something new is begun: the breaker is not open."""
+        """Check that the breaker is not open when a new trial begins."""
         ended = judged(trials, attempts)
         causes = [cause for _, cause in ended]
         most = max(3, spec.parallelism)
@@ -85,7 +85,7 @@ class BreakerInvariants:
 
 
 def judged(trials: Sequence[Trial], attempts: Sequence[Attempt]) -> list[tuple[int, str]]:
-    """What ended since a person last went on, in that order: the trial, and why it failed ("": it did not)."""
+    """Return the trials that ended since the last resume, in order, with the reason of failure ("" for none)."""
     newest = {attempt.trial: attempt for attempt in attempts}
     found: list[tuple[int, str]] = []
     for trial in sorted((t for t in trials if t.finished), key=lambda t: (t.end_time or _EARLIEST, t.number)):
@@ -102,7 +102,7 @@ def judged(trials: Sequence[Trial], attempts: Sequence[Attempt]) -> list[tuple[i
 
 
 def spent_since_rerun(attempts: Sequence[Attempt]) -> int:
-    """Failures of the newest one's class that its retries have to answer for."""
+    """Return the failures of the newest attempt's class that count against its retries."""
     since = max((place + 1 for place, attempt in enumerate(attempts[:-1]) if attempt.rerun), default=0)
     return sum(attempt.failure_class is attempts[-1].failure_class for attempt in attempts[since:])
 

@@ -1,4 +1,4 @@
-"""The simulation's own logs are noise: what went wrong is said by the violated invariant."""
+"""Silences the logs of simulated runs, since the violated invariant describes the error."""
 
 import logging
 

@@ -1,4 +1,4 @@
-"""What is promised of the final stage, whatever happens meanwhile: checked as each attempt starts, and at the end."""
+"""Invariants of the final stage, checked when each attempt starts and at the end."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.sim.invariant import InvariantViolation
 
 
 def check_final_start(of: Trial, trials: Sequence[Trial], experiment: Experiment) -> None:
-    """After the last trial, with the best parameters, and recorded as such."""
+    """Check that an attempt starts after the last trial, with the best parameters, and is recorded as final."""
     if unfinished := [trial.number for trial in trials if not trial.finished]:
         raise InvariantViolation(f"the final stage starts, and trials {unfinished} have not ended")
     if of.value != _best_value(trials, experiment):
@@ -28,11 +28,14 @@ def check_final_end(
     seen: Mapping[int, int],
     before: int,
 ) -> None:
-    """Exactly one has succeeded, unless it failed for its own reason. `seen`: how many trials there were when the
-    attempt of that number started. `before`: how many attempts there were when the search was last extended."""
+    """Check that exactly one attempt has succeeded, unless the final stage failed for its own reason.
+
+    `seen`: the number of trials when each attempt started, by attempt. `before`: the number of attempts when the search
+    was last extended.
+    """
     run = experiment.final
     now = [attempt for attempt in attempts if attempt.number > before]
-    # Extended, and it had nothing more to try: what there was may stand.
+    # If the extended search had nothing more to try, earlier attempts may count.
     attempts = now or [attempt for attempt in attempts if run is not None and attempt.number >= run.first]
     ends = [attempt.state for attempt in attempts]
     if any(not attempt.ended for attempt in attempts):

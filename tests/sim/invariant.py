@@ -1,4 +1,4 @@
-"""What the simulation raises when an invariant is violated."""
+"""The exception that the simulation raises when an invariant is violated."""
 
 
 class InvariantViolation(AssertionError):

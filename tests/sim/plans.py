@@ -1,4 +1,4 @@
-"""Hypothesis draws whole experiments: what is asked for, what each attempt does, what happens to which call."""
+"""Hypothesis strategies for whole experiments: the spec, the behavior of each attempt, and faults of calls."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from controller.core.model import (
 )
 from controller.runtime.simulated import Script
 from suggest.space import Choice, Float, Int, Parameter, Space
-from suggest.study import Algorithm, Direction, Pruning, ValueRule
+from suggest.study import Algorithm, Direction, Fidelity, Pruning, ValueRule
 from tests.sim.simulation import Blow, Plan
 
 TIMEOUT_S, FINAL_TIMEOUT_S, GRACE_S = 60.0, 4.0, 5.0
 
 METHODS = (
-    *("complete", "save") * 4,  # where outcomes are counted, and where ends become durable
+    *("complete", "save") * 4,  # these count outcomes and store ends
     *("suggest", "suggest", "complete", "report", "save", "start", "stop", "remove")
-    * 2,  # what changes something, twice as often
+    * 2,  # calls that change something, twice as often
     *("reopen_trials", "complete", "save"),
     *("get_study", "create_study", "add_trial", "list_trials", "get_trial", "optimal_trials"),
     *("observe", "read_log", "wait", "attempts", "stop_requested"),
@@ -34,7 +34,7 @@ LAST_METHODS = (
     *("save",) * 6,
     *("start", "stop", "remove", "observe", "wait", "attempts", "optimal_trials", "get_trial", "suggest"),
 )
-# Short, for each is played to its end with nothing beside it. It needs no metric, and 42 means nothing special.
+# Short, because each runs to its end alone. The final stage needs no metric, and exit code 42 has no special meaning.
 FINALS = (
     *(Script((), 1.1, 0),) * 4,
     *(Script((), 1.1, None, signal.SIGKILL),) * 2,
@@ -115,6 +115,8 @@ def _script(draw: st.DrawFn, lines: tuple[tuple[float, str], ...], end_s: float)
 @st.composite
 def specs(draw: st.DrawFn) -> ExperimentSpec:
     grid = draw(st.booleans())
+    fidelity = draw(st.sampled_from([None, None, Fidelity("epochs", 1, 4, 2), Fidelity("epochs", 1, 9, 3)]))
+    asha = Pruning("asha", {"eta": 2}) if fidelity is None else Pruning(draw(st.sampled_from(["asha", "hyperband"])))
     trial = TrialTemplate(
         command=("true",),
         timeout_s=TIMEOUT_S,
@@ -135,9 +137,8 @@ def specs(draw: st.DrawFn) -> ExperimentSpec:
         trial=trial,
         final=draw(st.sampled_from([None, replace(trial, timeout_s=FINAL_TIMEOUT_S)])),
         initial=draw(st.sampled_from([(), ({"b": 2},), ({"b": 1}, {"b": 3})])),
-        pruning=draw(
-            st.sampled_from([None, Pruning("median", {"warmupSteps": 1, "minTrials": 2}), Pruning("asha", {"eta": 2})])
-        ),
+        pruning=draw(st.sampled_from([None, Pruning("median", {"warmupSteps": 1, "minTrials": 2}), asha])),
+        fidelity=fidelity,
         parallelism=draw(st.integers(1, 4)),
         budget=Budget(
             trials=draw(st.sampled_from([None, 3, 8]) if grid else st.integers(1, 8)),
@@ -177,7 +178,7 @@ def plans(draw: st.DrawFn) -> Plan:
 
 
 def _failing_on(plan: Plan) -> Plan:
-    """Trials fail before a pause that is not the breaker's, and after it: drawn too rarely to be left to chance."""
+    """Let trials fail before and after a pause that is not the breaker's, which would be drawn too rarely."""
     lines = _curve([0.5], 0.2)
     good, bad, refused = (
         Script(lines, 0.3, 0),

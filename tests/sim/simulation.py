@@ -1,7 +1,7 @@
-"""A whole experiment on paper: the real loop, the real engine and both real stores, a simulated runtime, virtual time.
+"""Simulation of a whole experiment: real loop, engine and stores, with a simulated runtime and virtual time.
 
-Between the loop and everything else stands a `Fate` that may, at any call, refuse it, lose its reply, or kill the
-controller before or after it. After every call the invariants are checked; at the end, the outcome.
+At any call of the loop, the simulation may refuse it, lose its reply, or kill the controller before or after it. It
+checks the invariants after every call, and the outcome at the end.
 """
 
 from __future__ import annotations
@@ -43,17 +43,18 @@ from suggest.studies import StudyService
 from suggest.study import Direction
 from suggest.trial import Trial, TrialState
 from tests.sim.breaker_invariants import GOOD, BreakerInvariants, spent_since_rerun
+from tests.sim.fidelity_invariants import check_steps, is_step
 from tests.sim.final_invariants import check_final_end, check_final_start
 from tests.sim.invariant import InvariantViolation
 
 T = TypeVar("T")
 
-MAX_CALLS = 8_000  # the longest that ended took 2,300
+MAX_CALLS = 8_000  # the longest experiment so far took 2,300
 MAX_VIRTUAL_S = 100_000.0
 
 
 class Blow(Enum):
-    """What may happen to a call."""
+    """A fault of a call."""
 
     DIE_BEFORE = "die before"
     DIE_AFTER = "die after"
@@ -62,16 +63,16 @@ class Blow(Enum):
 
 
 class Killed(BaseException):
-    """The controller's process is dead; nothing in it may catch this."""
+    """Simulates the death of the controller's process, so the controller must not catch it."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What is drawn: the experiment, what each attempt does, what happens to which call, what the person does when.
+    """A drawn plan: the experiment, the behavior of each attempt, the faults of calls, and the actions of the user.
 
-    scripts: cycled over (trial, attempt). finals: what each attempt of the final stage does, the last one again and
-    again. blows: (method, hit) -> blow. wishes: (virtual second, wish). last_blows, last_wishes: likewise, counted from
-    the final stage's first record.
+    scripts: cycled over (trial, attempt). finals: the behavior of each attempt of the final stage; the last one
+    repeats. blows: (method, hit) -> blow. wishes: (virtual second, wish). last_blows, last_wishes: the same, counted
+    from the first record of the final stage.
     """
 
     spec: ExperimentSpec
@@ -81,13 +82,13 @@ class Plan:
     wishes: Sequence[tuple[float, str]] = ()
     last_blows: Mapping[tuple[str, int], Blow] = field(default_factory=dict)
     last_wishes: Sequence[tuple[float, str]] = ()
-    shows_at_once: bool = True  # what was started; a cluster does not
-    retries: str = ""  # once it has failed: "all" of its failed trials run again, or only "one"
-    grows: str = ""  # once it has succeeded: "finished" extends it as it is, "killed" before its end was written
+    shows_at_once: bool = True  # whether the runtime shows a started attempt at once; a cluster does not
+    retries: str = ""  # after the experiment failed: run "all" failed trials again, or only "one"
+    grows: str = ""  # after it succeeded: extend it as it is ("finished"), or before its end was written ("killed")
 
 
 class Simulation:
-    """One experiment's surroundings; they survive its controllers. `run` plays to the end."""
+    """The environment of one experiment, which survives its controllers. `run` simulates it to the end."""
 
     def __init__(self, plan: Plan, *, store: SqlExperimentStore, studies: StudyService, uid: str) -> None:
         self.plan = plan
@@ -108,20 +109,22 @@ class Simulation:
         self.interrupted = False
         self.detached = False
         self.outcomes: dict[int, Trial] = {}
-        self.advised: set[tuple[int, int]] = set()  # (trial, attempt) that the study called hopeless, and was heard
+        self.advised: set[tuple[int, int]] = (
+            set()
+        )  # (trial, attempt) that the study advised to stop, with a reply that arrived
         self.blows_left = dict(plan.blows)
         self.wishes_left = list(plan.wishes)
         self.in_final = False
-        self.finals_before = 0  # when the search was extended
-        self.seen_by_final: dict[int, int] = {}  # by attempt: how many trials there were when it started
+        self.finals_before = 0  # attempts of the final stage when the search was extended
+        self.seen_by_final: dict[int, int] = {}  # number of trials when each attempt of the final stage started
         self.loop: Loop | None = None
         self.breaker = BreakerInvariants()
 
-    # The play
+    # The simulation
 
     def run(self) -> ExperimentState:
-        """Lives of controllers, one after the other, until the experiment has ended for good."""
-        # Short searches must see successors named ahead too, and so must those with few trials at once.
+        """Run one controller after another until the experiment has ended permanently."""
+        # Searches that are short or have few trials at once must test successors named ahead, too.
         short = {"local": RUNTIMES["local"]._replace(brisk_s=MAX_VIRTUAL_S)}
         with patch.multiple(memory, BRISK_TRIALS=1, LEARNER_PARALLEL=3), patch.dict(RUNTIMES, short):
             return self._live_on()
@@ -141,9 +144,9 @@ class Simulation:
             except (Unavailable, RuntimeLost) as error:
                 raise InvariantViolation(f"it gave up: {error}") from error
             if ended.state in (ExperimentState.RUNNING, ExperimentState.STOPPING):
-                continue  # detached: what runs goes on, and the next controller adopts it
+                continue  # detached: running trials go on, and the next controller adopts them
             if ended.state is ExperimentState.PAUSED and self.detached:
-                self._lift()  # likewise: it left before what runs beside the refused trial had ended
+                self._lift()  # also here: it exited before the trials beside the refused one had ended
                 continue
             self._check_memory(ended)
             if ended.state is ExperimentState.PAUSED:
@@ -194,14 +197,14 @@ class Simulation:
         return self.plan.scripts[(int(number) + 7 * (int(repeat or 1) - 1)) % len(self.plan.scripts)]
 
     def _lift(self) -> None:
-        """A person has mended what paused it; of a breaker's pause only when it happens again."""
+        """Fix the cause of a pause; with a pause by the breaker, only when it happens again."""
         self.breaker.check_pause(self._stored(), self.store.attempts(self.experiment.uid))
         scripts = [replace(s, refused="") for s in self.plan.scripts]
         self.plan = replace(self.plan, scripts=[GOOD] if self.breaker.pauses > 1 else scripts)
         self._set_running()
 
     def _retry(self) -> None:
-        """`tuner retry`, of all that failed or of one of them; what was wrong is mended."""
+        """Run `tuner retry` for all failed trials or one of them, after fixing the cause."""
         failed = [trial.number for trial in self._trials() if trial.state is TrialState.FAILED]
         again = failed if self.plan.retries == "all" else failed[:1]
         self.plan = replace(self.plan, retries="", scripts=[GOOD])
@@ -211,7 +214,7 @@ class Simulation:
         self._set_running()
 
     def _extend(self) -> None:
-        """`tuner extend`: more trials, by hand of a person who found it so."""
+        """Run `tuner extend` with more trials."""
         spec, uid = self.experiment.spec, self.experiment.uid
         trials = None if spec.budget.trials is None else spec.budget.trials + 2
         SPECS[uid] = replace(spec, budget=replace(spec.budget, trials=trials))
@@ -240,7 +243,7 @@ class Simulation:
         return found
 
     def person_acts(self) -> None:
-        """What the person does by this time: Ctrl-C reaches the loop, `tuner stop` the store."""
+        """Do the user's actions up to the present time: Ctrl-C in the loop, `tuner stop` in the store."""
         while self.wishes_left and self.wishes_left[0][0] <= self.clock.elapsed_s() and self.loop is not None:
             _, wish = self.wishes_left.pop(0)
             if wish == "detach":
@@ -256,7 +259,7 @@ class Simulation:
                     self.loop.kill()
 
     def note_save(self, changes: Changes) -> None:
-        """From its first record on the final stage has a fate of its own."""
+        """Switch to the faults of the final stage at its first record."""
         if not self.in_final and any(attempt.trial == FINAL for attempt in changes.attempts):
             self.in_final = True
             self.calls_of.clear()
@@ -280,7 +283,7 @@ class Simulation:
             raise InvariantViolation(f"started twice: {twice}")
 
     def check_canary(self, changes: Changes) -> None:
-        """Beside the first trial, before it has shown itself, nothing new is begun."""
+        """Check that no other trial begins until the first one, the canary, has proved itself."""
         recorded = {(a.trial, a.number): a for a in self.store.attempts(self.experiment.uid)}
         begun = [a for a in changes.attempts if (a.trial, a.number) not in recorded and a.trial != FINAL]
         if not begun or self.loop is None:
@@ -295,7 +298,7 @@ class Simulation:
         trials = self._trials()
         limit = self.experiment.spec.budget.trials
         counting = [t for t in trials if t.state is not TrialState.CANCELLED]
-        # Of a budget of one trial the first may fail by itself, and another decides why.
+        # With a budget of one trial, the first may fail alone, and another one determines the reason.
         checked = self.experiment.spec.canary_s > 0 and any(t.state is TrialState.FAILED for t in counting[:1])
         twice = any(a.rerun for a in self.store.attempts(self.experiment.uid)) or checked
         if limit is not None and len(counting) > (2 if limit == 1 and twice else limit):
@@ -304,17 +307,17 @@ class Simulation:
         for trial in trials:
             known = self.outcomes.get(trial.number)
             if known is not None and known != trial and self._reruns(trial.number):
-                known = known if known.state is not TrialState.FAILED else None  # it ran again
+                known = known if known.state is not TrialState.FAILED else None  # it was run again
             if known is not None and known != trial:
                 raise InvariantViolation(f"a finished trial changed: {known} -> {trial}")
             if trial.finished:
                 self.outcomes[trial.number] = trial
                 self._check_outcome(trial, new=known is None)
-            elif trial.value is not None:
+            elif trial.value is not None and trial.state is not TrialState.PAUSED:
                 raise InvariantViolation(f"{trial} has a value before its outcome")
 
     def _check_ahead(self, trials: Sequence[Trial]) -> None:
-        """No point is asked for while outcomes are missing that it should have learned from."""
+        """Check that no point is requested while outcomes are missing from which it should have learned."""
         spec = self.experiment.spec
         again = {attempt.trial for attempt in self.store.attempts(self.experiment.uid) if attempt.rerun}
         missing = sum(trial.state is TrialState.RUNNING and trial.number not in again for trial in trials)
@@ -354,7 +357,7 @@ class Simulation:
         return any(a.rerun for a in self.store.attempts(self.experiment.uid) if a.trial == number)
 
     def _may_cancel(self) -> bool:
-        """Some ending that does not let what runs finish has come."""
+        """Return whether the experiment is ending in a way that cancels running trials."""
         counts = Counter(t.state for t in self._trials())
         values = [t.value for t in self._trials() if t.state is TrialState.SUCCEEDED and t.value is not None]
         spec = self.experiment.spec
@@ -370,7 +373,7 @@ class Simulation:
         return ending is not None or spent
 
     def check_work(self, within_s: float) -> None:
-        """Nobody waits with a free slot and work to do."""
+        """Check that the loop does not wait while there is a free slot and work to do."""
         loop = self.loop
         suspended = self.runtime.suspended()
         for trial in loop.progress().running if loop is not None else ():
@@ -385,7 +388,8 @@ class Simulation:
         if shown.canary:
             return
         if len(shown.running) < spec.parallelism and not shown.exhausted and not self._may_cancel():
-            room = budget.room(spec, shown.counts, len(shown.running) + shown.queued)
+            paused = shown.counts.get(TrialState.PAUSED, 0)
+            room = budget.room(spec, shown.counts, len(shown.running) + shown.queued + paused)
             if room is None or room > 0 or shown.queued:
                 raise InvariantViolation(
                     f"waits {within_s} s with {len(shown.running)} running, {shown.queued} queued, {room} to ask"
@@ -419,6 +423,8 @@ class Simulation:
             if counted != limit and (limit, counted) != (1, 2) and not self._space_is_finished(trials):
                 raise InvariantViolation(f"it ended after {counted} trials: {ended.reason}")
         self._check_nothing_lost(trials)
+        if self.experiment.spec.fidelity is not None:
+            check_steps(self.experiment.spec, self.store.attempts(self.experiment.uid), trials)
 
     def _space_is_finished(self, trials: Sequence[Trial]) -> bool:
         if self.experiment.spec.algorithm.name != "grid":
@@ -429,7 +435,7 @@ class Simulation:
         return len(points) == GRID_POINTS
 
     def _check_nothing_lost(self, trials: Sequence[Trial]) -> None:
-        """Every attempt that ended well is some trial's outcome, and every process was somebody's attempt."""
+        """Check that every successful attempt is a trial's outcome, and that every process was a recorded attempt."""
         everything = self.store.attempts(self.experiment.uid)
         finals = [a for a in everything if a.trial == FINAL]
         check_final_end(self._stored(), finals, trials, seen=self.seen_by_final, before=self.finals_before)
@@ -441,6 +447,8 @@ class Simulation:
         for attempt in recorded:
             outcome = by_number[attempt.trial].state.value
             ended_well = attempt.state in (AttemptState.SUCCEEDED, AttemptState.PRUNED, AttemptState.INFEASIBLE)
+            if is_step(attempt, self.experiment.spec):
+                continue
             if ended_well and outcome != attempt.state.value:
                 raise InvariantViolation(f"{attempt} ended so, but its trial {outcome}")
             self._check_attempt(attempt)
@@ -448,8 +456,8 @@ class Simulation:
             raise InvariantViolation("a configuration failure out of nothing")
 
     def _check_attempt(self, attempt: Attempt) -> None:
-        """It ended so because of its script, or because it was asked to."""
-        # What waits for its turn when a pause comes is taken back; it may have begun, and ended, meanwhile.
+        """Check that an attempt ended because of its script, or because it was stopped."""
+        # A pause withdraws attempts that wait for their start, but such an attempt may have begun and ended meanwhile.
         may_be = self.interrupted or self._script_refused_once()
         if attempt.stop_cause is StopCause.INTERRUPTED and not may_be:
             raise InvariantViolation(f"nobody interrupted {attempt}")
@@ -471,12 +479,12 @@ class Simulation:
 
 
 class _AsyncStudies:
-    """The service's object behind the client's coroutines; what gRPC adds is tested elsewhere."""
+    """The service's object with the client's coroutines. gRPC is tested elsewhere."""
 
     def __init__(self, studies: StudyService) -> None:
         self._studies = studies
 
-    def __getattr__(self, method: str) -> Any:  # the loop's own calls, whatever they are
+    def __getattr__(self, method: str) -> Any:  # any method that the loop calls
         call = {"get_study": self._studies.study, "get_trial": self._studies.trial}.get(method)
         call = call or getattr(self._studies, method)
 
@@ -489,14 +497,14 @@ class _AsyncStudies:
 
 
 class _Proxy:
-    """Hands every call on, unless something befalls it on the way there or back."""
+    """Forwards every call, unless there is a fault before or after it."""
 
     def __init__(self, simulation: Simulation, target: Any, place: str, trouble: type[Exception]) -> None:
         self._simulation, self._target, self._place, self._trouble = simulation, target, place, trouble
 
     def __getattr__(self, method: str) -> Any:
         call = getattr(self._target, method)
-        if method in ("slots", "shows_at_once"):  # nothing can befall those
+        if method in ("slots", "shows_at_once"):  # these are not calls and cannot fail
             return call
         if self._place == "store":
             return lambda *args: self._stored(method, call, *args)
@@ -538,7 +546,7 @@ class _Proxy:
 
 
 def play(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run what never really waits: in virtual time nothing does."""
+    """Run a coroutine that never really waits, as in virtual time."""
     try:
         coroutine.send(None)
     except StopIteration as end:
@@ -547,11 +555,11 @@ def play(coroutine: Coroutine[Any, Any, T]) -> T:
 
 
 SPECS: dict[str, ExperimentSpec] = {}
-"""By uid: the sim's specs are made by hand, not by a reader, so they are kept beside their documents."""
+"""Specs by uid. The simulation builds specs directly, without a file, so they cannot be read from the store."""
 GRID_POINTS = 6
 
 
 def stores(folder: Path) -> tuple[SqlExperimentStore, StudyService]:
-    """Both real stores, shared by all simulations of a test session: each has a uid of its own."""
+    """Return both real stores, which all simulations of a test session share; each simulation has its own uid."""
     store = SqlExperimentStore(folder / "controller.db", lambda document: SPECS[str(document["uid"])])
     return store, StudyService(StudyStore(folder / "studies.db"), address="")

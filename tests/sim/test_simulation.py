@@ -1,4 +1,4 @@
-"""The heart of the tests: drawn experiments, whole, in virtual time, with everything that can break broken."""
+"""Simulation tests: whole drawn experiments in virtual time, with faults and crashes at any call."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ def play_plan(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[Pl
     deadline=timedelta(seconds=20),
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
     phases=[Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink],
-    derandomize="CI" in os.environ,  # a change is judged by its own faults; people draw anew each time
+    derandomize="CI" in os.environ,  # deterministic in CI, so that failures belong to the change; random elsewhere
 )
 @given(plan=plans())
-def test_no_experiment_breaks_a_promise(play_plan: Callable[[Plan], ExperimentState], plan: Plan) -> None:
+def test_no_experiment_violates_an_invariant(play_plan: Callable[[Plan], ExperimentState], plan: Plan) -> None:
     assert play_plan(plan).finished
 
 
@@ -66,10 +66,10 @@ LOST = Plan(
 )
 
 
-def test_a_controller_that_is_replaced_during_the_final_stage_does_not_judge_the_search_again(
+def test_a_new_controller_in_the_final_stage_does_not_evaluate_the_search_again(
     play_plan: Callable[[Plan], ExperimentState],
 ) -> None:
-    """The last point of the grid fails as two before it: the space is exhausted, which the next controller must ask."""
+    """The last point of the grid fails like two before it, and the next controller must find the space exhausted."""
     good, bad = Script(((0.2, "score=0.5"),), 0.3, 0), Script(((0.2, "score=0.5"),), 0.3, 1)
     template = TrialTemplate(("true",), retries={FailureClass.INFRASTRUCTURE: 0, FailureClass.USER_ERROR: 0})
     spec = replace(
@@ -85,22 +85,22 @@ def test_a_controller_that_is_replaced_during_the_final_stage_does_not_judge_the
         scripts=[good] * 3 + [bad] * 3,
         finals=[Script((), 1.1, 0)],
         last_wishes=[(2.0, "detach")],
-        grows="finished",  # the sixth trial is the last point, and the budget has room for one more
+        grows="finished",  # the sixth trial is the last point, and the budget allows one more
     )
     assert play_plan(plan) is ExperimentState.SUCCEEDED
 
 
 @pytest.mark.parametrize("hit", range(1, 6))
-def test_a_trial_whose_handing_out_was_never_heard_of_is_not_left_open(
+def test_a_trial_whose_suggest_reply_was_lost_is_not_left_open(
     play_plan: Callable[[Plan], ExperimentState], hit: int
 ) -> None:
-    """The target is reached while nobody has repeated the request whose reply was lost."""
+    """The target is reached before the request whose reply was lost has been repeated."""
     assert play_plan(replace(LOST, blows={("suggest", hit): Blow.REPLY_LOST})).finished
     assert play_plan(replace(LOST, blows={("suggest", hit): Blow.REPLY_LOST}, wishes=[(0.31, "stop")])).finished
 
 
 @pytest.mark.parametrize(("shows_at_once", "then"), [(True, "observe"), (False, "wait")])
-def test_after_a_start_the_loop_looks_again_only_where_it_would_show(
+def test_the_loop_observes_after_a_start_only_if_the_runtime_shows_it(
     play_plan: Callable[[Plan], ExperimentState], monkeypatch: pytest.MonkeyPatch, shows_at_once: bool, then: str
 ) -> None:
     calls: list[str] = []
@@ -121,10 +121,10 @@ def test_after_a_start_the_loop_looks_again_only_where_it_would_show(
     assert after == {then}
 
 
-def test_an_attempt_whose_record_was_in_doubt_is_ended_by_a_stop(
+def test_a_stop_ends_an_attempt_whose_record_was_in_doubt(
     play_plan: Callable[[Plan], ExperimentState],
 ) -> None:
-    """The store has it, the reply was lost, and the experiment is stopped before it is recorded again."""
+    """The store has the record, the reply was lost, and the experiment is stopped before it is recorded again."""
     one = replace(LOST.spec, algorithm=Algorithm("random", seed=1), parallelism=1, budget=Budget(trials=1))
     plan = Plan(
         one,

@@ -26,6 +26,7 @@ from controller.core.snapshot import (
     Suggest,
     UnfinishedTrial,
 )
+from suggest.study import Fidelity
 from suggest.trial import Outcome, TrialState
 from tests.unit.builders import (
     CANCELLED,
@@ -628,3 +629,92 @@ def test_no_suggestion_begins_after_the_wish_to_stop() -> None:
 def test_what_was_started_is_not_started_again_before_another_look() -> None:
     left = snapshot(two, open_trial(0, SUCCEEDED, value=0.5, running=False), open_trial(1, CREATED), open_trial(2))
     assert follow_ups(left) == [CreateAttempt(2, 1), Forget(0)]
+
+
+# Trials that run in steps
+
+stepped = replace(a_spec(parallelism=2, trials=4), fidelity=Fidelity("epochs", 1, 9, 3))
+
+
+def step(
+    number: int, state: AttemptState | None, *, at: float = 1, wanted: float = 1, value: float = 0.5
+) -> UnfinishedTrial:
+    """A trial that runs up to `wanted`; its newest attempt ran up to `at`."""
+    trial = open_trial(number, state, value=value if state is SUCCEEDED else None)
+    attempts = tuple(replace(each, fidelity=at) for each in trial.attempts)
+    return replace(trial, attempts=attempts, fidelity=wanted)
+
+
+def waiting(*trials: UnfinishedTrial, **known: object) -> Snapshot:
+    paused = known.pop("paused", {})
+    none_goes_on = known.pop("none_goes_on", False)
+    before = snapshot(stepped, *trials, **known)  # type: ignore[arg-type]  # what a builder takes
+    return replace(before, paused=paused, none_goes_on=none_goes_on)  # type: ignore[arg-type]
+
+
+def not_promoted(number: int, reached: float, reason: str = "") -> Complete:
+    return gone(number, TrialState.PRUNED, reason=f"not promoted beyond epochs {reached:g}{reason}")
+
+
+STEPS: list[tuple[str, Snapshot, list[Action]]] = [
+    (
+        "A step that succeeds is told to the study, and the trial counts as one of the budget while it is paused",
+        waiting(step(3, SUCCEEDED), paused={0: 1.0, 1: 1.0}),
+        [gone(3, OK, 0.5), Suggest(1)],
+    ),
+    (
+        "A promoted trial continues in another attempt, after the objects of the last one are removed",
+        waiting(step(3, SUCCEEDED, at=1, wanted=3), removed=frozenset()),
+        [RemoveAttempt(3), CreateAttempt(3, 2), Suggest(1)],
+    ),
+    (
+        "The last step ends the trial",
+        waiting(step(3, SUCCEEDED, at=9, wanted=9)),
+        [gone(3, OK, 0.5), Suggest(2)],
+    ),
+    (
+        "Without room for new trials only paused ones are asked for",
+        waiting(paused={0: 1.0, 1: 1.0, 2: 1.0, 3: 3.0}),
+        [Suggest(2, paused_only=True)],
+    ),
+    (
+        "Nobody asks again as long as no trial has ended since none could go on",
+        waiting(step(3, RUNNING), paused={0: 1.0, 1: 1.0, 2: 1.0}, none_goes_on=True),
+        [],
+    ),
+    (
+        "When none goes on any more, the paused trials are pruned",
+        waiting(paused={0: 1.0, 2: 3.0}, done={OK: 2}, best=0.9, none_goes_on=True),
+        [not_promoted(0, 1), not_promoted(2, 3)],
+    ),
+    (
+        "A finite space that is exhausted ends only after its paused trials",
+        waiting(paused={0: 1.0}, done={OK: 1}, best=0.9, exhausted=True),
+        [Suggest(1, paused_only=True)],
+    ),
+    (
+        "tuner stop cancels what is paused",
+        waiting(paused={0: 1.0}, desired=DesiredState.STOP),
+        [cancelled(0, "tuner stop"), ChangeState(ExperimentState.STOPPING, "tuner stop", False)],
+    ),
+    (
+        "Ctrl-C leaves paused trials as they are",
+        waiting(paused={0: 1.0}, desired=DesiredState.INTERRUPT),
+        [ChangeState(STOPPED, AGAIN, True)],
+    ),
+    (
+        "A paused experiment promotes nobody and prunes nobody",
+        waiting(paused={0: 1.0, 1: 1.0, 2: 1.0, 3: 1.0}, state=PAUSED, none_goes_on=True),
+        [ChangeState(PAUSED, "", True)],
+    ),
+    (
+        "A trial that is forgotten is forgotten before the suggestion that may let it go on",
+        waiting(replace(step(0, SUCCEEDED), running=False), paused={0: 1.0}),
+        [Forget(0), Suggest(2)],
+    ),
+]
+
+
+@pytest.mark.parametrize(("before", "actions"), [s[1:] for s in STEPS], ids=[s[0] for s in STEPS])
+def test_trials_that_run_in_steps(before: Snapshot, actions: list[Action]) -> None:
+    assert decide(before) == actions

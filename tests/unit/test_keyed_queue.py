@@ -263,6 +263,26 @@ def test_a_caller_that_takes_no_replies_is_given_no_further_large_ones() -> None
     asyncio.run(play())
 
 
+def test_a_burst_of_unknown_calls_does_not_get_round_the_limit_on_unsent_replies() -> None:
+    async def play() -> None:
+        sent: list[int] = []
+        limited = True
+        with ThreadPoolExecutor(2) as executor:
+            them = KeyedQueue(executor, workers=2, full=lambda caller: limited and bool(sent))
+            lists = CallKind("list")
+            call = functools.partial(them.run, "", kind=lists, reply_bytes=lambda _: 2 * BULKY_BYTES)
+            calls = [asyncio.create_task(call(functools.partial(sent.append, n))) for n in range(12)]
+            await asyncio.wait(calls, return_when=asyncio.FIRST_COMPLETED)
+            assert await them.run("", lambda: "small") == "small"
+            assert len(sent) <= 2, "only as many as had begun before the size of their replies was known"
+            limited = False
+            them.look_again()
+            await asyncio.gather(*calls)
+            assert sorted(sent) == list(range(12))
+
+    asyncio.run(play())
+
+
 def test_what_was_not_begun_is_sent_away_at_the_end() -> None:
     async def play() -> None:
         async with turns(1) as them:

@@ -11,11 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from suggest.engine import Engine
+from suggest.engine.promotion import BRACKETED
 from suggest.samplers import PointRequest, registry
 from suggest.samplers.history import missing
 from suggest.samplers.uniform import draw_point
 from suggest.space import Assignment, Choice, Condition, Domain, Float, Int, Parameter, Scale, Space, Value
-from suggest.study import Study
+from suggest.study import Fidelity, Study
 from suggest.trial import Trial, TrialState
 from tests.unit.searches import EDGES, MIXED, RUNNING, SUCCEEDED, assert_points, examples, play, spaces, study
 
@@ -39,7 +40,8 @@ def study_of(algorithm: str, space: Space, seed: int = 7) -> Study:
     family = next(f for f in registry.algorithms() if f.name == algorithm)
     config: dict[str, Value] = {s.name: 3 for s in family.settings if s.name == "startupTrials"}
     made = study(space, algorithm, config=config, seed=seed)
-    return replace(made, spec=registry.chosen(made.spec))
+    steps = Fidelity("steps", 1, 9) if algorithm in BRACKETED else None
+    return replace(made, spec=registry.chosen(replace(made.spec, fidelity=steps)))
 
 
 def suited(algorithm: str, space: Space) -> Study:

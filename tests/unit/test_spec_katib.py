@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
+from controller.search import study_spec
 from controller.spec import SpecErrors, file_text, read, read_path
 from controller.spec.katib import KatibReader
 from controller.spec.problems import ProblemCollector
 from controller.spec.yaml_text import parse
+from suggest.errors import InvalidArgument
+from suggest.studies.study_service import check
+from suggest.study import Fidelity, Pruning
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "katib" / "random.yaml"
+EXAMPLES = Path(__file__).parents[2] / "examples" / "katib"
+EXAMPLE = EXAMPLES / "random.yaml"
 TEXT = EXAMPLE.read_text()
+HYPERBAND = (EXAMPLES / "hyperband.yaml").read_text()
 
 
 def test_an_experiment_of_katib_means_the_same_as_its_native_file() -> None:
@@ -32,6 +39,110 @@ def test_limits_of_the_container_are_those_of_a_trial() -> None:
     assert read(TEXT, source="katib.yaml").spec.trial.image == "tuner-digits"
 
 
+def algorithm(name: str, settings: str = "") -> str:
+    """The example with another algorithm."""
+    text = TEXT.replace("algorithmName: random", f"algorithmName: {name}")
+    return text.replace('{name: random_state, value: "7"}', settings)
+
+
+@pytest.mark.parametrize("file", sorted(EXAMPLES.glob("*.yaml")), ids=lambda file: file.stem)
+@pytest.mark.parametrize("runtime", ["local", "kubernetes"])
+def test_a_converted_file_is_the_same_experiment(file: Path, runtime: str) -> None:
+    document = read(file.read_text(), source="katib.yaml", overrides=[f"spec.runtime={runtime}"])
+    native = read(file_text(document.spec.document), source="native.yaml")
+    assert document.is_katib
+    assert not native.is_katib
+    assert native.spec == document.spec  # so that the two propose the same points
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "settings", "seed"),
+    [
+        (algorithm("tpe"), "tpe", {"multivariate": False}, None),
+        (algorithm("multivariate-tpe"), "tpe", {"multivariate": True}, None),
+        (
+            algorithm("tpe", '{name: n_startup_trials, value: "3"}, {name: n_EI_candidates, value: "9"}'),
+            "tpe",
+            {"multivariate": False, "startupTrials": 3, "candidates": 9},
+            None,
+        ),
+        (algorithm("bayesianoptimization", '{name: n_initial_points, value: "4"}'), "gp", {"startupTrials": 4}, None),
+        (algorithm("cmaes", '{name: random_state, value: "0"}'), "cmaes", {}, 0),
+        (algorithm("grid", '{name: random_state, value: "1"}'), "grid", {}, None),
+    ],
+)
+def test_the_settings_of_all_engines_are_read(text: str, name: str, settings: dict[str, object], seed: int) -> None:
+    text = text.replace('min: "0.001", max: "0.5", distribution: logUniform', 'min: "0.1", max: "0.5", step: "0.1"')
+    spec = read(text, source="katib.yaml").spec
+    assert (spec.algorithm.name, dict(spec.algorithm.settings), spec.algorithm.seed) == (name, settings, seed)
+
+
+def test_settings_without_effect_are_said() -> None:
+    told = read(algorithm("bayesianoptimization", "{name: acq_func, value: EI}"), source="katib.yaml").warnings
+    why = "acq_func has no effect here: bayesianoptimization has its own rule for it"
+    assert told == (f"spec.algorithm.algorithmSettings[0]: {why}",)
+
+
+def test_the_resource_of_hyperband_becomes_the_fidelity() -> None:
+    spec = read(HYPERBAND, source="katib.yaml").spec
+    assert spec.fidelity == Fidelity("epochs", 1, 9, 3)
+    assert [p.name for p in spec.space.parameters] == ["lr"]
+    assert spec.trial.args == ("--lr=${lr}", "--epochs=${epochs}")
+
+
+def test_medianstop_is_the_median_rule() -> None:
+    spec = read_path(EXAMPLES / "early-stopping.yaml").spec
+    assert spec.pruning == Pruning("median", {"minTrials": 1, "warmupSteps": 2})
+    text = TEXT.replace("  parallelTrialCount", "  earlyStopping: {algorithmName: medianstop}\n  parallelTrialCount")
+    assert read(text, source="katib.yaml").spec.pruning == Pruning("median", {"minTrials": 3, "warmupSteps": 4})
+
+
+def test_a_filter_keeps_its_name_and_value_groups() -> None:
+    pattern = read_path(EXAMPLES / "metric-strategies.yaml").spec.metrics.pattern
+    assert pattern is not None
+    found = re.search(pattern, "step 3: loss = -7.5e-05;")
+    assert found is not None
+    assert found.groups() == ("loss", "-7.5e-05")
+
+
+def test_on_a_cluster_the_object_is_created_as_it_is() -> None:
+    text = TEXT.replace("kind: Job", "kind: PyTorchJob").replace("apiVersion: batch/v1", "apiVersion: kubeflow.org/v1")
+    more = "primaryPodLabels: {role: master}\n    successCondition: status.conditions.#(type==Done)#|#(status==True)#"
+    text = text.replace("primaryContainerName: training", f"primaryContainerName: training\n    {more}")
+    spec = read(text, source="katib.yaml", overrides=["spec.runtime=kubernetes"]).spec
+    cluster = spec.trial.cluster
+    assert cluster["primary"] == {"labels": {"role": "master"}, "container": "training"}
+    assert cluster["success"] == {"type": "Done", "status": "True"}
+    template = cluster["template"]
+    assert isinstance(template, dict)
+    container = template["spec"]["template"]["spec"]["containers"][0]
+    assert container["args"][0] == "--lr=${lr}"
+
+
+def test_problems_after_the_translation_have_the_places_of_katibs_file() -> None:
+    for text, place in (
+        (TEXT.replace('step: "16"', 'step: "0"'), "spec.parameters[1].feasibleSpace.step: "),
+        (TEXT.replace("name: katib-random", "name: Katib_Random"), "metadata.name: "),
+        (HYPERBAND.replace('value: "9"', 'value: "2"'), "spec.algorithm.algorithmSettings: "),
+        (algorithm("cmaes"), "spec.parameters[2]: a choice has no order"),
+        (algorithm("tpe", '{name: n_startup_trials, value: "3"}, {name: n_ei_candidates, value: "9999"}'),
+         "spec.algorithm.algorithmSettings[1]: 9999"),
+    ):  # fmt: skip
+        with pytest.raises(SpecErrors) as caught:
+            checked(text)
+        assert place in str(caught.value), str(caught.value)
+        assert all(placed.mark.line > 1 for placed in caught.value.placed)
+
+
+def checked(text: str) -> None:
+    """What a command does with a file: the service checks its study."""
+    document = read(text, source="katib.yaml", service=check)
+    try:
+        check(study_spec(document.spec))
+    except InvalidArgument as error:
+        raise document.locate(error.problems) from None
+
+
 BAD = [
     ('min: "0.001"', 'min: "0.9"', "spec.parameters[0].feasibleSpace: min 0.9 is above max 0.5"),
     ('min: "0.001"', 'min: "0"', "spec.parameters[0].feasibleSpace.min: must be above 0"),
@@ -42,8 +153,8 @@ BAD = [
     ("list: [relu, tanh]", "list: [relu, tanh], min: '1'", "spec.parameters[2].feasibleSpace.min: a categorical"),
     ("type: maximize", "type: highest", "spec.objective.type: must be minimize or maximize"),
     ("[loss]", "[accuracy]", "spec.objective.additionalMetricNames: should not contain"),
-    ("algorithmName: random", "algorithmName: enas", "spec.algorithm.algorithmName: 'enas' is not read"),
-    ("random_state", "seed", "spec.algorithm.algorithmSettings[0]: the setting 'seed' of random is not read"),
+    ("algorithmName: random", "algorithmName: enas", "spec.algorithm.algorithmName: enas is not read"),
+    ("random_state", "seed", "spec.algorithm.algorithmSettings[0]: unknown setting 'seed' for algorithm random"),
     ("parallelTrialCount: 2", "parallelTrialCount: 5", "spec.parallelTrialCount: should be less than or equal"),
     ("maxTrialCount: 4", "maxTrialCount: 0", "spec.maxTrialCount: expected a whole number from 1, got 0"),
     ("maxFailedTrialCount: 2", "maxFailedTrialCount: -1", "spec.maxFailedTrialCount: expected a whole number from 0"),
@@ -51,7 +162,11 @@ BAD = [
     ("kind: Job", "kind: TFJob", "spec.trialTemplate.trialSpec.kind: TFJob needs a cluster"),
     ("primaryContainerName: training", "primaryContainerName: main", "spec.trialTemplate.primaryContainerName: 'main'"),
     ("[loss]", "3", "spec.objective.additionalMetricNames: expected a list"),
-    ("algorithmName: random", "algorithmName: [random]", "spec.algorithm.algorithmName: ['random'] is not read"),
+    (
+        "algorithmName: random",
+        "algorithmName: [random]",
+        "spec.algorithm.algorithmName: unknown algorithm name ['random']",
+    ),
     ("image: tuner-digits", "volumeMounts: []", "containers[0].volumeMounts: volumes are not mounted on this machine"),
     ("image: tuner-digits", "envFrom: []", "containers[0].envFrom: is not read"),
     ("image: tuner-digits", "resources: {limits: {example.com/fpga: 1}}", "resources.example.com/fpga: "),
@@ -62,6 +177,30 @@ BAD = [
         "containers[0]: only the primary container",
     ),
     ("${trialParameters.function}", "tanh", "spec.trialTemplate.trialParameters: function is not used"),
+    ('value: "7"', 'value: "-7"', "algorithmSettings[0].value: expected a whole number from 0 in quotes, got '-7'"),
+    ('value: "7"', "value: 7", "algorithmSettings[0].value: expected text, got 7; write it in quotes"),
+    ("algorithmName: random", "algorithmName: hyperband", "algorithmSettings[0]: unknown setting 'random_state'"),
+    ("algorithmName: random", "algorithmName: pbt", "spec.algorithm.algorithmName: pbt is not read yet"),
+    ("reference: lr", 'reference: "${trialSpec.Name}"', "reference: the trial's name is not substituted"),
+    ("reference: lr", 'reference: "${trialSpec.Labels[x]}"', "reference: the template's metadata.labels has no 'x'"),
+    ("  maxTrialCount", "  resumePolicy: Always\n  maxTrialCount", "spec.resumePolicy: expected one of Never"),
+    ("  maxTrialCount", "  earlyStopping: {algorithmName: hope}\n  maxTrialCount", "unknown algorithm name 'hope'"),
+    (
+        "  maxTrialCount",
+        "  metricsCollectorSpec: {source: {filter: {metricsFormat: ['(x)']}}}\n  maxTrialCount",
+        "metricsFormat[0]: '(x)' has 1 groups where two are required",
+    ),
+    ("  maxTrialCount", "  metricsCollectorSpec: {collector: {kind: File}}\n  maxTrialCount", "only kind: StdOut"),
+    (
+        "    primaryContainerName",
+        "    successCondition: 'status.phase'\n    primaryContainerName",
+        "successCondition: only a condition by type and status is read",
+    ),
+    (
+        "    primaryContainerName",
+        "    configMap: {}\n    primaryContainerName",
+        "a template in a ConfigMap is not read",
+    ),
 ]
 
 

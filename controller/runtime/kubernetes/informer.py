@@ -84,7 +84,7 @@ ObjectT = TypeVar("ObjectT", bound=KubernetesObject)
 
 
 class MissingRights:
-    """Of one connection."""
+    """The rights that turned out to be missing; each is logged once."""
 
     def __init__(self) -> None:
         self._said: set[str] = set()
@@ -97,7 +97,7 @@ class MissingRights:
             _log.warning("%s", said)
 
 
-AGAIN_S = 5.0  # between two tries of what can be done without
+AGAIN_S = 5.0  # between two tries of an optional watch
 
 
 def always(before: object, after: object) -> bool:
@@ -109,30 +109,36 @@ _BACKOFF = Backoff(first_s=0.2, longest_s=10.0, jitter=0.5)
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """watch_s: from, to; at random, so that a thousand watches do not end together."""
+    """How often watches end and retry.
+
+    watch_s: the range of a watch's random duration, so that a thousand watches do not end together.
+    """
 
     watch_s: tuple[float, float] = (240.0, 480.0)
     backoff: Backoff = _BACKOFF
-    settled_s: float = 5.0  # a watch that lasted so long is begun again at once
+    settled_s: float = 5.0  # a watch that lasted this long is restarted without a pause
 
 
 class _Stumbled(RuntimeLost):
-    """Something that nobody has foreseen; it is begun again."""
+    """An unforeseen error of the reflector; it lists again."""
 
 
 class Reflector(Generic[ObjectT]):
-    """`start` it, read it, close it. `changed` is called after every change that `matters`, of (before, after), and of
-    `trouble` too, from the same loop; not of what the owner himself did last, `drop`."""
+    """Keeps the objects of one kind up to date. `start` it, read it, close it.
+
+    `changed` is called on the same loop after every change for which `matters(before, after)` is true, and when
+    `trouble` changes; not after the owner's own `drop`.
+    """
 
     def __init__(self, client: KubernetesClient, kind: Kind, namespace: str | None, *, labels: str = "",
                  fields: str = "", changed: Callable[[], None],
                  matters: Callable[[ObjectT | None, ObjectT | None], bool] = always,
                  keep: Callable[[ObjectT, ObjectT], None] | None = None,
                  resync_s: float = 600.0, pace: Pace = Pace()) -> None:  # fmt: skip
-        """keep: writes into the newer of two states of an object what it keeps of the older."""
+        """keep: copies facts from the older of two states of an object into the newer one."""
         self.objects: dict[str, ObjectT] = {}  # by name; a changed object is a new dict
-        self.deleted: dict[str, ObjectT] = {}  # the last state of what is gone; the owner clears it when it has read it
-        self.trouble = ""  # why nothing can be heard at present, for people
+        self.deleted: dict[str, ObjectT] = {}  # the last state of deleted objects; the owner clears it after reading
+        self.trouble = ""  # why the cluster cannot be watched at present, for people
         self.error: Exception | None = None  # the same
         self._client = client
         self._kind = kind
@@ -147,18 +153,18 @@ class Reflector(Generic[ObjectT]):
         self._resync_at = 0.0
         self._heard = 0
         self._trouble_began = 0.0
-        self._unconfirmed: dict[str, int] = {}  # uid: version of what was put and not heard of yet
-        self._dropped: set[str] = set()  # uids of what was dropped and may still be heard of
+        self._unconfirmed: dict[str, int] = {}  # uid: version of what was put and not confirmed by the server yet
+        self._dropped: set[str] = set()  # uids of dropped objects that may still appear in lists and events
         self._following: asyncio.Task[None] | None = None
-        self._bug = ""  # the last one met
+        self._bug = ""  # the last unforeseen error
 
     @property
     def since_s(self) -> float:
-        """How long there has been trouble; 0 without."""
+        """Return for how long there has been trouble; 0 without."""
         return time.monotonic() - self._trouble_began if self.trouble else 0.0
 
     async def start(self) -> None:
-        """Returns when the first list is there. Raises what the client raises; then nothing was started."""
+        """Return after the first list. Raises what the client raises; then nothing was started."""
         await self._relist()
         self._following = asyncio.create_task(self._follow())
 
@@ -169,7 +175,7 @@ class Reflector(Generic[ObjectT]):
                 await self._following
 
     def put(self, obj: ObjectT) -> None:
-        """What a create or patch has answered: there at once, unless something newer is."""
+        """Show what a create or patch returned, at once, unless a newer state is known."""
         known = self.objects.get(_name(obj))
         if _uid(obj) not in self._dropped and (known is None or _version(known) < _version(obj)):
             self._unconfirmed[_uid(obj)] = _version(obj)
@@ -177,7 +183,7 @@ class Reflector(Generic[ObjectT]):
             self._tell(known, obj)
 
     def drop(self, name: str) -> None:
-        """What we have deleted: gone at once and not among `deleted`, whatever comes about its end."""
+        """Hide an object that we have deleted, at once and not among `deleted`, whatever events follow."""
         known = self.objects.pop(name, None)
         if known is not None:
             self._dropped.add(_uid(known))
@@ -195,13 +201,13 @@ class Reflector(Generic[ObjectT]):
                     stale = False
                 await self._watch()
             except ApiError as answered:
-                stale = True  # 410: the version is gone; any other: who knows what was missed
+                stale = True  # 410: the version is gone; after any other error events may have been missed
                 error = None if answered.status == 410 else answered
             except (Unreachable, AccessDenied, BadKubeconfig) as unheard:
                 error = unheard
-            except Exception as unforeseen:  # what stood still here without a word would hang the run
+            except Exception as unforeseen:  # a reflector that stops silently would hang the run
                 error, stale = self._stumbled(unforeseen), True
-            # Heard something, or lasted: begin again at once. Else this is a server in trouble, or a loop.
+            # A watch that delivered something or lasted restarts at once; otherwise the server is in trouble.
             settled = self._heard != heard or time.monotonic() - began > self._pace.settled_s
             tries = 0 if settled and not isinstance(error, _Stumbled) else tries + 1
             if error is not None and tries:
@@ -212,7 +218,7 @@ class Reflector(Generic[ObjectT]):
                 await asyncio.sleep(self._pace.backoff.pause_s(tries - 1))
 
     def _stumbled(self, unforeseen: Exception) -> _Stumbled:
-        """What is told of it. It is logged once, however often it comes."""
+        """Return the error to show. It is logged once, however often it recurs."""
         what = f"{type(unforeseen).__name__}: {unforeseen}"
         if what != self._bug:
             self._bug = what
@@ -226,7 +232,7 @@ class Reflector(Generic[ObjectT]):
         self._resync_at = time.monotonic() + self._resync_s * random.uniform(0.9, 1.1)
         listed = {_uid(item) for item in items}
         self._dropped &= listed
-        # What was put after the list was made is not missing from it.
+        # An object that was put after the list was made is not missing from the list.
         self._unconfirmed = {uid: put for uid, put in self._unconfirmed.items() if put > int(version)}
         gone = [obj for obj in self.objects.values() if _uid(obj) not in listed and _uid(obj) not in self._unconfirmed]
         for obj in gone:
@@ -239,14 +245,14 @@ class Reflector(Generic[ObjectT]):
             self._say("", changed=True)
 
     def _differs(self, listed: ObjectT) -> bool:
-        """A list is right even if its versions are lower than those known: a server may come back from a backup."""
+        """A list is right even with versions lower than the known ones: a server may be restored from a backup."""
         known = self.objects.get(_name(listed))
         if _uid(listed) in self._dropped or (known is not None and _uid(known) in self._unconfirmed):
             return False
         return known is None or _uid(known) != _uid(listed) or _version(known) != _version(listed)
 
     async def _watch(self) -> None:
-        """Until the server ends it, or it is time for a list."""
+        """Watch until the server ends it, or until a resync is due."""
         timeout_s = random.uniform(*self._pace.watch_s)
         events = self._client.watch(
             self._kind, self._namespace, **self._selection, resource_version=self._version, timeout_s=timeout_s
@@ -272,7 +278,7 @@ class Reflector(Generic[ObjectT]):
             self._changed()
 
     def _show(self, obj: ObjectT) -> bool:
-        """Take over a state that the server has told; False if there is nothing new in it."""
+        """Take over a state that the server sent; False if it is not newer."""
         self._confirm(obj)
         known = self.objects.get(_name(obj))
         if _uid(obj) in self._dropped or (known is not None and _version(known) >= _version(obj)):
@@ -290,7 +296,7 @@ class Reflector(Generic[ObjectT]):
             self._remove(obj)
             return True
         if _version(known) > _version(obj):
-            return False  # the end of an earlier one of that name
+            return False  # the deletion of an earlier object of that name
         self._remove(known)
         return True
 
@@ -299,7 +305,7 @@ class Reflector(Generic[ObjectT]):
             self._unconfirmed.pop(_uid(obj), None)
 
     def _replace(self, obj: ObjectT) -> None:
-        obj["metadata"].pop("managedFields", None)  # half of what it weighs, and nobody reads it
+        obj["metadata"].pop("managedFields", None)  # half of the object's size, and never read
         known = self.objects.get(_name(obj))
         if known is not None and _uid(known) != _uid(obj):
             self._remove(known)
@@ -325,10 +331,10 @@ class Reflector(Generic[ObjectT]):
 
 
 class LazyReflector(Generic[ObjectT]):
-    """A reflector of what a run can do without: it starts at the first `open`, and shows nothing before.
+    """A reflector of something optional: it starts at the first `open` and shows nothing before.
 
-    A server in trouble is asked again. Where we may not list or watch (`notices` says so, with what is lost), and where
-    there is nothing to watch (`make` returns None), it stays empty.
+    It retries while the server is in trouble. Without the right to list or watch (which `notices` logs, with what is
+    lost), and where there is nothing to watch (`make` returns None), it stays empty.
     """
 
     def __init__(
@@ -390,19 +396,19 @@ def _uid(obj: KubernetesObject) -> str:
 
 
 def _version(obj: KubernetesObject) -> int:
-    """The server's counter of changes; of one server, larger is later."""
+    """Return the server's counter of changes; on one server, a larger one is later."""
     return int(obj["metadata"]["resourceVersion"])
 
 
 # Events about refused pods and volumes
 
 
-_LONG_S = 10.0  # to wait for a pod, or for its containers on a node
-_FIRST_S = 1.0  # to wait for the first pod of all: what is wrong with that one is wrong with all
+_LONG_S = 10.0  # for a pod to appear, or for its containers to start on a node
+_FIRST_S = 1.0  # for the first pod of a run: a problem of that one affects all
 
 _NOT_MOUNTED = ("FailedMount",)
-_REFUSED = "FailedCreate"  # the Job controller's word, and that of most others
-# Of other kinds, by the group: the Training Operator's words for a pod, JobSet's for a Job, KubeRay's for its pods.
+_REFUSED = "FailedCreate"  # the reason used by the Job controller and most operators
+# By API group: the reasons of the Training Operator for a pod, of JobSet for a Job, and of KubeRay for its pods.
 _OTHERS = {
     KUBEFLOW_GROUP: ("FailedCreatePod", "MPIJobFailed"),
     JOBSET_GROUP: ("JobCreationFailed",),
@@ -414,7 +420,7 @@ _REASONS = (_REFUSED, *_USUAL, *dict.fromkeys(each for group in _OTHERS.values()
 
 
 class EventWatcher:
-    """`changed` is called whenever there is a new one."""
+    """Watches events, once they are needed; `changed` is called for each new one."""
 
     def __init__(
         self,
@@ -434,12 +440,12 @@ class EventWatcher:
             return LazyReflector(make, notices, without="why a pod is refused, or not started")
 
         self._watched = {reason: watched(reason) for reason in _REASONS}
-        # By attempt: the reasons of events that would explain it, and since when it is so.
+        # By attempt: the reasons of events that would explain the wait, and since when they apply.
         self._waiting: dict[str, tuple[Sequence[str], float]] = {}
         self._has_had_pods = False
 
     def note_waiting(self, name: str, kind: Kind, pods: Sequence[Pod], *, has_quota: bool) -> None:
-        """The attempt of that name has an object of that kind, and does not run yet."""
+        """Note that the attempt of that name has an object of that kind and does not run yet."""
         placed = any(pod.get("spec", {}).get("nodeName") for pod in pods)
         reasons = _NOT_MOUNTED if placed else () if pods else _reasons_of(kind)
         now_s = time.monotonic()
@@ -454,26 +460,26 @@ class EventWatcher:
                 self._watched[reason].open()
 
     def note_running(self, name: str) -> None:
-        """Or has run."""
+        """Note that the attempt runs or has run."""
         self._has_had_pods = True
         self.forget(name)
 
     def forget(self, name: str) -> None:
-        """It is gone, or is not expected to run now."""
+        """Stop explaining an attempt that is gone or not expected to run now."""
         self._waiting.pop(name, None)
 
     @property
     def quiet(self) -> bool:
-        """Nobody in the namespace complains, as far as is known."""
+        """Whether no watched event is known in the namespace."""
         return not any(watched.objects for watched in self._watched.values())
 
     def refusal(self, uid: str) -> str:
-        """Why a pod could not be created for the object of that uid, or for one that it owns; "" if none was."""
+        """Return why a pod could not be created for the object of that uid or for an object it owns; "" if unknown."""
         reasons = [reason for reason in self._watched if reason not in _NOT_MOUNTED]
         return self._newest(reasons, lambda about: about.get("uid") == uid or uid in self._owners.above(about))
 
     def mount_trouble(self, pods: Sequence[Pod]) -> str:
-        """Why a volume of one of the pods cannot be mounted; "" if nothing is known."""
+        """Return why a volume of one of the pods cannot be mounted; "" if unknown."""
         uids = {pod["metadata"]["uid"] for pod in pods}
         return self._newest(_NOT_MOUNTED, lambda about: about.get("uid") in uids)
 
@@ -485,7 +491,7 @@ class EventWatcher:
         await asyncio.gather(self._owners.close(), *(watched.close() for watched in self._watched.values()))
 
     def _newest(self, reasons: Sequence[str], is_meant: Callable[[ObjectReference], bool]) -> str:
-        """What the newest event of these reasons says whose involvedObject is meant; "" if there is none."""
+        """Return the message of the newest event with one of these reasons and a matching involvedObject; "" if none."""
         events = [
             event
             for reason in reasons
@@ -497,7 +503,7 @@ class EventWatcher:
 
 
 def _weight(event: Event) -> tuple[bool, str]:
-    """By time, but one that names no cause only where there is no other."""
+    """Order events by time; an event that names no cause comes last."""
     when = event.get("lastTimestamp") or event.get("eventTime") or ""
     return not str(event.get("message", "")).startswith(NO_CAUSE), when
 
@@ -509,12 +515,15 @@ def _reasons_of(kind: Kind) -> Sequence[str]:
 
 
 DEPTH = 4  # TrainJob, JobSet, Job, and one to spare
-_AT_ONCE = 8  # requests: every attempt of a large experiment may be refused in the same second
+_AT_ONCE = 8  # requests in parallel: all attempts of a large experiment may be refused in the same second
 
 
 class OwnerLookup:
-    """stem: how the names of our attempts begin. is_attempt: whether an attempt's object has that uid; nothing above it
-    is looked up. found: called when `above` has something new."""
+    """Finds the owners of objects that events are about.
+
+    stem: the common prefix of our attempts' names. is_attempt: whether an attempt's object has that uid; nothing above
+    it is looked up. found: called when `above` has something new.
+    """
 
     def __init__(self, client: KubernetesClient, namespace: str, stem: str, notices: MissingRights, *,
                  is_attempt: Callable[[str], bool], found: Callable[[], None]) -> None:  # fmt: skip
@@ -529,7 +538,7 @@ class OwnerLookup:
         self._turns = asyncio.Semaphore(_AT_ONCE)
 
     def above(self, involved: ObjectReference) -> frozenset[str]:
-        """The uids of its owners and theirs, as far as they are known yet. involved: as an event refers to it."""
+        """Return the uids of the owners and their owners, as far as they are known yet. involved: an event's reference."""
         uid = str(involved.get("uid", ""))
         if uid not in self._above and str(involved.get("name", "")).startswith(self._stem):
             self._above[uid] = frozenset()
@@ -553,7 +562,7 @@ class OwnerLookup:
                     self._notices.denied(error, without=f"why the pods of a {at.get('kind')} are refused")
                     return
                 return await self._forget(uid)
-            except Exception:  # whatever is in the way, the next event or the next look asks again
+            except Exception:  # whatever the error is, the next event or the next turn asks again
                 return await self._forget(uid)
             if owner is None:
                 return
@@ -564,7 +573,7 @@ class OwnerLookup:
             at = owner
 
     async def _owner_of(self, at: ObjectReference) -> ObjectReference | None:
-        """None: it has none, or is gone. Raises what the client raises."""
+        """Return the owner; None if there is none or the object is gone. Raises what the client raises."""
         try:
             async with self._turns:
                 shown = await self._client.get(await kind_of(self._client, at), self._namespace, at["name"])
@@ -587,7 +596,10 @@ class OwnerLookup:
 
 
 class Workloads:
-    """is_attempt: whether an attempt's object has that uid. changed: called when Kueue says something new about one."""
+    """Kueue's Workloads of the namespace, by the object that owns them.
+
+    is_attempt: whether an attempt's object has that uid. changed: called when the Workload of an attempt changed.
+    """
 
     def __init__(self, client: KubernetesClient, namespace: str, notices: MissingRights, *,
                  is_attempt: Callable[[str], bool], changed: Callable[[], None]) -> None:  # fmt: skip
@@ -600,7 +612,7 @@ class Workloads:
         self._watched = LazyReflector(self._make, notices, without="why Kueue keeps a trial waiting")
 
     def why(self, obj: AttemptObject) -> str:
-        """Why this object, which is suspended and has a queue, waits. They are watched from the first call on."""
+        """Return why this object, which is suspended and has a queue, waits. The first call starts the watch."""
         self._watched.open()
         if not self._installed:
             return f"{why_queued(queue_of(obj), None)}: {NOT_INSTALLED}"
@@ -628,7 +640,7 @@ class Workloads:
         self._changed()
 
     def _matters(self, before: Workload | None, after: Workload | None) -> bool:
-        """Other people's workloads are as many as theirs."""
+        """Wake the reader only for our own attempts: the namespace may have many Workloads of others."""
         self._by_owner = None
         shown = after or before or {}
         return any(map(self._is_attempt, _owners_of(shown))) and _said_by_workload(before) != _said_by_workload(after)
@@ -638,8 +650,10 @@ class Workloads:
 
 
 class Informer:
-    """`open` it before reading; `changed` is called whenever something looks different. stem: how the names of all its
-    objects begin."""
+    """The view of the cluster. `open` it before reading; `changed` is called after every change that matters.
+
+    stem: the common prefix of the names of all objects of the experiment.
+    """
 
     def __init__(
         self, client: KubernetesClient, namespace: str, uid: str, stem: str, *, changed: Callable[[], None]
@@ -657,7 +671,7 @@ class Informer:
         self.workloads = Workloads(client, namespace, notices, is_attempt=self._has, changed=changed)
         self._objects: dict[Kind, Reflector[AttemptObject]] = {JOBS: self._of(JOBS, job_matters)}
         self._adding = asyncio.Lock()
-        # As they are now: they hardly ever change, and only defaults are read off them.
+        # Listed once: they hardly ever change, and only defaults are read from them.
         self.limit_ranges: list[LimitRange] = []
 
     def _of(
@@ -671,11 +685,11 @@ class Informer:
         )
 
     async def open(self) -> None:
-        """Returns when everything was listed once. Raises what the client raises."""
+        """Return after every kind was listed once. Raises what the client raises."""
         needed = [self.pods.start(), *(reflector.start() for reflector in self._objects.values())]
-        # Without the right to see quotas trials run all the same; what is refused is learned later.
+        # Trials also run without the right to see quotas; a refusal then shows when a pod is created.
         limits = list_allowed(self._client, LIMIT_RANGES, self._namespace)
-        # All of them, whatever one says: what was left half begun nobody could close.
+        # Wait for all, whatever one raises: a reflector that is still starting could not be closed.
         answers = await asyncio.gather(limits, *needed, self._start_quotas(), return_exceptions=True)
         for answer in answers:
             if isinstance(answer, BaseException):
@@ -692,7 +706,7 @@ class Informer:
                 raise
 
     async def watch(self, kind: Kind) -> None:
-        """Objects of one more kind are shown from now on."""
+        """Show the objects of one more kind from now on."""
         async with self._adding:
             if kind not in self._objects:
                 reflector: Reflector[AttemptObject] = self._of(kind)
@@ -706,18 +720,18 @@ class Informer:
 
     @property
     def trouble(self) -> Exception | None:
-        """Why the cluster cannot be heard at present; None if it can."""
+        """Return why the cluster cannot be watched at present; None if it can."""
         errors = (*(reflector.error for reflector in self._objects.values()), self.pods.error)
         return next((error for error in errors if error is not None), None)
 
     @property
     def quotas(self) -> list[ResourceQuota]:
-        """None where they may not be seen (any more): waiting by old news would never end."""
+        """Return no quotas without the right to see them: a wait based on an old state would never end."""
         return [] if self._quotas.error is not None else list(self._quotas.objects.values())
 
     @property
     def has_quota(self) -> bool:
-        """There is one, or nobody knows."""
+        """Whether the namespace has a quota, or this is unknown."""
         return not self._quotas_shown or self._quotas.error is not None or bool(self._quotas.objects)
 
     def objects(self) -> Iterator[tuple[Kind, str, AttemptObject]]:
@@ -733,7 +747,7 @@ class Informer:
         return None
 
     def _has(self, uid: str) -> bool:
-        """An object of that uid is shown."""
+        """Whether an attempt's object of that uid is shown."""
         return any(found["metadata"]["uid"] == uid for _, _, found in self.objects())
 
     def put(self, kind: Kind, made: AttemptObject) -> None:
@@ -743,24 +757,24 @@ class Informer:
         self._objects[kind].drop(name)
 
     def pods_by_attempt(self) -> dict[AttemptKey, list[Pod]]:
-        """Those that are gone too, as they were last seen: how a container ended is often told with its pod's end."""
+        """Return the pods, including deleted ones as last seen: the deletion often brings how a container ended."""
         found: dict[AttemptKey, list[Pod]] = {}
         there = self.pods.objects
-        # A pod whose name another one has taken over counts no more; how it ended was that life's.
+        # A deleted pod does not count once another pod has its name.
         gone = [as_gone(pod) for name, pod in self.pods.deleted.items() if name not in there]
-        # Of several made in the same second the later counts (`members`): what is there, not what is gone.
+        # Of pods created in the same second the last in the list counts: existing ones, not deleted ones.
         for pod in (*gone, *there.values()):
             if (whose := attempt_of(pod)) is not None:
                 found.setdefault(whose, []).append(pod)
         return found
 
     def pods_of(self, whose: AttemptKey) -> list[Pod]:
-        """Those of an attempt that are there, and that nobody deletes."""
+        """Return the existing pods of an attempt that are not being deleted."""
         there = self.pods.objects.values()
         return [pod for pod in there if attempt_of(pod) == whose and "deletionTimestamp" not in pod["metadata"]]
 
     def forget_the_gone(self) -> None:
-        """Nobody asks for what is gone but for pods."""
+        """Clear the deleted objects of every kind but pods: nothing reads them."""
         self._quotas.deleted.clear()
         for reflector in self._objects.values():
             reflector.deleted.clear()
@@ -774,12 +788,12 @@ class Informer:
 
 
 def job_matters(before: AttemptObject | None, after: AttemptObject | None) -> bool:
-    """Its pods tell the rest: how many there are and run is only counted in it."""
+    """Ignore the counts of pods in a Job's status: the pods themselves are watched."""
     return after is None or _said_by_job(before or {}) != _said_by_job(after)
 
 
 def pod_matters(before: Pod | None, after: Pod | None) -> bool:
-    """Not that it was made and found a node, nor how it is cleared away once it has ended."""
+    """Ignore that a pod was created and scheduled, and how it is cleaned up after its end."""
     if after is None:
         return before is None or phase_of(before) not in ENDED
     return _said_by_pod(before or {}) != _said_by_pod(after)

@@ -21,7 +21,7 @@ export class TrialTable {
     this.hidden = null;
     this.filter = h("input", { type: "search", "aria-label": "Filter trials", placeholder: "Filter: failed, lr<0.01, value>=0.9 …", oninput: () => this.select(true) });
     this.state = h("select", { "aria-label": "State", onchange: () => this.select(true) }, h("option", { value: "" }, "all states"),
-      ["queued", "running", "succeeded", "pruned", "failed", "infeasible", "cancelled"].map((state) => h("option", { value: state }, state)));
+      ["queued", "running", "paused", "succeeded", "pruned", "failed", "infeasible", "cancelled"].map((state) => h("option", { value: state }, state)));
     this.choices = h("div");
     this.count = h("span", { class: "count", role: "status" });
     this.head = h("tr");

@@ -1,4 +1,5 @@
-"""Access to a server: tokens, grants, certificates, and the audit log.
+"""Access control of a server: tokens, grants, certificates, and the audit log.
 
-Knows methods and names, no study. Unused on a server without tokens: any client that reaches the address may do all.
+It depends on methods and names only, not on studies. A server without tokens does not use it: any client that reaches
+the address may do everything.
 """

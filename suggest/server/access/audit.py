@@ -1,8 +1,8 @@
-"""The audit log: a line in `suggest.audit` for each call that would change something, refused or not.
+"""The audit log: a line in the logger `suggest.audit` for each call that would change something, refused or not.
 
-Reads are not recorded. The line is written where the work is done, so it is right even if the caller has gone
-meanwhile. Denied calls could fill a disk: per peer without a token, and per method that a token does not open, one
-line a minute is written, with the number of those left out.
+Reads are not recorded. The line is written where the work is done, so it is correct even if the client has disconnected
+meanwhile. Because denied calls could fill a disk, one line a minute is written per peer without a token, and per method
+that a token does not allow, with the number of calls left out.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ log = logging.getLogger("suggest.audit")
 
 
 EVERY_S = 60.0
-_MANY = 10_000  # peers and tokens, after which all that is not known yet is one
+_MANY = 10_000  # keys to remember; all further ones are counted together
 
 
 class DenialLog:
-    """Which denied calls are written. Belongs to the server's loop."""
+    """Decides which denied calls are written. Belongs to the server's loop."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
-        self._since: dict[str, tuple[float, int]] = {}  # when one was written last, and how many were not since
+        self._since: dict[str, tuple[float, int]] = {}  # by key: (time of the last line, calls left out since)
 
     def take(self, key: str) -> int | None:
-        """How many like it were not written since one was; None: nor is this one."""
+        """Return how many calls with this key were left out since the last line, or None to leave out this one, too."""
         now = self._now()
         if key not in self._since and len(self._since) >= _MANY:
             key = "others"
@@ -45,7 +45,7 @@ class DenialLog:
         return left_out
 
     def over(self) -> Iterator[tuple[str, int]]:
-        """Those of which none has come for a minute, with the number that was not written; they are forgotten."""
+        """Yield and forget keys without a denied call for a minute, with the number of calls left out."""
         now = self._now()
         for key, (at, left_out) in list(self._since.items()):
             if now - at >= EVERY_S:
@@ -55,12 +55,12 @@ class DenialLog:
 
 
 class AuditEntry:
-    """Of one call. `method`: its bare name. `peer`: gRPC's word for where it comes from."""
+    """The audit entry of one call. `method` is the bare name, `peer` is gRPC's name of the client's address."""
 
     def __init__(self, method: str, peer: str) -> None:
         self.begun = False
         self.resource = NO_RESOURCE
-        self.request: Any = None  # not read yet
+        self.request: Any = None  # until the request was read
         self._method = method
         self._host = host_of(peer)
 
@@ -78,7 +78,7 @@ class AuditEntry:
         return reply
 
     def refused(self, error: TunerError, denials: DenialLog) -> None:
-        """Before the work was begun; else it is written already."""
+        """Write that the call was refused, unless the work had begun and `run` has written the entry."""
         if self.begun:
             return
         if not denied(error):
@@ -88,7 +88,7 @@ class AuditEntry:
 
     @property
     def denial_key(self) -> str:
-        """Denied calls with the same one are written once a minute."""
+        """Return the key of a denied call; calls with the same key are written once a minute."""
         return f"{self._host} {name()} {self._method}" if name() else self._host
 
     def _write(self, decision: str, reason: str = "", left_out: int = 0) -> None:
@@ -119,6 +119,6 @@ def recorded() -> bool:
 
 
 def _changed(resource: Resource, request: Any) -> str:
-    """The name of the study or trial that is changed, or of the study that is to be created."""
+    """Return the name of the study or trial that the call changes or creates."""
     made = getattr(request, "study_id", "")
     return resource.text + (f"/studies/{made}" if made else "")

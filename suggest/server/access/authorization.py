@@ -1,6 +1,6 @@
-"""Authentication and authorization by tokens: a call passes before its bytes are read, and again before it runs.
+"""Authentication and authorization by tokens: a call is checked before its bytes are read, and again before it runs.
 
-Looks at names only, never at a study: a caller without rights in a namespace learns nothing of what is in it.
+The checks use names only, never studies: a caller without rights in a namespace learns nothing about its contents.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ KEY = "authorization"
 
 
 class Authorizer:
-    """`tokens`: those that hold now."""
+    """Checks calls against tokens. `tokens` returns the tokens that are valid now."""
 
     def __init__(self, tokens: Callable[[], Tokens]) -> None:
         self._tokens = tokens
 
     def admit(self, method: str, metadata: Iterable[tuple[str, str | bytes]]) -> None:
-        """The caller is known from here on; health is for everybody. `method`: a whole path. Raises Unauthenticated."""
+        """Authenticate the caller of `method`, a full path. Health needs no token. Raises Unauthenticated."""
         if not self.asks(method):
             return
         given = [value for key, value in metadata if key == KEY]
@@ -42,11 +42,11 @@ class Authorizer:
         hold(grant)
 
     def asks(self, method: str) -> bool:
-        """Whether the method needs a token."""
+        """Return whether the method needs a token."""
         return not method.startswith(HEALTH)
 
     def check(self, method: str, resource: Resource) -> None:
-        """Raises PermissionDenied. For a caller that was admitted."""
+        """Authorize an admitted caller. Raises PermissionDenied."""
         grant = held()
         if method.startswith((HEALTH, *REFLECTION)):
             return
@@ -61,7 +61,7 @@ class Authorizer:
             )
         namespace = resource.namespace
         if namespace is None or grant.reaches(namespace):
-            return  # a request that names nothing is refused by the method
+            return  # a request without a namespace is refused by the method
         if namespace == names.ALL and rpc.form is Form.NAMESPACES:
             return  # the method lists only what the caller may read
         raise PermissionDenied(

@@ -1,7 +1,7 @@
-"""Who makes the current call, and what they may do: the name and the grant of its token, or the host it comes from.
+"""The caller of the current call and its rights: the name and the grant of its token, or the client's host.
 
-Known while the call lasts, in its task and in its worker thread; `suggest.server.interceptor` sets both. Decides
-nothing: `suggest.server.rpcs` says which verb a method needs, and a file of tokens who has which grant.
+Both are context variables, available in the call's task and worker thread; `suggest.server.interceptor` sets them. This
+module decides nothing: `suggest.server.rpcs` defines which verb a method needs, and the token file who has which grant.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from urllib.parse import unquote
 
 class Verb(enum.Enum):
     READ = "read"  # see studies and trials
-    RUN = "run"  # what workers do: ask for trials, report, end and add them
-    MANAGE = "manage"  # make, change and remove studies, remove trials
+    RUN = "run"  # do the work of a client: request, report, complete and add trials
+    MANAGE = "manage"  # create, change and delete studies, delete trials
 
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """`name`: the token's. `namespaces`: None means all."""
+    """The rights of a token. `name` is the token's name; `namespaces` is None for all namespaces."""
 
     name: str
     verbs: frozenset[Verb]
@@ -35,17 +35,17 @@ _GRANT: ContextVar[Grant | None] = ContextVar("grant", default=None)
 
 
 def hold(grant: Grant) -> None:
-    """From here on, this call (this task, and its worker thread) is made under the grant."""
+    """Set the grant of this call, in its task and its worker thread."""
     _GRANT.set(grant)
 
 
 def held() -> Grant | None:
-    """Of this call. None: no token was asked for."""
+    """Return the grant of this call, None if no token was required."""
     return _GRANT.get()
 
 
 def readable_namespaces() -> frozenset[str] | None:
-    """Those that this call may see; None means all."""
+    """Return the namespaces that this call may read; None means all."""
     grant = held()
     return None if grant is None else grant.namespaces
 
@@ -56,31 +56,31 @@ _NAME: ContextVar[str] = ContextVar("caller_name", default="")
 
 
 class _Peered(Protocol):
-    """What is asked of a gRPC context."""
+    """The part of a gRPC context that is used here."""
 
     def peer(self) -> str: ...
 
 
 def caller_of(context: _Peered) -> str:
-    """The token's name; without tokens `unix` or the host, without its port. No token is named like a host.
+    """Return the token's name; without tokens, `unix` or the host without its port. No token has the name of a host.
 
-    Only in the call's own task: in a thread the call may be over, and gRPC crashes when asked whose it was.
+    Call this only in the call's own task: in a thread the call may be over, and then reading its peer crashes gRPC.
     """
     return name() or host_of(context.peer())
 
 
 def name() -> str:
-    """Of the call's token; "" without one. In the call's worker thread too."""
+    """Return the name of the call's token, "" without one. Also works in the call's worker thread."""
     return _NAME.get()
 
 
 def known_as(name: str) -> None:
-    """From here on, this call (this task) is by the token of that name."""
+    """Set the token name of this call, in its task and its worker thread."""
     _NAME.set(name)
 
 
 def host_of(peer: str) -> str:
-    """`127.0.0.1` of `ipv4:127.0.0.1:4711`, `::1` of `ipv6:%5B::1%5D:4711`, `unix` of every socket."""
+    """Return the host: `127.0.0.1` for `ipv4:127.0.0.1:4711`, `::1` for `ipv6:%5B::1%5D:4711`, `unix` for a socket."""
     kind, _, rest = peer.partition(":")
     if kind not in ("ipv4", "ipv6"):
         return kind

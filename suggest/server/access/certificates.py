@@ -1,7 +1,6 @@
-"""The server's certificate and key, and the authority of its clients where they must have certificates too: read,
-checked, and given to gRPC again when they have changed.
+"""The server's certificate and key, and the CA of client certificates if clients need them. Changed files are reloaded.
 
-A connection keeps the certificate that it was made with; the next one gets the new one. Nothing is restarted.
+A connection keeps the certificate with which it was established; new connections get the new one, without a restart.
 """
 
 from __future__ import annotations
@@ -21,8 +20,11 @@ if TYPE_CHECKING:
 
 
 class KeyPair:
-    """`certificate`: PEM, with those between it and the authority after it. `client_ca`: PEM, the authorities of
-    clients, each of which needs a certificate then. Raises InvalidArgument."""
+    """A certificate and its key in PEM files.
+
+    `certificate` may contain intermediate certificates after the server's own. `client_ca` contains the CAs of clients;
+    if it is given, every client needs a certificate. The constructor raises InvalidArgument.
+    """
 
     def __init__(self, certificate: Path, key: Path, client_ca: Path | None = None) -> None:
         self._paths = certificate, key
@@ -31,17 +33,17 @@ class KeyPair:
         self._watched: FileReloader[tuple[bytes, bytes, bytes | None]] = FileReloader(paths, self._checked)
 
     def look(self) -> bool:
-        """Reads the files again if they have changed: see `FileReloader`."""
+        """Reload the files if they have changed; see `FileReloader`."""
         return self._watched.look()
 
     def context(self) -> ssl.SSLContext:
-        """For one connection of Python's own, with the files as they are now; asks for no certificate of a client."""
+        """Return a context for one connection of Python's ssl module. It does not ask for a client certificate."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(*self._paths, password=lambda: "")
         return context
 
     def credentials(self) -> grpc.ServerCredentials:
-        """For a port; gRPC asks for the newest pair at each new connection."""
+        """Return credentials for a port; gRPC asks for the newest pair at each new connection."""
         import grpc
 
         given = self._watched.value
@@ -51,7 +53,7 @@ class KeyPair:
             return grpc.ssl_server_certificate_configuration([(key, certificate)], authorities)
 
         def newer() -> grpc.ServerCertificateConfiguration | None:
-            """None: as before. Called in gRPC's own threads."""
+            """Return None if nothing has changed. gRPC calls this in its own threads."""
             nonlocal given
             newest = self._watched.value
             if newest is given:
@@ -66,7 +68,7 @@ class KeyPair:
         )
 
     def _checked(self, contents: Sequence[bytes]) -> tuple[bytes, bytes, bytes | None]:
-        """By OpenSSL, from the files: it takes no bytes. Should they change meanwhile, `FileReloader` sees it."""
+        """Check the files with OpenSSL, which reads files only. If they change meanwhile, `FileReloader` notices."""
         certificate, key = self._paths
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         try:
@@ -87,8 +89,10 @@ class KeyPair:
 
 
 def _refuse_readable(key: Path) -> None:
-    """A key that others can read protects nothing. A group may that is this process's own, as that of a Kubernetes
-    secret is (fsGroup). Raises InvalidArgument."""
+    """Raise InvalidArgument if other users can read the key.
+
+    The process's own group may read it, as with a Kubernetes secret (fsGroup).
+    """
     found = key.stat()
     groups = {os.getegid(), *os.getgroups()}
     open_to = ""

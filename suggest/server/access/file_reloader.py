@@ -1,4 +1,4 @@
-"""A value read from files, and read again when they change. An invalid new version never replaces a valid one.
+"""A value that is read from files and reloaded when they change. An invalid new version never replaces a valid one.
 
 The owner calls `look()` periodically in a thread, which reads the files; `value` never blocks.
 """
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class FileReloader(Generic[T]):
-    """`read` makes the value of the files' contents, or raises InvalidArgument. So does this, the first time."""
+    """Holds the current value. `read` parses the files' contents or raises InvalidArgument, as does the constructor."""
 
     def __init__(self, paths: Sequence[Path], read: Callable[[Sequence[bytes]], T]) -> None:
         self._paths = paths
@@ -28,7 +28,7 @@ class FileReloader(Generic[T]):
         self.value = read(self._contents)
 
     def look(self) -> bool:
-        """Whether there is a new value. What is wrong with new contents is logged once, and the old value stays."""
+        """Reload changed files and return whether the value changed. Errors in new contents are logged once."""
         try:
             contents = self._on_disk()
         except InvalidArgument as e:
@@ -38,7 +38,7 @@ class FileReloader(Generic[T]):
         try:
             value = self._read(contents)
             if contents != self._on_disk():
-                return False  # somebody is writing: the next look sees the rest
+                return False  # a write is in progress; the next look sees the rest
         except (InvalidArgument, OSError) as e:
             return self._refuse(contents, e)
         self._contents, self.value = contents, value

@@ -1,7 +1,7 @@
-"""How a server is protected: what its operator says, what is refused for being open by mistake, what follows from it.
+"""Protection of a server: the operator's settings, and the rules that refuse a server that is open by mistake.
 
-A socket belongs to its user and asks for nothing; an address of the network asks for a token, loopback or not. Being
-open to all, or serving unencrypted beyond this machine, takes the word `--insecure`.
+Only its user can reach a socket, so it needs no token. A network address needs tokens, even on loopback. A server that
+is open to everybody, or unencrypted beyond this machine, needs the flag `--insecure`.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-RECHECK_S = 1.0  # how long a file may have changed before it is read again
+RECHECK_S = 1.0  # how long it may take until a changed file is reloaded
 
 
 @dataclass(frozen=True, slots=True)
 class Protection:
-    """As the flags of `tuner serve` say it; the others are paths, or "" for none."""
+    """Settings as given by the flags of `tuner serve`. The files are paths, or "" for none."""
 
     insecure: bool = False
     tokens: str = ""
@@ -38,8 +38,11 @@ class Protection:
     tls_client_ca: str = ""
 
     def check(self, address: Address, metrics: Address | None = None) -> None:
-        """Raises InvalidArgument: a server at the address, with its metrics there, would be more open than its operator
-        may think."""
+        """Check the protection of a server at `address`, with metrics at `metrics`.
+
+        Raises:
+            InvalidArgument: the server would be more open than its operator may think.
+        """
         if self.tls_client_ca and not self.tls_cert:
             raise _refused(
                 "tls-client-ca", "goes with --tls-cert and --tls-key, because clients present theirs over TLS only"
@@ -79,11 +82,11 @@ class Protection:
 
 
 class LoadedProtection:
-    """What `Protection` says, read from the files. Raises InvalidArgument."""
+    """The contents of the files of a `Protection`. The constructor raises InvalidArgument."""
 
     def __init__(self, protection: Protection) -> None:
-        self.authorizer: Authorizer | None = None  # none: everybody may do everything
-        self.pair: KeyPair | None = None  # none: no TLS
+        self.authorizer: Authorizer | None = None  # None if every caller may do everything
+        self.pair: KeyPair | None = None  # None without TLS
         self._watched: list[KeyPair | FileReloader[Tokens]] = []
         if protection.tokens:
             from suggest.server.access.authorization import Authorizer
@@ -100,17 +103,17 @@ class LoadedProtection:
 
     @property
     def change(self) -> bool:
-        """Whether there is anything to look after."""
+        """Whether there are files that may change."""
         return bool(self._watched)
 
     def look(self) -> None:
-        """Reads again what has changed. Blocking."""
+        """Reload the files that have changed. Blocking."""
         for each in self._watched:
             each.look()
 
 
 def watched_tokens(path: Path) -> FileReloader[Tokens]:
-    """Raises InvalidArgument."""
+    """Return a reloader of the token file. Raises InvalidArgument."""
     from suggest.server.access.tokens import read_tokens
 
     def read(contents: Sequence[bytes]) -> Tokens:

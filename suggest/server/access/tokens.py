@@ -1,8 +1,8 @@
-"""The token file: which secrets, known by their SHA-256, have which grant.
+"""The token file, which maps tokens, given by their SHA-256, to grants.
 
-Reads and judges bytes; `suggest.server.access.file_reloader` decides when to read them again. A token is never stored,
-shown or logged. Lookups use a digest under a key that only this process knows, so that neither a copy of the file nor
-the time of a reply reveals anything.
+This module parses and validates bytes; `suggest.server.access.file_reloader` decides when to reload them. A token is
+never stored, shown or logged. Lookups use a digest with a key that only this process knows, so that neither a copy of
+the file nor the time of a reply reveals anything.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from suggest import names, strict_yaml
 from suggest.errors import InvalidArgument, Problem, did_you_mean
 from suggest.server.access.caller import Grant, Verb
 
-MIN_TOKEN = 20  # characters: a digest hides what cannot be guessed, and nothing else
+MIN_TOKEN = 20  # characters; a digest does not protect a token that can be guessed
 ALL = "all"
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,62}", re.ASCII)
-_RESERVED = ("unix",)  # what callers are called who have no token
+_RESERVED = ("unix",)  # the name of callers without a token
 _DIGEST = re.compile(r"[0-9a-f]{64}", re.ASCII | re.IGNORECASE)
 _KEYS = ("sha256", "token", "namespaces", "verbs")
 _NOTHING = Grant("", frozenset(), frozenset())
@@ -29,7 +29,7 @@ _NOTHING = Grant("", frozenset(), frozenset())
 
 class Tokens:
     def __init__(self, grants: Mapping[bytes, Grant], *, plain: bool) -> None:
-        """`grants`: by the SHA-256 of the token. `plain`: some are written out in the file."""
+        """`grants` are by the SHA-256 of the token. `plain`: the file contains some tokens in plain text."""
         self._key = secrets.token_bytes(32)
         self._grants = {self._blinded(digest): grant for digest, grant in grants.items()}
         self.plain = plain
@@ -45,7 +45,7 @@ class Tokens:
 
 
 def read_tokens(content: bytes, *, place: str) -> Tokens:
-    """Raises InvalidArgument with all problems; `place` is how they name the file."""
+    """Parse a token file, which messages call `place`. Raises InvalidArgument with all problems."""
     problems: list[Problem] = []
     grants: dict[bytes, Grant] = {}
     plain = False
@@ -64,7 +64,7 @@ def read_tokens(content: bytes, *, place: str) -> Tokens:
     return Tokens(grants, plain=plain)
 
 
-def _entries(content: bytes, place: str) -> Mapping[Any, Any]:  # what YAML gives
+def _entries(content: bytes, place: str) -> Mapping[Any, Any]:  # the types that YAML has
     document = strict_yaml.load(content, place=place, page="docs/api.md")
     entries = document.get("tokens") if isinstance(document, dict) else None
     if not isinstance(entries, dict) or not entries or len(document) > 1:
@@ -122,7 +122,7 @@ def _digest(entry: Mapping[Any, Any], at: str, problems: list[Problem]) -> bytes
 
 
 def _words(given: Any, at: str, problems: list[Problem]) -> frozenset[str] | None:
-    """None means all."""
+    """Read a list of words; None means all."""
     if given == ALL:
         return None
     if isinstance(given, list) and given and all(isinstance(word, str) for word in given):

@@ -1,7 +1,6 @@
-"""Where Alembic starts: on the connection and in the transaction that `suggest.storage.upgrades` gives it.
+"""The entry point of Alembic, which uses the connection and transaction that `suggest.storage.upgrades` gives it.
 
-To add a version: `alembic revision` is not used; copy the newest file in versions/, and add its id to
-upgrades.VERSIONS.
+To add a version, do not use `alembic revision`: copy the newest file in versions/, and add its id to upgrades.VERSIONS.
 """
 
 from alembic import context

@@ -1,4 +1,4 @@
-"""Planted bugs: each takes the place of one right function, and the simulation must notice.
+"""Planted bugs: each replaces one correct function, and the simulation must detect it.
 
-`python -m tests.sim.mutants` runs them all; one that survives is a hole in the simulation, not a detail.
+`python -m tests.sim.mutants` runs them all. A bug that survives means that the simulation has a gap.
 """

@@ -1,4 +1,4 @@
-"""Plants every bug in turn and plays drawn experiments until the simulation notices it. Exits 1 if one survives."""
+"""Plants each bug in turn and runs drawn experiments until the simulation detects it. Exits 1 if one survives."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The bugs themselves. Each is a mistake that a careful person could make, and says what it would cost a user."""
+"""The planted bugs. Each is a mistake that a careful developer could make, with its effect on a user."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from controller.core.snapshot import Snapshot, UnfinishedTrial
 from controller.core.states import Ended
 from controller.experiment_store import Changes
 from controller.runtime.protocol import Exit, Launch
-from suggest.trial import Outcome, TrialState
+from suggest.trial import Outcome, Trial, TrialState
 
-Loop = Any  # the mutants reach into the loop's insides, which are nobody else's business
+Loop = Any  # the mutants use private attributes of the loop
 
 
 @dataclass(frozen=True)
 class Mutant:
-    """`places`: (module or class, name of the function) that `bug` replaces."""
+    """A planted bug. `places` are (module or class, name of the function) that `bug` replaces."""
 
     name: str
     costs: str
@@ -128,9 +128,21 @@ _serial = itertools.count()
 
 
 @mutant("a lost reply costs a trial that nobody runs", (search.ExperimentStudy, "suggest"))
-async def every_request_has_a_new_id(self: Any, count: int, *, handed_out: int) -> Any:
+async def every_request_has_a_new_id(self: Any, count: int, *, handed_out: int, paused_only: bool = False) -> Any:
     request_id = f"{self._uid}-{next(_serial)}-x"
-    return await self._studies.suggest(self._name, count, client_id=self._uid, request_id=request_id, labels={})
+    more = {"labels": {}, "paused_only": paused_only}
+    return await self._studies.suggest(self._name, count, client_id=self._uid, request_id=request_id, **more)
+
+
+@mutant("a promoted trial begins with its first attempt again", (memory.Memory, "pause"))
+def pausing_forgets_the_attempts(self: memory.Memory, trial: Trial, attempts: list[Attempt]) -> None:
+    self.paused[trial.number] = memory.Opened(trial, [], self.new_log([]), running=False)
+    self.none_goes_on = False
+
+
+@mutant("an ended experiment leaves trials paused", (decide, "_end_paused"))
+def nobody_ends_the_paused(paused: Any, snapshot: Snapshot, reason: str) -> Any:
+    return ()
 
 
 @mutant("a kill between start and record runs the attempt twice", (loop.Loop, "_act"))

@@ -1,4 +1,4 @@
-"""One planted bug: experiments are drawn and played until the simulation notices it."""
+"""The hunt for one planted bug: draw and run experiments until the simulation detects it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
-import tests.sim.conftest  # noqa: F401 - the simulation's own logs are noise
+import tests.sim.conftest  # noqa: F401 - silences the logs
 from controller.core.model import ExperimentState
 from tests.sim.mutants.bugs import MUTANTS, Mutant
 from tests.sim.plans import plans
@@ -22,7 +22,7 @@ _uids = (f"{n:05d}" for n in itertools.count())
 
 
 def caught(mutant: Mutant | None, folder: Path) -> tuple[str, int]:
-    """(what the simulation said, after how many experiments); "" if it noticed nothing."""
+    """Return (the error of the simulation, the number of experiments); the error is "" if it detected nothing."""
     store, studies = stores(folder)
     played = 0
 
@@ -50,13 +50,13 @@ def caught(mutant: Mutant | None, folder: Path) -> tuple[str, int]:
             planted.enter_context(unittest.mock.patch.object(place, name, mutant.bug if mutant else None))
         try:
             play()
-        except Exception as error:  # whatever it is: the simulation noticed
+        except Exception as error:  # any exception means that the simulation detected the bug
             return f"{type(error).__name__}: {error}".splitlines()[0], played
     return "", played
 
 
 def hunted(name: str) -> tuple[bool, str]:
-    """(whether it was caught, a line that says how)."""
+    """Return (whether the bug was caught, a line that describes how)."""
     (mutant,) = (each for each in MUTANTS if each.name == name)
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:

@@ -206,6 +206,9 @@ const (
 	TrialState_TRIAL_STATE_INFEASIBLE TrialState = 5
 	TrialState_TRIAL_STATE_FAILED     TrialState = 6
 	TrialState_TRIAL_STATE_CANCELLED  TrialState = 7
+	// In a study with a fidelity: it succeeded below the largest one, and waits until SuggestTrials hands it out again
+	// with a larger one. It may be completed as pruned or cancelled.
+	TrialState_TRIAL_STATE_PAUSED TrialState = 8
 )
 
 // Enum value maps for TrialState.
@@ -219,6 +222,7 @@ var (
 		5: "TRIAL_STATE_INFEASIBLE",
 		6: "TRIAL_STATE_FAILED",
 		7: "TRIAL_STATE_CANCELLED",
+		8: "TRIAL_STATE_PAUSED",
 	}
 	TrialState_value = map[string]int32{
 		"TRIAL_STATE_UNSPECIFIED": 0,
@@ -229,6 +233,7 @@ var (
 		"TRIAL_STATE_INFEASIBLE":  5,
 		"TRIAL_STATE_FAILED":      6,
 		"TRIAL_STATE_CANCELLED":   7,
+		"TRIAL_STATE_PAUSED":      8,
 	}
 )
 
@@ -582,7 +587,9 @@ type StudySpec struct {
 	// Absent: no trial is advised to stop.
 	Pruning *Pruning `protobuf:"bytes,4,opt,name=pruning,proto3" json:"pruning,omitempty"`
 	// At most 32. A trial that breaks one is never among the best.
-	Constraints   []*Constraint `protobuf:"bytes,5,rep,name=constraints,proto3" json:"constraints,omitempty"`
+	Constraints []*Constraint `protobuf:"bytes,5,rep,name=constraints,proto3" json:"constraints,omitempty"`
+	// Absent: every trial is run to its end. Needs a single objective without constraints.
+	Fidelity      *Fidelity `protobuf:"bytes,6,opt,name=fidelity,proto3" json:"fidelity,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -652,6 +659,87 @@ func (x *StudySpec) GetConstraints() []*Constraint {
 	return nil
 }
 
+func (x *StudySpec) GetFidelity() *Fidelity {
+	if x != nil {
+		return x.Fidelity
+	}
+	return nil
+}
+
+// How far a trial is run: a quantity of its program, such as epochs. Trials begin with a small one (`Trial.fidelity`);
+// those among the best 1/eta go on with one that is eta times larger, up to `max`.
+type Fidelity struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Its name; no parameter of the study has it.
+	Parameter string `protobuf:"bytes,1,opt,name=parameter,proto3" json:"parameter,omitempty"`
+	// Above 0.
+	Min float64 `protobuf:"fixed64,2,opt,name=min,proto3" json:"min,omitempty"`
+	// At least eta times `min`.
+	Max float64 `protobuf:"fixed64,3,opt,name=max,proto3" json:"max,omitempty"`
+	// At least 2; 0 means 3.
+	Eta           int32 `protobuf:"varint,4,opt,name=eta,proto3" json:"eta,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Fidelity) Reset() {
+	*x = Fidelity{}
+	mi := &file_suggest_v1_suggest_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Fidelity) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Fidelity) ProtoMessage() {}
+
+func (x *Fidelity) ProtoReflect() protoreflect.Message {
+	mi := &file_suggest_v1_suggest_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Fidelity.ProtoReflect.Descriptor instead.
+func (*Fidelity) Descriptor() ([]byte, []int) {
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *Fidelity) GetParameter() string {
+	if x != nil {
+		return x.Parameter
+	}
+	return ""
+}
+
+func (x *Fidelity) GetMin() float64 {
+	if x != nil {
+		return x.Min
+	}
+	return 0
+}
+
+func (x *Fidelity) GetMax() float64 {
+	if x != nil {
+		return x.Max
+	}
+	return 0
+}
+
+func (x *Fidelity) GetEta() int32 {
+	if x != nil {
+		return x.Eta
+	}
+	return 0
+}
+
 type Parameter struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -669,7 +757,7 @@ type Parameter struct {
 
 func (x *Parameter) Reset() {
 	*x = Parameter{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[4]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -681,7 +769,7 @@ func (x *Parameter) String() string {
 func (*Parameter) ProtoMessage() {}
 
 func (x *Parameter) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[4]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -694,7 +782,7 @@ func (x *Parameter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Parameter.ProtoReflect.Descriptor instead.
 func (*Parameter) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{4}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Parameter) GetName() string {
@@ -784,7 +872,7 @@ type FloatDomain struct {
 
 func (x *FloatDomain) Reset() {
 	*x = FloatDomain{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[5]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -796,7 +884,7 @@ func (x *FloatDomain) String() string {
 func (*FloatDomain) ProtoMessage() {}
 
 func (x *FloatDomain) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[5]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -809,7 +897,7 @@ func (x *FloatDomain) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FloatDomain.ProtoReflect.Descriptor instead.
 func (*FloatDomain) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{5}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *FloatDomain) GetMin() float64 {
@@ -862,7 +950,7 @@ type IntDomain struct {
 
 func (x *IntDomain) Reset() {
 	*x = IntDomain{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[6]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -874,7 +962,7 @@ func (x *IntDomain) String() string {
 func (*IntDomain) ProtoMessage() {}
 
 func (x *IntDomain) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[6]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -887,7 +975,7 @@ func (x *IntDomain) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IntDomain.ProtoReflect.Descriptor instead.
 func (*IntDomain) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{6}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *IntDomain) GetMin() int64 {
@@ -928,7 +1016,7 @@ type ChoiceDomain struct {
 
 func (x *ChoiceDomain) Reset() {
 	*x = ChoiceDomain{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[7]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -940,7 +1028,7 @@ func (x *ChoiceDomain) String() string {
 func (*ChoiceDomain) ProtoMessage() {}
 
 func (x *ChoiceDomain) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[7]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -953,7 +1041,7 @@ func (x *ChoiceDomain) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChoiceDomain.ProtoReflect.Descriptor instead.
 func (*ChoiceDomain) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{7}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *ChoiceDomain) GetValues() []*Value {
@@ -974,7 +1062,7 @@ type Condition struct {
 
 func (x *Condition) Reset() {
 	*x = Condition{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[8]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -986,7 +1074,7 @@ func (x *Condition) String() string {
 func (*Condition) ProtoMessage() {}
 
 func (x *Condition) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[8]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -999,7 +1087,7 @@ func (x *Condition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Condition.ProtoReflect.Descriptor instead.
 func (*Condition) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{8}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Condition) GetParameter() string {
@@ -1028,7 +1116,7 @@ type Objective struct {
 
 func (x *Objective) Reset() {
 	*x = Objective{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[9]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1040,7 +1128,7 @@ func (x *Objective) String() string {
 func (*Objective) ProtoMessage() {}
 
 func (x *Objective) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[9]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1053,7 +1141,7 @@ func (x *Objective) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Objective.ProtoReflect.Descriptor instead.
 func (*Objective) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{9}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Objective) GetMetric() string {
@@ -1089,7 +1177,7 @@ type Constraint struct {
 
 func (x *Constraint) Reset() {
 	*x = Constraint{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[10]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1101,7 +1189,7 @@ func (x *Constraint) String() string {
 func (*Constraint) ProtoMessage() {}
 
 func (x *Constraint) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[10]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1114,7 +1202,7 @@ func (x *Constraint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Constraint.ProtoReflect.Descriptor instead.
 func (*Constraint) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{10}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Constraint) GetMetric() string {
@@ -1151,7 +1239,7 @@ type Algorithm struct {
 
 func (x *Algorithm) Reset() {
 	*x = Algorithm{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[11]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1163,7 +1251,7 @@ func (x *Algorithm) String() string {
 func (*Algorithm) ProtoMessage() {}
 
 func (x *Algorithm) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[11]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1176,7 +1264,7 @@ func (x *Algorithm) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Algorithm.ProtoReflect.Descriptor instead.
 func (*Algorithm) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{11}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Algorithm) GetName() string {
@@ -1212,7 +1300,7 @@ type Pruning struct {
 
 func (x *Pruning) Reset() {
 	*x = Pruning{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[12]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1224,7 +1312,7 @@ func (x *Pruning) String() string {
 func (*Pruning) ProtoMessage() {}
 
 func (x *Pruning) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[12]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1237,7 +1325,7 @@ func (x *Pruning) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pruning.ProtoReflect.Descriptor instead.
 func (*Pruning) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{12}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Pruning) GetName() string {
@@ -1266,7 +1354,7 @@ type AlgorithmInfo struct {
 
 func (x *AlgorithmInfo) Reset() {
 	*x = AlgorithmInfo{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[13]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1278,7 +1366,7 @@ func (x *AlgorithmInfo) String() string {
 func (*AlgorithmInfo) ProtoMessage() {}
 
 func (x *AlgorithmInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[13]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1291,7 +1379,7 @@ func (x *AlgorithmInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AlgorithmInfo.ProtoReflect.Descriptor instead.
 func (*AlgorithmInfo) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{13}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *AlgorithmInfo) GetName() string {
@@ -1350,13 +1438,17 @@ type Trial struct {
 	Values []float64 `protobuf:"fixed64,17,rep,packed,name=values,proto3" json:"values,omitempty"`
 	// The last value of each constraint's metric, in the order of the constraints: set where all are known.
 	ConstraintValues []float64 `protobuf:"fixed64,18,rep,packed,name=constraint_values,json=constraintValues,proto3" json:"constraint_values,omitempty"`
-	unknownFields    protoimpl.UnknownFields
-	sizeCache        protoimpl.SizeCache
+	// Output only. Up to which fidelity to run it, or to which it was run last; absent in studies without one.
+	Fidelity *float64 `protobuf:"fixed64,19,opt,name=fidelity,proto3,oneof" json:"fidelity,omitempty"`
+	// Output only. Its values at the fidelities below the largest, rising.
+	Rungs         []*RungResult `protobuf:"bytes,20,rep,name=rungs,proto3" json:"rungs,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Trial) Reset() {
 	*x = Trial{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[14]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1368,7 +1460,7 @@ func (x *Trial) String() string {
 func (*Trial) ProtoMessage() {}
 
 func (x *Trial) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[14]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1381,7 +1473,7 @@ func (x *Trial) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Trial.ProtoReflect.Descriptor instead.
 func (*Trial) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{14}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Trial) GetName() string {
@@ -1510,6 +1602,73 @@ func (x *Trial) GetConstraintValues() []float64 {
 	return nil
 }
 
+func (x *Trial) GetFidelity() float64 {
+	if x != nil && x.Fidelity != nil {
+		return *x.Fidelity
+	}
+	return 0
+}
+
+func (x *Trial) GetRungs() []*RungResult {
+	if x != nil {
+		return x.Rungs
+	}
+	return nil
+}
+
+// The value of a trial that was run up to a fidelity.
+type RungResult struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Fidelity      float64                `protobuf:"fixed64,1,opt,name=fidelity,proto3" json:"fidelity,omitempty"`
+	Value         float64                `protobuf:"fixed64,2,opt,name=value,proto3" json:"value,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RungResult) Reset() {
+	*x = RungResult{}
+	mi := &file_suggest_v1_suggest_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RungResult) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RungResult) ProtoMessage() {}
+
+func (x *RungResult) ProtoReflect() protoreflect.Message {
+	mi := &file_suggest_v1_suggest_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RungResult.ProtoReflect.Descriptor instead.
+func (*RungResult) Descriptor() ([]byte, []int) {
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *RungResult) GetFidelity() float64 {
+	if x != nil {
+		return x.Fidelity
+	}
+	return 0
+}
+
+func (x *RungResult) GetValue() float64 {
+	if x != nil {
+		return x.Value
+	}
+	return 0
+}
+
 // The value of one metric at one step of one attempt; (attempt, metric, step) is the key, and the first report of it counts.
 type Measurement struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1526,7 +1685,7 @@ type Measurement struct {
 
 func (x *Measurement) Reset() {
 	*x = Measurement{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[15]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1538,7 +1697,7 @@ func (x *Measurement) String() string {
 func (*Measurement) ProtoMessage() {}
 
 func (x *Measurement) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[15]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1551,7 +1710,7 @@ func (x *Measurement) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Measurement.ProtoReflect.Descriptor instead.
 func (*Measurement) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{15}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Measurement) GetAttempt() int64 {
@@ -1599,7 +1758,7 @@ type Outcome struct {
 
 func (x *Outcome) Reset() {
 	*x = Outcome{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[16]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1611,7 +1770,7 @@ func (x *Outcome) String() string {
 func (*Outcome) ProtoMessage() {}
 
 func (x *Outcome) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[16]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1624,7 +1783,7 @@ func (x *Outcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Outcome.ProtoReflect.Descriptor instead.
 func (*Outcome) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{16}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Outcome) GetKind() isOutcome_Kind {
@@ -1726,7 +1885,7 @@ type Succeeded struct {
 
 func (x *Succeeded) Reset() {
 	*x = Succeeded{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[17]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1738,7 +1897,7 @@ func (x *Succeeded) String() string {
 func (*Succeeded) ProtoMessage() {}
 
 func (x *Succeeded) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[17]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1751,7 +1910,7 @@ func (x *Succeeded) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Succeeded.ProtoReflect.Descriptor instead.
 func (*Succeeded) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{17}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Succeeded) GetValue() float64 {
@@ -1779,7 +1938,7 @@ type Pruned struct {
 
 func (x *Pruned) Reset() {
 	*x = Pruned{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[18]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1791,7 +1950,7 @@ func (x *Pruned) String() string {
 func (*Pruned) ProtoMessage() {}
 
 func (x *Pruned) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[18]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1804,7 +1963,7 @@ func (x *Pruned) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pruned.ProtoReflect.Descriptor instead.
 func (*Pruned) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{18}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Pruned) GetValue() float64 {
@@ -1831,7 +1990,7 @@ type Infeasible struct {
 
 func (x *Infeasible) Reset() {
 	*x = Infeasible{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[19]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1843,7 +2002,7 @@ func (x *Infeasible) String() string {
 func (*Infeasible) ProtoMessage() {}
 
 func (x *Infeasible) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[19]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1856,7 +2015,7 @@ func (x *Infeasible) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Infeasible.ProtoReflect.Descriptor instead.
 func (*Infeasible) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{19}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Infeasible) GetReason() string {
@@ -1877,7 +2036,7 @@ type Failed struct {
 
 func (x *Failed) Reset() {
 	*x = Failed{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[20]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1889,7 +2048,7 @@ func (x *Failed) String() string {
 func (*Failed) ProtoMessage() {}
 
 func (x *Failed) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[20]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1902,7 +2061,7 @@ func (x *Failed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Failed.ProtoReflect.Descriptor instead.
 func (*Failed) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{20}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Failed) GetFailureClass() string {
@@ -1929,7 +2088,7 @@ type Cancelled struct {
 
 func (x *Cancelled) Reset() {
 	*x = Cancelled{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[21]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1941,7 +2100,7 @@ func (x *Cancelled) String() string {
 func (*Cancelled) ProtoMessage() {}
 
 func (x *Cancelled) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[21]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1954,7 +2113,7 @@ func (x *Cancelled) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Cancelled.ProtoReflect.Descriptor instead.
 func (*Cancelled) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{21}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Cancelled) GetReason() string {
@@ -1979,7 +2138,7 @@ type CreateStudyRequest struct {
 
 func (x *CreateStudyRequest) Reset() {
 	*x = CreateStudyRequest{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[22]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1991,7 +2150,7 @@ func (x *CreateStudyRequest) String() string {
 func (*CreateStudyRequest) ProtoMessage() {}
 
 func (x *CreateStudyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[22]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2004,7 +2163,7 @@ func (x *CreateStudyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateStudyRequest.ProtoReflect.Descriptor instead.
 func (*CreateStudyRequest) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{22}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *CreateStudyRequest) GetParent() string {
@@ -2044,7 +2203,7 @@ type GetStudyRequest struct {
 
 func (x *GetStudyRequest) Reset() {
 	*x = GetStudyRequest{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[23]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2056,7 +2215,7 @@ func (x *GetStudyRequest) String() string {
 func (*GetStudyRequest) ProtoMessage() {}
 
 func (x *GetStudyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[23]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2069,7 +2228,7 @@ func (x *GetStudyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStudyRequest.ProtoReflect.Descriptor instead.
 func (*GetStudyRequest) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{23}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *GetStudyRequest) GetName() string {
@@ -2095,7 +2254,7 @@ type ListStudiesRequest struct {
 
 func (x *ListStudiesRequest) Reset() {
 	*x = ListStudiesRequest{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[24]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2107,7 +2266,7 @@ func (x *ListStudiesRequest) String() string {
 func (*ListStudiesRequest) ProtoMessage() {}
 
 func (x *ListStudiesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[24]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2120,7 +2279,7 @@ func (x *ListStudiesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListStudiesRequest.ProtoReflect.Descriptor instead.
 func (*ListStudiesRequest) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{24}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ListStudiesRequest) GetParent() string {
@@ -2170,7 +2329,7 @@ type ListStudiesResponse struct {
 
 func (x *ListStudiesResponse) Reset() {
 	*x = ListStudiesResponse{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[25]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2182,7 +2341,7 @@ func (x *ListStudiesResponse) String() string {
 func (*ListStudiesResponse) ProtoMessage() {}
 
 func (x *ListStudiesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[25]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2195,7 +2354,7 @@ func (x *ListStudiesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListStudiesResponse.ProtoReflect.Descriptor instead.
 func (*ListStudiesResponse) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{25}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ListStudiesResponse) GetStudies() []*Study {
@@ -2232,7 +2391,7 @@ type StudySummary struct {
 
 func (x *StudySummary) Reset() {
 	*x = StudySummary{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[26]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2244,7 +2403,7 @@ func (x *StudySummary) String() string {
 func (*StudySummary) ProtoMessage() {}
 
 func (x *StudySummary) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[26]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2257,7 +2416,7 @@ func (x *StudySummary) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StudySummary.ProtoReflect.Descriptor instead.
 func (*StudySummary) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{26}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *StudySummary) GetTrials() []*TrialCount {
@@ -2284,7 +2443,7 @@ type TrialCount struct {
 
 func (x *TrialCount) Reset() {
 	*x = TrialCount{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[27]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2296,7 +2455,7 @@ func (x *TrialCount) String() string {
 func (*TrialCount) ProtoMessage() {}
 
 func (x *TrialCount) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[27]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2309,7 +2468,7 @@ func (x *TrialCount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TrialCount.ProtoReflect.Descriptor instead.
 func (*TrialCount) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{27}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *TrialCount) GetState() TrialState {
@@ -2339,7 +2498,7 @@ type UpdateStudyRequest struct {
 
 func (x *UpdateStudyRequest) Reset() {
 	*x = UpdateStudyRequest{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[28]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2351,7 +2510,7 @@ func (x *UpdateStudyRequest) String() string {
 func (*UpdateStudyRequest) ProtoMessage() {}
 
 func (x *UpdateStudyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[28]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2364,7 +2523,7 @@ func (x *UpdateStudyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateStudyRequest.ProtoReflect.Descriptor instead.
 func (*UpdateStudyRequest) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{28}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *UpdateStudyRequest) GetStudy() *Study {
@@ -2397,7 +2556,7 @@ type DeleteStudyRequest struct {
 
 func (x *DeleteStudyRequest) Reset() {
 	*x = DeleteStudyRequest{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[29]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2409,7 +2568,7 @@ func (x *DeleteStudyRequest) String() string {
 func (*DeleteStudyRequest) ProtoMessage() {}
 
 func (x *DeleteStudyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[29]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2422,7 +2581,7 @@ func (x *DeleteStudyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteStudyRequest.ProtoReflect.Descriptor instead.
 func (*DeleteStudyRequest) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{29}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *DeleteStudyRequest) GetName() string {
@@ -2441,7 +2600,7 @@ type ValidateStudyRequest struct {
 
 func (x *ValidateStudyRequest) Reset() {
 	*x = ValidateStudyRequest{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[30]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2453,7 +2612,7 @@ func (x *ValidateStudyRequest) String() string {
 func (*ValidateStudyRequest) ProtoMessage() {}
 
 func (x *ValidateStudyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[30]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2466,7 +2625,7 @@ func (x *ValidateStudyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ValidateStudyRequest.ProtoReflect.Descriptor instead.
 func (*ValidateStudyRequest) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{30}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ValidateStudyRequest) GetSpec() *StudySpec {
@@ -2484,7 +2643,7 @@ type ValidateStudyResponse struct {
 
 func (x *ValidateStudyResponse) Reset() {
 	*x = ValidateStudyResponse{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[31]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2496,7 +2655,7 @@ func (x *ValidateStudyResponse) String() string {
 func (*ValidateStudyResponse) ProtoMessage() {}
 
 func (x *ValidateStudyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[31]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2509,7 +2668,7 @@ func (x *ValidateStudyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ValidateStudyResponse.ProtoReflect.Descriptor instead.
 func (*ValidateStudyResponse) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{31}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{33}
 }
 
 type ListAlgorithmsRequest struct {
@@ -2520,7 +2679,7 @@ type ListAlgorithmsRequest struct {
 
 func (x *ListAlgorithmsRequest) Reset() {
 	*x = ListAlgorithmsRequest{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[32]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2532,7 +2691,7 @@ func (x *ListAlgorithmsRequest) String() string {
 func (*ListAlgorithmsRequest) ProtoMessage() {}
 
 func (x *ListAlgorithmsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[32]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2545,7 +2704,7 @@ func (x *ListAlgorithmsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAlgorithmsRequest.ProtoReflect.Descriptor instead.
 func (*ListAlgorithmsRequest) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{32}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{34}
 }
 
 type ListAlgorithmsResponse struct {
@@ -2557,7 +2716,7 @@ type ListAlgorithmsResponse struct {
 
 func (x *ListAlgorithmsResponse) Reset() {
 	*x = ListAlgorithmsResponse{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[33]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2569,7 +2728,7 @@ func (x *ListAlgorithmsResponse) String() string {
 func (*ListAlgorithmsResponse) ProtoMessage() {}
 
 func (x *ListAlgorithmsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[33]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2582,7 +2741,7 @@ func (x *ListAlgorithmsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAlgorithmsResponse.ProtoReflect.Descriptor instead.
 func (*ListAlgorithmsResponse) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{33}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ListAlgorithmsResponse) GetAlgorithms() []*AlgorithmInfo {
@@ -2611,7 +2770,7 @@ type AddTrialRequest struct {
 
 func (x *AddTrialRequest) Reset() {
 	*x = AddTrialRequest{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[34]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2623,7 +2782,7 @@ func (x *AddTrialRequest) String() string {
 func (*AddTrialRequest) ProtoMessage() {}
 
 func (x *AddTrialRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[34]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2636,7 +2795,7 @@ func (x *AddTrialRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddTrialRequest.ProtoReflect.Descriptor instead.
 func (*AddTrialRequest) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{34}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *AddTrialRequest) GetParent() string {
@@ -2697,7 +2856,7 @@ type ImportTrialsRequest struct {
 
 func (x *ImportTrialsRequest) Reset() {
 	*x = ImportTrialsRequest{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[35]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2709,7 +2868,7 @@ func (x *ImportTrialsRequest) String() string {
 func (*ImportTrialsRequest) ProtoMessage() {}
 
 func (x *ImportTrialsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[35]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2722,7 +2881,7 @@ func (x *ImportTrialsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImportTrialsRequest.ProtoReflect.Descriptor instead.
 func (*ImportTrialsRequest) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{35}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *ImportTrialsRequest) GetParent() string {
@@ -2769,7 +2928,7 @@ type FinishedTrial struct {
 
 func (x *FinishedTrial) Reset() {
 	*x = FinishedTrial{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[36]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2781,7 +2940,7 @@ func (x *FinishedTrial) String() string {
 func (*FinishedTrial) ProtoMessage() {}
 
 func (x *FinishedTrial) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[36]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2794,7 +2953,7 @@ func (x *FinishedTrial) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FinishedTrial.ProtoReflect.Descriptor instead.
 func (*FinishedTrial) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{36}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *FinishedTrial) GetParameters() map[string]*Value {
@@ -2842,7 +3001,7 @@ type ImportTrialsResponse struct {
 
 func (x *ImportTrialsResponse) Reset() {
 	*x = ImportTrialsResponse{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[37]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2854,7 +3013,7 @@ func (x *ImportTrialsResponse) String() string {
 func (*ImportTrialsResponse) ProtoMessage() {}
 
 func (x *ImportTrialsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[37]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2867,7 +3026,7 @@ func (x *ImportTrialsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImportTrialsResponse.ProtoReflect.Descriptor instead.
 func (*ImportTrialsResponse) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{37}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *ImportTrialsResponse) GetResults() []*ImportResult {
@@ -2891,7 +3050,7 @@ type ImportResult struct {
 
 func (x *ImportResult) Reset() {
 	*x = ImportResult{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[38]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2903,7 +3062,7 @@ func (x *ImportResult) String() string {
 func (*ImportResult) ProtoMessage() {}
 
 func (x *ImportResult) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[38]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2916,7 +3075,7 @@ func (x *ImportResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImportResult.ProtoReflect.Descriptor instead.
 func (*ImportResult) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{38}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ImportResult) GetNumber() int64 {
@@ -2951,7 +3110,7 @@ type ImportRemark struct {
 
 func (x *ImportRemark) Reset() {
 	*x = ImportRemark{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[39]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2963,7 +3122,7 @@ func (x *ImportRemark) String() string {
 func (*ImportRemark) ProtoMessage() {}
 
 func (x *ImportRemark) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[39]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2976,7 +3135,7 @@ func (x *ImportRemark) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImportRemark.ProtoReflect.Descriptor instead.
 func (*ImportRemark) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{39}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *ImportRemark) GetField() string {
@@ -3002,7 +3161,7 @@ type GetTrialRequest struct {
 
 func (x *GetTrialRequest) Reset() {
 	*x = GetTrialRequest{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[40]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3014,7 +3173,7 @@ func (x *GetTrialRequest) String() string {
 func (*GetTrialRequest) ProtoMessage() {}
 
 func (x *GetTrialRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[40]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3027,7 +3186,7 @@ func (x *GetTrialRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetTrialRequest.ProtoReflect.Descriptor instead.
 func (*GetTrialRequest) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{40}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *GetTrialRequest) GetName() string {
@@ -3053,7 +3212,7 @@ type ListTrialsRequest struct {
 
 func (x *ListTrialsRequest) Reset() {
 	*x = ListTrialsRequest{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[41]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3065,7 +3224,7 @@ func (x *ListTrialsRequest) String() string {
 func (*ListTrialsRequest) ProtoMessage() {}
 
 func (x *ListTrialsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[41]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3078,7 +3237,7 @@ func (x *ListTrialsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTrialsRequest.ProtoReflect.Descriptor instead.
 func (*ListTrialsRequest) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{41}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *ListTrialsRequest) GetParent() string {
@@ -3126,7 +3285,7 @@ type ListTrialsResponse struct {
 
 func (x *ListTrialsResponse) Reset() {
 	*x = ListTrialsResponse{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[42]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3138,7 +3297,7 @@ func (x *ListTrialsResponse) String() string {
 func (*ListTrialsResponse) ProtoMessage() {}
 
 func (x *ListTrialsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[42]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3151,7 +3310,7 @@ func (x *ListTrialsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTrialsResponse.ProtoReflect.Descriptor instead.
 func (*ListTrialsResponse) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{42}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *ListTrialsResponse) GetTrials() []*Trial {
@@ -3179,7 +3338,7 @@ type UpdateTrialRequest struct {
 
 func (x *UpdateTrialRequest) Reset() {
 	*x = UpdateTrialRequest{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[43]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3191,7 +3350,7 @@ func (x *UpdateTrialRequest) String() string {
 func (*UpdateTrialRequest) ProtoMessage() {}
 
 func (x *UpdateTrialRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[43]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3204,7 +3363,7 @@ func (x *UpdateTrialRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateTrialRequest.ProtoReflect.Descriptor instead.
 func (*UpdateTrialRequest) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{43}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *UpdateTrialRequest) GetTrial() *Trial {
@@ -3230,7 +3389,7 @@ type DeleteTrialRequest struct {
 
 func (x *DeleteTrialRequest) Reset() {
 	*x = DeleteTrialRequest{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[44]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3242,7 +3401,7 @@ func (x *DeleteTrialRequest) String() string {
 func (*DeleteTrialRequest) ProtoMessage() {}
 
 func (x *DeleteTrialRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[44]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3255,7 +3414,7 @@ func (x *DeleteTrialRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteTrialRequest.ProtoReflect.Descriptor instead.
 func (*DeleteTrialRequest) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{44}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *DeleteTrialRequest) GetName() string {
@@ -3283,14 +3442,18 @@ type SuggestTrialsRequest struct {
 	LeaseDuration *durationpb.Duration `protobuf:"bytes,6,opt,name=lease_duration,json=leaseDuration,proto3" json:"lease_duration,omitempty"`
 	// Hand out only trials whose lease has expired: neither enqueued nor new ones. For clients that wait for the end of
 	// trials that others run.
-	ExpiredOnly   bool `protobuf:"varint,7,opt,name=expired_only,json=expiredOnly,proto3" json:"expired_only,omitempty"`
+	ExpiredOnly bool `protobuf:"varint,7,opt,name=expired_only,json=expiredOnly,proto3" json:"expired_only,omitempty"`
+	// Hand out only paused trials that may go on: neither enqueued nor new ones. For clients that begin no more trials.
+	// When none runs and none has reached the largest fidelity, the best paused trial goes on, so that a search ends with
+	// a complete trial. `exhausted` is then true when no paused trial will go on any more.
+	PausedOnly    bool `protobuf:"varint,8,opt,name=paused_only,json=pausedOnly,proto3" json:"paused_only,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *SuggestTrialsRequest) Reset() {
 	*x = SuggestTrialsRequest{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[45]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3302,7 +3465,7 @@ func (x *SuggestTrialsRequest) String() string {
 func (*SuggestTrialsRequest) ProtoMessage() {}
 
 func (x *SuggestTrialsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[45]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3315,7 +3478,7 @@ func (x *SuggestTrialsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SuggestTrialsRequest.ProtoReflect.Descriptor instead.
 func (*SuggestTrialsRequest) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{45}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *SuggestTrialsRequest) GetParent() string {
@@ -3367,6 +3530,13 @@ func (x *SuggestTrialsRequest) GetExpiredOnly() bool {
 	return false
 }
 
+func (x *SuggestTrialsRequest) GetPausedOnly() bool {
+	if x != nil {
+		return x.PausedOnly
+	}
+	return false
+}
+
 type SuggestTrialsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Ordered by number.
@@ -3381,7 +3551,7 @@ type SuggestTrialsResponse struct {
 
 func (x *SuggestTrialsResponse) Reset() {
 	*x = SuggestTrialsResponse{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[46]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3393,7 +3563,7 @@ func (x *SuggestTrialsResponse) String() string {
 func (*SuggestTrialsResponse) ProtoMessage() {}
 
 func (x *SuggestTrialsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[46]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3406,7 +3576,7 @@ func (x *SuggestTrialsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SuggestTrialsResponse.ProtoReflect.Descriptor instead.
 func (*SuggestTrialsResponse) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{46}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *SuggestTrialsResponse) GetTrials() []*Trial {
@@ -3445,7 +3615,7 @@ type ReportMeasurementsRequest struct {
 
 func (x *ReportMeasurementsRequest) Reset() {
 	*x = ReportMeasurementsRequest{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[47]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3457,7 +3627,7 @@ func (x *ReportMeasurementsRequest) String() string {
 func (*ReportMeasurementsRequest) ProtoMessage() {}
 
 func (x *ReportMeasurementsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[47]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3470,7 +3640,7 @@ func (x *ReportMeasurementsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportMeasurementsRequest.ProtoReflect.Descriptor instead.
 func (*ReportMeasurementsRequest) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{47}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *ReportMeasurementsRequest) GetName() string {
@@ -3505,7 +3675,7 @@ type ReportMeasurementsResponse struct {
 
 func (x *ReportMeasurementsResponse) Reset() {
 	*x = ReportMeasurementsResponse{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[48]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3517,7 +3687,7 @@ func (x *ReportMeasurementsResponse) String() string {
 func (*ReportMeasurementsResponse) ProtoMessage() {}
 
 func (x *ReportMeasurementsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[48]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3530,7 +3700,7 @@ func (x *ReportMeasurementsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportMeasurementsResponse.ProtoReflect.Descriptor instead.
 func (*ReportMeasurementsResponse) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{48}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *ReportMeasurementsResponse) GetShouldStop() bool {
@@ -3560,7 +3730,7 @@ type TrialLease struct {
 
 func (x *TrialLease) Reset() {
 	*x = TrialLease{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[49]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3572,7 +3742,7 @@ func (x *TrialLease) String() string {
 func (*TrialLease) ProtoMessage() {}
 
 func (x *TrialLease) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[49]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3585,7 +3755,7 @@ func (x *TrialLease) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TrialLease.ProtoReflect.Descriptor instead.
 func (*TrialLease) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{49}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *TrialLease) GetNumber() int64 {
@@ -3614,7 +3784,7 @@ type RenewLeasesRequest struct {
 
 func (x *RenewLeasesRequest) Reset() {
 	*x = RenewLeasesRequest{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[50]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3626,7 +3796,7 @@ func (x *RenewLeasesRequest) String() string {
 func (*RenewLeasesRequest) ProtoMessage() {}
 
 func (x *RenewLeasesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[50]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3639,7 +3809,7 @@ func (x *RenewLeasesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewLeasesRequest.ProtoReflect.Descriptor instead.
 func (*RenewLeasesRequest) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{50}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *RenewLeasesRequest) GetParent() string {
@@ -3666,7 +3836,7 @@ type RenewLeasesResponse struct {
 
 func (x *RenewLeasesResponse) Reset() {
 	*x = RenewLeasesResponse{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[51]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3678,7 +3848,7 @@ func (x *RenewLeasesResponse) String() string {
 func (*RenewLeasesResponse) ProtoMessage() {}
 
 func (x *RenewLeasesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[51]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3691,7 +3861,7 @@ func (x *RenewLeasesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewLeasesResponse.ProtoReflect.Descriptor instead.
 func (*RenewLeasesResponse) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{51}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *RenewLeasesResponse) GetLost() []int64 {
@@ -3716,7 +3886,7 @@ type CompleteTrialRequest struct {
 
 func (x *CompleteTrialRequest) Reset() {
 	*x = CompleteTrialRequest{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[52]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3728,7 +3898,7 @@ func (x *CompleteTrialRequest) String() string {
 func (*CompleteTrialRequest) ProtoMessage() {}
 
 func (x *CompleteTrialRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[52]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3741,7 +3911,7 @@ func (x *CompleteTrialRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CompleteTrialRequest.ProtoReflect.Descriptor instead.
 func (*CompleteTrialRequest) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{52}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *CompleteTrialRequest) GetName() string {
@@ -3784,7 +3954,7 @@ type ReopenTrialsRequest struct {
 
 func (x *ReopenTrialsRequest) Reset() {
 	*x = ReopenTrialsRequest{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[53]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3796,7 +3966,7 @@ func (x *ReopenTrialsRequest) String() string {
 func (*ReopenTrialsRequest) ProtoMessage() {}
 
 func (x *ReopenTrialsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[53]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3809,7 +3979,7 @@ func (x *ReopenTrialsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReopenTrialsRequest.ProtoReflect.Descriptor instead.
 func (*ReopenTrialsRequest) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{53}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *ReopenTrialsRequest) GetParent() string {
@@ -3836,7 +4006,7 @@ type ReopenTrialsResponse struct {
 
 func (x *ReopenTrialsResponse) Reset() {
 	*x = ReopenTrialsResponse{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[54]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3848,7 +4018,7 @@ func (x *ReopenTrialsResponse) String() string {
 func (*ReopenTrialsResponse) ProtoMessage() {}
 
 func (x *ReopenTrialsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[54]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3861,7 +4031,7 @@ func (x *ReopenTrialsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReopenTrialsResponse.ProtoReflect.Descriptor instead.
 func (*ReopenTrialsResponse) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{54}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *ReopenTrialsResponse) GetTrials() []*Trial {
@@ -3886,7 +4056,7 @@ type ListMeasurementsRequest struct {
 
 func (x *ListMeasurementsRequest) Reset() {
 	*x = ListMeasurementsRequest{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[55]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3898,7 +4068,7 @@ func (x *ListMeasurementsRequest) String() string {
 func (*ListMeasurementsRequest) ProtoMessage() {}
 
 func (x *ListMeasurementsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[55]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3911,7 +4081,7 @@ func (x *ListMeasurementsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListMeasurementsRequest.ProtoReflect.Descriptor instead.
 func (*ListMeasurementsRequest) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{55}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *ListMeasurementsRequest) GetParent() string {
@@ -3952,7 +4122,7 @@ type TrialMeasurement struct {
 
 func (x *TrialMeasurement) Reset() {
 	*x = TrialMeasurement{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[56]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3964,7 +4134,7 @@ func (x *TrialMeasurement) String() string {
 func (*TrialMeasurement) ProtoMessage() {}
 
 func (x *TrialMeasurement) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[56]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3977,7 +4147,7 @@ func (x *TrialMeasurement) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TrialMeasurement.ProtoReflect.Descriptor instead.
 func (*TrialMeasurement) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{56}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *TrialMeasurement) GetTrial() int64 {
@@ -4004,7 +4174,7 @@ type ListMeasurementsResponse struct {
 
 func (x *ListMeasurementsResponse) Reset() {
 	*x = ListMeasurementsResponse{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[57]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4016,7 +4186,7 @@ func (x *ListMeasurementsResponse) String() string {
 func (*ListMeasurementsResponse) ProtoMessage() {}
 
 func (x *ListMeasurementsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[57]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4029,7 +4199,7 @@ func (x *ListMeasurementsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListMeasurementsResponse.ProtoReflect.Descriptor instead.
 func (*ListMeasurementsResponse) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{57}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *ListMeasurementsResponse) GetMeasurements() []*TrialMeasurement {
@@ -4056,7 +4226,7 @@ type ListOptimalTrialsRequest struct {
 
 func (x *ListOptimalTrialsRequest) Reset() {
 	*x = ListOptimalTrialsRequest{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[58]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4068,7 +4238,7 @@ func (x *ListOptimalTrialsRequest) String() string {
 func (*ListOptimalTrialsRequest) ProtoMessage() {}
 
 func (x *ListOptimalTrialsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[58]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4081,7 +4251,7 @@ func (x *ListOptimalTrialsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListOptimalTrialsRequest.ProtoReflect.Descriptor instead.
 func (*ListOptimalTrialsRequest) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{58}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *ListOptimalTrialsRequest) GetParent() string {
@@ -4100,7 +4270,7 @@ type ListOptimalTrialsResponse struct {
 
 func (x *ListOptimalTrialsResponse) Reset() {
 	*x = ListOptimalTrialsResponse{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[59]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4112,7 +4282,7 @@ func (x *ListOptimalTrialsResponse) String() string {
 func (*ListOptimalTrialsResponse) ProtoMessage() {}
 
 func (x *ListOptimalTrialsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[59]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4125,7 +4295,7 @@ func (x *ListOptimalTrialsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListOptimalTrialsResponse.ProtoReflect.Descriptor instead.
 func (*ListOptimalTrialsResponse) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{59}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *ListOptimalTrialsResponse) GetTrials() []*Trial {
@@ -4169,7 +4339,7 @@ const file_suggest_v1_suggest_proto_rawDesc = "" +
 	"parameters\x18\x01 \x03(\v2\x1b.tuner.suggest.v1.ParameterR\n" +
 	"parameters\x12\x16\n" +
 	"\x06trials\x18\x02 \x01(\x03R\x06trials\x125\n" +
-	"\bend_time\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\aendTime\"\xb5\x02\n" +
+	"\bend_time\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\aendTime\"\xed\x02\n" +
 	"\tStudySpec\x12;\n" +
 	"\n" +
 	"parameters\x18\x01 \x03(\v2\x1b.tuner.suggest.v1.ParameterR\n" +
@@ -4179,7 +4349,13 @@ const file_suggest_v1_suggest_proto_rawDesc = "" +
 	"objectives\x129\n" +
 	"\talgorithm\x18\x03 \x01(\v2\x1b.tuner.suggest.v1.AlgorithmR\talgorithm\x123\n" +
 	"\apruning\x18\x04 \x01(\v2\x19.tuner.suggest.v1.PruningR\apruning\x12>\n" +
-	"\vconstraints\x18\x05 \x03(\v2\x1c.tuner.suggest.v1.ConstraintR\vconstraints\"\xaf\x02\n" +
+	"\vconstraints\x18\x05 \x03(\v2\x1c.tuner.suggest.v1.ConstraintR\vconstraints\x126\n" +
+	"\bfidelity\x18\x06 \x01(\v2\x1a.tuner.suggest.v1.FidelityR\bfidelity\"^\n" +
+	"\bFidelity\x12\x1c\n" +
+	"\tparameter\x18\x01 \x01(\tR\tparameter\x12\x10\n" +
+	"\x03min\x18\x02 \x01(\x01R\x03min\x12\x10\n" +
+	"\x03max\x18\x03 \x01(\x01R\x03max\x12\x10\n" +
+	"\x03eta\x18\x04 \x01(\x05R\x03eta\"\xaf\x02\n" +
 	"\tParameter\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12B\n" +
 	"\ffloat_domain\x18\x02 \x01(\v2\x1d.tuner.suggest.v1.FloatDomainH\x00R\vfloatDomain\x12<\n" +
@@ -4241,7 +4417,7 @@ const file_suggest_v1_suggest_proto_rawDesc = "" +
 	"\bsettings\x18\x03 \x03(\v2-.tuner.suggest.v1.AlgorithmInfo.SettingsEntryR\bsettings\x1a;\n" +
 	"\rSettingsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x99\a\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xfb\a\n" +
 	"\x05Trial\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
 	"\x06number\x18\x02 \x01(\x03R\x06number\x122\n" +
@@ -4265,7 +4441,9 @@ const file_suggest_v1_suggest_proto_rawDesc = "" +
 	"\x0elease_duration\x18\x0f \x01(\v2\x19.google.protobuf.DurationR\rleaseDuration\x12F\n" +
 	"\x11lease_expire_time\x18\x10 \x01(\v2\x1a.google.protobuf.TimestampR\x0fleaseExpireTime\x12\x16\n" +
 	"\x06values\x18\x11 \x03(\x01R\x06values\x12+\n" +
-	"\x11constraint_values\x18\x12 \x03(\x01R\x10constraintValues\x1aV\n" +
+	"\x11constraint_values\x18\x12 \x03(\x01R\x10constraintValues\x12\x1f\n" +
+	"\bfidelity\x18\x13 \x01(\x01H\x02R\bfidelity\x88\x01\x01\x122\n" +
+	"\x05rungs\x18\x14 \x03(\v2\x1c.tuner.suggest.v1.RungResultR\x05rungs\x1aV\n" +
 	"\x0fParametersEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12-\n" +
 	"\x05value\x18\x02 \x01(\v2\x17.tuner.suggest.v1.ValueR\x05value:\x028\x01\x1a9\n" +
@@ -4273,7 +4451,12 @@ const file_suggest_v1_suggest_proto_rawDesc = "" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\b\n" +
 	"\x06_valueB\a\n" +
-	"\x05_step\"i\n" +
+	"\x05_stepB\v\n" +
+	"\t_fidelity\">\n" +
+	"\n" +
+	"RungResult\x12\x1a\n" +
+	"\bfidelity\x18\x01 \x01(\x01R\bfidelity\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\x01R\x05value\"i\n" +
 	"\vMeasurement\x12\x18\n" +
 	"\aattempt\x18\x01 \x01(\x03R\aattempt\x12\x16\n" +
 	"\x06metric\x18\x02 \x01(\tR\x06metric\x12\x12\n" +
@@ -4411,7 +4594,7 @@ const file_suggest_v1_suggest_proto_rawDesc = "" +
 	"\vupdate_mask\x18\x02 \x01(\v2\x1a.google.protobuf.FieldMaskR\n" +
 	"updateMask\"(\n" +
 	"\x12DeleteTrialRequest\x12\x12\n" +
-	"\x04name\x18\x01 \x01(\tR\x04name\"\xec\x02\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\"\x8d\x03\n" +
 	"\x14SuggestTrialsRequest\x12\x16\n" +
 	"\x06parent\x18\x01 \x01(\tR\x06parent\x12\x14\n" +
 	"\x05count\x18\x02 \x01(\x05R\x05count\x12\x1b\n" +
@@ -4420,7 +4603,9 @@ const file_suggest_v1_suggest_proto_rawDesc = "" +
 	"request_id\x18\x04 \x01(\tR\trequestId\x12J\n" +
 	"\x06labels\x18\x05 \x03(\v22.tuner.suggest.v1.SuggestTrialsRequest.LabelsEntryR\x06labels\x12@\n" +
 	"\x0elease_duration\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\rleaseDuration\x12!\n" +
-	"\fexpired_only\x18\a \x01(\bR\vexpiredOnly\x1a9\n" +
+	"\fexpired_only\x18\a \x01(\bR\vexpiredOnly\x12\x1f\n" +
+	"\vpaused_only\x18\b \x01(\bR\n" +
+	"pausedOnly\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x88\x01\n" +
@@ -4482,7 +4667,7 @@ const file_suggest_v1_suggest_proto_rawDesc = "" +
 	"\tValueRule\x12\x1a\n" +
 	"\x16VALUE_RULE_UNSPECIFIED\x10\x00\x12\x13\n" +
 	"\x0fVALUE_RULE_LAST\x10\x01\x12\x13\n" +
-	"\x0fVALUE_RULE_BEST\x10\x02*\xdc\x01\n" +
+	"\x0fVALUE_RULE_BEST\x10\x02*\xf4\x01\n" +
 	"\n" +
 	"TrialState\x12\x1b\n" +
 	"\x17TRIAL_STATE_UNSPECIFIED\x10\x00\x12\x16\n" +
@@ -4492,7 +4677,8 @@ const file_suggest_v1_suggest_proto_rawDesc = "" +
 	"\x12TRIAL_STATE_PRUNED\x10\x04\x12\x1a\n" +
 	"\x16TRIAL_STATE_INFEASIBLE\x10\x05\x12\x16\n" +
 	"\x12TRIAL_STATE_FAILED\x10\x06\x12\x19\n" +
-	"\x15TRIAL_STATE_CANCELLED\x10\a2\x80\x0e\n" +
+	"\x15TRIAL_STATE_CANCELLED\x10\a\x12\x16\n" +
+	"\x12TRIAL_STATE_PAUSED\x10\b2\x80\x0e\n" +
 	"\x0eSuggestService\x12L\n" +
 	"\vCreateStudy\x12$.tuner.suggest.v1.CreateStudyRequest\x1a\x17.tuner.suggest.v1.Study\x12F\n" +
 	"\bGetStudy\x12!.tuner.suggest.v1.GetStudyRequest\x1a\x17.tuner.suggest.v1.Study\x12Z\n" +
@@ -4529,7 +4715,7 @@ func file_suggest_v1_suggest_proto_rawDescGZIP() []byte {
 }
 
 var file_suggest_v1_suggest_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_suggest_v1_suggest_proto_msgTypes = make([]protoimpl.MessageInfo, 72)
+var file_suggest_v1_suggest_proto_msgTypes = make([]protoimpl.MessageInfo, 74)
 var file_suggest_v1_suggest_proto_goTypes = []any{
 	(Scale)(0),                         // 0: tuner.suggest.v1.Scale
 	(Direction)(0),                     // 1: tuner.suggest.v1.Direction
@@ -4539,203 +4725,207 @@ var file_suggest_v1_suggest_proto_goTypes = []any{
 	(*Study)(nil),                      // 5: tuner.suggest.v1.Study
 	(*PastParameters)(nil),             // 6: tuner.suggest.v1.PastParameters
 	(*StudySpec)(nil),                  // 7: tuner.suggest.v1.StudySpec
-	(*Parameter)(nil),                  // 8: tuner.suggest.v1.Parameter
-	(*FloatDomain)(nil),                // 9: tuner.suggest.v1.FloatDomain
-	(*IntDomain)(nil),                  // 10: tuner.suggest.v1.IntDomain
-	(*ChoiceDomain)(nil),               // 11: tuner.suggest.v1.ChoiceDomain
-	(*Condition)(nil),                  // 12: tuner.suggest.v1.Condition
-	(*Objective)(nil),                  // 13: tuner.suggest.v1.Objective
-	(*Constraint)(nil),                 // 14: tuner.suggest.v1.Constraint
-	(*Algorithm)(nil),                  // 15: tuner.suggest.v1.Algorithm
-	(*Pruning)(nil),                    // 16: tuner.suggest.v1.Pruning
-	(*AlgorithmInfo)(nil),              // 17: tuner.suggest.v1.AlgorithmInfo
-	(*Trial)(nil),                      // 18: tuner.suggest.v1.Trial
-	(*Measurement)(nil),                // 19: tuner.suggest.v1.Measurement
-	(*Outcome)(nil),                    // 20: tuner.suggest.v1.Outcome
-	(*Succeeded)(nil),                  // 21: tuner.suggest.v1.Succeeded
-	(*Pruned)(nil),                     // 22: tuner.suggest.v1.Pruned
-	(*Infeasible)(nil),                 // 23: tuner.suggest.v1.Infeasible
-	(*Failed)(nil),                     // 24: tuner.suggest.v1.Failed
-	(*Cancelled)(nil),                  // 25: tuner.suggest.v1.Cancelled
-	(*CreateStudyRequest)(nil),         // 26: tuner.suggest.v1.CreateStudyRequest
-	(*GetStudyRequest)(nil),            // 27: tuner.suggest.v1.GetStudyRequest
-	(*ListStudiesRequest)(nil),         // 28: tuner.suggest.v1.ListStudiesRequest
-	(*ListStudiesResponse)(nil),        // 29: tuner.suggest.v1.ListStudiesResponse
-	(*StudySummary)(nil),               // 30: tuner.suggest.v1.StudySummary
-	(*TrialCount)(nil),                 // 31: tuner.suggest.v1.TrialCount
-	(*UpdateStudyRequest)(nil),         // 32: tuner.suggest.v1.UpdateStudyRequest
-	(*DeleteStudyRequest)(nil),         // 33: tuner.suggest.v1.DeleteStudyRequest
-	(*ValidateStudyRequest)(nil),       // 34: tuner.suggest.v1.ValidateStudyRequest
-	(*ValidateStudyResponse)(nil),      // 35: tuner.suggest.v1.ValidateStudyResponse
-	(*ListAlgorithmsRequest)(nil),      // 36: tuner.suggest.v1.ListAlgorithmsRequest
-	(*ListAlgorithmsResponse)(nil),     // 37: tuner.suggest.v1.ListAlgorithmsResponse
-	(*AddTrialRequest)(nil),            // 38: tuner.suggest.v1.AddTrialRequest
-	(*ImportTrialsRequest)(nil),        // 39: tuner.suggest.v1.ImportTrialsRequest
-	(*FinishedTrial)(nil),              // 40: tuner.suggest.v1.FinishedTrial
-	(*ImportTrialsResponse)(nil),       // 41: tuner.suggest.v1.ImportTrialsResponse
-	(*ImportResult)(nil),               // 42: tuner.suggest.v1.ImportResult
-	(*ImportRemark)(nil),               // 43: tuner.suggest.v1.ImportRemark
-	(*GetTrialRequest)(nil),            // 44: tuner.suggest.v1.GetTrialRequest
-	(*ListTrialsRequest)(nil),          // 45: tuner.suggest.v1.ListTrialsRequest
-	(*ListTrialsResponse)(nil),         // 46: tuner.suggest.v1.ListTrialsResponse
-	(*UpdateTrialRequest)(nil),         // 47: tuner.suggest.v1.UpdateTrialRequest
-	(*DeleteTrialRequest)(nil),         // 48: tuner.suggest.v1.DeleteTrialRequest
-	(*SuggestTrialsRequest)(nil),       // 49: tuner.suggest.v1.SuggestTrialsRequest
-	(*SuggestTrialsResponse)(nil),      // 50: tuner.suggest.v1.SuggestTrialsResponse
-	(*ReportMeasurementsRequest)(nil),  // 51: tuner.suggest.v1.ReportMeasurementsRequest
-	(*ReportMeasurementsResponse)(nil), // 52: tuner.suggest.v1.ReportMeasurementsResponse
-	(*TrialLease)(nil),                 // 53: tuner.suggest.v1.TrialLease
-	(*RenewLeasesRequest)(nil),         // 54: tuner.suggest.v1.RenewLeasesRequest
-	(*RenewLeasesResponse)(nil),        // 55: tuner.suggest.v1.RenewLeasesResponse
-	(*CompleteTrialRequest)(nil),       // 56: tuner.suggest.v1.CompleteTrialRequest
-	(*ReopenTrialsRequest)(nil),        // 57: tuner.suggest.v1.ReopenTrialsRequest
-	(*ReopenTrialsResponse)(nil),       // 58: tuner.suggest.v1.ReopenTrialsResponse
-	(*ListMeasurementsRequest)(nil),    // 59: tuner.suggest.v1.ListMeasurementsRequest
-	(*TrialMeasurement)(nil),           // 60: tuner.suggest.v1.TrialMeasurement
-	(*ListMeasurementsResponse)(nil),   // 61: tuner.suggest.v1.ListMeasurementsResponse
-	(*ListOptimalTrialsRequest)(nil),   // 62: tuner.suggest.v1.ListOptimalTrialsRequest
-	(*ListOptimalTrialsResponse)(nil),  // 63: tuner.suggest.v1.ListOptimalTrialsResponse
-	nil,                                // 64: tuner.suggest.v1.Study.LabelsEntry
-	nil,                                // 65: tuner.suggest.v1.Algorithm.SettingsEntry
-	nil,                                // 66: tuner.suggest.v1.Pruning.SettingsEntry
-	nil,                                // 67: tuner.suggest.v1.AlgorithmInfo.SettingsEntry
-	nil,                                // 68: tuner.suggest.v1.Trial.ParametersEntry
-	nil,                                // 69: tuner.suggest.v1.Trial.LabelsEntry
-	nil,                                // 70: tuner.suggest.v1.ListStudiesRequest.LabelsEntry
-	nil,                                // 71: tuner.suggest.v1.AddTrialRequest.ParametersEntry
-	nil,                                // 72: tuner.suggest.v1.AddTrialRequest.LabelsEntry
-	nil,                                // 73: tuner.suggest.v1.FinishedTrial.ParametersEntry
-	nil,                                // 74: tuner.suggest.v1.FinishedTrial.LabelsEntry
-	nil,                                // 75: tuner.suggest.v1.SuggestTrialsRequest.LabelsEntry
-	(*timestamppb.Timestamp)(nil),      // 76: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),        // 77: google.protobuf.Duration
-	(*fieldmaskpb.FieldMask)(nil),      // 78: google.protobuf.FieldMask
-	(*emptypb.Empty)(nil),              // 79: google.protobuf.Empty
+	(*Fidelity)(nil),                   // 8: tuner.suggest.v1.Fidelity
+	(*Parameter)(nil),                  // 9: tuner.suggest.v1.Parameter
+	(*FloatDomain)(nil),                // 10: tuner.suggest.v1.FloatDomain
+	(*IntDomain)(nil),                  // 11: tuner.suggest.v1.IntDomain
+	(*ChoiceDomain)(nil),               // 12: tuner.suggest.v1.ChoiceDomain
+	(*Condition)(nil),                  // 13: tuner.suggest.v1.Condition
+	(*Objective)(nil),                  // 14: tuner.suggest.v1.Objective
+	(*Constraint)(nil),                 // 15: tuner.suggest.v1.Constraint
+	(*Algorithm)(nil),                  // 16: tuner.suggest.v1.Algorithm
+	(*Pruning)(nil),                    // 17: tuner.suggest.v1.Pruning
+	(*AlgorithmInfo)(nil),              // 18: tuner.suggest.v1.AlgorithmInfo
+	(*Trial)(nil),                      // 19: tuner.suggest.v1.Trial
+	(*RungResult)(nil),                 // 20: tuner.suggest.v1.RungResult
+	(*Measurement)(nil),                // 21: tuner.suggest.v1.Measurement
+	(*Outcome)(nil),                    // 22: tuner.suggest.v1.Outcome
+	(*Succeeded)(nil),                  // 23: tuner.suggest.v1.Succeeded
+	(*Pruned)(nil),                     // 24: tuner.suggest.v1.Pruned
+	(*Infeasible)(nil),                 // 25: tuner.suggest.v1.Infeasible
+	(*Failed)(nil),                     // 26: tuner.suggest.v1.Failed
+	(*Cancelled)(nil),                  // 27: tuner.suggest.v1.Cancelled
+	(*CreateStudyRequest)(nil),         // 28: tuner.suggest.v1.CreateStudyRequest
+	(*GetStudyRequest)(nil),            // 29: tuner.suggest.v1.GetStudyRequest
+	(*ListStudiesRequest)(nil),         // 30: tuner.suggest.v1.ListStudiesRequest
+	(*ListStudiesResponse)(nil),        // 31: tuner.suggest.v1.ListStudiesResponse
+	(*StudySummary)(nil),               // 32: tuner.suggest.v1.StudySummary
+	(*TrialCount)(nil),                 // 33: tuner.suggest.v1.TrialCount
+	(*UpdateStudyRequest)(nil),         // 34: tuner.suggest.v1.UpdateStudyRequest
+	(*DeleteStudyRequest)(nil),         // 35: tuner.suggest.v1.DeleteStudyRequest
+	(*ValidateStudyRequest)(nil),       // 36: tuner.suggest.v1.ValidateStudyRequest
+	(*ValidateStudyResponse)(nil),      // 37: tuner.suggest.v1.ValidateStudyResponse
+	(*ListAlgorithmsRequest)(nil),      // 38: tuner.suggest.v1.ListAlgorithmsRequest
+	(*ListAlgorithmsResponse)(nil),     // 39: tuner.suggest.v1.ListAlgorithmsResponse
+	(*AddTrialRequest)(nil),            // 40: tuner.suggest.v1.AddTrialRequest
+	(*ImportTrialsRequest)(nil),        // 41: tuner.suggest.v1.ImportTrialsRequest
+	(*FinishedTrial)(nil),              // 42: tuner.suggest.v1.FinishedTrial
+	(*ImportTrialsResponse)(nil),       // 43: tuner.suggest.v1.ImportTrialsResponse
+	(*ImportResult)(nil),               // 44: tuner.suggest.v1.ImportResult
+	(*ImportRemark)(nil),               // 45: tuner.suggest.v1.ImportRemark
+	(*GetTrialRequest)(nil),            // 46: tuner.suggest.v1.GetTrialRequest
+	(*ListTrialsRequest)(nil),          // 47: tuner.suggest.v1.ListTrialsRequest
+	(*ListTrialsResponse)(nil),         // 48: tuner.suggest.v1.ListTrialsResponse
+	(*UpdateTrialRequest)(nil),         // 49: tuner.suggest.v1.UpdateTrialRequest
+	(*DeleteTrialRequest)(nil),         // 50: tuner.suggest.v1.DeleteTrialRequest
+	(*SuggestTrialsRequest)(nil),       // 51: tuner.suggest.v1.SuggestTrialsRequest
+	(*SuggestTrialsResponse)(nil),      // 52: tuner.suggest.v1.SuggestTrialsResponse
+	(*ReportMeasurementsRequest)(nil),  // 53: tuner.suggest.v1.ReportMeasurementsRequest
+	(*ReportMeasurementsResponse)(nil), // 54: tuner.suggest.v1.ReportMeasurementsResponse
+	(*TrialLease)(nil),                 // 55: tuner.suggest.v1.TrialLease
+	(*RenewLeasesRequest)(nil),         // 56: tuner.suggest.v1.RenewLeasesRequest
+	(*RenewLeasesResponse)(nil),        // 57: tuner.suggest.v1.RenewLeasesResponse
+	(*CompleteTrialRequest)(nil),       // 58: tuner.suggest.v1.CompleteTrialRequest
+	(*ReopenTrialsRequest)(nil),        // 59: tuner.suggest.v1.ReopenTrialsRequest
+	(*ReopenTrialsResponse)(nil),       // 60: tuner.suggest.v1.ReopenTrialsResponse
+	(*ListMeasurementsRequest)(nil),    // 61: tuner.suggest.v1.ListMeasurementsRequest
+	(*TrialMeasurement)(nil),           // 62: tuner.suggest.v1.TrialMeasurement
+	(*ListMeasurementsResponse)(nil),   // 63: tuner.suggest.v1.ListMeasurementsResponse
+	(*ListOptimalTrialsRequest)(nil),   // 64: tuner.suggest.v1.ListOptimalTrialsRequest
+	(*ListOptimalTrialsResponse)(nil),  // 65: tuner.suggest.v1.ListOptimalTrialsResponse
+	nil,                                // 66: tuner.suggest.v1.Study.LabelsEntry
+	nil,                                // 67: tuner.suggest.v1.Algorithm.SettingsEntry
+	nil,                                // 68: tuner.suggest.v1.Pruning.SettingsEntry
+	nil,                                // 69: tuner.suggest.v1.AlgorithmInfo.SettingsEntry
+	nil,                                // 70: tuner.suggest.v1.Trial.ParametersEntry
+	nil,                                // 71: tuner.suggest.v1.Trial.LabelsEntry
+	nil,                                // 72: tuner.suggest.v1.ListStudiesRequest.LabelsEntry
+	nil,                                // 73: tuner.suggest.v1.AddTrialRequest.ParametersEntry
+	nil,                                // 74: tuner.suggest.v1.AddTrialRequest.LabelsEntry
+	nil,                                // 75: tuner.suggest.v1.FinishedTrial.ParametersEntry
+	nil,                                // 76: tuner.suggest.v1.FinishedTrial.LabelsEntry
+	nil,                                // 77: tuner.suggest.v1.SuggestTrialsRequest.LabelsEntry
+	(*timestamppb.Timestamp)(nil),      // 78: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),        // 79: google.protobuf.Duration
+	(*fieldmaskpb.FieldMask)(nil),      // 80: google.protobuf.FieldMask
+	(*emptypb.Empty)(nil),              // 81: google.protobuf.Empty
 }
 var file_suggest_v1_suggest_proto_depIdxs = []int32{
-	7,  // 0: tuner.suggest.v1.Study.spec:type_name -> tuner.suggest.v1.StudySpec
-	64, // 1: tuner.suggest.v1.Study.labels:type_name -> tuner.suggest.v1.Study.LabelsEntry
-	76, // 2: tuner.suggest.v1.Study.create_time:type_name -> google.protobuf.Timestamp
-	6,  // 3: tuner.suggest.v1.Study.past:type_name -> tuner.suggest.v1.PastParameters
-	8,  // 4: tuner.suggest.v1.PastParameters.parameters:type_name -> tuner.suggest.v1.Parameter
-	76, // 5: tuner.suggest.v1.PastParameters.end_time:type_name -> google.protobuf.Timestamp
-	8,  // 6: tuner.suggest.v1.StudySpec.parameters:type_name -> tuner.suggest.v1.Parameter
-	13, // 7: tuner.suggest.v1.StudySpec.objectives:type_name -> tuner.suggest.v1.Objective
-	15, // 8: tuner.suggest.v1.StudySpec.algorithm:type_name -> tuner.suggest.v1.Algorithm
-	16, // 9: tuner.suggest.v1.StudySpec.pruning:type_name -> tuner.suggest.v1.Pruning
-	14, // 10: tuner.suggest.v1.StudySpec.constraints:type_name -> tuner.suggest.v1.Constraint
-	9,  // 11: tuner.suggest.v1.Parameter.float_domain:type_name -> tuner.suggest.v1.FloatDomain
-	10, // 12: tuner.suggest.v1.Parameter.int_domain:type_name -> tuner.suggest.v1.IntDomain
-	11, // 13: tuner.suggest.v1.Parameter.choice_domain:type_name -> tuner.suggest.v1.ChoiceDomain
-	12, // 14: tuner.suggest.v1.Parameter.conditions:type_name -> tuner.suggest.v1.Condition
-	0,  // 15: tuner.suggest.v1.FloatDomain.scale:type_name -> tuner.suggest.v1.Scale
-	0,  // 16: tuner.suggest.v1.IntDomain.scale:type_name -> tuner.suggest.v1.Scale
-	4,  // 17: tuner.suggest.v1.ChoiceDomain.values:type_name -> tuner.suggest.v1.Value
-	4,  // 18: tuner.suggest.v1.Condition.values:type_name -> tuner.suggest.v1.Value
-	1,  // 19: tuner.suggest.v1.Objective.direction:type_name -> tuner.suggest.v1.Direction
-	2,  // 20: tuner.suggest.v1.Objective.value_rule:type_name -> tuner.suggest.v1.ValueRule
-	65, // 21: tuner.suggest.v1.Algorithm.settings:type_name -> tuner.suggest.v1.Algorithm.SettingsEntry
-	66, // 22: tuner.suggest.v1.Pruning.settings:type_name -> tuner.suggest.v1.Pruning.SettingsEntry
-	67, // 23: tuner.suggest.v1.AlgorithmInfo.settings:type_name -> tuner.suggest.v1.AlgorithmInfo.SettingsEntry
-	3,  // 24: tuner.suggest.v1.Trial.state:type_name -> tuner.suggest.v1.TrialState
-	68, // 25: tuner.suggest.v1.Trial.parameters:type_name -> tuner.suggest.v1.Trial.ParametersEntry
-	69, // 26: tuner.suggest.v1.Trial.labels:type_name -> tuner.suggest.v1.Trial.LabelsEntry
-	76, // 27: tuner.suggest.v1.Trial.create_time:type_name -> google.protobuf.Timestamp
-	76, // 28: tuner.suggest.v1.Trial.end_time:type_name -> google.protobuf.Timestamp
-	77, // 29: tuner.suggest.v1.Trial.lease_duration:type_name -> google.protobuf.Duration
-	76, // 30: tuner.suggest.v1.Trial.lease_expire_time:type_name -> google.protobuf.Timestamp
-	21, // 31: tuner.suggest.v1.Outcome.succeeded:type_name -> tuner.suggest.v1.Succeeded
-	22, // 32: tuner.suggest.v1.Outcome.pruned:type_name -> tuner.suggest.v1.Pruned
-	23, // 33: tuner.suggest.v1.Outcome.infeasible:type_name -> tuner.suggest.v1.Infeasible
-	24, // 34: tuner.suggest.v1.Outcome.failed:type_name -> tuner.suggest.v1.Failed
-	25, // 35: tuner.suggest.v1.Outcome.cancelled:type_name -> tuner.suggest.v1.Cancelled
-	5,  // 36: tuner.suggest.v1.CreateStudyRequest.study:type_name -> tuner.suggest.v1.Study
-	70, // 37: tuner.suggest.v1.ListStudiesRequest.labels:type_name -> tuner.suggest.v1.ListStudiesRequest.LabelsEntry
-	5,  // 38: tuner.suggest.v1.ListStudiesResponse.studies:type_name -> tuner.suggest.v1.Study
-	30, // 39: tuner.suggest.v1.ListStudiesResponse.summaries:type_name -> tuner.suggest.v1.StudySummary
-	31, // 40: tuner.suggest.v1.StudySummary.trials:type_name -> tuner.suggest.v1.TrialCount
-	18, // 41: tuner.suggest.v1.StudySummary.best:type_name -> tuner.suggest.v1.Trial
-	3,  // 42: tuner.suggest.v1.TrialCount.state:type_name -> tuner.suggest.v1.TrialState
-	5,  // 43: tuner.suggest.v1.UpdateStudyRequest.study:type_name -> tuner.suggest.v1.Study
-	78, // 44: tuner.suggest.v1.UpdateStudyRequest.update_mask:type_name -> google.protobuf.FieldMask
-	7,  // 45: tuner.suggest.v1.ValidateStudyRequest.spec:type_name -> tuner.suggest.v1.StudySpec
-	17, // 46: tuner.suggest.v1.ListAlgorithmsResponse.algorithms:type_name -> tuner.suggest.v1.AlgorithmInfo
-	71, // 47: tuner.suggest.v1.AddTrialRequest.parameters:type_name -> tuner.suggest.v1.AddTrialRequest.ParametersEntry
-	20, // 48: tuner.suggest.v1.AddTrialRequest.outcome:type_name -> tuner.suggest.v1.Outcome
-	19, // 49: tuner.suggest.v1.AddTrialRequest.measurements:type_name -> tuner.suggest.v1.Measurement
-	72, // 50: tuner.suggest.v1.AddTrialRequest.labels:type_name -> tuner.suggest.v1.AddTrialRequest.LabelsEntry
-	40, // 51: tuner.suggest.v1.ImportTrialsRequest.trials:type_name -> tuner.suggest.v1.FinishedTrial
-	73, // 52: tuner.suggest.v1.FinishedTrial.parameters:type_name -> tuner.suggest.v1.FinishedTrial.ParametersEntry
-	20, // 53: tuner.suggest.v1.FinishedTrial.outcome:type_name -> tuner.suggest.v1.Outcome
-	19, // 54: tuner.suggest.v1.FinishedTrial.measurements:type_name -> tuner.suggest.v1.Measurement
-	74, // 55: tuner.suggest.v1.FinishedTrial.labels:type_name -> tuner.suggest.v1.FinishedTrial.LabelsEntry
-	42, // 56: tuner.suggest.v1.ImportTrialsResponse.results:type_name -> tuner.suggest.v1.ImportResult
-	43, // 57: tuner.suggest.v1.ImportResult.remarks:type_name -> tuner.suggest.v1.ImportRemark
-	3,  // 58: tuner.suggest.v1.ListTrialsRequest.states:type_name -> tuner.suggest.v1.TrialState
-	18, // 59: tuner.suggest.v1.ListTrialsResponse.trials:type_name -> tuner.suggest.v1.Trial
-	18, // 60: tuner.suggest.v1.UpdateTrialRequest.trial:type_name -> tuner.suggest.v1.Trial
-	78, // 61: tuner.suggest.v1.UpdateTrialRequest.update_mask:type_name -> google.protobuf.FieldMask
-	75, // 62: tuner.suggest.v1.SuggestTrialsRequest.labels:type_name -> tuner.suggest.v1.SuggestTrialsRequest.LabelsEntry
-	77, // 63: tuner.suggest.v1.SuggestTrialsRequest.lease_duration:type_name -> google.protobuf.Duration
-	18, // 64: tuner.suggest.v1.SuggestTrialsResponse.trials:type_name -> tuner.suggest.v1.Trial
-	19, // 65: tuner.suggest.v1.ReportMeasurementsRequest.measurements:type_name -> tuner.suggest.v1.Measurement
-	53, // 66: tuner.suggest.v1.RenewLeasesRequest.leases:type_name -> tuner.suggest.v1.TrialLease
-	20, // 67: tuner.suggest.v1.CompleteTrialRequest.outcome:type_name -> tuner.suggest.v1.Outcome
-	19, // 68: tuner.suggest.v1.CompleteTrialRequest.measurements:type_name -> tuner.suggest.v1.Measurement
-	18, // 69: tuner.suggest.v1.ReopenTrialsResponse.trials:type_name -> tuner.suggest.v1.Trial
-	19, // 70: tuner.suggest.v1.TrialMeasurement.measurement:type_name -> tuner.suggest.v1.Measurement
-	60, // 71: tuner.suggest.v1.ListMeasurementsResponse.measurements:type_name -> tuner.suggest.v1.TrialMeasurement
-	18, // 72: tuner.suggest.v1.ListOptimalTrialsResponse.trials:type_name -> tuner.suggest.v1.Trial
-	4,  // 73: tuner.suggest.v1.Algorithm.SettingsEntry.value:type_name -> tuner.suggest.v1.Value
-	4,  // 74: tuner.suggest.v1.Pruning.SettingsEntry.value:type_name -> tuner.suggest.v1.Value
-	4,  // 75: tuner.suggest.v1.Trial.ParametersEntry.value:type_name -> tuner.suggest.v1.Value
-	4,  // 76: tuner.suggest.v1.AddTrialRequest.ParametersEntry.value:type_name -> tuner.suggest.v1.Value
-	4,  // 77: tuner.suggest.v1.FinishedTrial.ParametersEntry.value:type_name -> tuner.suggest.v1.Value
-	26, // 78: tuner.suggest.v1.SuggestService.CreateStudy:input_type -> tuner.suggest.v1.CreateStudyRequest
-	27, // 79: tuner.suggest.v1.SuggestService.GetStudy:input_type -> tuner.suggest.v1.GetStudyRequest
-	28, // 80: tuner.suggest.v1.SuggestService.ListStudies:input_type -> tuner.suggest.v1.ListStudiesRequest
-	32, // 81: tuner.suggest.v1.SuggestService.UpdateStudy:input_type -> tuner.suggest.v1.UpdateStudyRequest
-	33, // 82: tuner.suggest.v1.SuggestService.DeleteStudy:input_type -> tuner.suggest.v1.DeleteStudyRequest
-	34, // 83: tuner.suggest.v1.SuggestService.ValidateStudy:input_type -> tuner.suggest.v1.ValidateStudyRequest
-	36, // 84: tuner.suggest.v1.SuggestService.ListAlgorithms:input_type -> tuner.suggest.v1.ListAlgorithmsRequest
-	38, // 85: tuner.suggest.v1.SuggestService.AddTrial:input_type -> tuner.suggest.v1.AddTrialRequest
-	39, // 86: tuner.suggest.v1.SuggestService.ImportTrials:input_type -> tuner.suggest.v1.ImportTrialsRequest
-	44, // 87: tuner.suggest.v1.SuggestService.GetTrial:input_type -> tuner.suggest.v1.GetTrialRequest
-	45, // 88: tuner.suggest.v1.SuggestService.ListTrials:input_type -> tuner.suggest.v1.ListTrialsRequest
-	47, // 89: tuner.suggest.v1.SuggestService.UpdateTrial:input_type -> tuner.suggest.v1.UpdateTrialRequest
-	48, // 90: tuner.suggest.v1.SuggestService.DeleteTrial:input_type -> tuner.suggest.v1.DeleteTrialRequest
-	49, // 91: tuner.suggest.v1.SuggestService.SuggestTrials:input_type -> tuner.suggest.v1.SuggestTrialsRequest
-	51, // 92: tuner.suggest.v1.SuggestService.ReportMeasurements:input_type -> tuner.suggest.v1.ReportMeasurementsRequest
-	54, // 93: tuner.suggest.v1.SuggestService.RenewLeases:input_type -> tuner.suggest.v1.RenewLeasesRequest
-	56, // 94: tuner.suggest.v1.SuggestService.CompleteTrial:input_type -> tuner.suggest.v1.CompleteTrialRequest
-	57, // 95: tuner.suggest.v1.SuggestService.ReopenTrials:input_type -> tuner.suggest.v1.ReopenTrialsRequest
-	59, // 96: tuner.suggest.v1.SuggestService.ListMeasurements:input_type -> tuner.suggest.v1.ListMeasurementsRequest
-	62, // 97: tuner.suggest.v1.SuggestService.ListOptimalTrials:input_type -> tuner.suggest.v1.ListOptimalTrialsRequest
-	5,  // 98: tuner.suggest.v1.SuggestService.CreateStudy:output_type -> tuner.suggest.v1.Study
-	5,  // 99: tuner.suggest.v1.SuggestService.GetStudy:output_type -> tuner.suggest.v1.Study
-	29, // 100: tuner.suggest.v1.SuggestService.ListStudies:output_type -> tuner.suggest.v1.ListStudiesResponse
-	5,  // 101: tuner.suggest.v1.SuggestService.UpdateStudy:output_type -> tuner.suggest.v1.Study
-	79, // 102: tuner.suggest.v1.SuggestService.DeleteStudy:output_type -> google.protobuf.Empty
-	35, // 103: tuner.suggest.v1.SuggestService.ValidateStudy:output_type -> tuner.suggest.v1.ValidateStudyResponse
-	37, // 104: tuner.suggest.v1.SuggestService.ListAlgorithms:output_type -> tuner.suggest.v1.ListAlgorithmsResponse
-	18, // 105: tuner.suggest.v1.SuggestService.AddTrial:output_type -> tuner.suggest.v1.Trial
-	41, // 106: tuner.suggest.v1.SuggestService.ImportTrials:output_type -> tuner.suggest.v1.ImportTrialsResponse
-	18, // 107: tuner.suggest.v1.SuggestService.GetTrial:output_type -> tuner.suggest.v1.Trial
-	46, // 108: tuner.suggest.v1.SuggestService.ListTrials:output_type -> tuner.suggest.v1.ListTrialsResponse
-	18, // 109: tuner.suggest.v1.SuggestService.UpdateTrial:output_type -> tuner.suggest.v1.Trial
-	79, // 110: tuner.suggest.v1.SuggestService.DeleteTrial:output_type -> google.protobuf.Empty
-	50, // 111: tuner.suggest.v1.SuggestService.SuggestTrials:output_type -> tuner.suggest.v1.SuggestTrialsResponse
-	52, // 112: tuner.suggest.v1.SuggestService.ReportMeasurements:output_type -> tuner.suggest.v1.ReportMeasurementsResponse
-	55, // 113: tuner.suggest.v1.SuggestService.RenewLeases:output_type -> tuner.suggest.v1.RenewLeasesResponse
-	18, // 114: tuner.suggest.v1.SuggestService.CompleteTrial:output_type -> tuner.suggest.v1.Trial
-	58, // 115: tuner.suggest.v1.SuggestService.ReopenTrials:output_type -> tuner.suggest.v1.ReopenTrialsResponse
-	61, // 116: tuner.suggest.v1.SuggestService.ListMeasurements:output_type -> tuner.suggest.v1.ListMeasurementsResponse
-	63, // 117: tuner.suggest.v1.SuggestService.ListOptimalTrials:output_type -> tuner.suggest.v1.ListOptimalTrialsResponse
-	98, // [98:118] is the sub-list for method output_type
-	78, // [78:98] is the sub-list for method input_type
-	78, // [78:78] is the sub-list for extension type_name
-	78, // [78:78] is the sub-list for extension extendee
-	0,  // [0:78] is the sub-list for field type_name
+	7,   // 0: tuner.suggest.v1.Study.spec:type_name -> tuner.suggest.v1.StudySpec
+	66,  // 1: tuner.suggest.v1.Study.labels:type_name -> tuner.suggest.v1.Study.LabelsEntry
+	78,  // 2: tuner.suggest.v1.Study.create_time:type_name -> google.protobuf.Timestamp
+	6,   // 3: tuner.suggest.v1.Study.past:type_name -> tuner.suggest.v1.PastParameters
+	9,   // 4: tuner.suggest.v1.PastParameters.parameters:type_name -> tuner.suggest.v1.Parameter
+	78,  // 5: tuner.suggest.v1.PastParameters.end_time:type_name -> google.protobuf.Timestamp
+	9,   // 6: tuner.suggest.v1.StudySpec.parameters:type_name -> tuner.suggest.v1.Parameter
+	14,  // 7: tuner.suggest.v1.StudySpec.objectives:type_name -> tuner.suggest.v1.Objective
+	16,  // 8: tuner.suggest.v1.StudySpec.algorithm:type_name -> tuner.suggest.v1.Algorithm
+	17,  // 9: tuner.suggest.v1.StudySpec.pruning:type_name -> tuner.suggest.v1.Pruning
+	15,  // 10: tuner.suggest.v1.StudySpec.constraints:type_name -> tuner.suggest.v1.Constraint
+	8,   // 11: tuner.suggest.v1.StudySpec.fidelity:type_name -> tuner.suggest.v1.Fidelity
+	10,  // 12: tuner.suggest.v1.Parameter.float_domain:type_name -> tuner.suggest.v1.FloatDomain
+	11,  // 13: tuner.suggest.v1.Parameter.int_domain:type_name -> tuner.suggest.v1.IntDomain
+	12,  // 14: tuner.suggest.v1.Parameter.choice_domain:type_name -> tuner.suggest.v1.ChoiceDomain
+	13,  // 15: tuner.suggest.v1.Parameter.conditions:type_name -> tuner.suggest.v1.Condition
+	0,   // 16: tuner.suggest.v1.FloatDomain.scale:type_name -> tuner.suggest.v1.Scale
+	0,   // 17: tuner.suggest.v1.IntDomain.scale:type_name -> tuner.suggest.v1.Scale
+	4,   // 18: tuner.suggest.v1.ChoiceDomain.values:type_name -> tuner.suggest.v1.Value
+	4,   // 19: tuner.suggest.v1.Condition.values:type_name -> tuner.suggest.v1.Value
+	1,   // 20: tuner.suggest.v1.Objective.direction:type_name -> tuner.suggest.v1.Direction
+	2,   // 21: tuner.suggest.v1.Objective.value_rule:type_name -> tuner.suggest.v1.ValueRule
+	67,  // 22: tuner.suggest.v1.Algorithm.settings:type_name -> tuner.suggest.v1.Algorithm.SettingsEntry
+	68,  // 23: tuner.suggest.v1.Pruning.settings:type_name -> tuner.suggest.v1.Pruning.SettingsEntry
+	69,  // 24: tuner.suggest.v1.AlgorithmInfo.settings:type_name -> tuner.suggest.v1.AlgorithmInfo.SettingsEntry
+	3,   // 25: tuner.suggest.v1.Trial.state:type_name -> tuner.suggest.v1.TrialState
+	70,  // 26: tuner.suggest.v1.Trial.parameters:type_name -> tuner.suggest.v1.Trial.ParametersEntry
+	71,  // 27: tuner.suggest.v1.Trial.labels:type_name -> tuner.suggest.v1.Trial.LabelsEntry
+	78,  // 28: tuner.suggest.v1.Trial.create_time:type_name -> google.protobuf.Timestamp
+	78,  // 29: tuner.suggest.v1.Trial.end_time:type_name -> google.protobuf.Timestamp
+	79,  // 30: tuner.suggest.v1.Trial.lease_duration:type_name -> google.protobuf.Duration
+	78,  // 31: tuner.suggest.v1.Trial.lease_expire_time:type_name -> google.protobuf.Timestamp
+	20,  // 32: tuner.suggest.v1.Trial.rungs:type_name -> tuner.suggest.v1.RungResult
+	23,  // 33: tuner.suggest.v1.Outcome.succeeded:type_name -> tuner.suggest.v1.Succeeded
+	24,  // 34: tuner.suggest.v1.Outcome.pruned:type_name -> tuner.suggest.v1.Pruned
+	25,  // 35: tuner.suggest.v1.Outcome.infeasible:type_name -> tuner.suggest.v1.Infeasible
+	26,  // 36: tuner.suggest.v1.Outcome.failed:type_name -> tuner.suggest.v1.Failed
+	27,  // 37: tuner.suggest.v1.Outcome.cancelled:type_name -> tuner.suggest.v1.Cancelled
+	5,   // 38: tuner.suggest.v1.CreateStudyRequest.study:type_name -> tuner.suggest.v1.Study
+	72,  // 39: tuner.suggest.v1.ListStudiesRequest.labels:type_name -> tuner.suggest.v1.ListStudiesRequest.LabelsEntry
+	5,   // 40: tuner.suggest.v1.ListStudiesResponse.studies:type_name -> tuner.suggest.v1.Study
+	32,  // 41: tuner.suggest.v1.ListStudiesResponse.summaries:type_name -> tuner.suggest.v1.StudySummary
+	33,  // 42: tuner.suggest.v1.StudySummary.trials:type_name -> tuner.suggest.v1.TrialCount
+	19,  // 43: tuner.suggest.v1.StudySummary.best:type_name -> tuner.suggest.v1.Trial
+	3,   // 44: tuner.suggest.v1.TrialCount.state:type_name -> tuner.suggest.v1.TrialState
+	5,   // 45: tuner.suggest.v1.UpdateStudyRequest.study:type_name -> tuner.suggest.v1.Study
+	80,  // 46: tuner.suggest.v1.UpdateStudyRequest.update_mask:type_name -> google.protobuf.FieldMask
+	7,   // 47: tuner.suggest.v1.ValidateStudyRequest.spec:type_name -> tuner.suggest.v1.StudySpec
+	18,  // 48: tuner.suggest.v1.ListAlgorithmsResponse.algorithms:type_name -> tuner.suggest.v1.AlgorithmInfo
+	73,  // 49: tuner.suggest.v1.AddTrialRequest.parameters:type_name -> tuner.suggest.v1.AddTrialRequest.ParametersEntry
+	22,  // 50: tuner.suggest.v1.AddTrialRequest.outcome:type_name -> tuner.suggest.v1.Outcome
+	21,  // 51: tuner.suggest.v1.AddTrialRequest.measurements:type_name -> tuner.suggest.v1.Measurement
+	74,  // 52: tuner.suggest.v1.AddTrialRequest.labels:type_name -> tuner.suggest.v1.AddTrialRequest.LabelsEntry
+	42,  // 53: tuner.suggest.v1.ImportTrialsRequest.trials:type_name -> tuner.suggest.v1.FinishedTrial
+	75,  // 54: tuner.suggest.v1.FinishedTrial.parameters:type_name -> tuner.suggest.v1.FinishedTrial.ParametersEntry
+	22,  // 55: tuner.suggest.v1.FinishedTrial.outcome:type_name -> tuner.suggest.v1.Outcome
+	21,  // 56: tuner.suggest.v1.FinishedTrial.measurements:type_name -> tuner.suggest.v1.Measurement
+	76,  // 57: tuner.suggest.v1.FinishedTrial.labels:type_name -> tuner.suggest.v1.FinishedTrial.LabelsEntry
+	44,  // 58: tuner.suggest.v1.ImportTrialsResponse.results:type_name -> tuner.suggest.v1.ImportResult
+	45,  // 59: tuner.suggest.v1.ImportResult.remarks:type_name -> tuner.suggest.v1.ImportRemark
+	3,   // 60: tuner.suggest.v1.ListTrialsRequest.states:type_name -> tuner.suggest.v1.TrialState
+	19,  // 61: tuner.suggest.v1.ListTrialsResponse.trials:type_name -> tuner.suggest.v1.Trial
+	19,  // 62: tuner.suggest.v1.UpdateTrialRequest.trial:type_name -> tuner.suggest.v1.Trial
+	80,  // 63: tuner.suggest.v1.UpdateTrialRequest.update_mask:type_name -> google.protobuf.FieldMask
+	77,  // 64: tuner.suggest.v1.SuggestTrialsRequest.labels:type_name -> tuner.suggest.v1.SuggestTrialsRequest.LabelsEntry
+	79,  // 65: tuner.suggest.v1.SuggestTrialsRequest.lease_duration:type_name -> google.protobuf.Duration
+	19,  // 66: tuner.suggest.v1.SuggestTrialsResponse.trials:type_name -> tuner.suggest.v1.Trial
+	21,  // 67: tuner.suggest.v1.ReportMeasurementsRequest.measurements:type_name -> tuner.suggest.v1.Measurement
+	55,  // 68: tuner.suggest.v1.RenewLeasesRequest.leases:type_name -> tuner.suggest.v1.TrialLease
+	22,  // 69: tuner.suggest.v1.CompleteTrialRequest.outcome:type_name -> tuner.suggest.v1.Outcome
+	21,  // 70: tuner.suggest.v1.CompleteTrialRequest.measurements:type_name -> tuner.suggest.v1.Measurement
+	19,  // 71: tuner.suggest.v1.ReopenTrialsResponse.trials:type_name -> tuner.suggest.v1.Trial
+	21,  // 72: tuner.suggest.v1.TrialMeasurement.measurement:type_name -> tuner.suggest.v1.Measurement
+	62,  // 73: tuner.suggest.v1.ListMeasurementsResponse.measurements:type_name -> tuner.suggest.v1.TrialMeasurement
+	19,  // 74: tuner.suggest.v1.ListOptimalTrialsResponse.trials:type_name -> tuner.suggest.v1.Trial
+	4,   // 75: tuner.suggest.v1.Algorithm.SettingsEntry.value:type_name -> tuner.suggest.v1.Value
+	4,   // 76: tuner.suggest.v1.Pruning.SettingsEntry.value:type_name -> tuner.suggest.v1.Value
+	4,   // 77: tuner.suggest.v1.Trial.ParametersEntry.value:type_name -> tuner.suggest.v1.Value
+	4,   // 78: tuner.suggest.v1.AddTrialRequest.ParametersEntry.value:type_name -> tuner.suggest.v1.Value
+	4,   // 79: tuner.suggest.v1.FinishedTrial.ParametersEntry.value:type_name -> tuner.suggest.v1.Value
+	28,  // 80: tuner.suggest.v1.SuggestService.CreateStudy:input_type -> tuner.suggest.v1.CreateStudyRequest
+	29,  // 81: tuner.suggest.v1.SuggestService.GetStudy:input_type -> tuner.suggest.v1.GetStudyRequest
+	30,  // 82: tuner.suggest.v1.SuggestService.ListStudies:input_type -> tuner.suggest.v1.ListStudiesRequest
+	34,  // 83: tuner.suggest.v1.SuggestService.UpdateStudy:input_type -> tuner.suggest.v1.UpdateStudyRequest
+	35,  // 84: tuner.suggest.v1.SuggestService.DeleteStudy:input_type -> tuner.suggest.v1.DeleteStudyRequest
+	36,  // 85: tuner.suggest.v1.SuggestService.ValidateStudy:input_type -> tuner.suggest.v1.ValidateStudyRequest
+	38,  // 86: tuner.suggest.v1.SuggestService.ListAlgorithms:input_type -> tuner.suggest.v1.ListAlgorithmsRequest
+	40,  // 87: tuner.suggest.v1.SuggestService.AddTrial:input_type -> tuner.suggest.v1.AddTrialRequest
+	41,  // 88: tuner.suggest.v1.SuggestService.ImportTrials:input_type -> tuner.suggest.v1.ImportTrialsRequest
+	46,  // 89: tuner.suggest.v1.SuggestService.GetTrial:input_type -> tuner.suggest.v1.GetTrialRequest
+	47,  // 90: tuner.suggest.v1.SuggestService.ListTrials:input_type -> tuner.suggest.v1.ListTrialsRequest
+	49,  // 91: tuner.suggest.v1.SuggestService.UpdateTrial:input_type -> tuner.suggest.v1.UpdateTrialRequest
+	50,  // 92: tuner.suggest.v1.SuggestService.DeleteTrial:input_type -> tuner.suggest.v1.DeleteTrialRequest
+	51,  // 93: tuner.suggest.v1.SuggestService.SuggestTrials:input_type -> tuner.suggest.v1.SuggestTrialsRequest
+	53,  // 94: tuner.suggest.v1.SuggestService.ReportMeasurements:input_type -> tuner.suggest.v1.ReportMeasurementsRequest
+	56,  // 95: tuner.suggest.v1.SuggestService.RenewLeases:input_type -> tuner.suggest.v1.RenewLeasesRequest
+	58,  // 96: tuner.suggest.v1.SuggestService.CompleteTrial:input_type -> tuner.suggest.v1.CompleteTrialRequest
+	59,  // 97: tuner.suggest.v1.SuggestService.ReopenTrials:input_type -> tuner.suggest.v1.ReopenTrialsRequest
+	61,  // 98: tuner.suggest.v1.SuggestService.ListMeasurements:input_type -> tuner.suggest.v1.ListMeasurementsRequest
+	64,  // 99: tuner.suggest.v1.SuggestService.ListOptimalTrials:input_type -> tuner.suggest.v1.ListOptimalTrialsRequest
+	5,   // 100: tuner.suggest.v1.SuggestService.CreateStudy:output_type -> tuner.suggest.v1.Study
+	5,   // 101: tuner.suggest.v1.SuggestService.GetStudy:output_type -> tuner.suggest.v1.Study
+	31,  // 102: tuner.suggest.v1.SuggestService.ListStudies:output_type -> tuner.suggest.v1.ListStudiesResponse
+	5,   // 103: tuner.suggest.v1.SuggestService.UpdateStudy:output_type -> tuner.suggest.v1.Study
+	81,  // 104: tuner.suggest.v1.SuggestService.DeleteStudy:output_type -> google.protobuf.Empty
+	37,  // 105: tuner.suggest.v1.SuggestService.ValidateStudy:output_type -> tuner.suggest.v1.ValidateStudyResponse
+	39,  // 106: tuner.suggest.v1.SuggestService.ListAlgorithms:output_type -> tuner.suggest.v1.ListAlgorithmsResponse
+	19,  // 107: tuner.suggest.v1.SuggestService.AddTrial:output_type -> tuner.suggest.v1.Trial
+	43,  // 108: tuner.suggest.v1.SuggestService.ImportTrials:output_type -> tuner.suggest.v1.ImportTrialsResponse
+	19,  // 109: tuner.suggest.v1.SuggestService.GetTrial:output_type -> tuner.suggest.v1.Trial
+	48,  // 110: tuner.suggest.v1.SuggestService.ListTrials:output_type -> tuner.suggest.v1.ListTrialsResponse
+	19,  // 111: tuner.suggest.v1.SuggestService.UpdateTrial:output_type -> tuner.suggest.v1.Trial
+	81,  // 112: tuner.suggest.v1.SuggestService.DeleteTrial:output_type -> google.protobuf.Empty
+	52,  // 113: tuner.suggest.v1.SuggestService.SuggestTrials:output_type -> tuner.suggest.v1.SuggestTrialsResponse
+	54,  // 114: tuner.suggest.v1.SuggestService.ReportMeasurements:output_type -> tuner.suggest.v1.ReportMeasurementsResponse
+	57,  // 115: tuner.suggest.v1.SuggestService.RenewLeases:output_type -> tuner.suggest.v1.RenewLeasesResponse
+	19,  // 116: tuner.suggest.v1.SuggestService.CompleteTrial:output_type -> tuner.suggest.v1.Trial
+	60,  // 117: tuner.suggest.v1.SuggestService.ReopenTrials:output_type -> tuner.suggest.v1.ReopenTrialsResponse
+	63,  // 118: tuner.suggest.v1.SuggestService.ListMeasurements:output_type -> tuner.suggest.v1.ListMeasurementsResponse
+	65,  // 119: tuner.suggest.v1.SuggestService.ListOptimalTrials:output_type -> tuner.suggest.v1.ListOptimalTrialsResponse
+	100, // [100:120] is the sub-list for method output_type
+	80,  // [80:100] is the sub-list for method input_type
+	80,  // [80:80] is the sub-list for extension type_name
+	80,  // [80:80] is the sub-list for extension extendee
+	0,   // [0:80] is the sub-list for field type_name
 }
 
 func init() { file_suggest_v1_suggest_proto_init() }
@@ -4750,33 +4940,33 @@ func file_suggest_v1_suggest_proto_init() {
 		(*Value_BoolValue)(nil),
 		(*Value_JsonValue)(nil),
 	}
-	file_suggest_v1_suggest_proto_msgTypes[4].OneofWrappers = []any{
+	file_suggest_v1_suggest_proto_msgTypes[5].OneofWrappers = []any{
 		(*Parameter_FloatDomain)(nil),
 		(*Parameter_IntDomain)(nil),
 		(*Parameter_ChoiceDomain)(nil),
 	}
-	file_suggest_v1_suggest_proto_msgTypes[5].OneofWrappers = []any{}
 	file_suggest_v1_suggest_proto_msgTypes[6].OneofWrappers = []any{}
-	file_suggest_v1_suggest_proto_msgTypes[10].OneofWrappers = []any{}
+	file_suggest_v1_suggest_proto_msgTypes[7].OneofWrappers = []any{}
 	file_suggest_v1_suggest_proto_msgTypes[11].OneofWrappers = []any{}
-	file_suggest_v1_suggest_proto_msgTypes[14].OneofWrappers = []any{}
-	file_suggest_v1_suggest_proto_msgTypes[16].OneofWrappers = []any{
+	file_suggest_v1_suggest_proto_msgTypes[12].OneofWrappers = []any{}
+	file_suggest_v1_suggest_proto_msgTypes[15].OneofWrappers = []any{}
+	file_suggest_v1_suggest_proto_msgTypes[18].OneofWrappers = []any{
 		(*Outcome_Succeeded)(nil),
 		(*Outcome_Pruned)(nil),
 		(*Outcome_Infeasible)(nil),
 		(*Outcome_Failed)(nil),
 		(*Outcome_Cancelled)(nil),
 	}
-	file_suggest_v1_suggest_proto_msgTypes[17].OneofWrappers = []any{}
-	file_suggest_v1_suggest_proto_msgTypes[18].OneofWrappers = []any{}
-	file_suggest_v1_suggest_proto_msgTypes[38].OneofWrappers = []any{}
+	file_suggest_v1_suggest_proto_msgTypes[19].OneofWrappers = []any{}
+	file_suggest_v1_suggest_proto_msgTypes[20].OneofWrappers = []any{}
+	file_suggest_v1_suggest_proto_msgTypes[40].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_suggest_v1_suggest_proto_rawDesc), len(file_suggest_v1_suggest_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   72,
+			NumMessages:   74,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -1,4 +1,4 @@
-"""The first schema: studies, trials, measurements. Frozen: never import `tables` here, it moves on."""
+"""The first schema: studies, trials, measurements. Frozen: never import `study_tables` here, because that changes."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,4 +1,4 @@
-"""Servers and the studies that they own: ownership where no file lock reaches. Frozen, as 0001 is."""
+"""Add servers and the owners of studies: ownership for databases without file locks. Frozen, as 0001 is."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,4 +1,4 @@
-"""What a study searched before its space grew. Frozen, as 0001 is."""
+"""Add the earlier search spaces of a study. Frozen, as 0001 is."""
 
 import sqlalchemy as sa
 from alembic import op

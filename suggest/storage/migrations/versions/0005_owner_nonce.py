@@ -1,4 +1,4 @@
-"""A random nonce for each taking of a study: epochs repeat after a restore. Frozen, as 0001 is."""
+"""Add a random nonce to leases, because epochs repeat after a restore. Frozen, as 0001 is."""
 
 import sqlalchemy as sa
 from alembic import op

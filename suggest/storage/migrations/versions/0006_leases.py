@@ -1,4 +1,4 @@
-"""Leases of trials: how often each was handed out, and how long its lease lasts. Frozen, as 0001 is."""
+"""Add leases of trials: how often each was handed out, and how long its lease lasts. Frozen, as 0001 is."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,4 +1,4 @@
-"""Values of further objectives and of constraints. Frozen, as 0001 is."""
+"""Add values of further objectives and of constraints. Frozen, as 0001 is."""
 
 import sqlalchemy as sa
 from alembic import op

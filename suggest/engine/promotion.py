@@ -1,0 +1,130 @@
+"""Successive halving by promotion: which paused trials go on with a larger fidelity.
+
+ASHA, Li et al. 2020, "A System for Massively Parallel Hyperparameter Tuning", algorithm 2: a rung is a fidelity, and a
+trial that has a value at a rung goes on when it is among the best 1/eta of those that have one. A request for trials
+gets a paused trial that may go on, from the highest rung first, and a new trial where there is none: nothing waits for
+a rung to fill. With brackets (Hyperband, Li et al. 2018) a trial's number says at which rung it begins, and trials are
+compared within their bracket.
+
+A function of the trials: an engine rebuilt from the store promotes the same ones.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from suggest.pruners.hyperband import bracket_of, bracket_shares
+from suggest.study import Direction, Fidelity, StudySpec
+from suggest.trial import Trial, TrialState
+
+BRACKETED = frozenset({"hyperband", "bohb"})  # algorithms that distribute trials over brackets
+PROMOTING = frozenset({"asha", "hyperband"})  # pruning rules that promotion takes the place of
+
+
+def uses_brackets(spec: StudySpec) -> bool:
+    """Return whether trials begin at different fidelities."""
+    return spec.algorithm.name in BRACKETED or (spec.pruning is not None and spec.pruning.name == "hyperband")
+
+
+def promotion(spec: StudySpec) -> Promotion | None:
+    """Return the rule of a study with a fidelity; None of one without."""
+    if spec.fidelity is None:
+        return None
+    return Promotion(spec.fidelity, spec.objective.direction, brackets=uses_brackets(spec))
+
+
+@dataclass(slots=True)
+class _Rung:
+    """The trials of one bracket with a value at one fidelity: (loss, number), sorted; and those paused there."""
+
+    reached: list[tuple[float, int]]
+    paused: list[tuple[float, int]]
+
+
+class Promotion:
+    """Not thread-safe: its owner holds the study's lock."""
+
+    def __init__(self, fidelity: Fidelity, direction: Direction, *, brackets: bool) -> None:
+        self._fidelity = fidelity
+        self._sign = direction.sign
+        self._levels = fidelity.levels
+        count = len(self._levels) if brackets else 1
+        self._shares = bracket_shares(count, fidelity.eta)
+        # By the level at which a trial began. A revision of the pruning rule may bring brackets, or end them.
+        self._rungs = [[_Rung([], []) for _ in self._levels] for _ in self._levels]
+        self._losses: dict[int, list[float]] = {}  # by trial: at each rung from its first one
+        self._paused_at: dict[int, int] = {}  # the rung, by trial
+        self._complete = 0  # trials that have come to the largest fidelity
+
+    def first(self, number: int) -> float:
+        """Return the fidelity with which a new trial begins."""
+        return self._levels[bracket_of(number, self._shares)]
+
+    def following(self, trial: Trial) -> float:
+        """Return the fidelity with which a paused trial goes on."""
+        return self._levels[self._paused_at[trial.number] + 1]
+
+    def is_last(self, fidelity: float | None) -> bool:
+        return fidelity is None or fidelity >= self._levels[-1]
+
+    def put(self, trial: Trial) -> None:
+        """A new trial, or a new version of a known one."""
+        number = trial.number
+        bracket = self._levels.index(trial.rungs[0].fidelity) if trial.rungs else 0
+        losses = self._losses.setdefault(number, [])
+        for each in trial.rungs[len(losses) :]:
+            losses.append(self._sign * each.value)
+            insort(self._rungs[bracket][bracket + len(losses) - 1].reached, (losses[-1], number))
+        was, now = self._paused_at.pop(number, None), None
+        if trial.state is TrialState.PAUSED and losses:
+            now = self._paused_at[number] = bracket + len(losses) - 1
+        if was != now:
+            if was is not None:
+                paused = self._rungs[bracket][was].paused
+                del paused[bisect_left(paused, (losses[was - bracket], number))]
+            if now is not None:
+                insort(self._rungs[bracket][now].paused, (losses[now - bracket], number))
+        if trial.state is TrialState.SUCCEEDED:
+            self._complete += 1
+
+    def next(self, count: int) -> list[int]:
+        """Return up to so many paused trials that may go on, the highest rung first, of a rung the best first."""
+        found: list[int] = []
+        for number in self._promotable():
+            if len(found) == count:
+                break
+            found.append(number)
+        return found
+
+    def _promotable(self) -> Iterator[int]:
+        for level in reversed(range(len(self._levels) - 1)):
+            for rungs in self._rungs:
+                rung = rungs[level]
+                kept = len(rung.reached) // self._fidelity.eta
+                for entry in rung.paused:
+                    if bisect_left(rung.reached, entry) >= kept:
+                        break
+                    yield entry[1]
+
+    def last_resort(self) -> int | None:
+        """Return the paused trial that goes on so that the search ends with a complete one; None if it has one.
+
+        For when no trial runs and no new one will come: the best of the highest rung.
+        """
+        if self._complete:
+            return None
+        for level in reversed(range(len(self._levels) - 1)):
+            waiting = [rungs[level].paused[0] for rungs in self._rungs if rungs[level].paused]
+            if waiting:
+                return min(waiting)[1]
+        return None
+
+    def waits_for(self, trial: Trial) -> str:
+        """Say at which fidelity a trial pauses, and what it waits for."""
+        f = self._fidelity
+        at, last = trial.rungs[-1].fidelity, self._levels[-1]
+        return (
+            f"{f.parameter} {at:g} of {last:g}; it goes on when it is among the best 1/{f.eta} of those that came there"
+        )

@@ -1,0 +1,61 @@
+"""`bohb`: TPE's model of where good points are dense, among random points, for studies with a fidelity.
+
+Falkner et al. 2018, "BOHB: Robust and Efficient Hyperparameter Optimization at Scale": a third of the points is drawn
+at random, which bounds how much worse than Hyperband the search can be. The others come from the model of `tpe`, over
+the values of the largest fidelity that has enough of them (`by_fidelity`). Its kernels are those of `tpe`, not the
+widened ones of the paper. Brackets are those of `hyperband`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from suggest.samplers.sampler import PointRequest, Steps, completed, generator
+from suggest.samplers.tpe import OwnSettings, tpe
+from suggest.samplers.uniform import draw_points
+from suggest.settings import setting
+from suggest.space import Assignment
+from suggest.study import StudySpec
+from suggest.trial import Trial
+from suggest.workers import Workers
+
+
+@dataclass(frozen=True, slots=True)
+class BohbSettings(OwnSettings):
+    candidates: int = setting(64, "points drawn for each trial; the most promising one is used", min=1, max=1000)
+    good_share: float = setting(0.15, "share of the trials with a value that count as good ones", min=0.01, max=0.5)
+    random_share: float = setting(0.33, "share of the points that are drawn at random", min=0.0, max=1.0)
+
+
+class BohbSampler:
+    def __init__(self, spec: StudySpec, seed: int, settings: BohbSettings, *, workers: Workers | None = None) -> None:
+        self._space = spec.space
+        self._seed = seed
+        self._random_share = settings.random_share
+        self._tpe = tpe(spec, seed, settings, workers=workers)
+
+    def put(self, trial: Trial) -> None:
+        self._tpe.put(trial)
+
+    def propose(self, wanted: Sequence[PointRequest]) -> list[Assignment]:
+        return completed(self.steps(wanted))
+
+    def steps(self, wanted: Sequence[PointRequest]) -> Steps:
+        drawn = {one: self._is_random(one) for one in map(_key, wanted)}
+        modelled = [one for one in wanted if not drawn[_key(one)]]
+        found = (yield from self._tpe.steps(modelled)) if modelled else []
+        points = dict(zip(map(_key, modelled), found, strict=True))
+        others = [one for one in wanted if drawn[_key(one)]]
+        points.update(zip(map(_key, others), draw_points(self._space, self._seed, others), strict=True))
+        return [points[_key(one)] for one in wanted]
+
+    def warm_up(self) -> None:
+        self._tpe.warm_up()
+
+    def _is_random(self, key: tuple[int, int]) -> bool:
+        return generator(self._seed, key[0], "bohb").random() < self._random_share
+
+
+def _key(one: PointRequest) -> tuple[int, int]:
+    return one.number, one.again

@@ -1,0 +1,85 @@
+"""A sampler that learns from trials that were run up to different fidelities.
+
+It shows another sampler the values of one fidelity, as if no other had been measured: of the largest at which enough
+trials have a value (Falkner et al. 2018, "BOHB: Robust and Efficient Hyperparameter Optimization at Scale", section
+3.2). Values of different fidelities are not comparable, and a trial's value at one fidelity never changes. When a
+larger fidelity has enough values, the other sampler starts over with those.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from suggest.samplers.sampler import PointRequest, Sampler, Steps, completed, steps_of
+from suggest.space import Assignment
+from suggest.study import Fidelity
+from suggest.trial import Trial, TrialState
+
+
+class ByFidelity:
+    """make: the sampler that is shown one fidelity's values; enough: so many of them."""
+
+    def __init__(self, fidelity: Fidelity, make: Callable[[], Sampler], *, enough: int) -> None:
+        self._make = make
+        self._enough = enough
+        self._levels = fidelity.levels
+        self._values = [0] * len(self._levels)  # how many trials have a value at each fidelity
+        self._level = 0  # the one whose values are shown
+        self._trials: dict[int, Trial] = {}  # without what no sampler asks for
+        self._sampler = make()
+
+    def put(self, trial: Trial) -> None:
+        before = self._trials.get(trial.number)
+        kept = Trial(
+            trial.number,
+            trial.state,
+            trial.parameters,
+            value=trial.value,
+            step=trial.step,
+            labels=trial.labels,
+            fidelity=trial.fidelity,
+            rungs=trial.rungs,
+        )
+        self._trials[trial.number] = kept
+        for level in range(len(self._levels)):
+            self._values[level] += (self._value(kept, level) is not None) - (
+                before is not None and self._value(before, level) is not None
+            )
+        level = self._chosen()
+        if level != self._level:
+            self._level, self._sampler = level, self._make()
+            for each in self._trials.values():
+                self._sampler.put(self._shown(each))
+        elif before is None or self._shown(before) != self._shown(kept):
+            self._sampler.put(self._shown(kept))
+
+    def propose(self, wanted: Sequence[PointRequest]) -> list[Assignment]:
+        return completed(self.steps(wanted))
+
+    def steps(self, wanted: Sequence[PointRequest]) -> Steps:
+        return (yield from steps_of(self._sampler, wanted))
+
+    def warm_up(self) -> None:
+        self._sampler.warm_up()
+
+    def _chosen(self) -> int:
+        """Return the largest fidelity with enough values; the one with the most while none has."""
+        rich = [level for level, count in enumerate(self._values) if count >= self._enough]
+        return rich[-1] if rich else self._values.index(max(self._values))
+
+    def _value(self, trial: Trial, level: int) -> float | None:
+        at = self._levels[level]
+        if at == self._levels[-1]:
+            return trial.value if trial.state is TrialState.SUCCEEDED else None
+        return next((each.value for each in trial.rungs if each.fidelity == at), None)
+
+    def _shown(self, trial: Trial) -> Trial:
+        """Return the trial as the other sampler sees it."""
+        value = self._value(trial, self._level)
+        if value is not None:
+            return replace(trial, state=TrialState.SUCCEEDED, value=value, step=None, fidelity=None, rungs=())
+        if trial.state in (TrialState.SUCCEEDED, TrialState.PRUNED, TrialState.PAUSED):
+            # It has no value here: a smaller fidelity's would be taken for one.
+            return Trial(trial.number, TrialState.CANCELLED, trial.parameters)
+        return replace(trial, value=None, step=None, fidelity=None, rungs=())

@@ -48,7 +48,7 @@ from controller.runtime.kubernetes.resource_quota import (
 )
 from controller.runtime.protocol import AttemptStatus, CannotStart, Exit, Launch
 
-_AGAIN_S = 1.0  # after a pod was refused though there seemed to be room: somebody else is as fast
+_AGAIN_S = 1.0  # after a pod was refused although there seemed to be room: another client was faster
 _FAIR_SHARE = "FairShare: another experiment of the namespace waits and has fewer running"
 
 
@@ -62,13 +62,16 @@ class _Waiting:
 
 
 class AdmissionQueue:
-    """own: room is our business, not Kueue's. shares: the other experiments that want room in the namespace."""
+    """The attempts that wait for room.
+
+    own: this queue decides about room, not Kueue. shares: the other experiments that want room in the namespace.
+    """
 
     def __init__(self, *, own: bool, shares: FairShares | None = None) -> None:
         self._own = own
         self._shares = shares
         self._queue: dict[str, _Waiting] = {}
-        self._admitted: dict[str, _Waiting] = {}  # let in, and not on the cluster yet
+        self._admitted: dict[str, _Waiting] = {}  # admitted, and not on the cluster yet
         self._reservations = Reservations(time.monotonic)
         self._refused: dict[str, tuple[float, str]] = {}
 
@@ -77,7 +80,7 @@ class AdmissionQueue:
         return {name: each.reason for name, each in (self._admitted | self._queue).items()}
 
     def add(self, launch: Launch, objects: Sequence[Raw], *, limit_ranges: Sequence[LimitRange]) -> None:
-        """objects: what is to be created for it. Raises ValueError: a resource is not a quantity."""
+        """Queue an attempt with the objects to create for it. Raises ValueError: a resource is not a quantity."""
         waiting = _Waiting(launch, objects, with_defaults(demand_of(objects), limit_ranges))
         if (refused := self._refused.pop(launch.name, None)) is not None:
             waiting.not_before_s, waiting.reason = refused
@@ -92,16 +95,18 @@ class AdmissionQueue:
     def next(
         self, quotas: Sequence[ResourceQuota], pods: Iterable[Pod], *, running: int
     ) -> tuple[Launch, Sequence[Raw]] | None:
-        """The oldest that waits, if there is room for it, which is let in; younger ones never overtake it. running:
-        attempts on the cluster that have not ended. To be asked every second at least: others look at what is said
-        here."""
+        """Admit and return the oldest waiting attempt if there is room for it; younger ones never overtake it.
+
+        running: attempts on the cluster that have not ended. Call this at least every second: it publishes the share
+        that other experiments read.
+        """
         running += len(self._admitted)
         above_fair_share = self._above_fair_share(quotas, running)
         if not self._queue:
             return None
         oldest = next(iter(self._queue.values()))
         if oldest.launch.slots is not None and running >= oldest.launch.slots:
-            oldest.reason = ""  # its predecessor runs: nothing is in its way
+            oldest.reason = ""  # it waits for its predecessor to end, not for room
             return None
         if time.monotonic() < oldest.not_before_s:
             return None
@@ -110,7 +115,7 @@ class AdmissionQueue:
         if quotas:
             self._reservations.look(pods)
         else:
-            self._reservations.clear()  # nothing is counted
+            self._reservations.clear()  # without quotas nothing is counted
         oldest.reason = reason_to_wait(oldest.demand, quotas, self._reservations) or (
             _FAIR_SHARE if above_fair_share else ""
         )
@@ -121,15 +126,15 @@ class AdmissionQueue:
         return None
 
     def made(self, launch: Launch) -> None:
-        """It is on the cluster now; its pods are not yet."""
+        """Note that the object is on the cluster now; its pods are not yet."""
         self._admitted.pop(launch.name, None)
 
     def ended(self, name: str) -> None:
-        """Its pods have."""
+        """Note that the pods have ended."""
         self._reservations.ended(name)
 
     def wait(self, launch: Launch, reason: str = "") -> None:
-        """It could not be made now. With a reason, the cluster did not take it: not again at once."""
+        """Queue an admitted attempt again. A reason means that the cluster refused it, so it is not retried at once."""
         waiting = self._admitted.pop(launch.name, None)
         if waiting is not None:
             self._reservations.forget(launch.name)
@@ -138,7 +143,7 @@ class AdmissionQueue:
             self._put(waiting)
 
     def refused(self, name: str, message: str) -> bool:
-        """A pod of it was refused. True: for want of room; its object should be taken back, and it waits again."""
+        """Note a refused pod. Return True if the quota was why: delete the object, and the attempt waits again."""
         if not self._own or (reason := out_of_room(message)) is None:
             return False
         self._refused[name] = time.monotonic() + _AGAIN_S, reason
@@ -161,14 +166,14 @@ class AdmissionQueue:
         return waiting.launch, waiting.objects
 
     def _above_fair_share(self, quotas: Sequence[ResourceQuota], running: int) -> bool:
-        """Whether another experiment waits that has less. Where no quota limits them, all have what they want."""
+        """Whether another experiment waits and has less. Without a quota all get what they want."""
         if self._shares is None or not quotas or not self._own:
             return False
         now_s = time.time()
         try:
             mine = self._shares.publish(running, len(self._queue), now_s=now_s)
         except OSError:
-            return False  # the state directory's disk is in trouble: others see no share of ours, and go first
+            return False  # the disk fails: others see no share of ours, and this experiment goes on
         return not may_start(mine, self._shares.others(now_s=now_s))
 
 
@@ -180,12 +185,12 @@ def _age(launch: Launch) -> tuple[bool, int, int]:
 
 STALE_S = 5.0
 _REFRESH_S = 1.0
-_FILE_BYTES = 256  # written at once and over the old: a reader sees the one or the other
+_FILE_BYTES = 256  # one write over the old content: a reader sees the old or the new
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """running: attempts let in and not ended. waiting: attempts that wait for room (not for a person, or a pause)."""
+    """running: attempts admitted and not ended. waiting: attempts that wait for room, not for a person or a pause."""
 
     uid: str
     running: int
@@ -193,12 +198,12 @@ class Share:
 
 
 def may_start(mine: Share, others: Sequence[Share]) -> bool:
-    """Nobody who waits has less; of those who have as much, the first by uid."""
+    """Whether no waiting experiment has fewer running attempts; of equals, the first by uid may start."""
     return all(not other.waiting or (mine.running, mine.uid) < (other.running, other.uid) for other in others)
 
 
 class FairShares:
-    """This experiment's file, and the others beside it. Times are of the wall clock, in seconds."""
+    """This experiment's file, and the others beside it. Times are wall-clock seconds."""
 
     def __init__(self, state_dir: Path, *, server: str, namespace: str, uid: str) -> None:
         cluster = sha256(server.encode()).hexdigest()[:8]
@@ -208,7 +213,7 @@ class FairShares:
         self._written: tuple[Share, float] | None = None
 
     def publish(self, running: int, waiting: int, *, now_s: float) -> Share:
-        """Say what we have; as often as you look, at least every second or two. Raises OSError."""
+        """Write our share. Call it at least every second or two, and before `others`. Raises OSError."""
         mine = Share(self._uid, running, waiting)
         if self._written is None or self._written[0] != mine or now_s - self._written[1] >= _REFRESH_S:
             if self._file is None:
@@ -219,7 +224,7 @@ class FairShares:
         return mine
 
     def others(self, *, now_s: float) -> list[Share]:
-        """What the others have who are alive. Files of the dead are cleared away."""
+        """Return the shares of the other live experiments, and delete the files of dead ones."""
         own = f"{self._uid}.json"
         try:
             paths = sorted(path for path in self._folder.iterdir() if path.suffix == ".json" and path.name != own)
@@ -228,7 +233,7 @@ class FairShares:
         return [share for path in paths if (share := _read(path, now_s)) is not None]
 
     def close(self) -> None:
-        """We share no more."""
+        """Delete our file."""
         if self._file is not None:
             with contextlib.suppress(OSError):
                 (self._folder / f"{self._uid}.json").unlink()
@@ -240,9 +245,9 @@ class FairShares:
         path = self._folder / f"{self._uid}.json"
         while True:
             file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-            with contextlib.suppress(OSError):  # no locks here; the heartbeat must do
-                fcntl.flock(file, fcntl.LOCK_SH)  # held against us for a moment at most
-            # Somebody may have cleared it away as a dead one's before we had the lock.
+            with contextlib.suppress(OSError):  # this file system has no locks; the heartbeat is enough
+                fcntl.flock(file, fcntl.LOCK_SH)  # a reader holds it only for a moment
+            # A reader may have deleted it as a dead one's before we had the lock.
             with contextlib.suppress(FileNotFoundError):
                 if os.path.samestat(os.fstat(file), path.stat()):
                     return file
@@ -264,18 +269,23 @@ def _read(path: Path, now_s: float) -> Share | None:
         share = Share(path.stem, int(facts["running"]), int(facts["waiting"]))
         return share if abs(now_s - facts["heartbeat"]) < STALE_S else None
     except (OSError, ValueError, KeyError, TypeError):
-        return None  # gone, or its first word is not said yet
+        return None  # gone, or not written yet
 
 
 # Creating what was admitted
 
 
 class JobCreations:
-    """made: it is on the cluster. changed: something else became of it; look again."""
+    """Creates admitted attempts in the background.
+
+    made: called when an attempt is on the cluster. changed: called after any other outcome.
+    """
 
     def __init__(self, queue: AdmissionQueue, creator: JobCreator, informer: Informer, *,
                  made: Callable[[Launch, Kind, AttemptObject], None], changed: Callable[[], None]) -> None:  # fmt: skip
-        self.refused: dict[str, AttemptStatus] = {}  # what could not be created, until it is forgotten
+        self.refused: dict[
+            str, AttemptStatus
+        ] = {}  # attempts that could not be created, until the runtime removes them
         self._queue = queue
         self._creator = creator
         self._informer = informer
@@ -284,8 +294,10 @@ class JobCreations:
         self._requests = BackgroundRequests(failed=changed)
 
     async def admit(self, *, running: int) -> None:
-        """Begin to make what there is room for, oldest first. running: attempts on the cluster that have not ended.
-        Raises what an earlier one met that could not be made, as long as it lasts."""
+        """Start to create the attempts that there is room for, oldest first.
+
+        running: attempts on the cluster that have not ended. Raises the error of an earlier creation while it lasts.
+        """
         while admitted := self._queue.next(
             self._informer.quotas, self._informer.pods.objects.values(), running=running
         ):
@@ -296,7 +308,7 @@ class JobCreations:
         self._creator.forget_anchor()
 
     async def settle(self, name: str) -> None:
-        """Until it is made or was refused, if it is being made."""
+        """Wait until a creation under way has ended."""
         await self._requests.settle(name)
 
     async def close(self) -> None:
@@ -306,7 +318,7 @@ class JobCreations:
         try:
             kind, made = await self._creator.make(objects)
             await self._informer.watch(kind)
-            self._made(launch, kind, made)  # first: what cannot be written down is adopted later, and then it can
+            self._made(launch, kind, made)  # record first: if that fails, the object is adopted and recorded later
             self._queue.made(launch)
             self._informer.put(kind, made)
         except NotNow as error:
@@ -326,11 +338,11 @@ _FORBIDDEN, _NOT_FOUND, _CONFLICT = 403, 404, 409
 
 
 class NotNow(Exception):
-    """The object was refused for a reason that passes: no room in the quota, its predecessor, a silent webhook."""
+    """The object was refused for a temporary reason: a full quota, a predecessor that is being deleted, a webhook."""
 
 
 class JobCreator:
-    """anchor: the manifest of the object that owns everything of the experiment."""
+    """Creates or adopts objects. anchor: the manifest of the object that owns everything of the experiment."""
 
     def __init__(self, client: KubernetesClient, namespace: str, anchor: Raw, lease: FencingLease) -> None:
         self._client = client
@@ -341,9 +353,9 @@ class JobCreator:
         self._owning = asyncio.Lock()
 
     async def make(self, objects: Sequence[Raw]) -> tuple[Kind, AttemptObject]:
-        """Create an attempt's objects, the last of which is its own. That one, new or adopted.
+        """Create or adopt an attempt's objects, and return the last one, which is the attempt's own.
 
-        Raises CannotStart, NotNow, and ApiError where asking again may help.
+        Raises CannotStart, NotNow, and ApiError where a retry may help.
         """
         owner = await self._anchor()
         await self._lease.check(owner)
@@ -355,7 +367,7 @@ class JobCreator:
         return made
 
     def forget_anchor(self) -> None:
-        """It may be gone, and what is made for an owner that is gone is deleted at once. Look again before the next."""
+        """Look the anchor up again before the next creation: objects whose owner is gone are deleted at once."""
         self._owner = None
 
     async def _kind_of(self, manifest: Raw) -> Kind:
@@ -371,7 +383,7 @@ class JobCreator:
             ) from error
 
     async def _anchor(self) -> Raw:
-        async with self._owning:  # the first of several makes it
+        async with self._owning:  # the first of several attempts creates it
             if self._owner is None:
                 self._owner = await self._create(CONFIG_MAPS, self._manifest)
             return self._owner
@@ -383,7 +395,7 @@ class JobCreator:
             return await self._adopted(kind, manifest, error)
 
     async def _adopted(self, kind: Kind, manifest: Raw, error: ApiError) -> Raw:
-        """The object that exists under the name, if it is ours. Raises what the error means otherwise."""
+        """Return the existing object of that name if it is ours. Raises what the error means otherwise."""
         about = manifest["metadata"]
         if error.status != _CONFLICT or error.reason != "AlreadyExists":
             raise _meaning(kind, about["name"], self._namespace, error) from error
@@ -402,7 +414,7 @@ class JobCreator:
 
 
 def other_parameters(wanted: Mapping[str, Any], there: Mapping[str, Any], namespace: str) -> str:
-    """Why an object that has the name of an attempt is not that attempt; "" if it is."""
+    """Return why an object with an attempt's name is not that attempt; "" if it is."""
     asked, has = parameters_of(wanted), parameters_of(there)
     if asked == has:
         return ""
@@ -414,13 +426,13 @@ def other_parameters(wanted: Mapping[str, Any], there: Mapping[str, Any], namesp
 
 
 def _meaning(kind: Kind, name: str, namespace: str, error: ApiError) -> Exception:
-    """What a refused create says: no room now, or something that a person must change, or nothing new."""
+    """Return what a refused create means: retry later, a person must act, or the error itself."""
     if error.status == _FORBIDDEN and (full := out_of_room(error.message)) is not None:
         return NotNow(full)
     if error.status == _FORBIDDEN and "is being terminated" in error.message:
         return CannotStart(f"namespace {namespace} is being deleted")
     if rule_for(error):
-        return error  # no fault of the trial's
+        return error  # a missing right is not the trial's fault
     if error.status == _NOT_FOUND:
         return CannotStart(f"{error.message}; see kubectl get namespaces, and kubectl api-resources for its kind")
     if error.status in (400, 403, 422):
@@ -432,12 +444,12 @@ def _meaning(kind: Kind, name: str, namespace: str, error: ApiError) -> Exceptio
     return error
 
 
-_AT_ONCE = 16  # a server that is asked for more keeps everybody waiting
+_AT_ONCE = 16  # requests in parallel; more would slow down all clients of the server
 _PATIENCE_S = 5.0
 
 
 class BackgroundRequests:
-    """failed: called after each failure; who wants it done sends it again."""
+    """Requests under way, by name. failed: called after each failure; the caller sends the request again."""
 
     def __init__(self, *, failed: Callable[[], None]) -> None:
         self._failed = failed
@@ -446,8 +458,10 @@ class BackgroundRequests:
         self._error: Exception | None = None
 
     async def send(self, name: str, work: Coroutine[Any, Any, None], *, wait: bool = False) -> None:
-        """Under a name that is not under way. wait: for all of them. Raises what an request raised that was waited
-        for."""
+        """Start a request under a name that is not under way. wait: wait for all requests under way.
+
+        Raises the error of a request that was waited for.
+        """
         task = self._under_way[name] = asyncio.create_task(self._do(name, work))
         if wait:
             waited_for = list(self._under_way.values())
@@ -464,12 +478,12 @@ class BackgroundRequests:
         return name in self._under_way
 
     async def settle(self, name: str) -> None:
-        """Until it is not under way (any more)."""
+        """Wait until no request of that name is under way."""
         if (task := self._under_way.get(name)) is not None:
             await asyncio.wait([task])
 
     async def close(self) -> None:
-        """What is under way is finished, if the cluster is quick about it."""
+        """Give requests under way _PATIENCE_S to finish, then cancel them."""
         if self._under_way:
             _, late = await asyncio.wait(list(self._under_way.values()), timeout=_PATIENCE_S)
             for task in late:
@@ -480,7 +494,7 @@ class BackgroundRequests:
         try:
             async with self._turns:
                 await work
-        except Exception as error:  # whatever it is, the next sender is told
+        except Exception as error:  # whatever it is, the next sender gets it
             self._error = error
             self._failed()
             return error

@@ -43,11 +43,11 @@ from controller.runtime.kubernetes.pod_status import (
 )
 from controller.runtime.protocol import AttemptStatus, Exit
 
-UNSAID_S = 600.0  # a Job that tries again lets up to six minutes pass between two pods
-UNTOUCHED_S = 60.0  # an object of which its operator has said nothing and made nothing
+UNSAID_S = 600.0  # a Job that retries waits up to six minutes between two pods
+UNTOUCHED_S = 60.0  # an object without status and pods
 _BELIEVED_S = 5.0
-_DOUBTED_S = 1.0  # its controller has said something: its end may be near; or it has not begun, and may never
-UNSEEN_S = 5.0  # a Job's end may be seen before its pod is; one that is not seen by then is gone
+_DOUBTED_S = 1.0  # with conditions its end may be near; without a start it may fail to start
+UNSEEN_S = 5.0  # a Job's end may show before its pod's; a pod that does not show by then is gone
 
 
 def status_of(
@@ -60,9 +60,10 @@ def status_of(
     refusal: str = "",
     mount_trouble: str = "",
 ) -> AttemptStatus:
-    """obj None: it is gone, and `pods` are what was last seen of its. stopped: we have asked it to end.
+    """Return the status of the attempt of that name.
 
-    refusal: the event that says why a pod could not be created. mount_trouble: its pod's event about a volume.
+    obj: None if it is gone; `pods` are then its last known pods. stopped: we have ended the attempt.
+    refusal: the event that says why a pod could not be created. mount_trouble: a pod's event about a volume.
     """
     rules = status_rules_of(obj)
     if obj is not None and is_suspended(obj) and not stopped:
@@ -87,7 +88,7 @@ def status_of(
 
 
 def log_source(obj: AttemptObject | None, pods: Sequence[Pod]) -> PodContainer | None:
-    """Whose log is the attempt's: the primary's, or the first worker's; None: it has not started."""
+    """Return the container whose log is the attempt's: the primary pod's or the first worker's; None: not started."""
     main = main_of(ranks_of(pods), status_rules_of(obj))
     if main is None:
         return None
@@ -117,7 +118,7 @@ def _end(
     failed = [member for member in members if member.failed]
     over = obj is None or is_true(obj, "Failed") or is_true(obj, "Complete")
     if len(ended) < len(members) and not (failed and over):
-        return None  # its GPUs are not free before the last worker has ended, whose end may also be the cause
+        return None  # the GPUs are free only after the last worker's end, which may also be the cause
     if failed:
         return _as_the_attempts(first_of(failed), main=members[0])
     if ended and len(ended) >= workers_in(obj):
@@ -128,7 +129,7 @@ def _end(
 
 
 def _deadline(obj: AttemptObject, rules: StatusRules, now: datetime) -> Exit | None:
-    """By a deadline that its own object has; ours is kept outside."""
+    """Return the end by the object's own deadline; the controller keeps ours."""
     found = rules.failed(obj)
     if found is None or found.get("reason") != "DeadlineExceeded":
         return None
@@ -153,7 +154,7 @@ def _by_condition(
 
 
 def _unsaid(obj: AttemptObject, members: Sequence[Member], rules: StatusRules, now: datetime) -> Exit | None:
-    """All its pods ended long ago, and it does not say how it has: nothing would ever end the attempt."""
+    """Return a failure if all pods ended long ago and no condition holds: nothing else would end the attempt."""
     ends = [member.end.time for member in members if member.end is not None]
     if not ends or len(ends) < len(members) or (now - max(ends)).total_seconds() < UNSAID_S:
         return None
@@ -168,7 +169,7 @@ def _unsaid(obj: AttemptObject, members: Sequence[Member], rules: StatusRules, n
 
 
 def _causes(failed: Sequence[Member], over: datetime) -> list[Member]:
-    """Those that failed before their object did, at the time `over`: when it has failed its operator deletes the rest.
+    """Return the members that failed before their object did, at the time `over`; the operator deletes the rest then.
 
     Times are whole seconds: a pod deleted in the same second is a cause only if no other pod failed by itself.
     """
@@ -178,8 +179,10 @@ def _causes(failed: Sequence[Member], over: datetime) -> list[Member]:
 
 
 def _first_asked(member: Member) -> datetime | None:
-    """When the pod began to be deleted; None: it was not. Once its containers have ended, the kubelet deletes it again,
-    without grace, and the time that the pod then shows is later than that."""
+    """Return when the pod's deletion was first requested; None: it was not deleted.
+
+    Once its containers have ended, the kubelet deletes the pod again without grace, and the pod shows that later time.
+    """
     asked = deletion_asked(member.pod)
     disrupted = condition(member.pod, "DisruptionTarget") if is_true(member.pod, "DisruptionTarget") else None
     known = (asked, parse_time((disrupted or {}).get("lastTransitionTime")), member.end.time if member.end else None)
@@ -187,7 +190,7 @@ def _first_asked(member: Member) -> datetime | None:
 
 
 def _without_pods(obj: AttemptObject, rules: StatusRules, *, stopped: bool, now: datetime) -> Exit | None:
-    """Its conditions say that it is over, and no pod says how."""
+    """Return the end of an object that has ended while no pod tells how."""
     success = rules.succeeded(obj)
     found = (rules.failed(obj) if success is None else success) or {}
     time = _time_of(found)
@@ -213,7 +216,7 @@ def _gone(stopped: bool, now: datetime) -> Exit:
 
 
 def _as_the_attempts(member: Member, *, main: Member) -> Exit:
-    """A worker's end as that of all: its log is not the attempt's, so what it said is told in the reason."""
+    """Return a worker's end as the attempt's. Its log is not the attempt's log, so the reason has its last line."""
     end = member.end
     assert end is not None
     if member is main or end.stopped:
@@ -238,7 +241,7 @@ def _as_the_attempts(member: Member, *, main: Member) -> Exit:
 
 
 def _decisive(members: tuple[Member, ...], end: Exit | None) -> Member | None:
-    """Whose node it is: of the worker that failed, else of the main one."""
+    """Return the member whose node is shown: the one that failed first, else the main one."""
     failed = [member for member in members if member.failed]
     if failed and end is not None and end.code != 0:
         return first_of(failed)
@@ -246,7 +249,7 @@ def _decisive(members: tuple[Member, ...], end: Exit | None) -> Member | None:
 
 
 def _start_time(members: tuple[Member, ...], least: int) -> datetime | None:
-    """When all were running: before, the first ones only wait for the others."""
+    """Return when all workers ran: until then the first ones only wait for the others."""
     times = [member.start_time for member in members]
     known = [time for time in times if time is not None]
     return max(known) if len(known) == len(times) >= least else None
@@ -277,7 +280,7 @@ def _untouched(obj: AttemptObject | None, now: datetime) -> str:
 
 
 def _time_of(found: Mapping[str, Any]) -> datetime | None:
-    """When the object said so; None: a field of its own that stands beside no time."""
+    """Return the time of a condition; None for a custom field without a time beside it."""
     times = (parse_time(found.get(key)) for key in ("lastTransitionTime", "endTime", "completionTime"))
     return next(filter(None, times), None)
 
@@ -287,7 +290,7 @@ def _time_of(found: Mapping[str, Any]) -> datetime | None:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A pod of the attempt that counts: the newest of its rank. label: which one it is; "" where it is the only one."""
+    """The newest pod of a rank. label: its rank or name, for people; "" if it is the only one."""
 
     pod: Pod
     container: str
@@ -304,7 +307,7 @@ class Member:
 
 
 def ranks_of(pods: Sequence[Pod]) -> list[Pod]:
-    """The newest pod of each rank, first rank first. What was evicted from a queue and came back has older ones."""
+    """Return the newest pod of each rank, in order. An attempt that was evicted and requeued has older ones."""
     newest: dict[tuple[str, int, str], Pod] = {}
     for pod in sorted(pods, key=newest_first):
         about = pod["metadata"]
@@ -324,7 +327,7 @@ def main_of(ranks: Sequence[Pod], rules: StatusRules) -> Pod | None:
 def members_of(
     obj: AttemptObject | None, pods: Sequence[Pod], rules: StatusRules, *, stopped: bool, now: datetime
 ) -> tuple[Member, ...]:
-    """The main one first."""
+    """Return the members, the main one first."""
     ranks = ranks_of(pods)
     main = main_of(ranks, rules)
     if main is not None:
@@ -346,8 +349,10 @@ def members_of(
 
 
 def _taken_back(obj: AttemptObject | None, pod: Pod, end: Exit | None, *, stopped: bool) -> bool:
-    """Kueue suspends a Job and its pods go; of the two, the pods may be seen first. What is going is not judged then
-    before the Job is."""
+    """Whether Kueue may be evicting the attempt: it suspends the Job, and the deletion of its pods may show first.
+
+    A pod that is being deleted then does not count before the Job's state is known.
+    """
     if obj is None or stopped or not queue_of(obj) or is_true(obj, "Failed"):
         return False
     asked = deletion_asked(pod)
@@ -356,11 +361,11 @@ def _taken_back(obj: AttemptObject | None, pod: Pod, end: Exit | None, *, stoppe
 
 def workers_in(obj: AttemptObject | None) -> int:
     spec = (obj or {}).get("spec", {})
-    return int(spec.get("completions") or spec.get("parallelism") or 1)  # 1 also of what is gone: as many as are seen
+    return int(spec.get("completions") or spec.get("parallelism") or 1)  # 1 also for an object that is gone
 
 
 def ends_by_pods(obj: AttemptObject | None, rules: StatusRules) -> bool:
-    """Whether it ends with its pods: a Job that tries nothing twice and waits for all. What is gone tells no more."""
+    """Whether the attempt ends with its pods: a Job without retries that waits for all pods, or a deleted object."""
     if obj is None:
         return True
     spec = obj.get("spec", {})
@@ -376,14 +381,17 @@ def ends_by_pods(obj: AttemptObject | None, rules: StatusRules) -> bool:
 
 
 def first_of(failed: Sequence[Member]) -> Member:
-    """The cause. Times are whole seconds: of several at once, it is the one that made a Job give up and delete the
-    others, or else what came from outside. A worker that ends with EX_TEMPFAIL says itself that it has lost another,
-    whatever the clocks say."""
+    """Return the member whose failure is the cause: the first one.
+
+    Times are whole seconds. Of several failures in one second, the cause is the one after which a Job gave up and
+    deleted the others, or else the one from outside. A worker that ends with EX_TEMPFAIL reports the loss of another
+    worker, so it comes last, whatever the clocks say.
+    """
 
     def order(member: Member) -> tuple[bool, datetime, bool, bool]:
         end = member.end
         assert end is not None
-        # Its own word, also where the Job had it deleted in the same second, when the other was gone.
+        # The exit code counts also if the Job deleted the pod in the same second.
         said = (terminated(member.pod, member.container) or {}).get("exitCode")
         by_itself = end.failure_class is not FailureClass.INFRASTRUCTURE
         return said == os.EX_TEMPFAIL, end.time, given_up(member.pod, member.container) is None, by_itself
@@ -394,11 +402,11 @@ def first_of(failed: Sequence[Member]) -> Member:
 # Why Kueue keeps it waiting
 
 _POD_SET = re.compile(r"couldn't assign flavors to pod set (\S+): ")
-_WHOM = re.compile(r" \(UID: [^)]*\)|; preemptor path: .*")  # the other workload, by uids and paths
+_WHOM = re.compile(r" \(UID: [^)]*\)|; preemptor path: .*")  # the uids and paths of the other workload
 
 
 def why_queued(queue: str, workload: Workload | None) -> str:
-    """For people. workload None: it cannot be seen, or Kueue has not made it yet."""
+    """Return why Kueue keeps an object waiting. workload None: not visible, or Kueue has not created it yet."""
     if workload is None:
         return f"queued by Kueue (queue {queue})"
     evicted = (condition(workload, "Evicted") or {}) if is_true(workload, "Evicted") else {}
@@ -441,15 +449,15 @@ def _pending_check(check: AdmissionCheck) -> str:
 class StatusCache:
     """The statuses of attempts whose objects have not changed: a thousand are read many times a second.
 
-    An object that changes is a new dict (`reflector`), so the same dicts mean the same status, except for what only
-    time changes; so no status is kept for long.
+    A changed object is a new dict in the informer, so the same dicts mean the same status, except where it depends on
+    the time; therefore no status is kept for long.
     """
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[float, AttemptObject, Sequence[Pod], AttemptStatus]] = {}
 
     def get(self, name: str, shown: AttemptObject, pods: Sequence[Pod], *, quiet: bool) -> AttemptStatus | None:
-        """None: look at it. quiet: no event tells of trouble that would keep anything from starting."""
+        """Return the cached status; None: derive it again. quiet: no event is known that explains a wait."""
         known = self._known.get(name)
         if known is None:
             return None
@@ -463,7 +471,7 @@ class StatusCache:
     def put(
         self, name: str, shown: AttemptObject, pods: Sequence[Pod], status: AttemptStatus, *, left_s: float | None
     ) -> None:
-        """left_s: until its time is up."""
+        """Keep a status. left_s: seconds until the attempt's timeout."""
         if status.exit is not None:
             self.forget(name)
             return

@@ -158,7 +158,7 @@ class Connection:
     @asynccontextmanager
     async def answer(self, method: str, path: str, query: Mapping[str, str], *, body: Raw | None = None,
                      silence_s: float | None = None) -> AsyncIterator[HttpResponse]:  # fmt: skip
-        """Yield the successful response, its body unread. silence_s: how long a stream may be silent; None: not a stream."""
+        """Yield the successful response, its body unread. silence_s: the limit of a stream; None: not a stream."""
         target = path + (f"?{urlencode(query)}" if query else "")
         tries, renewed = 0, False
         while True:

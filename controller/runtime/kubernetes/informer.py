@@ -491,7 +491,7 @@ class EventWatcher:
         await asyncio.gather(self._owners.close(), *(watched.close() for watched in self._watched.values()))
 
     def _newest(self, reasons: Sequence[str], is_meant: Callable[[ObjectReference], bool]) -> str:
-        """Return the message of the newest event with one of these reasons and a matching involvedObject; "" if none."""
+        """Return the message of the newest matching event with one of these reasons; "" if there is none."""
         events = [
             event
             for reason in reasons
@@ -538,7 +538,7 @@ class OwnerLookup:
         self._turns = asyncio.Semaphore(_AT_ONCE)
 
     def above(self, involved: ObjectReference) -> frozenset[str]:
-        """Return the uids of the owners and their owners, as far as they are known yet. involved: an event's reference."""
+        """Return the uids of all owners that are known yet. involved: the reference in an event."""
         uid = str(involved.get("uid", ""))
         if uid not in self._above and str(involved.get("name", "")).startswith(self._stem):
             self._above[uid] = frozenset()

@@ -37,7 +37,7 @@ from controller.runtime.protocol import ClusterPart, Launch
 
 
 def build_objects(launch: Launch) -> list[Raw]:
-    """What to create, in this order; the last is the attempt's own object."""
+    """Return the objects to create, in this order; the last is the attempt's own object."""
     part = _part(launch)
     if part.manifest is not None:
         return [from_template(launch, part)]
@@ -46,7 +46,7 @@ def build_objects(launch: Launch) -> list[Raw]:
 
 
 def timeout_of(obj: Mapping[str, Any]) -> float | None:
-    """What build_objects was told, read off the object."""
+    """Return the timeout that build_objects wrote on the object."""
     seconds = _annotation(obj, TIMEOUT)
     return None if seconds is None else float(seconds)
 
@@ -73,7 +73,7 @@ def _job(launch: Launch, part: ClusterPart) -> Raw:
         about["labels"] = about["labels"] | {QUEUE: queue}
     spec: Raw = {
         "backoffLimit": 0,
-        # No second pod while the first still holds its GPU.
+        # No replacement pod while the first still holds its GPU.
         "podReplacementPolicy": "Failed",
         "ttlSecondsAfterFinished": KEPT_S,
         **({"suspend": True} if queue else {}),
@@ -91,8 +91,8 @@ def _pod_spec(launch: Launch, part: ClusterPart) -> Raw:
         "terminationGracePeriodSeconds": max(1, round(launch.grace_s)),
         "automountServiceAccountToken": "serviceAccount" in cluster,
         "enableServiceLinks": False,
-        # The first process of a process namespace ignores SIGTERM unless it handles it: shared with the pause container
-        # an ordinary program ends when it is asked to, and frees its GPU, instead of sitting out its grace.
+        # Process 1 of a PID namespace ignores SIGTERM unless it handles it. In a namespace shared with the pause
+        # container an ordinary program ends at once and frees its GPU, instead of using up its grace period.
         "shareProcessNamespace": True,
         "securityContext": pod_security(cluster),
         "containers": [_container(launch, part) | {"volumeMounts": mounts}],
@@ -125,10 +125,10 @@ def _container(launch: Launch, part: ClusterPart) -> Raw:
         "command": [as_is(word) for word in launch.command],
         **({"workingDir": part.template.working_dir} if part.template.working_dir else {}),
         "env": env_of(launch, part),
-        # What is asked for is what is had: no trial lives on what another does not use just now.
+        # Limits equal requests: no trial depends on what another does not use at the moment.
         **({"resources": {"requests": resources, "limits": resources}} if resources else {}),
         "securityContext": container_security(part.template.cluster),
-        # The last lines, also of a worker whose log nobody follows.
+        # The status then has the last lines, also of workers whose log is not followed.
         "terminationMessagePolicy": "FallbackToLogsOnError",
     }
 
@@ -164,14 +164,14 @@ MASTER_PORT = "29500"
 
 
 def indexed(count: int) -> Raw:
-    """What makes a Job's spec one of `count` ranks."""
+    """Return the fields that give a Job `count` ranks."""
     return {} if count == 1 else {"completionMode": "Indexed", "completions": count, "parallelism": count}
 
 
 def service_for(launch: Launch, part: ClusterPart) -> Raw:
     spec = {
         "clusterIP": "None",
-        # The ranks look for each other before any of them is ready.
+        # The ranks resolve each other's names before any of them is ready.
         "publishNotReadyAddresses": True,
         "selector": {JOB_NAME: launch.name},
     }
@@ -179,7 +179,7 @@ def service_for(launch: Launch, part: ClusterPart) -> Raw:
 
 
 def rendezvous(name: str, count: int, *, port: str = "") -> dict[str, Raw]:
-    """Environment variables by name; none for a single pod. `port`: another one than usual."""
+    """Return the rendezvous variables by name; none for a single pod. `port`: overrides MASTER_PORT."""
     if count == 1:
         return {}
     rank = {"valueFrom": {"fieldRef": {"fieldPath": f"metadata.annotations['{COMPLETION_INDEX}']"}}}
@@ -200,7 +200,7 @@ def rendezvous(name: str, count: int, *, port: str = "") -> dict[str, Raw]:
 
 
 def env_of(launch: Launch, part: ClusterPart) -> list[Raw]:
-    """The ranks' meeting point, then what the file sets and who the trial is, then secrets."""
+    """Return the environment: rendezvous, then the file's variables and the trial's identity, then secrets."""
     env: dict[str, Raw] = rendezvous(launch.name, workers_of(part), port=launch.env.get("MASTER_PORT", ""))
     env |= {name: {"value": as_is(value)} for name, value in launch.env.items()}
     env |= {
@@ -214,7 +214,7 @@ _SHARED_MEMORY = "/dev/shm"
 
 
 def mounts_of(launch: Launch, part: ClusterPart) -> tuple[list[Raw], list[Raw]]:
-    """(volumes of the pod, mounts of its container). Where a volume of the person's own is, none of ours comes."""
+    """Return (volumes of the pod, mounts of its container). A volume of the user replaces ours at the same path."""
     wanted = [
         _declared_mount(name, cast(Raw, volume))
         for name, volume in _mapping(part.template.cluster.get("volumes")).items()
@@ -246,7 +246,7 @@ def _our_mounts(launch: Launch, part: ClusterPart) -> list[tuple[Raw, Raw]]:
     claim = _mapping(cluster.get("checkpoints")).get("claim")
     if claim is None:
         return [*pairs, _scratch("tuner-checkpoints", at)]
-    # The trial's own folder of the experiment's own: the kubelet makes both, so the path is there as on a laptop.
+    # A folder per trial in a folder per experiment. The kubelet creates both, so the path exists as on a laptop.
     folder = f"{short_name(part.experiment, part.uid)}/{at.rpartition('/')[2]}"
     kept = {"name": "tuner-checkpoints", "persistentVolumeClaim": {"claimName": claim}}
     return [*pairs, (kept, {"name": "tuner-checkpoints", "mountPath": at, "subPath": folder})]
@@ -260,20 +260,20 @@ def _mapping(value: object) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
-_GROUP = 65532  # owns what a claim for checkpoints holds; any number does, as long as it stays the same
+_GROUP = 65532  # owns the files in a claim for checkpoints; the number is arbitrary but must not change
 
 
 def pod_security(cluster: Mapping[str, object]) -> Raw:
-    """The user is the image's own, as long as it is not root."""
+    """Return the pod's security context. The user is the image's, which must not be root."""
     context: Raw = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
     if "checkpoints" in cluster:
-        # A fresh disk belongs to root, and the image's user could not write on it.
+        # A new volume belongs to root, and the image's user could not write to it.
         context |= {"fsGroup": _GROUP, "fsGroupChangePolicy": "OnRootMismatch"}
     return context
 
 
 def container_security(cluster: Mapping[str, object]) -> Raw:
-    """A trial writes to its volumes only, unless `readOnlyRootFilesystem: false` says otherwise."""
+    """Return the container's security context. The root file system is read-only unless the file allows writes."""
     return {
         "allowPrivilegeEscalation": False,
         "capabilities": {"drop": ["ALL"]},
@@ -318,7 +318,7 @@ def from_template(launch: Launch, part: ClusterPart) -> Raw:
 
 
 def cannot_be_labelled(manifest: Mapping[str, Any]) -> str:
-    """Why the pods of an object could not be found again; "" if they can."""
+    """Return why the pods of an object could not get our labels; "" if they can."""
     preset, obj = preset_of(manifest), copy.deepcopy(dict(manifest))
     if preset is not None and (unfit := preset.unfit(obj)):
         return unfit
@@ -331,7 +331,7 @@ def cannot_be_labelled(manifest: Mapping[str, Any]) -> str:
 
 
 def cannot_be_queued(manifest: Mapping[str, Any]) -> str:
-    """Why Kueue would let an object pass at once; "" if it would not, or nothing is known of the kind."""
+    """Return why Kueue would not queue an object; "" if it would, or if the kind is unknown."""
     preset = preset_of(manifest)
     if preset is None or preset.suspend:
         return ""
@@ -341,7 +341,7 @@ def cannot_be_queued(manifest: Mapping[str, Any]) -> str:
 
 
 def warnings(manifest: Mapping[str, Any], path: str) -> Iterator[str]:
-    """What a template says that is seldom meant. path: of the template in its file."""
+    """Yield warnings about settings that are seldom intended. path: the template's path in its file."""
     if foreign := foreign_version(manifest):
         yield f"{path}.apiVersion: {foreign}"
     preset = preset_of(manifest)
@@ -359,7 +359,7 @@ def warnings(manifest: Mapping[str, Any], path: str) -> Iterator[str]:
 
 
 def _owners_of_pods(node: object, path: str) -> Iterator[tuple[str, Raw]]:
-    """Every mapping with a pod template under `template`, and its path."""
+    """Yield every mapping that has a pod template under `template`, with its path."""
     if isinstance(node, list):
         for index, item in enumerate(node):
             yield from _owners_of_pods(item, f"{path}[{index}]")
@@ -372,21 +372,21 @@ def _owners_of_pods(node: object, path: str) -> Iterator[tuple[str, Raw]]:
 
 
 def prefer_others(spec: Raw, nodes: tuple[str, ...]) -> None:
-    """Add to a pod's affinity that it should not run on these nodes. Preferred, not required: with nowhere else to go
-    it would wait for ever."""
-    # A field selector takes one value each; all of them in one term must hold.
+    """Add a node affinity against these nodes. It is preferred, not required: without another node the pod would wait
+    forever."""
+    # matchFields takes one value per requirement; all requirements of a term must hold.
     fields = [{"key": "metadata.name", "operator": "NotIn", "values": [node]} for node in nodes]
     path = "affinity.nodeAffinity.preferredDuringSchedulingIgnoredDuringExecution"
     put(spec, path, [*(at(spec, path) or ()), {"weight": 100, "preference": {"matchFields": fields}}])
 
 
 def as_is(text: str) -> str:
-    """Kubernetes would put variables in place of $(NAME); here, as on a laptop, nobody but the program reads it."""
+    """Escape $(NAME), which Kubernetes would expand; on a laptop it reaches the program as it is."""
     return _EXPANDED.sub("$$", text)
 
 
 def _job_specs(obj: Raw) -> Iterator[Raw]:
-    """Of the Job itself, or of the Jobs that a JobSet makes."""
+    """Yield the spec of a Job, or of the Jobs that a JobSet creates."""
     match obj:
         case {"kind": "Job", "spec": {"template": {"spec": {"containers": list()}}} as spec}:
             yield spec
@@ -398,7 +398,7 @@ def _job_specs(obj: Raw) -> Iterator[Raw]:
 
 
 def _introduce(container: Raw, launch: Launch) -> None:
-    """What the person has set there stays."""
+    """Add the trial's environment to a container; variables that the user has set stay."""
     env = list(container.get("env") or ())
     known = {each.get("name") for each in env if isinstance(each, dict)}
     env += [
@@ -410,7 +410,7 @@ def _introduce(container: Raw, launch: Launch) -> None:
 
 
 def _merged(theirs: object, ours: Raw, inside: str) -> Raw:
-    """Ours win, key by key; the mapping `inside` is merged itself."""
+    """Merge two mappings; ours take precedence. The mapping under the key `inside` is merged likewise."""
     kept = theirs if isinstance(theirs, dict) else {}
     return {**kept, **ours, inside: {**_mapping_at(kept, inside), **ours[inside]}}
 

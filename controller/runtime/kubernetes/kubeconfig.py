@@ -49,7 +49,7 @@ _PLUGIN_FIELDS = frozenset(
 )
 _PLUGIN_VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
 _INTERACTIVE_MODES = ("Never", "IfAvailable", "Always")
-_PLUGIN_S = 60.0  # nobody watches it; kubectl's users press Ctrl-C
+_PLUGIN_S = 60.0  # nobody watches the plugin; users of kubectl press Ctrl-C
 _REPLACEMENTS = {"gcp": "gke-gcloud-auth-plugin", "azure": "kubelogin"}  # what cloud providers name instead
 
 Fields = Mapping[str, Any]  # of a YAML mapping: checked where they are read
@@ -57,7 +57,7 @@ Fields = Mapping[str, Any]  # of a YAML mapping: checked where they are read
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """An entry of `users`."""
+    """An entry of `users` in a kubeconfig."""
 
     file: str
     name: str
@@ -77,7 +77,7 @@ class User:
 
 
 class TokenFile:
-    """A token in a file that something else keeps valid. One that is unreadable for a moment keeps its last content."""
+    """A token in a file that another program renews. While the file is unreadable, its last content is used."""
 
     def __init__(self, path: Path) -> None:
         """Raises OSError, and ValueError for an empty file."""
@@ -107,9 +107,9 @@ class TokenFile:
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """What requests show of who we are. `source` says to people where it is from.
+    """The credentials of requests. `source` tells people where they are from.
 
-    expires_at: from then on the kubeconfig is read again, or the plugin asked again. client_certificate: a plugin's
+    expires_at: from then on the kubeconfig is read again, or the plugin run again. client_certificate: a plugin's
     certificate and its key, as PEM.
     """
 
@@ -121,7 +121,7 @@ class Credentials:
     client_certificate: tuple[str, str] | None = None
 
     def authorization(self) -> str:
-        """The header's value; "" without one."""
+        """Return the value of the Authorization header; "" for none."""
         return f"Bearer {self.token_file.token()}" if self.token_file is not None else self.fixed
 
     def expired(self) -> bool:
@@ -168,7 +168,7 @@ async def credentials_of(user: User, cluster: Fields, *, attended: bool) -> Cred
 
 
 def expect_known(fields: Fields, known: frozenset[str], place: str) -> None:
-    """Raises BadKubeconfig for a field that says something and is not known here."""
+    """Raise BadKubeconfig for an unknown field that has a value."""
     for key, value in fields.items():
         if key in known or value in (None, "", False, [], {}):
             continue
@@ -187,7 +187,7 @@ def _text(fields: Fields, key: str, place: str) -> str:
 
 
 def _expiry_of(token: str) -> datetime | None:
-    """Of a JWT whose claims can be read; they are not verified."""
+    """Return the expiry of a JWT, without verifying it; None if the token has none."""
     try:
         claims = token.split(".")[1]
         expires = json.loads(base64.urlsafe_b64decode(claims + "=" * (-len(claims) % 4)))["exp"]
@@ -289,7 +289,7 @@ async def _from_plugin(user: User, plugin: _Plugin, cluster: Fields, *, attended
 
 
 def _at_a_terminal() -> bool:
-    """In the foreground: a process in the background that reads its terminal is stopped."""
+    """Whether this process is in the foreground: one in the background is stopped when it reads its terminal."""
     try:
         return os.isatty(0) and os.tcgetpgrp(0) == os.getpgrp()
     except OSError:
@@ -371,7 +371,7 @@ _PORTS = {"http": 80, "https": 443}
 
 @dataclass(frozen=True, slots=True)
 class Proxy:
-    """`source`: what names it. The URL may hold a password; `address` does not."""
+    """A proxy. `source`: the setting that names it. The URL may contain a password; `address` does not."""
 
     url: str
     source: str
@@ -384,25 +384,25 @@ class Proxy:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """A server and how to be let in. Certificates are in `tls`."""
+    """A server and the credentials for it. Certificates are in `tls`."""
 
     context: str
     user: str
     namespace: str
     server: str
     tls: ssl.SSLContext
-    tls_server_name: str  # the name that the server's certificate has to bear, if not its host's
-    verified: bool  # whether the server has to show a certificate that its authority has signed
-    transport: str  # a fingerprint of all that a connection depends on: the same one, the same connections
+    tls_server_name: str  # the name in the server's certificate, if it is not the host's
+    verified: bool  # whether the server's certificate is verified
+    transport: str  # a fingerprint of everything that connections depend on
     credentials: Credentials
     proxy: Proxy | None = None
     impersonation: tuple[tuple[str, str], ...] = ()  # headers of each request
-    compressed: bool = True  # answers may be
+    compressed: bool = True  # whether responses may be compressed
 
 
 @dataclass(frozen=True, slots=True)
 class _Certificates:
-    """PEM content, or the file that has it. authority None: all that the system trusts."""
+    """PEM content, or the file with it. authority None: the system's authorities."""
 
     authority: bytes | Path | None = None
     certificate: bytes | Path | None = None
@@ -419,10 +419,10 @@ class _Certificates:
         # As a string: comments between certificates may hold any bytes, and OpenSSL takes ASCII only.
         trusted = _content(self.authority).decode("ascii", "backslashreplace")
         if self.authority is not None and not trusted:
-            raise ValueError("its certificate authority is empty")  # the system's must not take its place
+            raise ValueError("its certificate authority is empty")  # an empty one would mean the system's authorities
         context = ssl.create_default_context(cadata=trusted)
         if self.certificate is not None:
-            # OpenSSL reads these from files only; what the kubeconfig holds itself is in files just for that time.
+            # OpenSSL reads these from files only; inline data is in temporary files for that time.
             with contextlib.ExitStack() as files:
                 certificate, key = (_file(pem, files) for pem in (self.certificate, self.key))
                 context.load_cert_chain(certificate, key or None)
@@ -454,7 +454,7 @@ class _Entry:
 
 @dataclass(slots=True)
 class _Merged:
-    """All files of $KUBECONFIG: the first one that names something decides, as for kubectl."""
+    """All files of $KUBECONFIG merged: the first file that has an entry wins, as in kubectl."""
 
     current: str = ""
     contexts: dict[str, _Entry] = field(default_factory=dict)
@@ -654,14 +654,14 @@ def _in_cluster(context: str | None, paths: str) -> Access:
 
 
 def _pem(fields: Fields, key: str, folder: Path) -> bytes | Path | None:
-    """A file, or the decoded content of KEY-data, which comes before it."""
+    """Return the decoded content of KEY-data, which takes precedence, or the path of the file."""
     if data := fields.get(f"{key}-data"):
         return base64.standard_b64decode(data)
     return folder / fields[key] if fields.get(key) else None
 
 
 def _impersonation(user: User) -> tuple[tuple[str, str], ...]:
-    """What `as` and its companions ask for, as kubectl sends it."""
+    """Return the impersonation headers of `as` and the related fields, as kubectl sends them."""
     who, uid, groups, extra = (user.fields.get(key) or () for key in ("as", "as-uid", "as-groups", "as-user-extra"))
     if not who and not uid and not groups and not extra:
         return ()
@@ -680,7 +680,7 @@ def _impersonation(user: User) -> tuple[tuple[str, str], ...]:
 
 
 def proxy_for(server: str, proxy_url: str, place: str, environ: Mapping[str, str]) -> Proxy | None:
-    """None: requests go to the server directly.
+    """Return the proxy for a server; None: connect directly.
 
     Args:
         proxy_url: of the cluster in the kubeconfig, or ""; it comes before the environment, and NO_PROXY has no say.
@@ -715,7 +715,7 @@ def _checked(proxy: Proxy, place: str, said: str) -> Proxy:
 
 
 def _is_http(url: str) -> bool:
-    """Of a host, and of a port if it names one."""
+    """Whether the URL is http or https, with a valid host and, if given, a valid port."""
     try:
         parts = urlsplit(url)
         host = parts.hostname or ""
@@ -726,7 +726,7 @@ def _is_http(url: str) -> bool:
 
 
 def _excepted(host: str, port: int, no_proxy: str) -> bool:
-    """As golang.org/x/net/http/httpproxy."""
+    """Whether NO_PROXY excludes the host, by the rules of golang.org/x/net/http/httpproxy."""
     host = host.lower().rstrip(".")
     address = _address(host)
     if host == "localhost" or (address is not None and address.is_loopback):

@@ -1,9 +1,9 @@
 """The status of one pod: how it ended (`Exit`), or why it does not run yet. Pure.
 
-An exit code is passed on where it tells the whole story; `controller.core.failures` judges it. Where it does not (a
-node that evicted the pod, a command that was not found), the failure class and the reason come from here. What may
-pass by itself is given time: an unreachable registry, a claim that is being provisioned, a full cluster. Messages of
-kubelets, schedulers and admission are kept, without what only their authors need, between the meaning and the cure.
+An exit code alone is passed on, and `controller.core.failures` classifies it. Where it is not enough (an eviction, a
+command that was not found), the failure class and the reason come from here. Temporary problems are given time: an
+unreachable registry, a claim that is being provisioned, a full cluster. Messages of kubelets, schedulers and admission
+are kept without their technical prefixes, between the meaning and the cure.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from controller.runtime.kubernetes.objects import (
 )
 from controller.runtime.protocol import Exit
 
-ENDED = ("Succeeded", "Failed")  # of phases, those that last
+ENDED = ("Succeeded", "Failed")  # the final phases
 
 _DEFAULT_GRACE_S = 30
 
 
 def parse_time(text: object) -> datetime | None:
-    """None also for the epoch, which the kubelet writes for what never was."""
+    """Parse a timestamp; None also for the epoch, which the kubelet writes for events that never happened."""
     if not isinstance(text, str) or not text:
         return None
     try:
@@ -45,7 +45,7 @@ def parse_time(text: object) -> datetime | None:
 
 
 def condition(obj: Mapping[str, Any], kind: str) -> StatusCondition | None:
-    """The one of that type, whatever its status; the last where a controller writes several."""
+    """Return the condition of that type, whatever its status; the last if there are several."""
     found: list[StatusCondition] = [
         each for each in obj.get("status", {}).get("conditions") or () if each.get("type") == kind
     ]
@@ -61,7 +61,7 @@ def node_of(pod: Pod) -> str:
 
 
 def container_in(pod: Pod, wanted: str = "") -> str:
-    """The name of the trial's container: the one asked for, ours, or the first, as kubectl has it."""
+    """Return the name of the trial's container: the wanted one, ours, or the first, as kubectl does."""
     names = [each["name"] for each in pod.get("spec", {}).get("containers") or ()]
     for name in (wanted, TRIAL_CONTAINER):
         if name in names:
@@ -70,16 +70,16 @@ def container_in(pod: Pod, wanted: str = "") -> str:
 
 
 def container_status(pod: Pod, name: str) -> ContainerStatus:
-    """{} while the kubelet has not said anything of it."""
+    """Return the status of a container; {} until the kubelet has reported one."""
     known: list[ContainerStatus] = pod.get("status", {}).get("containerStatuses") or []
     return next((each for each in known if each.get("name") == name), ContainerStatus())
 
 
 def started_at(pod: Pod, name: str) -> datetime | None:
-    """When the container first started: a container that is restarted in place gets no new time.
+    """Return when the container first started: a restart in place does not change it.
 
-    Its status tells the present start and the one before. After two restarts the first is not told any more, and the
-    pod's own start is used instead, which is earlier by the pull of the image.
+    The status has the current start and the previous one. After two restarts the first is unknown, and the pod's start
+    is used instead, which is earlier by the time of the image pull.
     """
     status = container_status(pod, name)
     state, before = status.get("state") or {}, (status.get("lastState") or {}).get("terminated") or {}
@@ -92,12 +92,12 @@ def started_at(pod: Pod, name: str) -> datetime | None:
 
 
 def restarts_of(status: ContainerStatus) -> int:
-    """Of a container, by its status."""
+    """Return how often a container was restarted."""
     return int(status.get("restartCount") or 0)
 
 
 def terminated(pod: Pod, name: str) -> ContainerStateTerminated | None:
-    """How the container ended for good; None while it runs, waits, or will be started again."""
+    """Return how the container ended for good; None while it runs, waits, or will be restarted."""
     for_good = phase_of(pod) in ENDED or pod.get("spec", {}).get("restartPolicy") == "Never"
     state = container_status(pod, name).get("state") or {}
     return state.get("terminated") if for_good else None
@@ -108,14 +108,14 @@ def phase_of(pod: Pod) -> str:
 
 
 def image_of(pod: Pod, name: str) -> str:
-    """By digest where the runtime tells it."""
+    """Return the container's image, with its digest if it is known."""
     status = container_status(pod, name)
     by_digest = str(status.get("imageID") or "").rpartition("://")[2]
     return by_digest if "@" in by_digest or not status.get("image") else f"{status['image']}@{by_digest}".rstrip("@")
 
 
 def deletion_asked(pod: Pod) -> datetime | None:
-    """When somebody asked to delete it; deletionTimestamp is when its grace will have passed."""
+    """Return when the deletion was requested; deletionTimestamp is the end of the grace period."""
     until = parse_time(pod.get("metadata", {}).get("deletionTimestamp"))
     if until is None:
         return None
@@ -124,10 +124,10 @@ def deletion_asked(pod: Pod) -> datetime | None:
 
 
 def keep_first_deletion(before: Pod, after: Pod) -> None:
-    """Have `after` tell when its deletion was first requested.
+    """Write into `after` when the deletion was first requested.
 
     Once its containers have ended, the kubelet deletes a pod again without grace, and the pod then shows that later
-    deletion alone. What ended between the two would look as if it had ended before anybody asked.
+    deletion alone. A container that ended between the two would seem to have ended before the deletion was requested.
     """
     first, last = deletion_asked(before), deletion_asked(after)
     if first is not None and last is not None and first < last:
@@ -138,7 +138,7 @@ def keep_first_deletion(before: Pod, after: Pod) -> None:
 
 
 def as_gone(pod: Pod) -> Pod:
-    """A pod whose object is gone, as it was last seen: it has ended, whatever it said then."""
+    """Return the last state of a deleted pod, marked as ended."""
     status = pod.get("status", {})
     if status.get("phase") in ENDED:
         return pod
@@ -146,12 +146,12 @@ def as_gone(pod: Pod) -> Pod:
 
 
 def is_gone(pod: Pod) -> bool:
-    """Its end was not seen, only that it is not there any more."""
+    """Whether the pod was deleted before its end was seen."""
     return pod.get("status", {}).get("gone") is True
 
 
 def index_of(pod: Pod) -> int:
-    """Its rank in an Indexed Job; 0 where there is none."""
+    """Return the pod's rank in an Indexed Job; 0 in others."""
     about = pod.get("metadata", {})
     for of in (about.get("annotations") or {}, about.get("labels") or {}):
         if str(of.get(COMPLETION_INDEX, "")).isdigit():
@@ -160,7 +160,7 @@ def index_of(pod: Pod) -> int:
 
 
 def newest_first(pod: Pod) -> tuple[bool, str]:
-    """To be sorted by, descending: what nobody deletes, then what was made last."""
+    """Return a sort key, to be used in descending order: pods that are not being deleted, then the newest."""
     about = pod.get("metadata", {})
     return "deletionTimestamp" not in about, str(about.get("creationTimestamp", ""))
 
@@ -183,7 +183,7 @@ _ADMISSION = re.compile(
 
 
 def cleaned(message: object) -> str:
-    """One line, without the prefixes that gRPC and the runtimes pile up."""
+    """Return a message on one line, without the prefixes of gRPC and container runtimes."""
     return _PREFIX.sub("", " ".join(str(message or "").split()))
 
 
@@ -197,7 +197,7 @@ def explain_image(pod: Pod, container: str, reason: str, message: str) -> str:
 
 
 def explain_config(pod: Pod, container: str, message: str) -> str:
-    """A container that the kubelet cannot set up."""
+    """Explain why the kubelet cannot create a container."""
     spec, said = _spec(pod, container), cleaned(message)
     if "image will run as root" in said:
         return f"image {spec.get('image', '')} runs as root, which is not allowed here; build it with USER 1000"
@@ -213,7 +213,7 @@ def explain_config(pod: Pod, container: str, message: str) -> str:
 
 
 def explain_start(pod: Pod, container: str, message: str) -> str:
-    """A container that was made and could not be started; "" where the message does not blame what the file says."""
+    """Explain why a created container could not be started; "" if the file is not the cause."""
     said = cleaned(message)
     name = _spec(pod, container).get("image", "")
     if "mount" in said and (at := _MOUNT_AT.search(said)):
@@ -231,14 +231,14 @@ def explain_start(pod: Pod, container: str, message: str) -> str:
 
 
 def explain_mount(pod: Pod, container: str, message: str) -> str:
-    """A volume that the node cannot mount."""
+    """Explain why the node cannot mount a volume."""
     said = cleaned(message)
     found = _VOLUME.search(said)
     return _mount(pod, container, found["name"], said) if found else f"a volume cannot be mounted: {said}"
 
 
 def missing_claim(pod: Pod, container: str, message: str) -> str:
-    """Of a pod without a node; "" unless it waits for a claim that is not there."""
+    """Explain that a pod without a node waits for a missing claim; "" otherwise."""
     found = _CLAIM.search(message)
     if found is None:
         return ""
@@ -249,7 +249,7 @@ def missing_claim(pod: Pod, container: str, message: str) -> str:
 
 
 def explain_refusal(message: str) -> str:
-    """A pod that may not be created."""
+    """Explain why a pod may not be created."""
     said = cleaned(message)
     while (shorter := _ADMISSION.sub("", said)) != said:
         said = shorter
@@ -283,10 +283,10 @@ def _secret_of(env: EnvVar) -> str:
 
 # How it ended
 
-GIVEN_UP_S = 30.0  # past the end of a pod's grace: its node is not there to end it
+GIVEN_UP_S = 30.0  # after the end of a pod's grace period: its node does not respond
 MOST_RESTARTS = 5  # with the kubelet's back-off of 10, 20, 40… s that is after five minutes
-NOTICED_S = 10.0  # by a Job, that a container was restarted
-ITS_POD = "its pod"  # what was deleted, if not the object that it belongs to
+NOTICED_S = 10.0  # a Job notices a restart within this time
+ITS_POD = "its pod"  # the deleted thing, unless it is the object that owns the pod
 KILLED = frozenset({137, 143})  # 128 + SIGKILL, 128 + SIGTERM
 
 _DISRUPTIONS = {
@@ -300,7 +300,8 @@ _CONTAINER_FAILED_TO_START = frozenset({"StartError", "ContainerCannotRun"})
 
 
 def end_of(pod: Pod, container: str, *, stopped: bool, now: datetime, deleted: str = ITS_POD) -> Exit | None:
-    """None while it runs or will. `stopped`: we had asked. `deleted`: what somebody has deleted, should it be that."""
+    """Return how the pod ended; None while it runs or will run. `stopped`: we asked it to end. `deleted`: what was
+    deleted, for the reason of an end by deletion."""
     ended = terminated(pod, container)
     asked = deletion_asked(pod)
     if ended is None:
@@ -308,7 +309,7 @@ def end_of(pod: Pod, container: str, *, stopped: bool, now: datetime, deleted: s
     time = parse_time(ended.get("finishedAt")) or asked or now
     code = int(ended.get("exitCode", 0))
     was_ending = asked is not None and time >= asked
-    # A node's clock may be behind the server's: what a signal ended that we had asked to end, our signal ended.
+    # A node's clock may be behind the server's: after our request to end, a signal is taken as ours.
     by_signal = asked is not None and code in KILLED and ended.get("reason") != "OOMKilled"
     if stopped and (was_ending or by_signal):
         return Exit(time, code=code, stopped=True)
@@ -334,12 +335,12 @@ def end_of(pod: Pod, container: str, *, stopped: bool, now: datetime, deleted: s
 def _without_container(
     pod: Pod, container: str, *, stopped: bool, now: datetime, asked: datetime | None, deleted: str
 ) -> Exit | None:
-    """A pod can end without its container ever having, or with a node that cannot say so any more."""
+    """Return the end of a pod whose container never ended, or whose node can no longer report it."""
     match phase_of(pod):
         case "Succeeded":
             return Exit(now, code=0)
         case "Failed":
-            # That we had it deleted may be all that is known: its end comes and goes while a watch is away.
+            # Our deletion may be all that is known: the end may come while no watch is open.
             if stopped and (asked is not None or is_gone(pod)):
                 return Exit(asked or now, unknown=True, stopped=True)
             thrown_out = _thrown_out(pod, asked or now) or _start_up(pod, now)
@@ -363,7 +364,7 @@ def _without_container(
 
 
 def _thrown_out(pod: Pod, time: datetime) -> Exit | None:
-    """By the cluster, for reasons of its own, before `time`: what had ended before is judged by itself."""
+    """Return the end of a pod that the cluster evicted or disrupted before `time`; None: it ended by itself."""
     disruption = condition(pod, "DisruptionTarget") if is_true(pod, "DisruptionTarget") else None
     if disruption is not None:
         since = parse_time(disruption.get("lastTransitionTime"))
@@ -380,11 +381,11 @@ def _thrown_out(pod: Pod, time: datetime) -> Exit | None:
             return Exit(
                 time, failure_class=FailureClass.TIMEOUT, reason=_with("its pod's own deadline passed", message)
             )
-        case "Evicted" if "limit" in message:  # its own limit, not the node's need: it would happen again anywhere
+        case "Evicted" if "limit" in message:  # it exceeded its own limit, which would happen on any node
             return Exit(time, failure_class=FailureClass.USER_ERROR, reason=_evicted(pod, message))
         case "Evicted":
             return _lost(time, _evicted(pod, message))
-    # NodeLost, a node's shutdown, OutOfcpu and the like of a node that was fuller than the scheduler knew.
+    # NodeLost, a node's shutdown, or OutOfcpu of a node that was fuller than the scheduler knew.
     return _lost(time, _with(f"node {node_of(pod)} did not keep it ({reason})", message))
 
 
@@ -396,7 +397,7 @@ def _never_started(pod: Pod, container: str, time: datetime, message: str) -> Ex
 
 
 def _start_up(pod: Pod, now: datetime) -> Exit | None:
-    """A step before the trial's own container that failed."""
+    """Return the end by a failed init container; None: none failed."""
     known: list[ContainerStatus] = pod.get("status", {}).get("initContainerStatuses") or []
     for each in known:
         ended = (each.get("state") or {}).get("terminated") or {}
@@ -409,8 +410,10 @@ def _start_up(pod: Pod, now: datetime) -> Exit | None:
 
 
 def crash_loop(pod: Pod, container: str, now: datetime) -> Exit | None:
-    """Its container, or one that comes before it, was restarted in place MOST_RESTARTS times and is down again: nobody
-    would ever call that an end. None: it runs, or may still recover."""
+    """Return the end of a pod whose container, or init container, was restarted MOST_RESTARTS times and failed again.
+
+    Kubernetes would restart it forever. None: it runs, or may still recover.
+    """
     known: list[ContainerStatus] = pod.get("status", {}).get("initContainerStatuses") or []
     for status in (*known, container_status(pod, container)):
         state = status.get("state") or {}
@@ -423,8 +426,10 @@ def crash_loop(pod: Pod, container: str, now: datetime) -> Exit | None:
 
 
 def given_up(pod: Pod, container: str) -> Exit | None:
-    """Of a pod that was deleted though its object was not: its container had failed and was being restarted. A Job
-    deletes such a pod, and all others, once restarts in place have used up its backoffLimit. None: it was not that."""
+    """Return the end of a pod that its Job deleted after restarts in place had used up the backoffLimit.
+
+    A Job then deletes all its pods. None: the pod was deleted for another reason.
+    """
     status, asked = container_status(pod, container), deletion_asked(pod)
     last = (status.get("lastState") or {}).get("terminated") or {}
     again = parse_time((terminated(pod, container) or {}).get("startedAt"))
@@ -434,7 +439,7 @@ def given_up(pod: Pod, container: str) -> Exit | None:
 
 
 def _by_last(last: ContainerStateTerminated, what: str, now: datetime) -> Exit:
-    """last: how a container that was restarted had ended. what: a sentence that goes on with its exit code."""
+    """Return the end by the last failure of a restarted container. what: the beginning of the reason."""
     time = parse_time(last.get("finishedAt")) or now
     code, said = int(last.get("exitCode", 0)), last_line(last.get("message"))
     if code == INFEASIBLE_EXIT_CODE:
@@ -447,7 +452,7 @@ def _by_last(last: ContainerStateTerminated, what: str, now: datetime) -> Exit:
 
 
 def last_line(message: object) -> str:
-    """Of what a container said last, which its status carries if it failed."""
+    """Return the last line of a termination message, which has the end of a failed container's log."""
     lines = [line for line in str(message or "").splitlines() if line.strip()]
     return lines[-1].strip() if lines else ""
 
@@ -472,10 +477,10 @@ def _with(what: str, message: object) -> str:
 
 # Why it does not run yet
 
-USUAL_S = 5.0  # to be started; nothing is said before, since every change of what is said is written down
+USUAL_S = 5.0  # for a container to start; no reason is shown before, since every change is recorded
 IMAGE_S = 20.0
 CLAIM_S = 20.0
-MOUNT_S = 120.0  # the kubelet itself tries for two minutes before it says more than that it waits
+MOUNT_S = 120.0  # the kubelet retries for two minutes before it reports a cause
 HICCUP_S = 300.0
 UNSCHEDULABLE_S = 30 * 60.0
 
@@ -489,20 +494,20 @@ _PASSING = (
 )  # fmt: skip
 
 
-# Of an MPIJob's worker that could not be created; why_waiting not is in another event, if anywhere.
+# The event of an MPIJob's worker that could not be created; the cause is in another event, if anywhere.
 NO_CAUSE = "Created worker pod: "
 
 
 @dataclass(frozen=True, slots=True)
 class WaitingReason:
-    """text: for the table of trials. hopeless: why it can never run unless something changes; "" while it may run."""
+    """text: for the table of trials. hopeless: why it can never run without a change; "" while it may run."""
 
     text: str = ""
     hopeless: str = ""
 
 
 def why_waiting(pod: Pod, *, now: datetime, container: str = "", mount_trouble: str = "") -> WaitingReason:
-    """Of a pod whose container has not started. mount_trouble: the kubelet's newest event about its volumes."""
+    """Return why a pod's container has not started. mount_trouble: the newest event about its volumes."""
     container = container_in(pod, container)
     if not node_of(pod):
         return _unscheduled(pod, container, now)
@@ -519,7 +524,7 @@ def why_waiting(pod: Pod, *, now: datetime, container: str = "", mount_trouble: 
 
 
 def why_refused(message: str) -> WaitingReason:
-    """Of an object whose pod could not be created, by the event that says so."""
+    """Return why an object's pod could not be created, from the message of the event."""
     if message.startswith(NO_CAUSE):
         return WaitingReason("its operator could not create a pod, and says no reason; see the operator's log")
     said = explain_refusal(message)
@@ -544,7 +549,7 @@ def _unscheduled(pod: Pod, container: str, now: datetime) -> WaitingReason:
 
 
 def _waiting_states(pod: Pod) -> Iterator[tuple[str, str, str]]:
-    """(container, reason, message) of each that waits; those that come first at start-up come first."""
+    """Yield (container, reason, message) of each waiting container, in the order of start-up."""
     status = pod.get("status", {})
     for each in (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())):
         state = (each.get("state") or {}).get("waiting")
@@ -575,7 +580,7 @@ def _may_pass(message: str) -> bool:
 
 
 def _age_s(pod: Pod, now: datetime) -> float:
-    """Since the kubelet took it."""
+    """Return the seconds since the kubelet accepted the pod."""
     return _since(pod.get("status", {}).get("startTime") or pod.get("metadata", {}).get("creationTimestamp"), now)
 
 

@@ -58,7 +58,7 @@ from controller.runtime.kubernetes.resource_quota import demand_of, is_gpu, neve
 
 @dataclass(frozen=True, slots=True)
 class Right:
-    """without: what is lost without it; "" = nothing works."""
+    """Verbs on a kind. without: what is lost without them; "": nothing works."""
 
     kind: Kind
     verbs: tuple[str, ...]
@@ -74,7 +74,7 @@ class Right:
         return self.kind.plural + (f"/{self.subresource}" if self.subresource else "")
 
     def rule(self, verbs: tuple[str, ...]) -> str:
-        """The line that a Role lacks."""
+        """Return the line of a Role that grants the verbs."""
         group = self.group or '""'
         return f"- {{apiGroups: [{group}], resources: [{self.resource}], verbs: [{', '.join(verbs)}]}}"
 
@@ -93,7 +93,7 @@ RIGHTS = (
     Right(EVENTS, ("list", "watch"), without="why a pod is refused"),
     Right(LIMIT_RANGES, ("list",), without="what never fits a LimitRange, before anything runs"),
 )
-# Asked for where a file names a queue.
+# Checked only if the file names a queue.
 QUEUE_RIGHTS = (
     Right(Kind(f"{KUEUE_GROUP}/v1beta1", "workloads", "Workload"), ("list", "watch"),
           without="why Kueue keeps a trial waiting"),
@@ -105,9 +105,9 @@ QUEUE_RIGHTS = (
 async def missing_rights(
     client: KubernetesClient, namespace: str, rights: Sequence[Right] = RIGHTS
 ) -> list[tuple[Right, tuple[str, ...]]]:
-    """Those with verbs that the server denies us. Raises what the client raises.
+    """Return the rights with verbs that the server denies us. Raises what the client raises.
 
-    All rules are read at once; what they do not grant is asked for one by one, since others than rules may grant it.
+    All rules are read at once. Verbs that no rule grants are reviewed one by one: other authorizers may grant them.
     """
     rules = await _rules(client, namespace)
 
@@ -121,8 +121,10 @@ async def missing_rights(
 
 
 async def rights_to(client: KubernetesClient, objects: Sequence[Raw]) -> list[Right]:
-    """What trials need beyond RIGHTS: the kind of their template, what its operator makes, their queue. None to a kind
-    that the server lacks."""
+    """Return the rights that trials need beyond RIGHTS: for their template's kind, its operator's objects, their queue.
+
+    Kinds that the server lacks are left out.
+    """
     found = []
     for manifest in objects:
         with contextlib.suppress(ApiError):
@@ -138,7 +140,7 @@ async def rights_to(client: KubernetesClient, objects: Sequence[Raw]) -> list[Ri
 
 
 async def _rules(client: KubernetesClient, namespace: str) -> list[Raw]:
-    """Those that hold for us without exceptions; [] where the server does not tell."""
+    """Return the rules that are not limited to resource names; [] if the server does not list them."""
     body = {"apiVersion": _RULES.api_version, "kind": _RULES.kind, "spec": {"namespace": namespace}}
     try:
         answer = await client.create(_RULES, None, body)
@@ -191,13 +193,13 @@ def fail(what: str, detail: str, *, rights: bool = False) -> Finding:
 
 
 SKEW_S = 10.0
-OLDEST_MINOR = 29  # before that podReplacementPolicy is not there
+OLDEST_MINOR = 29  # earlier versions lack podReplacementPolicy
 _SECURITY = "pod-security.kubernetes.io/enforce"
 _PROBE: Raw = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "tuner-doctor"}}
 
 
 async def check_cluster(client: KubernetesClient, namespace: str) -> AsyncIterator[Finding]:
-    """Ends early at what makes all the rest pointless; that is its last finding then."""
+    """Yield the findings about a cluster. A problem that makes the rest pointless is the last finding."""
     for finding in _access(client.access):
         yield finding
     try:
@@ -217,7 +219,7 @@ async def check_cluster(client: KubernetesClient, namespace: str) -> AsyncIterat
 
 
 def _access(access: Access) -> Iterator[Finding]:
-    """What is known before the server is asked: how we log in, and on which way."""
+    """Yield what is known before the first request: credentials, proxy and TLS."""
     if access.impersonation:
         yield ok("impersonation", f"user {access.user} acts as {dict(access.impersonation)['Impersonate-User']}")
     yield _login(access.credentials)
@@ -274,7 +276,7 @@ def _version(server: str, version: Mapping[str, Any]) -> Finding:
 
 
 def _clock(ahead_s: float) -> Finding:
-    """The server tells whole seconds, cut off."""
+    """Compare the clocks; the server's time is cut off to whole seconds."""
     ahead_s -= 0.5
     if abs(ahead_s) <= SKEW_S:
         return ok("clock", "as the server's")
@@ -294,7 +296,7 @@ async def _namespace(client: KubernetesClient, namespace: str) -> Finding:
             return fail("namespace", f"there is no {namespace}; make it, or name another one with -n")
         if error.status != 403:
             raise
-        (verdict,) = await dry_run_of(client, namespace, [_PROBE])  # most people may not look at namespaces themselves
+        (verdict,) = await dry_run_of(client, namespace, [_PROBE])  # most users may not read namespaces
         if verdict.answer is Answer.REFUSED:
             return fail("namespace", verdict.why)
         return ok("namespace", namespace)
@@ -371,7 +373,7 @@ def _gpus(nodes: Sequence[Node]) -> Finding:
 
 
 def gpus_of(node: Node) -> dict[str, str]:
-    """What a node offers of them."""
+    """Return the allocatable GPUs of a node, by resource name."""
     allocatable = node.get("status", {}).get("allocatable") or {}
     return {name: amount for name, amount in allocatable.items() if is_gpu(name)}
 
@@ -386,7 +388,7 @@ _OURS = ("system-node-critical", "system-cluster-critical")
 
 @dataclass(frozen=True, slots=True)
 class Dependency:
-    """key: which one of a secret's or a config map's; "" = all of it."""
+    """An object that a pod refers to. key: of a Secret or ConfigMap; "": the whole object."""
 
     kind: Kind
     name: str
@@ -396,7 +398,7 @@ class Dependency:
 async def check_needs(
     client: KubernetesClient, namespace: str, objects: Sequence[Raw], *, anchor: Raw
 ) -> AsyncIterator[Finding]:
-    """objects: one attempt's. Raises what the client raises."""
+    """Yield the findings about one attempt's objects. Raises what the client raises."""
     for right, verbs in await missing_rights(client, namespace, await rights_to(client, objects)):
         yield lacking(right, verbs, namespace)
     for queue in filter(None, map(queue_of, objects)):
@@ -419,8 +421,10 @@ async def check_needs(
 
 
 async def check_queue(client: KubernetesClient, namespace: str, queue: str) -> Finding | None:
-    """Whether Kueue can admit what the LocalQueue of that name is given; None: we may not look. Raises what the client
-    raises."""
+    """Check that Kueue can admit from the LocalQueue of that name; None: we may not list queues.
+
+    Raises what the client raises.
+    """
     what = f"queue {queue}"
     kind = await served(client, "LocalQueue")
     if kind is None:
@@ -445,14 +449,16 @@ async def check_queue(client: KubernetesClient, namespace: str, queue: str) -> F
 
 
 async def no_queue(client: KubernetesClient, namespace: str, objects: Sequence[Raw]) -> str:
-    """Why Kueue will admit none of them before somebody changes the file or the cluster; "" if it may, or is unknown.
-    Raises what the client raises."""
+    """Return why Kueue cannot admit the objects without a change of file or cluster; "" if it can, or if unknown.
+
+    Raises what the client raises.
+    """
     found = [await check_queue(client, namespace, queue) for queue in filter(None, map(queue_of, objects))]
     return "; ".join(each.detail for each in found if each is not None and each.level is Level.FAIL)
 
 
 async def no_room(client: KubernetesClient, namespace: str, objects: Sequence[Raw], *, nodes: Sequence[Node]) -> str:
-    """Why an attempt as a whole can never run, as far as we may look; "" if it can."""
+    """Return why an attempt can never run, as far as the visible objects tell; "" if it can."""
     quotas = await list_allowed(client, QUOTAS, namespace) or []
     limit_ranges = await list_allowed(client, LIMIT_RANGES, namespace) or []
     return never_fits(demand_of(objects), quotas, limit_ranges, nodes)
@@ -477,7 +483,7 @@ def _images(spec: PodSpec) -> Iterator[tuple[str, str]]:
 
 
 def _image(image: str, policy: str, nodes: Sequence[Node] | None) -> Finding:
-    """Registries are the nodes' business, with their own credentials: what can be seen from here is what they have."""
+    """Check whether nodes have the image. Registries are not asked: the nodes have their own credentials for them."""
     if not image:
         return fail("image", "a container names none; set spec.trial.image")
     having = sum(image in _names_on(node) for node in nodes or ())
@@ -489,7 +495,7 @@ def _image(image: str, policy: str, nodes: Sequence[Node] | None) -> Finding:
 
 
 def _names_on(node: Node) -> set[str]:
-    """As people write them, and as the runtime spells them out."""
+    """Return the images on a node, in full and as people write them."""
     images = node.get("status", {}).get("images") or ()
     names = {name for image in images for name in image.get("names") or ()}
     return names | {name.removeprefix("docker.io/").removeprefix("library/") for name in names}
@@ -576,7 +582,7 @@ class Answer(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The server's answer to one object. why: for people, with the cure; "" if it was simply accepted."""
+    """The server's response to one object. why: for people, with the cure; "" if it was accepted."""
 
     kind: str
     name: str
@@ -592,12 +598,12 @@ class Verdict:
 
 
 def pods_of(objects: Sequence[Raw]) -> list[Raw]:
-    """The pods that these objects stand for, one of each shape."""
+    """Return the pods that these objects would create, one of each shape."""
     return [_pod(each, template, index) for each in objects for index, template in enumerate(pod_templates(each))]
 
 
 async def dry_run_of(client: KubernetesClient, namespace: str, objects: Sequence[Raw]) -> list[Verdict]:
-    """Raises Unreachable, AccessDenied, and ApiError where the server itself has trouble."""
+    """Create the objects with dry run. Raises Unreachable, AccessDenied, and ApiError for errors of the server."""
     verdicts: list[Verdict] = []
     for manifest in objects:
         name = manifest["metadata"].get("name", "")
@@ -607,7 +613,7 @@ async def dry_run_of(client: KubernetesClient, namespace: str, objects: Sequence
         except ApiError as error:
             verdicts.append(Verdict(manifest["kind"], name, *_judged(error, manifest["kind"])))
             if re.search(_CURES[0][0], error.message):
-                break  # all others would be told the same
+                break  # all others would get the same response
     return verdicts
 
 
@@ -621,7 +627,7 @@ def _pod(parent: Raw, template: Raw, index: int) -> Raw:
 def _judged(error: ApiError, kind: str) -> tuple[Answer, str]:
     if rule := rule_for(error):
         if kind == "Pod":
-            # Trials' pods are made by the cluster's own controllers; only this check would make one itself.
+            # Controllers of the cluster create the pods of trials; only this check would need the right.
             return Answer.UNCHECKED, f"whether quota and pod security take it shows when it runs; to ask: {rule}"
         return Answer.NOT_ALLOWED, f"{_sentence(error)}; the missing rule: {rule}"
     if found := _QUOTA.search(error.message):
@@ -643,7 +649,7 @@ def _judged(error: ApiError, kind: str) -> tuple[Answer, str]:
 
 
 def _beyond(asked: str, limit: str) -> Iterator[str]:
-    """What is asked for at once and is above the quota as a whole."""
+    """Yield the requested amounts that exceed the whole quota."""
     limits = dict(part.split("=", 1) for part in limit.split(",") if "=" in part)
     for part in asked.split(","):
         name, _, amount = part.partition("=")

@@ -74,11 +74,11 @@ class Demand:
     containers: int = 1
 
     def shapes(self) -> tuple[Demand, ...]:
-        """Each kind of pod by itself: this one, then the others."""
+        """Return the demand of each kind of pod: this one, then the others."""
         return (self, *self.others)
 
     def total(self) -> dict[str, Decimal]:
-        """Of all its pods together, whatever their scopes."""
+        """Return the sum over all pods, whatever their scopes."""
         sums: dict[str, Decimal] = {}
         for shape in self.shapes():
             for key, each in shape.per_pod.items():
@@ -87,10 +87,10 @@ class Demand:
 
 
 def parse_quantity(text: object) -> Decimal:
-    """A quantity as Kubernetes writes it: 500m, 16Gi, 1e3, 4.
+    """Parse a Kubernetes quantity: 500m, 16Gi, 1e3, 4.
 
     Raises:
-        ValueError: it is none.
+        ValueError: the text is not a quantity.
     """
     match = NUMBER.fullmatch(str(text).strip())
     if match is None:
@@ -102,7 +102,7 @@ def parse_quantity(text: object) -> Decimal:
 
 
 def demand_of(objects: Sequence[Mapping[str, Any]]) -> Demand:
-    """Of all objects of one attempt together. A kind whose pods are not written in it asks for nothing that we know.
+    """Return the demand of all objects of one attempt. The pods of a kind without pod templates are unknown.
 
     Raises:
         ValueError: a resource is not a quantity.
@@ -119,13 +119,15 @@ def demand_of(objects: Sequence[Mapping[str, Any]]) -> Demand:
 
 
 def is_gpu(resource: str) -> bool:
-    """A device that people of clusters call so, a slice of one too."""
+    """Whether the resource is a GPU or a slice of one."""
     return "/" in resource and ("gpu" in resource or resource.startswith(("nvidia.com/", "amd.com/", "habana.ai/")))
 
 
 def _templates(node: object, copies: int) -> Iterator[tuple[Raw, int]]:
-    """Every pod template, and whatever is under `template`, with how many of it exist at once: `replicas`, `numOfHosts`
-    and `parallelism` beside it and above it multiply."""
+    """Yield every pod template, and every value of `template`, with the number of its copies.
+
+    The numbers `replicas`, `numOfHosts` and `parallelism` beside and above a template are multiplied.
+    """
     if isinstance(node, list):
         for item in node:
             yield from _templates(item, copies)
@@ -155,7 +157,7 @@ def _pod_specs(each: Mapping[str, Any]) -> Iterator[tuple[PodSpec, int]]:
     for template, copies in _templates(each, 1):
         if is_pod_template(template):
             yield template["spec"], copies
-    match at(each, "spec.trainer"):  # of a TrainJob: what its runtime asks for beside it is on the cluster only
+    match at(each, "spec.trainer"):  # a TrainJob; what its runtime asks for besides is known only on the cluster
         case {"resourcesPerNode": dict() as resources} as trainer:
             yield (
                 {"containers": [{"resources": cast(ResourceRequirements, resources)}]},
@@ -167,7 +169,7 @@ def _countable(each: Mapping[str, Any]) -> Iterator[str]:
     kind = str(each.get("kind", ""))
     group = str(each.get("apiVersion", "")).rpartition("/")[0]
     plural = f"{kind.lower()}s"
-    if kind == "Pod":  # those are counted by themselves
+    if kind == "Pod":  # pods are counted separately
         return
     yield f"count/{plural}.{group}" if group else f"count/{plural}"
     if not group and kind in ("Service", "ConfigMap", "Secret"):
@@ -192,7 +194,7 @@ def _of_pods(spec: PodSpec, copies: int) -> Demand:
 
 
 def _sums(spec: PodSpec) -> dict[str, Decimal]:
-    """As the scheduler and the quota sum them: containers and sidecars together, or the largest step of start-up."""
+    """Sum a pod's resources as scheduler and quota do: all containers with sidecars, or the largest init step."""
     running: dict[str, Decimal] = {}
     peak: dict[str, Decimal] = {}
     for container in spec.get("initContainers") or ():
@@ -221,7 +223,7 @@ def _raise(peak: dict[str, Decimal], to: Amounts) -> None:
 def _of_container(container: Container) -> dict[str, Decimal]:
     resources = container.get("resources") or {}
     limits = {name: parse_quantity(text) for name, text in (resources.get("limits") or {}).items()}
-    # A limit alone is the request, too.
+    # A limit without a request is the request, too.
     requests = {**limits, **{name: parse_quantity(text) for name, text in (resources.get("requests") or {}).items()}}
     return {f"requests.{name}": each for name, each in requests.items()} | {
         f"limits.{name}": each for name, each in limits.items() if name in COMPUTE
@@ -229,14 +231,14 @@ def _of_container(container: Container) -> dict[str, Decimal]:
 
 
 SETTLE_S = 1.0
-_FULL, _FRESH = "exceeded quota", "status unknown for quota"  # a quota that was made just now has counted nothing yet
+_FULL, _FRESH = "exceeded quota", "status unknown for quota"  # the latter: a new quota has counted nothing yet
 _MUST_BE_ASKED = {f"{side}{name}" for side in ("", "requests.", "limits.") for name in ("cpu", "memory")}
 _BYTES = ("memory", "storage", "hugepages")
 
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """A pod at its first sight: its version then, and when that was."""
+    """A pod when it was first seen: its version and the time."""
 
     version: int | None
     at_s: float
@@ -251,27 +253,27 @@ class _Launched:
     ended_s: float | None = None
 
     def is_over(self, now_s: float) -> bool:
-        """It has ended, and `status.used` tells what its pods are still charged."""
+        """Whether it has ended so long ago that `status.used` has the charge of its pods."""
         return self.ended_s is not None and now_s - self.ended_s >= SETTLE_S
 
 
 class Reservations:
-    """What was launched and may not be in `status.used` yet; see above. `clock`: seconds that never go back."""
+    """Launches that `status.used` may not contain yet; see the module. `clock`: a monotonic clock in seconds."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._launched: dict[str, _Launched] = {}
-        self._alive: dict[str, str] = {}  # what was launched and has not ended -> its demand, in words
-        self._demands: dict[str, Demand] = {}  # by those words: attempts of an experiment ask for the same
+        self._alive: dict[str, str] = {}  # name of a launch that has not ended -> the repr of its demand
+        self._demands: dict[str, Demand] = {}  # by repr: the attempts of an experiment have equal demands
 
     def launched(self, name: str, demand: Demand) -> None:
-        """Its object has just been created, under this name."""
+        """Note that an object of this name has just been created."""
         self._launched.setdefault(name, _Launched(demand, self._clock()))
         self._alive[name] = words = repr(demand)
         self._demands[words] = demand
 
     def ended(self, name: str) -> None:
-        """Its pods have; whether they are charged is the server's business now."""
+        """Note that its pods have ended; the server decides when they are no longer charged."""
         launched = self._launched.get(name)
         if launched is not None and launched.ended_s is None:
             launched.ended_s = self._clock()
@@ -280,7 +282,7 @@ class Reservations:
             self._demands.clear()
 
     def forget(self, name: str) -> None:
-        """Its object is gone again, or it is no business of ours."""
+        """Forget a launch whose object was withdrawn or removed."""
         self._launched.pop(name, None)
         self.ended(name)
 
@@ -290,7 +292,7 @@ class Reservations:
         self._demands.clear()
 
     def alive(self, quota: ResourceQuota) -> dict[str, Decimal]:
-        """What ours that have not ended take of this quota, whatever its status says."""
+        """Return what our live attempts take of the quota, whatever its status says."""
         sums: dict[str, Decimal] = {}
         for words, count in Counter(self._alive.values()).items():
             for key, each in charge(self._demands[words], quota).items():
@@ -298,7 +300,7 @@ class Reservations:
         return sums
 
     def look(self, pods: Iterable[Pod]) -> None:
-        """Take note of pods that are shown now; strangers' do no harm."""
+        """Note the pods that are shown now; pods of others are ignored."""
         if not self._launched:
             return
         now_s = self._clock()
@@ -311,7 +313,7 @@ class Reservations:
             del self._launched[name]
 
     def on_top(self, quota: ResourceQuota) -> dict[str, Decimal]:
-        """What must be added to the `used` of this quota."""
+        """Return what must be added to the `used` of this quota."""
         now_s, version = self._clock(), _version(quota)
         sums: dict[str, Decimal] = {}
         for launched in self._launched.values():
@@ -329,7 +331,7 @@ class Reservations:
         return sums
 
     def _whose(self, pod: Pod) -> _Launched | None:
-        """Its Job's name, or that of what made the Job, is written on it."""
+        """Return the launch of a pod: labels and owner references name the Job or the object that created it."""
         about = pod["metadata"]
         named = [
             *(about.get("labels") or {}).values(),
@@ -347,13 +349,13 @@ def _settled(launched: _Launched, now_s: float) -> bool:
 
 
 def _version(shown: KubernetesObject) -> int | None:
-    """Versions of one server can be compared where they are numbers."""
+    """Return the resource version as a number; None if it is not one and cannot be compared."""
     text = str(shown["metadata"].get("resourceVersion", ""))
     return int(text) if text.isdigit() else None
 
 
 def reason_to_wait(demand: Demand, quotas: Sequence[ResourceQuota], reservations: Reservations) -> str:
-    """Why there is no room at present; "" if there is."""
+    """Return why there is no room at present; "" if there is."""
     for quota in sorted(quotas, key=_name):
         status: ResourceQuotaStatus = quota.get("status") or {}
         launched, alive = reservations.on_top(quota), reservations.alive(quota)
@@ -365,14 +367,14 @@ def reason_to_wait(demand: Demand, quotas: Sequence[ResourceQuota], reservations
             taken = max(taken, alive.get(key, Decimal()))
             if taken + asked > limit:
                 needs = f", needs {_shown(key, asked)}" if taken < limit else ""
-                # What is counted twice for a moment need not be shown as if the limit had been passed.
+                # Do not show a double count, which lasts a moment, as a use above the limit.
                 known = max(parse_quantity(used[key]), min(taken, limit))
                 return f"QuotaExceeded: {key} {_shown(key, known)}/{_shown(key, limit)} (quota {_name(quota)}){needs}"
     return ""
 
 
 def out_of_room(message: str) -> str | None:
-    """Why there is no room, from what the server said to what it refused; None: that was not why."""
+    """Return why the quota has no room, from the message of a refusal; None if the quota was not the cause."""
     if _FULL in message:
         return f"QuotaExceeded: {message.partition(_FULL)[2].lstrip(': ')}"
     return f"QuotaUnknown: {message}" if _FRESH in message else None
@@ -381,9 +383,9 @@ def out_of_room(message: str) -> str | None:
 def never_fits(
     demand: Demand, quotas: Sequence[ResourceQuota], limit_ranges: Sequence[LimitRange], nodes: Sequence[Node]
 ) -> str:
-    """Why an attempt could not run even in an empty namespace on an empty cluster; "" if it could.
+    """Return why an attempt could not run even in an empty namespace on an empty cluster; "" if it could.
 
-    nodes: empty if they may not be seen. Taints, selectors and a cluster that can grow are not looked at.
+    nodes: empty if they may not be listed. Taints, selectors and autoscaling are not considered.
     """
     demand = with_defaults(demand, limit_ranges)
     said = [*_above_quota(demand, quotas), *_out_of_range(demand, limit_ranges)]
@@ -393,7 +395,7 @@ def never_fits(
 
 
 def with_defaults(demand: Demand, limit_ranges: Sequence[LimitRange]) -> Demand:
-    """As LimitRanges fill in what a pod does not say. Of pods with one container, as trials have."""
+    """Return the demand with the defaults of LimitRanges, for pods with one container, as trials have."""
     defaults: dict[str, Decimal] = {}
     for _, rule in _rules(limit_ranges, "Container"):
         for side, texts in (("requests", rule.get("defaultRequest")), ("limits", rule.get("default"))):
@@ -410,7 +412,7 @@ def with_defaults(demand: Demand, limit_ranges: Sequence[LimitRange]) -> Demand:
 
 
 def charge(demand: Demand, quota: ResourceQuota) -> dict[str, Decimal]:
-    """What this demand takes of the quota, by the quota's own keys; only what is above zero."""
+    """Return what the demand takes of the quota, by the quota's keys; only amounts above zero."""
     spec: ResourceQuotaSpec = quota.get("spec") or {}
     status: ResourceQuotaStatus = quota.get("status") or {}
     scopes = [ScopeSelectorRequirement(scopeName=scope, operator="Exists") for scope in spec.get("scopes") or ()]
@@ -455,10 +457,10 @@ def _in_scope(shape: Demand, scope: ScopeSelectorRequirement) -> bool:
                 case "DoesNotExist":
                     return not shape.priority_class
             return bool(shape.priority_class)
-    return False  # of other objects than pods, or of pods that do what trials do not
+    return False  # scopes of other objects, or of pods unlike those of trials
 
 
-# What can never be
+# What never fits
 
 
 def _above_quota(demand: Demand, quotas: Sequence[ResourceQuota]) -> Iterator[str]:
@@ -474,7 +476,7 @@ def _above_quota(demand: Demand, quotas: Sequence[ResourceQuota]) -> Iterator[st
 
 
 def _counts_pods_of(demand: Demand, quota: ResourceQuota, key: str) -> bool:
-    """Pods are in its scopes, whatever they ask."""
+    """Whether the quota counts the key for these pods, whatever they request."""
     asking = replace(demand, per_pod={**demand.per_pod, key if "." in key else f"requests.{key}": Decimal(1)})
     return demand.pods > 0 and key in charge(asking, quota)
 
@@ -483,7 +485,7 @@ def _out_of_range(demand: Demand, limit_ranges: Sequence[LimitRange]) -> Iterato
     for shape in demand.shapes():
         for kind in ("Container", "Pod"):
             for limit_range, rule in _rules(limit_ranges, kind):
-                # The server itself takes the most that a container may have for what one has that does not say.
+                # A container without a limit gets the maximum of its LimitRange from the server.
                 most_of_pods = (rule.get("max") or {}) if kind == "Pod" else {}
                 for name in sorted(COMPUTE & {*most_of_pods, *(rule.get("maxLimitRequestRatio") or ())}):
                     if shape.pods and f"limits.{name}" not in shape.per_pod:
@@ -499,7 +501,7 @@ def _out_of_range(demand: Demand, limit_ranges: Sequence[LimitRange]) -> Iterato
 
 
 def _rules(limit_ranges: Sequence[LimitRange], kind: str) -> Iterator[tuple[str, LimitRangeItem]]:
-    """With the names of the LimitRanges that they are of."""
+    """Yield the rules for this kind with the names of their LimitRanges."""
     for limit_range in sorted(limit_ranges, key=_name):
         for rule in (limit_range.get("spec") or {}).get("limits") or ():
             if rule.get("type") == kind:
@@ -507,7 +509,7 @@ def _rules(limit_ranges: Sequence[LimitRange], kind: str) -> Iterator[tuple[str,
 
 
 def _on_no_node(shape: Demand, nodes: Sequence[Node]) -> Iterator[str]:
-    """The scheduler looks at requests only."""
+    """Yield why no node can hold the pod. The scheduler considers requests only."""
     asked = {key.removeprefix("requests."): each for key, each in shape.per_pod.items() if key.startswith("requests.")}
     if not nodes or not shape.pods or any(_holds(node, asked) for node in nodes):
         return
@@ -532,7 +534,7 @@ def _name(shown: KubernetesObject) -> str:
 
 
 def _shown(key: str, amount: Decimal) -> str:
-    """As people write it: 8, 500m, 16Gi."""
+    """Format an amount as people write it: 8, 500m, 16Gi."""
     if any(word in key for word in _BYTES):
         for suffix, power in (("Ti", 40), ("Gi", 30), ("Mi", 20), ("Ki", 10)):
             if amount and amount % (1 << power) == 0:

@@ -17,8 +17,7 @@ from controller.core.progress import RunningTrial
 from controller.core.snapshot import FinalStage, UnfinishedTrial
 from suggest.trial import REUSED, Measurement, Outcome, Trial, TrialState
 
-BRISK_TRIALS = 4  # trials are short if this many attempts in a row took less than BRISK_S seconds
-BRISK_S = {"local": 3.0, "kubernetes": 15.0}  # longer on a cluster, where an outcome takes longer to arrive
+BRISK_TRIALS = 4  # trials are short if this many attempts in a row took less than the runtime's `brisk_s`
 MAX_AHEAD = 2  # successors that wait in the runtime, so that a free slot is filled without the controller
 LEARNER_AHEAD, LEARNER_PARALLEL = 1, 8  # a point chosen without seven outcomes may lack an eighth
 
@@ -223,7 +222,7 @@ class Memory:
         Successors are created early only if trials are so short that waiting for the controller would cost a notable
         share of their time, and only as many as do not harm the search.
         """
-        if len(self._latest_s) < BRISK_TRIALS or max(self._latest_s) >= BRISK_S[self._spec.runtime]:
+        if len(self._latest_s) < BRISK_TRIALS or max(self._latest_s) >= self._spec.traits.brisk_s:
             return 0
         if self.independent:
             return MAX_AHEAD

@@ -63,7 +63,7 @@ async def delete(
     with workspace.opened() as experiments:
         experiment = find(experiments, name, namespace)
         service = workspace.service_of(experiment)
-        if local_only and experiment.spec.runtime == "local":
+        if local_only and not experiment.spec.traits.on_cluster:
             raise InvalidArgument([Problem("--local-only", f"{experiment.name} ran on this machine, not on a cluster")])
         if not confirm(_what(experiments, experiment)):
             return None

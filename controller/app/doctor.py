@@ -19,8 +19,9 @@ from controller.app.state_directory import StateDirectory
 from controller.app.validate import validate, warnings
 from controller.app.workspace import Workspace
 from controller.core.model import FINAL, ExperimentSpec
+from controller.core.runtime_traits import is_on_cluster
 from controller.runtime import gpu_claims, gpus
-from controller.runtime.kubernetes.errors import ApiError, BadKubeconfig, NotAllowed, Unreachable
+from controller.runtime.kubernetes.errors import AccessDenied, ApiError, BadKubeconfig, Unreachable
 from controller.runtime.kubernetes.preflight import Finding, Level, check_cluster, check_needs, fail, ok, warn
 from controller.spec import Document
 from suggest.errors import TunerError
@@ -47,13 +48,13 @@ async def check_up(workspace: Workspace, path: str | None, options: FileOptions)
                 yield finding
     for finding in _here(workspace.state):
         yield finding
-    if spec is not None and spec.runtime == "local":
+    if spec is not None and not spec.traits.on_cluster:
         assert path is not None
         for finding in _program(spec):
             yield finding
         for obstacle in machine.obstacles(spec, directory_of(path)):
             yield fail("trials", obstacle)
-    elif spec is not None or options.context or options.runtime == "kubernetes" or _configured():
+    elif spec is not None or options.context or is_on_cluster(options.runtime) or _configured():
         async for finding in _cluster(spec, options):
             yield finding
 
@@ -65,7 +66,7 @@ def _file(document: Document) -> Iterator[Finding]:
 
 
 def _where(spec: ExperimentSpec) -> str:
-    return "on this machine" if spec.runtime == "local" else f"in namespace {spec.namespace} of a cluster"
+    return f"in namespace {spec.namespace} of a cluster" if spec.traits.on_cluster else "on this machine"
 
 
 def _configured() -> bool:
@@ -124,7 +125,7 @@ async def _cluster(spec: ExperimentSpec | None, options: FileOptions) -> AsyncIt
     except BadKubeconfig as error:
         yield fail("kubeconfig", str(error))
         return
-    except NotAllowed as error:
+    except AccessDenied as error:
         yield fail("credentials", str(error), rights=True)
         return
     try:
@@ -150,5 +151,5 @@ async def _needs(client: KubernetesClient, spec: ExperimentSpec) -> AsyncIterato
             yield finding
     except TunerError as error:
         yield fail("file", str(error))
-    except (ApiError, NotAllowed, Unreachable) as error:
+    except (ApiError, AccessDenied, Unreachable) as error:
         yield fail("server", str(error))

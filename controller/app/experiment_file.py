@@ -43,7 +43,7 @@ class ExperimentFile:
         Raises SpecErrors, and InvalidArgument for a context without a cluster.
         """
         document = read_document(path, options, state)
-        if options.context and document.spec.runtime == "local":
+        if options.context and not document.spec.traits.on_cluster:
             raise InvalidArgument(
                 [Problem("--context", "is of a cluster, and trials run here; add --runtime kubernetes")]
             )

@@ -17,7 +17,7 @@ _REFUSED = (_DEVICES, _DIRECTORY)
 
 
 def warnings(spec: ExperimentSpec) -> Iterator[str]:
-    if spec.runtime != "local" or spec.trial.resources.gpu:
+    if spec.traits.on_cluster or spec.trial.resources.gpu:
         return  # trials that need GPUs wait for them
     cpu = spec.trial.resources.cpu or 1.0
     each = cpu * spec.trial.workers

@@ -82,14 +82,14 @@ class AttemptLauncher:
     def __call__(self, experiment: Experiment, trial: Trial, attempts: Sequence[Attempt]) -> Launch:
         attempt = attempts[-1]
         where = self.folders.attempt(attempt.trial, attempt.number, apart=kept_apart(experiment, attempt))
-        goes_on = bool(trial.rungs) and attempt.trial is not FINAL and experiment.spec.runtime == "local"
+        goes_on = bool(trial.rungs) and attempt.trial is not FINAL and experiment.spec.traits.shares_files
         starts_over = goes_on and not (where.checkpoint.is_dir() and any(where.checkpoint.iterdir()))
         launched = (
-            launch(
+            cluster_launch(experiment, trial, attempts, where)
+            if experiment.spec.traits.on_cluster
+            else launch(
                 experiment, trial, attempt, where, environ=os.environ, interpreter_directory=Path(sys.executable).parent
             )
-            if experiment.spec.runtime == "local"
-            else cluster_launch(experiment, trial, attempts, where)
         )
         self._record(experiment, trial, attempt, where, launched)
         return replace(launched, starts_over=starts_over)

@@ -219,7 +219,7 @@ def _final_record(experiments: LocalExperiments, experiment: Experiment) -> Fina
     if experiment.final is None or not attempts:
         return None
     directory = experiments.folders(experiment.uid).attempt(FINAL, attempts[-1].number).output
-    here = experiment.spec.runtime == "local"
+    here = experiment.spec.traits.shares_files
     return FinalRecord(
         run=experiment.final,
         attempts=attempts,
@@ -336,10 +336,10 @@ async def gpu_quotas(experiment: Experiment) -> tuple[list[GpuQuota] | None, str
 
     The quotas are None without a cluster, or if they are unknown, and then the text says why.
     """
-    if experiment.spec.runtime == "local":
+    if not experiment.spec.traits.on_cluster:
         return None, ""
     from controller.runtime.kubernetes.client import QUOTAS, KubernetesClient
-    from controller.runtime.kubernetes.errors import ApiError, BadKubeconfig, NotAllowed, Unreachable
+    from controller.runtime.kubernetes.errors import AccessDenied, ApiError, BadKubeconfig, Unreachable
 
     try:
         client = await KubernetesClient.connect(experiment.context or None)
@@ -347,13 +347,13 @@ async def gpu_quotas(experiment: Experiment) -> tuple[list[GpuQuota] | None, str
             quotas, _ = await client.list(QUOTAS, experiment.namespace)
         finally:
             await client.close()
-    except (ApiError, BadKubeconfig, NotAllowed, Unreachable) as error:
+    except (ApiError, BadKubeconfig, AccessDenied, Unreachable) as error:
         return None, str(error)
     return [each for quota in quotas for each in _of_gpus(quota)], ""
 
 
 def _of_gpus(quota: dict[str, Any]) -> list[GpuQuota]:  # Any: an object as the cluster sends it
-    from controller.runtime.kubernetes.demand import is_gpu
+    from controller.runtime.kubernetes.resource_quota import is_gpu
 
     status = quota.get("status") or {}
     used = status.get("used") or {}

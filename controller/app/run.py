@@ -239,7 +239,7 @@ class Session:
                 admitted, experiments=self.experiments, client=client, controls=self._controls, view=self.view,
                 runtime=beside.runtime, git=beside.git, on_trial=self._on_trial,
             )  # fmt: skip
-            if experiment.state is ExperimentState.PAUSED and experiment.spec.runtime != "local":
+            if experiment.state is ExperimentState.PAUSED and experiment.spec.traits.survives_controller:
                 await self._free_quota(experiment, beside.runtime)
         finally:
             await beside.end()
@@ -249,11 +249,11 @@ class Session:
     async def _free_quota(self, experiment: Experiment, runtime: Runtime) -> None:
         """Remove ended attempts, because a pod that waits for a missing image still counts against the quota."""
         from controller.core.model import attempt_name
-        from controller.runtime.kubernetes.errors import NotAllowed
+        from controller.runtime.kubernetes.errors import AccessDenied
         from controller.runtime.protocol import RuntimeLost
 
         ended = [attempt for attempt in self.experiments.attempts(experiment.uid) if attempt.ended]
-        with suppress(RuntimeLost, NotAllowed):  # the next controller removes them
+        with suppress(RuntimeLost, AccessDenied):  # the next controller removes them
             for attempt in ended:
                 await runtime.remove(attempt_name(experiment.name, experiment.uid, attempt.trial, attempt.number))
 
@@ -305,7 +305,6 @@ async def control(
 ) -> tuple[Experiment, Progress]:  # fmt: skip
     """Run the experiment until it ends, pauses or is stopped. Raises the errors of `Loop.run`. Closes nothing."""
     from controller.app.provenance import AttemptLauncher
-    from controller.app.runtimes import PATIENCE_S
     from controller.clock import SystemClock
     from controller.core.snapshot import DesiredState
     from controller.loop import Loop
@@ -321,10 +320,10 @@ async def control(
         launcher=launcher,
         clock=SystemClock(),
         on_event=view.event,
-        patience_s=PATIENCE_S[experiment.spec.runtime],
+        patience_s=experiment.spec.traits.patience_s,
         on_trial=on_trial or (lambda _trial: DesiredState.RUN),
     )
-    controls.attach(loop, detaches=experiment.spec.runtime != "local")
+    controls.attach(loop, detaches=experiment.spec.traits.survives_controller)
     drawing = asyncio.create_task(draw(view, loop.progress))
     try:
         if git is not None:

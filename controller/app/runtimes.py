@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from controller.runtime.kubernetes.runtime import KubernetesRuntime
 
 Raw: TypeAlias = dict[str, Any]  # an object in the form of the cluster's API
-PATIENCE_S = {"local": 60.0, "kubernetes": 900.0}  # long enough for an upgrade of a cluster's control plane
 
 
 async def connect(spec: ExperimentSpec, context: str | None) -> KubernetesClient | None:
@@ -30,7 +29,7 @@ async def connect(spec: ExperimentSpec, context: str | None) -> KubernetesClient
 
     Sends nothing. Raises the errors of `KubernetesClient.connect`.
     """
-    if spec.runtime == "local":
+    if not spec.traits.on_cluster:
         return None
     from controller.runtime.kubernetes.client import KubernetesClient
 
@@ -54,7 +53,7 @@ async def discard(experiment: Experiment) -> None:
 
     For local trials there is nothing to delete.
     """
-    if experiment.spec.runtime == "local":
+    if not experiment.spec.traits.on_cluster:
         return
     from controller.runtime.kubernetes.client import CONFIG_MAPS, KubernetesClient
 
@@ -76,7 +75,7 @@ def _context(runtime: Any) -> str:
 
 def same_context(experiment: Experiment, asked: str | None) -> None:
     """Raise FailedPrecondition if a cluster was requested that is not the one with the experiment's trials."""
-    if asked and experiment.spec.runtime != "local" and asked != experiment.context:
+    if asked and experiment.spec.traits.on_cluster and asked != experiment.context:
         raise FailedPrecondition(
             f"the trials of {experiment.name} are on the cluster of context {experiment.context}, not of {asked}; "
             "omit --context, or choose another metadata.name for a new experiment"

@@ -34,11 +34,10 @@ def sample_launch(spec: ExperimentSpec, stage: TrialOrFinal = 0) -> Launch:
 
 def manifests_of(spec: ExperimentSpec) -> list[Raw]:
     """Return the objects of trial 0. Raises InvalidArgument if they are invalid on any cluster."""
-    from controller.runtime.kubernetes.demand import demand_of
-    from controller.runtime.kubernetes.job_builder import build_objects
+    from controller.runtime.kubernetes.job_builder import build_objects, cannot_be_labelled, cannot_be_queued
     from controller.runtime.kubernetes.kinds import missing_conditions
     from controller.runtime.kubernetes.labels import name_problem
-    from controller.runtime.kubernetes.template import cannot_be_labelled, cannot_be_queued
+    from controller.runtime.kubernetes.resource_quota import demand_of
 
     launch = sample_launch(spec)
     part = launch.cluster
@@ -66,8 +65,8 @@ def final_manifests_of(spec: ExperimentSpec) -> list[Raw]:
 
     Raises the errors of `manifests_of`.
     """
-    from controller.runtime.kubernetes.demand import demand_of
     from controller.runtime.kubernetes.job_builder import build_objects
+    from controller.runtime.kubernetes.resource_quota import demand_of
 
     if spec.final is None:
         return []

@@ -20,8 +20,7 @@ from suggest.errors import FailedPrecondition, InvalidArgument, NotFound, Proble
 
 if TYPE_CHECKING:
     from controller.runtime.kubernetes.client import KubernetesClient
-    from controller.runtime.kubernetes.preflight import Verdict
-    from controller.runtime.kubernetes.rights import Right
+    from controller.runtime.kubernetes.preflight import Right, Verdict
 
 Raw = dict[str, Any]  # Any: an object in the form of the cluster's API
 
@@ -46,7 +45,7 @@ async def validate(path: str, options: FileOptions, workspace: Workspace) -> Doc
 
 def check_runnable(file: ExperimentFile) -> None:
     """Raise SpecErrors if the trials could never run in the place that the file names."""
-    if file.document.spec.runtime != "local":
+    if file.document.spec.traits.on_cluster:
         check_manifests(file.document)
     else:
         from controller.app import machine
@@ -56,7 +55,7 @@ def check_runnable(file: ExperimentFile) -> None:
 
 def check_manifests(document: Document) -> None:
     """Raise SpecErrors if the manifests of the trials are invalid on any cluster."""
-    if document.spec.runtime == "local":
+    if not document.spec.traits.on_cluster:
         return
     from controller.app.sample_manifests import final_manifests_of, manifests_of
 
@@ -76,7 +75,7 @@ def warnings(document: Document) -> Iterator[str]:
     manifest = document.spec.trial.cluster.get("template")
     if isinstance(manifest, Mapping):
         from controller.app.sample_manifests import TEMPLATE
-        from controller.runtime.kubernetes.template import warnings as warnings_of_template
+        from controller.runtime.kubernetes.job_builder import warnings as warnings_of_template
 
         yield from warnings_of_template(manifest, TEMPLATE)
 
@@ -85,7 +84,7 @@ def notices(document: Document) -> Iterator[str]:
     """Yield notices for the start of the experiment: warnings, and limits that its runtime does not enforce."""
     for warning in warnings(document):
         yield f"warning: {warning}"
-    if document.spec.runtime != "local":
+    if document.spec.traits.on_cluster:
         return
     trial = document.spec.trial
     ignored = [name for name, given in (("image", trial.image), ("memory", trial.resources.memory_bytes)) if given]
@@ -99,7 +98,7 @@ def notices(document: Document) -> Iterator[str]:
 async def check_cluster(client: KubernetesClient, document: Document, state: StateDirectory) -> None:
     """Check the experiment with its cluster, by four concurrent requests.
 
-    Raises SpecErrors, NotFound, NotAllowed, FailedPrecondition, Unavailable, and ApiError for errors of the server.
+    Raises SpecErrors, NotFound, AccessDenied, FailedPrecondition, Unavailable, and ApiError for errors of the server.
     """
     from controller.app.runtimes import anchor
     from controller.app.sample_manifests import UID, final_manifests_of, manifests_of
@@ -142,7 +141,7 @@ def _judge(
     missing: Sequence[tuple[Right, tuple[str, ...]]],
 ) -> None:
     from controller.app.sample_manifests import FINAL_STAGE, TEMPLATE, UID
-    from controller.runtime.kubernetes.errors import NotAllowed
+    from controller.runtime.kubernetes.errors import AccessDenied
     from controller.runtime.kubernetes.preflight import Answer
 
     namespace = document.spec.namespace
@@ -151,13 +150,13 @@ def _judge(
         raise NotFound(f"the cluster of context {client.context} cannot run the trials: {why}")
     if missing:
         rules = "".join(f"\n  {right.rule(verbs)}" for right, verbs in missing)
-        raise NotAllowed(
+        raise AccessDenied(
             f"context {client.context} may not run trials in namespace {namespace}; if that is the right one, these "
             f"rules are missing in its Role (deploy/rbac.yaml has them all):{rules}"
         )
     for each in verdicts:
         if each.answer is Answer.NOT_ALLOWED:
-            raise NotAllowed(each.why)
+            raise AccessDenied(each.why)
         if each.answer is Answer.REFUSED:
             path = TEMPLATE if "template" in document.spec.trial.cluster else "spec.trial"
             path = FINAL_STAGE if each.name == trial_name(document.spec.name, UID, FINAL) else path
@@ -167,7 +166,7 @@ def _judge(
 async def _missing(
     client: KubernetesClient, spec: ExperimentSpec, objects: Sequence[Raw]
 ) -> list[tuple[Right, tuple[str, ...]]]:
-    from controller.runtime.kubernetes.rights import RIGHTS, missing_rights, rights_to
+    from controller.runtime.kubernetes.preflight import RIGHTS, missing_rights, rights_to
 
     rights = [*RIGHTS, *await rights_to(client, objects)]
     return await missing_rights(client, spec.namespace, [right for right in rights if not right.without])
@@ -219,7 +218,7 @@ class ServerVerdicts:
 
 def dry_run(spec: ExperimentSpec) -> DryRun:
     """Return the objects of a dry run. Raises InvalidArgument if the trials do not run on a cluster."""
-    if spec.runtime == "local":
+    if not spec.traits.on_cluster:
         raise InvalidArgument(
             [Problem("--dry-run", "shows what a cluster is sent, and trials run here; check the file with validate")]
         )
@@ -232,9 +231,8 @@ async def ask_server(run: DryRun, *, context: str | None) -> ServerVerdicts:
     """Have the cluster check the objects without creating them."""
     from controller.app.runtimes import anchor
     from controller.app.sample_manifests import UID
-    from controller.runtime.kubernetes.client import NODES, KubernetesClient
+    from controller.runtime.kubernetes.client import NODES, KubernetesClient, list_allowed
     from controller.runtime.kubernetes.preflight import Answer, dry_run_of, no_queue, no_room, pods_of
-    from controller.runtime.kubernetes.rights import list_allowed
 
     stages = {"A trial": run.trial, "The final stage": run.final}
     namespace = run.spec.namespace

@@ -35,7 +35,7 @@ class ExitCode(enum.IntEnum):
 
 def of_error(error: Exception) -> tuple[ExitCode, str]:
     """Return the exit code of an error, and the message for stderr."""
-    from controller.runtime.kubernetes.errors import ApiError, BadKubeconfig, NotAllowed
+    from controller.runtime.kubernetes.errors import AccessDenied, ApiError, BadKubeconfig
     from controller.runtime.protocol import RuntimeLost
     from controller.spec.problems import SpecErrors
     from suggest.errors import TunerError
@@ -45,7 +45,7 @@ def of_error(error: Exception) -> tuple[ExitCode, str]:
             return ExitCode.USAGE, str(error)  # begins with the file's name, like a compiler's
         case TunerError():
             return _of_tuner_error(error), f"tuner: {error}"
-        case NotAllowed():
+        case AccessDenied():
             return ExitCode.NOT_ALLOWED, f"tuner: {error}"
         case BadKubeconfig():
             return ExitCode.USAGE, f"tuner: {error}"

@@ -1,8 +1,10 @@
-"""The flags of the verbs. Each function adds one group of flags to a parser. Imports only argparse."""
+"""The flags of the verbs. Each function adds one group of flags. Imports only argparse and the table of runtimes."""
 
 from __future__ import annotations
 
 import argparse
+
+from controller.core.runtime_traits import DEFAULT_RUNTIME, RUNTIMES
 
 
 def file(parser: argparse.ArgumentParser) -> None:
@@ -93,7 +95,7 @@ def overrides(parser: argparse.ArgumentParser) -> None:
 
 
 def where(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--runtime", choices=("local", "kubernetes"), help="where trials run (default local)")
+    parser.add_argument("--runtime", choices=tuple(RUNTIMES), help=f"where trials run (default {DEFAULT_RUNTIME})")
     parser.add_argument("--context", metavar="C", help="context of the kubeconfig (default: the current one)")
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final, TypeAlias
 
+from controller.core.runtime_traits import DEFAULT_RUNTIME, RUNTIMES, RuntimeTraits
 from suggest.space import Assignment, Space
 from suggest.study import Algorithm, Constraint, Criteria, Fidelity, Objective, Pruning, ValueRule
 from suggest.trial import Trial
@@ -192,12 +193,17 @@ class ExperimentSpec:
     parallelism: int = 1
     budget: Budget = Budget()
     canary_s: float = 10.0
-    runtime: str = "local"
+    runtime: str = DEFAULT_RUNTIME
     final: TrialTemplate | None = None  # runs once with the best parameters, after the search
     further: tuple[ExperimentObjective, ...] = ()  # objectives after the first
     constraints: tuple[Constraint, ...] = ()
     fidelity: Fidelity | None = None  # trials run in steps, and only the best go on
     document: Mapping[str, object] = field(default_factory=dict)
+
+    @property
+    def traits(self) -> RuntimeTraits:
+        """Return the traits of the runtime, by its name."""
+        return RUNTIMES[self.runtime]
 
     @property
     def objectives(self) -> tuple[ExperimentObjective, ...]:

@@ -230,7 +230,7 @@ def why_experiment(record: ExperimentRecord) -> str:
 
 def _left(experiment: Experiment) -> str:
     """Return why no controller runs. Detaching from trials on a cluster (Ctrl-C, a closed laptop) is not a failure."""
-    if experiment.spec.runtime != "local":
+    if experiment.spec.traits.survives_controller:
         return "no controller is running; its Jobs on the cluster keep running"
     return "its controller ended without finishing it"
 

@@ -196,7 +196,7 @@ def _event_text(event: Event, message: str) -> Text:
 
 
 def _hint(progress: Progress) -> str:
-    return "Ctrl-C stops cleanly" if progress.experiment.spec.runtime == "local" else "Ctrl-C detaches"
+    return "Ctrl-C detaches" if progress.experiment.spec.traits.survives_controller else "Ctrl-C stops cleanly"
 
 
 def _remark(progress: Progress) -> str:

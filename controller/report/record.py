@@ -18,7 +18,7 @@ from controller.core.model import (
     trial_name,
 )
 from controller.report.final import FinalRecord
-from controller.runtime.kubernetes.demand import demand_of, is_gpu
+from controller.runtime.kubernetes.resource_quota import demand_of, is_gpu
 from suggest import pareto
 from suggest.space import Value
 from suggest.study import Criteria, Study

@@ -32,7 +32,7 @@ def top(record: ExperimentRecord, *, quotas: Sequence[GpuQuota] | None, trouble:
     experiment does not run on a cluster.
     """
     parts = [_headline(record)]
-    if record.experiment.spec.runtime != "local":
+    if record.experiment.spec.traits.on_cluster:
         parts.append(_gpus(record, quotas, trouble))
     running = [one for one in record.trials if one.state is TrialState.RUNNING]
     queued = [one for one in record.trials if one.state is TrialState.QUEUED]
@@ -91,6 +91,6 @@ def _running(record: ExperimentRecord, running: Sequence[TrialRecord], *, now: d
     }
     if record.gpus:
         columns["GPUS"] = [f"{record.gpus:g}" for _ in running]
-    if record.experiment.spec.runtime != "local":
+    if record.experiment.spec.traits.on_cluster:
         columns["NODE"] = [one.newest.node if one.newest is not None else "" for one in running]
     return aligned(list(columns), list(zip(*columns.values(), strict=True)))

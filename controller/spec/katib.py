@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from controller.core.runtime_traits import DEFAULT_RUNTIME, is_on_cluster
 from controller.spec.problems import ProblemCollector
 
 API_VERSION = "kubeflow.org/v1beta1"
@@ -189,7 +190,7 @@ class KatibReader:
         self._only(spec, "spec", (*_SPEC, *known), _REFUSED)
         if spec.get("resumePolicy") not in (None, *_RESUME_POLICIES):
             self._problems.add("spec.resumePolicy", f"expected one of {', '.join(_RESUME_POLICIES)}")
-        runtime = spec.get("runtime", "local")
+        runtime = spec.get("runtime", DEFAULT_RUNTIME)
         parameters = self._parameters(spec)
         algorithm = self._algorithm(spec)
         names = set(parameters)
@@ -203,7 +204,7 @@ class KatibReader:
             **self._collector(spec),
             "canary": "0s",
             **({"runtime": runtime} if "runtime" in spec else {}),
-            "trial": self._trial(spec, names, on_cluster=runtime == "kubernetes"),
+            "trial": self._trial(spec, names, on_cluster=is_on_cluster(runtime)),
         }
         metadata = self._mapping(self._data, "metadata", "")
         kept = {key: metadata[key] for key in ("name", "namespace", "labels") if key in metadata}

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from controller.core.model import MAX_NAME_LENGTH
+from controller.core.runtime_traits import DEFAULT_RUNTIME, RUNTIMES
 from controller.spec.cluster_section import LABELS
 from controller.spec.fields import (
     ABSENT,
@@ -28,7 +29,6 @@ from controller.spec.trial_section import RESOURCES, TRIAL, duration
 
 API_VERSION = "tuner.dev/v1"
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
-RUNTIMES = ("local", "kubernetes")
 DNS_LABEL = r"[a-z0-9]([a-z0-9-]*[a-z0-9])?"
 DNS_RULE = "lower-case letters, digits and -, with a letter or digit at both ends"
 NAMES = MapOf(Scalar(), "a mapping of names to values")
@@ -228,7 +228,7 @@ SPEC = Section(
             field="canary_s",
             value=parse_duration,
         ),
-        Key("runtime", Word(RUNTIMES), "Where trials run.", "local", field="runtime"),
+        Key("runtime", Word(tuple(RUNTIMES)), "Where trials run.", DEFAULT_RUNTIME, field="runtime"),
         Key("trial", TRIAL, "What a trial executes.", REQUIRED),
         Key(
             "final",

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from controller.core.model import ExperimentSpec
+from controller.core.runtime_traits import is_on_cluster
 from controller.phrases import command
 from controller.spec import rules
 from controller.spec.document import Json, fill_defaults, from_document
@@ -136,7 +137,7 @@ def _without_namespace(data: Data) -> str:
     match data:
         case {"metadata": {"namespace": str()}}:
             return ""
-        case {"metadata": {"name": str(name)}, "spec": {"runtime": "kubernetes"}}:
+        case {"metadata": {"name": str(name)}, "spec": {"runtime": runtime}} if is_on_cluster(runtime):
             return name
     return ""
 

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from controller.core.runtime_traits import DEFAULT_RUNTIME, RUNTIMES, RuntimeTraits
 from controller.spec import shells
 from controller.spec.cluster_section import INSTEAD_OF_TEMPLATE
 from controller.spec.document import Json
@@ -53,15 +54,16 @@ def check(document: Json, raw: Json, problems: ProblemCollector) -> None:
     _objectives(spec, raw_spec, problems)
     _space(spec, raw_spec, problems)
     trial, raw_trial = spec.get("trial"), raw_spec.get("trial")
+    traits = _traits_of(spec)
     if isinstance(trial, dict) and isinstance(raw_trial, dict):
-        _workload(trial, raw_trial, spec.get("runtime", "local"), problems)
+        _workload(trial, raw_trial, traits, problems)
         if names is not None:
             _placeholders(trial, names, _conditional(raw_parameters), problems)
         _volumes(trial, problems)
         _given(trial, "spec.trial", problems)
     final = spec.get("final")
     if isinstance(final, dict):
-        _final(final, raw_trial, spec.get("runtime", "local"), problems)
+        _final(final, raw_trial, traits, problems)
         _given(final, "spec.final", problems)
         if names is not None:
             _placeholders(final, names, _conditional(raw_parameters), problems, section="spec.final")
@@ -122,20 +124,24 @@ def _initial(points: list[Any], space: Space, names: set[str], problems: Problem
             problems.add(f"{at}.{problem.path}" if problem.path else at, problem.message, at_key=not known)
 
 
+def _traits_of(spec: Json) -> RuntimeTraits:
+    return RUNTIMES[spec.get("runtime", DEFAULT_RUNTIME)]
+
+
 def _conditional(raw: Any) -> set[str]:
     return {name for name, given in raw.items() if isinstance(given, dict) and given.get("when")}
 
 
-def _whole_gpus(workload: Json, section: str, runtime: str, problems: ProblemCollector) -> None:
+def _whole_gpus(workload: Json, section: str, traits: RuntimeTraits, problems: ProblemCollector) -> None:
     gpu = workload.get("resources", {}).get("gpu", 0)
-    if runtime == "kubernetes" and isinstance(gpu, float):
+    if not traits.shares_gpus and isinstance(gpu, float):
         problems.add(
             f"{section}.resources.gpu", f"{gpu} is not a whole number, and a cluster shares no GPU; use 1, or local"
         )
 
 
-def _final(final: Json, raw_trial: object, runtime: str, problems: ProblemCollector) -> None:
-    _whole_gpus(final, "spec.final", runtime, problems)
+def _final(final: Json, raw_trial: object, traits: RuntimeTraits, problems: ProblemCollector) -> None:
+    _whole_gpus(final, "spec.final", traits, problems)
     if isinstance(raw_trial, dict) and raw_trial.get("template") is not None:
         cure = "end the search without it, and run the parameters that `best` prints by an object of your own"
         problems.add(
@@ -143,19 +149,19 @@ def _final(final: Json, raw_trial: object, runtime: str, problems: ProblemCollec
         )
 
 
-def _workload(trial: Json, raw: Json, runtime: str, problems: ProblemCollector) -> None:
-    _whole_gpus(trial, "spec.trial", runtime, problems)
+def _workload(trial: Json, raw: Json, traits: RuntimeTraits, problems: ProblemCollector) -> None:
+    _whole_gpus(trial, "spec.trial", traits, problems)
     if raw.get("template") is None:
         if raw.get("command") is None:
             problems.add("spec.trial.command", "is missing; write the program as a list: [python, train.py]")
-        if runtime == "kubernetes" and "image" not in raw:
+        if traits.needs_image and "image" not in raw:
             problems.add("spec.trial.image", "is missing; a trial on a cluster needs the image of a container")
-        _working_dir(trial, runtime, problems)
-        if runtime == "kubernetes" and "parametersFile" in trial:
+        _working_dir(trial, traits, problems)
+        if not traits.shares_files and "parametersFile" in trial:
             cure = "read TUNER_PARAMETERS, the same as JSON, or omit parametersFile"
             problems.add("spec.trial.parametersFile", f"a pod does not see files of this machine; {cure}", at_key=True)
         return
-    if runtime == "local":
+    if not traits.takes_templates:
         problems.add("spec.trial.template", "needs runtime: kubernetes; a local trial runs a command", at_key=True)
     for key in raw:
         if key in INSTEAD_OF_TEMPLATE:
@@ -167,12 +173,12 @@ def _workload(trial: Json, raw: Json, runtime: str, problems: ProblemCollector) 
                 problems.add(f"spec.trial.template.{key}", f"expected a string, got {found(template.get(key))}")
 
 
-def _working_dir(trial: Json, runtime: str, problems: ProblemCollector) -> None:
+def _working_dir(trial: Json, traits: RuntimeTraits, problems: ProblemCollector) -> None:
     path = trial.get("workingDir", "/")
     if any(placeholders(path)) or any(unclosed(path)):
         cure = "pass the parameter in command, and change the directory there"
         problems.add("spec.trial.workingDir", f"parameters are not substituted here; {cure}")
-    elif runtime == "kubernetes" and not path.startswith("/"):
+    elif not traits.shares_files and not path.startswith("/"):
         cure = f"write the path in the image, such as /app/{path}"
         problems.add("spec.trial.workingDir", f"{path!r} is relative, and a container needs an absolute path; {cure}")
 
@@ -305,7 +311,7 @@ def warnings(document: Json) -> tuple[str, ...]:
 
 def _idle_devices(spec: Json) -> Iterator[str]:
     asked = [workload.get("resources", {}).get("gpu", 0) for workload in (spec["trial"], spec.get("final", {}))]
-    if "devices" in spec["trial"] and not any(asked) and spec.get("runtime", "local") == "local":
+    if "devices" in spec["trial"] and not any(asked) and _traits_of(spec).assigns_gpus:
         yield "spec.trial.devices: trials ask for no GPU, so none is given to them; set spec.trial.resources.gpu"
 
 
@@ -324,7 +330,7 @@ def _has_shell(trial: Json) -> bool:
 
 
 def _lost_checkpoints(spec: Json) -> Iterator[str]:
-    if "fidelity" in spec and spec.get("runtime", "local") == "kubernetes" and "checkpoints" not in spec["trial"]:
+    if "fidelity" in spec and not _traits_of(spec).shares_files and "checkpoints" not in spec["trial"]:
         yield (
             "spec.trial.checkpoints: without a claim, a trial that goes on with a larger fidelity starts over; "
             "write checkpoints: {claim: NAME}"

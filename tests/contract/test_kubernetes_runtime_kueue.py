@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from controller.runtime.kubernetes import kueue
+from controller.runtime.kubernetes.kinds import NOT_INSTALLED
 from controller.runtime.kubernetes.runtime import KubernetesRuntime
 from controller.runtime.protocol import AttemptStatus, Launch
 from tests.kube.experiment import NAMESPACE, Experiment, ended, look, look_until, on_a_loop, running
@@ -185,7 +185,7 @@ async def test_the_older_version_of_the_api_does_as_well(experiment: Experiment)
 async def test_without_kueue_on_the_cluster_that_is_the_reason(experiment: Experiment) -> None:
     runtime, name = await experiment.open(own=False), experiment.name(0)
     await runtime.start(launch(experiment, JOB))
-    await waits_for(runtime, name, f"{QUEUED}: {kueue.NOT_INSTALLED}")
+    await waits_for(runtime, name, f"{QUEUED}: {NOT_INSTALLED}")
 
 
 @on_a_loop

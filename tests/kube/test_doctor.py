@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from controller.runtime.kubernetes.kueue import NOT_INSTALLED
-from controller.runtime.kubernetes.rights import QUEUE_RIGHTS, RIGHTS
+from controller.runtime.kubernetes.kinds import NOT_INSTALLED
+from controller.runtime.kubernetes.preflight import QUEUE_RIGHTS, RIGHTS
 from tests.kube.console import Answer, experiment, tuner
 from tests.kube.fake_api import USER, FakeApi, Raw
 from tests.kube.fake_kueue import FakeKueue

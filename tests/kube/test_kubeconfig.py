@@ -20,8 +20,8 @@ from typing import Any
 import pytest
 
 from controller.runtime.kubernetes import client as client_module
-from controller.runtime.kubernetes import credentials
-from controller.runtime.kubernetes.client import JOBS, BadKubeconfig, KubernetesClient, NotAllowed, Raw, Unreachable
+from controller.runtime.kubernetes import kubeconfig
+from controller.runtime.kubernetes.client import JOBS, AccessDenied, BadKubeconfig, KubernetesClient, Raw, Unreachable
 from controller.runtime.kubernetes.kubeconfig import load, proxy_for
 from tests.certificates import Authority
 from tests.kube.fake_api import FakeApi, kubeconfig_of
@@ -39,7 +39,7 @@ def config_of(api: FakeApi, *, cluster: Raw | None = None, **user: object) -> Ra
 
 def refused(config: Raw) -> str:
     """Why nothing can be reached with it."""
-    with kubeconfig_of(config) as path, pytest.raises((BadKubeconfig, NotAllowed)) as caught:
+    with kubeconfig_of(config) as path, pytest.raises((BadKubeconfig, AccessDenied)) as caught:
         asyncio.run(load(None))
     return f"{type(caught.value).__name__}: {caught.value}".replace(str(path), "CONFIG")
 
@@ -148,7 +148,7 @@ def test_a_token_file_without_a_token_is_refused(tmp_path: Path, content: str | 
     if content is not None:
         path.write_text(content)
     said = refused(config_of(FakeApi(), tokenFile=str(path)))
-    assert said.startswith("NotAllowed: CONFIG: user 'tester': no token in tokenFile: ")
+    assert said.startswith("AccessDenied: CONFIG: user 'tester': no token in tokenFile: ")
     assert str(path) in said
 
 
@@ -283,7 +283,7 @@ def test_a_plugin_beside_the_kubeconfig_gets_its_arguments_and_environment(tmp_p
 )  # fmt: skip
 def test_a_plugin_without_credentials_is_quoted(entry: Raw, why: str, capfd: pytest.CaptureFixture[str]) -> None:
     said = refused(config_of(FakeApi(), exec={"apiVersion": V1, "command": "sh"} | entry))
-    assert said.startswith("NotAllowed: CONFIG: user 'tester': the credential plugin ")
+    assert said.startswith("AccessDenied: CONFIG: user 'tester': the credential plugin ")
     assert why in said
     assert capfd.readouterr() == ("", "")
 
@@ -291,7 +291,7 @@ def test_a_plugin_without_credentials_is_quoted(entry: Raw, why: str, capfd: pyt
 def test_a_plugin_that_does_not_end_is_killed_with_all_that_it_started(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(credentials, "_PLUGIN_S", 0.3)
+    monkeypatch.setattr(kubeconfig, "_PLUGIN_S", 0.3)
     script = f"sleep 600 & echo $! > {tmp_path}/child; wait"
     said = refused(config_of(FakeApi(), exec={"apiVersion": V1, "command": "sh", "args": ["-c", script]}))
     assert "it did not end within 0.3 s" in said
@@ -391,7 +391,7 @@ def test_a_valid_id_token_is_used() -> None:
 def test_an_expired_id_token_is_not_refreshed_and_the_cure_is_named() -> None:
     config = {"id-token": jwt(in_seconds(-60)), "refresh-token": "r", "idp-issuer-url": "http://127.0.0.1:1"}
     said = refused(config_of(FakeApi(), **{"auth-provider": {"name": "oidc", "config": config}}))
-    assert said.startswith("NotAllowed: CONFIG: user 'tester': the id-token of auth-provider oidc expired at 20")
+    assert said.startswith("AccessDenied: CONFIG: user 'tester': the id-token of auth-provider oidc expired at 20")
     assert "run `kubectl --context fake get pods`, which writes a new one there" in said
     assert "use the exec plugin kubelogin" in said
     del config["id-token"]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import yaml
 
-from controller.runtime.kubernetes.rights import QUEUE_RIGHTS, RIGHTS
+from controller.runtime.kubernetes.preflight import QUEUE_RIGHTS, RIGHTS
 
 FILE = Path(__file__).resolve().parents[2] / "deploy" / "rbac.yaml"
 

@@ -30,6 +30,7 @@ from controller.core.model import (
     StopCause,
     attempt_name,
 )
+from controller.core.runtime_traits import RUNTIMES
 from controller.core.snapshot import DesiredState
 from controller.experiment_store import Changes, SqlExperimentStore
 from controller.loop import Loop
@@ -124,7 +125,8 @@ class Simulation:
     def run(self) -> ExperimentState:
         """Run one controller after another until the experiment has ended permanently."""
         # Searches that are short or have few trials at once must test successors named ahead, too.
-        with patch.multiple(memory, BRISK_TRIALS=1, BRISK_S={"local": MAX_VIRTUAL_S}, LEARNER_PARALLEL=3):
+        short = {"local": RUNTIMES["local"]._replace(brisk_s=MAX_VIRTUAL_S)}
+        with patch.multiple(memory, BRISK_TRIALS=1, LEARNER_PARALLEL=3), patch.dict(RUNTIMES, short):
             return self._live_on()
 
     def _live_on(self) -> ExperimentState:

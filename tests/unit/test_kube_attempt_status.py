@@ -10,7 +10,7 @@ import pytest
 
 from controller.core.model import FailureClass
 from controller.runtime.kubernetes.attempt_status import log_source, status_of
-from controller.runtime.kubernetes.labels import READING
+from controller.runtime.kubernetes.labels import STATUS_RULES
 from controller.runtime.kubernetes.logs import PodContainer
 from controller.runtime.kubernetes.pod_status import as_gone, image_of, parse_time
 from controller.runtime.protocol import AttemptStatus, Exit
@@ -45,7 +45,7 @@ def a_job(
     if queue:
         about["labels"] = {"kueue.x-k8s.io/queue-name": queue}
     if reading is not None:
-        about["annotations"] = {READING: json.dumps(reading)}
+        about["annotations"] = {STATUS_RULES: json.dumps(reading)}
     version = "batch/v1" if kind == "Job" else "jobset.x-k8s.io/v1alpha2"
     status = {"conditions": list(conditions)}
     return {"apiVersion": version, "kind": kind, "metadata": about, "spec": spec, "status": status}

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from controller.runtime.kubernetes import job_creation as module
-from controller.runtime.kubernetes.job_creation import BackgroundRequests
+from controller.runtime.kubernetes import admission as module
+from controller.runtime.kubernetes.admission import BackgroundRequests
 from tests.kube.small_cluster import eventually
 
 AWAY = RuntimeError("away")

@@ -24,11 +24,11 @@ from controller.runtime.kubernetes.client import (
     NAMESPACES,
     NODES,
     PODS,
+    AccessDenied,
     ApiError,
     BadKubeconfig,
     Kind,
     KubernetesClient,
-    NotAllowed,
     Raw,
     Unreachable,
     rule_for,
@@ -349,7 +349,7 @@ async def listing(context: str | None) -> None:
 
 async def said(config: Raw, *, context: str | None = None) -> str:
     """Why somebody with this kubeconfig cannot list Jobs."""
-    with kubeconfig_of(config), pytest.raises((Unreachable, NotAllowed, BadKubeconfig)) as caught:
+    with kubeconfig_of(config), pytest.raises((Unreachable, AccessDenied, BadKubeconfig)) as caught:
         await listing(context)
     return f"{type(caught.value).__name__}: {caught.value}"
 
@@ -380,7 +380,7 @@ def test_a_context_whose_parts_are_missing_or_broken() -> None:
     config = FakeApi().kubeconfig()
     config["clusters"][0]["cluster"] = {"server": "https://127.0.0.1:1"}
     config["users"] = []
-    assert "NotAllowed: Context 'fake' has no credentials: its user 'tester' is not in" in asyncio.run(said(config))
+    assert "AccessDenied: Context 'fake' has no credentials: its user 'tester' is not in" in asyncio.run(said(config))
     config["users"] = [{"name": "tester", "user": {"client-certificate": "/none/such", "client-key": "/none/such"}}]
     assert "No such file or directory" in asyncio.run(said(config))
     config["users"] = [
@@ -437,7 +437,7 @@ def test_wrong_or_expired_credentials() -> None:
         async with FakeApi() as api:
             api.token = "right"
             problem = await said(config_of(api, token="wrong"))
-            assert "NotAllowed: " in problem
+            assert "AccessDenied: " in problem
             assert "does not accept the credentials of context 'fake' (user 'tester')" in problem
             assert "wrong or have expired; log in again" in problem
 

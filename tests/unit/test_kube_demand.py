@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from controller.runtime.kubernetes.demand import Demand, demand_of, parse_quantity
 from controller.runtime.kubernetes.kinds import pod_templates
+from controller.runtime.kubernetes.resource_quota import Demand, demand_of, parse_quantity
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,9 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from controller.runtime.kubernetes import event_watcher, reflector
+from controller.runtime.kubernetes import informer
 from controller.runtime.kubernetes.client import JOBS, KubernetesClient, Raw
-from controller.runtime.kubernetes.event_watcher import EventWatcher, OwnerLookup
-from controller.runtime.kubernetes.reflector import MissingRights
+from controller.runtime.kubernetes.informer import EventWatcher, MissingRights, OwnerLookup
 from tests.kube.fake_api import FakeApi
 from tests.kube.small_cluster import eventually, with_a_cluster
 
@@ -30,8 +29,8 @@ class Clock:
 @pytest.fixture(autouse=True)
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
-    monkeypatch.setattr(event_watcher, "time", made)
-    monkeypatch.setattr(reflector, "AGAIN_S", 0.01)
+    monkeypatch.setattr(informer, "time", made)
+    monkeypatch.setattr(informer, "AGAIN_S", 0.01)
     Clock.now_s = 0.0
     return made
 

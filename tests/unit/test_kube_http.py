@@ -21,17 +21,18 @@ from controller.runtime.kubernetes import http
 from controller.runtime.kubernetes.http import (
     BrokenOff,
     CannotConnect,
+    Gunzip,
     HostUnknown,
     HttpError,
     HttpPool,
     HttpTimeout,
     ProxyFailed,
-    ServerSilent,
+    ReadTimeout,
     TlsFailed,
     Unsendable,
     Untrusted,
+    body_of,
 )
-from controller.runtime.kubernetes.http_body import Gunzip, body_of
 from tests.certificates import Authority
 from tests.kube.small_cluster import eventually
 
@@ -491,7 +492,7 @@ async def half_a_body(peer: Peer) -> None:
 
 @pytest.mark.parametrize("serve", [silent, half_a_head, half_a_body])
 def test_a_server_that_falls_silent_is_waited_for_that_long(serve: Serve) -> None:
-    assert isinstance(asyncio.run(failure(serve, silence_s=0.05)), ServerSilent)
+    assert isinstance(asyncio.run(failure(serve, silence_s=0.05)), ReadTimeout)
 
 
 def test_a_server_that_drips_has_a_limit_in_all() -> None:

@@ -10,11 +10,10 @@ from typing import Any
 import pytest
 
 from controller.core.model import Resources, SecretRef
-from controller.runtime.kubernetes.job_builder import build_objects, grace_of, timeout_of
-from controller.runtime.kubernetes.kinds import ByType, kind_of, missing_conditions, reading_of
+from controller.runtime.kubernetes.job_builder import as_is, build_objects, grace_of, timeout_of
+from controller.runtime.kubernetes.kinds import ByType, kind_of, missing_conditions, status_rules_of
 from controller.runtime.kubernetes.labels import labels_of, name_problem, owned
 from controller.runtime.kubernetes.preflight import pods_of
-from controller.runtime.kubernetes.template import as_is
 from controller.runtime.protocol import Launch
 from tests.unit.launches import a_launch
 
@@ -385,7 +384,7 @@ def test_how_a_template_is_read_travels_with_it() -> None:
             primary={"labels": {"role": "master"}, "container": "pytorch"},
         )
     )
-    reading = reading_of(json.loads(json.dumps(made)))
+    reading = status_rules_of(json.loads(json.dumps(made)))
     assert (reading.success, reading.failure) == ((ByType("Succeeded"),), (ByType("Failed"),))
     assert (reading.labels, reading.container) == ({"role": "master"}, "pytorch")
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from controller.runtime.kubernetes.attempt_status import main_of, ranks_of
-from controller.runtime.kubernetes.job_builder import build_objects
+from controller.runtime.kubernetes.job_builder import build_objects, cannot_be_labelled, cannot_be_queued, warnings
 from controller.runtime.kubernetes.kinds import (
     KEPT_S,
     PRESETS,
@@ -21,14 +21,13 @@ from controller.runtime.kubernetes.kinds import (
     at,
     foreign_version,
     is_suspended,
+    matching_condition,
     missing_conditions,
     over,
     preset_of,
-    reading_of,
-    sign,
+    status_rules_of,
 )
-from controller.runtime.kubernetes.labels import READING
-from controller.runtime.kubernetes.template import cannot_be_labelled, cannot_be_queued, warnings
+from controller.runtime.kubernetes.labels import STATUS_RULES
 from tests.unit.launches import a_launch
 
 Raw = dict[str, Any]
@@ -140,35 +139,37 @@ GOES_ON: list[tuple[str, Raw]] = [
 @KINDS
 def test_success_is_known(name: str) -> None:
     found = shown(name, SUCCEEDED[name])
-    reading = reading_of(found)
+    reading = status_rules_of(found)
     assert (reading.succeeded(found) is not None, reading.failed(found), over(found)) == (True, None, True)
 
 
 @pytest.mark.parametrize(("name", "status"), FAILED)
 def test_failure_is_known(name: str, status: Raw) -> None:
     found = shown(name, status)
-    reading = reading_of(found)
+    reading = status_rules_of(found)
     assert (reading.succeeded(found), reading.failed(found) is not None, over(found)) == (None, True, True)
 
 
 @pytest.mark.parametrize(("name", "status"), GOES_ON)
 def test_what_has_not_ended_is_not_taken_for_ended(name: str, status: Raw) -> None:
     found = shown(name, status)
-    reading = reading_of(found)
+    reading = status_rules_of(found)
     assert (reading.succeeded(found), reading.failed(found), over(found)) == (None, None, False)
 
 
 def test_what_a_file_says_wins_over_the_preset() -> None:
     found = shown("RayJob", {"jobStatus": "FAILED", "done": True})
     found["metadata"]["annotations"] = {
-        READING: '{"success": {"path": "status.done", "equals": true}, "primary": {"labels": {"role": "x"}}}'
+        STATUS_RULES: '{"success": {"path": "status.done", "equals": true}, "primary": {"labels": {"role": "x"}}}'
     }
-    reading = reading_of(found)
+    reading = status_rules_of(found)
     assert reading.success == (ByPath("status.done", True),)
     assert reading.failure == preset_failure("RayJob")
     assert (reading.succeeded(found) is not None, dict(reading.labels)) == (True, {"role": "x"})
-    found["metadata"]["annotations"] = {READING: '{"failure": {"type": "Broken"}, "primary": {"container": "log"}}'}
-    reading = reading_of(found)
+    found["metadata"]["annotations"] = {
+        STATUS_RULES: '{"failure": {"type": "Broken"}, "primary": {"container": "log"}}'
+    }
+    reading = status_rules_of(found)
     assert (reading.failure, reading.container) == ((ByType("Broken"),), "log")
     assert dict(reading.labels) == {"batch.kubernetes.io/job-name": "x-0"}
 
@@ -188,13 +189,13 @@ def preset_failure(name: str) -> tuple[object, ...]:
 )  # fmt: skip
 def test_a_field_is_compared_with_its_type(value: object, equals: Any, holds: bool) -> None:
     found = {"status": {"state": {"phase": value, "message": "said"}}}
-    beside = sign(found, ByPath("status.state.phase", equals))
+    beside = matching_condition(found, ByPath("status.state.phase", equals))
     assert beside == ({"phase": value, "message": "said"} if holds else None)
 
 
 @pytest.mark.parametrize("status", [None, "text", [], {"state": "Done"}, {"state": ["phase"]}])
 def test_a_path_that_leads_nowhere_does_not_hold(status: object) -> None:
-    assert sign({"status": status}, ByPath("status.state.phase", "Done")) is None
+    assert matching_condition({"status": status}, ByPath("status.state.phase", "Done")) is None
 
 
 # Suspended
@@ -281,7 +282,7 @@ PODS: dict[str, list[Raw]] = {
 
 @KINDS
 def test_the_pod_that_speaks_is_known_and_no_other_takes_its_place(name: str) -> None:
-    reading = reading_of(shown(name, {}))
+    reading = status_rules_of(shown(name, {}))
     main = main_of(ranks_of(PODS[name]), reading)
     assert main is not None
     assert main["metadata"]["name"] == "right"
@@ -300,32 +301,32 @@ CONTAINERS = {
 
 @KINDS
 def test_the_container_is_the_one_that_the_operator_looks_for(name: str) -> None:
-    assert reading_of(shown(name, {})).container == CONTAINERS.get(name, "")
+    assert status_rules_of(shown(name, {})).container == CONTAINERS.get(name, "")
 
 
 def test_a_coordinator_of_a_job_set_speaks() -> None:
     coordinator = {"replicatedJob": "a-worker", "jobIndex": 2, "podIndex": 1}
-    reading = reading_of(shown("JobSet", {}, coordinator=coordinator))
+    reading = status_rules_of(shown("JobSet", {}, coordinator=coordinator))
     assert reading.labels == {REPLICATED: "a-worker", JOB_INDEX: "2", INDEX: "1"}
-    first = reading_of(shown("JobSet", {}, coordinator={"replicatedJob": "a-worker"}))
+    first = status_rules_of(shown("JobSet", {}, coordinator={"replicatedJob": "a-worker"}))
     assert first.labels == {REPLICATED: "a-worker", JOB_INDEX: "0", INDEX: "0"}
-    loose = reading_of(shown("JobSet", {}, replicatedJobs=[group("w", completionMode="NonIndexed")]))
+    loose = status_rules_of(shown("JobSet", {}, replicatedJobs=[group("w", completionMode="NonIndexed")]))
     assert loose.labels == {REPLICATED: "w", JOB_INDEX: "0"}
 
 
 def test_the_launcher_of_a_train_job_speaks_where_the_file_names_it() -> None:
     overrides = [{"targetJobs": [{"name": "launcher"}, {"name": "node"}]}]
-    reading = reading_of(shown("TrainJob", {}, podTemplateOverrides=overrides))
+    reading = status_rules_of(shown("TrainJob", {}, podTemplateOverrides=overrides))
     assert reading.labels == {REPLICATED: "launcher", INDEX: "0"}
 
 
 def test_a_submitter_beside_the_head_speaks_by_its_container() -> None:
-    reading = reading_of(shown("RayJob", {}, submissionMode="SidecarMode"))
+    reading = status_rules_of(shown("RayJob", {}, submissionMode="SidecarMode"))
     assert (reading.labels, reading.container) == ({"ray.io/node-type": "head"}, "ray-job-submitter")
 
 
 def test_a_task_that_volcano_has_not_named_yet_is_known_by_its_index() -> None:
-    assert reading_of(shown("Volcano Job", {}, tasks=[{"template": template()}])).labels == {
+    assert status_rules_of(shown("Volcano Job", {}, tasks=[{"template": template()}])).labels == {
         "volcano.sh/task-index": "0"
     }
 
@@ -600,9 +601,12 @@ def test_a_malformed_object_breaks_nothing(name: str, broken: object) -> None:
         build_objects(a_launch(template=manifest, queue="q"))
         cannot_be_labelled(manifest)
         found = {**manifest, "metadata": {"name": "x"}, "status": broken if isinstance(broken, dict) else {}}
-        assert isinstance(reading_of(found).container, str)
+        assert isinstance(status_rules_of(found).container, str)
         is_suspended(found)
 
 
 def test_nobody_else_speaks_for_an_unknown_kind() -> None:
-    assert reading_of({"apiVersion": "example.org/v1", "kind": "Widget", "metadata": {}}).labels == PrimaryPod().labels
+    assert (
+        status_rules_of({"apiVersion": "example.org/v1", "kind": "Widget", "metadata": {}}).labels
+        == PrimaryPod().labels
+    )

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from controller.runtime.kubernetes.attempt_status import why_queued
 from controller.runtime.kubernetes.kinds import is_suspended
-from controller.runtime.kubernetes.kueue import why_queued
 
 Raw = dict[str, Any]
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.runtime.kubernetes.client import JOBS, ApiError, KubernetesClient, Raw, Unreachable
-from controller.runtime.kubernetes.reflector import Pace, Reflector
+from controller.runtime.kubernetes.informer import Pace, Reflector
 from suggest.backoff import Backoff
 from tests.kube.fake_api import FakeApi
 from tests.kube.small_cluster import eventually, with_a_cluster

@@ -9,11 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.runtime.kubernetes.demand import Demand, demand_of
 from controller.runtime.kubernetes.resource_quota import (
     SETTLE_S,
+    Demand,
     Reservations,
     charge,
+    demand_of,
     never_fits,
     reason_to_wait,
     with_defaults,

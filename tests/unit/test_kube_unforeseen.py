@@ -11,8 +11,8 @@ import pytest
 
 from controller.runtime.kubernetes import logs
 from controller.runtime.kubernetes.client import JOBS, Raw
+from controller.runtime.kubernetes.informer import Pace, Reflector
 from controller.runtime.kubernetes.logs import LogFollower, PodContainer
-from controller.runtime.kubernetes.reflector import Pace, Reflector
 from controller.runtime.protocol import RuntimeLost
 from suggest.backoff import Backoff
 from tests.kube.fake_api import FakeApi

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from controller.runtime.kubernetes.informer import Wakeup
+from controller.runtime.kubernetes.runtime import Wakeup
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from controller.runtime.kubernetes.errors import ApiError, silent_webhook
+from controller.runtime.kubernetes.errors import ApiError, unavailable_webhook
 
 CALLED = 'Internal error occurred: failed calling webhook "mjobset.kb.io": failed to call webhook: Post '
 
@@ -26,4 +26,4 @@ CALLED = 'Internal error occurred: failed calling webhook "mjobset.kb.io": faile
     ],
 )
 def test_an_object_that_nobody_could_judge_is_not_refused(message: str, said: str) -> None:
-    assert silent_webhook(ApiError(500, "InternalError", message)) == said
+    assert unavailable_webhook(ApiError(500, "InternalError", message)) == said

@@ -8,8 +8,8 @@ import pytest
 
 from controller.app.sample_manifests import manifests_of
 from controller.app.validate import check_manifests, warnings
-from controller.runtime.kubernetes.demand import demand_of
 from controller.runtime.kubernetes.kinds import PRESETS, preset_of
+from controller.runtime.kubernetes.resource_quota import demand_of
 from controller.spec import Document, SpecErrors, read
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples" / "operators").glob("*.yaml"))

@@ -1,12 +1,13 @@
-"""Derive an attempt's status from its object and its pods. Pure, but for the clock of the status cache.
+"""Derive an attempt's status from its object, its pods and its Kueue Workload. Pure, but for the cache's clock.
 
-A Job of ours ends with its container, which is seen a second before the Job says so. Everything else, and a Job that
-may try again, ends when its conditions say it. Several workers end as one: the first failure is the attempt's.
+One of our own Jobs ends with its container, which is visible a second before the Job's condition. Every other kind, and
+a Job that may retry, ends when its conditions say so. Several workers end as one: the first failure is the attempt's.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,13 +16,12 @@ from typing import Any
 
 from controller.core.failures import INFEASIBLE_EXIT_CODE, called, class_by_itself
 from controller.core.model import FailureClass
-from controller.runtime.kubernetes.kinds import JOB, Reading, is_suspended, preset_of, reading_of
+from controller.runtime.kubernetes.kinds import JOB, StatusRules, is_suspended, preset_of, status_rules_of
 from controller.runtime.kubernetes.labels import JOB_NAME, queue_of
 from controller.runtime.kubernetes.logs import PodContainer
-from controller.runtime.kubernetes.objects import Raw
+from controller.runtime.kubernetes.objects import AdmissionCheck, AttemptObject, Pod, Workload
 from controller.runtime.kubernetes.pod_status import (
     ITS_POD,
-    Shown,
     WaitingReason,
     condition,
     container_in,
@@ -43,36 +43,37 @@ from controller.runtime.kubernetes.pod_status import (
 )
 from controller.runtime.protocol import AttemptStatus, Exit
 
-UNSAID_S = 600.0  # a Job that tries again lets up to six minutes pass between two pods
-UNTOUCHED_S = 60.0  # an object of which its operator has said nothing and made nothing
+UNSAID_S = 600.0  # a Job that retries waits up to six minutes between two pods
+UNTOUCHED_S = 60.0  # an object without status and pods
 _BELIEVED_S = 5.0
-_DOUBTED_S = 1.0  # its controller has said something: its end may be near; or it has not begun, and may never
-UNSEEN_S = 5.0  # a Job's end may be seen before its pod is; one that is not seen by then is gone
+_DOUBTED_S = 1.0  # with conditions its end may be near; without a start it may fail to start
+UNSEEN_S = 5.0  # a Job's end may show before its pod's; a pod that does not show by then is gone
 
 
 def status_of(
     name: str,
-    obj: Raw | None,
-    pods: Sequence[Raw],
+    obj: AttemptObject | None,
+    pods: Sequence[Pod],
     *,
     stopped: bool,
     now: datetime,
     refusal: str = "",
     mount_trouble: str = "",
 ) -> AttemptStatus:
-    """obj None: it is gone, and `pods` are what was last seen of its. stopped: we have asked it to end.
+    """Return the status of the attempt of that name.
 
-    refusal: the event that says why a pod could not be created. mount_trouble: its pod's event about a volume.
+    obj: None if it is gone; `pods` are then its last known pods. stopped: we have ended the attempt.
+    refusal: the event that says why a pod could not be created. mount_trouble: a pod's event about a volume.
     """
-    reading = reading_of(obj)
+    rules = status_rules_of(obj)
     if obj is not None and is_suspended(obj) and not stopped:
         return AttemptStatus(name, None, waiting=_queued(obj), suspended=True)
-    members = members_of(obj, pods, reading, stopped=stopped, now=now)
-    end = _end(obj, members, reading, stopped=stopped, now=now)
+    members = members_of(obj, pods, rules, stopped=stopped, now=now)
+    end = _end(obj, members, rules, stopped=stopped, now=now)
     shown = _decisive(members, end)
     status = AttemptStatus(
         name,
-        _start_time(members, workers_in(obj) if ends_by_pods(obj, reading) else 1),
+        _start_time(members, workers_in(obj) if ends_by_pods(obj, rules) else 1),
         end,
         node=node_of(shown.pod) if shown else "",
         image=image_of(shown.pod, shown.container) if shown else "",
@@ -86,18 +87,18 @@ def status_of(
     return replace(status, waiting=waiting.text)
 
 
-def log_source(obj: Raw | None, pods: Sequence[Raw]) -> PodContainer | None:
-    """Whose log is the attempt's: the primary's, or the first worker's; None: it has not started."""
-    main = main_of(ranks_of(pods), reading_of(obj))
+def log_source(obj: AttemptObject | None, pods: Sequence[Pod]) -> PodContainer | None:
+    """Return the container whose log is the attempt's: the primary pod's or the first worker's; None: not started."""
+    main = main_of(ranks_of(pods), status_rules_of(obj))
     if main is None:
         return None
-    container = container_in(main, reading_of(obj).container)
+    container = container_in(main, status_rules_of(obj).container)
     if started_at(main, container) is None and terminated(main, container) is None:
         return None
     return PodContainer(main["metadata"]["name"], container, str(main["metadata"].get("uid", "")))
 
 
-def _queued(obj: Raw) -> str:
+def _queued(obj: AttemptObject) -> str:
     queue = queue_of(obj)
     return f"queued by Kueue (queue {queue})" if queue else "suspended"
 
@@ -106,30 +107,30 @@ def _queued(obj: Raw) -> str:
 
 
 def _end(
-    obj: Raw | None, members: tuple[Member, ...], reading: Reading, *, stopped: bool, now: datetime
+    obj: AttemptObject | None, members: tuple[Member, ...], rules: StatusRules, *, stopped: bool, now: datetime
 ) -> Exit | None:
-    if obj is not None and not stopped and (deadline := _deadline(obj, reading, now)):
+    if obj is not None and not stopped and (deadline := _deadline(obj, rules, now)):
         return deadline
-    if not ends_by_pods(obj, reading):
+    if not ends_by_pods(obj, rules):
         assert obj is not None
-        return _by_condition(obj, members, reading, stopped=stopped, now=now)
+        return _by_condition(obj, members, rules, stopped=stopped, now=now)
     ended = [member.end for member in members if member.end is not None]
     failed = [member for member in members if member.failed]
     over = obj is None or is_true(obj, "Failed") or is_true(obj, "Complete")
     if len(ended) < len(members) and not (failed and over):
-        return None  # its GPUs are not free before the last worker has ended, whose end may also be the cause
+        return None  # the GPUs are free only after the last worker's end, which may also be the cause
     if failed:
         return _as_the_attempts(first_of(failed), main=members[0])
     if ended and len(ended) >= workers_in(obj):
         return max(ended, key=lambda end: end.time)
     if obj is None or (stopped and is_suspended(obj)):
         return _gone(stopped, now)
-    return _without_pods(obj, reading, stopped=stopped, now=now) if over else None
+    return _without_pods(obj, rules, stopped=stopped, now=now) if over else None
 
 
-def _deadline(obj: Raw, reading: Reading, now: datetime) -> Exit | None:
-    """By a deadline that its own object has; ours is kept outside."""
-    found = reading.failed(obj)
+def _deadline(obj: AttemptObject, rules: StatusRules, now: datetime) -> Exit | None:
+    """Return the end by the object's own deadline; the controller keeps ours."""
+    found = rules.failed(obj)
     if found is None or found.get("reason") != "DeadlineExceeded":
         return None
     reason = f"its {obj.get('kind', 'Job')}'s own deadline passed: {found.get('message', 'DeadlineExceeded')}"
@@ -137,29 +138,29 @@ def _deadline(obj: Raw, reading: Reading, now: datetime) -> Exit | None:
 
 
 def _by_condition(
-    obj: Raw, members: tuple[Member, ...], reading: Reading, *, stopped: bool, now: datetime
+    obj: AttemptObject, members: tuple[Member, ...], rules: StatusRules, *, stopped: bool, now: datetime
 ) -> Exit | None:
-    if (found := reading.succeeded(obj)) is not None:
+    if (found := rules.succeeded(obj)) is not None:
         return Exit(_time_of(found) or now, code=0)
     failed = [member for member in members if member.failed]
-    if (found := reading.failed(obj)) is None:
+    if (found := rules.failed(obj)) is None:
         looping = [each for each in failed if crash_loop(each.pod, each.container, now) is not None]
         if stopped:
             return None
-        return _as_the_attempts(first_of(looping), main=members[0]) if looping else _unsaid(obj, members, reading, now)
+        return _as_the_attempts(first_of(looping), main=members[0]) if looping else _unsaid(obj, members, rules, now)
     if causes := _causes(failed, _time_of(found) or now):
         return _as_the_attempts(first_of(causes), main=members[0])
-    return _without_pods(obj, reading, stopped=stopped, now=now)
+    return _without_pods(obj, rules, stopped=stopped, now=now)
 
 
-def _unsaid(obj: Raw, members: Sequence[Member], reading: Reading, now: datetime) -> Exit | None:
-    """All its pods ended long ago, and it does not say how it has: nothing would ever end the attempt."""
+def _unsaid(obj: AttemptObject, members: Sequence[Member], rules: StatusRules, now: datetime) -> Exit | None:
+    """Return a failure if all pods ended long ago and no condition holds: nothing else would end the attempt."""
     ends = [member.end.time for member in members if member.end is not None]
     if not ends or len(ends) < len(members) or (now - max(ends)).total_seconds() < UNSAID_S:
         return None
     kind = obj.get("kind", "Job")
-    success = " and ".join(map(str, reading.success))
-    failure = " or ".join(map(str, reading.failure))
+    success = " and ".join(map(str, rules.success))
+    failure = " or ".join(map(str, rules.failure))
     reason = (
         f"its pods ended more than {UNSAID_S / 60:.0f} minutes ago, and the {kind} shows neither success ({success}) "
         f"nor failure ({failure}); correct spec.trial.success and failure, or see whether the operator of {kind} runs"
@@ -168,7 +169,7 @@ def _unsaid(obj: Raw, members: Sequence[Member], reading: Reading, now: datetime
 
 
 def _causes(failed: Sequence[Member], over: datetime) -> list[Member]:
-    """Those that failed before their object did, at the time `over`: when it has failed its operator deletes the rest.
+    """Return the members that failed before their object did, at the time `over`; the operator deletes the rest then.
 
     Times are whole seconds: a pod deleted in the same second is a cause only if no other pod failed by itself.
     """
@@ -178,18 +179,20 @@ def _causes(failed: Sequence[Member], over: datetime) -> list[Member]:
 
 
 def _first_asked(member: Member) -> datetime | None:
-    """When the pod began to be deleted; None: it was not. Once its containers have ended, the kubelet deletes it again,
-    without grace, and the time that the pod then shows is later than that."""
+    """Return when the pod's deletion was first requested; None: it was not deleted.
+
+    Once its containers have ended, the kubelet deletes the pod again without grace, and the pod shows that later time.
+    """
     asked = deletion_asked(member.pod)
     disrupted = condition(member.pod, "DisruptionTarget") if is_true(member.pod, "DisruptionTarget") else None
     known = (asked, parse_time((disrupted or {}).get("lastTransitionTime")), member.end.time if member.end else None)
     return None if asked is None else min(filter(None, known))
 
 
-def _without_pods(obj: Raw, reading: Reading, *, stopped: bool, now: datetime) -> Exit | None:
-    """Its conditions say that it is over, and no pod says how."""
-    success = reading.succeeded(obj)
-    found = (reading.failed(obj) if success is None else success) or {}
+def _without_pods(obj: AttemptObject, rules: StatusRules, *, stopped: bool, now: datetime) -> Exit | None:
+    """Return the end of an object that has ended while no pod tells how."""
+    success = rules.succeeded(obj)
+    found = (rules.failed(obj) if success is None else success) or {}
     time = _time_of(found)
     if stopped:
         return Exit(time or now, unknown=True, stopped=True)
@@ -198,7 +201,7 @@ def _without_pods(obj: Raw, reading: Reading, *, stopped: bool, now: datetime) -
     time = time or now
     if success is not None:
         return Exit(time, code=0)
-    if ends_by_pods(obj, reading):
+    if ends_by_pods(obj, rules):
         reason = "its pod is gone, and how it ended is unknown"
         return Exit(time, failure_class=FailureClass.INFRASTRUCTURE, reason=reason)
     said = found.get("message") or found.get("reason") or "it does not say why"
@@ -213,7 +216,7 @@ def _gone(stopped: bool, now: datetime) -> Exit:
 
 
 def _as_the_attempts(member: Member, *, main: Member) -> Exit:
-    """A worker's end as that of all: its log is not the attempt's, so what it said is told in the reason."""
+    """Return a worker's end as the attempt's. Its log is not the attempt's log, so the reason has its last line."""
     end = member.end
     assert end is not None
     if member is main or end.stopped:
@@ -238,7 +241,7 @@ def _as_the_attempts(member: Member, *, main: Member) -> Exit:
 
 
 def _decisive(members: tuple[Member, ...], end: Exit | None) -> Member | None:
-    """Whose node it is: of the worker that failed, else of the main one."""
+    """Return the member whose node is shown: the one that failed first, else the main one."""
     failed = [member for member in members if member.failed]
     if failed and end is not None and end.code != 0:
         return first_of(failed)
@@ -246,14 +249,14 @@ def _decisive(members: tuple[Member, ...], end: Exit | None) -> Member | None:
 
 
 def _start_time(members: tuple[Member, ...], least: int) -> datetime | None:
-    """When all were running: before, the first ones only wait for the others."""
+    """Return when all workers ran: until then the first ones only wait for the others."""
     times = [member.start_time for member in members]
     known = [time for time in times if time is not None]
     return max(known) if len(known) == len(times) >= least else None
 
 
 def _waiting(
-    obj: Raw | None, members: tuple[Member, ...], refusal: str, mount_trouble: str, now: datetime
+    obj: AttemptObject | None, members: tuple[Member, ...], refusal: str, mount_trouble: str, now: datetime
 ) -> WaitingReason:
     if not members:
         return why_refused(refusal) if refusal else WaitingReason(_untouched(obj, now))
@@ -268,7 +271,7 @@ def _waiting(
     return WaitingReason()
 
 
-def _untouched(obj: Raw | None, now: datetime) -> str:
+def _untouched(obj: AttemptObject | None, now: datetime) -> str:
     made = parse_time((obj or {}).get("metadata", {}).get("creationTimestamp"))
     if obj is None or made is None or obj.get("status") or (now - made).total_seconds() < UNTOUCHED_S:
         return ""
@@ -277,7 +280,7 @@ def _untouched(obj: Raw | None, now: datetime) -> str:
 
 
 def _time_of(found: Mapping[str, Any]) -> datetime | None:
-    """When the object said so; None: a field of its own that stands beside no time."""
+    """Return the time of a condition; None for a custom field without a time beside it."""
     times = (parse_time(found.get(key)) for key in ("lastTransitionTime", "endTime", "completionTime"))
     return next(filter(None, times), None)
 
@@ -287,9 +290,9 @@ def _time_of(found: Mapping[str, Any]) -> datetime | None:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A pod of the attempt that counts: the newest of its rank. label: which one it is; "" where it is the only one."""
+    """The newest pod of a rank. label: its rank or name, for people; "" if it is the only one."""
 
-    pod: Shown
+    pod: Pod
     container: str
     label: str
     end: Exit | None
@@ -303,9 +306,9 @@ class Member:
         return started_at(self.pod, self.container)
 
 
-def ranks_of(pods: Sequence[Raw]) -> list[Raw]:
-    """The newest pod of each rank, first rank first. What was evicted from a queue and came back has older ones."""
-    newest: dict[tuple[str, int, str], Raw] = {}
+def ranks_of(pods: Sequence[Pod]) -> list[Pod]:
+    """Return the newest pod of each rank, in order. An attempt that was evicted and requeued has older ones."""
+    newest: dict[tuple[str, int, str], Pod] = {}
     for pod in sorted(pods, key=newest_first):
         about = pod["metadata"]
         job = (about.get("labels") or {}).get(JOB_NAME, "")
@@ -313,30 +316,30 @@ def ranks_of(pods: Sequence[Raw]) -> list[Raw]:
     return [newest[key] for key in sorted(newest)]
 
 
-def main_of(ranks: Sequence[Raw], reading: Reading) -> Raw | None:
+def main_of(ranks: Sequence[Pod], rules: StatusRules) -> Pod | None:
     for pod in ranks:
         marks = {**(pod["metadata"].get("annotations") or {}), **(pod["metadata"].get("labels") or {})}
-        if all(marks.get(key) == value for key, value in reading.labels.items()):
+        if all(marks.get(key) == value for key, value in rules.labels.items()):
             return pod
     return None
 
 
 def members_of(
-    obj: Raw | None, pods: Sequence[Raw], reading: Reading, *, stopped: bool, now: datetime
+    obj: AttemptObject | None, pods: Sequence[Pod], rules: StatusRules, *, stopped: bool, now: datetime
 ) -> tuple[Member, ...]:
-    """The main one first."""
+    """Return the members, the main one first."""
     ranks = ranks_of(pods)
-    main = main_of(ranks, reading)
+    main = main_of(ranks, rules)
     if main is not None:
         ranks = [main, *(pod for pod in ranks if pod is not main)]
-    workers = workers_in(obj) if ends_by_pods(obj, reading) else 0
+    workers = workers_in(obj) if ends_by_pods(obj, rules) else 0
     if obj is not None and "deletionTimestamp" not in obj.get("metadata", {}):
         deleted = ITS_POD
     else:
         deleted = f"its {(obj or {}).get('kind', 'Job')}"
     members = []
     for pod in ranks:
-        container = container_in(pod, reading.container)
+        container = container_in(pod, rules.container)
         label = f"worker {index_of(pod)} of {workers}" if workers > 1 else pod["metadata"]["name"]
         end = end_of(pod, container, stopped=stopped, now=now, deleted=deleted)
         if _taken_back(obj, pod, end, stopped=stopped):
@@ -345,27 +348,29 @@ def members_of(
     return tuple(members)
 
 
-def _taken_back(obj: Raw | None, pod: Raw, end: Exit | None, *, stopped: bool) -> bool:
-    """Kueue suspends a Job and its pods go; of the two, the pods may be seen first. What is going is not judged then
-    before the Job is."""
+def _taken_back(obj: AttemptObject | None, pod: Pod, end: Exit | None, *, stopped: bool) -> bool:
+    """Whether Kueue may be evicting the attempt: it suspends the Job, and the deletion of its pods may show first.
+
+    A pod that is being deleted then does not count before the Job's state is known.
+    """
     if obj is None or stopped or not queue_of(obj) or is_true(obj, "Failed"):
         return False
     asked = deletion_asked(pod)
     return asked is not None and (end is None or end.time >= asked)
 
 
-def workers_in(obj: Raw | None) -> int:
+def workers_in(obj: AttemptObject | None) -> int:
     spec = (obj or {}).get("spec", {})
-    return int(spec.get("completions") or spec.get("parallelism") or 1)  # 1 also of what is gone: as many as are seen
+    return int(spec.get("completions") or spec.get("parallelism") or 1)  # 1 also for an object that is gone
 
 
-def ends_by_pods(obj: Raw | None, reading: Reading) -> bool:
-    """Whether it ends with its pods: a Job that tries nothing twice and waits for all. What is gone tells no more."""
+def ends_by_pods(obj: AttemptObject | None, rules: StatusRules) -> bool:
+    """Whether the attempt ends with its pods: a Job without retries that waits for all pods, or a deleted object."""
     if obj is None:
         return True
     spec = obj.get("spec", {})
-    as_a_job = preset_of(obj) is JOB and (reading.success, reading.failure) == (JOB.success, JOB.failure)
-    if not as_a_job or reading.labels or spec.get("backoffLimit") != 0:
+    as_a_job = preset_of(obj) is JOB and (rules.success, rules.failure) == (JOB.success, JOB.failure)
+    if not as_a_job or rules.labels or spec.get("backoffLimit") != 0:
         return False
     if any(spec.get(key) is not None for key in ("podFailurePolicy", "successPolicy", "backoffLimitPerIndex")):
         return False
@@ -376,19 +381,66 @@ def ends_by_pods(obj: Raw | None, reading: Reading) -> bool:
 
 
 def first_of(failed: Sequence[Member]) -> Member:
-    """The cause. Times are whole seconds: of several at once, it is the one that made a Job give up and delete the
-    others, or else what came from outside. A worker that ends with EX_TEMPFAIL says itself that it has lost another,
-    whatever the clocks say."""
+    """Return the member whose failure is the cause: the first one.
+
+    Times are whole seconds. Of several failures in one second, the cause is the one after which a Job gave up and
+    deleted the others, or else the one from outside. A worker that ends with EX_TEMPFAIL reports the loss of another
+    worker, so it comes last, whatever the clocks say.
+    """
 
     def order(member: Member) -> tuple[bool, datetime, bool, bool]:
         end = member.end
         assert end is not None
-        # Its own word, also where the Job had it deleted in the same second, when the other was gone.
+        # The exit code counts also if the Job deleted the pod in the same second.
         said = (terminated(member.pod, member.container) or {}).get("exitCode")
         by_itself = end.failure_class is not FailureClass.INFRASTRUCTURE
         return said == os.EX_TEMPFAIL, end.time, given_up(member.pod, member.container) is None, by_itself
 
     return min(failed, key=order)
+
+
+# Why Kueue keeps it waiting
+
+_POD_SET = re.compile(r"couldn't assign flavors to pod set (\S+): ")
+_WHOM = re.compile(r" \(UID: [^)]*\)|; preemptor path: .*")  # the uids and paths of the other workload
+
+
+def why_queued(queue: str, workload: Workload | None) -> str:
+    """Return why Kueue keeps an object waiting. workload None: not visible, or Kueue has not created it yet."""
+    if workload is None:
+        return f"queued by Kueue (queue {queue})"
+    evicted = (condition(workload, "Evicted") or {}) if is_true(workload, "Evicted") else {}
+    match evicted.get("reason"):
+        case None:
+            head = f"queued by Kueue (queue {queue})"
+        case "Preempted":
+            head = f"preempted by Kueue, waits in queue {queue}"
+        case reason:
+            head = f"evicted by Kueue ({reason}), waits in queue {queue}"
+    return ": ".join(part for part in (head, _why_pending(workload)) if part)
+
+
+def _why_pending(workload: Workload) -> str:
+    if workload.get("spec", {}).get("active") is False:
+        name = workload["metadata"]["name"]
+        return f"its Workload {name} is deactivated; to queue it again, set spec.active of that Workload to true"
+    reserved = condition(workload, "QuotaReserved") or {}
+    if reserved.get("status") == "True":
+        checks: list[AdmissionCheck] = (workload.get("status") or {}).get("admissionChecks") or []
+        pending = [_pending_check(each) for each in checks if each.get("state") != "Ready"]
+        return f"its quota is reserved; admission checks to pass: {', '.join(pending)}" if pending else ""
+    said = _WHOM.sub("", " ".join(str(reserved.get("message", "")).split()))
+    said = _POD_SET.sub(lambda found: "" if found[1] == "main" else f"pod set {found[1]}: ", said)
+    if said.startswith("LocalQueue ") and said.endswith(" doesn't exist"):
+        said += "; create it, or name another one in spec.trial.queue"
+    requeued = condition(workload, "Requeued") or {}
+    again_at = ((workload.get("status") or {}).get("requeueState") or {}).get("requeueAt")
+    return f"{said}; queued again at {again_at}" if again_at and requeued.get("status") == "False" else said
+
+
+def _pending_check(check: AdmissionCheck) -> str:
+    said = " ".join(str(check.get("message", "")).split())
+    return str(check.get("name", "")) + (f" ({said})" if said else "")
 
 
 # The cache
@@ -397,15 +449,15 @@ def first_of(failed: Sequence[Member]) -> Member:
 class StatusCache:
     """The statuses of attempts whose objects have not changed: a thousand are read many times a second.
 
-    An object that changes is a new dict (`reflector`), so the same dicts mean the same status, except for what only
-    time changes; so no status is kept for long.
+    A changed object is a new dict in the informer, so the same dicts mean the same status, except where it depends on
+    the time; therefore no status is kept for long.
     """
 
     def __init__(self) -> None:
-        self._known: dict[str, tuple[float, Raw, Sequence[Raw], AttemptStatus]] = {}
+        self._known: dict[str, tuple[float, AttemptObject, Sequence[Pod], AttemptStatus]] = {}
 
-    def get(self, name: str, shown: Raw, pods: Sequence[Raw], *, quiet: bool) -> AttemptStatus | None:
-        """None: look at it. quiet: no event tells of trouble that would keep anything from starting."""
+    def get(self, name: str, shown: AttemptObject, pods: Sequence[Pod], *, quiet: bool) -> AttemptStatus | None:
+        """Return the cached status; None: derive it again. quiet: no event is known that explains a wait."""
         known = self._known.get(name)
         if known is None:
             return None
@@ -416,8 +468,10 @@ class StatusCache:
             return None
         return status if all(a is b for a, b in zip(pods, same_pods, strict=True)) else None
 
-    def put(self, name: str, shown: Raw, pods: Sequence[Raw], status: AttemptStatus, *, left_s: float | None) -> None:
-        """left_s: until its time is up."""
+    def put(
+        self, name: str, shown: AttemptObject, pods: Sequence[Pod], status: AttemptStatus, *, left_s: float | None
+    ) -> None:
+        """Keep a status. left_s: seconds until the attempt's timeout."""
         if status.exit is not None:
             self.forget(name)
             return

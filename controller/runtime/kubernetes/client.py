@@ -1,10 +1,10 @@
-"""Requests to an API server: raw JSON in and out, every error one of `errors`, waits bounded. Knows nothing of trials.
+"""Requests to an API server: raw JSON in and out, errors from `errors`, bounded waits. Knows nothing of trials.
 
 `http` is the transport. Generated models are not used: they drop unknown fields and cost ten times the CPU.
 
-429, and 503 with Retry-After, are waited for and sent again. Credentials that have expired or are refused are read
-again, once. Only GET and DELETE are repeated, once, when the connection breaks; after a create the caller finds out
-whether it arrived (names are computed, 409 says so).
+Requests are repeated after 429, and after 503 with Retry-After. Credentials that have expired or are rejected are read
+again, once. When the connection breaks, only GET and DELETE are repeated, once; after a create the caller finds out
+whether it arrived, because names are computed and a second create returns 409.
 """
 
 from __future__ import annotations
@@ -21,16 +21,17 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from email.utils import parsedate_to_datetime
+from typing import Any
 from urllib.parse import quote, urlencode
 
 from controller.runtime.kubernetes import kubeconfig
 from controller.runtime.kubernetes.errors import (
     ANONYMOUS,
+    AccessDenied,
     ApiError,
     BadKubeconfig,
-    NotAllowed,
+    NotResponding,
     Refusal,
-    Silent,
     Unreachable,
     rule_for,
 )
@@ -42,7 +43,7 @@ from controller.runtime.kubernetes.http import (
     HttpResponse,
     HttpTimeout,
     ProxyFailed,
-    ServerSilent,
+    ReadTimeout,
     TlsFailed,
     Unsendable,
     Untrusted,
@@ -61,11 +62,11 @@ __all__ = [
     "QUOTAS",
     "SECRETS",
     "SERVICES",
+    "AccessDenied",
     "ApiError",
     "BadKubeconfig",
     "Kind",
     "KubernetesClient",
-    "NotAllowed",
     "Raw",
     "Refusal",
     "Unreachable",
@@ -73,18 +74,18 @@ __all__ = [
 ]  # fmt: skip
 
 _PAGE = 500
-_SILENCE_S = 120.0  # limit for a stream whose TCP connection is fine; bookmarks come each minute
+_SILENCE_S = 120.0  # limit for a silent stream whose TCP connection is alive; bookmarks come every minute
 _TRIES = 6  # one, and five more after a 429
 _LONGEST_PAUSE_S = 10.0
-_RENEWAL_PAUSE_S = 3.0  # after a renewal that brought nothing: hundreds of requests may ask for one
+_RENEWAL_PAUSE_S = 3.0  # after a failed renewal: hundreds of requests may ask for another
 _ANSWER_S = 15.0
-_REQUEST_S = 60.0  # the server's own limit for what is no watch
+_REQUEST_S = 60.0  # the server's own limit for requests other than watches
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of object and where it lives on a server."""
+    """A kind of object, with its path on the server."""
 
     api_version: str
     plural: str
@@ -92,7 +93,7 @@ class Kind:
     namespaced: bool = True
 
     def path(self, namespace: str | None, name: str = "") -> str:
-        """namespace None: of all of them."""
+        """Return the path of the collection or of one object. namespace None: of all namespaces."""
         parts = ["apis" if "/" in self.api_version else "api", self.api_version]
         if self.namespaced and namespace is not None:
             parts += ["namespaces", namespace]
@@ -116,7 +117,7 @@ _SELF_REVIEWS = Kind("authentication.k8s.io/v1", "selfsubjectreviews", "SelfSubj
 
 
 class Connection:
-    """`open` one, use it from one loop, close it."""
+    """A pool of connections with current credentials. `open` one, use it from one loop, close it."""
 
     def __init__(self, access: kubeconfig.Access, asked: str | None) -> None:
         self.access = access
@@ -129,7 +130,7 @@ class Connection:
 
     @classmethod
     async def open(cls, context: str | None) -> Connection:
-        """Does not call the server. Raises BadKubeconfig, NotAllowed."""
+        """Does not call the server. Raises BadKubeconfig, AccessDenied."""
         try:
             await asyncio.to_thread(importlib.import_module, "h11")
         except ModuleNotFoundError as error:
@@ -146,7 +147,7 @@ class Connection:
                 async with self.answer(method, path, query or {}, body=body) as response:
                     return self.json_of(b"".join([chunk async for chunk in self.chunks(response)]))
             except Unreachable as lost:
-                if repeated or isinstance(lost, Silent):
+                if repeated or isinstance(lost, NotResponding):
                     raise
                 repeated = True
 
@@ -157,7 +158,7 @@ class Connection:
     @asynccontextmanager
     async def answer(self, method: str, path: str, query: Mapping[str, str], *, body: Raw | None = None,
                      silence_s: float | None = None) -> AsyncIterator[HttpResponse]:  # fmt: skip
-        """The server's good answer, its body unread. silence_s: how long a stream may be silent; None: no stream."""
+        """Yield the successful response, its body unread. silence_s: the limit of a stream; None: not a stream."""
         target = path + (f"?{urlencode(query)}" if query else "")
         tries, renewed = 0, False
         while True:
@@ -179,7 +180,7 @@ class Connection:
                 renewed = True
                 continue
             if error.status == 401 or (error.refusal is not None and error.refusal.user == ANONYMOUS):
-                raise NotAllowed(self._not_known()) from error
+                raise AccessDenied(self._not_known()) from error
             tries += 1
             patience = error.status == 429 or (error.status == 503 and error.retry_after_s is not None)
             if not patience or tries == _TRIES:
@@ -219,7 +220,7 @@ class Connection:
             raise self._unreachable(error) from error
 
     def json_of(self, body: bytes) -> Raw:
-        """Of a good answer, or a line of one."""
+        """Parse the body of a successful response, or one line of a watch."""
         try:
             value = json.loads(body)
         except (ValueError, RecursionError) as error:
@@ -227,14 +228,14 @@ class Connection:
         return value if isinstance(value, dict) else {}
 
     async def _renew(self, used: kubeconfig.Access, shown: str) -> bool:
-        """Read the credentials again (a plugin runs again); False if there are no others than those that were `shown`.
+        """Read the credentials again, which may run a plugin; False if they are still those that were `shown`.
 
         Raises:
-            Unreachable: there are none now, and asking again later may help: while somebody logs in, trials run on.
+            Unreachable: there are no credentials now. A retry may help: while somebody logs in, trials keep running.
         """
         async with self._renewing:
             if self.access is not used:
-                return True  # somebody else has just done it
+                return True  # another request has just done it
             if time.monotonic() < self._renew_after_s:
                 if self._why_not_renewed:
                     raise Unreachable(self._why_not_renewed)
@@ -242,9 +243,9 @@ class Connection:
             self._renew_after_s, self._why_not_renewed = time.monotonic() + _RENEWAL_PAUSE_S, ""
             try:
                 renewed = await kubeconfig.load(self._asked)
-            except BadKubeconfig:  # gone since we started: what is wrong is still that we are not let in
+            except BadKubeconfig:  # it was deleted since the start; the error to report is still the 401
                 return False
-            except NotAllowed as error:
+            except AccessDenied as error:
                 self._why_not_renewed = str(error)
                 raise Unreachable(str(error)) from error
             if renewed.transport == used.transport:
@@ -266,7 +267,7 @@ class Connection:
         )
 
     def _redirected(self, response: HttpResponse) -> Unreachable:
-        """Not followed: no API server redirects us, and our credentials are for this one only."""
+        """Return the error for a redirect. None is followed: the credentials are for this server only."""
         where = response.header("Location") or f"an unknown place (HTTP {response.status})"
         return Unreachable(
             f"{self._where()} redirects to {where}; is it an API server, and no login page? "
@@ -289,8 +290,8 @@ class Connection:
                 why = f"cannot be reached through its proxy: {said}; check proxy-url and HTTPS_PROXY"
             case CannotConnect():
                 why = f"cannot be reached: {said}; is the cluster up, and this the right context?"
-            case ServerSilent():
-                return Silent(f"{self._where()} has stopped answering; it may be overloaded or restarting")
+            case ReadTimeout():
+                return NotResponding(f"{self._where()} has stopped answering; it may be overloaded or restarting")
             case HttpTimeout():
                 why = "does not answer; is the cluster up, and does a VPN or firewall stand between?"
             case Unsendable():
@@ -303,26 +304,26 @@ class Connection:
 
 
 class KubernetesClient:
-    """`connect` one, use it from one loop, close it."""
+    """The client of one context. `connect` one, use it from one loop, close it."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._discovered: dict[tuple[str, str], Kind] = {}
-        self.access = connection.access  # as it was at the beginning
+        self.access = connection.access  # as of the start; renewed credentials are in the connection
         self.context = connection.access.context
         self.server = connection.access.server
         self.default_namespace = connection.access.namespace
 
     @classmethod
     async def connect(cls, context: str | None = None) -> KubernetesClient:
-        """By $KUBECONFIG, ~/.kube/config, or the pod that this runs in. Does not call the server.
+        """Connect by $KUBECONFIG, ~/.kube/config, or the service account of this pod. Does not call the server.
 
-        Raises BadKubeconfig, NotAllowed.
+        Raises BadKubeconfig, AccessDenied.
         """
         return cls(await Connection.open(context))
 
     async def create(self, kind: Kind, namespace: str | None, body: Raw, *, dry_run: bool = False) -> Raw:
-        """A field that the server does not know is an error, not ignored."""
+        """Create an object and return it. A field that the server does not know is an error, not ignored."""
         query = {"fieldValidation": "Strict"} | ({"dryRun": "All"} if dry_run else {})
         return await self._connection.call("POST", kind.path(namespace), query, body)
 
@@ -332,7 +333,7 @@ class KubernetesClient:
     async def list(
         self, kind: Kind, namespace: str | None, *, labels: str = "", fields: str = ""
     ) -> tuple[list[Raw], str]:
-        """All of them, and the version to watch from. They bear kind and apiVersion like single ones."""
+        """Return all objects, with kind and apiVersion set, and the version to watch from."""
         query = _selecting(labels, fields) | {"limit": str(_PAGE)}
         items: list[Raw] = []
         while True:
@@ -341,7 +342,7 @@ class KubernetesClient:
             except ApiError as error:
                 if error.status != 410 or "limit" not in query:
                     raise
-                # The snapshot that the pages came from has been compacted away: take it all at once.
+                # The snapshot behind the pages has been compacted: list without paging.
                 query, items = _selecting(labels, fields), []
                 continue
             items += page.get("items") or []
@@ -355,7 +356,7 @@ class KubernetesClient:
 
     async def delete(self, kind: Kind, namespace: str | None, name: str, *, uid: str = "",
                      grace_s: float | None = None, propagation: str | None = "Background") -> None:  # fmt: skip
-        """Gone already, or (uid) there by that name but another one, is not an error."""
+        """Delete an object. One that is gone, or with `uid` another object of that name, is not an error."""
         options: Raw = {"apiVersion": "v1", "kind": "DeleteOptions"}
         if propagation is not None:
             options["propagationPolicy"] = propagation
@@ -370,14 +371,14 @@ class KubernetesClient:
                 raise
 
     async def patch(self, kind: Kind, namespace: str | None, name: str, body: Raw) -> Raw:
-        """A merge patch: None removes a key."""
+        """Apply a merge patch, in which None removes a key."""
         return await self._connection.call("PATCH", kind.path(namespace, name), body=body)
 
     async def watch(self, kind: Kind, namespace: str | None, *, labels: str = "", fields: str = "",
                     resource_version: str, timeout_s: float) -> AsyncGenerator[Raw, None]:  # fmt: skip
-        """Events as {"type", "object"}, bookmarks among them, until the server ends it (after timeout_s).
+        """Yield events as {"type", "object"}, including bookmarks, until the server ends the watch (after timeout_s).
 
-        Raises ApiError (410: list again), Unreachable when it breaks off or has been silent for too long.
+        Raises ApiError (410: list again), and Unreachable when the stream breaks or is silent for too long.
         """
         query = _selecting(labels, fields) | {
             "watch": "true",
@@ -398,23 +399,23 @@ class KubernetesClient:
 
     async def log(self, namespace: str, pod: str, *, container: str = "", since: str = "",
                   follow: bool = True) -> AsyncGenerator[bytes, None]:  # fmt: skip
-        """What the container prints, each line with a timestamp before it, in pieces that may end within a line.
+        """Yield the container's log, a timestamp before each line, in chunks that may end within a line.
 
-        since: a timestamp; lines from that moment on. Ends when the container has ended, and also after two minutes of
-        silence, when the kubelet rotates the file, or the server feels like it: only the pod says whether that was all.
-        Raises ApiError (400 while the container waits, 404 when the pod is gone), Unreachable when it breaks off.
+        since: a timestamp; only later lines are sent. The stream ends with the container, but also after two minutes of
+        silence, when the kubelet rotates the file, or at the server's choice: only the pod tells whether it was all.
+        Raises ApiError (400 while the container waits, 404 when the pod is gone), Unreachable when the stream breaks.
         """
         query = {"timestamps": "true"} | ({"follow": "true"} if follow else {})
         query |= ({"container": container} if container else {}) | ({"sinceTime": since} if since else {})
         path = PODS.path(namespace, pod) + "/log"
-        # Of a container that has printed nothing yet not even the answer's head comes.
-        with contextlib.suppress(Silent):
+        # Until a container has printed something, not even the response head arrives.
+        with contextlib.suppress(NotResponding):
             async with self._connection.answer("GET", path, query, silence_s=_SILENCE_S) as response:
                 async for chunk in self._connection.chunks(response):
                     yield chunk
 
     async def review(self, verb: str, kind: Kind, namespace: str | None, *, subresource: str = "") -> bool:
-        """May we?"""
+        """Return whether the server allows us the verb (SelfSubjectAccessReview)."""
         group, _, version = kind.api_version.rpartition("/")
         asked = {"verb": verb, "group": group, "version": version, "resource": kind.plural, "namespace": namespace}
         asked |= {"subresource": subresource} if subresource else {}
@@ -424,7 +425,7 @@ class KubernetesClient:
         return bool(answer["status"]["allowed"])
 
     async def greet(self) -> tuple[Raw, datetime | None]:
-        """The server's version, and what time it is there."""
+        """Return the server's version and its clock."""
         async with self._connection.answer("GET", "/version", {}) as response:
             version: Raw = self._connection.json_of(
                 b"".join([chunk async for chunk in self._connection.chunks(response)])
@@ -433,14 +434,13 @@ class KubernetesClient:
         return version, None if date is None else parsedate_to_datetime(date)
 
     async def whoami(self) -> str:
-        """Whom the server takes us for."""
+        """Return the user name that the server authenticated."""
         body = {"apiVersion": _SELF_REVIEWS.api_version, "kind": _SELF_REVIEWS.kind}
         answer = await self._connection.call("POST", _SELF_REVIEWS.path(None), body=body)
         return str(answer["status"]["userInfo"].get("username", ""))
 
     async def discover(self, api_version: str, kind: str) -> Kind:
-        """Where a kind lives that this code does not know; asked once. Raises ApiError 404 if the server has no such
-        kind."""
+        """Look up the plural and scope of a kind on the server, once. Raises ApiError 404 if it has no such kind."""
         if (found := self._discovered.get((api_version, kind))) is not None:
             return found
         root = "/apis/" if "/" in api_version else "/api/"
@@ -461,6 +461,17 @@ class KubernetesClient:
         await self._connection.close()
 
 
+async def list_allowed(client: KubernetesClient, kind: Kind, namespace: str | None) -> list[Any] | None:
+    """List the objects of a kind; None without the right to. The caller names the type that belongs to the kind."""
+    try:
+        found, _ = await client.list(kind, namespace)
+    except ApiError as error:
+        if error.status != 403:
+            raise
+        return None
+    return found
+
+
 def _selecting(labels: str, fields: str) -> dict[str, str]:
     return ({"labelSelector": labels} if labels else {}) | ({"fieldSelector": fields} if fields else {})
 
@@ -471,7 +482,7 @@ def _pool(access: kubeconfig.Access) -> HttpPool:
 
 
 def _status_of(body: bytes) -> Raw:
-    """An error from before the API server itself (a proxy's, a port that speaks TLS) comes as text."""
+    """Parse the body of an error response. One from in front of the API server, such as a proxy's, is text."""
     try:
         value = json.loads(body)
     except (ValueError, RecursionError):
@@ -480,7 +491,7 @@ def _status_of(body: bytes) -> Raw:
 
 
 def _error_of(status: Raw, response: HttpResponse | None = None) -> ApiError:
-    """Of a `Status` object: an answer's body, or the object of an ERROR event."""
+    """Make the error of a `Status` object: the body of a response, or the object of an ERROR event."""
     code = int(response.status if response is not None else status.get("code") or 500)
     details = status.get("details") or {}
     after = (response.header("Retry-After") if response is not None else None) or details.get("retryAfterSeconds")

@@ -22,7 +22,7 @@ ANONYMOUS = "system:anonymous"
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """What a user may not do, as the server's authorizer said it. namespace: "" at the scope of the cluster."""
+    """What the server's authorizer denied, and to whom. namespace: "" at the scope of the cluster."""
 
     user: str
     verb: str
@@ -32,7 +32,7 @@ class Refusal:
 
 
 class ApiError(Exception):
-    """The server answered with an error. `reason` is its word for it: AlreadyExists, NotFound, Forbidden, Expired, …"""
+    """An error response of the server. `reason` is the one of its Status: AlreadyExists, NotFound, Forbidden, …"""
 
     def __init__(self, status: int, reason: str, message: str, *, retry_after_s: float | None = None,
                  details: dict[str, Any] | None = None) -> None:  # fmt: skip
@@ -45,29 +45,29 @@ class ApiError(Exception):
 
     @property
     def refusal(self) -> Refusal | None:
-        """Who may not do what, if that is why; None for other errors, also for a 403 of a quota or an admission."""
+        """Return what was denied by RBAC; None for other errors, among them a 403 of a quota or of admission."""
         found = _REFUSED.search(self.message) if self.status == 403 else None
         return Refusal(**found.groupdict(default="")) if found else None
 
 
 class Unreachable(RuntimeLost):
-    """No answer from the server: refused, not found, not trusted (TLS), timed out, or broken off."""
+    """The server gave no response: connection refused, host unknown, TLS failure, timeout, or a broken connection."""
 
 
-class Silent(Unreachable):
-    """Connected, but nothing comes."""
+class NotResponding(Unreachable):
+    """The connection is open, but the server sends nothing."""
 
 
-class NotAllowed(Exception):
-    """The server does not know who we are, or the kubeconfig has nothing to say who we are."""
+class AccessDenied(Exception):
+    """The credentials are missing, not accepted, or lack a right; a person must act."""
 
 
 class BadKubeconfig(Exception):
-    """There is no kubeconfig, it cannot be read, or it has no such context."""
+    """The kubeconfig is missing, cannot be read, or does not have the context."""
 
 
 def rule_for(error: ApiError) -> str:
-    """The line that a Role (or, without a namespace, a ClusterRole) lacks; "" if a rule would not help."""
+    """Return the missing line of a Role (of a ClusterRole without a namespace); "" if a rule would not help."""
     refusal = error.refusal
     if refusal is None:
         return ""
@@ -75,32 +75,34 @@ def rule_for(error: ApiError) -> str:
     return f"- {{apiGroups: [{group}], resources: [{refusal.resource}], verbs: [{refusal.verb}]}}"
 
 
-def silent_webhook(error: ApiError) -> str:
-    """Why nobody could judge an object; "" if somebody did. Not the object's fault, and it passes."""
+def unavailable_webhook(error: ApiError) -> str:
+    """Describe the admission webhook that did not respond; "" for other errors. Such an error is temporary."""
     found = _NOT_CALLED.search(error.message) if error.status >= 500 else None
     return f"webhook {found['webhook']} does not answer ({found['why']}); is its operator running?" if found else ""
 
 
 _SETTLE_S = 5.0  # a server that has just started may refuse everything before it has read its own rules
-_ANEW_S = 30.0  # refusals so far apart have nothing to do with each other
+_UNRELATED_S = 30.0  # refusals further apart than this have separate causes
 
 
 class ErrorClassifier:
-    """What an error of the cluster means to a run: wait and ask again, or a person must act."""
+    """Decides what an error of the cluster means to a run: retry later, or a person must act."""
 
     def __init__(self) -> None:
-        self._barred: dict[str, tuple[float, float]] = {}  # what is not allowed, since when, and when it was last tried
+        self._refused: dict[str, tuple[float, float]] = {}  # by missing rule: first and latest refusal
 
     def classify(self, error: Exception, *, patient: bool) -> Exception:
-        """NotAllowed (a person must act; what runs goes on), or RuntimeLost: asking again later may help. patient: what
-        has just begun to be refused may be allowed again in a moment."""
+        """Return AccessDenied if a person must act (running trials continue), or RuntimeLost if a retry may help.
+
+        With `patient`, a refusal that began less than _SETTLE_S ago is still RuntimeLost: it may be lifted in a moment.
+        """
         rule = rule_for(error) if isinstance(error, ApiError) else ""
-        if not rule and not isinstance(error, NotAllowed):
+        if not rule and not isinstance(error, AccessDenied):
             return RuntimeLost(f"the cluster refuses: {error}" if isinstance(error, ApiError) else str(error))
-        barred = NotAllowed(f"{error}; the missing rule: {rule}" if rule else str(error))
+        barred = AccessDenied(f"{error}; the missing rule: {rule}" if rule else str(error))
         now_s = time.monotonic()
-        since_s, last_s = self._barred.get(rule, (now_s, now_s))
-        if now_s - last_s > _ANEW_S:
+        since_s, last_s = self._refused.get(rule, (now_s, now_s))
+        if now_s - last_s > _UNRELATED_S:
             since_s = now_s
-        self._barred[rule] = since_s, now_s
+        self._refused[rule] = since_s, now_s
         return RuntimeLost(str(barred)) if patient and now_s - since_s < _SETTLE_S else barred

@@ -1,12 +1,12 @@
 """HTTP/1.1 to one server: kept connections, TLS, proxies, streamed answers, every wait bounded. Knows no Kubernetes.
 
-TLS is an `ssl.SSLObject` between two memory BIOs: asyncio's own keeps a buffer of 256 KiB for each connection. All
+TLS is an `ssl.SSLObject` between two memory BIOs: asyncio's own TLS keeps a buffer of 256 KiB for each connection. All
 connections of a pool receive into one buffer, which is emptied before asyncio calls the next protocol. h11 writes
-requests and reads the heads of answers, `http_body` their bodies. Do not import h11 at the top: it takes 7 ms, and
-belongs to an extra.
+requests and reads the heads of responses. `Body` reads their bodies, because h11 takes 4 µs per chunk and a log has one
+chunk per line. Do not import h11 at the top: the import takes 7 ms, and h11 belongs to an extra.
 
-An answer that nobody reads takes _HELD_BYTES and what one call receives; then the socket is not read until it is read.
-The end of a TLS stream without close_notify is an error: anybody on the way can end a TCP connection.
+A response that nobody reads occupies at most _HELD_BYTES plus one receive; after that the socket is not read until the
+caller reads. The end of a TLS stream without close_notify is an error: anybody on the path can end a TCP connection.
 """
 
 from __future__ import annotations
@@ -15,82 +15,243 @@ import asyncio
 import base64
 import contextlib
 import os
+import re
 import socket
 import ssl
+import zlib
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import quote, unquote, urlsplit
-
-from controller.runtime.kubernetes.http_body import Gunzip, UntilTheEnd, body_of
 
 if TYPE_CHECKING:
     import h11
 
+
+_LINE_BYTES = 1 << 14  # the longest chunk-size line, and the longest trailer
+_GUNZIPPED_BYTES = 1 << 16
+_CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;[^\r\n]*)?\r\n")
+_GZIP = 16 + zlib.MAX_WBITS
+
+
+class Body(Protocol):
+    """The framing of a response body. Methods raise ValueError for malformed framing.
+
+    ended: the whole body has been taken. excess: there was data after it.
+    """
+
+    ended: bool
+    excess: bool
+
+    def take(self, data: bytes) -> bytes:
+        """Return the content in these bytes, which may be empty."""
+
+    def end(self) -> None:
+        """Note that the connection has ended."""
+
+
+def body_of(status: int, transfer_encoding: str | None, content_length: str | None) -> Body:
+    """Return the framing for a response with these headers, which h11 has checked (RFC 9112, 6.3)."""
+    if status in (204, 304):
+        return _Sized(0)
+    if transfer_encoding is not None:
+        return _Chunked()
+    return UntilTheEnd() if content_length is None else _Sized(int(content_length))
+
+
+class _Sized:
+    def __init__(self, size: int) -> None:
+        self._left = size
+        self.ended = size == 0
+        self.excess = False
+
+    def take(self, data: bytes) -> bytes:
+        found = data if len(data) <= self._left else data[: self._left]
+        self._left -= len(found)
+        self.ended = self._left == 0
+        self.excess = len(found) < len(data)
+        return found
+
+    def end(self) -> None:
+        raise ValueError(f"the connection ended {self._left} bytes before the end of the answer")
+
+
+class UntilTheEnd:
+    """A body that ends with the connection."""
+
+    def __init__(self) -> None:
+        self.ended = self.excess = False
+
+    def take(self, data: bytes) -> bytes:
+        return data
+
+    def end(self) -> None:
+        self.ended = True
+
+
+class _Chunked:
+    def __init__(self) -> None:
+        self._rest = b""  # the beginning of a line
+        self._left = 0  # of a chunk that has begun, with the CRLF after it
+        self._trailer: int | None = None  # its bytes so far, after the last chunk
+        self.ended = self.excess = False
+
+    def take(self, data: bytes) -> bytes:
+        if self._rest and b"\n" not in data:  # do not search again for each byte that arrives
+            return self._keep(self._rest + data)
+        data, self._rest = self._rest + data, b""
+        found: list[bytes] = []
+        at = self._continued(data, found)
+        while not self._left and self._trailer is None and (line := _CHUNK_SIZE.match(data, at)):
+            start, size = line.end(), int(line[1], 16)
+            at = start + size
+            if size and data.startswith(b"\r\n", at):  # the usual case: the whole chunk is here
+                found.append(data[start:at])
+                at += 2
+            elif size:
+                self._left = size + 2
+                at = start + self._continued(data[start:], found)
+            else:
+                self._trailer = 0
+        if self._trailer is not None:
+            at = self._end_in(data, at, self._trailer)
+        elif not self._left and b"\n" in data[at:]:
+            raise ValueError(f"expected the size of a chunk, got {data[at : at + 40]!r}")
+        if not self.ended:
+            self._keep(data[at:])
+        return found[0] if len(found) == 1 else b"".join(found)
+
+    def _keep(self, rest: bytes) -> bytes:
+        if len(rest) > _LINE_BYTES:
+            raise ValueError("a line between the chunks of the answer has no end")
+        self._rest = rest
+        return b""
+
+    def _continued(self, data: bytes, found: list[bytes]) -> int:
+        """Take the rest of the current chunk; return how many bytes of data were used."""
+        inside = max(0, self._left - 2)
+        if inside and data:
+            found.append(data[:inside])
+        at = min(inside, len(data))
+        self._left -= at
+        if 0 < self._left <= 2 and at < len(data):
+            mark = data[at : at + self._left]
+            if mark != b"\r\n"[2 - self._left :][: len(mark)]:
+                raise ValueError("a chunk of the answer is longer than its size")
+            at += len(mark)
+            self._left -= len(mark)
+        return at
+
+    def _end_in(self, data: bytes, at: int, trailer_bytes: int) -> int:
+        """Read trailer lines up to the empty one; return the position after them."""
+        while not self.ended and (until := data.find(b"\r\n", at)) >= 0:
+            trailer_bytes += until - at
+            self.ended = until == at
+            at = until + 2
+        self._trailer = trailer_bytes
+        if trailer_bytes > _LINE_BYTES:
+            raise ValueError("the trailer of the answer is too long")
+        self.excess = self.ended and at < len(data)
+        return at
+
+    def end(self) -> None:
+        raise ValueError("the connection ended in the middle of the answer")
+
+
+class Gunzip:
+    """Decompresses in pieces of bounded size, whatever the compression ratio."""
+
+    def __init__(self) -> None:
+        self._stream = zlib.decompressobj(_GZIP)
+        self._begun = False
+        self._rest = b""
+
+    def take(self, data: bytes = b"") -> bytes:
+        """Return the next piece; b"" if more input is needed. Raises ValueError."""
+        self._rest += data
+        self._begun = self._begun or bool(data)
+        while self._rest:
+            if self._stream.eof:  # another member
+                self._stream = zlib.decompressobj(_GZIP)
+            try:
+                found = self._stream.decompress(self._rest, _GUNZIPPED_BYTES)
+            except zlib.error as error:
+                raise ValueError(f"the answer is not the gzip that it says it is: {error}") from error
+            self._rest = self._stream.unused_data if self._stream.eof else self._stream.unconsumed_tail
+            if found:
+                return found
+        return b""
+
+    def end(self) -> None:
+        """Raise ValueError if the compressed data is incomplete; an empty body is fine."""
+        if self._begun and not self._stream.eof:
+            raise ValueError("the compressed answer is not whole")
+
+
 _CONNECT_S = 5.0  # for TCP, and for each TLS handshake
-_TUNNEL_S = 15.0  # for a proxy's answer: it has to connect, too
-_NEXT_ADDRESS_S = 0.25  # a host has several addresses and the first does not answer (RFC 8305)
+_TUNNEL_S = 15.0  # for a proxy's response: the proxy has to connect, too
+_NEXT_ADDRESS_S = 0.25  # before the next address of a host is tried in parallel (RFC 8305)
 _IDLE_S = 15.0
 _MOST_IDLE = 100
 _RECEIVED_BYTES = 1 << 16  # at most, by one call
 _HELD_BYTES = 1 << 16
-_PIECE_BYTES = 1 << 13  # memory BIOs never shrink: they are given no more at once
+_PIECE_BYTES = 1 << 13  # memory BIOs never shrink, so they get at most this much at once
 _HEAD_BYTES = 1 << 14
 _MOST_INFORMATIONAL = 16
 _REPEATABLE = ("GET", "DELETE")
-_KEEPALIVE = {"TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}  # a peer that vanished is noticed in 30 s
+_KEEPALIVE = {"TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}  # a vanished peer is detected within 30 s
 _PORTS = {"http": 80, "https": 443}
 _Address = tuple[int, int, int, Any]  # family, kind, protocol, and what `connect` takes
 
 
 class HttpError(Exception):
-    """There is no answer, or no end of it. The message is for people and has no secrets."""
+    """The response is missing or incomplete. The message is for people and contains no secrets."""
 
 
 class HostUnknown(HttpError):
-    """Its name has no address."""
+    """The host name has no address."""
 
 
 class CannotConnect(HttpError):
-    """There is no connection to it."""
+    """The connection was refused or is not possible."""
 
 
 class ProxyFailed(HttpError):
-    """There is no connection to the proxy, or none through it."""
+    """No connection to the proxy or through it is possible."""
 
 
 class Untrusted(HttpError):
-    """Its certificate is not valid for us."""
+    """The server's certificate could not be verified."""
 
 
 class TlsFailed(HttpError):
-    """The handshake failed for another reason than its certificate."""
+    """The TLS handshake failed for another reason than the certificate."""
 
 
-class ServerSilent(HttpError):
-    """Connected, and nothing comes."""
+class ReadTimeout(HttpError):
+    """The connection is open, but no data arrived in time."""
 
 
 class HttpTimeout(HttpError):
-    """It took too long to connect, or in all."""
+    """Connecting, or the whole request, took too long."""
 
 
 class BrokenOff(HttpError):
-    """The connection broke, or what came is not HTTP."""
+    """The connection broke, or the response is not HTTP."""
 
 
 class Unsendable(HttpError):
-    """HTTP has no way to say this request."""
+    """The request contains characters that HTTP does not allow."""
 
 
 def _said(error: BaseException) -> str:
-    """Why, in words: those of the system for an error of the system."""
+    """Return the message of an error; for an OSError the operating system's text."""
     if isinstance(error, OSError) and not isinstance(error, ssl.SSLError) and error.errno:
         return os.strerror(error.errno)
     return " ".join(str(error).split()) or type(error).__name__
 
 
 class _TlsLayer:
-    """TLS over whatever carries its bytes."""
+    """One layer of TLS, independent of the transport below it."""
 
     def __init__(self, context: ssl.SSLContext, name: str) -> None:
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
@@ -99,7 +260,7 @@ class _TlsLayer:
         self.ended = False  # by close_notify
 
     def shake_hands(self) -> bool:
-        """True: done; else it wants to receive more. Raises ssl.SSLError."""
+        """Continue the handshake; return whether it is complete. Raises ssl.SSLError."""
         try:
             self._object.do_handshake()
         except ssl.SSLWantReadError:
@@ -122,7 +283,7 @@ class _TlsLayer:
         return opened
 
     def seal(self, plain: bytes) -> bytes:
-        """With what else there is to send. Raises ssl.SSLError."""
+        """Encrypt, and return all data that is ready to be sent. Raises ssl.SSLError."""
         while plain:
             plain = plain[self._object.write(plain) :]
         return self._outgoing.read()
@@ -134,11 +295,11 @@ class _TlsLayer:
 
 
 class _Link(asyncio.BufferedProtocol):
-    """A connection: bytes to its other end and from there, through layers of TLS. One task at a time waits for them.
+    """A connection that sends and receives bytes through layers of TLS. One task at a time may wait for data.
 
     Args:
         buffer: to receive into; shared by links.
-        gone: called when there is no connection any more, or it is of no use while idle.
+        gone: called when the connection is lost.
     """
 
     def __init__(self, buffer: memoryview, gone: Callable[[_Link], None]) -> None:
@@ -157,7 +318,7 @@ class _Link(asyncio.BufferedProtocol):
         self.idle_since_s: float | None = None  # None: in use
         self.heard = False  # something since `send`
 
-    # What asyncio calls.
+    # Called by asyncio.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -175,7 +336,7 @@ class _Link(asyncio.BufferedProtocol):
             self._fail(BrokenOff(_said(error)))
             return
         if opened:
-            if self.idle_since_s is not None:  # nobody has asked
+            if self.idle_since_s is not None:  # unrequested data
                 self.abort()
                 return
             self.heard = True
@@ -204,10 +365,10 @@ class _Link(asyncio.BufferedProtocol):
         self._gone(self)
         self._wake()
 
-    # What we call.
+    # Called by the pool.
 
     def send(self, data: bytes) -> None:
-        """Raises BrokenOff. Does not wait: what is sent is in memory anyway, and an answer may come before its end."""
+        """Send without waiting: the data is in memory anyway, and a response may start early. Raises BrokenOff."""
         if self._failure is not None or self._ended or self._transport.is_closing():
             raise self._failure or BrokenOff("the connection was closed")
         self.heard = False
@@ -224,7 +385,7 @@ class _Link(asyncio.BufferedProtocol):
         self._transport.write(b"".join(sealed))
 
     async def receive(self, silence_s: float, deadline_s: float | None) -> bytes:
-        """b"" at the end. Raises BrokenOff, ServerSilent, HttpTimeout."""
+        """b"" at the end. Raises BrokenOff, ReadTimeout, HttpTimeout."""
         while not self._received:
             if self._failure is not None:
                 raise self._failure
@@ -308,7 +469,7 @@ class _Link(asyncio.BufferedProtocol):
     async def _wait(self, silence_s: float, deadline_s: float | None) -> None:
         """For anything to happen."""
         until_s = self._loop.time() + silence_s
-        late: type[HttpError] = ServerSilent
+        late: type[HttpError] = ReadTimeout
         if deadline_s is not None and deadline_s < until_s:
             until_s, late = deadline_s, HttpTimeout
         waiter = self._waiter = self._loop.create_future()
@@ -355,7 +516,7 @@ class HttpResponse:
         return None if value is None else value.decode("latin-1")
 
     async def read_some(self) -> bytes:
-        """b"" at the end. Raises BrokenOff, ServerSilent, HttpTimeout."""
+        """b"" at the end. Raises BrokenOff, ReadTimeout, HttpTimeout."""
         try:
             while not self._ended:
                 if self._gunzip is not None and (found := self._gunzip.take()):
@@ -373,7 +534,7 @@ class HttpResponse:
             raise
 
     async def _next(self) -> bytes:
-        """b"": what came carries nothing."""
+        """Return the next content; b"" if the received bytes contain none."""
         data, self._rest = self._rest, b""
         data = data or await self._link.receive(self._silence_s, self._deadline_s)
         if not data:
@@ -389,19 +550,19 @@ class HttpResponse:
         self._pool.take_back(self._link, keep=self._keeps and not self._rest and not self._body.excess)
 
     def close(self) -> None:
-        """Breaks the connection off unless all has been read."""
+        """Abort the connection unless the whole body has been read."""
         if not self._ended:
             self._ended = True
             self._link.abort()
 
 
 class HttpPool:
-    """Connections to a server. Use it from one loop, close it.
+    """A pool of connections to one server. Use it from one loop, close it.
 
     Args:
-        server: http:// or https://, perhaps with a path before those of the requests.
-        tls_server_name: what the server's certificate has to bear; "": the host of `server`.
-        proxy: the URL of one, perhaps with a name and password.
+        server: an http:// or https:// URL; its path is prefixed to those of the requests.
+        tls_server_name: the name in the server's certificate; "": the host of `server`.
+        proxy: the URL of a proxy, optionally with user name and password.
     """
 
     def __init__(
@@ -429,11 +590,11 @@ class HttpPool:
 
     async def request(self, method: str, target: str, headers: Sequence[tuple[str, str]], body: bytes | None, *,
                       silence_s: float, total_s: float | None = None) -> HttpResponse:  # fmt: skip
-        """The head of the answer; a connection that was kept and is dead is replaced once, for GET and DELETE.
+        """Return the response after its head. For GET and DELETE, a dead kept connection is replaced once.
 
         Args:
-            silence_s: how long nothing may come, also later, in its body.
-            total_s: for all of it; None: as long as it takes.
+            silence_s: the longest time without data, also within the body.
+            total_s: the limit for the whole exchange; None: no limit.
 
         Raises HttpError.
         """
@@ -449,7 +610,7 @@ class HttpPool:
         return await self._exchange(link, method, target, headers, body, silence_s, deadline_s)
 
     def retire(self) -> None:
-        """Keep no connection any more; answers that are being read go on."""
+        """Close idle connections and keep none from now on; responses in progress continue."""
         self._retired = True
         for link in self._idle:
             link.close()
@@ -460,7 +621,7 @@ class HttpPool:
         return len(self._links) > len(self._idle)
 
     async def close(self) -> None:
-        """Break off what is still read."""
+        """Close all connections, also those of responses in progress."""
         self.retire()
         if self._sweeper is not None:
             self._sweeper.cancel()
@@ -469,7 +630,7 @@ class HttpPool:
         await asyncio.sleep(0)  # asyncio closes sockets in its next turn
 
     def take_back(self, link: _Link, *, keep: bool) -> None:
-        """An answer has been read to its end."""
+        """Return a connection to the pool after its response was read completely."""
         if not keep or self._retired or not link.reusable or len(self._idle) >= _MOST_IDLE:
             link.close()
             return
@@ -480,7 +641,7 @@ class HttpPool:
             self._sweeper = loop.call_later(_IDLE_S, self._sweep)
 
     def _kept(self) -> _Link | None:
-        """The one used last: the others may become old and be closed."""
+        """Return the most recently used idle connection, so that the others can expire."""
         while self._idle:
             link = self._idle.pop()
             link.idle_since_s = None
@@ -490,7 +651,7 @@ class HttpPool:
         return None
 
     def _sweep(self) -> None:
-        """Close what has not been used for long."""
+        """Close connections that have been idle for _IDLE_S."""
         loop = asyncio.get_running_loop()
         until_s = loop.time() - _IDLE_S
         for link in [link for link in self._idle if link.idle_since_s is None or link.idle_since_s <= until_s]:
@@ -561,7 +722,7 @@ class HttpPool:
     async def _secure(self, link: _Link, context: ssl.SSLContext, name: str) -> None:
         try:
             await link.start_tls(context, name)
-        except ServerSilent as error:
+        except ReadTimeout as error:
             link.abort()
             raise HttpTimeout(str(error)) from error
         except BaseException:
@@ -583,7 +744,7 @@ class HttpPool:
 
 async def _ask(link: _Link, method: str, target: str, headers: Sequence[tuple[str, str]], body: bytes | None,
                silence_s: float, deadline_s: float | None) -> tuple[h11.Response, bytes]:  # fmt: skip
-    """The answer's head, and what has come after it. Raises BrokenOff, ServerSilent, HttpTimeout."""
+    """Send a request; return the response head and the data after it. Raises BrokenOff, ReadTimeout, HttpTimeout."""
     import h11
 
     connection = h11.Connection(h11.CLIENT, max_incomplete_event_size=_HEAD_BYTES)
@@ -598,7 +759,7 @@ async def _ask(link: _Link, method: str, target: str, headers: Sequence[tuple[st
         if body is not None:
             sent.append(connection.send(h11.Data(data=body)))
         sent.append(connection.send(h11.EndOfMessage()))
-    except (h11.LocalProtocolError, UnicodeEncodeError):  # its words have the header, which may be a token
+    except (h11.LocalProtocolError, UnicodeEncodeError):  # the error text has the header, which may be a token
         raise Unsendable("HTTP does not allow a character of the request") from None
     link.send(b"".join(sent))
     informational = 0
@@ -621,7 +782,7 @@ async def _ask(link: _Link, method: str, target: str, headers: Sequence[tuple[st
 
 
 async def _socket_to(host: str, port: int) -> socket.socket:
-    """A connected one: all addresses of the host are tried, a quarter of a second apart.
+    """Return a connected socket. All addresses of the host are tried, a quarter of a second apart.
 
     Raises HostUnknown, CannotConnect, HttpTimeout.
     """
@@ -656,13 +817,13 @@ async def _socket_to(host: str, port: int) -> socket.socket:
 
 
 def _closed(attempt: asyncio.Task[socket.socket]) -> None:
-    """An address that answered when another one was in use already."""
+    """Close the socket of an address that connected after another one was chosen."""
     if not attempt.cancelled() and attempt.exception() is None:
         attempt.result().close()
 
 
 async def _addresses_of(host: str, port: int) -> list[_Address]:
-    """Families by turns, as RFC 8305 wants. Raises OSError, UnicodeError."""
+    """Return the addresses with alternating families (RFC 8305). Raises OSError, UnicodeError."""
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
     except socket.gaierror:
@@ -688,7 +849,7 @@ async def _connected(address: _Address) -> socket.socket:
 
 
 def keep_alive(made: socket.socket) -> None:
-    """A connection whose other end vanished without a word must not look fine."""
+    """Enable TCP keep-alive, which detects a peer that vanished without closing the connection."""
     made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in _KEEPALIVE.items():
         if hasattr(socket, name):  # macOS has them under other names

@@ -1,34 +1,659 @@
 """The informer cache of one experiment: its objects, their pods, the namespace's quotas, events, and Kueue's Workloads.
 
-One reflector per kind, all started together. The predicates say which changes are worth a wakeup: an attempt's Job and
-pod change a dozen times, and what becomes of the attempt shows in three of these changes. Nothing is lost with the
-others, because a reader sees the whole state, and reads at least every half second. Nothing is decided here, and
-nothing is written to the cluster.
+One `Reflector` per kind, all started together: list in pages, then watch. Events are hints. A watch that ends continues
+from the last version seen; a watch that cannot continue (410), that broke off twice, or that is resync_s old is
+followed by a list, and the difference to the known objects counts as events. Our own writes are visible at once (`put`,
+`drop`), whatever older state a list or an event still shows. Nothing is decided here, and nothing is written.
+
+Predicates select the changes that wake the reader: an attempt's Job and pod change a dozen times, and three of these
+changes show what becomes of the attempt. No other change is lost: a reader sees the whole state, and reads at least
+every half second.
+
+Events say why pods could not be created or volumes not mounted. The API server reads every event of the namespace from
+its store for each new watch of them, and there are as many events as all other changes together. So `EventWatcher`
+watches them only once something has waited for long or may be refused by a quota; its first list shows earlier events.
+There is one watch per reason, because a field selector takes one value.
+
+A TrainJob creates a JobSet, which creates Jobs, and the event that says why pods are refused is about a Job. Not every
+operator copies our labels to such children, so `OwnerLookup` follows owner references upwards: one GET per object, in
+the background, remembered by uid. It looks up only names that begin like our attempts' names: operators derive a
+child's name from its parent's. A name alone proves nothing: after a restart a child of the same name has another owner.
+
+Kueue's Workloads are watched from the first attempt that waits in a queue. They carry no label of ours and are found by
+the uid of the object that owns them.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import logging
+import random
 import time
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar, cast
 
 from controller.core.model import AttemptKey
-from controller.runtime.kubernetes.client import JOBS, LIMIT_RANGES, PODS, QUOTAS, Kind, KubernetesClient
-from controller.runtime.kubernetes.errors import ApiError
-from controller.runtime.kubernetes.event_watcher import EventWatcher, OwnerLookup
-from controller.runtime.kubernetes.kueue import Workloads
-from controller.runtime.kubernetes.labels import UID, attempt_of
-from controller.runtime.kubernetes.pod_status import ENDED, as_gone, keep_first_deletion, phase_of
-from controller.runtime.kubernetes.reflector import MissingRights, Reflector, always
-from controller.runtime.kubernetes.rights import list_allowed
+from controller.runtime.kubernetes.attempt_status import why_queued
+from controller.runtime.kubernetes.client import (
+    EVENTS,
+    JOBS,
+    LIMIT_RANGES,
+    PODS,
+    QUOTAS,
+    AccessDenied,
+    BadKubeconfig,
+    Kind,
+    KubernetesClient,
+    Unreachable,
+    list_allowed,
+)
+from controller.runtime.kubernetes.errors import ApiError, rule_for
+from controller.runtime.kubernetes.kinds import NOT_INSTALLED, kind_of, served
+from controller.runtime.kubernetes.labels import (
+    JOBSET_GROUP,
+    KUBEFLOW_GROUP,
+    RAY_GROUP,
+    TRAINER_GROUP,
+    UID,
+    attempt_of,
+    queue_of,
+)
+from controller.runtime.kubernetes.objects import (
+    AttemptObject,
+    Event,
+    KubernetesObject,
+    LimitRange,
+    ObjectReference,
+    Pod,
+    Raw,
+    ResourceQuota,
+    Workload,
+    WorkloadStatus,
+)
+from controller.runtime.kubernetes.pod_status import ENDED, NO_CAUSE, as_gone, keep_first_deletion, phase_of
+from controller.runtime.protocol import RuntimeLost
+from suggest.backoff import Backoff
 
-Raw = dict[str, Any]
+_log = logging.getLogger(__name__)
+
+
+ObjectT = TypeVar("ObjectT", bound=KubernetesObject)
+
+
+class MissingRights:
+    """The rights that turned out to be missing; each is logged once."""
+
+    def __init__(self) -> None:
+        self._said: set[str] = set()
+
+    def denied(self, error: ApiError, *, without: str) -> None:
+        rule = rule_for(error)
+        said = f"not shown: {without}" + (f"; the missing rule: {rule}" if rule else f": {error}")
+        if said not in self._said:
+            self._said.add(said)
+            _log.warning("%s", said)
+
+
+AGAIN_S = 5.0  # between two tries of an optional watch
+
+
+def always(before: object, after: object) -> bool:
+    return True
+
+
+_BACKOFF = Backoff(first_s=0.2, longest_s=10.0, jitter=0.5)
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How often watches end and retry.
+
+    watch_s: the range of a watch's random duration, so that a thousand watches do not end together.
+    """
+
+    watch_s: tuple[float, float] = (240.0, 480.0)
+    backoff: Backoff = _BACKOFF
+    settled_s: float = 5.0  # a watch that lasted this long is restarted without a pause
+
+
+class _Stumbled(RuntimeLost):
+    """An unforeseen error of the reflector; it lists again."""
+
+
+class Reflector(Generic[ObjectT]):
+    """Keeps the objects of one kind up to date. `start` it, read it, close it.
+
+    `changed` is called on the same loop after every change for which `matters(before, after)` is true, and when
+    `trouble` changes; not after the owner's own `drop`.
+    """
+
+    def __init__(self, client: KubernetesClient, kind: Kind, namespace: str | None, *, labels: str = "",
+                 fields: str = "", changed: Callable[[], None],
+                 matters: Callable[[ObjectT | None, ObjectT | None], bool] = always,
+                 keep: Callable[[ObjectT, ObjectT], None] | None = None,
+                 resync_s: float = 600.0, pace: Pace = Pace()) -> None:  # fmt: skip
+        """keep: copies facts from the older of two states of an object into the newer one."""
+        self.objects: dict[str, ObjectT] = {}  # by name; a changed object is a new dict
+        self.deleted: dict[str, ObjectT] = {}  # the last state of deleted objects; the owner clears it after reading
+        self.trouble = ""  # why the cluster cannot be watched at present, for people
+        self.error: Exception | None = None  # the same
+        self._client = client
+        self._kind = kind
+        self._namespace = namespace
+        self._selection = {"labels": labels, "fields": fields}
+        self._changed = changed
+        self._matters = matters
+        self._keep = keep
+        self._resync_s = resync_s
+        self._pace = pace
+        self._version = ""
+        self._resync_at = 0.0
+        self._heard = 0
+        self._trouble_began = 0.0
+        self._unconfirmed: dict[str, int] = {}  # uid: version of what was put and not confirmed by the server yet
+        self._dropped: set[str] = set()  # uids of dropped objects that may still appear in lists and events
+        self._following: asyncio.Task[None] | None = None
+        self._bug = ""  # the last unforeseen error
+
+    @property
+    def since_s(self) -> float:
+        """Return for how long there has been trouble; 0 without."""
+        return time.monotonic() - self._trouble_began if self.trouble else 0.0
+
+    async def start(self) -> None:
+        """Return after the first list. Raises what the client raises; then nothing was started."""
+        await self._relist()
+        self._following = asyncio.create_task(self._follow())
+
+    async def close(self) -> None:
+        if self._following is not None:
+            self._following.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._following
+
+    def put(self, obj: ObjectT) -> None:
+        """Show what a create or patch returned, at once, unless a newer state is known."""
+        known = self.objects.get(_name(obj))
+        if _uid(obj) not in self._dropped and (known is None or _version(known) < _version(obj)):
+            self._unconfirmed[_uid(obj)] = _version(obj)
+            self._replace(obj)
+            self._tell(known, obj)
+
+    def drop(self, name: str) -> None:
+        """Hide an object that we have deleted, at once and not among `deleted`, whatever events follow."""
+        known = self.objects.pop(name, None)
+        if known is not None:
+            self._dropped.add(_uid(known))
+            self._unconfirmed.pop(_uid(known), None)
+
+    async def _follow(self) -> None:
+        """Watch, list, and watch again, until cancelled."""
+        tries, stale = 0, False
+        while True:
+            began, heard = time.monotonic(), self._heard
+            error: Exception | None = None
+            try:
+                if stale or began >= self._resync_at:
+                    await self._relist()
+                    stale = False
+                await self._watch()
+            except ApiError as answered:
+                stale = True  # 410: the version is gone; after any other error events may have been missed
+                error = None if answered.status == 410 else answered
+            except (Unreachable, AccessDenied, BadKubeconfig) as unheard:
+                error = unheard
+            except Exception as unforeseen:  # a reflector that stops silently would hang the run
+                error, stale = self._stumbled(unforeseen), True
+            # A watch that delivered something or lasted restarts at once; otherwise the server is in trouble.
+            settled = self._heard != heard or time.monotonic() - began > self._pace.settled_s
+            tries = 0 if settled and not isinstance(error, _Stumbled) else tries + 1
+            if error is not None and tries:
+                stale = True
+                self.error = error
+                self._say(str(error))
+            if tries:
+                await asyncio.sleep(self._pace.backoff.pause_s(tries - 1))
+
+    def _stumbled(self, unforeseen: Exception) -> _Stumbled:
+        """Return the error to show. It is logged once, however often it recurs."""
+        what = f"{type(unforeseen).__name__}: {unforeseen}"
+        if what != self._bug:
+            self._bug = what
+            _log.error("kind=%s this is a bug; listed again", self._kind.plural, exc_info=unforeseen)
+        return _Stumbled(f"what the cluster says of {self._kind.plural} cannot be read ({what}); this is a bug")
+
+    async def _relist(self) -> None:
+        listed_items, version = await self._client.list(self._kind, self._namespace, **self._selection)
+        items = cast(list[ObjectT], listed_items)  # the kind that was asked for
+        self._version = version
+        self._resync_at = time.monotonic() + self._resync_s * random.uniform(0.9, 1.1)
+        listed = {_uid(item) for item in items}
+        self._dropped &= listed
+        # An object that was put after the list was made is not missing from the list.
+        self._unconfirmed = {uid: put for uid, put in self._unconfirmed.items() if put > int(version)}
+        gone = [obj for obj in self.objects.values() if _uid(obj) not in listed and _uid(obj) not in self._unconfirmed]
+        for obj in gone:
+            self._remove(obj)
+        new = [item for item in items if self._differs(item)]
+        for item in new:
+            self._replace(item)
+        self.error = None
+        if self.trouble or gone or new:
+            self._say("", changed=True)
+
+    def _differs(self, listed: ObjectT) -> bool:
+        """A list is right even with versions lower than the known ones: a server may be restored from a backup."""
+        known = self.objects.get(_name(listed))
+        if _uid(listed) in self._dropped or (known is not None and _uid(known) in self._unconfirmed):
+            return False
+        return known is None or _uid(known) != _uid(listed) or _version(known) != _version(listed)
+
+    async def _watch(self) -> None:
+        """Watch until the server ends it, or until a resync is due."""
+        timeout_s = random.uniform(*self._pace.watch_s)
+        events = self._client.watch(
+            self._kind, self._namespace, **self._selection, resource_version=self._version, timeout_s=timeout_s
+        )
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(max(0.0, self._resync_at - time.monotonic())), aclosing(events):
+                async for event in events:
+                    self._hear(event)
+
+    def _hear(self, event: Raw) -> None:
+        obj = cast(ObjectT, event["object"])  # the kind that is watched
+        self._heard += 1
+        self._version = obj["metadata"]["resourceVersion"]
+        known = self.objects.get(obj["metadata"].get("name", ""))  # a BOOKMARK has only a version
+        match event["type"]:
+            case "ADDED" | "MODIFIED" if self._show(obj):
+                self._tell(known, obj)
+            case "DELETED" if self._end(obj):
+                self._tell(known, None)
+
+    def _tell(self, before: ObjectT | None, after: ObjectT | None) -> None:
+        if self._matters(before, after):
+            self._changed()
+
+    def _show(self, obj: ObjectT) -> bool:
+        """Take over a state that the server sent; False if it is not newer."""
+        self._confirm(obj)
+        known = self.objects.get(_name(obj))
+        if _uid(obj) in self._dropped or (known is not None and _version(known) >= _version(obj)):
+            return False
+        self._replace(obj)
+        return True
+
+    def _end(self, obj: ObjectT) -> bool:
+        self._confirm(obj)
+        known = self.objects.get(_name(obj))
+        if _uid(obj) in self._dropped:
+            self._dropped.discard(_uid(obj))
+            return False
+        if known is None or _uid(known) == _uid(obj):
+            self._remove(obj)
+            return True
+        if _version(known) > _version(obj):
+            return False  # the deletion of an earlier object of that name
+        self._remove(known)
+        return True
+
+    def _confirm(self, obj: ObjectT) -> None:
+        if self._unconfirmed.get(_uid(obj), 0) <= _version(obj):
+            self._unconfirmed.pop(_uid(obj), None)
+
+    def _replace(self, obj: ObjectT) -> None:
+        obj["metadata"].pop("managedFields", None)  # half of the object's size, and never read
+        known = self.objects.get(_name(obj))
+        if known is not None and _uid(known) != _uid(obj):
+            self._remove(known)
+        self._carry_over(known, obj)
+        self.objects[_name(obj)] = obj
+
+    def _remove(self, obj: ObjectT) -> None:
+        self._carry_over(self.objects.pop(_name(obj), None), obj)
+        self.deleted[_name(obj)] = obj
+
+    def _carry_over(self, known: ObjectT | None, obj: ObjectT) -> None:
+        if self._keep is not None and known is not None and known is not obj and _uid(known) == _uid(obj):
+            self._keep(known, obj)
+
+    def _say(self, trouble: str, *, changed: bool = False) -> None:
+        if bool(trouble) != bool(self.trouble):
+            self._trouble_began = time.monotonic()
+            what = f"lost: {trouble}" if trouble else "heard again"
+            _log.log(logging.WARNING if trouble else logging.INFO, "kind=%s %s", self._kind.plural, what)
+        if trouble != self.trouble or changed:
+            self.trouble = trouble
+            self._changed()
+
+
+class LazyReflector(Generic[ObjectT]):
+    """A reflector of something optional: it starts at the first `open` and shows nothing before.
+
+    It retries while the server is in trouble. Without the right to list or watch (which `notices` logs, with what is
+    lost), and where there is nothing to watch (`make` returns None), it stays empty.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[], Coroutine[Any, Any, Reflector[ObjectT] | None]],
+        notices: MissingRights,
+        *,
+        without: str,
+    ) -> None:
+        self._make = make
+        self._notices = notices
+        self._without = without
+        self._reflector: Reflector[ObjectT] | None = None
+        self._opening: asyncio.Task[None] | None = None
+
+    @property
+    def objects(self) -> dict[str, ObjectT]:
+        return {} if self._reflector is None else self._reflector.objects
+
+    def open(self) -> None:
+        if self._opening is None:
+            self._opening = asyncio.create_task(self._open())
+
+    async def _open(self) -> None:
+        while True:
+            try:
+                made = await self._make()
+                if made is not None:
+                    await made.start()
+                    self._reflector = made
+                return
+            except ApiError as error:
+                if error.status == 403:
+                    return self._notices.denied(error, without=self._without)
+                why: Exception = error
+            except Exception as error:
+                why = error
+            _log.info("not shown for now: %s: %s", self._without, why)
+            await asyncio.sleep(AGAIN_S)
+
+    def forget_the_gone(self) -> None:
+        if self._reflector is not None:
+            self._reflector.deleted.clear()
+
+    async def close(self) -> None:
+        if self._opening is not None:
+            self._opening.cancel()
+            await asyncio.wait([self._opening])
+        if self._reflector is not None:
+            await self._reflector.close()
+
+
+def _name(obj: KubernetesObject) -> str:
+    return str(obj["metadata"]["name"])
+
+
+def _uid(obj: KubernetesObject) -> str:
+    return str(obj["metadata"]["uid"])
+
+
+def _version(obj: KubernetesObject) -> int:
+    """Return the server's counter of changes; on one server, a larger one is later."""
+    return int(obj["metadata"]["resourceVersion"])
+
+
+# Events about refused pods and volumes
+
+
+_LONG_S = 10.0  # for a pod to appear, or for its containers to start on a node
+_FIRST_S = 1.0  # for the first pod of a run: a problem of that one affects all
+
+_NOT_MOUNTED = ("FailedMount",)
+_REFUSED = "FailedCreate"  # the reason used by the Job controller and most operators
+# By API group: the reasons of the Training Operator for a pod, of JobSet for a Job, and of KubeRay for its pods.
+_OTHERS = {
+    KUBEFLOW_GROUP: ("FailedCreatePod", "MPIJobFailed"),
+    JOBSET_GROUP: ("JobCreationFailed",),
+    TRAINER_GROUP: ("JobCreationFailed",),
+    RAY_GROUP: ("FailedToCreateHeadPod", "FailedToCreateWorkerPod"),
+}
+_USUAL = ("FailedCreatePod",)
+_REASONS = (_REFUSED, *_USUAL, *dict.fromkeys(each for group in _OTHERS.values() for each in group), *_NOT_MOUNTED)
+
+
+class EventWatcher:
+    """Watches events, once they are needed; `changed` is called for each new one."""
+
+    def __init__(
+        self,
+        client: KubernetesClient,
+        namespace: str,
+        notices: MissingRights,
+        owners: OwnerLookup,
+        *,
+        changed: Callable[[], None],
+    ) -> None:
+        self._owners = owners
+
+        def watched(reason: str) -> LazyReflector[Event]:
+            async def make() -> Reflector[Event]:
+                return Reflector(client, EVENTS, namespace, fields=f"reason={reason}", changed=changed)
+
+            return LazyReflector(make, notices, without="why a pod is refused, or not started")
+
+        self._watched = {reason: watched(reason) for reason in _REASONS}
+        # By attempt: the reasons of events that would explain the wait, and since when they apply.
+        self._waiting: dict[str, tuple[Sequence[str], float]] = {}
+        self._has_had_pods = False
+
+    def note_waiting(self, name: str, kind: Kind, pods: Sequence[Pod], *, has_quota: bool) -> None:
+        """Note that the attempt of that name has an object of that kind and does not run yet."""
+        placed = any(pod.get("spec", {}).get("nodeName") for pod in pods)
+        reasons = _NOT_MOUNTED if placed else () if pods else _reasons_of(kind)
+        now_s = time.monotonic()
+        before, since_s = self._waiting.get(name, ((), now_s))
+        if before != reasons:
+            since_s = now_s
+        self._waiting[name] = reasons, since_s
+        self._has_had_pods |= bool(pods)
+        long_s = 0.0 if not pods and has_quota else _LONG_S if self._has_had_pods else _FIRST_S
+        if now_s - since_s >= long_s:
+            for reason in reasons:
+                self._watched[reason].open()
+
+    def note_running(self, name: str) -> None:
+        """Note that the attempt runs or has run."""
+        self._has_had_pods = True
+        self.forget(name)
+
+    def forget(self, name: str) -> None:
+        """Stop explaining an attempt that is gone or not expected to run now."""
+        self._waiting.pop(name, None)
+
+    @property
+    def quiet(self) -> bool:
+        """Whether no watched event is known in the namespace."""
+        return not any(watched.objects for watched in self._watched.values())
+
+    def refusal(self, uid: str) -> str:
+        """Return why a pod could not be created for the object of that uid or for an object it owns; "" if unknown."""
+        reasons = [reason for reason in self._watched if reason not in _NOT_MOUNTED]
+        return self._newest(reasons, lambda about: about.get("uid") == uid or uid in self._owners.above(about))
+
+    def mount_trouble(self, pods: Sequence[Pod]) -> str:
+        """Return why a volume of one of the pods cannot be mounted; "" if unknown."""
+        uids = {pod["metadata"]["uid"] for pod in pods}
+        return self._newest(_NOT_MOUNTED, lambda about: about.get("uid") in uids)
+
+    def forget_the_gone(self) -> None:
+        for watched in self._watched.values():
+            watched.forget_the_gone()
+
+    async def close(self) -> None:
+        await asyncio.gather(self._owners.close(), *(watched.close() for watched in self._watched.values()))
+
+    def _newest(self, reasons: Sequence[str], is_meant: Callable[[ObjectReference], bool]) -> str:
+        """Return the message of the newest matching event with one of these reasons; "" if there is none."""
+        events = [
+            event
+            for reason in reasons
+            for event in self._watched[reason].objects.values()
+            if is_meant(event.get("involvedObject") or {})
+        ]
+        newest = max(events, key=_weight, default=None)
+        return "" if newest is None else str(newest.get("message", ""))
+
+
+def _weight(event: Event) -> tuple[bool, str]:
+    """Order events by time; an event that names no cause comes last."""
+    when = event.get("lastTimestamp") or event.get("eventTime") or ""
+    return not str(event.get("message", "")).startswith(NO_CAUSE), when
+
+
+def _reasons_of(kind: Kind) -> Sequence[str]:
+    if kind == JOBS:
+        return (_REFUSED,)
+    return (_REFUSED, *_OTHERS.get(kind.api_version.rpartition("/")[0], _USUAL))
+
+
+DEPTH = 4  # TrainJob, JobSet, Job, and one to spare
+_AT_ONCE = 8  # requests in parallel: all attempts of a large experiment may be refused in the same second
+
+
+class OwnerLookup:
+    """Finds the owners of objects that events are about.
+
+    stem: the common prefix of our attempts' names. is_attempt: whether an attempt's object has that uid; nothing above
+    it is looked up. found: called when `above` has something new.
+    """
+
+    def __init__(self, client: KubernetesClient, namespace: str, stem: str, notices: MissingRights, *,
+                 is_attempt: Callable[[str], bool], found: Callable[[], None]) -> None:  # fmt: skip
+        self._client = client
+        self._namespace = namespace
+        self._stem = stem
+        self._notices = notices
+        self._is_attempt = is_attempt
+        self._found = found
+        self._above: dict[str, frozenset[str]] = {}
+        self._climbing: set[asyncio.Task[None]] = set()
+        self._turns = asyncio.Semaphore(_AT_ONCE)
+
+    def above(self, involved: ObjectReference) -> frozenset[str]:
+        """Return the uids of all owners that are known yet. involved: the reference in an event."""
+        uid = str(involved.get("uid", ""))
+        if uid not in self._above and str(involved.get("name", "")).startswith(self._stem):
+            self._above[uid] = frozenset()
+            if not self._is_attempt(uid):
+                task = asyncio.create_task(self._climb(uid, involved))
+                self._climbing.add(task)
+                task.add_done_callback(self._climbing.discard)
+        return self._above.get(uid, frozenset())
+
+    async def close(self) -> None:
+        for task in self._climbing:
+            task.cancel()
+        await asyncio.gather(*self._climbing, return_exceptions=True)
+
+    async def _climb(self, uid: str, at: ObjectReference) -> None:
+        for _ in range(DEPTH):
+            try:
+                owner = await self._owner_of(at)
+            except ApiError as error:
+                if error.status == 403:
+                    self._notices.denied(error, without=f"why the pods of a {at.get('kind')} are refused")
+                    return
+                return await self._forget(uid)
+            except Exception:  # whatever the error is, the next event or the next turn asks again
+                return await self._forget(uid)
+            if owner is None:
+                return
+            self._above[uid] |= {owner["uid"]}
+            self._found()
+            if self._is_attempt(owner["uid"]):
+                return
+            at = owner
+
+    async def _owner_of(self, at: ObjectReference) -> ObjectReference | None:
+        """Return the owner; None if there is none or the object is gone. Raises what the client raises."""
+        try:
+            async with self._turns:
+                shown = await self._client.get(await kind_of(self._client, at), self._namespace, at["name"])
+        except ApiError as error:
+            if error.status != 404:
+                raise
+            return None
+        about = shown["metadata"]
+        if about["uid"] != at["uid"]:
+            return None
+        owners = about.get("ownerReferences") or []
+        return next((each for each in owners if each.get("controller")), owners[0] if owners else None)
+
+    async def _forget(self, uid: str) -> None:
+        await asyncio.sleep(AGAIN_S)
+        self._above.pop(uid, None)
+
+
+# Kueue's Workloads
+
+
+class Workloads:
+    """Kueue's Workloads of the namespace, by the object that owns them.
+
+    is_attempt: whether an attempt's object has that uid. changed: called when the Workload of an attempt changed.
+    """
+
+    def __init__(self, client: KubernetesClient, namespace: str, notices: MissingRights, *,
+                 is_attempt: Callable[[str], bool], changed: Callable[[], None]) -> None:  # fmt: skip
+        self._client = client
+        self._namespace = namespace
+        self._is_attempt = is_attempt
+        self._changed = changed
+        self._by_owner: dict[str, Workload] | None = None
+        self._installed = True
+        self._watched = LazyReflector(self._make, notices, without="why Kueue keeps a trial waiting")
+
+    def why(self, obj: AttemptObject) -> str:
+        """Return why this object, which is suspended and has a queue, waits. The first call starts the watch."""
+        self._watched.open()
+        if not self._installed:
+            return f"{why_queued(queue_of(obj), None)}: {NOT_INSTALLED}"
+        if self._by_owner is None:
+            shown = self._watched.objects.values()
+            self._by_owner = {uid: workload for workload in shown for uid in _owners_of(workload)}
+        return why_queued(queue_of(obj), self._by_owner.get(obj["metadata"]["uid"]))
+
+    def forget_the_gone(self) -> None:
+        self._watched.forget_the_gone()
+
+    async def close(self) -> None:
+        await self._watched.close()
+
+    async def _make(self) -> Reflector[Workload] | None:
+        kind = await served(self._client, "Workload")
+        if kind is None:
+            self._installed = False
+            self._changed()
+            return None
+        return Reflector(self._client, kind, self._namespace, changed=self._listed, matters=self._matters)
+
+    def _listed(self) -> None:
+        self._by_owner = None
+        self._changed()
+
+    def _matters(self, before: Workload | None, after: Workload | None) -> bool:
+        """Wake the reader only for our own attempts: the namespace may have many Workloads of others."""
+        self._by_owner = None
+        shown = after or before or {}
+        return any(map(self._is_attempt, _owners_of(shown))) and _said_by_workload(before) != _said_by_workload(after)
+
+
+# All kinds of one experiment
 
 
 class Informer:
-    """`open` it before reading; `changed` is called whenever something looks different. stem: how the names of all its
-    objects begin."""
+    """The view of the cluster. `open` it before reading; `changed` is called after every change that matters.
+
+    stem: the common prefix of the names of all objects of the experiment.
+    """
 
     def __init__(
         self, client: KubernetesClient, namespace: str, uid: str, stem: str, *, changed: Callable[[], None]
@@ -37,34 +662,34 @@ class Informer:
         self._namespace = namespace
         self._changed = changed
         self._labels = f"{UID}={uid}"
-        self.pods = self._of(PODS, pod_matters, keep_first_deletion)
-        self._quotas = Reflector(client, QUOTAS, namespace, changed=changed)
+        self.pods: Reflector[Pod] = self._of(PODS, pod_matters, keep_first_deletion)
+        self._quotas: Reflector[ResourceQuota] = Reflector(client, QUOTAS, namespace, changed=changed)
         self._quotas_shown = False
         notices = MissingRights()
         owners = OwnerLookup(client, namespace, stem, notices, is_attempt=self._has, found=changed)
         self.events = EventWatcher(client, namespace, notices, owners, changed=changed)
         self.workloads = Workloads(client, namespace, notices, is_attempt=self._has, changed=changed)
-        self._objects = {JOBS: self._of(JOBS, job_matters)}
+        self._objects: dict[Kind, Reflector[AttemptObject]] = {JOBS: self._of(JOBS, job_matters)}
         self._adding = asyncio.Lock()
-        # As they are now: they hardly ever change, and only defaults are read off them.
-        self.limit_ranges: list[Raw] = []
+        # Listed once: they hardly ever change, and only defaults are read from them.
+        self.limit_ranges: list[LimitRange] = []
 
     def _of(
         self,
         kind: Kind,
-        matters: Callable[[Raw | None, Raw | None], bool] = always,
-        keep: Callable[[Raw, Raw], None] | None = None,
-    ) -> Reflector:
+        matters: Callable[[ObjectT | None, ObjectT | None], bool] = always,
+        keep: Callable[[ObjectT, ObjectT], None] | None = None,
+    ) -> Reflector[ObjectT]:
         return Reflector(
             self._client, kind, self._namespace, labels=self._labels, changed=self._changed, matters=matters, keep=keep
         )
 
     async def open(self) -> None:
-        """Returns when everything was listed once. Raises what the client raises."""
-        needed = [reflector.start() for reflector in (self.pods, *self._objects.values())]
-        # Without the right to see quotas trials run all the same; what is refused is learned later.
+        """Return after every kind was listed once. Raises what the client raises."""
+        needed = [self.pods.start(), *(reflector.start() for reflector in self._objects.values())]
+        # Trials also run without the right to see quotas; a refusal then shows when a pod is created.
         limits = list_allowed(self._client, LIMIT_RANGES, self._namespace)
-        # All of them, whatever one says: what was left half begun nobody could close.
+        # Wait for all, whatever one raises: a reflector that is still starting could not be closed.
         answers = await asyncio.gather(limits, *needed, self._start_quotas(), return_exceptions=True)
         for answer in answers:
             if isinstance(answer, BaseException):
@@ -81,42 +706,40 @@ class Informer:
                 raise
 
     async def watch(self, kind: Kind) -> None:
-        """Objects of one more kind are shown from now on."""
+        """Show the objects of one more kind from now on."""
         async with self._adding:
             if kind not in self._objects:
-                reflector = self._of(kind)
+                reflector: Reflector[AttemptObject] = self._of(kind)
                 await reflector.start()
                 self._objects[kind] = reflector
 
     async def close(self) -> None:
-        reflectors = (self.pods, self._quotas, *self._objects.values())
         optional = (self.events.close(), self.workloads.close())
-        await asyncio.gather(*optional, *(reflector.close() for reflector in reflectors))
+        objects = (reflector.close() for reflector in self._objects.values())
+        await asyncio.gather(*optional, self.pods.close(), self._quotas.close(), *objects)
 
     @property
     def trouble(self) -> Exception | None:
-        """Why the cluster cannot be heard at present; None if it can."""
-        for reflector in (*self._objects.values(), self.pods):
-            if reflector.error is not None:
-                return reflector.error
-        return None
+        """Return why the cluster cannot be watched at present; None if it can."""
+        errors = (*(reflector.error for reflector in self._objects.values()), self.pods.error)
+        return next((error for error in errors if error is not None), None)
 
     @property
-    def quotas(self) -> list[Raw]:
-        """None where they may not be seen (any more): waiting by old news would never end."""
+    def quotas(self) -> list[ResourceQuota]:
+        """Return no quotas without the right to see them: a wait based on an old state would never end."""
         return [] if self._quotas.error is not None else list(self._quotas.objects.values())
 
     @property
     def has_quota(self) -> bool:
-        """There is one, or nobody knows."""
+        """Whether the namespace has a quota, or this is unknown."""
         return not self._quotas_shown or self._quotas.error is not None or bool(self._quotas.objects)
 
-    def objects(self) -> Iterator[tuple[Kind, str, Raw]]:
+    def objects(self) -> Iterator[tuple[Kind, str, AttemptObject]]:
         for kind, reflector in self._objects.items():
             for name, found in reflector.objects.items():
                 yield kind, name, found
 
-    def find(self, name: str) -> tuple[Kind, Raw] | None:
+    def find(self, name: str) -> tuple[Kind, AttemptObject] | None:
         for kind, reflector in self._objects.items():
             found = reflector.objects.get(name)
             if found is not None:
@@ -124,35 +747,36 @@ class Informer:
         return None
 
     def _has(self, uid: str) -> bool:
-        """An object of that uid is shown."""
+        """Whether an attempt's object of that uid is shown."""
         return any(found["metadata"]["uid"] == uid for _, _, found in self.objects())
 
-    def put(self, kind: Kind, made: Raw) -> None:
+    def put(self, kind: Kind, made: AttemptObject) -> None:
         self._objects[kind].put(made)
 
     def drop(self, kind: Kind, name: str) -> None:
         self._objects[kind].drop(name)
 
-    def pods_by_attempt(self) -> dict[AttemptKey, list[Raw]]:
-        """Those that are gone too, as they were last seen: how a container ended is often told with its pod's end."""
-        found: dict[AttemptKey, list[Raw]] = {}
+    def pods_by_attempt(self) -> dict[AttemptKey, list[Pod]]:
+        """Return the pods, including deleted ones as last seen: the deletion often brings how a container ended."""
+        found: dict[AttemptKey, list[Pod]] = {}
         there = self.pods.objects
-        # A pod whose name another one has taken over counts no more; how it ended was that life's.
+        # A deleted pod does not count once another pod has its name.
         gone = [as_gone(pod) for name, pod in self.pods.deleted.items() if name not in there]
-        # Of several made in the same second the later counts (`members`): what is there, not what is gone.
+        # Of pods created in the same second the last in the list counts: existing ones, not deleted ones.
         for pod in (*gone, *there.values()):
             if (whose := attempt_of(pod)) is not None:
                 found.setdefault(whose, []).append(pod)
         return found
 
-    def pods_of(self, whose: AttemptKey) -> list[Raw]:
-        """Those of an attempt that are there, and that nobody deletes."""
+    def pods_of(self, whose: AttemptKey) -> list[Pod]:
+        """Return the existing pods of an attempt that are not being deleted."""
         there = self.pods.objects.values()
         return [pod for pod in there if attempt_of(pod) == whose and "deletionTimestamp" not in pod["metadata"]]
 
     def forget_the_gone(self) -> None:
-        """Nobody asks for what is gone but for pods."""
-        for reflector in (self._quotas, *self._objects.values()):
+        """Clear the deleted objects of every kind but pods: nothing reads them."""
+        self._quotas.deleted.clear()
+        for reflector in self._objects.values():
             reflector.deleted.clear()
         self.events.forget_the_gone()
         self.workloads.forget_the_gone()
@@ -163,24 +787,24 @@ class Informer:
                 del self.pods.deleted[name]
 
 
-def job_matters(before: Raw | None, after: Raw | None) -> bool:
-    """Its pods tell the rest: how many there are and run is only counted in it."""
+def job_matters(before: AttemptObject | None, after: AttemptObject | None) -> bool:
+    """Ignore the counts of pods in a Job's status: the pods themselves are watched."""
     return after is None or _said_by_job(before or {}) != _said_by_job(after)
 
 
-def pod_matters(before: Raw | None, after: Raw | None) -> bool:
-    """Not that it was made and found a node, nor how it is cleared away once it has ended."""
+def pod_matters(before: Pod | None, after: Pod | None) -> bool:
+    """Ignore that a pod was created and scheduled, and how it is cleaned up after its end."""
     if after is None:
         return before is None or phase_of(before) not in ENDED
     return _said_by_pod(before or {}) != _said_by_pod(after)
 
 
-def _said_by_job(job: Raw) -> tuple[object, ...]:
+def _said_by_job(job: AttemptObject) -> tuple[object, ...]:
     suspended = job.get("spec", {}).get("suspend") or False
     return suspended, job.get("status", {}).get("conditions"), "deletionTimestamp" in job.get("metadata", {})
 
 
-def _said_by_pod(pod: Raw) -> tuple[object, ...]:
+def _said_by_pod(pod: Pod) -> tuple[object, ...]:
     status, phase = pod.get("status", {}), phase_of(pod)
     containers = status.get("containerStatuses")
     if phase in ENDED:
@@ -195,55 +819,11 @@ def _said_by_pod(pod: Raw) -> tuple[object, ...]:
     return begins or phase, status.get("reason"), containers, status.get("initContainerStatuses"), troubles, going
 
 
-_REST, _LONGEST_REST_S = 19, 0.2
+def _owners_of(workload: Workload) -> Iterator[str]:
+    for owner in workload.get("metadata", {}).get("ownerReferences") or ():
+        yield str(owner.get("uid", ""))
 
 
-class Wakeup:
-    """Coalescing wakeup: one future instead of a task per notification, because notifications are frequent.
-
-    They come in bursts, and each turn of the reader costs, the more the busier the machine is: `wait` first rests, so
-    that at most a twentieth of the time is spent reading. A notification after `clear` is not lost: the next wait
-    returns at once. Log growth wakes only a waiter that asks for it.
-    """
-
-    def __init__(self) -> None:
-        self._began_s = self._cost_s = 0.0
-        self._notified = self._growth = False
-        self._waiting: asyncio.Future[None] | None = None
-        self._waits_for_growth = False
-
-    def clear(self) -> None:
-        """The reader begins to read."""
-        self._notified = self._growth = False
-        self._began_s = time.monotonic()
-
-    def observed(self) -> None:
-        """It has read everything."""
-        self._cost_s = time.monotonic() - self._began_s
-
-    def notify(self) -> None:
-        self._notified = True
-        self._wake()
-
-    def notify_log_growth(self) -> None:
-        self._growth = True
-        if self._waits_for_growth:
-            self._wake()
-
-    async def wait(self, within_s: float, *, growth: bool) -> None:
-        """One at a time."""
-        await asyncio.sleep(min(_REST * self._cost_s, within_s, _LONGEST_REST_S))
-        if self._notified or (growth and self._growth):
-            return
-        loop = asyncio.get_running_loop()
-        self._waiting, self._waits_for_growth = loop.create_future(), growth
-        patience = loop.call_later(within_s, self._wake)
-        try:
-            await self._waiting
-        finally:
-            patience.cancel()
-            self._waiting = None
-
-    def _wake(self) -> None:
-        if self._waiting is not None and not self._waiting.done():
-            self._waiting.set_result(None)
+def _said_by_workload(workload: Workload | None) -> tuple[object, ...]:
+    status: WorkloadStatus = (workload or {}).get("status") or {}
+    return (workload or {}).get("spec", {}).get("active"), status.get("conditions"), status.get("admissionChecks")

@@ -1,20 +1,25 @@
-"""Build the objects of one attempt: a Job, with a headless Service if it has several workers. Pure.
+"""Build the objects of one attempt: our own Job, or the user's template of any kind. Pure.
 
-A dry run prints exactly what is sent. The Job retries nothing and hides nothing: each attempt is one Job with one pod
-(or one per rank), and what becomes of it is decided outside. One worker lost ends the attempt as a whole. The Job has
-no deadline either: the time in a queue does not count, so the controller keeps time.
+A dry run prints exactly what is sent. Our Job has no retries: each attempt is one Job with one pod (or one pod per rank
+and a headless Service), and the controller decides what follows its end. One lost worker ends the attempt as a whole.
+The Job has no deadline either: time in a queue does not count, so the controller keeps the time. Its pods follow the
+restricted profile of the pod security standards, which every namespace accepts.
 
-Pods follow the restricted profile of the pod security standards, which any namespace accepts. A trial that needs more
-is written as a `template`; the namespace's own policy decides whether that may run.
+A template stays as the user wrote it. The builder sets its name, namespace and owner, our labels on it and on its pods,
+the identity of the trial in the environment of its containers, and the defaults of its kind's preset where the user has
+set nothing. A Job, alone or in a JobSet, that does not mention retries gets none: the controller retries attempts. The
+namespace's own policy decides whether a template may run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import copy
+import re
+from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
 from controller.core.model import Resources, short_name
-from controller.runtime.kubernetes.kinds import KEPT_S
+from controller.runtime.kubernetes.kinds import JOB, KEPT_S, at, below, foreign_version, is_pod_template, preset_of, put
 from controller.runtime.kubernetes.labels import (
     COMPLETION_INDEX,
     GRACE,
@@ -28,12 +33,11 @@ from controller.runtime.kubernetes.labels import (
     workers_of,
 )
 from controller.runtime.kubernetes.objects import Raw
-from controller.runtime.kubernetes.template import as_is, from_template, prefer_others
 from controller.runtime.protocol import ClusterPart, Launch
 
 
 def build_objects(launch: Launch) -> list[Raw]:
-    """What to create, in this order; the last is the attempt's own object."""
+    """Return the objects to create, in this order; the last is the attempt's own object."""
     part = _part(launch)
     if part.manifest is not None:
         return [from_template(launch, part)]
@@ -42,7 +46,7 @@ def build_objects(launch: Launch) -> list[Raw]:
 
 
 def timeout_of(obj: Mapping[str, Any]) -> float | None:
-    """What build_objects was told, read off the object."""
+    """Return the timeout that build_objects wrote on the object."""
     seconds = _annotation(obj, TIMEOUT)
     return None if seconds is None else float(seconds)
 
@@ -69,7 +73,7 @@ def _job(launch: Launch, part: ClusterPart) -> Raw:
         about["labels"] = about["labels"] | {QUEUE: queue}
     spec: Raw = {
         "backoffLimit": 0,
-        # No second pod while the first still holds its GPU.
+        # No replacement pod while the first still holds its GPU.
         "podReplacementPolicy": "Failed",
         "ttlSecondsAfterFinished": KEPT_S,
         **({"suspend": True} if queue else {}),
@@ -87,8 +91,8 @@ def _pod_spec(launch: Launch, part: ClusterPart) -> Raw:
         "terminationGracePeriodSeconds": max(1, round(launch.grace_s)),
         "automountServiceAccountToken": "serviceAccount" in cluster,
         "enableServiceLinks": False,
-        # The first process of a process namespace ignores SIGTERM unless it handles it: shared with the pause container
-        # an ordinary program ends when it is asked to, and frees its GPU, instead of sitting out its grace.
+        # Process 1 of a PID namespace ignores SIGTERM unless it handles it. In a namespace shared with the pause
+        # container an ordinary program ends at once and frees its GPU, instead of using up its grace period.
         "shareProcessNamespace": True,
         "securityContext": pod_security(cluster),
         "containers": [_container(launch, part) | {"volumeMounts": mounts}],
@@ -121,10 +125,10 @@ def _container(launch: Launch, part: ClusterPart) -> Raw:
         "command": [as_is(word) for word in launch.command],
         **({"workingDir": part.template.working_dir} if part.template.working_dir else {}),
         "env": env_of(launch, part),
-        # What is asked for is what is had: no trial lives on what another does not use just now.
+        # Limits equal requests: no trial depends on what another does not use at the moment.
         **({"resources": {"requests": resources, "limits": resources}} if resources else {}),
         "securityContext": container_security(part.template.cluster),
-        # The last lines, also of a worker whose log nobody follows.
+        # The status then has the last lines, also of workers whose log is not followed.
         "terminationMessagePolicy": "FallbackToLogsOnError",
     }
 
@@ -160,14 +164,14 @@ MASTER_PORT = "29500"
 
 
 def indexed(count: int) -> Raw:
-    """What makes a Job's spec one of `count` ranks."""
+    """Return the fields that give a Job `count` ranks."""
     return {} if count == 1 else {"completionMode": "Indexed", "completions": count, "parallelism": count}
 
 
 def service_for(launch: Launch, part: ClusterPart) -> Raw:
     spec = {
         "clusterIP": "None",
-        # The ranks look for each other before any of them is ready.
+        # The ranks resolve each other's names before any of them is ready.
         "publishNotReadyAddresses": True,
         "selector": {JOB_NAME: launch.name},
     }
@@ -175,7 +179,7 @@ def service_for(launch: Launch, part: ClusterPart) -> Raw:
 
 
 def rendezvous(name: str, count: int, *, port: str = "") -> dict[str, Raw]:
-    """Environment variables by name; none for a single pod. `port`: another one than usual."""
+    """Return the rendezvous variables by name; none for a single pod. `port`: overrides MASTER_PORT."""
     if count == 1:
         return {}
     rank = {"valueFrom": {"fieldRef": {"fieldPath": f"metadata.annotations['{COMPLETION_INDEX}']"}}}
@@ -196,7 +200,7 @@ def rendezvous(name: str, count: int, *, port: str = "") -> dict[str, Raw]:
 
 
 def env_of(launch: Launch, part: ClusterPart) -> list[Raw]:
-    """The ranks' meeting point, then what the file sets and who the trial is, then secrets."""
+    """Return the environment: rendezvous, then the file's variables and the trial's identity, then secrets."""
     env: dict[str, Raw] = rendezvous(launch.name, workers_of(part), port=launch.env.get("MASTER_PORT", ""))
     env |= {name: {"value": as_is(value)} for name, value in launch.env.items()}
     env |= {
@@ -210,7 +214,7 @@ _SHARED_MEMORY = "/dev/shm"
 
 
 def mounts_of(launch: Launch, part: ClusterPart) -> tuple[list[Raw], list[Raw]]:
-    """(volumes of the pod, mounts of its container). Where a volume of the person's own is, none of ours comes."""
+    """Return (volumes of the pod, mounts of its container). A volume of the user replaces ours at the same path."""
     wanted = [
         _declared_mount(name, cast(Raw, volume))
         for name, volume in _mapping(part.template.cluster.get("volumes")).items()
@@ -242,7 +246,7 @@ def _our_mounts(launch: Launch, part: ClusterPart) -> list[tuple[Raw, Raw]]:
     claim = _mapping(cluster.get("checkpoints")).get("claim")
     if claim is None:
         return [*pairs, _scratch("tuner-checkpoints", at)]
-    # The trial's own folder of the experiment's own: the kubelet makes both, so the path is there as on a laptop.
+    # A folder per trial in a folder per experiment. The kubelet creates both, so the path exists as on a laptop.
     folder = f"{short_name(part.experiment, part.uid)}/{at.rpartition('/')[2]}"
     kept = {"name": "tuner-checkpoints", "persistentVolumeClaim": {"claimName": claim}}
     return [*pairs, (kept, {"name": "tuner-checkpoints", "mountPath": at, "subPath": folder})]
@@ -256,22 +260,161 @@ def _mapping(value: object) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
-_GROUP = 65532  # owns what a claim for checkpoints holds; any number does, as long as it stays the same
+_GROUP = 65532  # owns the files in a claim for checkpoints; the number is arbitrary but must not change
 
 
 def pod_security(cluster: Mapping[str, object]) -> Raw:
-    """The user is the image's own, as long as it is not root."""
+    """Return the pod's security context. The user is the image's, which must not be root."""
     context: Raw = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
     if "checkpoints" in cluster:
-        # A fresh disk belongs to root, and the image's user could not write on it.
+        # A new volume belongs to root, and the image's user could not write to it.
         context |= {"fsGroup": _GROUP, "fsGroupChangePolicy": "OnRootMismatch"}
     return context
 
 
 def container_security(cluster: Mapping[str, object]) -> Raw:
-    """A trial writes to its volumes only, unless `readOnlyRootFilesystem: false` says otherwise."""
+    """Return the container's security context. The root file system is read-only unless the file allows writes."""
     return {
         "allowPrivilegeEscalation": False,
         "capabilities": {"drop": ["ALL"]},
         "readOnlyRootFilesystem": cluster.get("readOnlyRootFilesystem", True),
     }
+
+
+# Objects from a template
+
+
+_EXPANDED = re.compile(r"\$(?=[$(])|(?<=\$)\$")
+_NOT_MOUNTED_DIRS = ("TUNER_OUTPUT_DIR", "TUNER_CHECKPOINT_DIR")  # no volume of ours is mounted in a template's pods
+
+
+def from_template(launch: Launch, part: ClusterPart) -> Raw:
+    obj = cast(Raw, copy.deepcopy(dict(part.manifest or {})))
+    preset = preset_of(obj)
+    about = obj.get("metadata")
+    ours = metadata(launch, part)
+    obj["metadata"] = _merged(about, ours, "labels") | {
+        "annotations": _mapping_at(about, "annotations") | annotations_of(launch, part)
+    }
+    obj["metadata"].pop("generateName", None)
+    for template in (preset or JOB).templates(obj):
+        template["metadata"] = _merged(template.get("metadata"), {"labels": labels_of(part)}, "labels")
+        if part.avoid_nodes:
+            prefer_others(below(template, "spec"), part.avoid_nodes)
+    for container in (preset or JOB).containers(obj):
+        _introduce(container, launch)
+    for job in _job_specs(obj):
+        job.setdefault("backoffLimit", 0)
+        job["template"]["spec"].setdefault("restartPolicy", "Never")
+    if preset is not None:
+        for path, value in preset.defaults.items():
+            if at(obj, path) is None:
+                put(obj, path, value)
+    if queue := part.template.cluster.get("queue"):
+        obj["metadata"]["labels"][QUEUE] = queue
+        if preset is not None and preset.suspend:
+            put(obj, preset.suspend, True)
+    return obj
+
+
+def cannot_be_labelled(manifest: Mapping[str, Any]) -> str:
+    """Return why the pods of an object could not get our labels; "" if they can."""
+    preset, obj = preset_of(manifest), copy.deepcopy(dict(manifest))
+    if preset is not None and (unfit := preset.unfit(obj)):
+        return unfit
+    if (preset or JOB).templates(obj):
+        return ""
+    return (
+        f"no pod template is found in this {manifest.get('kind')}: its pods would not carry the labels by which they "
+        "are found, and no log could be read; use a kind with a pod template, {metadata, spec: {containers: …}}"
+    )
+
+
+def cannot_be_queued(manifest: Mapping[str, Any]) -> str:
+    """Return why Kueue would not queue an object; "" if it would, or if the kind is unknown."""
+    preset = preset_of(manifest)
+    if preset is None or preset.suspend:
+        return ""
+    return (
+        f"Kueue does not queue the kind {preset.kind} of {preset.api_version}; omit queue, or use a kind that it knows"
+    )
+
+
+def warnings(manifest: Mapping[str, Any], path: str) -> Iterator[str]:
+    """Yield warnings about settings that are seldom intended. path: the template's path in its file."""
+    if foreign := foreign_version(manifest):
+        yield f"{path}.apiVersion: {foreign}"
+    preset = preset_of(manifest)
+    beside = preset is not None and preset.policy_beside
+    for place, owner in _owners_of_pods(manifest, path):
+        of_pod, of_owner = owner["template"]["spec"].get("restartPolicy"), owner.get("restartPolicy")
+        policy = of_owner if beside else of_owner or of_pod
+        where = f"{place}.restartPolicy" if beside else f"{place}.template.spec.restartPolicy"
+        cure = "what fails is retried by spec.trial.retries; write restartPolicy: Never"
+        if policy in ("OnFailure", "Always"):
+            yield f"{where}: {policy} restarts a failed program inside the attempt, at most 5 times; {cure}"
+        elif policy is None and (preset is None or preset.restarts):
+            kind = manifest.get("kind")
+            yield f"{where}: without it a {kind} may restart a failed program inside the attempt; {cure}"
+
+
+def _owners_of_pods(node: object, path: str) -> Iterator[tuple[str, Raw]]:
+    """Yield every mapping that has a pod template under `template`, with its path."""
+    if isinstance(node, list):
+        for index, item in enumerate(node):
+            yield from _owners_of_pods(item, f"{path}[{index}]")
+    elif isinstance(node, dict):
+        if is_pod_template(node.get("template")):
+            yield path, node
+            return
+        for key, value in node.items():
+            yield from _owners_of_pods(value, f"{path}.{key}")
+
+
+def prefer_others(spec: Raw, nodes: tuple[str, ...]) -> None:
+    """Add a node affinity against these nodes. It is preferred, not required: without another node the pod would wait
+    forever."""
+    # matchFields takes one value per requirement; all requirements of a term must hold.
+    fields = [{"key": "metadata.name", "operator": "NotIn", "values": [node]} for node in nodes]
+    path = "affinity.nodeAffinity.preferredDuringSchedulingIgnoredDuringExecution"
+    put(spec, path, [*(at(spec, path) or ()), {"weight": 100, "preference": {"matchFields": fields}}])
+
+
+def as_is(text: str) -> str:
+    """Escape $(NAME), which Kubernetes would expand; on a laptop it reaches the program as it is."""
+    return _EXPANDED.sub("$$", text)
+
+
+def _job_specs(obj: Raw) -> Iterator[Raw]:
+    """Yield the spec of a Job, or of the Jobs that a JobSet creates."""
+    match obj:
+        case {"kind": "Job", "spec": {"template": {"spec": {"containers": list()}}} as spec}:
+            yield spec
+        case {"kind": "JobSet", "spec": {"replicatedJobs": [*groups]}}:
+            for group in groups:
+                match group:
+                    case {"template": {"spec": {"template": {"spec": {"containers": list()}}} as spec}}:
+                        yield spec
+
+
+def _introduce(container: Raw, launch: Launch) -> None:
+    """Add the trial's environment to a container; variables that the user has set stay."""
+    env = list(container.get("env") or ())
+    known = {each.get("name") for each in env if isinstance(each, dict)}
+    env += [
+        {"name": name, "value": as_is(value)}
+        for name, value in launch.env.items()
+        if name not in known and name not in _NOT_MOUNTED_DIRS
+    ]
+    container["env"] = env
+
+
+def _merged(theirs: object, ours: Raw, inside: str) -> Raw:
+    """Merge two mappings; ours take precedence. The mapping under the key `inside` is merged likewise."""
+    kept = theirs if isinstance(theirs, dict) else {}
+    return {**kept, **ours, inside: {**_mapping_at(kept, inside), **ours[inside]}}
+
+
+def _mapping_at(of: object, key: str) -> Raw:
+    value = of.get(key) if isinstance(of, dict) else None
+    return value if isinstance(value, dict) else {}

@@ -1,8 +1,8 @@
 """Kinds of objects that an attempt can be: the table of what is known of each, and how an object is read by it.
 
-A preset is found by API group and kind; the version chooses where two operators share both. What the file says itself
-(`success`, `failure`, `primary`) travels in an annotation of the object and wins, so that nobody needs the file to
-follow the object. Nothing here asks the cluster but `kind_of`.
+A preset is found by API group and kind; the version decides where two operators share both. What the file itself sets
+(`success`, `failure`, `primary`) is kept in an annotation of the object and takes precedence, so that a controller
+without the file can follow the object. Only `kind_of` and `served` ask the cluster.
 """
 
 from __future__ import annotations
@@ -12,16 +12,18 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from controller.runtime.kubernetes.errors import ApiError
 from controller.runtime.kubernetes.labels import (
     COMPLETION_INDEX,
     JOB_NAME,
     JOBSET_GROUP,
     KUBEFLOW_GROUP,
+    KUEUE_GROUP,
     RAY_GROUP,
     RAY_NODE_TYPE,
-    READING,
     REPLICATED_JOB,
     REPLICATED_JOB_INDEX,
+    STATUS_RULES,
     TRAINER_GROUP,
     TRAINING_ROLE,
     VOLCANO_GROUP,
@@ -37,8 +39,8 @@ if TYPE_CHECKING:
 
 Scalar: TypeAlias = str | int | float | bool
 
-KEPT_S = 7 * 24 * 3600  # after its end: long enough for a detached controller to come back and look
-_RAY_KEPT_S = 10  # the cluster of a RayJob, which holds its GPUs: until how its pods ended was seen
+KEPT_S = 7 * 24 * 3600  # after an object's end: long enough for a detached controller to come back
+_RAY_KEPT_S = 10  # the cluster of a RayJob, which holds GPUs: until the end of its pods was seen
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,22 +83,22 @@ class PrimaryPod:
 
 @dataclass(frozen=True, slots=True)
 class Preset:
-    """What is known of a kind.
+    """What is known about a kind.
 
     Attributes:
-        operator: what makes its pods, in the version that this was read from.
-        success: all of these hold when it has succeeded.
-        failure: one of these holds when it has failed.
-        suspended: holds while it is suspended; None: it never is.
+        operator: the program that creates its pods, in the version that this preset was written for.
+        success: conditions that all hold once an object has succeeded.
+        failure: conditions of which one holds once an object has failed.
+        suspended: the condition that holds while an object is suspended; None: the kind has none.
         suspend: the field by which Kueue suspends it; "": Kueue does not know the kind.
-        defaults: fields that an object is given where its writer has left them out, by path.
+        defaults: values of fields that the user left out, by path.
         primary_pod: the pod whose log is the attempt's log, derived from the object as the server returns it.
-        places: where an object says what its pods are like: mappings with `metadata` and `spec`, added where they are
-            missing. Labels and affinity go there.
-        containers: where the environment goes.
-        between: what stands between the object and the Jobs or pods that events are about: version, plural and kind.
-        policy_beside: `restartPolicy` is read beside the pod template, not in it.
-        restarts: a container is restarted where nothing is said of it.
+        templates: the pod templates of an object, or the mappings with `metadata` and `spec` that override them, added
+            where they are missing. Labels and affinity go there.
+        containers: the containers that get the trial's environment.
+        between: the kind between the object and the Jobs or pods that events are about: version, plural, kind.
+        policy_beside: `restartPolicy` is a field beside the pod template, not in it.
+        restarts: containers are restarted by default.
         unfit: why an object of this kind cannot be a trial, with the cure; "" if it can.
     """
 
@@ -109,7 +111,7 @@ class Preset:
     suspend: str = "spec.suspend"
     defaults: Mapping[str, Scalar] = field(default_factory=dict)
     primary_pod: Callable[[Raw], PrimaryPod] = lambda obj: PrimaryPod()
-    places: Callable[[Raw], list[Raw]] = lambda obj: list(pod_templates(obj))
+    templates: Callable[[Raw], list[Raw]] = lambda obj: list(pod_templates(obj))
     containers: Callable[[Raw], list[Raw]] = lambda obj: list(_containers(obj))
     between: tuple[str, str, str] | None = None
     policy_beside: bool = False
@@ -150,13 +152,13 @@ def _first_of_job_set(obj: Raw) -> PrimaryPod:
 
 
 def _rank_0_of_train_job(obj: Raw) -> PrimaryPod:
-    """Of the job `node`; the launcher where the file names it among the jobs that it overrides (runtimes with MPI)."""
+    """Select the job `node`, or the launcher where the file overrides it, as for runtimes with MPI."""
     name = "launcher" if "launcher" in _overridden(obj) else "node"
     return PrimaryPod({REPLICATED_JOB: name, COMPLETION_INDEX: "0"}, "node")
 
 
 def _submitter(obj: Raw) -> PrimaryPod:
-    """It follows the log of the entrypoint, which runs on the head node."""
+    """Select the submitter: it prints the log of the entrypoint, which runs on the head node."""
     if at(obj, "spec.submissionMode") == "SidecarMode":
         return PrimaryPod({RAY_NODE_TYPE: "head"}, _SUBMITTER)
     return PrimaryPod({JOB_NAME: str(at(obj, "metadata.name"))})
@@ -173,7 +175,7 @@ def _first_task(obj: Raw) -> PrimaryPod:
 
 
 def pod_templates(node: object) -> Iterator[Raw]:
-    """Every pod template inside an object of any kind: a mapping below it whose spec has containers."""
+    """Yield every pod template in an object of any kind: a mapping whose spec has containers."""
     for value in node.values() if isinstance(node, dict) else node if isinstance(node, list) else ():
         if is_pod_template(value):
             yield value
@@ -195,7 +197,7 @@ def _containers(obj: Raw) -> Iterator[Raw]:
 
 
 def _overrides(obj: Raw) -> list[Raw]:
-    """A TrainJob's pods are written in its runtime, on the cluster; it can say what is different in them."""
+    """Return the pod template overrides of a TrainJob: its runtime on the cluster has the templates."""
     overrides = list(_mappings(at(obj, _OVERRIDES)))
     if "node" not in _overridden(obj):
         overrides.append({"targetJobs": [{"name": "node"}]})
@@ -204,13 +206,13 @@ def _overrides(obj: Raw) -> list[Raw]:
 
 
 def _overridden(obj: Raw) -> set[str]:
-    """The jobs of its runtime that a TrainJob says something of."""
+    """Return the jobs of its runtime that a TrainJob overrides."""
     named = (_mappings(each.get("targetJobs")) for each in _mappings(at(obj, _OVERRIDES)))
     return {str(job.get("name")) for jobs in named for job in jobs}
 
 
 def _with_submitter(obj: Raw) -> list[Raw]:
-    """Without a template KubeRay makes a submitter that has no labels of ours: this is the one that it makes then."""
+    """Return the templates of a RayJob with a submitter: KubeRay's default submitter would not carry our labels."""
     spec = below(obj, "spec")
     if spec.get("submissionMode") in (None, "K8sJobMode"):
         if spec.get("submitterPodTemplate") is None:
@@ -219,7 +221,7 @@ def _with_submitter(obj: Raw) -> list[Raw]:
             container = {"name": _SUBMITTER, "image": heads[0].get("image", ""), "resources": resources}
             spec["submitterPodTemplate"] = {"spec": {"containers": [container]}}
         below(below(spec, "submitterPodTemplate"), "spec").setdefault("restartPolicy", "Never")
-        below(spec, "submitterConfig").setdefault("backoffLimit", 0)  # a second one would print all lines once more
+        below(spec, "submitterConfig").setdefault("backoffLimit", 0)  # a second submitter would print all lines again
     if not {"shutdownAfterJobFinishes", "deletionStrategy", "clusterSelector"} & spec.keys():
         spec |= {"shutdownAfterJobFinishes": True, "ttlSecondsAfterFinished": _RAY_KEPT_S}
     return list(pod_templates(obj))
@@ -278,7 +280,7 @@ PRESETS = (
     ),
     Preset(
         f"{TRAINER_GROUP}/v1alpha1", "TrainJob", "Trainer 2.1", (ByType("Complete"),),
-        primary_pod=_rank_0_of_train_job, places=_overrides,
+        primary_pod=_rank_0_of_train_job, templates=_overrides,
         containers=lambda obj: [below(below(obj, "spec"), "trainer")],
         between=(f"{JOBSET_GROUP}/v1alpha2", "jobsets", "JobSet"),
     ),
@@ -292,7 +294,7 @@ PRESETS = (
             ByPath("status.jobStatus", "STOPPED"),
         ),
         suspended=ByPath("status.jobDeploymentStatus", "Suspended"),
-        primary_pod=_submitter, places=_with_submitter, between=(f"{RAY_GROUP}/v1", "rayclusters", "RayCluster"),
+        primary_pod=_submitter, templates=_with_submitter, between=(f"{RAY_GROUP}/v1", "rayclusters", "RayCluster"),
         unfit=_unfit_ray_job,
     ),
     # An aborted Job may be resumed by hand; policies abort it where a pod has failed, and then nobody does.
@@ -305,7 +307,7 @@ PRESETS = (
 
 
 def preset_of(obj: Mapping[str, Any]) -> Preset | None:
-    """Of its group and kind; of several the one of its version, else the newest, which comes last."""
+    """Return the preset of the object's group and kind: of its version, else the newest, which comes last."""
     version, kind = str(obj.get("apiVersion", "batch/v1")), str(obj.get("kind", "Job"))
     group = version.rpartition("/")[0]
     found = [preset for preset in PRESETS if (preset.group, preset.kind) == (group, kind)]
@@ -313,7 +315,7 @@ def preset_of(obj: Mapping[str, Any]) -> Preset | None:
 
 
 def foreign_version(obj: Mapping[str, Any]) -> str:
-    """What to check where a preset is known to work with other versions of the kind only; "" if there is nothing."""
+    """Return a warning if the preset was written for another version of the kind; "" otherwise."""
     preset, version = preset_of(obj), obj.get("apiVersion")
     if preset is None or preset.api_version == version:
         return ""
@@ -332,8 +334,8 @@ def foreign_version(obj: Mapping[str, Any]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
-    """How an object of an attempt is read: see Preset, for the conditions, and PrimaryPod."""
+class StatusRules:
+    """The conditions and the primary pod by which an attempt's object is read: see Preset and PrimaryPod."""
 
     success: tuple[StatusCondition, ...]
     failure: tuple[StatusCondition, ...]
@@ -341,27 +343,27 @@ class Reading:
     container: str = ""
 
     def succeeded(self, obj: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        """What the object says of its success: reason, message, times, where it does; None: it has not succeeded."""
-        signs = [sign(obj, each) for each in self.success]
-        return signs[0] if all(each is not None for each in signs) else None
+        """Return the condition of success, with reason, message and times if it has them; None: not succeeded."""
+        found = [matching_condition(obj, each) for each in self.success]
+        return found[0] if all(each is not None for each in found) else None
 
     def failed(self, obj: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        """Likewise of its failure."""
-        return next((found for each in self.failure if (found := sign(obj, each)) is not None), None)
+        """Return the condition of failure likewise."""
+        return next((found for each in self.failure if (found := matching_condition(obj, each)) is not None), None)
 
 
-_AS_A_JOB = Reading(JOB.success, JOB.failure)
+_JOB_RULES = StatusRules(JOB.success, JOB.failure)
 
 
-def reading_of(obj: Mapping[str, Any] | None) -> Reading:
-    """As the object itself carries it. None (it is gone), and a kind without a preset that says nothing: as a Job's."""
+def status_rules_of(obj: Mapping[str, Any] | None) -> StatusRules:
+    """Return the rules for an object: its annotation, then its preset; a Job's for None and for unknown kinds."""
     if obj is None:
-        return _AS_A_JOB
-    given = _given(str((obj.get("metadata", {}).get("annotations") or {}).get(READING, "{}")))
+        return _JOB_RULES
+    given = _given(str((obj.get("metadata", {}).get("annotations") or {}).get(STATUS_RULES, "{}")))
     preset = preset_of(obj) or JOB
     primary_pod, primary = preset.primary_pod(dict(obj)), given.get("primary") or {}
     success, failure = _condition(given.get("success")), _condition(given.get("failure"))
-    return Reading(
+    return StatusRules(
         preset.success if success is None else (success,),
         preset.failure if failure is None else (failure,),
         primary.get("labels") or primary_pod.labels,
@@ -369,8 +371,8 @@ def reading_of(obj: Mapping[str, Any] | None) -> Reading:
     )
 
 
-def sign(obj: Mapping[str, Any], wanted: StatusCondition) -> Mapping[str, Any] | None:
-    """What an object says where a condition holds: the condition itself, or what stands beside the field."""
+def matching_condition(obj: Mapping[str, Any], wanted: StatusCondition) -> Mapping[str, Any] | None:
+    """Return the status condition that matches, or the mapping with the matching field; None if it does not hold."""
     match wanted:
         case ByType(kind, status):
             found = condition(obj, kind)
@@ -386,18 +388,19 @@ def sign(obj: Mapping[str, Any], wanted: StatusCondition) -> Mapping[str, Any] |
 
 
 def is_suspended(obj: Mapping[str, Any]) -> bool:
-    """Its operator writes the condition later than Kueue the field: either tells that its pods are not to be judged."""
+    """Whether the object is suspended, by its field or its condition: the operator sets the condition later than Kueue
+    sets the field."""
     preset = preset_of(obj) or JOB
     suspend = at(obj, preset.suspend) if preset.suspend else None
     if suspend is not None:
         return suspend is True
-    return preset.suspended is not None and sign(obj, preset.suspended) is not None
+    return preset.suspended is not None and matching_condition(obj, preset.suspended) is not None
 
 
 def over(obj: Mapping[str, Any]) -> bool:
-    """It has ended, well or not, or is being deleted."""
-    reading = reading_of(obj)
-    ended = reading.succeeded(obj) is not None or reading.failed(obj) is not None
+    """Whether the object has ended, or is being deleted."""
+    rules = status_rules_of(obj)
+    ended = rules.succeeded(obj) is not None or rules.failed(obj) is not None
     return "deletionTimestamp" in obj["metadata"] or ended
 
 
@@ -405,7 +408,7 @@ def over(obj: Mapping[str, Any]) -> bool:
 
 
 def missing_conditions(manifest: Mapping[str, Any], given: Collection[str] = ()) -> str:
-    """What a file with this template must say besides; "" if nothing. `given`: which of success and failure it has."""
+    """Return what a file with this template must add; "" if nothing. `given`: which of success and failure it has."""
     missing = [key for key in ("success", "failure") if key not in given]
     if preset_of(manifest) is not None or not missing:
         return ""
@@ -420,7 +423,7 @@ def missing_conditions(manifest: Mapping[str, Any], given: Collection[str] = ())
 
 
 async def kind_of(client: KubernetesClient, manifest: Mapping[str, Any]) -> Kind:
-    """Where it lives on the server, which is asked about what is not known here. Raises ApiError 404: no such kind."""
+    """Return the kind of a manifest; the server looks up unknown ones. Raises ApiError 404: no such kind."""
     from controller.runtime.kubernetes import client as known
 
     wanted = manifest["apiVersion"], manifest["kind"]
@@ -430,15 +433,30 @@ async def kind_of(client: KubernetesClient, manifest: Mapping[str, Any]) -> Kind
     return await client.discover(*wanted)
 
 
+VERSIONS = ("v1beta2", "v1beta1")  # of Kueue's API, newest first; the fields that we read are the same in both
+NOT_INSTALLED = f"the cluster has no Kueue (nothing serves {KUEUE_GROUP}); install it, or remove spec.trial.queue"
+
+
+async def served(client: KubernetesClient, kind: str) -> Kind | None:
+    """Return the Kueue kind of that name as the server serves it; None: Kueue is not installed."""
+    for version in VERSIONS:
+        try:
+            return await client.discover(f"{KUEUE_GROUP}/{version}", kind)
+        except ApiError as error:
+            if error.status != 404:
+                raise
+    return None
+
+
 def at(obj: object, path: str) -> Any:
-    """The value of a field, by its path; None where there is none."""
+    """Return the value of a field by its path; None if it is missing."""
     for key in path.split("."):
         obj = obj.get(key) if isinstance(obj, Mapping) else None
     return obj
 
 
 def put(obj: Raw, path: str, value: object) -> None:
-    """Set a field, by its path."""
+    """Set a field by its path."""
     *above, key = path.split(".")
     for each in above:
         obj = below(obj, each)
@@ -446,7 +464,7 @@ def put(obj: Raw, path: str, value: object) -> None:
 
 
 def below(obj: Raw, key: str) -> Raw:
-    """The mapping under that key, made where there is nothing; what else is there stays, and the server refuses it."""
+    """Return the mapping under the key, created if missing. Another value stays, and the server will refuse it."""
     found = obj.get(key)
     if found is None:
         found = obj[key] = {}
@@ -454,16 +472,16 @@ def below(obj: Raw, key: str) -> Raw:
 
 
 def _mappings(items: object) -> Iterator[Raw]:
-    """Those in a list; none where it is not a list."""
+    """Yield the mappings of a list; nothing if it is not a list."""
     return (each for each in items if isinstance(each, dict)) if isinstance(items, list) else iter(())
 
 
-@lru_cache(64)  # all of one experiment say the same
+@lru_cache(64)  # all objects of an experiment have the same annotation
 def _given(said: str) -> Raw:
     try:
         found = load_json(said)
     except ValueError:
-        return {}  # somebody has edited it
+        return {}  # somebody has edited the annotation
     return found if isinstance(found, dict) else {}
 
 

@@ -1,39 +1,358 @@
-"""The API server of a context and how to log in there: a kubeconfig, or the service account of this pod.
+"""A context of the kubeconfig, or the service account of this pod: the API server and the credentials for it.
 
-Reads files as kubectl does; `credentials` reads the user and runs plugins. Sends no requests: `tuner` reads the
-namespace of a context in commands that call no API server.
+Reads files as kubectl does and runs credential plugins. Sends no requests: some commands read only the namespace of a
+context.
 
-Proxies follow kubectl too: `proxy-url`, else HTTPS_PROXY and NO_PROXY. Python's rules (urllib.request)
-differ from Go's: they know no address ranges in NO_PROXY, and send requests to loopback addresses, such as those of
-kind, through the proxy.
+A token takes precedence over a plugin, as in client-go. Contradictory ways to log in are rejected, and so are unknown
+fields: running trials as another user is worse than not running them.
+
+A refresh token (auth-provider oidc) is never used. Identity providers replace it with each use, and the new one would
+have to be written into a file that kubectl writes too; whichever program came second would be logged out.
+
+Proxies follow kubectl too: `proxy-url`, else HTTPS_PROXY and NO_PROXY. Python (urllib.request) differs from Go:
+it does not support address ranges in NO_PROXY, and it sends requests to loopback addresses, such as those of kind,
+through the proxy.
 """
 
 from __future__ import annotations
 
+import asyncio
 import base64
+import binascii
 import contextlib
+import difflib
 import hashlib
 import ipaddress
+import json
 import os
+import signal
 import ssl
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote, urlsplit
 
 import yaml  # type: ignore[import-untyped]
 
-from controller.runtime.kubernetes.credentials import (
-    Credentials,
-    Fields,
-    TokenFile,
-    User,
-    credentials_of,
-    expect_known,
-)
-from controller.runtime.kubernetes.errors import BadKubeconfig, NotAllowed
+from controller.runtime.kubernetes.errors import AccessDenied, BadKubeconfig
 from suggest.nesting import TooNested, check_yaml
+
+USER_FIELDS = frozenset(
+    ("client-certificate", "client-certificate-data", "client-key", "client-key-data", "token", "tokenFile", "as",
+     "as-uid", "as-groups", "as-user-extra", "username", "password", "auth-provider", "exec", "extensions")
+)  # fmt: skip
+_PLUGIN_FIELDS = frozenset(
+    ("command", "args", "env", "apiVersion", "installHint", "provideClusterInfo", "interactiveMode")
+)
+_PLUGIN_VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
+_INTERACTIVE_MODES = ("Never", "IfAvailable", "Always")
+_PLUGIN_S = 60.0  # nobody watches the plugin; users of kubectl press Ctrl-C
+_REPLACEMENTS = {"gcp": "gke-gcloud-auth-plugin", "azure": "kubelogin"}  # what cloud providers name instead
+
+Fields = Mapping[str, Any]  # of a YAML mapping: checked where they are read
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """An entry of `users` in a kubeconfig."""
+
+    file: str
+    name: str
+    context: str  # the one that names it
+    fields: Fields
+
+    @property
+    def place(self) -> str:
+        return f"{self.file}: user {self.name!r}"
+
+    def text(self, key: str) -> str:
+        return _text(self.fields, key, self.place)
+
+    def path(self, value: str) -> Path:
+        """Relative to the file's folder."""
+        return Path(self.file).absolute().parent / value
+
+
+class TokenFile:
+    """A token in a file that another program renews. While the file is unreadable, its last content is used."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises OSError, and ValueError for an empty file."""
+        self.path = path
+        self._token, self._version = "", (0, 0, 0)
+        self._token = self._read()
+        if not self._token:
+            raise ValueError(f"{path} is empty")
+
+    def token(self) -> str:
+        try:
+            found = self._read()
+        except (OSError, ValueError):
+            return self._token
+        self._token = found or self._token
+        return self._token
+
+    def _read(self) -> str:
+        about = self.path.stat()
+        version = about.st_mtime_ns, about.st_size, about.st_ino
+        if version == self._version:
+            return self._token
+        found = self.path.read_text(encoding="utf-8").strip()
+        self._version = version
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """The credentials of requests. `source` tells people where they are from.
+
+    expires_at: from then on the kubeconfig is read again, or the plugin run again. client_certificate: a plugin's
+    certificate and its key, as PEM.
+    """
+
+    source: str = ""
+    fixed: str = ""
+    token_file: TokenFile | None = None
+    expires_at: datetime | None = None
+    renewable: bool = False  # a plugin gives another one then
+    client_certificate: tuple[str, str] | None = None
+
+    def authorization(self) -> str:
+        """Return the value of the Authorization header; "" for none."""
+        return f"Bearer {self.token_file.token()}" if self.token_file is not None else self.fixed
+
+    def expired(self) -> bool:
+        return self.expires_at is not None and self.expires_at <= datetime.now(UTC)
+
+
+async def credentials_of(user: User, cluster: Fields, *, attended: bool) -> Credentials:
+    """Args:
+        cluster: what a plugin is told of the cluster if it asks.
+        attended: somebody who can answer a plugin's questions has just typed a command.
+
+    Raises:
+        BadKubeconfig: the entry itself is wrong, or needs what tuner does not do.
+        AccessDenied: it gives no credentials now.
+    """
+    fields, place = user.fields, user.place
+    expect_known(fields, USER_FIELDS, place)
+    plugin, provider = fields.get("exec"), fields.get("auth-provider")
+    token, token_file = user.text("token"), user.text("tokenFile")
+    name, password = user.text("username"), user.text("password")
+    if (token or token_file) and (name or password):
+        raise BadKubeconfig(f"{place} has both a token and a username; remove one of them")
+    if plugin and provider:
+        raise BadKubeconfig(f"{place} has both exec and auth-provider; remove one of them")
+    if token_file:
+        path = user.path(token_file)
+        try:
+            return Credentials(f"the token in {path}, read again when it changes", token_file=TokenFile(path))
+        except (OSError, ValueError) as error:
+            raise AccessDenied(
+                f"{place}: no token in tokenFile: {error}; have it written there, or log in again"
+            ) from error
+    if token:
+        return Credentials("a token of the kubeconfig", f"Bearer {token.strip()}", expires_at=_expiry_of(token))
+    if name or password:
+        pair = base64.b64encode(f"{name}:{password}".encode()).decode()
+        return Credentials("a username and password", f"Basic {pair}")
+    if plugin:
+        return await _from_plugin(user, _plugin(plugin, user), cluster, attended=attended)
+    if provider:
+        return _from_provider(user, provider)
+    has_certificate = fields.get("client-certificate") or fields.get("client-certificate-data")
+    return Credentials("a client certificate" if has_certificate else "")
+
+
+def expect_known(fields: Fields, known: frozenset[str], place: str) -> None:
+    """Raise BadKubeconfig for an unknown field that has a value."""
+    for key, value in fields.items():
+        if key in known or value in (None, "", False, [], {}):
+            continue
+        alike = difflib.get_close_matches(str(key), known, n=1, cutoff=0.75)
+        meant = f"did you mean {alike[0]}?" if alike else "remove it, or ask for its support in tuner"
+        raise BadKubeconfig(
+            f"{place}: tuner does not know the field {key!r}, which may change what is reached; {meant}"
+        )
+
+
+def _text(fields: Fields, key: str, place: str) -> str:
+    value = fields.get(key)
+    if value is None or isinstance(value, str):
+        return value or ""
+    raise BadKubeconfig(f"{place}: {key}: expected a string, got {type(value).__name__}; put it into quotes")
+
+
+def _expiry_of(token: str) -> datetime | None:
+    """Return the expiry of a JWT, without verifying it; None if the token has none."""
+    try:
+        claims = token.split(".")[1]
+        expires = json.loads(base64.urlsafe_b64decode(claims + "=" * (-len(claims) % 4)))["exp"]
+        return datetime.fromtimestamp(float(expires), UTC)
+    except (IndexError, KeyError, TypeError, ValueError, OverflowError, OSError, binascii.Error):
+        return None
+
+
+def _from_provider(user: User, provider: object) -> Credentials:
+    fields = provider if isinstance(provider, dict) else {}
+    name = str(fields.get("name", ""))
+    if name != "oidc":
+        cure = _REPLACEMENTS.get(name, "your identity provider's own")
+        raise BadKubeconfig(
+            f"{user.place}: tuner does not support auth-provider {name!r}, nor does kubectl since 1.26; "
+            f"use an exec plugin ({cure})"
+        )
+    config = fields.get("config")
+    token = _text(config if isinstance(config, dict) else {}, "id-token", user.place)
+    expires_at = _expiry_of(token)
+    credentials = Credentials("an OpenID Connect token, which kubectl renews", f"Bearer {token}", expires_at=expires_at)
+    if token and not credentials.expired():
+        return credentials
+    why = f"expired at {moment(expires_at)}" if token and expires_at is not None else "is missing"
+    raise AccessDenied(
+        f"{user.place}: the id-token of auth-provider oidc {why}, and tuner does not use refresh tokens; "
+        f"run `kubectl --context {user.context} get pods`, which writes a new one there, or, for runs that last longer "
+        "than a token, use the exec plugin kubelogin (kubectl oidc-login)"
+    )
+
+
+def moment(at: datetime) -> str:
+    return f"{at.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
+
+
+@dataclass(frozen=True, slots=True)
+class _Plugin:
+    argv: tuple[str, ...]
+    environ: Mapping[str, str]
+    api_version: str
+    install_hint: str
+    wants_cluster: bool
+    interactive_mode: str
+
+    @property
+    def name(self) -> str:
+        return self.argv[0]
+
+
+def _plugin(fields: object, user: User) -> _Plugin:
+    place = f"{user.place}: exec"
+    if not isinstance(fields, dict):
+        raise BadKubeconfig(f"{place}: expected a mapping, got {type(fields).__name__}")
+    expect_known(fields, _PLUGIN_FIELDS, place)
+    command, api_version = _text(fields, "command", place), _text(fields, "apiVersion", place)
+    mode = _text(fields, "interactiveMode", place) or "IfAvailable"
+    if not command:
+        raise BadKubeconfig(f"{place}: command is missing")
+    if api_version not in _PLUGIN_VERSIONS:
+        raise BadKubeconfig(
+            f"{place}: apiVersion: expected {' or '.join(_PLUGIN_VERSIONS)}, got {api_version!r}; "
+            "have a newer version of the plugin write this entry"
+        )
+    if mode not in _INTERACTIVE_MODES:
+        raise BadKubeconfig(f"{place}: interactiveMode: expected {', '.join(_INTERACTIVE_MODES)}, got {mode!r}")
+    if "/" in command:
+        command = str(user.path(command))
+    return _Plugin(
+        (command, *map(str, fields.get("args") or ())),
+        {str(each["name"]): str(each["value"]) for each in fields.get("env") or ()},
+        api_version,
+        _text(fields, "installHint", place),
+        fields.get("provideClusterInfo") is True,
+        mode,
+    )
+
+
+async def _from_plugin(user: User, plugin: _Plugin, cluster: Fields, *, attended: bool) -> Credentials:
+    interactive = attended and plugin.interactive_mode != "Never" and _at_a_terminal()
+
+    def failed(why: str) -> AccessDenied:
+        return AccessDenied(
+            f"{user.place}: the credential plugin {plugin.name!r} gave no credentials: {why}; "
+            f"run `kubectl --context {user.context} get pods` to see it by itself, or log in again"
+        )
+
+    if plugin.interactive_mode == "Always" and not interactive:
+        raise failed("it asks questions (interactiveMode: Always), and there is no terminal to answer them")
+    spec = {"interactive": interactive} | ({"cluster": cluster} if plugin.wants_cluster else {})
+    info = {"apiVersion": plugin.api_version, "kind": "ExecCredential", "spec": spec}
+    environ = {**os.environ, **plugin.environ, "KUBERNETES_EXEC_INFO": json.dumps(info)}
+    try:
+        printed = await _output_of(plugin.argv, environ, interactive=interactive)
+        return _credentials_in(printed, plugin)
+    except FileNotFoundError as error:
+        raise failed(" ".join(f"it was not found. {plugin.install_hint}".split()).rstrip(".")) from error
+    except (OSError, ValueError) as error:
+        raise failed(" ".join(str(error).split())) from error
+
+
+def _at_a_terminal() -> bool:
+    """Whether this process is in the foreground: one in the background is stopped when it reads its terminal."""
+    try:
+        return os.isatty(0) and os.tcgetpgrp(0) == os.getpgrp()
+    except OSError:
+        return False
+
+
+async def _output_of(argv: tuple[str, ...], environ: Mapping[str, str], *, interactive: bool) -> bytes:
+    """Raises OSError (TimeoutError too), and ValueError for a plugin that fails."""
+    pipe, nothing = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
+    process = await asyncio.create_subprocess_exec(
+        *argv,
+        env=environ,
+        stdin=None if interactive else nothing,
+        stdout=pipe,
+        stderr=None if interactive else pipe,
+        start_new_session=not interactive,  # so that it cannot ask at our terminal, and ends with all that it started
+    )
+    try:
+        async with asyncio.timeout(None if interactive else _PLUGIN_S):
+            printed, complaint = await process.communicate()
+    except BaseException as error:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill() if interactive else os.killpg(process.pid, signal.SIGKILL)
+        await process.wait()
+        if isinstance(error, TimeoutError):
+            raise TimeoutError(f"it did not end within {_PLUGIN_S:g} s") from error
+        raise
+    if process.returncode != 0:
+        said = (complaint or b"").decode(errors="replace").strip()
+        raise ValueError(f"exit code {process.returncode}" + (f": {said}" if said else ""))
+    return printed
+
+
+def _credentials_in(printed: bytes, plugin: _Plugin) -> Credentials:
+    """Raises ValueError."""
+    answer = json.loads(printed)
+    status = answer.get("status") if isinstance(answer, dict) else None
+    if not isinstance(status, dict) or answer.get("kind") != "ExecCredential":
+        raise ValueError("its output is not an ExecCredential with a status")
+    if answer.get("apiVersion") != plugin.api_version:
+        raise ValueError(f"it answers in {answer.get('apiVersion')!r}, and {plugin.api_version!r} was asked for")
+    token, certificate, key = (
+        str(status.get(name) or "") for name in ("token", "clientCertificateData", "clientKeyData")
+    )
+    if bool(certificate) != bool(key):
+        raise ValueError("clientCertificateData and clientKeyData only come together")
+    if not token and not certificate:
+        raise ValueError("its output has neither a token nor a client certificate")
+    until = status.get("expirationTimestamp")
+    expires_at = None if not until else datetime.fromisoformat(str(until))
+    if expires_at is not None and expires_at.tzinfo is None:
+        raise ValueError(f"expirationTimestamp: {until} has no time zone")
+    return Credentials(
+        f"the plugin {plugin.name}",
+        f"Bearer {token}" if token else "",
+        expires_at=expires_at,
+        renewable=True,
+        client_certificate=(certificate, key) if certificate else None,
+    )
+
+
+# The server
+
 
 _DEFAULT = "~/.kube/config"
 _IN_CLUSTER = "in-cluster"
@@ -52,7 +371,7 @@ _PORTS = {"http": 80, "https": 443}
 
 @dataclass(frozen=True, slots=True)
 class Proxy:
-    """`source`: what names it. The URL may hold a password; `address` does not."""
+    """A proxy. `source`: the setting that names it. The URL may contain a password; `address` does not."""
 
     url: str
     source: str
@@ -65,25 +384,25 @@ class Proxy:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """A server and how to be let in. Certificates are in `tls`."""
+    """A server and the credentials for it. Certificates are in `tls`."""
 
     context: str
     user: str
     namespace: str
     server: str
     tls: ssl.SSLContext
-    tls_server_name: str  # the name that the server's certificate has to bear, if not its host's
-    verified: bool  # whether the server has to show a certificate that its authority has signed
-    transport: str  # a fingerprint of all that a connection depends on: the same one, the same connections
+    tls_server_name: str  # the name in the server's certificate, if it is not the host's
+    verified: bool  # whether the server's certificate is verified
+    transport: str  # a fingerprint of everything that connections depend on
     credentials: Credentials
     proxy: Proxy | None = None
     impersonation: tuple[tuple[str, str], ...] = ()  # headers of each request
-    compressed: bool = True  # answers may be
+    compressed: bool = True  # whether responses may be compressed
 
 
 @dataclass(frozen=True, slots=True)
 class _Certificates:
-    """PEM content, or the file that has it. authority None: all that the system trusts."""
+    """PEM content, or the file with it. authority None: the system's authorities."""
 
     authority: bytes | Path | None = None
     certificate: bytes | Path | None = None
@@ -100,10 +419,10 @@ class _Certificates:
         # As a string: comments between certificates may hold any bytes, and OpenSSL takes ASCII only.
         trusted = _content(self.authority).decode("ascii", "backslashreplace")
         if self.authority is not None and not trusted:
-            raise ValueError("its certificate authority is empty")  # the system's must not take its place
+            raise ValueError("its certificate authority is empty")  # an empty one would mean the system's authorities
         context = ssl.create_default_context(cadata=trusted)
         if self.certificate is not None:
-            # OpenSSL reads these from files only; what the kubeconfig holds itself is in files just for that time.
+            # OpenSSL reads these from files only; inline data is in temporary files for that time.
             with contextlib.ExitStack() as files:
                 certificate, key = (_file(pem, files) for pem in (self.certificate, self.key))
                 context.load_cert_chain(certificate, key or None)
@@ -135,7 +454,7 @@ class _Entry:
 
 @dataclass(slots=True)
 class _Merged:
-    """All files of $KUBECONFIG: the first one that names something decides, as for kubectl."""
+    """All files of $KUBECONFIG merged: the first file that has an entry wins, as in kubectl."""
 
     current: str = ""
     contexts: dict[str, _Entry] = field(default_factory=dict)
@@ -161,7 +480,7 @@ class _Merged:
 async def load(context: str | None, *, attended: bool = False) -> Access:
     """Reads files and may run a credential plugin; does not call the server. attended: a plugin may ask questions.
 
-    Raises BadKubeconfig, NotAllowed.
+    Raises BadKubeconfig, AccessDenied.
     """
     paths = os.environ.get("KUBECONFIG") or _DEFAULT
     files = [Path(path).expanduser() for path in paths.split(os.pathsep) if path]
@@ -273,14 +592,14 @@ def _cluster(fields: Fields, place: str) -> Fields:
 
 
 def _user(merged: _Merged, chosen: Fields, *, name: str, required: bool) -> User | None:
-    """Raises NotAllowed if the context has no user and the server requires one."""
+    """Raises AccessDenied if the context has no user and the server requires one."""
     named = str(chosen.get("user") or "")
     entry = merged.users.get(named) if named else None
     if entry is not None:
         return User(str(entry.file), named, name, entry.fields)
     if required:
         why = f"its user {named!r} is not in the kubeconfig" if named else "it names no user"
-        raise NotAllowed(
+        raise AccessDenied(
             f"Context {name!r} has no credentials: {why}; "
             f"log in again, or set one: kubectl config set-context {name} --user=…"
         )
@@ -335,14 +654,14 @@ def _in_cluster(context: str | None, paths: str) -> Access:
 
 
 def _pem(fields: Fields, key: str, folder: Path) -> bytes | Path | None:
-    """A file, or the decoded content of KEY-data, which comes before it."""
+    """Return the decoded content of KEY-data, which takes precedence, or the path of the file."""
     if data := fields.get(f"{key}-data"):
         return base64.standard_b64decode(data)
     return folder / fields[key] if fields.get(key) else None
 
 
 def _impersonation(user: User) -> tuple[tuple[str, str], ...]:
-    """What `as` and its companions ask for, as kubectl sends it."""
+    """Return the impersonation headers of `as` and the related fields, as kubectl sends them."""
     who, uid, groups, extra = (user.fields.get(key) or () for key in ("as", "as-uid", "as-groups", "as-user-extra"))
     if not who and not uid and not groups and not extra:
         return ()
@@ -361,7 +680,7 @@ def _impersonation(user: User) -> tuple[tuple[str, str], ...]:
 
 
 def proxy_for(server: str, proxy_url: str, place: str, environ: Mapping[str, str]) -> Proxy | None:
-    """None: requests go to the server directly.
+    """Return the proxy for a server; None: connect directly.
 
     Args:
         proxy_url: of the cluster in the kubeconfig, or ""; it comes before the environment, and NO_PROXY has no say.
@@ -396,7 +715,7 @@ def _checked(proxy: Proxy, place: str, said: str) -> Proxy:
 
 
 def _is_http(url: str) -> bool:
-    """Of a host, and of a port if it names one."""
+    """Whether the URL is http or https, with a valid host and, if given, a valid port."""
     try:
         parts = urlsplit(url)
         host = parts.hostname or ""
@@ -407,7 +726,7 @@ def _is_http(url: str) -> bool:
 
 
 def _excepted(host: str, port: int, no_proxy: str) -> bool:
-    """As golang.org/x/net/http/httpproxy."""
+    """Whether NO_PROXY excludes the host, by the rules of golang.org/x/net/http/httpproxy."""
     host = host.lower().rstrip(".")
     address = _address(host)
     if host == "localhost" or (address is not None and address.is_loopback):

@@ -27,7 +27,7 @@ JOB_NAME = "batch.kubernetes.io/job-name"
 PARAMETERS = "tuner.dev/parameters"
 TIMEOUT = "tuner.dev/timeout-seconds"
 GRACE = "tuner.dev/grace-seconds"
-READING = "tuner.dev/reading"  # conditions and primary pod of a template, as its file gives them
+STATUS_RULES = "tuner.dev/reading"  # conditions and primary pod of a template, from its file
 
 KUEUE_GROUP = "kueue.x-k8s.io"
 JOBSET_GROUP = "jobset.x-k8s.io"
@@ -37,7 +37,7 @@ RAY_GROUP = "ray.io"
 VOLCANO_GROUP = "batch.volcano.sh"
 QUEUE = f"{KUEUE_GROUP}/queue-name"
 
-# On the pods that operators make.
+# Labels that operators set on their pods.
 TRAINING_ROLE = "training.kubeflow.org/job-role"
 REPLICATED_JOB = "jobset.sigs.k8s.io/replicatedjob-name"
 REPLICATED_JOB_INDEX = "jobset.sigs.k8s.io/job-index"
@@ -47,11 +47,11 @@ VOLCANO_TASK_INDEX = "volcano.sh/task-index"
 
 TRIAL_CONTAINER = "trial"  # the name of the trial's container
 
-LONGEST_LABEL = 63  # of a host name, and of a label's value
+LONGEST_LABEL = 63  # the limit of host names and of label values
 
 
 def experiment_labels(name: str, uid: str) -> dict[str, str]:
-    """Of every object of the experiment."""
+    """Return the labels of every object of the experiment."""
     return {MANAGED_BY: "tuner", EXPERIMENT: name, UID: uid}
 
 
@@ -64,20 +64,20 @@ def labels_of(part: ClusterPart) -> dict[str, str]:
 
 
 def annotations_of(launch: Launch, part: ClusterPart) -> dict[str, str]:
-    """Of the attempt's own object."""
-    reading = {
+    """Return the annotations of the attempt's own object."""
+    rules = {
         key: part.template.cluster[key] for key in ("success", "failure", "primary") if key in part.template.cluster
     }
     return {
         PARAMETERS: json.dumps(dict(part.parameters)),
         GRACE: f"{launch.grace_s:g}",
         **({} if launch.timeout_s is None else {TIMEOUT: f"{launch.timeout_s:g}"}),
-        **({READING: json.dumps(reading)} if reading else {}),
+        **({STATUS_RULES: json.dumps(rules)} if rules else {}),
     }
 
 
 def parameters_of(obj: Mapping[str, Any]) -> Raw | None:
-    """As annotations_of has written them; None: it says nothing of them that can be read."""
+    """Return the parameters that annotations_of wrote; None if they are missing or unreadable."""
     said = (obj.get("metadata", {}).get("annotations") or {}).get(PARAMETERS)
     try:
         found = load_json(said) if isinstance(said, str) else None
@@ -86,8 +86,8 @@ def parameters_of(obj: Mapping[str, Any]) -> Raw | None:
     return found if isinstance(found, dict) else None
 
 
-def attempt_of(found: Raw) -> AttemptKey | None:
-    """(trial, attempt), as its labels say."""
+def attempt_of(found: Mapping[str, Any]) -> AttemptKey | None:
+    """Return (trial, attempt) from the labels; None if the object belongs to no attempt."""
     labels = found.get("metadata", {}).get("labels", {})
     with contextlib.suppress(KeyError, ValueError):
         trial = labels[TRIAL]
@@ -95,28 +95,28 @@ def attempt_of(found: Raw) -> AttemptKey | None:
     return None
 
 
-def name_of(found: Raw, whose: AttemptKey) -> str:
-    """The name of the attempt that it belongs to, as its labels say."""
+def name_of(found: Mapping[str, Any], whose: AttemptKey) -> str:
+    """Return the name of the attempt that the object belongs to, from its labels."""
     labels = found["metadata"]["labels"]
     return attempt_name(labels[EXPERIMENT], labels[UID], *whose)
 
 
-def queue_of(obj: Raw | None) -> str:
+def queue_of(obj: Mapping[str, Any] | None) -> str:
     return str(((obj or {}).get("metadata", {}).get("labels") or {}).get(QUEUE, ""))
 
 
 def metadata(launch: Launch, part: ClusterPart) -> Raw:
-    """Of every object made for an attempt but its pods."""
+    """Return the metadata of every object created for an attempt, except its pods."""
     return {"name": launch.name, "namespace": part.namespace, "labels": labels_of(part)}
 
 
 def owned(manifest: Mapping[str, Any], owner: Mapping[str, Any]) -> Raw:
-    """The manifest with its owner, as the server answered it: deleting that deletes this."""
+    """Return the manifest with an owner reference, so that it is deleted with the owner."""
     return {**manifest, "metadata": {**manifest["metadata"], "ownerReferences": [owner_reference(owner)]}}
 
 
 def owner_reference(owner: Mapping[str, Any]) -> Raw:
-    """No controller reference: nobody controls by it, it is there to be collected by."""
+    """Return an owner reference for garbage collection; it is not a controller reference."""
     about = owner["metadata"]
     return {
         "apiVersion": owner.get("apiVersion", "v1"),
@@ -127,12 +127,12 @@ def owner_reference(owner: Mapping[str, Any]) -> Raw:
 
 
 def workers_of(part: ClusterPart) -> int:
-    """Pods of an attempt by `distributed`; 1 without it."""
+    """Return the number of pods of an attempt by `distributed`; 1 without it."""
     return part.template.workers if part.manifest is None else 1
 
 
 def name_problem(launch: Launch) -> str:
-    """Why the cluster would not take this name; "" if it does. Of many pods, each host is <name>-<index>."""
+    """Return why the cluster would refuse the name; "" if it is fine. Hosts of several pods are <name>-<index>."""
     part = launch.cluster
     assert part is not None
     longest = launch.name
@@ -149,7 +149,7 @@ def name_problem(launch: Launch) -> str:
 
 
 def _longest_in(name: str, manifest: Mapping[str, Any]) -> str:
-    """The longest host name among the pods of a template, for the kinds whose way of naming is known."""
+    """Return the longest host name of a template's pods, for kinds whose naming is known."""
     match manifest:
         case {"kind": "Job", "spec": {"completionMode": "Indexed", "completions": int(count)}}:
             return f"{name}-{count - 1}"

@@ -1,10 +1,10 @@
 """The fencing lease: one controller per experiment. A Lease beside the anchor names its holder; every write checks it.
 
-The lease is renewed by time, not by trial: a write costs a look at the clock. A controller whose lease has run out (it
-was frozen, or cut off) asks the server before it writes again; if another one has taken over since, it never writes
-again. `leaseTransitions` is the epoch, which grows with each holder. Times on the lease are the server's.
+The lease is renewed in the background, so a write costs only a look at the clock. A controller whose lease has expired
+(it was frozen, or disconnected) asks the server before it writes again; if another one has taken over meanwhile, it
+never writes again. `leaseTransitions` is the epoch, which grows with each holder. Times on the lease are the server's.
 
-A controller of the same state directory takes over at once: a lock there says that its predecessor is dead.
+A controller of the same state directory takes over at once: a lock there shows that its predecessor is dead.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from controller.runtime.kubernetes.client import LEASES, KubernetesClient
-from controller.runtime.kubernetes.errors import ApiError, NotAllowed
+from controller.runtime.kubernetes.errors import AccessDenied, ApiError
 from controller.runtime.kubernetes.labels import owner_reference
 from controller.runtime.kubernetes.objects import LeaseSpec, Raw
 from controller.runtime.kubernetes.pod_status import parse_time
@@ -28,9 +28,9 @@ from controller.runtime.kubernetes.records import write_in_place
 from controller.runtime.protocol import RuntimeLost
 from suggest.errors import FailedPrecondition
 
-DURATION_S = 30  # what another controller waits for when the holder is silent
+DURATION_S = 30  # how long another controller waits for a silent holder
 _RENEW_S = 10.0
-_MARGIN_S = 5.0  # the holder stops writing so long before others may take over
+_MARGIN_S = 5.0  # the holder stops writing this long before others may take over
 _CLOSE_S = 2.0
 _LOOK_S = 1.0
 _TRIES = 5
@@ -45,8 +45,8 @@ class Superseded(FailedPrecondition):
 class FencingLease:
     """`check` before each write; `close` lets the next controller in at once.
 
-    holder: who we are (`identity`); None: there is no lease. lost: why nothing may be written any more; `changed` is
-    called when that is found out.
+    holder: returns our identity (`identity`); None: there is no lease. lost: why nothing may be written any more;
+    `changed` is called when this is detected.
     """
 
     def __init__(self, client: KubernetesClient, namespace: str, anchor: Raw, holder: Callable[[], str] | None, *,
@@ -62,15 +62,15 @@ class FencingLease:
         self._owner: Raw | None = None
         self._epoch = 0
         self._valid_until_s = float("-inf")
-        self._ahead: timedelta | None = None  # the server's clock of ours
+        self._ahead: timedelta | None = None  # the server's clock minus ours
         self._off = holder is None
         self._asking = asyncio.Lock()
         self._renewing: asyncio.Task[None] | None = None
 
     async def check(self, owner: Raw | None = None) -> None:
-        """owner: the anchor as the server answered it; the lease goes when it goes.
+        """Return if we may write. owner: the anchor as the server returned it; the lease is deleted with it.
 
-        Raises Superseded; RuntimeLost: another controller holds the experiment, and may let go; what the client raises.
+        Raises Superseded, RuntimeLost (another controller holds the lease), and what the client raises.
         """
         self._owner = owner or self._owner
         if self.lost is not None:
@@ -88,7 +88,7 @@ class FencingLease:
             self._renewing.cancel()
             await asyncio.wait([self._renewing])
         if self._epoch and self.lost is None and not self._off:
-            with contextlib.suppress(ApiError, NotAllowed, RuntimeLost, TimeoutError):
+            with contextlib.suppress(ApiError, AccessDenied, RuntimeLost, TimeoutError):
                 async with asyncio.timeout(_CLOSE_S):
                     lease = await self._client.get(LEASES, self._namespace, self._name)
                     if self._is_ours(lease["spec"]):
@@ -96,16 +96,16 @@ class FencingLease:
         self._epoch, self._valid_until_s = 0, float("-inf")
 
     async def _renew(self) -> None:
-        """Trouble is told by the next write that the lease has run out for."""
+        """Renew the lease. Errors are ignored here: the first write after its expiry reports them."""
         while self.lost is None:
             await asyncio.sleep(_RENEW_S)
-            with contextlib.suppress(ApiError, NotAllowed, RuntimeLost, Superseded):
+            with contextlib.suppress(ApiError, AccessDenied, RuntimeLost, Superseded):
                 async with self._asking:
                     await self._ask()
         self._changed()
 
     async def _ask(self) -> None:
-        """Take the lease, or keep it."""
+        """Acquire or renew the lease."""
         if not self._holder and self._who is not None:
             try:
                 self._holder = self._who()
@@ -116,7 +116,7 @@ class FencingLease:
             try:
                 await self._take(await self._now())
             except ApiError as error:
-                if error.status == _CONFLICT:  # somebody was faster: look again
+                if error.status == _CONFLICT:  # another controller was faster: read it again
                     continue
                 if error.status not in (_FORBIDDEN, _NOT_FOUND):
                     raise
@@ -154,12 +154,12 @@ class FencingLease:
     async def _make(self, now: datetime) -> None:
         about = {"name": self._name, "namespace": self._namespace, "labels": self._labels, **self._owned()}
         body = {"apiVersion": LEASES.api_version, "kind": LEASES.kind, "metadata": about}
-        epoch = self._epoch + 1  # it was deleted while we held it
+        epoch = self._epoch + 1  # also if it was deleted while we held it
         await self._client.create(LEASES, self._namespace, body | {"spec": self._as_holder(now, epoch)})
         self._epoch = epoch
 
     async def _write(self, lease: Raw, spec: LeaseSpec) -> None:
-        """Refused (409) if somebody else has changed it."""
+        """Patch the lease; the server refuses (409) if another client has changed it."""
         about = {"resourceVersion": lease["metadata"]["resourceVersion"], **self._owned()}
         await self._client.patch(LEASES, self._namespace, self._name, {"metadata": about, "spec": spec})
 
@@ -188,7 +188,7 @@ class FencingLease:
 
 
 async def ahead_of_us(client: KubernetesClient) -> timedelta:
-    """The server's clock; nothing where it does not tell."""
+    """Return the server's clock minus ours; zero if the server does not tell its time."""
     try:
         _, date = await client.greet()
     except ApiError:
@@ -197,14 +197,14 @@ async def ahead_of_us(client: KubernetesClient) -> timedelta:
 
 
 async def wait_until_free(client: KubernetesClient, namespace: str, name: str, *, say: Callable[[str], None]) -> None:
-    """Until the lease of that name is free or has run out. Raises FailedPrecondition: its holder lives."""
+    """Wait until the lease of that name is free or expired. Raises FailedPrecondition: its holder renews it."""
     ahead, first = await ahead_of_us(client), ""
     while True:
         try:
             lease = await client.get(LEASES, namespace, name)
         except ApiError as error:
             if error.status in (_FORBIDDEN, _NOT_FOUND):
-                return  # of an earlier release, or without the right: nobody can tell
+                return  # written by an earlier release, or not readable: a holder cannot be detected
             raise
         spec: LeaseSpec = lease.get("spec") or {}
         if (left_s := time_left_s(spec, datetime.now(UTC) + ahead)) <= 0:
@@ -218,7 +218,7 @@ async def wait_until_free(client: KubernetesClient, namespace: str, name: str, *
 
 
 def held(name: str, namespace: str, spec: LeaseSpec, left_s: float) -> str:
-    """For people."""
+    """Return the message that another controller holds the lease."""
     return (
         f"another controller runs this experiment: {holder_of(spec)} holds lease {name} in namespace {namespace}; end "
         f"it there with Ctrl-C, or, if that machine is gone, wait {left_s:.0f} s until the lease has run out"
@@ -230,7 +230,7 @@ def holder_of(spec: LeaseSpec) -> str:
 
 
 def time_left_s(spec: LeaseSpec, now: datetime) -> float:
-    """Until others may take it."""
+    """Return the seconds until others may take the lease."""
     renewed = parse_time(spec.get("renewTime"))
     if renewed is None or not spec.get("holderIdentity"):
         return 0.0
@@ -238,8 +238,10 @@ def time_left_s(spec: LeaseSpec, now: datetime) -> float:
 
 
 def identity(folder: Path) -> str:
-    """Of every controller that uses this folder of an experiment: `host:folder` for people, and what no copy of the
-    folder on another host has. Raises OSError."""
+    """Return the identity of all controllers that use this folder of an experiment: `host:folder` and a random token.
+
+    A copy of the folder on another host has another identity. Raises OSError.
+    """
     file = folder / "holder"
     try:
         known = file.read_text(encoding="ascii").strip()

@@ -1,14 +1,14 @@
-"""Container logs, copied into each attempt's log.txt while it runs: every line once and in order, whatever breaks.
+"""Container logs, copied into each attempt's log.txt while it runs: every line once and in order, after any failure.
 
-A stream may end at any byte, for any reason; only the pod says whether that was all. What was copied is known line by
-line (`Position`), and the next stream continues behind it, also in another controller. A line counts when it is whole;
-the beginning of a long one is in the file before, and is cut off again if its end has to be fetched again. Nothing is
-held in memory but the current piece: a slow disk slows the stream.
+A stream may end at any byte, for any reason; only the pod tells whether the log is complete. `Position` records the
+copied lines, and the next stream continues behind them, also in another controller. A line counts once it is complete.
+The beginning of a long line is written before its end arrives, and is truncated if the line has to be fetched again.
+Only the current chunk is held in memory: a slow disk slows the stream.
 
-A log can only be asked for from a whole second on (the API server cuts fractions off), and lines may bear equal stamps
-or, from two streams, stamps out of order. But it comes in the same order each time. So a position counts: of the lines
-since a second, that many were copied, and a copy continues by dropping as many. A line newer than all that was copied,
-met before, says that older ones are gone at the server (rotated): then dropping ends there.
+A log can only be requested from a whole second on (the API server cuts off fractions), and lines may have equal
+timestamps or, from two streams, timestamps out of order. But each request returns the same order. A position therefore
+counts the lines copied since a second, and a new stream drops as many. If a line newer than all copied ones appears
+while lines are being dropped, the server no longer has the older ones (rotation), and dropping ends there.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ from typing import NamedTuple, Protocol, cast
 
 from controller.runtime import log_file
 from controller.runtime.kubernetes.client import KubernetesClient
-from controller.runtime.kubernetes.errors import ApiError, NotAllowed, rule_for
+from controller.runtime.kubernetes.errors import AccessDenied, ApiError, rule_for
 from controller.runtime.kubernetes.records import write_in_place
 from controller.runtime.protocol import RuntimeLost
 from suggest.backoff import Backoff
 
 POSITION_FILE = "log.position"
-_MARGIN_S = 3  # two streams of a container, or a clock that is set, may put stamps out of order by that much
+_MARGIN_S = 3  # two streams of a container, or a change of the clock, may put timestamps out of order by this much
 _REMEMBERED_S = 10  # a node's clock may be set back
 
 
 class PodContainer(NamedTuple):
-    """Whose log it is. Operators reuse the names of pods, so only the uid tells one life of a pod from the next."""
+    """A container whose log is copied. Operators reuse names of pods, so the uid identifies the pod."""
 
     pod: str
     container: str
@@ -51,9 +51,16 @@ class PodContainer(NamedTuple):
 
 @dataclass(slots=True)
 class Position:
-    """offset: bytes of log.txt that are whole lines of this container. newest: the latest stamp among them, in UTC.
-    uid: the pod's; "" in a file that an earlier release wrote.
-    counts: lines copied by second of their stamp; floor: nothing is known of the seconds before. done: it was all."""
+    """How much of a container's log was copied.
+
+    Attributes:
+        offset: bytes of log.txt that are complete lines of this container.
+        newest: the latest timestamp among them, in UTC.
+        counts: copied lines by the second of their timestamp.
+        floor: the first second for which `counts` is complete.
+        done: the log was copied completely.
+        uid: the pod's; "" in a file that an earlier release wrote.
+    """
 
     pod: str
     container: str
@@ -66,7 +73,7 @@ class Position:
     uid: str = ""
 
     def copied(self, stamp: str, second: int) -> None:
-        """One more line."""
+        """Count one more copied line."""
         self.newest = max(self.newest, stamp)
         self.counts[second] = self.counts.get(second, 0) + 1
         if second != self.second:
@@ -76,7 +83,7 @@ class Position:
                 self.floor = max(self.floor, old + 1)
 
     def again(self) -> tuple[str, int]:
-        """From when on the log is to be asked for ("": all of it), and how many of its lines are to be dropped."""
+        """Return the time from which to request the log ("": all of it), and how many of its lines to drop."""
         if not self.counts:
             return "", 0
         since = max(self.second - _MARGIN_S, self.floor)
@@ -85,7 +92,7 @@ class Position:
 
 
 def in_utc(second: str, fraction: str, zone: str) -> tuple[str, int]:
-    """A stamp that sorts as text, and its second since 1970. Raises ValueError: no such time."""
+    """Return a timestamp that sorts as text, and its second since 1970. Raises ValueError: no such time."""
     prefix, number = _second(second, zone)
     return f"{prefix}.{fraction:0<9}", number
 
@@ -97,7 +104,7 @@ def _second(second: str, zone: str) -> tuple[str, int]:
 
 
 def read_position(directory: Path, of: PodContainer) -> Position:
-    """What was noted for this container, or a new one: behind what another pod of the attempt has left there."""
+    """Return the recorded position of this container, or a new one behind the lines of the attempt's earlier pods."""
     new = Position(of.pod, of.container, uid=of.uid)
     size = _size(directory / "log.txt")
     try:
@@ -105,12 +112,12 @@ def read_position(directory: Path, of: PodContainer) -> Position:
         facts["counts"] = {int(second): int(count) for second, count in facts["counts"].items()}
         noted = Position(**facts)
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
-        return new  # what log.txt has comes again, from its start
+        return new  # without a position the log is copied again from the start of the file
     if (noted.pod, noted.container) != (of.pod, of.container) or noted.uid not in ("", of.uid):
         new.offset = size
         return new
     if noted.offset > size:
-        return new  # a machine that went down took the end of the file with it
+        return new  # the end of the file was lost in a crash of the machine
     noted.uid = of.uid
     return noted
 
@@ -131,28 +138,28 @@ _log = logging.getLogger(__name__)
 
 _STAMP = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d)(?: |$)")
 _LONGEST_STAMP = 40
-_PIECE_BYTES = 64 << 10  # what of a line without end is held back
-_NOTE_S = 2.0  # how far the noted position may lag: what a killed controller's successor reads again
+_PIECE_BYTES = 64 << 10  # the longest incomplete line in memory
+_NOTE_S = 2.0  # how far the recorded position may lag, which a killed controller's successor reads again
 _NOTE_BYTES = 1 << 20
-_PATIENCE_S = 10.0  # for the rest, once the container has ended
+_PATIENCE_S = 10.0  # for the rest of the log, after the container's end
 _BACKOFF = Backoff(first_s=0.1, longest_s=1.0)
-_OFTEN_ENOUGH_S = 5.0  # where a person must act first
+_OFTEN_ENOUGH_S = 5.0  # between tries where a person must act first
 _GONE = "its pod was deleted before all of its log was read"
 
 
 class LogSource(Protocol):
-    """The part of `client.KubernetesClient` that is needed here."""
+    """The part of `client.KubernetesClient` that a follower needs."""
 
     def log(self, namespace: str, pod: str, *, container: str = "", since: str = "",
             follow: bool = True) -> AsyncIterator[bytes]: ...  # fmt: skip
 
 
 class _Line(Enum):
-    """What becomes of the line that is being read."""
+    """What happens to the line that is being read."""
 
     NEW = auto()
     KNOWN = auto()
-    FOREIGN = auto()  # no stamp: the node's words about the log, or the end of a line that began before
+    FOREIGN = auto()  # no timestamp: the node's message about the log, or the end of an earlier line
 
 
 class _DiskTrouble(Exception):
@@ -160,10 +167,10 @@ class _DiskTrouble(Exception):
 
 
 class LogFollower:
-    """`begin` on a running loop; `ended` when the container has; `grown` is called when there is more, and at the end.
+    """Copies one container's log. Call `begin` on a running loop, and `ended` when the container has ended.
 
-    trouble: why the log is not whole or not up to date, for people; "" if it is. barred: we may not read it, and try
-    again all the same.
+    grown: called when there is more, and at the end. trouble: why the log is incomplete or late, for people; "" if it
+    is not. barred: the error while reading is forbidden; the follower retries nevertheless.
     """
 
     def __init__(self, client: LogSource, namespace: str, of: PodContainer, directory: Path, *,
@@ -182,22 +189,22 @@ class LogFollower:
         self._ended = False
         self._finished = False
         self._at = Position(of.pod, of.container, uid=of.uid)
-        self._size = 0  # of log.txt as we know it: beyond the position while a long line is being read
+        self._size = 0  # of log.txt; beyond the position while a long line is being read
         self._noted_size = 0
-        self._noted: tuple[int, bool] | None = None  # what the position on the disk says
+        self._noted: tuple[int, bool] | None = None  # the position on disk
         self._noting: asyncio.TimerHandle | None = None
         self._problem = ""
-        self._bug = ""  # the last one met
+        self._bug = ""  # the last unforeseen error
         self._losses = ""
 
     @property
     def done(self) -> bool:
-        """The rest is in the file, or was given up."""
+        """Whether the log is copied completely, or was given up."""
         return self._finished or (self._task is not None and self._task.done())
 
     @property
     def size(self) -> int:
-        """Bytes of log.txt; what of it is no whole line may come once more."""
+        """Return the bytes of log.txt; an incomplete last line may be written again."""
         return self._size
 
     @property
@@ -209,14 +216,17 @@ class LogFollower:
             self._task = asyncio.get_running_loop().create_task(self._run())
 
     def ended(self) -> None:
-        """The container has ended: read the rest, within ten seconds."""
+        """Note that the container has ended: read the rest, within ten seconds."""
         first, self._ended = not self._ended, True
         if first and self._following is not None:
             self._following.reschedule(asyncio.get_running_loop().time())
 
     def replaced(self) -> None:
-        """Another pod has its name: stop here, for the log of that name is that pod's now. Lines of it that were copied
-        before this was known come once more: the reader of log.txt has read them, so they cannot be cut off."""
+        """Stop, because another pod has the name and its log is served now.
+
+        Lines of the new pod that were copied before this was known appear twice: the reader of log.txt may have read
+        them, so they cannot be truncated.
+        """
         if self.done:
             return
         if self._task is not None:
@@ -226,7 +236,7 @@ class LogFollower:
         self._note()
 
     def not_yet(self) -> None:
-        """The cluster does not answer us at present: the time that the rest may take begins when it does."""
+        """Restart the time limit for the rest of the log, because the cluster does not respond at present."""
         if self._resting is not None and not self._resting.expired():
             self._resting.reschedule(asyncio.get_running_loop().time() + _PATIENCE_S)
 
@@ -250,7 +260,7 @@ class LogFollower:
         self._grown()
 
     async def _follow(self) -> bool:
-        """Until the container has ended, or (True) the pod is gone."""
+        """Copy until the container has ended; True: the pod is gone."""
         try:
             async with asyncio.timeout(None) as self._following:
                 await self._follow_on()
@@ -261,7 +271,7 @@ class LogFollower:
         return True
 
     async def _follow_on(self) -> None:
-        """Stream after stream, until the pod is gone."""
+        """Copy one stream after another until the pod is gone."""
         failures = 0
         while True:
             before = self._at.offset
@@ -273,14 +283,14 @@ class LogFollower:
                     self._losses = self._losses or _GONE
                     return
                 self.barred = error if rule_for(error) else None
-                # 400: it has not begun to run, which others tell better.
+                # 400: the container waits, for which the pod status has the reason.
                 self._problem = "" if error.status == 400 else f"its log cannot be read: {error}"
                 longest_s = _OFTEN_ENOUGH_S if error.status in (403, 405) else longest_s
-            except (RuntimeLost, NotAllowed, _DiskTrouble) as error:
-                self.barred = error if isinstance(error, NotAllowed) else None
+            except (RuntimeLost, AccessDenied, _DiskTrouble) as error:
+                self.barred = error if isinstance(error, AccessDenied) else None
                 self._problem = str(error)
                 longest_s = longest_s if isinstance(error, RuntimeLost) else _OFTEN_ENOUGH_S
-            except Exception as error:  # a log that nobody read on would end without a word
+            except Exception as error:  # a follower that stops silently would lose the rest of the log
                 self._stumbled(error)
                 longest_s = _OFTEN_ENOUGH_S
             failures = 0 if self._at.offset > before else failures
@@ -288,8 +298,11 @@ class LogFollower:
             failures += 1
 
     async def _read_rest(self) -> None:
-        """One read that ends well is the whole rest, for nothing is printed any more. One that ends within a line, or
-        before it came to what is known, was cut off by a node in trouble, unless the next ends there too."""
+        """Read the rest after the container's end. A read that ends normally is complete.
+
+        A read that ends within a line, or before the known lines, was cut off by a node in trouble, unless the next one
+        ends at the same place.
+        """
         loose = (0, b"")
         try:
             async with asyncio.timeout(_PATIENCE_S) as self._resting:
@@ -304,8 +317,8 @@ class LogFollower:
                     except ApiError as error:
                         if self._useless(error):
                             return
-                    except (RuntimeLost, NotAllowed, _DiskTrouble) as error:
-                        self.barred = error if isinstance(error, NotAllowed) else None
+                    except (RuntimeLost, AccessDenied, _DiskTrouble) as error:
+                        self.barred = error if isinstance(error, AccessDenied) else None
                         self._problem = str(error)
                     except Exception as error:
                         self._stumbled(error)
@@ -317,7 +330,7 @@ class LogFollower:
             self._resting = None
 
     def _stumbled(self, error: Exception) -> None:
-        """Logged once, however often it comes."""
+        """Show an unforeseen error. It is logged once, however often it recurs."""
         what = f"{type(error).__name__}: {error}"
         if what != self._bug:
             self._bug = what
@@ -325,39 +338,41 @@ class LogFollower:
         self.barred, self._problem = None, f"its log cannot be read ({what}); this is a bug"
 
     def _useless(self, error: ApiError) -> bool:
-        """Asking for the rest once more would bring the same answer."""
+        """Whether another request for the rest would get the same response."""
         self._problem = f"its log cannot be read: {error}"
         self.barred = error if rule_for(error) else None
         if self.barred is not None or error.status == 429 or error.status >= 500:
             return False
         if self._gone(error):
             self._losses, self._problem = self._losses or _GONE, ""
-        elif error.status == 400:  # which says that it never ran
+        elif error.status == 400:  # the container never ran
             self._problem = ""
         return True
 
     def _gone(self, error: ApiError) -> bool:
-        """The pod, that is; a node that does not know it yet says 404 too."""
+        """Whether the pod is gone; a node that does not know it yet returns 404 too."""
         return error.status == 404 and f'"{self._pod}" not found' in error.message
 
-    async def _copy(self, *, follow: bool) -> _Reading:
-        """One stream, to its end."""
+    async def _copy(self, *, follow: bool) -> _StreamReader:
+        """Copy one stream to its end."""
         since, known = self._at.again()
-        reading = _Reading(self, known)
+        reading = _StreamReader(self, known)
         stream = self._source.log(self._namespace, self._pod, container=self._container, since=since, follow=follow)
-        async with contextlib.aclosing(cast("AsyncGenerator[bytes]", stream)):  # what it is; let go of at once
+        async with contextlib.aclosing(
+            cast("AsyncGenerator[bytes]", stream)
+        ):  # the client returns a generator, which is closed at once
             async for chunk in stream:
                 reading.feed(chunk)
                 self._problem, self.barred = "", None
-                # A container that prints faster than we read never lets a read wait: let the others run.
+                # If a container prints faster than we read, no read waits: let other tasks run.
                 await asyncio.sleep(0)
         self._problem, self.barred = reading.complaint, None
         return reading
 
-    # What a reading finds
+    # Called by the stream reader
 
     def add(self, text: bytes, *, whole: int, stamps: Sequence[tuple[str, int]] = ()) -> None:
-        """Append; its first `whole` bytes end the lines of these stamps. Raises _DiskTrouble: nothing was added."""
+        """Append text; its first `whole` bytes are complete lines with these timestamps. Raises _DiskTrouble."""
         if not text:
             return
         try:
@@ -381,14 +396,14 @@ class LogFollower:
         self._grown()
 
     def begin_again(self) -> None:
-        """What stands in the file behind the last whole line comes once more."""
+        """Write again what follows the last complete line."""
         self._size = self._at.offset
 
     def missing(self, stamp: str) -> None:
         self._losses = f"lines before {stamp}Z are missing: the node had rotated the log before they were read"
 
     def _cut(self) -> None:
-        """Only now that there is something in its place: of a pod that is gone we keep what we have."""
+        """Truncate an incomplete line once its replacement has arrived; a deleted pod's log is kept as it is."""
         if self._file.exists():
             if self._file.stat().st_size > self._size:
                 os.truncate(self._file, self._size)
@@ -397,7 +412,7 @@ class LogFollower:
             self._size = self._at.offset = 0
 
     def _note(self) -> None:
-        """Write the position down."""
+        """Record the position on disk."""
         if self._noting is not None:
             self._noting.cancel()
             self._noting = None
@@ -415,14 +430,14 @@ class LogFollower:
         return _DiskTrouble(f"cannot write {self._file}: {error.strerror or error}; it continues when that is fixed")
 
 
-class _Reading:
-    """One stream taken apart: stamps from text, what is known from what is new."""
+class _StreamReader:
+    """Splits one stream: timestamps from text, and known lines from new ones."""
 
     def __init__(self, owner: LogFollower, known: int) -> None:
         self._owner = owner
         self._at = owner._at
-        self._known = known  # lines still to be dropped
-        self._inside: _Line | None = None  # the beginning of a line without end was taken already
+        self._known = known  # number of lines still to drop
+        self._inside: _Line | None = None  # the beginning of an incomplete line was taken already
         self._stamp: tuple[str, int] = ("", 0)
         self._rest = b""
         self._words = b""
@@ -430,7 +445,7 @@ class _Reading:
 
     @property
     def complaint(self) -> str:
-        """What the node said in place of the log."""
+        """Return the message that the node sent instead of the log."""
         unended = self._rest if self._inside is None and self._rest and not self._rest[:1].isdigit() else b""
         return (self._words or unended).decode(errors="replace").strip()[:500]
 
@@ -457,15 +472,15 @@ class _Reading:
 
     @property
     def loose(self) -> tuple[int, bytes]:
-        """What should have come and did not: known lines, the newline of the last one."""
+        """Return what is missing at the end: known lines, and the newline of the last line."""
         return self._known, self._rest or (b"..." if self._inside is not None else b"")
 
     def finish(self) -> None:
-        """The log ends here: what has no newline yet will have none."""
+        """Write the last line, which has no newline because the log ends here."""
         self._owner.add(self._piece(), whole=0)
 
     def _piece(self) -> bytes:
-        """The line without end so far, as far as it is new."""
+        """Return the new part of the incomplete line so far."""
         text = self._rest
         if self._inside is None:
             if len(text) <= _LONGEST_STAMP and not _STAMP.match(text):
@@ -485,7 +500,7 @@ class _Reading:
             self._stamp = in_utc(second.decode(), fraction.decode(), zone.decode())
         except ValueError:
             return _Line.FOREIGN, line
-        self._words = b""  # what came before this line was the end of one that began before the stream did
+        self._words = b""  # the text before was the end of a line that began before the stream
         if self._known and self._stamp[0] > self._at.newest:
             self._known = 0
             self._owner.missing(self._stamp[0])
@@ -498,10 +513,10 @@ SOON_S = 5.0
 class LogFollowers:
     """One follower per attempt, and the next when the attempt's log is another pod's.
 
-    While nobody reads lines, a log is first requested when its container has run for SOON_S; shorter ones are read
-    once, whole, after they end. A node looks every ten seconds by default whether it must rotate a log.
+    While nothing waits for lines, a log is first requested once its container has run for SOON_S; logs of shorter ones
+    are read once, after the end. A node checks every ten seconds by default whether to rotate a log.
 
-    grown: some log has more. ended: some log is whole; wake who waits for its end.
+    grown: called when a log has grown. ended: called when a log is complete.
     """
 
     def __init__(
@@ -512,12 +527,17 @@ class LogFollowers:
         self._grown = grown
         self._ended = ended
         self._by_name: dict[str, tuple[PodContainer, LogFollower]] = {}
-        self._left: dict[str, int] = {}  # how much there is of logs that nobody writes
-        self._later: dict[str, tuple[float, PodContainer, Path]] = {}  # since when it runs, what is not followed yet
+        self._left: dict[str, int] = {}  # sizes of logs without a follower
+        self._later: dict[
+            str, tuple[float, PodContainer, Path]
+        ] = {}  # containers that are not followed yet, with the time of their first sight
 
     def follow(self, name: str, source: PodContainer | None, directory: Path, *, at_once: bool) -> LogFollower | None:
-        """source: what speaks for the attempt now; None: nobody has yet. What an earlier pod of it has
-        said comes first. None: it is not followed yet."""
+        """Return the attempt's follower; None: its log is not followed yet.
+
+        source: the container whose log is the attempt's now; None: none has started. The log of an earlier pod of the
+        attempt is completed first.
+        """
         known = self._by_name.get(name)
         if source is None or (known is not None and known[0] == source):
             return None if known is None else known[1]
@@ -525,8 +545,8 @@ class LogFollowers:
             since_s, first, _ = self._later.setdefault(name, (time.monotonic(), source, directory))
             if not at_once and first == source and time.monotonic() - since_s < SOON_S:
                 return None
-            if first.pod != source.pod:  # else the first one's log is gone, and its name leads to this one's
-                source = first  # another pod has taken over since: the next look comes to that
+            if first.pod != source.pod:  # with equal names only the new pod's log is served
+                source = first  # another pod has replaced it since; the next turn follows that one
         self._later.pop(name, None)
         if known is not None and known[0].pod == source.pod:
             known[1].replaced()
@@ -540,29 +560,29 @@ class LogFollowers:
         return follower
 
     def hurry(self) -> None:
-        """Somebody waits for lines: all are followed from now on."""
+        """Follow all logs from now on, because a reader waits for lines."""
         for name, (_, source, directory) in list(self._later.items()):
             self.follow(name, source, directory, at_once=True)
 
     def has(self, name: str) -> bool:
-        """Some log of the attempt is followed, or was read."""
+        """Whether a log of the attempt is followed or was read."""
         return name in self._by_name
 
     def is_of(self, name: str, source: PodContainer | None) -> bool:
-        """Who speaks for the attempt is being followed."""
+        """Whether the log of this container is followed."""
         return (known := self._by_name.get(name)) is not None and known[0] == source
 
     def is_whole(self, name: str, source: PodContainer | None) -> bool:
-        """All that the attempt has printed is in its file, or was given up; source: as for `follow`."""
+        """Whether the attempt's log is copied completely or was given up; source: as for `follow`."""
         known = self._by_name.get(name)
         return source is None if known is None else known[1].done and source in (None, known[0])
 
     def trouble(self, name: str) -> str:
-        """What of the attempt's log is lost, for people."""
+        """Return what of the attempt's log is lost, for people; "" if nothing."""
         return "" if (known := self._by_name.get(name)) is None else known[1].trouble
 
     def size(self, name: str, directory: Path) -> int:
-        """Bytes of the attempt's log so far."""
+        """Return the bytes of the attempt's log so far."""
         if (known := self._by_name.get(name)) is not None:
             return known[1].size
         if name not in self._left:
@@ -570,11 +590,11 @@ class LogFollowers:
         return self._left[name]
 
     def unreadable(self) -> Exception | None:
-        """That logs may not be read: what a trial said would be lost with its pod."""
+        """Return the error while reading logs is forbidden: the logs would be lost with their pods."""
         return next((each.barred for _, each in self._by_name.values() if each.barred is not None), None)
 
     def not_yet(self) -> None:
-        """The cluster is away: no log is given up meanwhile."""
+        """Give up no log while the cluster does not respond."""
         for _, follower in self._by_name.values():
             follower.not_yet()
 

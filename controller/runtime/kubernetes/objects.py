@@ -1,7 +1,7 @@
-"""The fields that are read of Kubernetes objects, by kind, as the API server sends them. Declarations only.
+"""The fields of Kubernetes objects that this package reads, by kind, as the API server sends them. Declarations only.
 
-An object that is shown to be of one of these kinds has its type; `Raw` is for objects of any kind: templates, requests,
-and what users define. Every field may be missing: servers omit empty ones.
+Objects that the server shows have the type of their kind. `Raw` is for objects of unknown kind: manifests that are
+sent, templates, and objects of users' kinds as a whole. Every field may be missing: servers omit empty ones.
 """
 
 from __future__ import annotations
@@ -12,6 +12,36 @@ Raw: TypeAlias = dict[str, Any]  # an object of unknown kind
 
 
 ListMeta = TypedDict("ListMeta", {"resourceVersion": str, "continue": str, "remainingItemCount": int}, total=False)
+
+
+class OwnerReference(TypedDict, total=False):
+    apiVersion: str
+    kind: str
+    name: str
+    uid: str
+    controller: bool
+
+
+class ObjectMeta(TypedDict, total=False):
+    name: str
+    namespace: str
+    uid: str
+    resourceVersion: str
+    creationTimestamp: str
+    deletionTimestamp: str
+    deletionGracePeriodSeconds: float
+    labels: dict[str, str]
+    annotations: dict[str, str]
+    ownerReferences: list[OwnerReference]
+    managedFields: list[object]
+
+
+class KubernetesObject(TypedDict, total=False):
+    """The fields that every object has."""
+
+    apiVersion: str
+    kind: str
+    metadata: ObjectMeta
 
 
 class StatusCondition(TypedDict, total=False):
@@ -27,13 +57,82 @@ class ResourceRequirements(TypedDict, total=False):
     limits: dict[str, str]
 
 
+class KeySelector(TypedDict, total=False):
+    """A reference to a Secret or ConfigMap, or to one of its keys."""
+
+    name: str
+    key: str
+    optional: bool
+
+
+class EnvVarSource(TypedDict, total=False):
+    secretKeyRef: KeySelector
+    configMapKeyRef: KeySelector
+
+
+class EnvVar(TypedDict, total=False):
+    name: str
+    valueFrom: EnvVarSource
+
+
+class EnvFromSource(TypedDict, total=False):
+    secretRef: KeySelector
+    configMapRef: KeySelector
+
+
+class VolumeMount(TypedDict, total=False):
+    name: str
+    mountPath: str
+
+
 class Container(TypedDict, total=False):
     name: str
     image: str
+    imagePullPolicy: str
     command: list[str]
     args: list[str]
     restartPolicy: str
     resources: ResourceRequirements
+    env: list[EnvVar]
+    envFrom: list[EnvFromSource]
+    volumeMounts: list[VolumeMount]
+
+
+class LocalObjectReference(TypedDict, total=False):
+    name: str
+
+
+class ClaimVolumeSource(TypedDict, total=False):
+    claimName: str
+
+
+class SecretVolumeSource(TypedDict, total=False):
+    secretName: str
+    optional: bool
+
+
+class ConfigMapVolumeSource(TypedDict, total=False):
+    name: str
+    optional: bool
+
+
+class Volume(TypedDict, total=False):
+    name: str
+    persistentVolumeClaim: ClaimVolumeSource
+    secret: SecretVolumeSource
+    configMap: ConfigMapVolumeSource
+
+
+class PodSpec(TypedDict, total=False):
+    nodeName: str
+    restartPolicy: str
+    priorityClassName: str
+    serviceAccountName: str
+    activeDeadlineSeconds: int
+    containers: list[Container]
+    initContainers: list[Container]
+    volumes: list[Volume]
+    imagePullSecrets: list[LocalObjectReference]
 
 
 class ContainerStateWaiting(TypedDict, total=False):
@@ -77,10 +176,51 @@ class PodStatus(TypedDict, total=False):
     reason: str
     message: str
     startTime: str
-    gone: bool  # ours, see `pod_status`: its end was not seen
+    gone: bool  # written by `pod_status.as_gone`: the pod was deleted before its end was seen
     conditions: list[StatusCondition]
     containerStatuses: list[ContainerStatus]
     initContainerStatuses: list[ContainerStatus]
+
+
+class Pod(KubernetesObject, total=False):
+    spec: PodSpec
+    status: PodStatus
+
+
+class JobSpec(TypedDict, total=False):
+    suspend: bool
+    completions: int
+    parallelism: int
+    completionMode: str
+    backoffLimit: int
+    backoffLimitPerIndex: int
+    podFailurePolicy: object
+    successPolicy: object
+
+
+class ObjectStatus(TypedDict, total=False):
+    conditions: list[StatusCondition]
+
+
+class AttemptObject(KubernetesObject, total=False):
+    """A Job, or the object of a user's kind; of its spec only the fields of a Job are read by name."""
+
+    spec: JobSpec
+    status: ObjectStatus
+
+
+class ObjectReference(TypedDict, total=False):
+    apiVersion: str
+    kind: str
+    name: str
+    uid: str
+
+
+class Event(KubernetesObject, total=False):
+    involvedObject: ObjectReference
+    message: str
+    lastTimestamp: str
+    eventTime: str
 
 
 class ScopeSelectorRequirement(TypedDict, total=False):
@@ -104,6 +244,11 @@ class ResourceQuotaStatus(TypedDict, total=False):
     used: dict[str, str]
 
 
+class ResourceQuota(KubernetesObject, total=False):
+    spec: ResourceQuotaSpec
+    status: ResourceQuotaStatus
+
+
 class LimitRangeItem(TypedDict, total=False):
     type: str
     max: dict[str, str]
@@ -111,6 +256,27 @@ class LimitRangeItem(TypedDict, total=False):
     default: dict[str, str]
     defaultRequest: dict[str, str]
     maxLimitRequestRatio: dict[str, str]
+
+
+class LimitRangeSpec(TypedDict, total=False):
+    limits: list[LimitRangeItem]
+
+
+class LimitRange(KubernetesObject, total=False):
+    spec: LimitRangeSpec
+
+
+class ContainerImage(TypedDict, total=False):
+    names: list[str]
+
+
+class NodeStatus(TypedDict, total=False):
+    allocatable: dict[str, str]
+    images: list[ContainerImage]
+
+
+class Node(KubernetesObject, total=False):
+    status: NodeStatus
 
 
 class LeaseSpec(TypedDict, total=False):
@@ -136,3 +302,12 @@ class WorkloadStatus(TypedDict, total=False):
     conditions: list[StatusCondition]
     admissionChecks: list[AdmissionCheck]
     requeueState: RequeueState
+
+
+class WorkloadSpec(TypedDict, total=False):
+    active: bool
+
+
+class Workload(KubernetesObject, total=False):
+    spec: WorkloadSpec
+    status: WorkloadStatus

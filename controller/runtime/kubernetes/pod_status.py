@@ -1,9 +1,9 @@
 """The status of one pod: how it ended (`Exit`), or why it does not run yet. Pure.
 
-An exit code is passed on where it tells the whole story; `controller.core.failures` judges it. Where it does not (a
-node that evicted the pod, a command that was not found), the failure class and the reason come from here. What may
-pass by itself is given time: an unreachable registry, a claim that is being provisioned, a full cluster. Messages of
-kubelets, schedulers and admission are kept, without what only their authors need, between the meaning and the cure.
+An exit code alone is passed on, and `controller.core.failures` classifies it. Where it is not enough (an eviction, a
+command that was not found), the failure class and the reason come from here. Temporary problems are given time: an
+unreachable registry, a claim that is being provisioned, a full cluster. Messages of kubelets, schedulers and admission
+are kept without their technical prefixes, between the meaning and the cure.
 """
 
 from __future__ import annotations
@@ -12,23 +12,29 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, TypeAlias
+from typing import Any
 
 from controller.core.failures import INFEASIBLE_EXIT_CODE, called, class_by_itself
 from controller.core.model import FailureClass
 from controller.runtime.kubernetes.labels import COMPLETION_INDEX, TRIAL_CONTAINER
-from controller.runtime.kubernetes.objects import ContainerStateTerminated, ContainerStatus, PodStatus, StatusCondition
+from controller.runtime.kubernetes.objects import (
+    Container,
+    ContainerStateTerminated,
+    ContainerStatus,
+    EnvVar,
+    Pod,
+    PodStatus,
+    StatusCondition,
+)
 from controller.runtime.protocol import Exit
 
-Shown: TypeAlias = Mapping[str, Any]
-
-ENDED = ("Succeeded", "Failed")  # of phases, those that last
+ENDED = ("Succeeded", "Failed")  # the final phases
 
 _DEFAULT_GRACE_S = 30
 
 
 def parse_time(text: object) -> datetime | None:
-    """None also for the epoch, which the kubelet writes for what never was."""
+    """Parse a timestamp; None also for the epoch, which the kubelet writes for events that never happened."""
     if not isinstance(text, str) or not text:
         return None
     try:
@@ -38,24 +44,24 @@ def parse_time(text: object) -> datetime | None:
     return time if time.year > 1970 else None
 
 
-def condition(obj: Shown, kind: str) -> StatusCondition | None:
-    """The one of that type, whatever its status; the last where a controller writes several."""
+def condition(obj: Mapping[str, Any], kind: str) -> StatusCondition | None:
+    """Return the condition of that type, whatever its status; the last if there are several."""
     found: list[StatusCondition] = [
         each for each in obj.get("status", {}).get("conditions") or () if each.get("type") == kind
     ]
     return found[-1] if found else None
 
 
-def is_true(obj: Shown, kind: str) -> bool:
+def is_true(obj: Mapping[str, Any], kind: str) -> bool:
     return (condition(obj, kind) or {}).get("status") == "True"
 
 
-def node_of(pod: Shown) -> str:
+def node_of(pod: Pod) -> str:
     return str(pod.get("spec", {}).get("nodeName") or "")
 
 
-def container_in(pod: Shown, wanted: str = "") -> str:
-    """The name of the trial's container: the one asked for, ours, or the first, as kubectl has it."""
+def container_in(pod: Pod, wanted: str = "") -> str:
+    """Return the name of the trial's container: the wanted one, ours, or the first, as kubectl does."""
     names = [each["name"] for each in pod.get("spec", {}).get("containers") or ()]
     for name in (wanted, TRIAL_CONTAINER):
         if name in names:
@@ -63,17 +69,17 @@ def container_in(pod: Shown, wanted: str = "") -> str:
     return names[0] if names else ""
 
 
-def container_status(pod: Shown, name: str) -> ContainerStatus:
-    """{} while the kubelet has not said anything of it."""
+def container_status(pod: Pod, name: str) -> ContainerStatus:
+    """Return the status of a container; {} until the kubelet has reported one."""
     known: list[ContainerStatus] = pod.get("status", {}).get("containerStatuses") or []
     return next((each for each in known if each.get("name") == name), ContainerStatus())
 
 
-def started_at(pod: Shown, name: str) -> datetime | None:
-    """When the container first started: a container that is restarted in place gets no new time.
+def started_at(pod: Pod, name: str) -> datetime | None:
+    """Return when the container first started: a restart in place does not change it.
 
-    Its status tells the present start and the one before. After two restarts the first is not told any more, and the
-    pod's own start is used instead, which is earlier by the pull of the image.
+    The status has the current start and the previous one. After two restarts the first is unknown, and the pod's start
+    is used instead, which is earlier by the time of the image pull.
     """
     status = container_status(pod, name)
     state, before = status.get("state") or {}, (status.get("lastState") or {}).get("terminated") or {}
@@ -86,30 +92,30 @@ def started_at(pod: Shown, name: str) -> datetime | None:
 
 
 def restarts_of(status: ContainerStatus) -> int:
-    """Of a container, by its status."""
+    """Return how often a container was restarted."""
     return int(status.get("restartCount") or 0)
 
 
-def terminated(pod: Shown, name: str) -> ContainerStateTerminated | None:
-    """How the container ended for good; None while it runs, waits, or will be started again."""
+def terminated(pod: Pod, name: str) -> ContainerStateTerminated | None:
+    """Return how the container ended for good; None while it runs, waits, or will be restarted."""
     for_good = phase_of(pod) in ENDED or pod.get("spec", {}).get("restartPolicy") == "Never"
     state = container_status(pod, name).get("state") or {}
     return state.get("terminated") if for_good else None
 
 
-def phase_of(pod: Shown) -> str:
+def phase_of(pod: Pod) -> str:
     return str(pod.get("status", {}).get("phase") or "")
 
 
-def image_of(pod: Shown, name: str) -> str:
-    """By digest where the runtime tells it."""
+def image_of(pod: Pod, name: str) -> str:
+    """Return the container's image, with its digest if it is known."""
     status = container_status(pod, name)
     by_digest = str(status.get("imageID") or "").rpartition("://")[2]
     return by_digest if "@" in by_digest or not status.get("image") else f"{status['image']}@{by_digest}".rstrip("@")
 
 
-def deletion_asked(pod: Shown) -> datetime | None:
-    """When somebody asked to delete it; deletionTimestamp is when its grace will have passed."""
+def deletion_asked(pod: Pod) -> datetime | None:
+    """Return when the deletion was requested; deletionTimestamp is the end of the grace period."""
     until = parse_time(pod.get("metadata", {}).get("deletionTimestamp"))
     if until is None:
         return None
@@ -117,11 +123,11 @@ def deletion_asked(pod: Shown) -> datetime | None:
     return until - timedelta(seconds=_DEFAULT_GRACE_S if grace is None else grace)
 
 
-def keep_first_deletion(before: dict[str, Any], after: dict[str, Any]) -> None:
-    """Have `after` tell when its deletion was first requested.
+def keep_first_deletion(before: Pod, after: Pod) -> None:
+    """Write into `after` when the deletion was first requested.
 
     Once its containers have ended, the kubelet deletes a pod again without grace, and the pod then shows that later
-    deletion alone. What ended between the two would look as if it had ended before anybody asked.
+    deletion alone. A container that ended between the two would seem to have ended before the deletion was requested.
     """
     first, last = deletion_asked(before), deletion_asked(after)
     if first is not None and last is not None and first < last:
@@ -131,21 +137,21 @@ def keep_first_deletion(before: dict[str, Any], after: dict[str, Any]) -> None:
         about["deletionGracePeriodSeconds"] = kept + (last - first).total_seconds()
 
 
-def as_gone(pod: dict[str, Any]) -> dict[str, Any]:
-    """A pod whose object is gone, as it was last seen: it has ended, whatever it said then."""
+def as_gone(pod: Pod) -> Pod:
+    """Return the last state of a deleted pod, marked as ended."""
     status = pod.get("status", {})
     if status.get("phase") in ENDED:
         return pod
     return {**pod, "status": {**status, "phase": "Failed", "gone": True}}
 
 
-def is_gone(pod: Shown) -> bool:
-    """Its end was not seen, only that it is not there any more."""
+def is_gone(pod: Pod) -> bool:
+    """Whether the pod was deleted before its end was seen."""
     return pod.get("status", {}).get("gone") is True
 
 
-def index_of(pod: Shown) -> int:
-    """Its rank in an Indexed Job; 0 where there is none."""
+def index_of(pod: Pod) -> int:
+    """Return the pod's rank in an Indexed Job; 0 in others."""
     about = pod.get("metadata", {})
     for of in (about.get("annotations") or {}, about.get("labels") or {}):
         if str(of.get(COMPLETION_INDEX, "")).isdigit():
@@ -153,8 +159,8 @@ def index_of(pod: Shown) -> int:
     return 0
 
 
-def newest_first(pod: Shown) -> tuple[bool, str]:
-    """To be sorted by, descending: what nobody deletes, then what was made last."""
+def newest_first(pod: Pod) -> tuple[bool, str]:
+    """Return a sort key, to be used in descending order: pods that are not being deleted, then the newest."""
     about = pod.get("metadata", {})
     return "deletionTimestamp" not in about, str(about.get("creationTimestamp", ""))
 
@@ -177,11 +183,11 @@ _ADMISSION = re.compile(
 
 
 def cleaned(message: object) -> str:
-    """One line, without the prefixes that gRPC and the runtimes pile up."""
+    """Return a message on one line, without the prefixes of gRPC and container runtimes."""
     return _PREFIX.sub("", " ".join(str(message or "").split()))
 
 
-def explain_image(pod: Shown, container: str, reason: str, message: str) -> str:
+def explain_image(pod: Pod, container: str, reason: str, message: str) -> str:
     name, said = _spec(pod, container).get("image", ""), cleaned(message)
     if reason == "ErrImageNeverPull":
         return f"image {name} is not on node {node_of(pod)}, and imagePullPolicy: Never does not let it be pulled"
@@ -190,8 +196,8 @@ def explain_image(pod: Shown, container: str, reason: str, message: str) -> str:
     return f"image {name} cannot be pulled: {said or reason}; check its name, and imagePullSecrets if it is private"
 
 
-def explain_config(pod: Shown, container: str, message: str) -> str:
-    """A container that the kubelet cannot set up."""
+def explain_config(pod: Pod, container: str, message: str) -> str:
+    """Explain why the kubelet cannot create a container."""
     spec, said = _spec(pod, container), cleaned(message)
     if "image will run as root" in said:
         return f"image {spec.get('image', '')} runs as root, which is not allowed here; build it with USER 1000"
@@ -206,8 +212,8 @@ def explain_config(pod: Shown, container: str, message: str) -> str:
     return f"its container cannot be made: {said}"
 
 
-def explain_start(pod: Shown, container: str, message: str) -> str:
-    """A container that was made and could not be started; "" where the message does not blame what the file says."""
+def explain_start(pod: Pod, container: str, message: str) -> str:
+    """Explain why a created container could not be started; "" if the file is not the cause."""
     said = cleaned(message)
     name = _spec(pod, container).get("image", "")
     if "mount" in said and (at := _MOUNT_AT.search(said)):
@@ -224,15 +230,15 @@ def explain_start(pod: Shown, container: str, message: str) -> str:
     return ""
 
 
-def explain_mount(pod: Shown, container: str, message: str) -> str:
-    """A volume that the node cannot mount."""
+def explain_mount(pod: Pod, container: str, message: str) -> str:
+    """Explain why the node cannot mount a volume."""
     said = cleaned(message)
     found = _VOLUME.search(said)
     return _mount(pod, container, found["name"], said) if found else f"a volume cannot be mounted: {said}"
 
 
-def missing_claim(pod: Shown, container: str, message: str) -> str:
-    """Of a pod without a node; "" unless it waits for a claim that is not there."""
+def missing_claim(pod: Pod, container: str, message: str) -> str:
+    """Explain that a pod without a node waits for a missing claim; "" otherwise."""
     found = _CLAIM.search(message)
     if found is None:
         return ""
@@ -243,7 +249,7 @@ def missing_claim(pod: Shown, container: str, message: str) -> str:
 
 
 def explain_refusal(message: str) -> str:
-    """A pod that may not be created."""
+    """Explain why a pod may not be created."""
     said = cleaned(message)
     while (shorter := _ADMISSION.sub("", said)) != said:
         said = shorter
@@ -254,33 +260,33 @@ def explain_refusal(message: str) -> str:
     return f"the cluster does not allow its pod to be created: {said}"
 
 
-def _mount(pod: Shown, container: str, name: str, said: str) -> str:
+def _mount(pod: Pod, container: str, name: str, said: str) -> str:
     for mounted in _spec(pod, container).get("volumeMounts") or ():
         if mounted.get("name") == name:
             return f"volume {name} (at {mounted.get('mountPath')}) cannot be mounted: {said}"
     return f"volume {name} cannot be mounted: {said}"
 
 
-def _spec(pod: Shown, container: str) -> Shown:
-    return next((each for each in _containers(pod) if each.get("name") == container), {})
+def _spec(pod: Pod, container: str) -> Container:
+    return next((each for each in _containers(pod) if each.get("name") == container), Container())
 
 
-def _containers(pod: Shown) -> Iterator[Shown]:
+def _containers(pod: Pod) -> Iterator[Container]:
     spec = pod.get("spec", {})
     yield from spec.get("containers") or ()
     yield from spec.get("initContainers") or ()
 
 
-def _secret_of(env: Mapping[str, Any]) -> str:
+def _secret_of(env: EnvVar) -> str:
     return str(((env.get("valueFrom") or {}).get("secretKeyRef") or {}).get("name", ""))
 
 
 # How it ended
 
-GIVEN_UP_S = 30.0  # past the end of a pod's grace: its node is not there to end it
+GIVEN_UP_S = 30.0  # after the end of a pod's grace period: its node does not respond
 MOST_RESTARTS = 5  # with the kubelet's back-off of 10, 20, 40… s that is after five minutes
-NOTICED_S = 10.0  # by a Job, that a container was restarted
-ITS_POD = "its pod"  # what was deleted, if not the object that it belongs to
+NOTICED_S = 10.0  # a Job notices a restart within this time
+ITS_POD = "its pod"  # the deleted thing, unless it is the object that owns the pod
 KILLED = frozenset({137, 143})  # 128 + SIGKILL, 128 + SIGTERM
 
 _DISRUPTIONS = {
@@ -293,8 +299,9 @@ _DISRUPTIONS = {
 _CONTAINER_FAILED_TO_START = frozenset({"StartError", "ContainerCannotRun"})
 
 
-def end_of(pod: Shown, container: str, *, stopped: bool, now: datetime, deleted: str = ITS_POD) -> Exit | None:
-    """None while it runs or will. `stopped`: we had asked. `deleted`: what somebody has deleted, should it be that."""
+def end_of(pod: Pod, container: str, *, stopped: bool, now: datetime, deleted: str = ITS_POD) -> Exit | None:
+    """Return how the pod ended; None while it runs or will run. `stopped`: we asked it to end. `deleted`: what was
+    deleted, for the reason of an end by deletion."""
     ended = terminated(pod, container)
     asked = deletion_asked(pod)
     if ended is None:
@@ -302,7 +309,7 @@ def end_of(pod: Shown, container: str, *, stopped: bool, now: datetime, deleted:
     time = parse_time(ended.get("finishedAt")) or asked or now
     code = int(ended.get("exitCode", 0))
     was_ending = asked is not None and time >= asked
-    # A node's clock may be behind the server's: what a signal ended that we had asked to end, our signal ended.
+    # A node's clock may be behind the server's: after our request to end, a signal is taken as ours.
     by_signal = asked is not None and code in KILLED and ended.get("reason") != "OOMKilled"
     if stopped and (was_ending or by_signal):
         return Exit(time, code=code, stopped=True)
@@ -326,14 +333,14 @@ def end_of(pod: Shown, container: str, *, stopped: bool, now: datetime, deleted:
 
 
 def _without_container(
-    pod: Shown, container: str, *, stopped: bool, now: datetime, asked: datetime | None, deleted: str
+    pod: Pod, container: str, *, stopped: bool, now: datetime, asked: datetime | None, deleted: str
 ) -> Exit | None:
-    """A pod can end without its container ever having, or with a node that cannot say so any more."""
+    """Return the end of a pod whose container never ended, or whose node can no longer report it."""
     match phase_of(pod):
         case "Succeeded":
             return Exit(now, code=0)
         case "Failed":
-            # That we had it deleted may be all that is known: its end comes and goes while a watch is away.
+            # Our deletion may be all that is known: the end may come while no watch is open.
             if stopped and (asked is not None or is_gone(pod)):
                 return Exit(asked or now, unknown=True, stopped=True)
             thrown_out = _thrown_out(pod, asked or now) or _start_up(pod, now)
@@ -356,8 +363,8 @@ def _without_container(
     return thrown_out or _lost(asked, f"{deleted} was deleted by someone else before it ran")
 
 
-def _thrown_out(pod: Shown, time: datetime) -> Exit | None:
-    """By the cluster, for reasons of its own, before `time`: what had ended before is judged by itself."""
+def _thrown_out(pod: Pod, time: datetime) -> Exit | None:
+    """Return the end of a pod that the cluster evicted or disrupted before `time`; None: it ended by itself."""
     disruption = condition(pod, "DisruptionTarget") if is_true(pod, "DisruptionTarget") else None
     if disruption is not None:
         since = parse_time(disruption.get("lastTransitionTime"))
@@ -374,23 +381,23 @@ def _thrown_out(pod: Shown, time: datetime) -> Exit | None:
             return Exit(
                 time, failure_class=FailureClass.TIMEOUT, reason=_with("its pod's own deadline passed", message)
             )
-        case "Evicted" if "limit" in message:  # its own limit, not the node's need: it would happen again anywhere
+        case "Evicted" if "limit" in message:  # it exceeded its own limit, which would happen on any node
             return Exit(time, failure_class=FailureClass.USER_ERROR, reason=_evicted(pod, message))
         case "Evicted":
             return _lost(time, _evicted(pod, message))
-    # NodeLost, a node's shutdown, OutOfcpu and the like of a node that was fuller than the scheduler knew.
+    # NodeLost, a node's shutdown, or OutOfcpu of a node that was fuller than the scheduler knew.
     return _lost(time, _with(f"node {node_of(pod)} did not keep it ({reason})", message))
 
 
-def _never_started(pod: Shown, container: str, time: datetime, message: str) -> Exit:
+def _never_started(pod: Pod, container: str, time: datetime, message: str) -> Exit:
     why = explain_start(pod, container, message)
     if why:
         return Exit(time, failure_class=FailureClass.CONFIGURATION, reason=why)
     return _lost(time, f"node {node_of(pod)} could not start its container: {cleaned(message)}")
 
 
-def _start_up(pod: Shown, now: datetime) -> Exit | None:
-    """A step before the trial's own container that failed."""
+def _start_up(pod: Pod, now: datetime) -> Exit | None:
+    """Return the end by a failed init container; None: none failed."""
     known: list[ContainerStatus] = pod.get("status", {}).get("initContainerStatuses") or []
     for each in known:
         ended = (each.get("state") or {}).get("terminated") or {}
@@ -402,9 +409,11 @@ def _start_up(pod: Shown, now: datetime) -> Exit | None:
     return None
 
 
-def crash_loop(pod: Shown, container: str, now: datetime) -> Exit | None:
-    """Its container, or one that comes before it, was restarted in place MOST_RESTARTS times and is down again: nobody
-    would ever call that an end. None: it runs, or may still recover."""
+def crash_loop(pod: Pod, container: str, now: datetime) -> Exit | None:
+    """Return the end of a pod whose container, or init container, was restarted MOST_RESTARTS times and failed again.
+
+    Kubernetes would restart it forever. None: it runs, or may still recover.
+    """
     known: list[ContainerStatus] = pod.get("status", {}).get("initContainerStatuses") or []
     for status in (*known, container_status(pod, container)):
         state = status.get("state") or {}
@@ -416,9 +425,11 @@ def crash_loop(pod: Shown, container: str, now: datetime) -> Exit | None:
     return None
 
 
-def given_up(pod: Shown, container: str) -> Exit | None:
-    """Of a pod that was deleted though its object was not: its container had failed and was being restarted. A Job
-    deletes such a pod, and all others, once restarts in place have used up its backoffLimit. None: it was not that."""
+def given_up(pod: Pod, container: str) -> Exit | None:
+    """Return the end of a pod that its Job deleted after restarts in place had used up the backoffLimit.
+
+    A Job then deletes all its pods. None: the pod was deleted for another reason.
+    """
     status, asked = container_status(pod, container), deletion_asked(pod)
     last = (status.get("lastState") or {}).get("terminated") or {}
     again = parse_time((terminated(pod, container) or {}).get("startedAt"))
@@ -428,7 +439,7 @@ def given_up(pod: Shown, container: str) -> Exit | None:
 
 
 def _by_last(last: ContainerStateTerminated, what: str, now: datetime) -> Exit:
-    """last: how a container that was restarted had ended. what: a sentence that goes on with its exit code."""
+    """Return the end by the last failure of a restarted container. what: the beginning of the reason."""
     time = parse_time(last.get("finishedAt")) or now
     code, said = int(last.get("exitCode", 0)), last_line(last.get("message"))
     if code == INFEASIBLE_EXIT_CODE:
@@ -441,7 +452,7 @@ def _by_last(last: ContainerStateTerminated, what: str, now: datetime) -> Exit:
 
 
 def last_line(message: object) -> str:
-    """Of what a container said last, which its status carries if it failed."""
+    """Return the last line of a termination message, which has the end of a failed container's log."""
     lines = [line for line in str(message or "").splitlines() if line.strip()]
     return lines[-1].strip() if lines else ""
 
@@ -450,11 +461,11 @@ def _lost(time: datetime, reason: str) -> Exit:
     return Exit(time, failure_class=FailureClass.INFRASTRUCTURE, reason=reason)
 
 
-def _evicted(pod: Shown, message: str) -> str:
+def _evicted(pod: Pod, message: str) -> str:
     return _with(f"evicted by node {node_of(pod)}", message)
 
 
-def _told(pod: Shown, otherwise: str) -> str:
+def _told(pod: Pod, otherwise: str) -> str:
     status: PodStatus = pod.get("status", {})
     return _with(str(status.get("reason") or otherwise), status.get("message"))
 
@@ -466,10 +477,10 @@ def _with(what: str, message: object) -> str:
 
 # Why it does not run yet
 
-USUAL_S = 5.0  # to be started; nothing is said before, since every change of what is said is written down
+USUAL_S = 5.0  # for a container to start; no reason is shown before, since every change is recorded
 IMAGE_S = 20.0
 CLAIM_S = 20.0
-MOUNT_S = 120.0  # the kubelet itself tries for two minutes before it says more than that it waits
+MOUNT_S = 120.0  # the kubelet retries for two minutes before it reports a cause
 HICCUP_S = 300.0
 UNSCHEDULABLE_S = 30 * 60.0
 
@@ -483,20 +494,20 @@ _PASSING = (
 )  # fmt: skip
 
 
-# Of an MPIJob's worker that could not be created; why_waiting not is in another event, if anywhere.
+# The event of an MPIJob's worker that could not be created; the cause is in another event, if anywhere.
 NO_CAUSE = "Created worker pod: "
 
 
 @dataclass(frozen=True, slots=True)
 class WaitingReason:
-    """text: for the table of trials. hopeless: why it can never run unless something changes; "" while it may run."""
+    """text: for the table of trials. hopeless: why it can never run without a change; "" while it may run."""
 
     text: str = ""
     hopeless: str = ""
 
 
-def why_waiting(pod: Shown, *, now: datetime, container: str = "", mount_trouble: str = "") -> WaitingReason:
-    """Of a pod whose container has not started. mount_trouble: the kubelet's newest event about its volumes."""
+def why_waiting(pod: Pod, *, now: datetime, container: str = "", mount_trouble: str = "") -> WaitingReason:
+    """Return why a pod's container has not started. mount_trouble: the newest event about its volumes."""
     container = container_in(pod, container)
     if not node_of(pod):
         return _unscheduled(pod, container, now)
@@ -513,14 +524,14 @@ def why_waiting(pod: Shown, *, now: datetime, container: str = "", mount_trouble
 
 
 def why_refused(message: str) -> WaitingReason:
-    """Of an object whose pod could not be created, by the event that says so."""
+    """Return why an object's pod could not be created, from the message of the event."""
     if message.startswith(NO_CAUSE):
         return WaitingReason("its operator could not create a pod, and says no reason; see the operator's log")
     said = explain_refusal(message)
     return WaitingReason(said, "" if "exceeded quota" in message or _may_pass(message) else said)
 
 
-def _unscheduled(pod: Shown, container: str, now: datetime) -> WaitingReason:
+def _unscheduled(pod: Pod, container: str, now: datetime) -> WaitingReason:
     scheduled = condition(pod, "PodScheduled") or {}
     message = cleaned(scheduled.get("message"))
     match scheduled.get("reason"):
@@ -537,8 +548,8 @@ def _unscheduled(pod: Shown, container: str, now: datetime) -> WaitingReason:
     return WaitingReason()
 
 
-def _waiting_states(pod: Shown) -> Iterator[tuple[str, str, str]]:
-    """(container, reason, message) of each that waits; those that come first at start-up come first."""
+def _waiting_states(pod: Pod) -> Iterator[tuple[str, str, str]]:
+    """Yield (container, reason, message) of each waiting container, in the order of start-up."""
     status = pod.get("status", {})
     for each in (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())):
         state = (each.get("state") or {}).get("waiting")
@@ -546,7 +557,7 @@ def _waiting_states(pod: Shown) -> Iterator[tuple[str, str, str]]:
             yield each.get("name", ""), state.get("reason", ""), state.get("message", "")
 
 
-def _hopeless(pod: Shown, container: str, reason: str, message: str, age_s: float) -> str:
+def _hopeless(pod: Pod, container: str, reason: str, message: str, age_s: float) -> str:
     patience_s = HICCUP_S if _may_pass(message) else 0.0
     if reason in _PULLING:
         explained, patience_s = explain_image(pod, container, reason, message), max(patience_s, IMAGE_S)
@@ -568,8 +579,8 @@ def _may_pass(message: str) -> bool:
     return any(sign.lower() in lowered for sign in _PASSING)
 
 
-def _age_s(pod: Shown, now: datetime) -> float:
-    """Since the kubelet took it."""
+def _age_s(pod: Pod, now: datetime) -> float:
+    """Return the seconds since the kubelet accepted the pod."""
     return _since(pod.get("status", {}).get("startTime") or pod.get("metadata", {}).get("creationTimestamp"), now)
 
 

@@ -1,14 +1,18 @@
-"""Preflight checks: is a namespace fit for trials, and would it take this file's objects? Only reads and dry runs.
+"""Preflight checks: is a namespace fit for trials, and would it accept this file's objects? Only reads and dry runs.
 
-A problem that makes every later check pointless ends the check, so that nobody is told the same thing nine times. A
-thing that may not be read is not a finding: trials need fewer rights than these checks, and start without them.
+A problem that makes every later check pointless ends the check, so that the same cause is reported once. Something that
+may not be read is not a finding: trials need fewer rights than these checks and start without them.
 
-Admission answers what no table here could: quotas, limit ranges, pod security, webhooks, kinds and their fields. It
-judges pods when pods are created, so the pods that a Job would create are sent to a dry run too, each as itself.
+RIGHTS and QUEUE_RIGHTS are what the runtime needs; deploy/rbac.yaml grants them, and a test compares the two.
+
+Server-side admission covers what no table here could: quotas, limit ranges, pod security, webhooks, kinds and their
+fields. It checks pods when they are created, so the pods that a Job would create are sent to a dry run too.
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import enum
 import re
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
@@ -18,25 +22,141 @@ from typing import Any
 
 from controller.runtime.kubernetes.client import (
     CONFIG_MAPS,
+    EVENTS,
+    JOBS,
+    LEASES,
     LIMIT_RANGES,
     NAMESPACES,
     NODES,
+    PODS,
     QUOTAS,
     SECRETS,
+    SERVICES,
     Kind,
     KubernetesClient,
+    list_allowed,
 )
-from controller.runtime.kubernetes.credentials import Credentials, moment
-from controller.runtime.kubernetes.demand import demand_of, is_gpu, parse_quantity
-from controller.runtime.kubernetes.errors import ApiError, NotAllowed, Unreachable, rule_for, silent_webhook
-from controller.runtime.kubernetes.kinds import kind_of, pod_templates
-from controller.runtime.kubernetes.kubeconfig import Access
-from controller.runtime.kubernetes.kueue import NOT_INSTALLED, served
-from controller.runtime.kubernetes.labels import queue_of
-from controller.runtime.kubernetes.objects import Raw
+from controller.runtime.kubernetes.errors import AccessDenied, ApiError, Unreachable, rule_for, unavailable_webhook
+from controller.runtime.kubernetes.kinds import NOT_INSTALLED, kind_of, pod_templates, preset_of, served
+from controller.runtime.kubernetes.kubeconfig import Access, Credentials, moment
+from controller.runtime.kubernetes.labels import KUEUE_GROUP, queue_of
+from controller.runtime.kubernetes.objects import (
+    Container,
+    EnvVarSource,
+    KeySelector,
+    LimitRange,
+    Node,
+    PodSpec,
+    Raw,
+    ResourceQuota,
+)
 from controller.runtime.kubernetes.pod_status import condition
-from controller.runtime.kubernetes.resource_quota import never_fits
-from controller.runtime.kubernetes.rights import Right, list_allowed, missing_rights, rights_to
+from controller.runtime.kubernetes.resource_quota import demand_of, is_gpu, never_fits, parse_quantity
+
+# Rights
+
+
+@dataclass(frozen=True, slots=True)
+class Right:
+    """Verbs on a kind. without: what is lost without them; "": nothing works."""
+
+    kind: Kind
+    verbs: tuple[str, ...]
+    subresource: str = ""
+    without: str = ""
+
+    @property
+    def group(self) -> str:
+        return self.kind.api_version.rpartition("/")[0]
+
+    @property
+    def resource(self) -> str:
+        return self.kind.plural + (f"/{self.subresource}" if self.subresource else "")
+
+    def rule(self, verbs: tuple[str, ...]) -> str:
+        """Return the line of a Role that grants the verbs."""
+        group = self.group or '""'
+        return f"- {{apiGroups: [{group}], resources: [{self.resource}], verbs: [{', '.join(verbs)}]}}"
+
+
+_RULES = Kind("authorization.k8s.io/v1", "selfsubjectrulesreviews", "SelfSubjectRulesReview", False)
+ALL_OF_AN_ATTEMPT = ("create", "get", "list", "watch", "delete")
+RIGHTS = (
+    Right(CONFIG_MAPS, ("create", "get", "delete")),
+    Right(CONFIG_MAPS, ("list",), without="tuner resume --from-cluster"),
+    Right(JOBS, ALL_OF_AN_ATTEMPT),
+    Right(PODS, ("list", "watch", "delete")),
+    Right(PODS, ("get",), "log"),
+    Right(SERVICES, ("create", "get", "delete"), without="spec.trial.distributed"),
+    Right(LEASES, ("create", "get", "patch"), without="noticing a second controller of the same experiment"),
+    Right(QUOTAS, ("list", "watch"), without="waiting for room before a Job is made"),
+    Right(EVENTS, ("list", "watch"), without="why a pod is refused"),
+    Right(LIMIT_RANGES, ("list",), without="what never fits a LimitRange, before anything runs"),
+)
+# Checked only if the file names a queue.
+QUEUE_RIGHTS = (
+    Right(Kind(f"{KUEUE_GROUP}/v1beta1", "workloads", "Workload"), ("list", "watch"),
+          without="why Kueue keeps a trial waiting"),
+    Right(Kind(f"{KUEUE_GROUP}/v1beta1", "localqueues", "LocalQueue"), ("list",),
+          without="whether spec.trial.queue exists, before anything runs"),
+)  # fmt: skip
+
+
+async def missing_rights(
+    client: KubernetesClient, namespace: str, rights: Sequence[Right] = RIGHTS
+) -> list[tuple[Right, tuple[str, ...]]]:
+    """Return the rights with verbs that the server denies us. Raises what the client raises.
+
+    All rules are read at once. Verbs that no rule grants are reviewed one by one: other authorizers may grant them.
+    """
+    rules = await _rules(client, namespace)
+
+    async def denied(right: Right) -> tuple[Right, tuple[str, ...]]:
+        open_verbs = [verb for verb in right.verbs if not any(_grants(rule, right, verb) for rule in rules)]
+        asked = (client.review(verb, right.kind, namespace, subresource=right.subresource) for verb in open_verbs)
+        allowed = await asyncio.gather(*asked)
+        return right, tuple(verb for verb, may in zip(open_verbs, allowed, strict=True) if not may)
+
+    return [(right, verbs) for right, verbs in await asyncio.gather(*map(denied, rights)) if verbs]
+
+
+async def rights_to(client: KubernetesClient, objects: Sequence[Raw]) -> list[Right]:
+    """Return the rights that trials need beyond RIGHTS: for their template's kind, its operator's objects, their queue.
+
+    Kinds that the server lacks are left out.
+    """
+    found = []
+    for manifest in objects:
+        with contextlib.suppress(ApiError):
+            kind = await kind_of(client, manifest)
+            if kind in (JOBS, SERVICES):
+                continue
+            found.append(Right(kind, ALL_OF_AN_ATTEMPT))
+            if (preset := preset_of(manifest)) is not None and preset.between is not None:
+                found.append(
+                    Right(Kind(*preset.between), ("get",), without=f"why the pods of a {kind.kind} are refused")
+                )
+    return found + (list(QUEUE_RIGHTS) if any(map(queue_of, objects)) and await served(client, "Workload") else [])
+
+
+async def _rules(client: KubernetesClient, namespace: str) -> list[Raw]:
+    """Return the rules that are not limited to resource names; [] if the server does not list them."""
+    body = {"apiVersion": _RULES.api_version, "kind": _RULES.kind, "spec": {"namespace": namespace}}
+    try:
+        answer = await client.create(_RULES, None, body)
+    except ApiError as error:
+        if error.status not in (403, 404):
+            raise
+        return []
+    return [rule for rule in answer["status"].get("resourceRules") or () if not rule.get("resourceNames")]
+
+
+def _grants(rule: Raw, right: Right, verb: str) -> bool:
+    asked = (("verbs", verb), ("apiGroups", right.group), ("resources", right.resource))
+    return all({"*", wanted} & set(rule.get(key) or ()) for key, wanted in asked)
+
+
+# What is found
 
 
 class Level(enum.Enum):
@@ -73,13 +193,13 @@ def fail(what: str, detail: str, *, rights: bool = False) -> Finding:
 
 
 SKEW_S = 10.0
-OLDEST_MINOR = 29  # before that podReplacementPolicy is not there
+OLDEST_MINOR = 29  # earlier versions lack podReplacementPolicy
 _SECURITY = "pod-security.kubernetes.io/enforce"
 _PROBE: Raw = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "tuner-doctor"}}
 
 
 async def check_cluster(client: KubernetesClient, namespace: str) -> AsyncIterator[Finding]:
-    """Ends early at what makes all the rest pointless; that is its last finding then."""
+    """Yield the findings about a cluster. A problem that makes the rest pointless is the last finding."""
     for finding in _access(client.access):
         yield finding
     try:
@@ -92,14 +212,14 @@ async def check_cluster(client: KubernetesClient, namespace: str) -> AsyncIterat
                 yield finding
     except Unreachable as error:
         yield fail("server", str(error))
-    except NotAllowed as error:
+    except AccessDenied as error:
         yield fail("credentials", str(error), rights=True)
     except ApiError as error:
         yield fail("server", f"it answers: {error}")
 
 
 def _access(access: Access) -> Iterator[Finding]:
-    """What is known before the server is asked: how we log in, and on which way."""
+    """Yield what is known before the first request: credentials, proxy and TLS."""
     if access.impersonation:
         yield ok("impersonation", f"user {access.user} acts as {dict(access.impersonation)['Impersonate-User']}")
     yield _login(access.credentials)
@@ -156,7 +276,7 @@ def _version(server: str, version: Mapping[str, Any]) -> Finding:
 
 
 def _clock(ahead_s: float) -> Finding:
-    """The server tells whole seconds, cut off."""
+    """Compare the clocks; the server's time is cut off to whole seconds."""
     ahead_s -= 0.5
     if abs(ahead_s) <= SKEW_S:
         return ok("clock", "as the server's")
@@ -176,7 +296,7 @@ async def _namespace(client: KubernetesClient, namespace: str) -> Finding:
             return fail("namespace", f"there is no {namespace}; make it, or name another one with -n")
         if error.status != 403:
             raise
-        (verdict,) = await dry_run_of(client, namespace, [_PROBE])  # most people may not look at namespaces themselves
+        (verdict,) = await dry_run_of(client, namespace, [_PROBE])  # most users may not read namespaces
         if verdict.answer is Answer.REFUSED:
             return fail("namespace", verdict.why)
         return ok("namespace", namespace)
@@ -212,7 +332,7 @@ def lacking(right: Right, verbs: tuple[str, ...], namespace: str) -> Finding:
     return warn(what, detail) if right.without else fail(what, detail, rights=True)
 
 
-def _quota(quota: Raw) -> Finding:
+def _quota(quota: ResourceQuota) -> Finding:
     status = quota.get("status") or {}
     hard = status.get("hard") or quota.get("spec", {}).get("hard") or {}
     used = status.get("used") or {}
@@ -222,19 +342,23 @@ def _quota(quota: Raw) -> Finding:
     return warn(what, f"{shown}; full: {', '.join(full)}, so trials wait") if full else ok(what, shown)
 
 
-def _limits(limits: Raw) -> str:
+def _limits(limits: LimitRange) -> str:
     parts = []
     for limit in limits.get("spec", {}).get("limits") or ():
         words = [
-            f"{word} {', '.join(f'{name} {amount}' for name, amount in limit[key].items())}"
-            for key, word in (("min", "at least"), ("max", "at most"), ("default", "else"))
-            if limit.get(key)
+            f"{word} {', '.join(f'{name} {amount}' for name, amount in amounts.items())}"
+            for word, amounts in (
+                ("at least", limit.get("min")),
+                ("at most", limit.get("max")),
+                ("else", limit.get("default")),
+            )
+            if amounts
         ]
         parts.append(f"{limit.get('type', '')} {'; '.join(words)}")
     return " / ".join(parts)
 
 
-def _gpus(nodes: Sequence[Raw]) -> Finding:
+def _gpus(nodes: Sequence[Node]) -> Finding:
     offered: dict[str, int] = {}
     having = 0
     for node in nodes:
@@ -248,8 +372,8 @@ def _gpus(nodes: Sequence[Raw]) -> Finding:
     )
 
 
-def gpus_of(node: Raw) -> dict[str, str]:
-    """What a node offers of them."""
+def gpus_of(node: Node) -> dict[str, str]:
+    """Return the allocatable GPUs of a node, by resource name."""
     allocatable = node.get("status", {}).get("allocatable") or {}
     return {name: amount for name, amount in allocatable.items() if is_gpu(name)}
 
@@ -264,7 +388,7 @@ _OURS = ("system-node-critical", "system-cluster-critical")
 
 @dataclass(frozen=True, slots=True)
 class Dependency:
-    """key: which one of a secret's or a config map's; "" = all of it."""
+    """An object that a pod refers to. key: of a Secret or ConfigMap; "": the whole object."""
 
     kind: Kind
     name: str
@@ -274,7 +398,7 @@ class Dependency:
 async def check_needs(
     client: KubernetesClient, namespace: str, objects: Sequence[Raw], *, anchor: Raw
 ) -> AsyncIterator[Finding]:
-    """objects: one attempt's. Raises what the client raises."""
+    """Yield the findings about one attempt's objects. Raises what the client raises."""
     for right, verbs in await missing_rights(client, namespace, await rights_to(client, objects)):
         yield lacking(right, verbs, namespace)
     for queue in filter(None, map(queue_of, objects)):
@@ -297,8 +421,10 @@ async def check_needs(
 
 
 async def check_queue(client: KubernetesClient, namespace: str, queue: str) -> Finding | None:
-    """Whether Kueue can admit what the LocalQueue of that name is given; None: we may not look. Raises what the client
-    raises."""
+    """Check that Kueue can admit from the LocalQueue of that name; None: we may not list queues.
+
+    Raises what the client raises.
+    """
     what = f"queue {queue}"
     kind = await served(client, "LocalQueue")
     if kind is None:
@@ -323,14 +449,16 @@ async def check_queue(client: KubernetesClient, namespace: str, queue: str) -> F
 
 
 async def no_queue(client: KubernetesClient, namespace: str, objects: Sequence[Raw]) -> str:
-    """Why Kueue will admit none of them before somebody changes the file or the cluster; "" if it may, or is unknown.
-    Raises what the client raises."""
+    """Return why Kueue cannot admit the objects without a change of file or cluster; "" if it can, or if unknown.
+
+    Raises what the client raises.
+    """
     found = [await check_queue(client, namespace, queue) for queue in filter(None, map(queue_of, objects))]
     return "; ".join(each.detail for each in found if each is not None and each.level is Level.FAIL)
 
 
-async def no_room(client: KubernetesClient, namespace: str, objects: Sequence[Raw], *, nodes: Sequence[Raw]) -> str:
-    """Why an attempt as a whole can never run, as far as we may look; "" if it can."""
+async def no_room(client: KubernetesClient, namespace: str, objects: Sequence[Raw], *, nodes: Sequence[Node]) -> str:
+    """Return why an attempt can never run, as far as the visible objects tell; "" if it can."""
     quotas = await list_allowed(client, QUOTAS, namespace) or []
     limit_ranges = await list_allowed(client, LIMIT_RANGES, namespace) or []
     return never_fits(demand_of(objects), quotas, limit_ranges, nodes)
@@ -349,13 +477,13 @@ def _told(verdict: Verdict) -> Finding:
             return fail(what, f"{verdict.answer.value}: {verdict.why}", rights=True)
 
 
-def _images(spec: Raw) -> Iterator[tuple[str, str]]:
+def _images(spec: PodSpec) -> Iterator[tuple[str, str]]:
     for container in (*(spec.get("initContainers") or ()), *spec["containers"]):
         yield container.get("image", ""), container.get("imagePullPolicy", "")
 
 
-def _image(image: str, policy: str, nodes: Sequence[Raw] | None) -> Finding:
-    """Registries are the nodes' business, with their own credentials: what can be seen from here is what they have."""
+def _image(image: str, policy: str, nodes: Sequence[Node] | None) -> Finding:
+    """Check whether nodes have the image. Registries are not asked: the nodes have their own credentials for them."""
     if not image:
         return fail("image", "a container names none; set spec.trial.image")
     having = sum(image in _names_on(node) for node in nodes or ())
@@ -366,14 +494,14 @@ def _image(image: str, policy: str, nodes: Sequence[Raw] | None) -> Finding:
     return ok("image", f"{image} is pulled by the first trial; only then does it show whether it can be")
 
 
-def _names_on(node: Raw) -> set[str]:
-    """As people write them, and as the runtime spells them out."""
+def _names_on(node: Node) -> set[str]:
+    """Return the images on a node, in full and as people write them."""
     images = node.get("status", {}).get("images") or ()
     names = {name for image in images for name in image.get("names") or ()}
     return names | {name.removeprefix("docker.io/").removeprefix("library/") for name in names}
 
 
-def _dependencies(spec: Raw) -> Iterator[Dependency]:
+def _dependencies(spec: PodSpec) -> Iterator[Dependency]:
     for secret in spec.get("imagePullSecrets") or ():
         yield Dependency(SECRETS, secret.get("name", ""))
     for volume in spec.get("volumes") or ():
@@ -392,13 +520,18 @@ def _dependencies(spec: Raw) -> Iterator[Dependency]:
         yield from _of_environment(container)
 
 
-def _of_environment(container: Raw) -> Iterator[Dependency]:
-    for each in (*(container.get("env") or ()), *(container.get("envFrom") or ())):
-        source = each.get("valueFrom") or each
-        for word, kind in (("secret", SECRETS), ("configMap", CONFIG_MAPS)):
-            ref = source.get(f"{word}KeyRef") or source.get(f"{word}Ref")
-            if ref and not ref.get("optional"):
-                yield Dependency(kind, ref.get("name", ""), ref.get("key", ""))
+def _of_environment(container: Container) -> Iterator[Dependency]:
+    for variable in container.get("env") or ():
+        source = variable.get("valueFrom") or EnvVarSource()
+        yield from _referenced(source.get("secretKeyRef"), source.get("configMapKeyRef"))
+    for env_from in container.get("envFrom") or ():
+        yield from _referenced(env_from.get("secretRef"), env_from.get("configMapRef"))
+
+
+def _referenced(secret: KeySelector | None, config_map: KeySelector | None) -> Iterator[Dependency]:
+    for kind, reference in ((SECRETS, secret), (CONFIG_MAPS, config_map)):
+        if reference and not reference.get("optional"):
+            yield Dependency(kind, reference.get("name", ""), reference.get("key", ""))
 
 
 async def _look(client: KubernetesClient, namespace: str, dependency: Dependency) -> Finding | None:
@@ -449,7 +582,7 @@ class Answer(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The server's answer to one object. why: for people, with the cure; "" if it was simply accepted."""
+    """The server's response to one object. why: for people, with the cure; "" if it was accepted."""
 
     kind: str
     name: str
@@ -465,12 +598,12 @@ class Verdict:
 
 
 def pods_of(objects: Sequence[Raw]) -> list[Raw]:
-    """The pods that these objects stand for, one of each shape."""
+    """Return the pods that these objects would create, one of each shape."""
     return [_pod(each, template, index) for each in objects for index, template in enumerate(pod_templates(each))]
 
 
 async def dry_run_of(client: KubernetesClient, namespace: str, objects: Sequence[Raw]) -> list[Verdict]:
-    """Raises Unreachable, NotAllowed, and ApiError where the server itself has trouble."""
+    """Create the objects with dry run. Raises Unreachable, AccessDenied, and ApiError for errors of the server."""
     verdicts: list[Verdict] = []
     for manifest in objects:
         name = manifest["metadata"].get("name", "")
@@ -480,7 +613,7 @@ async def dry_run_of(client: KubernetesClient, namespace: str, objects: Sequence
         except ApiError as error:
             verdicts.append(Verdict(manifest["kind"], name, *_judged(error, manifest["kind"])))
             if re.search(_CURES[0][0], error.message):
-                break  # all others would be told the same
+                break  # all others would get the same response
     return verdicts
 
 
@@ -494,7 +627,7 @@ def _pod(parent: Raw, template: Raw, index: int) -> Raw:
 def _judged(error: ApiError, kind: str) -> tuple[Answer, str]:
     if rule := rule_for(error):
         if kind == "Pod":
-            # Trials' pods are made by the cluster's own controllers; only this check would make one itself.
+            # Controllers of the cluster create the pods of trials; only this check would need the right.
             return Answer.UNCHECKED, f"whether quota and pod security take it shows when it runs; to ask: {rule}"
         return Answer.NOT_ALLOWED, f"{_sentence(error)}; the missing rule: {rule}"
     if found := _QUOTA.search(error.message):
@@ -507,7 +640,7 @@ def _judged(error: ApiError, kind: str) -> tuple[Answer, str]:
         )
     if error.status == 409 and error.reason == "AlreadyExists":
         return Answer.ACCEPTED, ""
-    if silent := silent_webhook(error):
+    if silent := unavailable_webhook(error):
         return Answer.WAITS, silent
     if error.status not in (400, 403, 404, 422) and "webhook" not in error.message:
         raise error
@@ -516,7 +649,7 @@ def _judged(error: ApiError, kind: str) -> tuple[Answer, str]:
 
 
 def _beyond(asked: str, limit: str) -> Iterator[str]:
-    """What is asked for at once and is above the quota as a whole."""
+    """Yield the requested amounts that exceed the whole quota."""
     limits = dict(part.split("=", 1) for part in limit.split(",") if "=" in part)
     for part in asked.split(","):
         name, _, amount = part.partition("=")

@@ -1,43 +1,244 @@
-"""What a namespace's quotas leave for one more attempt, and whether it could ever fit. Pure: asks nobody.
+"""What an attempt demands of its namespace, what the quotas leave for it, and whether it could ever fit. Pure.
+
+The demand (pods, resources, countable objects) is read from the manifests as they are sent, ours or the user's, so that
+what is counted here is what the cluster counts.
 
 The server charges a pod to every matching quota when the pod is created, and a countable object likewise, before
-either can be seen. So `status.used` lacks only pods that the Job controller has not made yet, and what has happened
-since the version of it that we see. The rule of `Reservations`: a launch is on top of `used` until each of its pods has
-been seen, and then, pod by pod, until the quota that we look at is at least as new as the first sight of the pod, or
-SETTLE_S have passed since. The first half is certain. The second assumes that the watch of quotas is at most that much
-behind the watch of pods; where it is not, the server refuses a pod, and the attempt is taken back and waits again.
-SETTLE_S after an attempt has ended nothing is on top for it any more: pods of it that were never seen never will be.
+either is visible. `status.used` therefore lacks only the pods that the Job controller has not created yet, and what
+happened after the version of the quota that we see. The rule of `Reservations`: a launch is added to `used` until each
+of its pods has been seen, and then, pod by pod, until the quota is at least as new as the first sight of the pod, or
+SETTLE_S have passed. The first half is certain. The second assumes that the watch of quotas is at most SETTLE_S behind
+the watch of pods; where it is not, the server refuses a pod, and the attempt is withdrawn and waits again. SETTLE_S
+after an attempt has ended, nothing is added for it any more: pods that were not seen by then never will be.
 
-What has ended stays charged until the server takes it off `used`: to be faster would only have pods refused. What
-others charge is in `used` too; the faster one gets the room. `used` can also be too low for a while: when the server
-recounts, it may not have heard of a pod that was made a moment before. So what we know to be alive is the least.
+A finished pod stays charged until the server takes it off `used`: a faster decision would only have pods refused. What
+others charge is in `used` too, and the faster one gets the room. `used` can be too low for a while: when the server
+recounts, it may not have seen a pod that was created a moment before. The demand of attempts known to be alive is
+therefore the lower bound.
 """
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
+from typing import Any, cast
 
-from controller.runtime.kubernetes.demand import COMPUTE, Demand, demand_of, parse_quantity
+from controller.runtime.kubernetes.kinds import at, is_pod_template
 from controller.runtime.kubernetes.objects import (
+    Container,
+    KubernetesObject,
+    LimitRange,
     LimitRangeItem,
+    Node,
+    Pod,
+    PodSpec,
     Raw,
+    ResourceQuota,
     ResourceQuotaSpec,
     ResourceQuotaStatus,
+    ResourceRequirements,
     ScopeSelectorRequirement,
 )
 
+Amounts = Mapping[str, Decimal]
+
+NUMBER = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+))([eE][+-]?\d+|[numkMGTPE]|[KMGTPE]i)?")
+SCALES = {
+    **{
+        letter: Decimal(10) ** power
+        for letter, power in zip("numkMGTPE", (-9, -6, -3, 3, 6, 9, 12, 15, 18), strict=True)
+    },
+    **{f"{letter}i": Decimal(2) ** (10 * power) for power, letter in enumerate("KMGTPE", start=1)},
+}
+COMPUTE = frozenset({"cpu", "memory", "ephemeral-storage"})  # the only ones with a limit apart from the request
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """per_pod: what each of `pods` pods asks, as "requests.cpu", "limits.memory", "requests.nvidia.com/gpu"….
+    objects: what else is counted, as "count/jobs.batch", "services"…. best_effort, terminating: the pods' scopes.
+    containers: how many a pod has; rules for each of them can be judged from sums only if it is one.
+    others: pods of other shapes of the same attempt (the workers beside a leader); their `objects` are empty.
+    """
+
+    pods: int
+    per_pod: Amounts
+    objects: Mapping[str, int] = field(default_factory=dict)
+    priority_class: str = ""
+    best_effort: bool = False
+    terminating: bool = False
+    others: tuple[Demand, ...] = ()
+    containers: int = 1
+
+    def shapes(self) -> tuple[Demand, ...]:
+        """Return the demand of each kind of pod: this one, then the others."""
+        return (self, *self.others)
+
+    def total(self) -> dict[str, Decimal]:
+        """Return the sum over all pods, whatever their scopes."""
+        sums: dict[str, Decimal] = {}
+        for shape in self.shapes():
+            for key, each in shape.per_pod.items():
+                sums[key] = sums.get(key, Decimal()) + each * shape.pods
+        return sums
+
+
+def parse_quantity(text: object) -> Decimal:
+    """Parse a Kubernetes quantity: 500m, 16Gi, 1e3, 4.
+
+    Raises:
+        ValueError: the text is not a quantity.
+    """
+    match = NUMBER.fullmatch(str(text).strip())
+    if match is None:
+        raise ValueError(f"{text!r} is not a quantity: write a number like 4, 500m or 16Gi")
+    digits, suffix = match.groups()
+    if suffix in SCALES:
+        return Decimal(digits) * SCALES[suffix]
+    return Decimal(digits + (suffix or ""))
+
+
+def demand_of(objects: Sequence[Mapping[str, Any]]) -> Demand:
+    """Return the demand of all objects of one attempt. The pods of a kind without pod templates are unknown.
+
+    Raises:
+        ValueError: a resource is not a quantity.
+    """
+    counts: Counter[str] = Counter()
+    shapes: list[Demand] = []
+    for each in objects:
+        counts.update(_countable(each))
+        shapes.extend(_of_pods(spec, copies) for spec, copies in _pod_specs(each))
+    if not shapes:
+        return Demand(0, {}, dict(counts))
+    first, *others = shapes
+    return replace(first, objects=dict(counts), others=tuple(others))
+
+
+def is_gpu(resource: str) -> bool:
+    """Whether the resource is a GPU or a slice of one."""
+    return "/" in resource and ("gpu" in resource or resource.startswith(("nvidia.com/", "amd.com/", "habana.ai/")))
+
+
+def _templates(node: object, copies: int) -> Iterator[tuple[Raw, int]]:
+    """Yield every pod template, and every value of `template`, with the number of its copies.
+
+    The numbers `replicas`, `numOfHosts` and `parallelism` beside and above a template are multiplied.
+    """
+    if isinstance(node, list):
+        for item in node:
+            yield from _templates(item, copies)
+    elif isinstance(node, dict):
+        inside = (
+            copies
+            * _whole(node.get("replicas"))
+            * _whole(node.get("numOfHosts"))
+            * min(_whole(node.get("parallelism")), _whole(node.get("completions"), _whole(node.get("parallelism"))))
+        )
+        for key, value in node.items():
+            if isinstance(value, dict) and (key == "template" or is_pod_template(value)):
+                yield value, inside
+                if is_pod_template(value):
+                    continue
+            yield from _templates(value, inside)
+
+
+def _whole(value: object, otherwise: int = 1) -> int:
+    return value if isinstance(value, int) and not isinstance(value, bool) else otherwise
+
+
+def _pod_specs(each: Mapping[str, Any]) -> Iterator[tuple[PodSpec, int]]:
+    if each.get("kind") == "Pod":
+        yield each.get("spec", {}), 1
+        return
+    for template, copies in _templates(each, 1):
+        if is_pod_template(template):
+            yield template["spec"], copies
+    match at(each, "spec.trainer"):  # a TrainJob; what its runtime asks for besides is known only on the cluster
+        case {"resourcesPerNode": dict() as resources} as trainer:
+            yield (
+                {"containers": [{"resources": cast(ResourceRequirements, resources)}]},
+                _whole(trainer.get("numNodes")),
+            )
+
+
+def _countable(each: Mapping[str, Any]) -> Iterator[str]:
+    kind = str(each.get("kind", ""))
+    group = str(each.get("apiVersion", "")).rpartition("/")[0]
+    plural = f"{kind.lower()}s"
+    if kind == "Pod":  # pods are counted separately
+        return
+    yield f"count/{plural}.{group}" if group else f"count/{plural}"
+    if not group and kind in ("Service", "ConfigMap", "Secret"):
+        yield plural
+    for template, copies in _templates(each, 1):
+        match template:
+            case {"spec": {"template": inner}} if is_pod_template(inner):  # a Job inside, as in a JobSet
+                yield from ["count/jobs.batch"] * copies
+
+
+def _of_pods(spec: PodSpec, copies: int) -> Demand:
+    asked = _sums(spec)
+    compute = {f"{side}.{name}" for side in ("requests", "limits") for name in ("cpu", "memory")}
+    return Demand(
+        copies,
+        asked,
+        priority_class=str(spec.get("priorityClassName", "")),
+        best_effort=not compute & asked.keys(),
+        terminating=spec.get("activeDeadlineSeconds") is not None,
+        containers=len([*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]),
+    )
+
+
+def _sums(spec: PodSpec) -> dict[str, Decimal]:
+    """Sum a pod's resources as scheduler and quota do: all containers with sidecars, or the largest init step."""
+    running: dict[str, Decimal] = {}
+    peak: dict[str, Decimal] = {}
+    for container in spec.get("initContainers") or ():
+        asked = _of_container(container)
+        if container.get("restartPolicy") == "Always":
+            _add(running, asked)
+            _raise(peak, running)
+        else:
+            _raise(peak, {key: each + running.get(key, Decimal()) for key, each in asked.items()})
+    for container in spec.get("containers") or ():
+        _add(running, _of_container(container))
+    _raise(peak, running)
+    return peak
+
+
+def _add(sums: dict[str, Decimal], more: Amounts) -> None:
+    for key, each in more.items():
+        sums[key] = sums.get(key, Decimal()) + each
+
+
+def _raise(peak: dict[str, Decimal], to: Amounts) -> None:
+    for key, each in to.items():
+        peak[key] = max(each, peak.get(key, each))
+
+
+def _of_container(container: Container) -> dict[str, Decimal]:
+    resources = container.get("resources") or {}
+    limits = {name: parse_quantity(text) for name, text in (resources.get("limits") or {}).items()}
+    # A limit without a request is the request, too.
+    requests = {**limits, **{name: parse_quantity(text) for name, text in (resources.get("requests") or {}).items()}}
+    return {f"requests.{name}": each for name, each in requests.items()} | {
+        f"limits.{name}": each for name, each in limits.items() if name in COMPUTE
+    }
+
+
 SETTLE_S = 1.0
-_FULL, _FRESH = "exceeded quota", "status unknown for quota"  # a quota that was made just now has counted nothing yet
+_FULL, _FRESH = "exceeded quota", "status unknown for quota"  # the latter: a new quota has counted nothing yet
 _MUST_BE_ASKED = {f"{side}{name}" for side in ("", "requests.", "limits.") for name in ("cpu", "memory")}
 _BYTES = ("memory", "storage", "hugepages")
 
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """A pod at its first sight: its version then, and when that was."""
+    """A pod when it was first seen: its version and the time."""
 
     version: int | None
     at_s: float
@@ -52,27 +253,27 @@ class _Launched:
     ended_s: float | None = None
 
     def is_over(self, now_s: float) -> bool:
-        """It has ended, and `status.used` tells what its pods are still charged."""
+        """Whether it has ended so long ago that `status.used` has the charge of its pods."""
         return self.ended_s is not None and now_s - self.ended_s >= SETTLE_S
 
 
 class Reservations:
-    """What was launched and may not be in `status.used` yet; see above. `clock`: seconds that never go back."""
+    """Launches that `status.used` may not contain yet; see the module. `clock`: a monotonic clock in seconds."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._launched: dict[str, _Launched] = {}
-        self._alive: dict[str, str] = {}  # what was launched and has not ended -> its demand, in words
-        self._demands: dict[str, Demand] = {}  # by those words: attempts of an experiment ask for the same
+        self._alive: dict[str, str] = {}  # name of a launch that has not ended -> the repr of its demand
+        self._demands: dict[str, Demand] = {}  # by repr: the attempts of an experiment have equal demands
 
     def launched(self, name: str, demand: Demand) -> None:
-        """Its object has just been created, under this name."""
+        """Note that an object of this name has just been created."""
         self._launched.setdefault(name, _Launched(demand, self._clock()))
         self._alive[name] = words = repr(demand)
         self._demands[words] = demand
 
     def ended(self, name: str) -> None:
-        """Its pods have; whether they are charged is the server's business now."""
+        """Note that its pods have ended; the server decides when they are no longer charged."""
         launched = self._launched.get(name)
         if launched is not None and launched.ended_s is None:
             launched.ended_s = self._clock()
@@ -81,7 +282,7 @@ class Reservations:
             self._demands.clear()
 
     def forget(self, name: str) -> None:
-        """Its object is gone again, or it is no business of ours."""
+        """Forget a launch whose object was withdrawn or removed."""
         self._launched.pop(name, None)
         self.ended(name)
 
@@ -90,16 +291,16 @@ class Reservations:
         self._alive.clear()
         self._demands.clear()
 
-    def alive(self, quota: Raw) -> dict[str, Decimal]:
-        """What ours that have not ended take of this quota, whatever its status says."""
+    def alive(self, quota: ResourceQuota) -> dict[str, Decimal]:
+        """Return what our live attempts take of the quota, whatever its status says."""
         sums: dict[str, Decimal] = {}
         for words, count in Counter(self._alive.values()).items():
             for key, each in charge(self._demands[words], quota).items():
                 sums[key] = sums.get(key, Decimal()) + each * count
         return sums
 
-    def look(self, pods: Iterable[Raw]) -> None:
-        """Take note of pods that are shown now; strangers' do no harm."""
+    def look(self, pods: Iterable[Pod]) -> None:
+        """Note the pods that are shown now; pods of others are ignored."""
         if not self._launched:
             return
         now_s = self._clock()
@@ -111,8 +312,8 @@ class Reservations:
         for name in [name for name, launched in self._launched.items() if _settled(launched, now_s)]:
             del self._launched[name]
 
-    def on_top(self, quota: Raw) -> dict[str, Decimal]:
-        """What must be added to the `used` of this quota."""
+    def on_top(self, quota: ResourceQuota) -> dict[str, Decimal]:
+        """Return what must be added to the `used` of this quota."""
         now_s, version = self._clock(), _version(quota)
         sums: dict[str, Decimal] = {}
         for launched in self._launched.values():
@@ -129,8 +330,8 @@ class Reservations:
                 sums[key] = sums.get(key, Decimal()) + max(each, Decimal())
         return sums
 
-    def _whose(self, pod: Raw) -> _Launched | None:
-        """Its Job's name, or that of what made the Job, is written on it."""
+    def _whose(self, pod: Pod) -> _Launched | None:
+        """Return the launch of a pod: labels and owner references name the Job or the object that created it."""
         about = pod["metadata"]
         named = [
             *(about.get("labels") or {}).values(),
@@ -147,14 +348,14 @@ def _settled(launched: _Launched, now_s: float) -> bool:
     return len(launched.pods) >= expected and now_s - max(times) >= SETTLE_S
 
 
-def _version(shown: Raw) -> int | None:
-    """Versions of one server can be compared where they are numbers."""
+def _version(shown: KubernetesObject) -> int | None:
+    """Return the resource version as a number; None if it is not one and cannot be compared."""
     text = str(shown["metadata"].get("resourceVersion", ""))
     return int(text) if text.isdigit() else None
 
 
-def reason_to_wait(demand: Demand, quotas: Sequence[Raw], reservations: Reservations) -> str:
-    """Why there is no room at present; "" if there is."""
+def reason_to_wait(demand: Demand, quotas: Sequence[ResourceQuota], reservations: Reservations) -> str:
+    """Return why there is no room at present; "" if there is."""
     for quota in sorted(quotas, key=_name):
         status: ResourceQuotaStatus = quota.get("status") or {}
         launched, alive = reservations.on_top(quota), reservations.alive(quota)
@@ -166,23 +367,25 @@ def reason_to_wait(demand: Demand, quotas: Sequence[Raw], reservations: Reservat
             taken = max(taken, alive.get(key, Decimal()))
             if taken + asked > limit:
                 needs = f", needs {_shown(key, asked)}" if taken < limit else ""
-                # What is counted twice for a moment need not be shown as if the limit had been passed.
+                # Do not show a double count, which lasts a moment, as a use above the limit.
                 known = max(parse_quantity(used[key]), min(taken, limit))
                 return f"QuotaExceeded: {key} {_shown(key, known)}/{_shown(key, limit)} (quota {_name(quota)}){needs}"
     return ""
 
 
 def out_of_room(message: str) -> str | None:
-    """Why there is no room, from what the server said to what it refused; None: that was not why."""
+    """Return why the quota has no room, from the message of a refusal; None if the quota was not the cause."""
     if _FULL in message:
         return f"QuotaExceeded: {message.partition(_FULL)[2].lstrip(': ')}"
     return f"QuotaUnknown: {message}" if _FRESH in message else None
 
 
-def never_fits(demand: Demand, quotas: Sequence[Raw], limit_ranges: Sequence[Raw], nodes: Sequence[Raw]) -> str:
-    """Why an attempt could not run even in an empty namespace on an empty cluster; "" if it could.
+def never_fits(
+    demand: Demand, quotas: Sequence[ResourceQuota], limit_ranges: Sequence[LimitRange], nodes: Sequence[Node]
+) -> str:
+    """Return why an attempt could not run even in an empty namespace on an empty cluster; "" if it could.
 
-    nodes: empty if they may not be seen. Taints, selectors and a cluster that can grow are not looked at.
+    nodes: empty if they may not be listed. Taints, selectors and autoscaling are not considered.
     """
     demand = with_defaults(demand, limit_ranges)
     said = [*_above_quota(demand, quotas), *_out_of_range(demand, limit_ranges)]
@@ -191,8 +394,8 @@ def never_fits(demand: Demand, quotas: Sequence[Raw], limit_ranges: Sequence[Raw
     return "; ".join(dict.fromkeys(said))
 
 
-def with_defaults(demand: Demand, limit_ranges: Sequence[Raw]) -> Demand:
-    """As LimitRanges fill in what a pod does not say. Of pods with one container, as trials have."""
+def with_defaults(demand: Demand, limit_ranges: Sequence[LimitRange]) -> Demand:
+    """Return the demand with the defaults of LimitRanges, for pods with one container, as trials have."""
     defaults: dict[str, Decimal] = {}
     for _, rule in _rules(limit_ranges, "Container"):
         for side, texts in (("requests", rule.get("defaultRequest")), ("limits", rule.get("default"))):
@@ -208,8 +411,8 @@ def with_defaults(demand: Demand, limit_ranges: Sequence[Raw]) -> Demand:
 # What a quota counts
 
 
-def charge(demand: Demand, quota: Raw) -> dict[str, Decimal]:
-    """What this demand takes of the quota, by the quota's own keys; only what is above zero."""
+def charge(demand: Demand, quota: ResourceQuota) -> dict[str, Decimal]:
+    """Return what the demand takes of the quota, by the quota's keys; only amounts above zero."""
     spec: ResourceQuotaSpec = quota.get("spec") or {}
     status: ResourceQuotaStatus = quota.get("status") or {}
     scopes = [ScopeSelectorRequirement(scopeName=scope, operator="Exists") for scope in spec.get("scopes") or ()]
@@ -254,13 +457,13 @@ def _in_scope(shape: Demand, scope: ScopeSelectorRequirement) -> bool:
                 case "DoesNotExist":
                     return not shape.priority_class
             return bool(shape.priority_class)
-    return False  # of other objects than pods, or of pods that do what trials do not
+    return False  # scopes of other objects, or of pods unlike those of trials
 
 
-# What can never be
+# What never fits
 
 
-def _above_quota(demand: Demand, quotas: Sequence[Raw]) -> Iterator[str]:
+def _above_quota(demand: Demand, quotas: Sequence[ResourceQuota]) -> Iterator[str]:
     for quota in sorted(quotas, key=_name):
         hard = (quota.get("spec") or {}).get("hard") or {}
         asked = charge(demand, quota)
@@ -272,17 +475,17 @@ def _above_quota(demand: Demand, quotas: Sequence[Raw]) -> Iterator[str]:
                 yield f"quota {_name(quota)} counts {key}, so every trial must say how much it needs: trial.resources"
 
 
-def _counts_pods_of(demand: Demand, quota: Raw, key: str) -> bool:
-    """Pods are in its scopes, whatever they ask."""
+def _counts_pods_of(demand: Demand, quota: ResourceQuota, key: str) -> bool:
+    """Whether the quota counts the key for these pods, whatever they request."""
     asking = replace(demand, per_pod={**demand.per_pod, key if "." in key else f"requests.{key}": Decimal(1)})
     return demand.pods > 0 and key in charge(asking, quota)
 
 
-def _out_of_range(demand: Demand, limit_ranges: Sequence[Raw]) -> Iterator[str]:
+def _out_of_range(demand: Demand, limit_ranges: Sequence[LimitRange]) -> Iterator[str]:
     for shape in demand.shapes():
         for kind in ("Container", "Pod"):
             for limit_range, rule in _rules(limit_ranges, kind):
-                # The server itself takes the most that a container may have for what one has that does not say.
+                # A container without a limit gets the maximum of its LimitRange from the server.
                 most_of_pods = (rule.get("max") or {}) if kind == "Pod" else {}
                 for name in sorted(COMPUTE & {*most_of_pods, *(rule.get("maxLimitRequestRatio") or ())}):
                     if shape.pods and f"limits.{name}" not in shape.per_pod:
@@ -297,16 +500,16 @@ def _out_of_range(demand: Demand, limit_ranges: Sequence[Raw]) -> Iterator[str]:
                         yield f"{name} {_shown(name, least)} is below {_shown(name, limit)}, the least that LimitRange {limit_range} allows a {kind.lower()}"  # noqa: E501 # fmt: skip
 
 
-def _rules(limit_ranges: Sequence[Raw], kind: str) -> Iterator[tuple[str, LimitRangeItem]]:
-    """With the names of the LimitRanges that they are of."""
+def _rules(limit_ranges: Sequence[LimitRange], kind: str) -> Iterator[tuple[str, LimitRangeItem]]:
+    """Yield the rules for this kind with the names of their LimitRanges."""
     for limit_range in sorted(limit_ranges, key=_name):
         for rule in (limit_range.get("spec") or {}).get("limits") or ():
             if rule.get("type") == kind:
                 yield _name(limit_range), rule
 
 
-def _on_no_node(shape: Demand, nodes: Sequence[Raw]) -> Iterator[str]:
-    """The scheduler looks at requests only."""
+def _on_no_node(shape: Demand, nodes: Sequence[Node]) -> Iterator[str]:
+    """Yield why no node can hold the pod. The scheduler considers requests only."""
     asked = {key.removeprefix("requests."): each for key, each in shape.per_pod.items() if key.startswith("requests.")}
     if not nodes or not shape.pods or any(_holds(node, asked) for node in nodes):
         return
@@ -318,20 +521,20 @@ def _on_no_node(shape: Demand, nodes: Sequence[Raw]) -> Iterator[str]:
         yield f"no node has {' and '.join(f'{name} {_shown(name, each)}' for name, each in asked.items())} together"
 
 
-def _holds(node: Raw, asked: Mapping[str, Decimal]) -> bool:
+def _holds(node: Node, asked: Mapping[str, Decimal]) -> bool:
     return all(_allocatable(node, name) >= each for name, each in asked.items())
 
 
-def _allocatable(node: Raw, name: str) -> Decimal:
+def _allocatable(node: Node, name: str) -> Decimal:
     return parse_quantity(((node.get("status") or {}).get("allocatable") or {}).get(name, "0"))
 
 
-def _name(shown: Raw) -> str:
+def _name(shown: KubernetesObject) -> str:
     return str(shown["metadata"]["name"])
 
 
 def _shown(key: str, amount: Decimal) -> str:
-    """As people write it: 8, 500m, 16Gi."""
+    """Format an amount as people write it: 8, 500m, 16Gi."""
     if any(word in key for word in _BYTES):
         for suffix, power in (("Ti", 40), ("Gi", 30), ("Mi", 20), ("Ki", 10)):
             if amount and amount % (1 << power) == 0:

@@ -1,15 +1,16 @@
 """Trials as objects on a Kubernetes cluster: `controller.runtime.protocol.Runtime` over one connection.
 
-`observe` derives the attempts' statuses from the informer cache and writes nothing; `reconcile` does all that is due:
-admissions, removals, timeouts, log following. What is held here is rebuilt from the cluster, which is the truth about
-what runs, and from the attempts' folders. When there is room for an attempt is decided in `admission`; its objects are
-created by `job_creation`; what its status is, `attempt_status` says.
+`observe` derives the attempts' statuses from the informer cache and writes nothing. `reconcile` does everything that is
+due: admissions, removals, timeouts, following logs. The state here can be rebuilt from the cluster, which is the source
+of truth about what runs, and from the attempts' folders. `admission` decides when there is room for an attempt and
+creates its objects; `attempt_status` derives its status.
 """
 
 from __future__ import annotations
 
 import asyncio
 import math
+import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -18,25 +19,28 @@ from typing import Any, NamedTuple
 
 from controller.core.model import FINAL, AttemptKey, FailureClass, TrialOrFinal, Uid
 from controller.runtime import log_file
-from controller.runtime.kubernetes.admission import AdmissionQueue
+from controller.runtime.kubernetes.admission import (
+    AdmissionQueue,
+    BackgroundRequests,
+    JobCreations,
+    JobCreator,
+    other_parameters,
+)
 from controller.runtime.kubernetes.attempt_status import StatusCache, ends_by_pods, log_source, status_of
 from controller.runtime.kubernetes.client import JOBS, PODS, SERVICES, Kind, KubernetesClient
-from controller.runtime.kubernetes.demand import demand_of
-from controller.runtime.kubernetes.errors import ApiError, ErrorClassifier, NotAllowed
-from controller.runtime.kubernetes.informer import Informer, Wakeup
+from controller.runtime.kubernetes.errors import AccessDenied, ApiError, ErrorClassifier
+from controller.runtime.kubernetes.informer import Informer
 from controller.runtime.kubernetes.job_builder import build_objects, grace_of, timeout_of
-from controller.runtime.kubernetes.job_creation import BackgroundRequests, JobCreations, JobCreator, other_parameters
-from controller.runtime.kubernetes.kinds import kind_of, reading_of
+from controller.runtime.kubernetes.kinds import at, kind_of, status_rules_of
 from controller.runtime.kubernetes.labels import attempt_of, name_of, queue_of
 from controller.runtime.kubernetes.lease import FencingLease
 from controller.runtime.kubernetes.logs import SOON_S, LogFollower, LogFollowers, PodContainer
+from controller.runtime.kubernetes.objects import AttemptObject, Pod, Raw
 from controller.runtime.kubernetes.pod_status import is_gone
 from controller.runtime.kubernetes.records import Record, Records
-from controller.runtime.kubernetes.resource_quota import never_fits
+from controller.runtime.kubernetes.resource_quota import demand_of, never_fits
 from controller.runtime.protocol import AttemptStatus, CannotStart, Launch
 from suggest import failpoints
-
-Raw = dict[str, Any]
 
 BEFORE_NOTE, AFTER_NOTE = failpoints.register("cluster.note")  # that it was made there
 BEFORE_DELETE, AFTER_DELETE = failpoints.register("cluster.delete")
@@ -46,9 +50,9 @@ BEFORE_DELETE, AFTER_DELETE = failpoints.register("cluster.delete")
 class ClusterTarget:
     """The cluster and namespace of one experiment's objects, and the objects that own them.
 
-    anchor: the object that owns all others, so that deleting it deletes them. folder_of: of (trial, attempt).
-    template: the file's own object, if its attempts are such. holder: who controls the experiment from here, to be told
-    from a controller elsewhere; None: nobody else can.
+    anchor: the object that owns all others, so that deleting it deletes them. folder_of: the folder of a trial's or the
+    final stage's attempt. template: the object in the experiment file, if there is one. holder: the identity of this
+    controller in the lease; None: there is no lease, because no other controller can exist.
     """
 
     client: KubernetesClient
@@ -60,17 +64,71 @@ class ClusterTarget:
     holder: Callable[[], str] | None = None
 
 
-class _OnCluster(NamedTuple):
-    """An attempt and what there is of it. found: its object and that object's kind; None: it is gone."""
+_REST, _LONGEST_REST_S = 19, 0.2
+
+
+class Wakeup:
+    """Coalescing wakeup: one future instead of a task per notification, because notifications are frequent.
+
+    Notifications come in bursts, and each turn of the reader costs more the busier the machine is. `wait` therefore
+    sleeps first, so that at most a twentieth of the time is spent reading. A notification after `clear` is not lost:
+    the next wait returns at once. Log growth wakes only a waiter that asks for it.
+    """
+
+    def __init__(self) -> None:
+        self._began_s = self._cost_s = 0.0
+        self._notified = self._growth = False
+        self._waiting: asyncio.Future[None] | None = None
+        self._waits_for_growth = False
+
+    def clear(self) -> None:
+        """Note that the reader begins to read."""
+        self._notified = self._growth = False
+        self._began_s = time.monotonic()
+
+    def observed(self) -> None:
+        """Note that the reader has read everything."""
+        self._cost_s = time.monotonic() - self._began_s
+
+    def notify(self) -> None:
+        self._notified = True
+        self._wake()
+
+    def notify_log_growth(self) -> None:
+        self._growth = True
+        if self._waits_for_growth:
+            self._wake()
+
+    async def wait(self, within_s: float, *, growth: bool) -> None:
+        """Wait for a notification, at most within_s. Only one task may wait at a time."""
+        await asyncio.sleep(min(_REST * self._cost_s, within_s, _LONGEST_REST_S))
+        if self._notified or (growth and self._growth):
+            return
+        loop = asyncio.get_running_loop()
+        self._waiting, self._waits_for_growth = loop.create_future(), growth
+        patience = loop.call_later(within_s, self._wake)
+        try:
+            await self._waiting
+        finally:
+            patience.cancel()
+            self._waiting = None
+
+    def _wake(self) -> None:
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.set_result(None)
+
+
+class _ObservedAttempt(NamedTuple):
+    """An attempt with its object and pods in the cache. found: the object and its kind; None: it is gone."""
 
     name: str
     whose: AttemptKey
-    found: tuple[Kind, Raw] | None
-    pods: Sequence[Raw]
+    found: tuple[Kind, AttemptObject] | None
+    pods: Sequence[Pod]
 
 
 class KubernetesRuntime:
-    """One experiment's. Nothing is asked of the cluster before the first call that needs it."""
+    """The runtime of one experiment. It sends nothing to the cluster before the first call that needs it."""
 
     def __init__(self, target: ClusterTarget, *, queue: AdmissionQueue) -> None:
         self._target = target
@@ -83,19 +141,21 @@ class KubernetesRuntime:
         self._followers = LogFollowers(
             target.client, target.namespace, grown=self._wakeup.notify_log_growth, ended=self._wakeup.notify
         )
-        self._made: set[str] = set()  # seen on the cluster in this life
-        self._over: set[str] = set()  # of these, whose pods have ended
+        self._made: set[str] = set()  # seen on the cluster by this process
+        self._over: set[str] = set()  # those of them whose pods have ended
         self._leaving = BackgroundRequests(failed=self._wakeup.notify)
         self._status_cache = StatusCache()
-        self._latest: list[tuple[_OnCluster, AttemptStatus | None]] | None = None  # as reconcile has just left it
+        self._latest: list[tuple[_ObservedAttempt, AttemptStatus | None]] | None = (
+            None  # left by the last reconcile, for the next observe
+        )
         self._errors = ErrorClassifier()
-        self._looked_for_room: bool | None = None  # last for the final stage, or for a trial
+        self._looked_for_room: bool | None = None  # whether the last check of the quota was for the final stage
         self._lines_are_awaited = True
         self._log_times = log_file.LogTimes()
         self._lease = FencingLease(
             target.client, target.namespace, target.anchor, target.holder, changed=self._wakeup.notify
         )
-        self._strange: set[str] = set()  # uids of objects with an attempt's name that are not that attempt
+        self._strange: set[str] = set()  # uids of objects that have an attempt's name but other parameters
 
     @property
     def context(self) -> str:
@@ -143,8 +203,8 @@ class KubernetesRuntime:
         self._over.discard(name)
         self._status_cache.forget(name)
 
-    def _expect_ours(self, launch: Launch, there: Raw, record: Record | None) -> None:
-        """Raises CannotStart: somebody else made it, with other parameters under the same number."""
+    def _expect_ours(self, launch: Launch, there: AttemptObject, record: Record | None) -> None:
+        """Raise CannotStart if the object has other parameters than the attempt of that number."""
         if record is not None and record.uid == there["metadata"]["uid"]:
             return
         if trouble := other_parameters(build_objects(launch)[-1], there, self._target.namespace):
@@ -183,13 +243,13 @@ class KubernetesRuntime:
         if found is not None:
             await self._ask(self._lease.check())
         whose = self._whose.get(name) or (attempt_of(found[1]) if found else None)
-        # What is left of an attempt whose object was deleted without its pods.
+        # The pods of an attempt whose object was deleted without them.
         orphans = informer.pods_of(whose) if found is None and whose is not None and not self._is_removed(whose) else []
         if whose is not None and (found or self._records.of(self._target.folder_of(*whose))):
             self._records.note(self._target.folder_of(*whose), removed=True)
         if found is not None and not self._leaving.is_under_way(name):
             kind, shown = found
-            running: Sequence[Raw] = []
+            running: Sequence[Pod] = []
             if whose is not None:
                 pods = informer.pods_by_attempt().get(whose, [])
                 if kind is not JOBS or self._status(name, shown, pods, whose).exit is None:
@@ -204,13 +264,13 @@ class KubernetesRuntime:
         await self._followers.drop(name)
 
     async def _send_away(self, name: str, work: Coroutine[Any, Any, None]) -> None:
-        # The last one is waited for: nobody would look after it any more.
+        # Wait for the last removal: no later turn would retry it.
         await self._ask(self._leaving.send(name, work, wait=not (self._made - self._over - {name})))
 
-    async def _remove(self, informer: Informer, kind: Kind, shown: Raw, running: Sequence[Raw]) -> None:
+    async def _remove(self, informer: Informer, kind: Kind, shown: AttemptObject, running: Sequence[Pod]) -> None:
         name = shown["metadata"]["name"]
-        await self._delete_pods(running, grace_s=0)  # the garbage collector would give them their whole grace
-        if service := shown.get("spec", {}).get("template", {}).get("spec", {}).get("subdomain"):
+        await self._delete_pods(running, grace_s=0)  # the garbage collector would give them their full grace period
+        if service := at(shown, "spec.template.spec.subdomain"):
             await self._client.delete(SERVICES, self._target.namespace, service)
         failpoints.reach(BEFORE_DELETE)
         await self._delete(kind, name, shown)
@@ -231,7 +291,7 @@ class KubernetesRuntime:
 
     async def reconcile(self) -> None:
         informer, creations = await self._open()
-        self._wakeup.clear()  # here, not where one log is read: what grows from now on is told
+        self._wakeup.clear()  # here and not in read_log: growth from now on causes a notification
         informer.forget_the_gone()
         if self._trouble(informer) is not None:
             self._followers.not_yet()
@@ -239,15 +299,17 @@ class KubernetesRuntime:
         attempts, leaving, removed = self._attempts(informer)
         for name in leaving:
             if not self._leaving.is_under_way(name):
-                await self.remove(name)  # it was refused, or a predecessor had written down that it does so
+                await self.remove(
+                    name
+                )  # the removal was refused, or an earlier controller recorded it and did not finish
         for whose in removed:
-            informer.forget_pods(whose)  # what the garbage collector leaves to be heard of
-        latest: list[tuple[_OnCluster, AttemptStatus | None]] = []
+            informer.forget_pods(whose)  # their deletion by the garbage collector shows later
+        latest: list[tuple[_ObservedAttempt, AttemptStatus | None]] = []
         for each in attempts:
             cached = self._cached(informer, each)
             if each.found is None:
                 self._finish_without_object(each)
-                creations.forget_anchor()  # it may have gone first, and have taken this with it
+                creations.forget_anchor()  # the anchor may be gone too, and have taken this object with it
             elif cached is None and not await self._reconcile_attempt(informer, each, *each.found):
                 continue
             latest.append((each, cached))
@@ -274,7 +336,7 @@ class KubernetesRuntime:
         await self._wakeup.wait(within_s, growth=log_growth)
 
     def slots(self, gpu: float, workers: int) -> int | None:
-        return None  # the quota decides, and the scheduler
+        return None  # quota and scheduler decide
 
     async def close(self) -> None:
         opened, self._opened = self._opened, None
@@ -288,7 +350,7 @@ class KubernetesRuntime:
         await self._target.client.close()
 
     def _is_removed(self, whose: AttemptKey) -> bool:
-        """By us, for good; it may take its time to go."""
+        """Whether we have deleted the attempt's object for good; it may still exist for a while."""
         record = self._records.of(self._target.folder_of(*whose))
         return record is not None and record.removed
 
@@ -316,7 +378,7 @@ class KubernetesRuntime:
             return self._opened
 
     async def _watch_template(self, informer: Informer) -> None:
-        """Attempts of the file's own kind are seen from the start; that the server lacks it, the first one says."""
+        """Watch the kind of the template from the start. If the server lacks it, the first attempt reports that."""
         if self._target.template is None:
             return
         try:
@@ -328,7 +390,7 @@ class KubernetesRuntime:
         await informer.watch(kind)
 
     async def _heard(self) -> tuple[Informer, JobCreations]:
-        """Raises what keeps the cluster from being read."""
+        """Return the cache and the creations. Raises what keeps the cluster from being read."""
         if self._lease.lost is not None:
             raise self._lease.lost
         informer, creations = await self._open()
@@ -339,11 +401,11 @@ class KubernetesRuntime:
     def _trouble(self, informer: Informer) -> Exception | None:
         return informer.trouble or self._followers.unreadable()
 
-    def _attempts(self, informer: Informer) -> tuple[list[_OnCluster], list[str], list[AttemptKey]]:
+    def _attempts(self, informer: Informer) -> tuple[list[_ObservedAttempt], list[str], list[AttemptKey]]:
         """All that have something on the cluster, or had in this life; of those that were removed, the names of objects
         that are still there, and whose pods are."""
         pods = informer.pods_by_attempt()
-        found: dict[str, _OnCluster] = {}
+        found: dict[str, _ObservedAttempt] = {}
         leaving: list[str] = []
         removed: list[AttemptKey] = []
         for kind, name, shown in informer.objects():
@@ -357,7 +419,7 @@ class KubernetesRuntime:
             else:
                 self._whose[name] = whose
                 self._made.add(name)
-                found[name] = _OnCluster(name, whose, (kind, shown), pods.pop(whose, []))
+                found[name] = _ObservedAttempt(name, whose, (kind, shown), pods.pop(whose, []))
         known = set(self._whose.values())
         for whose, left in pods.items():
             if self._is_removed(whose):
@@ -366,16 +428,16 @@ class KubernetesRuntime:
                 self._whose[name_of(left[0], whose)] = whose
         for name, whose in self._whose.items():
             if name not in found and not self._is_removed(whose) and (name in self._made or whose in pods):
-                found[name] = _OnCluster(name, whose, None, pods.get(whose, []))
+                found[name] = _ObservedAttempt(name, whose, None, pods.get(whose, []))
         return list(found.values()), leaving, removed
 
-    def _cached(self, informer: Informer, each: _OnCluster) -> AttemptStatus | None:
+    def _cached(self, informer: Informer, each: _ObservedAttempt) -> AttemptStatus | None:
         if each.found is None:
             return None
         return self._status_cache.get(each.name, each.found[1], each.pods, quiet=informer.events.quiet)
 
-    def _shown_status(self, informer: Informer, each: _OnCluster) -> AttemptStatus:
-        """Its end is judged by what it said last: it is shown once the log is read."""
+    def _shown_status(self, informer: Informer, each: _ObservedAttempt) -> AttemptStatus:
+        """Return the status to show. An end is shown once the log is complete: its last lines classify the end."""
         status = self._explained(informer, each, self._status_of(each))
         if status.exit is None:
             return status
@@ -385,8 +447,8 @@ class KubernetesRuntime:
             return replace(status, exit=replace(status.exit, reason=lost))
         return status
 
-    def _explained(self, informer: Informer, each: _OnCluster, status: AttemptStatus) -> AttemptStatus:
-        """With the reason that it waits, from events and from Kueue."""
+    def _explained(self, informer: Informer, each: _ObservedAttempt, status: AttemptStatus) -> AttemptStatus:
+        """Return the status with the reason for waiting, from events and from Kueue."""
         if each.found is None or status.start_time is not None or status.exit is not None:
             return status
         shown = each.found[1]
@@ -396,22 +458,22 @@ class KubernetesRuntime:
         mounts = informer.events.mount_trouble(each.pods)
         return self._status_of(each, refusal=refusal, mounts=mounts) if refusal or mounts else status
 
-    def _log_source(self, each: _OnCluster) -> PodContainer | None:
+    def _log_source(self, each: _ObservedAttempt) -> PodContainer | None:
         if each.found is not None:
             return log_source(each.found[1], each.pods)
-        # What its pods say still counts: they may run on without their object.
+        # The pods may keep running without their object, and their log still counts.
         there = [pod for pod in each.pods if not is_gone(pod)]
         return None if self._followers.has(each.name) else log_source(None, there)
 
-    def _status_of(self, each: _OnCluster, *, refusal: str = "", mounts: str = "") -> AttemptStatus:
+    def _status_of(self, each: _ObservedAttempt, *, refusal: str = "", mounts: str = "") -> AttemptStatus:
         shown = None if each.found is None else each.found[1]
         return self._status(each.name, shown, each.pods, each.whose, refusal=refusal, mounts=mounts)
 
     def _status(
         self,
         name: str,
-        shown: Raw | None,
-        pods: Sequence[Raw],
+        shown: AttemptObject | None,
+        pods: Sequence[Pod],
         whose: AttemptKey,
         *,
         refusal: str = "",
@@ -436,11 +498,13 @@ class KubernetesRuntime:
 
     @property
     def _busy(self) -> int:
-        """Attempts on the cluster whose pods have not ended."""
+        """Return the number of attempts on the cluster whose pods have not ended."""
         return len(self._made - self._over)
 
-    async def _reconcile_attempt(self, informer: Informer, each: _OnCluster, kind: Kind, shown: Raw) -> bool:
-        """Follow its log, end it at its timeout. False: taken back, for want of room for its pods; it waits again."""
+    async def _reconcile_attempt(
+        self, informer: Informer, each: _ObservedAttempt, kind: Kind, shown: AttemptObject
+    ) -> bool:
+        """Follow the log, and end the attempt at its timeout. False: withdrawn because of the quota; it waits again."""
         name, pods, directory = each.name, each.pods, self._target.folder_of(*each.whose)
         status = self._status_of(each)
         if status.suspended:
@@ -467,7 +531,7 @@ class KubernetesRuntime:
         if (limit_s := timeout_of(shown)) is not None and status.start_time is not None:
             left_s = limit_s - (datetime.now(UTC) - status.start_time).total_seconds()
             deaf = [pod for pod in pods if "deletionTimestamp" not in pod["metadata"]]
-            if left_s <= 0 and deaf:  # again and again, until the cluster has heard it
+            if left_s <= 0 and deaf:  # repeat until the deletion shows
                 self._records.note(directory, timed_out=True)
                 await self._ask(self._end(kind, name, shown, deaf, grace_s=grace_of(shown)))
         if follower is None and source is not None:
@@ -476,7 +540,7 @@ class KubernetesRuntime:
             self._status_cache.put(name, shown, pods, status, left_s=left_s)
         return True
 
-    def _finish_without_object(self, each: _OnCluster) -> None:
+    def _finish_without_object(self, each: _ObservedAttempt) -> None:
         directory = self._target.folder_of(*each.whose)
         follower = self._followers.follow(each.name, self._log_source(each), directory, at_once=True)
         if self._status_of(each).exit is not None:
@@ -488,36 +552,38 @@ class KubernetesRuntime:
         self._over.add(name)
         self._queue.ended(name)
 
-    def _took_in(self, launch: Launch, kind: Kind, made: Raw) -> None:
+    def _took_in(self, launch: Launch, kind: Kind, made: AttemptObject) -> None:
         failpoints.reach(BEFORE_NOTE)
         self._records.note(launch.directory, uid=made["metadata"]["uid"])
         failpoints.reach(AFTER_NOTE)
         self._made.add(launch.name)
 
-    async def _end(self, kind: Kind, name: str, shown: Raw, pods: Sequence[Raw], *, grace_s: float) -> None:
-        """Its pods end, at the latest after the grace; without any it never begins. What would replace a pod that is
-        deleted, a Job with a backoffLimit too, is deleted itself."""
-        if pods and kind is JOBS and ends_by_pods(shown, reading_of(shown)):
+    async def _end(self, kind: Kind, name: str, shown: AttemptObject, pods: Sequence[Pod], *, grace_s: float) -> None:
+        """End the attempt within its grace period; without pods it never starts.
+
+        An object that would replace a deleted pod, such as a Job with a backoffLimit, is deleted itself.
+        """
+        if pods and kind is JOBS and ends_by_pods(shown, status_rules_of(shown)):
             await self._delete_pods(pods, grace_s=grace_s)
             return
         await self._delete(kind, name, shown)
         await self._delete_pods(pods, grace_s=grace_s)
 
-    async def _delete(self, kind: Kind, name: str, shown: Raw) -> None:
+    async def _delete(self, kind: Kind, name: str, shown: AttemptObject) -> None:
         await self._lease.check()
         await self._client.delete(kind, self._target.namespace, name, uid=shown["metadata"]["uid"])
 
-    async def _delete_pods(self, pods: Sequence[Raw], *, grace_s: float) -> None:
+    async def _delete_pods(self, pods: Sequence[Pod], *, grace_s: float) -> None:
         await self._lease.check()
         for pod in pods:
             about = pod["metadata"]
-            # With none at all the object would go and leave the container to its node.
+            # With a grace of 0 the object would be deleted at once, and the container left to its node.
             least_s = max(1.0, grace_s)
             await self._client.delete(PODS, self._target.namespace, about["name"], uid=about["uid"], grace_s=least_s)
 
     async def _ask(self, request: Any) -> Any:
-        """What the cluster answers. Raises NotAllowed and RuntimeLost, see `ErrorClassifier`."""
+        """Await a request. Raises AccessDenied and RuntimeLost, see `ErrorClassifier`."""
         try:
             return await request
-        except (ApiError, NotAllowed) as error:
+        except (ApiError, AccessDenied) as error:
             raise self._errors.classify(error, patient=self._opened is not None) from error

@@ -1,8 +1,8 @@
-"""A worker process: it makes models, keeps the trials that they were shown, and answers one request after the other.
+"""A worker process: creates models, keeps the trials that they were shown, and answers one request after the other.
 
-`suggest.workers` starts it and asks it. It ends when the socket closes, however its parent died, after IDLE_S without a
-request, and when it takes more than MOST_BYTES of memory after all models but one have been evicted. It opens no store
-and no network connection, and imports nothing of the server.
+`suggest.workers` starts it and sends requests. It ends when the socket closes, however its parent died; after IDLE_S
+without a request; and when it uses more than MOST_BYTES of memory although all models but one have been evicted. It
+opens no store and no network connection, and imports nothing of the server.
 """
 
 from __future__ import annotations
@@ -33,24 +33,24 @@ from suggest.trial import Trial
 if TYPE_CHECKING:
     from suggest.samplers.sampler import PointRequest
 
-IDLE_S = 300.0  # without a request, after which a worker ends
+IDLE_S = 300.0  # time without a request after which a worker ends
 MOST_BYTES = 512 << 20  # resident; Python, NumPy and Optuna take 50 to 90 MB of them, torch 300 MB
 _STATM = Path("/proc/self/statm")
 
 
 class Model(Protocol):
-    """Deterministic in its study's seed, the numbers of `wanted` and the trials shown."""
+    """A model, which depends only on its study's seed, the numbers of `wanted` and the trials shown."""
 
     def propose(
         self, learnt: Iterable[Trial], running: Iterable[Trial], wanted: Sequence[PointRequest]
     ) -> list[Assignment]:
-        """Points for all of `wanted`; finished and running trials come in the order of their numbers."""
+        """Return points for all of `wanted`. Finished and running trials come in the order of their numbers."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class ModelSetup:
-    """How a worker makes a model. path: `module:class`, imported there; the class takes (spec, seed, settings)."""
+    """How a worker creates a model: `path` is `module:class`, and the class takes (spec, seed, settings)."""
 
     path: str
     spec: StudySpec
@@ -58,7 +58,7 @@ class ModelSetup:
     settings: Any  # the dataclass of the algorithm's settings
 
     def load(self) -> Callable[[StudySpec, int, Any], Model]:
-        """The class, with all that its module imports."""
+        """Return the class, and import its module."""
         module, _, name = self.path.partition(":")
         found: Callable[[StudySpec, int, Any], Model] = getattr(importlib.import_module(module), name)
         return found
@@ -69,7 +69,7 @@ class ModelSetup:
 
 @dataclass(frozen=True, slots=True)
 class ModelRequest:
-    """setup: None where the worker has the model. added, gone: finished trials since the last request."""
+    """A request. `setup` is None if the worker has the model; `added` and `gone` are changes of finished trials."""
 
     model: int
     setup: ModelSetup | None
@@ -82,7 +82,7 @@ class ModelRequest:
 
 @dataclass(frozen=True, slots=True)
 class ModelReply:
-    """Exactly one of points and error, or neither: the worker does not have the model."""
+    """A reply with points or an error; with neither, the worker does not have the model."""
 
     points: list[Assignment] | None = None
     error: Exception | None = None
@@ -90,12 +90,12 @@ class ModelReply:
 
 
 def main(descriptor: int) -> None:
-    """Answers requests until the socket closes or IDLE_S have passed."""
+    """Answer requests until the socket closes or IDLE_S have passed without one."""
     connection = Connection(descriptor)
     requests: queue.Queue[ModelRequest] = queue.Queue()
     threading.Thread(target=_read, args=(connection, requests), daemon=True).start()
     models = _Models()
-    patience_s: float | None = None  # the first request is on its way
+    patience_s: float | None = None  # while the first request arrives
     while True:
         try:
             request = requests.get(timeout=patience_s)
@@ -104,14 +104,14 @@ def main(descriptor: int) -> None:
         reply = _answer(models, request)
         with contextlib.suppress(OSError):
             connection.send(reply)
-        del request, reply  # an error's frames and a request's trials may be what takes the memory
+        del request, reply  # the frames of an error and the trials of a request may take much memory
         if not models.shrink():
             os._exit(0)
         patience_s = IDLE_S
 
 
 def _read(connection: Connection, requests: queue.Queue[ModelRequest]) -> None:
-    """In a thread, so that the end of the parent is noticed during a computation."""
+    """Read requests in a thread, so that the end of the parent is noticed during a computation."""
     try:
         while True:
             requests.put(connection.recv())
@@ -153,7 +153,7 @@ class _Kept:
 
 
 class _Models:
-    """The models of one worker, the least recently used first."""
+    """The models of one worker, from the least to the most recently used."""
 
     def __init__(self) -> None:
         self._kept: OrderedDict[int, _Kept] = OrderedDict()
@@ -176,7 +176,7 @@ class _Models:
         self._kept.clear()
 
     def shrink(self) -> bool:
-        """Evict models, the older half at a time, until there is enough memory. False: the last one is too large."""
+        """Evict models, the older half at a time, until memory suffices. Return False if the last one is too large."""
         while _resident_bytes() > MOST_BYTES:
             if len(self._kept) <= 1:
                 return False
@@ -187,7 +187,7 @@ class _Models:
 
 
 def _resident_bytes() -> int:
-    """Of this process now; where there is no /proc, the most that it ever had."""
+    """Return the resident memory of this process; without /proc, the most that it ever had."""
     try:
         return int(_STATM.read_text(encoding="ascii").split()[1]) * resource.getpagesize()
     except OSError:

@@ -1,13 +1,15 @@
-"""The pool of worker processes: models that take longer than a few milliseconds compute outside the server's process.
+"""The pool of worker processes, in which models that need more than a few milliseconds compute their proposals.
 
-A pool has at most `size` workers, each started when a model first needs it. A worker computes one request at a time;
-requests wait in one line for whichever worker is free first, so a long one holds up no other as long as a worker is
-free. A model asks the worker that it asked last, if that is free: a worker keeps the trials that a model was shown, and
-is sent only what has changed. Else it asks the one that serves the fewest models, and shows it the whole study.
+A pool has at most `size` workers, and starts each when a model first needs it. A worker computes one request at a time.
+Requests wait in one queue for the first free worker, so a long request delays no other one while a worker is free. A
+model asks the worker that it asked last, if that is free, because a worker keeps the trials that a model was shown and
+is sent only the changes. Otherwise the model asks the worker that serves the fewest models, and shows it the whole
+study.
 
-A worker that dies, hangs or has evicted a model costs one more request with the whole state, never a study: a model is
-a function of (study seed, trial number, trials shown), so another worker proposes the same. The worker's side is
-`suggest.worker_process`, started as `python -P -c` with a socket: nothing is imported from the current directory.
+A worker that dies, hangs or has evicted a model costs one more request with the whole state, but never a study: a model
+is a function of (study seed, trial number, trials shown), so another worker proposes the same. The worker's side is
+`suggest.worker_process`, which starts as `python -P -c` with a socket, so that nothing is imported from the current
+directory.
 """
 
 from __future__ import annotations
@@ -41,30 +43,30 @@ if TYPE_CHECKING:
 
 __all__ = ["Model", "ModelSetup", "RemoteModel", "Workers", "asked", "charge", "model_of", "thread_cpu_s"]
 
-SIZE = max(1, min(2, os.cpu_count() or 1))  # processes; each one computes for many studies
-HANG_S = 60.0  # for one request; a worker that takes longer is killed
+SIZE = max(1, min(2, os.cpu_count() or 1))  # processes, each of which computes for many studies
+HANG_S = 60.0  # per request; a worker that takes longer is killed
 _LEAVE_S = 2.0
-_LOOK_S = 0.05  # how soon a request notices that its server is being stopped
+_LOOK_S = 0.05  # how soon a request notices that the server is stopping
 _TRIES = 2
 _BOOT = "import sys; sys.path.append(sys.argv[1]); from suggest.worker_process import main; main(int(sys.argv[2]))"
 _ROOT = Path(__file__).parents[1]
 
 log = logging.getLogger(__name__)
-_elsewhere = threading.local()  # cpu_s: what workers have computed for this thread
+_elsewhere = threading.local()  # cpu_s: CPU time of workers for this thread
 
 
 def thread_cpu_s() -> float:
-    """Processor time of this thread, with what workers have computed for it."""
+    """Return the CPU time of this thread, including what workers have computed for it."""
     return time.thread_time() + getattr(_elsewhere, "cpu_s", 0.0)
 
 
 def charge(cpu_s: float) -> None:
-    """Add to what `thread_cpu_s` says of this thread."""
+    """Add CPU time of a worker to that of this thread."""
     _elsewhere.cpu_s = getattr(_elsewhere, "cpu_s", 0.0) + cpu_s
 
 
 class _Lost(Exception):
-    """The worker has ended. planned: by itself, after it had answered what it was asked before."""
+    """The worker has ended. `planned`: it ended by itself, after it had answered its last request."""
 
     def __init__(self, message: str, *, planned: bool = False) -> None:
         super().__init__(message)
@@ -72,7 +74,7 @@ class _Lost(Exception):
 
 
 class RemoteModel:
-    """A model in a worker: the same points as `setup.model()` would propose here. Thread-safe."""
+    """A model in a worker process, which proposes the same points as `setup.model()` would here. Thread-safe."""
 
     def __init__(self, workers: Workers, setup: ModelSetup) -> None:
         self._workers = workers
@@ -84,16 +86,18 @@ class RemoteModel:
     def propose(
         self, learnt: Iterable[Trial], running: Iterable[Trial], wanted: Sequence[PointRequest]
     ) -> list[Assignment]:
-        """Raises what `computation` raises."""
+        """Return points as `Model.propose` does. Raises what `computation` raises."""
         return self.computation(learnt, running, wanted)()
 
     def computation(
         self, learnt: Iterable[Trial], running: Iterable[Trial], wanted: Sequence[PointRequest]
     ) -> Computation:
-        """What asks a worker, from these trials as they are now.
+        """Return a computation by a worker for the given trials.
 
-        It raises Unavailable: no worker is free in time or can be started, or two in a row died or hung over this;
-        LimitReached: it takes too much memory; TimedOut.
+        The computation raises:
+            Unavailable: no worker is free in time or can be started, or two in a row died or hung.
+            LimitReached: it needs too much memory.
+            TimedOut: the caller's deadline has passed.
         """
         finished = {trial.number: trial for trial in learnt}
         pending = [_outcome(trial) for trial in running]
@@ -124,7 +128,7 @@ class RemoteModel:
         life = worker.number, worker.life
         while True:
             with self._shown_lock:
-                known = self._shown.pop(life, {})  # until it has answered, what it knows is not known
+                known = self._shown.pop(life, {})  # until the worker has answered, its state is unknown
                 for there in [there for there in self._shown if there[0] == life[0]]:
                     del self._shown[there]  # of a process that has ended
             request = ModelRequest(
@@ -146,23 +150,23 @@ class RemoteModel:
                 worker.kill()
             if reply.error is not None:
                 raise reply.error
-            # It has evicted the model, and is shown everything.
+            # It has evicted the model, so show it everything.
 
 
 def model_of(setup: ModelSetup, workers: Workers | None) -> Model:
-    """The model in a worker process; without workers, in this one."""
+    """Return the model in a worker process, or in this process if there are no workers."""
     return setup.model() if workers is None else RemoteModel(workers, setup)
 
 
 def asked(model: Model, learnt: Iterable[Trial], running: Iterable[Trial], wanted: Sequence[PointRequest]) -> Steps:
-    """The steps of a sampler that asks a model: one computation if it is in a worker, else none."""
+    """Return the steps of a sampler that asks a model: one computation if the model is in a worker, else none."""
     if isinstance(model, RemoteModel):
         return (yield model.computation(learnt, running, wanted))
     return model.propose(learnt, running, wanted)
 
 
 def _outcome(trial: Trial) -> Trial:
-    """What a model learns from; labels, owners and times are not sent."""
+    """Return the parts of a trial that a model learns from, without labels, owners and times."""
     return Trial(
         trial.number,
         trial.state,
@@ -176,19 +180,19 @@ def _outcome(trial: Trial) -> Trial:
 
 
 class Workers:
-    """The pool of one server. Thread-safe. Starts nothing before a model asks."""
+    """The pool of one server. Thread-safe. It starts no process before a model needs one."""
 
     def __init__(self, size: int = SIZE) -> None:
         self.model_ids = itertools.count()
         self.restarts = 0
         self._workers = [_Worker(number) for number in range(size)]
-        self._line: deque[object] = deque()  # requests that wait for a worker; only the first one takes one
+        self._line: deque[object] = deque()  # requests that wait for a worker; only the first may take one
         self._changed = threading.Condition()
         self._closed = False
 
     @contextlib.contextmanager
     def one_for(self, model: RemoteModel) -> Iterator[_Worker]:
-        """A worker that nobody else uses meanwhile. Raises Unavailable, TimedOut."""
+        """Take a worker that no other thread uses meanwhile. Raises Unavailable, TimedOut."""
         worker = self._take(model)
         try:
             yield worker
@@ -203,21 +207,21 @@ class Workers:
 
     @property
     def running(self) -> int:
-        """How many processes there are now."""
+        """Return how many processes there are now."""
         return sum(worker.process is not None for worker in self._workers)
 
     @property
     def waiting(self) -> int:
-        """Requests for which no worker is free."""
+        """Return how many requests wait for a free worker."""
         return len(self._line)
 
     @property
     def busy_s(self) -> float:
-        """How long workers have computed, all together; requests in progress are not in it."""
+        """Return for how many seconds workers have computed, without the requests in progress."""
         return sum(worker.busy_s for worker in self._workers)
 
     def close(self) -> None:
-        """Ends all processes; a computation in progress is lost."""
+        """End all processes. Computations in progress are lost."""
         end = time.monotonic() + deadline.LOCK_S
         with self._changed:
             self._closed = True
@@ -226,7 +230,7 @@ class Workers:
             self._changed.notify_all()
             while any(worker.taken for worker in self._workers) and time.monotonic() < end:
                 for worker in self._workers:
-                    worker.end()  # its user sees that, and gives it back
+                    worker.end()  # its user notices this and gives it back
                 self._changed.wait(_LOOK_S)
         for worker in self._workers:
             worker.kill()
@@ -271,7 +275,7 @@ class Workers:
         self._give_back(worker)
 
     def _settle(self, worker: _Worker) -> None:
-        """Its last request was given up: it is free when it has answered, or was killed."""
+        """Free a worker whose last request was given up, once it has answered or was killed."""
         try:
             worker.settle()
         except _Lost as lost:
@@ -286,14 +290,14 @@ class Workers:
 
 
 class _Worker:
-    """One process and the socket to it. `taken` and `models` belong to the pool, all else to the one who took it."""
+    """One process and its socket. `taken` and `models` belong to the pool, all else to the thread that took it."""
 
     def __init__(self, number: int) -> None:
         self.number = number
         self.taken = False
-        self.models: weakref.WeakSet[RemoteModel] = weakref.WeakSet()  # those that asked it last
+        self.models: weakref.WeakSet[RemoteModel] = weakref.WeakSet()  # the models that asked it last
         self.closed = False
-        self.life = 0  # how many processes there were before
+        self.life = 0  # how many processes it has had before
         self.process: subprocess.Popen[bytes] | None = None
         self.busy_s = 0.0
         self._connection: Connection | None = None
@@ -305,7 +309,7 @@ class _Worker:
         return self._asked_at is not None
 
     def ensure_started(self) -> None:
-        """Raises Unavailable."""
+        """Start the process if there is none. Raises Unavailable."""
         if self.process is not None:
             return
         if self.closed:
@@ -328,7 +332,7 @@ class _Worker:
         self._has_answered = False
 
     def ask(self, request: ModelRequest) -> ModelReply:
-        """Raises _Lost, TimedOut, Unavailable; after the last two it owes a reply, see `settle`."""
+        """Return the reply to a request. Raises _Lost; TimedOut or Unavailable, after which `settle` is due."""
         assert self._connection is not None
         self._asked_at = began = time.monotonic()
         with self._told_if_lost():
@@ -392,7 +396,7 @@ class _Worker:
         return ended
 
     def end(self) -> None:
-        """From any thread: whoever waits for its answer is told that it is gone."""
+        """End the process, from any thread. The thread that waits for its answer gets _Lost."""
         process = self.process
         if process is not None:
             process.kill()

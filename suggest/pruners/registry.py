@@ -1,6 +1,6 @@
-"""The pruning rules by name: what each is, its settings, and how its pruner is made. No pruning is no `Pruning`.
+"""The pruning rules by name: a summary, the settings, and how the pruner is created.
 
-Importing this brings neither Optuna nor NumPy; a rule that needs them loads them with its first judgement.
+Importing this module loads neither Optuna nor NumPy. Rules that need them load them with their first judgement.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from suggest.study import Objective, Pruning
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """The argument of `problems` and the second of `build` are of `settings_type`; Any, for a table cannot say so."""
+    """A pruning rule. `problems` and `build` take `settings_type`, which a table cannot express as a type."""
 
     name: str
     summary: str
@@ -118,7 +118,7 @@ def rules() -> tuple[Rule, ...]:
 
 
 def pruning_problems(pruning: Pruning) -> Iterator[Problem]:
-    """Paths are the pruning's fields: `name`, `settings.interval`."""
+    """Yield the problems of a pruning. Paths are its fields: `name`, `settings.interval`."""
     for each in _parts(pruning):
         found = list(_BY_NAME.problems(each.name, each.settings))
         yield from found
@@ -129,7 +129,7 @@ def pruning_problems(pruning: Pruning) -> Iterator[Problem]:
 
 
 def new_pruner(pruning: Pruning, objective: Objective) -> Pruner:
-    """For a pruning without problems."""
+    """Return the pruner of a pruning without problems."""
     outer, *inner = _parts(pruning)
     rule = _BY_NAME[outer.name]
     settings: Any = checked.read(rule.settings_type, outer.settings)
@@ -139,7 +139,7 @@ def new_pruner(pruning: Pruning, objective: Objective) -> Pruner:
 
 
 def _parts(pruning: Pruning) -> list[Pruning]:
-    """The rule, and the one inside it, each with its own of the settings, which are written side by side."""
+    """Return the rule and the rule inside it, each with its share of the settings, which are written together."""
     inner = pruning.settings.get("rule", ALONE)
     if pruning.name != PATIENT or inner not in WRAPPED:
         return [pruning]

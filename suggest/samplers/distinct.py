@@ -1,9 +1,13 @@
-"""What happens to a proposal that repeats a point of the study: the setting `duplicates`.
+"""The setting `duplicates`: what happens to a proposal that repeats a point of the study.
 
-`allow`: nothing; nothing here is used then. `resample`: drawn again, a few times by the algorithm and then uniformly;
-in a countable space one of the free points is taken, until none is left. `reuse`: a point whose value is known is
-proposed so that its value can be taken over; any other repetition is drawn again. A point is known while a trial in
-any state but cancelled has it. Lookups use an index of points: bounded work, whatever the history.
+- `allow`: the point is used; this module is then not involved.
+- `resample`: the point is drawn again, a few times by the algorithm and then uniformly. In a countable space one of the
+  free points is used, until none is left.
+- `reuse`: a point whose value is known is proposed, so that its value can be taken over. Other repetitions are drawn
+  again.
+
+A trial in any state but cancelled holds its point. Lookups use an index, so their cost does not depend on the number of
+trials.
 """
 
 from __future__ import annotations
@@ -34,13 +38,13 @@ _MEANING = "what happens with a point that the study knows: run it again, draw a
 
 @dataclass(frozen=True, slots=True)
 class DrawSettings:
-    """Of every algorithm that draws its points."""
+    """The settings of every algorithm that draws its points."""
 
     duplicates: str = setting(ALLOW, _MEANING, words=POLICIES)
 
 
 class Distinct:
-    """A sampler whose proposals are points that no trial holds, as far as the policy wants it."""
+    """A sampler that proposes points that no trial holds, as far as the policy requires it."""
 
     def __init__(self, spec: StudySpec, seed: int, sampler: Sampler, *, policy: str) -> None:
         self._space = spec.space
@@ -50,7 +54,7 @@ class Distinct:
         self._known = _Known(spec.space)
 
     def beside(self, sampler: Sampler) -> Distinct:
-        """The same with another sampler, which the caller shows the trials; the index of points is shared."""
+        """Return the same with another sampler, which the caller shows the trials. They share the index of points."""
         other = copy.copy(self)
         other._sampler = sampler
         return other
@@ -79,14 +83,14 @@ class Distinct:
         return points
 
     def value_of(self, point: Assignment) -> int | None:
-        """The trial whose value a proposal of this point takes over."""
+        """Return the trial whose value a proposal of this point takes over; None if there is none."""
         return self._known.succeeded(point) if self._reuse else None
 
     def warm_up(self) -> None:
         self._sampler.warm_up()
 
     def _another(self, one: PointRequest, point: Assignment, taken: _Taken) -> Computed[Assignment | None]:
-        """The point itself when it will do, else another; None: there is none left, and nobody insists."""
+        """Return the point if it may be used, else another one; None if no point is left and none is required."""
         known = self._known
         free = known.free(taken.fresh)
         if free == 0:
@@ -112,14 +116,14 @@ class Distinct:
 
 @dataclass(slots=True)
 class _Taken:
-    """What the points before in the same batch take: their keys; and of a grid, those that no trial held, rising."""
+    """Points of earlier requests of the batch: their keys, and the grid points that no trial held, ascending."""
 
     keys: set[int] = field(default_factory=set)
     fresh: list[int] = field(default_factory=list)
 
 
 class _Known:
-    """The points that trials hold. A point's key is its number in the grid of a space that is small, else a digest."""
+    """The points that trials hold. A key is the point's number in a small grid, else a digest."""
 
     def __init__(self, space: Space) -> None:
         self._space = space
@@ -154,18 +158,18 @@ class _Known:
         return key in self._holders
 
     def succeeded(self, point: Assignment) -> int | None:
-        """The first trial that has a value there."""
+        """Return the first trial that has a value at the point; None if there is none."""
         trials = self._succeeded.get(self.key(point))
         return trials[0] if trials else None
 
     def free(self, taken: Sequence[int]) -> int | None:
-        """How many points nobody holds and that are not taken; None where they cannot be counted."""
+        """Return how many points are neither held nor taken; None if the space cannot be counted."""
         if self._grid is None:
             return None
         return self._grid.total - len(self._sorted) - len(taken)
 
     def free_point(self, place: int, taken: Sequence[int]) -> Assignment:
-        """Of the free points, in order, this one; `taken` rises."""
+        """Return one of the free points, by its index. `taken` is ascending."""
         assert self._grid is not None
         index = place + _below(self._sorted, place)
         for key in taken:
@@ -193,7 +197,7 @@ class _Known:
 
 
 def _below(held: list[int], place: int) -> int:
-    """How many of these rising numbers lie below the place-th number that is none of them."""
+    """Return how many of these ascending numbers are below the place-th number that is not among them."""
     low, high = 0, len(held)
     while low < high:
         middle = (low + high) // 2
@@ -205,7 +209,7 @@ def _below(held: list[int], place: int) -> int:
 
 
 def counted(space: Space) -> bool:
-    """Whether its points can be counted and are few enough to look for a free one."""
+    """Return whether the points of the space can be counted, and are few enough to search for a free one."""
     total = 1
     for parameter in space.parameters:
         count = parameter.domain.count

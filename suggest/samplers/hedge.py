@@ -1,7 +1,7 @@
-"""A hedge: most points come from the Gaussian process, every fourth from TPE, which fails on other problems.
+"""A hedge: most points come from the Gaussian process, and every fourth one from TPE, which fails on other problems.
 
-Where the process costs too much, or runs blind, TPE's share grows: in long studies, and where many trials run at a
-time. Whose turn a trial is follows from its number and the settings, so a rebuilt engine takes the same turns.
+TPE's share grows where the process is expensive or uninformed: in long studies, and with many trials in parallel. The
+trial's number and the settings decide which algorithm proposes, so a rebuilt engine decides in the same way.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class HedgeSampler:
         return completed(self.steps(wanted))
 
     def steps(self, wanted: Sequence[PointRequest]) -> Steps:
-        """TPE's come first: they vary by themselves, while the process keeps away from what it knows to be running."""
+        """Propose TPE's points first. They vary by themselves, and the process then avoids all running trials."""
         turns = [gp_has_turn(one.number, self._parallelism) for one in wanted]
         theirs = [one for one, is_gp in zip(wanted, turns, strict=True) if not is_gp]
         ours = [one for one, is_gp in zip(wanted, turns, strict=True) if is_gp]

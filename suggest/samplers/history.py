@@ -1,7 +1,7 @@
-"""A sampler whose model is shown the trials of the whole study, or of a window, and runs in a worker process.
+"""A sampler whose model is shown the whole study, or a window of it, and runs in a worker process.
 
-Which packages a model needs is checked when a study is created (`registry`), and again before the first proposal: the
-study may have moved to a server without them. Nothing here imports NumPy.
+The packages that a model needs are checked when a study is created (`registry`), and again before the first proposal,
+because the study may have moved to another server. This module does not import NumPy.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from suggest.workers import Model, ModelSetup, Workers, asked, model_of
 
 
 def missing(requires: Sequence[str]) -> tuple[str, ...]:
-    """Those of the packages that are not installed."""
+    """Return the packages that are not installed."""
     return tuple(name for name in requires if importlib.util.find_spec(name) is None)
 
 
@@ -41,16 +41,16 @@ class Shown(Protocol):
     def put(self, trial: Trial) -> None: ...
 
     def learnt(self) -> Iterator[Trial]:
-        """Finished ones, in the order of their numbers."""
+        """Yield finished trials in the order of their numbers."""
         ...
 
     def running(self) -> Iterator[Trial]:
-        """In the order of their numbers."""
+        """Yield running trials in the order of their numbers."""
         ...
 
 
 class ModelSampler:
-    """requires: packages. workers: None where all is computed in this process."""
+    """A sampler that asks a model. `requires` are packages; without `workers`, this process computes."""
 
     def __init__(self, setup: ModelSetup, shown: Shown, *, requires: Sequence[str], workers: Workers | None) -> None:
         self._setup = setup
@@ -66,7 +66,7 @@ class ModelSampler:
         return completed(self.steps(wanted))
 
     def steps(self, wanted: Sequence[PointRequest]) -> Steps:
-        """Raises FailedPrecondition: a package is missing, which was there when the study was created."""
+        """Propose in steps. Raises FailedPrecondition if a package is missing that was there before."""
         if self._model is None:
             if packages := missing(self._requires):
                 name = self._setup.spec.algorithm.name
@@ -80,7 +80,7 @@ class ModelSampler:
 
 
 class ValueWindow:
-    """The best and the most recent of the trials that succeeded."""
+    """The best and the most recent succeeded trials."""
 
     def __init__(self, spec: StudySpec, size: int) -> None:
         self._window = Window(spec, size)
@@ -97,7 +97,7 @@ class ValueWindow:
 
 
 class History:
-    """All trials that a model learns from. points: whatever came of them; else those that succeeded."""
+    """All trials that a model learns from: with `points`, whatever their outcome, else the succeeded ones."""
 
     def __init__(self, *, points: bool) -> None:
         self._points = points
@@ -107,12 +107,12 @@ class History:
 
     def put(self, trial: Trial) -> None:
         number = trial.number
-        # A paused trial holds its point. What it has measured is shown to algorithms by `by_fidelity`.
+        # A paused trial holds its point. `by_fidelity` shows its values to algorithms.
         state = TrialState.RUNNING if trial.state is TrialState.PAUSED else trial.state
         self._running.pop(number, None)
         if self._finished.pop(number, None) is not None:
             del self._numbers[bisect_left(self._numbers, number)]
-        # Without what no model asks for: there may be many.
+        # Keep only what models need, because there may be many trials.
         kept = Trial(
             number,
             state,

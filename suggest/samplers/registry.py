@@ -1,6 +1,6 @@
-"""The algorithms by name: what each is, its settings, and how its sampler is made.
+"""The algorithms by name: a summary, the settings, and how the sampler is created.
 
-Importing this brings neither Optuna nor NumPy; a sampler that needs them loads them with its first proposal.
+Importing this module loads neither Optuna nor NumPy. Samplers that need them load them with their first proposal.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ from suggest.workers import Workers
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """`settings_type` and the third argument of `build` belong together; Any, for a table cannot say so."""
+    """An algorithm. `build` takes `settings_type` as its third argument, which a table cannot express as a type."""
 
     name: str
     summary: str
     settings_type: type
-    build: Callable[..., Sampler]  # of spec, seed, settings; if it learns or is `in_workers`, also of `workers`
+    build: Callable[..., Sampler]  # takes spec, seed and settings; also `workers` if it learns or is `in_workers`
     learns: bool  # from outcomes
     space_problems: Callable[[StudySpec], Iterator[Problem]] | None = None
-    several: bool = False  # objectives, and constraints: it takes them as they are, or heeds no value at all
-    in_workers: bool = False  # it takes `workers` though it does not learn
-    requires: tuple[str, ...] = ()  # packages, each of which is also an extra
-    instead: tuple[str, ...] = ()  # what to use where those are missing
+    several: bool = False  # it supports several objectives and constraints, or reads no values at all
+    in_workers: bool = False  # it takes `workers` although it does not learn
+    requires: tuple[str, ...] = ()  # packages; each is also an extra
+    instead: tuple[str, ...] = ()  # what to use without those packages
 
     @property
     def settings(self) -> tuple[Setting, ...]:
@@ -178,7 +178,7 @@ def algorithms() -> tuple[Family, ...]:
 
 
 def algorithm_problems(algorithm: Algorithm) -> Iterator[Problem]:
-    """Paths are the algorithm's fields: `name`, `settings.window`."""
+    """Yield the problems of an algorithm. Paths are its fields: `name`, `settings.window`."""
     yield from _BY_NAME.problems(algorithm.name, algorithm.settings)
     family = _BY_NAME.get(algorithm.name)
     if family is not None and (packages := missing(family.requires)):
@@ -197,20 +197,20 @@ def objective_problems(spec: StudySpec) -> Iterator[Problem]:
 
 
 def space_problems(spec: StudySpec) -> Iterator[Problem]:
-    """What the algorithm asks of a space beyond being one; paths are relative to the space."""
+    """Yield what keeps the algorithm from searching this space. Paths are relative to the space."""
     family = _BY_NAME.get(spec.algorithm.name)
     if family is not None and family.space_problems is not None:
         yield from family.space_problems(spec)
 
 
 def learns(algorithm: Algorithm) -> bool:
-    """Whether what it proposes depends on how trials end."""
+    """Return whether the algorithm's proposals depend on the outcomes of trials."""
     settings = algorithm.settings
     return (_BY_NAME[algorithm.name].learns or settings.get("duplicates") == REUSE) and settings.get("chosen") != GRID
 
 
 def chosen(spec: StudySpec) -> StudySpec:
-    """As it is stored with a new study: `default` has made its choice."""
+    """Return the spec as it is stored with a new study, in which `default` has made its choice."""
     algorithm = spec.algorithm
     if algorithm.name != NAME:
         return spec
@@ -218,7 +218,10 @@ def chosen(spec: StudySpec) -> StudySpec:
 
 
 def new_sampler(spec: StudySpec, seed: int, workers: Workers | None = None) -> Sampler:
-    """For a spec without problems. workers: for proposals that take long; None: all is computed in this process."""
+    """Return the sampler of a spec without problems.
+
+    `workers` compute proposals that take long; with None, this process computes them.
+    """
     spec = chosen(spec)
     family = _BY_NAME[spec.algorithm.name]
     settings: object = checked.read(family.settings_type, spec.algorithm.settings)
@@ -244,9 +247,9 @@ CHEAPER = "tpe"
 
 
 def cheaper_sampler(spec: StudySpec, seed: int) -> Sampler | None:
-    """`tpe` at its own settings, computed in this process: for a trial that cannot wait for the study's algorithm.
+    """Return `tpe` with its default settings, in this process, for trials that cannot wait for the study's algorithm.
 
-    None where it is no cheaper, or the algorithm visits points in an order of its own.
+    Returns None if `tpe` is not cheaper, or if the algorithm visits points in an order of its own.
     """
     name, settings = spec.algorithm.name, chosen(spec).algorithm.settings
     if name == CHEAPER or not _BY_NAME[name].learns or settings.get("chosen", HEDGE) != HEDGE:

@@ -1,10 +1,10 @@
-"""The contract of a sampler: it is shown every trial of a study and proposes points for the next ones.
+"""The contract of a sampler: it is shown every trial of a study, and proposes points for the next ones.
 
-Its state must follow from the trials it was shown, in any order: an engine rebuilt from a store has to propose what the
-lost one would have. All randomness for trial n comes from (study seed, n).
+A sampler's state is a function of the trials that it was shown, in any order, because an engine rebuilt from the store
+has to propose what the lost one would have. All randomness for trial n is derived from (study seed, n).
 
-A sampler whose model computes in a worker process proposes in steps: it yields each computation, which touches nothing
-of the sampler, and is sent the points. So its owner need not hold the study's lock while a worker computes.
+A sampler whose model computes in a worker process proposes in steps: it yields each computation, which does not touch
+the sampler, and is sent the resulting points. Its owner therefore need not hold the study's lock meanwhile.
 """
 
 from __future__ import annotations
@@ -26,10 +26,11 @@ Steps: TypeAlias = Computed[list[Assignment]]
 
 @dataclass(frozen=True, slots=True)
 class PointRequest:
-    """A trial that needs a point. `fixed` is the part a person has decided (valid, canonical), mostly empty.
+    """A trial that needs a point.
 
-    `again`: which of several draws for the same trial this is. `new`: no point that the study knows will do, if there
-    is another.
+    fixed: the values that a person has decided, valid and canonical; mostly empty.
+    again: which of several draws for the same trial this is.
+    new: the point must not be one that the study has already, if there is another.
     """
 
     number: int
@@ -42,35 +43,36 @@ class PointRequest:
 
 
 class Sampler(Protocol):
-    """One study's sampler. Not thread-safe: its owner holds the study's lock.
+    """The sampler of one study. Not thread-safe: its owner holds the study's lock.
 
-    One that leaves computations to workers also has `steps(wanted)`, of which `propose` is all, one after the other.
+    A sampler that computes in workers also has `steps(wanted)`; `propose` runs all of these steps.
     """
 
     def put(self, trial: Trial) -> None:
-        """A new trial, or a new version of a known one."""
+        """Take a new trial, or a new version of a known one."""
         ...
 
     def propose(self, wanted: Sequence[PointRequest]) -> list[Assignment]:
-        """Points for the first of `wanted`, each aware of those before it; fewer when the space is finished.
+        """Return points for the first of `wanted`, each aware of those before; fewer if the space is exhausted.
 
-        Active parameters only, in the order of the space. Those with a fixed part always get one. Changes no answer.
+        The points have active parameters only, in the order of the space. Requests with a fixed part always get a point.
+        The call changes no later answer.
         """
         ...
 
     def warm_up(self) -> None:
-        """Load what the first proposal would have to wait for. May run in another thread; repeating it is cheap."""
+        """Load what the first proposal would wait for. Another thread may call it; a repeated call is cheap."""
         ...
 
 
 def generator(seed: int, number: int, purpose: str) -> random.Random:
-    """The source of everything random about one trial, for one purpose."""
+    """Return the source of all randomness for one trial and one purpose."""
     digest = hashlib.sha256(f"{seed}/{number}/{purpose}".encode()).digest()
     return random.Random(int.from_bytes(digest[:16], "big"))
 
 
 def steps_of(sampler: Sampler, wanted: Sequence[PointRequest]) -> Steps:
-    """What `propose` does, step by step where the sampler has steps. Between two of them it may be shown trials."""
+    """Propose in steps if the sampler has them. It may be shown trials between two steps."""
     steps: Callable[[Sequence[PointRequest]], Steps] | None = getattr(sampler, "steps", None)
     if steps is None:
         return sampler.propose(wanted)
@@ -78,7 +80,7 @@ def steps_of(sampler: Sampler, wanted: Sequence[PointRequest]) -> Steps:
 
 
 def completed(steps: Computed[T]) -> T:
-    """The result, with every computation done here."""
+    """Run all computations here, and return the result."""
     try:
         computation = next(steps)
         while True:

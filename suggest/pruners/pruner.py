@@ -13,8 +13,8 @@ GO_ON = StopAdvice(False)
 class Pruner(Protocol):
     """The pruner of one study. Not thread-safe: its owner holds the study's lock.
 
-    A judgement depends on the curves that were put, not on their order. A call must not read every trial, because studies
-    have tens of thousands. (Optuna's rules read a window.)
+    A judgement depends on the curves that were put, not on their order. A call must not read every trial, because
+    studies have tens of thousands. (Optuna's rules read a window.)
     """
 
     def put(self, trial: TrialCurve) -> None:

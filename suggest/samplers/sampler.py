@@ -55,8 +55,8 @@ class Sampler(Protocol):
     def propose(self, wanted: Sequence[PointRequest]) -> list[Assignment]:
         """Return points for the first of `wanted`, each aware of those before; fewer if the space is exhausted.
 
-        The points have active parameters only, in the order of the space. Requests with a fixed part always get one. The
-        call changes no later answer.
+        The points have active parameters only, in the order of the space. Requests with a fixed part always get one.
+        The call changes no later answer.
         """
         ...
 

@@ -97,7 +97,9 @@ def test_a_search_ends_whoever_is_killed_and_whatever_is_run(tmp_path: Path, alg
     assert sum(point not in controller.suggested for point in ran) > (0 if algorithm == "grid" else TRIALS // 4)
     assert all(_is_inside(point, parameters) for point in controller.suggested)
     if algorithm != "grid":
-        assert len({str(point) for point in controller.suggested}) == TRIALS
+        # A suggestion that the client replaced by a point of its own was never run, and may be made again.
+        as_suggested = [str(point) for point in ran if point in controller.suggested]
+        assert len(set(as_suggested)) == len(as_suggested)
 
 
 def _is_inside(point: dict[str, str], parameters: tuple[pb.ParameterSpec, ...]) -> bool:

@@ -454,7 +454,7 @@ def test_a_missing_package_is_refused_with_the_cure(
     ("name", "meant"),
     [
         ("cma-es", "cmaes"),
-        ("nsga2", "optuna:nsgaii"),
+        ("nsga-2", "nsga2"),
         ("NSGA-III", "optuna:nsgaiii"),
         ("brute_force", "optuna:bruteforce"),
         ("optuna:tp", "optuna:tpe"),

@@ -30,7 +30,7 @@ GRACE_S = 2  # for answers in progress when the server ends
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept:
+class _StoredAddress:
     key: bytes
     port: int
 
@@ -50,7 +50,7 @@ async def serve(workspace: Workspace, *, port: int | None, say: Callable[[str], 
     kept = _read(file)
     listener = _listen(port, kept.port)
     actual = listener.getsockname()[1]
-    _write(file, _Kept(kept.key, actual))
+    _write(file, _StoredAddress(kept.key, actual))
     access = Access(kept.key, actual)
     closing = asyncio.Event()
     board = Board(workspace)
@@ -107,19 +107,19 @@ def _listen(port: int | None, last: int) -> socket.socket:
     raise Unavailable(f"no port of {ADDRESS} is free")
 
 
-def _read(file: Path) -> _Kept:
+def _read(file: Path) -> _StoredAddress:
     """Read the file; without one, create a new key."""
     try:
         found = json.loads(file.read_text(encoding="utf-8"))
-        kept = _Kept(bytes.fromhex(found["key"]), int(found["port"]))
+        kept = _StoredAddress(bytes.fromhex(found["key"]), int(found["port"]))
         if len(kept.key) == 32 and 0 <= kept.port < 65536:
             return kept
     except (OSError, ValueError, KeyError, TypeError):
         pass
-    return _Kept(secrets.token_bytes(32), 0)
+    return _StoredAddress(secrets.token_bytes(32), 0)
 
 
-def _write(file: Path, kept: _Kept) -> None:
+def _write(file: Path, kept: _StoredAddress) -> None:
     try:
         descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         with os.fdopen(descriptor, "w", encoding="utf-8") as opened:

@@ -14,9 +14,9 @@ from statistics import fmean, median
 
 from suggest import events
 from suggest.errors import InvalidArgument, Problem
-from suggest.katib.history import finite
 from suggest.katib.observations import name_problems
 from suggest.katib.suggestions import MAX_TRIALS, parsed
+from suggest.katib.trial_history import finite
 from suggest.katib.v1beta1 import api_pb2 as pb
 from suggest.katib.v1beta1.frames_pb2 import StoppingFrame
 from suggest.storage.store import ObservationLog

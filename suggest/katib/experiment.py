@@ -319,7 +319,7 @@ def _algorithm(message: pb.AlgorithmSpec, problems: list[Problem]) -> Algorithm 
             continue
         try:
             found = read(given.value)
-        except _Refused as e:
+        except _RequestRefused as e:
             problems.append(Problem("", str(e)))
         except ValueError as e:
             problems.append(Problem("", f"failed to validate {given.name}({given.value[:80]}): {e}"))
@@ -329,7 +329,7 @@ def _algorithm(message: pb.AlgorithmSpec, problems: list[Problem]) -> Algorithm 
     return Algorithm(ours.name, None if seed is None else int(str(seed)), settings)
 
 
-class _Refused(Exception):
+class _RequestRefused(Exception):
     """A setting is refused with a text of Katib's that does not have the usual form."""
 
 
@@ -339,7 +339,7 @@ _SEED = "seed"
 def _seed(text: str) -> dict[str, Value]:
     seed = int(text)
     if seed < 0:
-        raise _Refused("random_state should be greate or equal than zero")
+        raise _RequestRefused("random_state should be greate or equal than zero")
     return {_SEED: seed % 2**63}
 
 
@@ -362,7 +362,7 @@ def _candidates(name: str, least: int) -> Callable[[str], dict[str, Value]]:
 
 def _not_negative(name: str, count: int) -> int:
     if count < 0:
-        raise _Refused(f"{name} should be greate or equal than zero")
+        raise _RequestRefused(f"{name} should be greate or equal than zero")
     return count
 
 
@@ -385,13 +385,13 @@ def _prior_weight(text: str) -> dict[str, Value]:
 def _sigma(text: str) -> dict[str, Value]:
     sigma = float(text)
     if not 0 <= sigma < math.inf:
-        raise _Refused("sigma should be greate or equal than zero")
+        raise _RequestRefused("sigma should be greate or equal than zero")
     return {}
 
 
 def _restarts(text: str) -> dict[str, Value]:
     if text not in ("ipop", "bipop", "None", "none"):
-        raise _Refused(f"restart_strategy {text[:80]} is not supported in CMAES optimization")
+        raise _RequestRefused(f"restart_strategy {text[:80]} is not supported in CMAES optimization")
     return {}
 
 

@@ -24,7 +24,7 @@ from suggest.engine import Engine
 from suggest.errors import FailedPrecondition, InvalidArgument, NotFound, Problem, Unavailable
 from suggest.katib import NAMESPACE
 from suggest.katib.experiment import KatibExperiment, read_experiment, validate
-from suggest.katib.history import History, Kinship, StudyLedger, Texts, request_of
+from suggest.katib.trial_history import Kinship, StudyIndex, Texts, TrialHistory, request_of
 from suggest.katib.v1beta1 import api_pb2 as pb
 from suggest.katib.v1beta1.frames_pb2 import SuggestionsFrame
 from suggest.studies import StudyService
@@ -54,12 +54,12 @@ class _Search:
 @dataclass(slots=True)
 class _KeptStudy:
     name: StudyName
-    ledger: StudyLedger | None = None
-    engine: Callable[[], Engine | None] = lambda: None  # a weak reference to the engine whose trials the ledger knows
+    study_index: StudyIndex | None = None
+    engine: Callable[[], Engine | None] = lambda: None  # a weak reference to the engine whose trials the index knows
 
     def forget(self) -> None:
-        """Release the memory of the ledger, because the study was closed."""
-        self.ledger = None
+        """Release the memory of the study_index, because the study was closed."""
+        self.study_index = None
 
 
 class KatibSuggestions:
@@ -85,7 +85,7 @@ class KatibSuggestions:
         experiment = self._experiment(frame.experiment)
         count, total = frame.current_request_number, frame.total_request_number
         _check_numbers(count, total, len(frame.trials))
-        history = History(experiment, list(frame.trials))
+        history = TrialHistory(experiment, list(frame.trials))
         search = self._search(experiment)
         late = Unavailable(f"experiment {experiment.name} is busy with other requests; send it again")
         with locked(search.lock, late=late):
@@ -124,27 +124,29 @@ class KatibSuggestions:
 
     # Whose history it is
 
-    def _study_of(self, search: _Search, experiment: KatibExperiment, history: History, *, taken: int) -> _KeptStudy:
+    def _study_of(
+        self, search: _Search, experiment: KatibExperiment, history: TrialHistory, *, taken: int
+    ) -> _KeptStudy:
         if search.studies is None:
             search.studies = list(self._existing(experiment))
         found: dict[Kinship, _KeptStudy] = {}
-        parent: StudyLedger | None = None
+        parent: StudyIndex | None = None
         inherited = 0
         for kept in reversed(search.studies[-LOOKED_AT:]):
             try:
                 with self._studies.writing(kept.name) as (_, writer):
-                    ledger = self._ledger(kept, experiment, writer)
+                    study_index = self._study_index(kept, experiment, writer)
             except NotFound:  # it was deleted
                 search.studies = None
                 return self._study_of(search, experiment, history, taken=taken)
-            fresh = ledger.fresh(history)
+            fresh = study_index.fresh(history)
             told = history.told(fresh)
-            kinship = ledger.kinship(told, others=len(fresh) < len(history), taken=taken)
+            kinship = study_index.kinship(told, others=len(fresh) < len(history), taken=taken)
             if kinship is Kinship.SAME:
                 return kept
             found.setdefault(kinship, kept)
-            if kinship is Kinship.OTHER and (count := ledger.taken_here(told, taken)) > inherited:
-                parent, inherited = ledger, count
+            if kinship is Kinship.OTHER and (count := study_index.taken_here(told, taken)) > inherited:
+                parent, inherited = study_index, count
         if Kinship.LIKELY in found:
             return found[Kinship.LIKELY]
         if parent is None and Kinship.POSSIBLE in found:
@@ -154,7 +156,7 @@ class KatibSuggestions:
         made = self._new(search, experiment)
         if parent is not None:
             with self._studies.writing(made.name) as (store, writer):
-                self._ledger(made, experiment, writer).copy_answers(store, writer, parent, taken)
+                self._study_index(made, experiment, writer).copy_answers(store, writer, parent, taken)
         return made
 
     def _existing(self, experiment: KatibExperiment) -> Iterator[_KeptStudy]:
@@ -178,47 +180,47 @@ class KatibSuggestions:
         search.studies.append(kept)
         return kept
 
-    def _ledger(self, kept: _KeptStudy, experiment: KatibExperiment, writer: Writer) -> StudyLedger:
-        """Return the ledger, built again if the study was closed or changed by others since."""
-        engine, ledger = writer.engine, kept.ledger
-        if ledger is None or kept.engine() is not engine or ledger.next_number != engine.next_number:
-            ledger = StudyLedger.of(experiment, engine.trials())
-            kept.ledger, kept.engine = ledger, weakref.ref(engine, lambda _: kept.forget())
-        return ledger
+    def _study_index(self, kept: _KeptStudy, experiment: KatibExperiment, writer: Writer) -> StudyIndex:
+        """Return the study_index, built again if the study was closed or changed by others since."""
+        engine, study_index = writer.engine, kept.study_index
+        if study_index is None or kept.engine() is not engine or study_index.next_number != engine.next_number:
+            study_index = StudyIndex.of(experiment, engine.trials())
+            kept.study_index, kept.engine = study_index, weakref.ref(engine, lambda _: kept.forget())
+        return study_index
 
     # The answer
 
     def _answers(
-        self, kept: _KeptStudy, experiment: KatibExperiment, history: History, *, count: int, taken: int
+        self, kept: _KeptStudy, experiment: KatibExperiment, history: TrialHistory, *, count: int, taken: int
     ) -> list[Texts]:
         with self._studies.writing(kept.name) as (store, writer):
-            ledger = self._ledger(kept, experiment, writer)
+            study_index = self._study_index(kept, experiment, writer)
             try:
-                ledger.learn(store, writer, history)
+                study_index.learn(store, writer, history)
                 if len(history) >= taken:
-                    ledger.abandon(store, writer, len(history))
+                    study_index.abandon(store, writer, len(history))
             except InvalidArgument:
                 raise
             except BaseException:
-                kept.ledger = None  # it may be ahead of the store
+                kept.study_index = None  # it may be ahead of the store
                 raise
-            ledger.next_number = writer.engine.next_number
+            study_index.next_number = writer.engine.next_number
         first = max(taken, len(history))
         wanted = range(first, first + count)
-        missing = [position for position in wanted if ledger.replay(position) is None]
+        missing = [position for position in wanted if study_index.replay(position) is None]
         is_finished = False
         while missing and not is_finished:
             suggested = self._studies.suggest(
                 kept.name,
                 len(missing),
                 client_id=CLIENT,
-                request_id=request_of(missing, ledger.next_number),
+                request_id=request_of(missing, study_index.next_number),
             )
             trials = sorted(suggested.trials, key=lambda trial: trial.number)
             is_finished = suggested.exhausted or not trials
-            ledger.offered(trials, missing)
+            study_index.offered(trials, missing)
             missing = missing[len(trials) :]
-        answers = [texts for position in wanted if (texts := ledger.replay(position)) is not None]
+        answers = [texts for position in wanted if (texts := study_index.replay(position)) is not None]
         if count and not answers:
             raise FailedPrecondition(
                 f"experiment {experiment.name}: every point of its space has been suggested; the search is finished"

@@ -288,7 +288,7 @@ def test_whatever_comes_late_no_pod_is_refused_and_nothing_waits_beside_room(
     assert cluster.refused == 0
 
 
-def test_when_all_that_ran_has_ended_the_ledger_holds_nothing() -> None:
+def test_when_all_attempts_have_ended_no_reservation_is_left() -> None:
     clock = ManualClock()
     reservations = Reservations(clock)
     for number in range(3):

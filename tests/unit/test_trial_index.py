@@ -135,11 +135,11 @@ def test_nobody_is_asked_while_trials_come_and_go() -> None:
 
 
 def test_a_cancelled_trial_is_kept_for_it_may_be_a_deleted_one() -> None:
-    ledger = TrialIndex(Book())
+    index = TrialIndex(Book())
     cancelled = Trial(3, TrialState.CANCELLED, {"lr": 0.1}, request_id="asked")
-    ledger.put(cancelled)
-    assert (ledger.get(3), ledger.of_request("asked")) == (cancelled, (cancelled,))
-    assert (ledger.get(2), ledger.state(2), ledger.state(3), len(ledger)) == (None, None, cancelled.state, 1)
+    index.put(cancelled)
+    assert (index.get(3), index.of_request("asked")) == (cancelled, (cancelled,))
+    assert (index.get(2), index.state(2), index.state(3), len(index)) == (None, None, cancelled.state, 1)
 
 
 def test_a_label_put_on_a_finished_trial_teaches_nothing_twice() -> None:
@@ -155,14 +155,14 @@ def test_a_label_put_on_a_finished_trial_teaches_nothing_twice() -> None:
 
 def test_a_trial_changes_its_request_until_it_ends() -> None:
     book = Book()
-    ledger = TrialIndex(book)
-    ledger.put(Trial(0, QUEUED, {}, request_id="added"))
+    index = TrialIndex(book)
+    index.put(Trial(0, QUEUED, {}, request_id="added"))
     running = Trial(0, RUNNING, {}, request_id="asked")
-    ledger.put(running)
-    assert (ledger.of_request("added"), ledger.of_request("asked")) == ((), (running,))
+    index.put(running)
+    assert (index.of_request("added"), index.of_request("asked")) == ((), (running,))
     book.known[0] = replace(running, state=SUCCEEDED, value=1.0)
-    ledger.put(book.known[0])
-    assert (ledger.of_request("added"), ledger.of_request("asked")) == ((), (book.known[0],))
+    index.put(book.known[0])
+    assert (index.of_request("added"), index.of_request("asked")) == ((), (book.known[0],))
 
 
 def test_a_ledger_filled_at_once_is_as_one_filled_bit_by_bit() -> None:

@@ -119,7 +119,7 @@ _SELF_REVIEWS = Kind("authentication.k8s.io/v1", "selfsubjectreviews", "SelfSubj
 class Connection:
     """A pool of connections with current credentials. `open` one, use it from one loop, close it."""
 
-    def __init__(self, access: kubeconfig.Access, asked: str | None) -> None:
+    def __init__(self, access: kubeconfig.ClusterAccess, asked: str | None) -> None:
         self.access = access
         self._asked = asked
         self._renewing = asyncio.Lock()
@@ -188,7 +188,7 @@ class Connection:
             pause_s = 1.0 if error.retry_after_s is None else error.retry_after_s
             await asyncio.sleep(min(pause_s, _LONGEST_PAUSE_S))
 
-    async def _send(self, access: kubeconfig.Access, shown: str, method: str, target: str, body: Raw | None,
+    async def _send(self, access: kubeconfig.ClusterAccess, shown: str, method: str, target: str, body: Raw | None,
                     silence_s: float | None) -> HttpResponse:  # fmt: skip
         headers = {
             "Accept": "application/json",
@@ -227,7 +227,7 @@ class Connection:
             raise self._unreachable(error) from error
         return value if isinstance(value, dict) else {}
 
-    async def _renew(self, used: kubeconfig.Access, shown: str) -> bool:
+    async def _renew(self, used: kubeconfig.ClusterAccess, shown: str) -> bool:
         """Read the credentials again, which may run a plugin; False if they are still those that were `shown`.
 
         Raises:
@@ -476,7 +476,7 @@ def _selecting(labels: str, fields: str) -> dict[str, str]:
     return ({"labelSelector": labels} if labels else {}) | ({"fieldSelector": fields} if fields else {})
 
 
-def _pool(access: kubeconfig.Access) -> HttpPool:
+def _pool(access: kubeconfig.ClusterAccess) -> HttpPool:
     proxy = None if access.proxy is None else access.proxy.url
     return HttpPool(access.server, access.tls, tls_server_name=access.tls_server_name, proxy=proxy)
 

@@ -63,7 +63,7 @@ from controller.runtime.kubernetes.labels import (
 )
 from controller.runtime.kubernetes.objects import (
     AttemptObject,
-    Event,
+    EventObject,
     KubernetesObject,
     LimitRange,
     ObjectReference,
@@ -433,8 +433,8 @@ class EventWatcher:
     ) -> None:
         self._owners = owners
 
-        def watched(reason: str) -> LazyReflector[Event]:
-            async def make() -> Reflector[Event]:
+        def watched(reason: str) -> LazyReflector[EventObject]:
+            async def make() -> Reflector[EventObject]:
                 return Reflector(client, EVENTS, namespace, fields=f"reason={reason}", changed=changed)
 
             return LazyReflector(make, notices, without="why a pod is refused, or not started")
@@ -502,7 +502,7 @@ class EventWatcher:
         return "" if newest is None else str(newest.get("message", ""))
 
 
-def _weight(event: Event) -> tuple[bool, str]:
+def _weight(event: EventObject) -> tuple[bool, str]:
     """Order events by time; an event that names no cause comes last."""
     when = event.get("lastTimestamp") or event.get("eventTime") or ""
     return not str(event.get("message", "")).startswith(NO_CAUSE), when

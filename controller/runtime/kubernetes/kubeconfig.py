@@ -383,7 +383,7 @@ class Proxy:
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class ClusterAccess:
     """A server and the credentials for it. Certificates are in `tls`."""
 
     context: str
@@ -477,7 +477,7 @@ class _Merged:
                 entries.setdefault(str(entry["name"]), _Entry(file, fields))
 
 
-async def load(context: str | None, *, attended: bool = False) -> Access:
+async def load(context: str | None, *, attended: bool = False) -> ClusterAccess:
     """Reads files and may run a credential plugin; does not call the server. attended: a plugin may ask questions.
 
     Raises BadKubeconfig, AccessDenied.
@@ -533,7 +533,7 @@ def namespace_of(context: str | None) -> str:
     return str(contexts.get(current) or "default")
 
 
-async def _from_kubeconfig(merged: _Merged, name: str, *, attended: bool) -> Access:
+async def _from_kubeconfig(merged: _Merged, name: str, *, attended: bool) -> ClusterAccess:
     chosen = merged.contexts[name].fields
     named = str(chosen.get("cluster") or "")
     entry = merged.clusters.get(named)
@@ -558,7 +558,7 @@ async def _from_kubeconfig(merged: _Merged, name: str, *, attended: bool) -> Acc
     proxy = proxy_for(server, cluster.get("proxy-url") or "", place, os.environ)
     tls_server_name = cluster.get("tls-server-name") or ""
     verified = not cluster.get("insecure-skip-tls-verify")
-    return Access(
+    return ClusterAccess(
         name,
         user=chosen.get("user") or "",
         namespace=chosen.get("namespace") or "default",
@@ -619,7 +619,7 @@ def _for_plugins(cluster: Fields, file: Path) -> Fields:
     return told
 
 
-def _in_cluster(context: str | None, paths: str) -> Access:
+def _in_cluster(context: str | None, paths: str) -> ClusterAccess:
     host, port = (os.environ.get(f"KUBERNETES_SERVICE_{part}") for part in ("HOST", "PORT"))
     try:
         if not host or not port:
@@ -639,7 +639,7 @@ def _in_cluster(context: str | None, paths: str) -> Access:
     server = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
     proxy = proxy_for(server, "", "", os.environ)
     namespace = _NAMESPACE_FILE.read_text(encoding="utf-8").strip() if _NAMESPACE_FILE.exists() else ""
-    return Access(
+    return ClusterAccess(
         _IN_CLUSTER,
         user="the pod's service account",
         namespace=namespace or "default",

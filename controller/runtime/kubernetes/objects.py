@@ -216,7 +216,7 @@ class ObjectReference(TypedDict, total=False):
     uid: str
 
 
-class Event(KubernetesObject, total=False):
+class EventObject(KubernetesObject, total=False):
     involvedObject: ObjectReference
     message: str
     lastTimestamp: str

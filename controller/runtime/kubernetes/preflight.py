@@ -38,7 +38,7 @@ from controller.runtime.kubernetes.client import (
 )
 from controller.runtime.kubernetes.errors import AccessDenied, ApiError, Unreachable, rule_for, unavailable_webhook
 from controller.runtime.kubernetes.kinds import NOT_INSTALLED, kind_of, pod_templates, preset_of, served
-from controller.runtime.kubernetes.kubeconfig import Access, Credentials, moment
+from controller.runtime.kubernetes.kubeconfig import ClusterAccess, Credentials, moment
 from controller.runtime.kubernetes.labels import KUEUE_GROUP, queue_of
 from controller.runtime.kubernetes.objects import (
     Container,
@@ -218,7 +218,7 @@ async def check_cluster(client: KubernetesClient, namespace: str) -> AsyncIterat
         yield fail("server", f"it answers: {error}")
 
 
-def _access(access: Access) -> Iterator[Finding]:
+def _access(access: ClusterAccess) -> Iterator[Finding]:
     """Yield what is known before the first request: credentials, proxy and TLS."""
     if access.impersonation:
         yield ok("impersonation", f"user {access.user} acts as {dict(access.impersonation)['Impersonate-User']}")

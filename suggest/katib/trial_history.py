@@ -1,6 +1,6 @@
 """Histories of Katib's callers: reads the trials of a request, and updates a study to match them.
 
-A caller sends its whole history each time. `TrialReader` reads a trial from its bytes; `StudyLedger` knows which bytes
+A caller sends its whole history each time. `TrialReader` reads a trial from its bytes; `StudyIndex` knows which bytes
 the study has learned from, so that only new ones are read, and which suggestion each of the caller's trials is. Trials
 are told apart by Katib's names; the first time that a name appears, it takes the suggestion whose texts it brings, or
 it is a trial that was never suggested here. Writes go to the store first, as everywhere.
@@ -126,7 +126,7 @@ def finite(text: str) -> float | None:
     return value if math.isfinite(value) else None
 
 
-class History:
+class TrialHistory:
     """The trials of one request, each of which is parsed at most once."""
 
     def __init__(self, experiment: KatibExperiment, raws: Sequence[bytes]) -> None:
@@ -168,7 +168,7 @@ class History:
         return names
 
 
-class _Known(NamedTuple):
+class _KnownTrial(NamedTuple):
     number: int
     point: Point
     state: TrialState
@@ -194,11 +194,11 @@ class Kinship(enum.Enum):
 
 
 @dataclass(slots=True)
-class StudyLedger:
+class StudyIndex:
     """The trials of one study by Katib's names, and its suggestions by position. Valid while nothing else writes it."""
 
     experiment: KatibExperiment
-    known: dict[str, _Known] = field(default_factory=dict)  # by Katib's name
+    known: dict[str, _KnownTrial] = field(default_factory=dict)  # by Katib's name
     # Suggestions that no trial has taken: trial numbers by the points that callers send back, and by trial number.
     free: dict[Point, list[int]] = field(default_factory=dict)
     offers: dict[int, _Answer] = field(default_factory=dict)
@@ -206,38 +206,38 @@ class StudyLedger:
     given: int = 0  # one more than the highest position that was answered
     seen: dict[int, str] = field(default_factory=dict)  # names of trials by the hashes of their bytes
     running: set[str] = field(default_factory=set)
-    next_number: int = 0  # of the study, when the ledger was last updated
+    next_number: int = 0  # of the study, when the index was last updated
 
     @classmethod
-    def of(cls, experiment: KatibExperiment, trials: Iterable[Trial]) -> StudyLedger:
-        """Build the ledger from all trials of the study, in the order of their numbers."""
-        ledger = cls(experiment)
+    def of(cls, experiment: KatibExperiment, trials: Iterable[Trial]) -> StudyIndex:
+        """Build the index from all trials of the study, in the order of their numbers."""
+        study_index = cls(experiment)
         order = [text.name for text in experiment.texts]
         of_request: Counter[str] = Counter()
         for trial in trials:
-            ledger.next_number = trial.number + 1
+            study_index.next_number = trial.number + 1
             position = None
             if trial.request_id.startswith(_REQUEST):
                 positions, rank = positions_of(trial.request_id), of_request[trial.request_id]
                 of_request[trial.request_id] += 1
                 if rank < len(positions):
                     position = positions[rank]
-                    ledger.given = max(ledger.given, position + 1)
+                    study_index.given = max(study_index.given, position + 1)
             name = trial.labels.get(TRIAL)
             if trial.state is TrialState.CANCELLED:
                 continue
             point = tuple(trial.parameters.get(name) for name in order)
             told = point
             if position is not None:
-                answer = ledger._answer(trial.number, position, point)
+                answer = study_index._answer(trial.number, position, point)
                 told = answer.told
                 if name is None and trial.state is TrialState.RUNNING:
-                    ledger._offer(answer)
+                    study_index._offer(answer)
             if name is not None:
-                ledger._know(name, _Known(trial.number, told, trial.state, trial.value))
-        return ledger
+                study_index._know(name, _KnownTrial(trial.number, told, trial.state, trial.value))
+        return study_index
 
-    def _know(self, name: str, known: _Known) -> None:
+    def _know(self, name: str, known: _KnownTrial) -> None:
         self.known[name] = known
         (self.running.discard if known.state.finished else self.running.add)(name)
 
@@ -266,7 +266,7 @@ class StudyLedger:
         answer = self.answers.get(position)
         return answer.texts if answer is not None and answer.number in self.offers else None
 
-    def fresh(self, history: History) -> list[int]:
+    def fresh(self, history: TrialHistory) -> list[int]:
         """Return the places of trials whose bytes are new."""
         seen = self.seen
         return [place for place, one in enumerate(history.hashes) if one not in seen]
@@ -298,7 +298,7 @@ class StudyLedger:
         answers = [answer.told for position, answer in self.answers.items() if position < taken]
         return len(answers) if not told or not {one.point for one in told}.isdisjoint(answers) else 0
 
-    def copy_answers(self, store: StudyStore, writer: Writer, parent: StudyLedger, below: int) -> None:
+    def copy_answers(self, store: StudyStore, writer: Writer, parent: StudyIndex, below: int) -> None:
         """Begin a study with the suggestions that its caller got from another study, at positions below `below`.
 
         Two experiments with the same name and search get the same suggestions until their trials have names. Then the
@@ -328,7 +328,7 @@ class StudyLedger:
 
     # Learning
 
-    def learn(self, store: StudyStore, writer: Writer, history: History) -> None:
+    def learn(self, store: StudyStore, writer: Writer, history: TrialHistory) -> None:
         """Update the study to match the history.
 
         Raises:
@@ -419,7 +419,7 @@ class StudyLedger:
             with writer.changing():
                 store.relabel_trial(writer.lease, number, named.labels)
                 writer.engine.put(named)
-            self._know(one.name, _Known(number, one.point, TrialState.RUNNING, None))
+            self._know(one.name, _KnownTrial(number, one.point, TrialState.RUNNING, None))
             if one.state.finished:
                 self._end(store, writer, one.name, one.state, one.value, one.reason)
 
@@ -475,7 +475,7 @@ class StudyLedger:
             for trial in trials:
                 engine.put(trial)
         for trial, one in zip(trials, (*ended, *begun), strict=True):
-            self._know(one.name, _Known(trial.number, one.point, one.state, one.value))
+            self._know(one.name, _KnownTrial(trial.number, one.point, one.state, one.value))
         self.next_number = engine.next_number
         writer.warm_up()
 

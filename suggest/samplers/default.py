@@ -1,9 +1,9 @@
-"""`default`: chooses an algorithm by the space, the budget and how many trials run at a time.
+"""`default`: chooses an algorithm by the space, the budget and the number of trials in parallel.
 
-It chooses once, when the study is created (`chosen_settings`), and stores what it chose in the study's settings,
-every one of them: a later version may choose otherwise for new studies and changes no old one. Settings that a
-person gives are kept. Earlier versions chose `tpe` with settings of their own, which those studies have stored.
-Reasons: docs/adr.
+It chooses once, when the study is created (`chosen_settings`), and all settings that it chose are stored with the
+study. A later version may choose differently for new studies without changing old ones. Settings that a person gives
+are kept. Earlier versions chose `tpe` with settings of their own, which their studies have stored. The reasons are in
+docs/adr.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def default(spec: StudySpec, seed: int, settings: DefaultSettings, *, workers: W
 
 
 def chosen_settings(spec: StudySpec, given: Mapping[str, Value]) -> dict[str, Value]:
-    """All settings of a search for this spec, where these were given; those that name a choice are left as they are."""
+    """Return all settings of a search for this spec. Given ones are kept; if they name a choice, nothing is added."""
     known = checked.read(DefaultSettings, given)
     if known.chosen != TO_CHOOSE:
         return dict(given)
@@ -56,5 +56,5 @@ def chosen_settings(spec: StudySpec, given: Mapping[str, Value]) -> dict[str, Va
         **every,
         **({"duplicates": RESAMPLE} if finite else {}),
         **given,
-        "chosen": HEDGE if spec.criteria.is_plain else TPE,  # the Gaussian process has one value of a trial
+        "chosen": HEDGE if spec.criteria.is_plain else TPE,  # the Gaussian process models a single value
     }

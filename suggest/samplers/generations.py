@@ -1,8 +1,8 @@
-"""What an algorithm with generations remembers, replayed from the trials of a study.
+"""The memory of an algorithm with generations, replayed from the trials of a study.
 
-A generation is as many trials as its size says, in the order of their numbers. What is remembered after generation k
-follows from its trials and from what was remembered before, so nothing is stored, and a rebuilt model remembers the
-same. It is kept from one proposal to the next: a trial that ends late moves only the generations after it.
+A generation is a fixed number of trials, in the order of their numbers. The memory after generation k is a function of
+its trials and of the memory before, so nothing is stored, and a rebuilt model remembers the same. The memory is kept
+from one proposal to the next: a trial that ends late changes only the generations after it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Generations(Generic[T, M]):
         self._memories: dict[int, M] = {}
 
     def replay(self, trials: Sequence[T]) -> tuple[int, M]:
-        """How many generations these trials complete, and what is remembered after them."""
+        """Return how many generations these trials complete, and the memory after them."""
         size = self._size
         count = len(trials) // size
         chunks = [trials[k * size : (k + 1) * size] for k in range(count)]

@@ -1,9 +1,9 @@
 """Grid search: every distinct point of a finite space once, by index.
 
-`Grid` numbers the points; nothing is enumerated, so 2^30 points cost nothing. `GridSampler` hands out the smallest
-number that no trial holds. A cancelled trial holds no point; a failed one does. Numbers are not stored: they follow
-from the points of the trials, so restarts, imported and enqueued trials need no care. A trial between the points of a
-float is extra: it holds none.
+`Grid` numbers the points without enumerating them, so 2^30 points cost nothing. `GridSampler` proposes the smallest
+number that no trial holds. A cancelled trial holds no point; a failed one does. Numbers are not stored: they are
+derived from the points of the trials, so restarts, imported and enqueued trials need no special care. A trial between
+the grid's points of a float is extra, and holds none.
 """
 
 from __future__ import annotations
@@ -35,23 +35,23 @@ def grid_problems(spec: StudySpec) -> Iterator[Problem]:
 
 @dataclass(frozen=True, slots=True)
 class _Level:
-    """One parameter of the grid: its values as runs (first index, length, what they are to its dependents)."""
+    """One parameter of the grid, with its values as runs: (first index, length, what they are to its dependents)."""
 
     parameter: Parameter
     axis: Axis
     when: tuple[tuple[str, frozenset[int]], ...]
     runs: tuple[tuple[int, int, int], ...]
-    needed: tuple[str, ...]  # earlier parameters that this or later levels depend on
+    needed: tuple[str, ...]  # earlier parameters on which this or later levels depend
 
 
 class Grid:
-    """A numbering 0..total-1 of the distinct points that agree with `fixed`; the last parameter is the fastest.
+    """A numbering 0..total-1 of the distinct points that agree with `fixed`. The last parameter varies fastest.
 
     A fixed value need not be one that the grid would try.
 
-    Mixed radix over the conditional tree. How many points lie below a level depends only on the earlier parameters
-    that later conditions mention, so the counts are memoised on those. Children follow their parents directly (depth
-    first), which keeps these contexts small.
+    The numbering is a mixed radix over the conditional tree. The number of points below a level depends only on the
+    earlier parameters that later conditions mention, so counts are memoized by those. Children follow their parents
+    directly (depth first), which keeps these keys small.
     """
 
     def __init__(self, space: Space, fixed: Mapping[str, Value]) -> None:
@@ -74,7 +74,7 @@ class Grid:
         return all(state[parent] in allowed for parent, allowed in level.when)
 
     def _count(self, place: int, state: dict[str, int]) -> int:
-        """How many ways there are to go on from `place`; `state` is left as it was."""
+        """Return how many ways there are to continue from `place`, without changing `state`."""
         if place == len(self._levels):
             return 1
         level = self._levels[place]
@@ -93,7 +93,7 @@ class Grid:
         return self._memo[key]
 
     def point(self, index: int) -> Assignment:
-        """The point of a number below `total`."""
+        """Return the point of a number below `total`."""
         state: dict[str, int] = {}
         values: dict[str, Value] = {}
         for place, level in enumerate(self._levels):
@@ -112,11 +112,11 @@ class Grid:
         return {p.name: values[p.name] for p in self._space.parameters if p.name in values}
 
     def tries(self, part: Assignment) -> bool:
-        """Whether each of the values is one of those that its parameter takes in this grid."""
+        """Return whether this grid tries each of the values."""
         return all(self._axes[name].index_of(value) is not None for name, value in part.items())
 
     def index_of(self, point: Assignment) -> int | None:
-        """The number of a point; None when it is incomplete or not of this grid."""
+        """Return the number of a point; None if it is incomplete or not in this grid."""
         state: dict[str, int] = {}
         index = 0
         for place, level in enumerate(self._levels):
@@ -145,7 +145,7 @@ class GridSampler:
         self._grid = Grid(spec.space, {})
         self._index: dict[int, int] = {}  # trial number -> the point it holds
         self._holders: dict[int, int] = {}  # point -> how many trials hold it
-        self._cursor = 0  # every point below is held, or in _returned
+        self._cursor = 0  # every point below is held or in _returned
         self._returned: list[int] = []
 
     def put(self, trial: Trial) -> None:
@@ -191,7 +191,7 @@ class GridSampler:
         return points
 
     def _free(self, taken: set[int]) -> Iterator[int]:
-        """Points that nobody holds, in order; `taken` may grow meanwhile."""
+        """Yield points that no trial holds, in order. `taken` may grow meanwhile."""
         yield from (index for index in self._returned if index not in taken)
         index = self._cursor
         while index < self._grid.total:
@@ -200,7 +200,7 @@ class GridSampler:
             index += 1
 
     def _completed(self, fixed: Assignment, taken: set[int]) -> Assignment:
-        """The first free point that agrees with `fixed`; when none is free, the first: a person asked for it."""
+        """Return the first free point that agrees with `fixed`, or the first of all, as a person asked for it."""
         part = Grid(self._space, fixed)
         if not self._grid.tries(fixed):  # extra, so none of its points is free or held
             return part.point(0)
@@ -216,7 +216,7 @@ class GridSampler:
 
 
 def _depth_first(space: Space) -> list[Parameter]:
-    """Parents before children, and each child as soon as its last parent is there."""
+    """Return parents before children, and each child as soon as its last parent is there."""
     children: dict[str, list[Parameter]] = {}
     waiting: dict[str, set[str]] = {}
     for parameter in space.ordered:
@@ -237,12 +237,12 @@ def _depth_first(space: Space) -> list[Parameter]:
 
 def _axis(parameter: Parameter) -> Axis:
     axis = axis_of(parameter.domain)
-    assert axis is not None  # grid_problems has refused the others
+    assert axis is not None  # grid_problems refuses all others
     return axis
 
 
 def _indexes(axis: Axis, condition: Condition) -> frozenset[int]:
-    """Of the values for which the condition holds; a value beside a point, however near, is another one to it."""
+    """Return the indexes of the values for which the condition holds. Only equal values count."""
     found = (axis.index_of(value) for value in condition.values)
     name = condition.parameter
     return frozenset(k for k in found if k is not None and condition.holds({name: axis.at(k)}))

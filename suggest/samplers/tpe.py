@@ -1,9 +1,9 @@
 """TPE: random search first, then a model of where good points are dense, over a bounded window of the study.
 
-The declared tree is walked from the root: parameters with the same conditions are drawn together (jointly when
+The tree of conditions is walked from the root: parameters with the same conditions are drawn together (jointly if
 `multivariate`), each group once its conditions are decided. `tpe` computes Optuna's estimator itself; `optuna:tpe` asks
-the genuine `optuna.samplers.TPESampler`. Nothing random outlives a trial, so there is nothing to lose in a crash.
-Importing this brings neither NumPy nor Optuna; the first proposal beyond the random ones does, or `warm_up`.
+Optuna's own `TPESampler`. All randomness belongs to one trial, so a crash loses nothing. Importing this module loads
+neither NumPy nor Optuna; the first proposal beyond the random ones loads them, or `warm_up`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class TpeSettings(DrawSettings):
 
 @dataclass(frozen=True, slots=True)
 class OwnSettings(TpeSettings):
-    """What Optuna's object cannot be told; by default as there."""
+    """Settings that Optuna's sampler does not have. The defaults are Optuna's behavior."""
 
     good_share: float = setting(
         0.1, "share of the finished trials that count as good ones, 25 at most", min=0.01, max=0.5
@@ -44,11 +44,11 @@ class OwnSettings(TpeSettings):
 
 
 OWN_MODEL, OPTUNAS_MODEL = "suggest.samplers.tpe_model:TpeModel", "suggest.samplers.optuna_model:OptunaTpeModel"
-SHORT = 2_000_000  # densities: a proposal of the own model that computes more, some 20 ms, is left to a worker
+SHORT = 2_000_000  # densities; a worker computes proposals with more, which take over 20 ms
 
 
 class TpeSampler:
-    """`model`: how it is made, see `ModelSetup.path`. `workers`: None where all is computed in this process."""
+    """The sampler of `tpe` and `optuna:tpe`. `model` is a `ModelSetup.path`; without `workers` it computes here."""
 
     def __init__(
         self, spec: StudySpec, seed: int, settings: TpeSettings, *, model: str, workers: Workers | None
@@ -83,7 +83,7 @@ class TpeSampler:
         return self._setup.path == OPTUNAS_MODEL
 
     def _model_for(self, count: int) -> Model:
-        """Both propose the same points; which one is asked is a question of time only."""
+        """Return the model to ask. Both propose the same points and differ in time only."""
         if self._workers is not None and (self._is_optunas or self._densities(count) > SHORT):
             if self._remote is None:
                 self._remote = RemoteModel(self._workers, self._setup)
@@ -93,7 +93,7 @@ class TpeSampler:
         return self._model
 
     def _densities(self, count: int) -> int:
-        """How many one-dimensional densities a proposal of so many points computes, at most."""
+        """Return an upper bound of the one-dimensional densities that a proposal of so many points computes."""
         trials = min(self._window.finished, self._settings.window) + LIARS
         return count * self._settings.candidates * trials * len(self._spec.space.parameters)
 
@@ -107,32 +107,32 @@ def optuna_tpe(spec: StudySpec, seed: int, settings: TpeSettings, *, workers: Wo
 
 
 def groups(space: Space) -> Iterator[list[Parameter]]:
-    """Parameters with the same conditions, parents before children."""
+    """Yield groups of parameters with the same conditions, parents before children."""
     groups: dict[str, list[Parameter]] = {}
     for parameter in space.ordered:
-        groups.setdefault(repr(parameter.when), []).append(parameter)  # by repr: to == True is 1
+        groups.setdefault(repr(parameter.when), []).append(parameter)  # by repr, because True == 1
     yield from groups.values()
 
 
-BEST = 25  # as many as Optuna's gamma ever takes for good ones
+BEST = 25  # the most trials that Optuna's gamma counts as good
 
 
 class Window:
     """The trials that a model learns from: the best and the most recent.
 
-    With several objectives the best are the most recent BEST of the Pareto front, or while no trial keeps the
+    With several objectives, the best are the most recent BEST trials of the Pareto front or, while no trial keeps the
     constraints, those that break them least.
     """
 
     def __init__(self, spec: StudySpec, size: int) -> None:
-        self.finished = 0  # how many trials there were to learn from, those that have left the window too
+        self.finished = 0  # how many trials there were to learn from, including those that left the window
         self._criteria = spec.criteria
         self._sign = spec.objective.direction.sign
         self._size = size
         self._finished: dict[int, Trial] = {}
         self._numbers: list[int] = []
-        self._succeeded: list[tuple[float, float, int]] = []  # (violation, loss, number), the BEST lowest
-        self._front: list[Trial] = []  # with several objectives; by number
+        self._succeeded: list[tuple[float, float, int]] = []  # (violation, loss, number) of the BEST lowest
+        self._front: list[Trial] = []  # with several objectives, by number
         self._pruned: list[tuple[float, float, int]] = []  # (-step, loss, number): Optuna's order of pruned trials
         self._running = RunningTrials()
 
@@ -159,7 +159,7 @@ class Window:
             del self._succeeded[BEST:]
 
     def _forget(self) -> None:
-        """Those that are neither recent nor among the best: no trial that comes later makes them so again."""
+        """Forget trials that are neither recent nor among the best, since no later trial can change that."""
         ranked = {number for *_, number in self._succeeded} | {number for *_, number in self._pruned}
         ranked.update(trial.number for trial in self._front)
         for number in self._numbers[: -self._size]:
@@ -168,7 +168,7 @@ class Window:
         self._numbers = sorted(ranked.union(self._numbers[-self._size :]))
 
     def learnt(self) -> Iterator[Trial]:
-        """Finished trials in the order of their numbers, at most the window's size."""
+        """Yield finished trials in the order of their numbers, at most as many as the window's size."""
         ranked = [trial.number for trial in reversed(self._front)]
         ranked += [number for *_, number in self._succeeded] + [number for *_, number in self._pruned]
         chosen = set(ranked[:BEST])
@@ -179,11 +179,11 @@ class Window:
         return (self._finished[number] for number in sorted(chosen))
 
     def running(self) -> list[Trial]:
-        """The most recent running trials, in the order of their numbers."""
+        """Return the most recent running trials in the order of their numbers."""
         return self._running.trials
 
     def _teaches(self, trial: Trial) -> bool:
-        """Succeeded with finite values, or pruned; failed, infeasible and cancelled ones have nothing to tell."""
+        """Return whether a model learns from the trial: it succeeded with finite values, or was pruned."""
         if trial.state is TrialState.PRUNED:
             return trial.value is None or math.isfinite(trial.value)
         return trial.state is TrialState.SUCCEEDED and self._criteria.losses(trial) is not None

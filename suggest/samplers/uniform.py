@@ -1,7 +1,7 @@
-"""Random search: every point independent of all others, uniform on each parameter's scale.
+"""Random search: points independent of each other, uniform on each parameter's scale.
 
-Index-based: trial n's point is a function of (space, study seed, n) and its fixed part, so it costs the same after
-any history. Other samplers start with it.
+Trial n's point is a function of (space, study seed, n) and its fixed part, so it costs the same after any history.
+Other samplers begin with it.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def draw_point(space: Space, seed: int, wanted: PointRequest) -> Assignment:
 
 
 def draw(domain: Domain, rng: random.Random) -> Value:
-    """Uniform on the domain's scale; countable values are equally likely, but for an int on a log scale."""
+    """Return a value, uniform on its scale. Countable values are equally likely, except ints on a log scale."""
     if by_index(domain):
         assert domain.count is not None
         return domain.at(rng.randrange(domain.count))
@@ -61,7 +61,7 @@ def draw(domain: Domain, rng: random.Random) -> Value:
 
 
 def at_share(domain: Domain, word: int) -> Value:
-    """The quantile of that distribution: the value below which the share word / 2^BITS of all draws lies."""
+    """Return the quantile of `draw`: the value below which the share word / 2^BITS of all draws lies."""
     if by_index(domain):
         assert domain.count is not None
         return domain.at((word * domain.count) >> BITS)
@@ -69,17 +69,17 @@ def at_share(domain: Domain, word: int) -> Value:
 
 
 def by_index(domain: Domain) -> bool:
-    """Whether its values are equally likely: countably many, but for an int on a log scale."""
+    """Return whether the values are equally likely: countable ones, except ints on a log scale."""
     return domain.count is not None and not (isinstance(domain, Int) and domain.scale is Scale.LOG)
 
 
 def at_fraction(domain: Domain, fraction: float) -> Value:
-    """That quantile where values are not drawn by index; fraction: from 0 to 1."""
+    """Return the quantile at a fraction from 0 to 1, for values that are not drawn by index."""
     match domain:
         case Float():
             return _between(domain.min, domain.max, domain.scale, fraction)
         case Int():
-            # Half a step beyond each end, so that the ends get their share too.
+            # Begin half a step beyond each end, so that the ends are as likely as other values.
             whole = round(_between(domain.min - 0.5, domain.max + 0.5, Scale.LOG, fraction))
             return min(max(whole, domain.min), domain.max)
     raise AssertionError(f"{domain} is drawn by index")

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -121,7 +122,9 @@ def test_the_same_with_real_containers_scaled_down(level_c: RealNode, namespace:
                 _, err = process.communicate(timeout=150)
                 assert process.returncode == 0, err
                 assert me.states() == {"succeeded": 9}
-                assert max(watch.seen) == most, watch.seen
+                assert max(watch.seen) >= most, watch.seen
+                # Kubernetes counts the pods again from a cache, in which one that has just ended may still run.
+                assert max(min(pair) for pair in pairwise(watch.seen)) <= most, watch.seen
         finally:
             for each in (*people, *watches):
                 each.close()

@@ -11,11 +11,12 @@ from dataclasses import replace
 from controller.spec.document import Json, space_of
 from suggest.errors import Problem
 from suggest.space import NAME, Choice, Parameter, Space
-from suggest.study import Algorithm, Constraint, Direction, Objective, Pruning, StudySpec, ValueRule
+from suggest.study import Algorithm, Constraint, Direction, Fidelity, Objective, Pruning, StudySpec, ValueRule
 
 _ANY_SPACE = Space((Parameter("any", Choice((0, 1))),))
 _ANY_OBJECTIVE = Objective("any", Direction.MINIMIZE)
 _ANY_ALGORITHM = Algorithm("random")
+_ANY_FIDELITY = Fidelity("_any", 1, 9)
 
 
 def readable_space(parameters: Json, written: object) -> Space:
@@ -60,7 +61,20 @@ def study_part(document: Json, written: Json) -> StudySpec:
         pruning=Pruning(pruning["name"], {key: value for key, value in pruning.items() if key != "name"})
         if "name" in pruning
         else None,
+        fidelity=_fidelity(spec, raw),
     )
+
+
+def _fidelity(spec: Json, raw: Json) -> Fidelity | None:
+    """Return the fidelity, under a harmless name if a parameter has the same one, which the reader reports."""
+    given, parameters = spec.get("fidelity"), raw.get("parameters")
+    if "fidelity" not in raw:
+        return None
+    if not isinstance(given, dict) or not given.keys() >= {"parameter", "min", "max"}:
+        return _ANY_FIDELITY
+    taken = isinstance(parameters, dict) and given["parameter"] in parameters
+    name = _ANY_FIDELITY.parameter if taken else given["parameter"]
+    return Fidelity(name, given["min"], given["max"], given.get("eta", _ANY_FIDELITY.eta))
 
 
 def _objectives(spec: Json) -> tuple[Objective, ...]:

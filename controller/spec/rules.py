@@ -49,8 +49,9 @@ def check(document: Json, raw: Json, problems: ProblemCollector) -> None:
     raw_parameters = raw_spec.get("parameters")
     names = list(raw_parameters) if isinstance(raw_parameters, dict) else None
     _fidelity(spec, names or [], problems)
-    if names is not None and isinstance(spec.get("fidelity"), dict) and "parameter" in spec["fidelity"]:
-        names.append(spec["fidelity"]["parameter"])
+    match spec.get("fidelity"):
+        case {"parameter": str(name)} if names is not None and name not in names:
+            names.append(name)
     _objectives(spec, raw_spec, problems)
     _space(spec, raw_spec, problems)
     trial, raw_trial = spec.get("trial"), raw_spec.get("trial")

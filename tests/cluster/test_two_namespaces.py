@@ -123,7 +123,8 @@ def test_the_same_with_real_containers_scaled_down(level_c: RealNode, namespace:
                 assert process.returncode == 0, err
                 assert me.states() == {"succeeded": 9}
                 assert max(watch.seen) >= most, watch.seen
-                # Kubernetes counts the pods again from a cache, in which one that has just ended may still run.
+                # The quota's status has said one pod too many once, for one update. Why is not known: admission by the
+                # API server allows no such pod, so its recount from a cache is suspected.
                 assert max(min(pair) for pair in pairwise(watch.seen)) <= most, watch.seen
         finally:
             for each in (*people, *watches):

@@ -8,7 +8,6 @@ alone: the factor's inverse is computed in blocks, which costs about what LAPACK
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -30,7 +29,6 @@ WEIGHT_BOUND, SIGNAL_BOUND, NOISE_BOUNDS = 9.0, 4.0, (math.log(1e-6), 0.0)
 DELTA_BOUNDS = (math.log(1e-2), math.log(1e2))
 SHAPE_SPREAD, SHAPE_BOUND = 0.5, 1.5  # of the logs of the shapes of the places' warp; at 0 it is the identity
 ITERATIONS, TOLERANCE = 40, 2e-3
-STRIDE, STRIDES = 0.1, 8  # of a walk through the posterior of the parameters
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,12 +92,12 @@ class Likelihood:
         self._losses = losses
         self._warp = warp
         axes = features.axes
-        self.mean = np.zeros(3 * axes + 3)
-        self.mean[:axes] = -2.0 * (LENGTH_MEAN + 0.5 * math.log(axes))
-        self.mean[axes : axes + 3] = 0.0, NOISE_MEAN, DELTA_MEAN
-        self.spread = np.full(3 * axes + 3, SHAPE_SPREAD)
-        self.spread[:axes] = 2.0 * LENGTH_SPREAD * min(1.0, math.sqrt(MANY / axes))
-        self.spread[axes : axes + 3] = SIGNAL_SPREAD, NOISE_SPREAD, DELTA_SPREAD
+        self._mean = np.zeros(3 * axes + 3)
+        self._mean[:axes] = -2.0 * (LENGTH_MEAN + 0.5 * math.log(axes))
+        self._mean[axes : axes + 3] = 0.0, NOISE_MEAN, DELTA_MEAN
+        self._spread = np.full(3 * axes + 3, SHAPE_SPREAD)
+        self._spread[:axes] = 2.0 * LENGTH_SPREAD * min(1.0, math.sqrt(MANY / axes))
+        self._spread[axes : axes + 3] = SIGNAL_SPREAD, NOISE_SPREAD, DELTA_SPREAD
 
     def at(self, theta: Floats) -> tuple[float, Floats]:
         """The value and its gradient."""
@@ -136,8 +134,8 @@ class Likelihood:
         by_features = 4.0 * found.weights[axis_of] * apart
         gradient[axes + 3 :] = self._features.by_shapes(there, by_features).ravel()
         value = 0.5 * float(y @ alpha) + float(np.log(np.diag(lower)).sum()) + n * LOG_ROOT_TAU - jacobian
-        off = (theta - self.mean) / self.spread
-        return value + 0.5 * float(off @ off), gradient + off / self.spread
+        off = (theta - self._mean) / self._spread
+        return value + 0.5 * float(off @ off), gradient + off / self._spread
 
     def together(self, points: Floats, which: Indexes) -> tuple[Floats, Floats]:
         found = [self.at(theta) for theta in points]
@@ -156,19 +154,8 @@ def parameters(theta: Floats) -> Hyperparameters:
     )
 
 
-def fit(
-    features: Features,
-    rows: Floats,
-    losses: Floats,
-    rng: np.random.Generator,
-    *,
-    warp: bool = True,
-    samples: int = 0,
-) -> tuple[Hyperparameters, ...]:
-    """The most probable parameters, and some more from their posterior.
-
-    They are found from two starts: short lengths with a strong warp, long ones with a weak one.
-    """
+def fit(features: Features, rows: Floats, losses: Floats, *, warp: bool) -> Hyperparameters:
+    """The most probable parameters, from two starts: short lengths with a strong warp, long ones with a weak one."""
     axes = features.axes
     likelihood = Likelihood(features, rows, losses, warp=warp)
     starts = np.array([_start(axes, 0.3, 0.3), _start(axes, 1.0, 10.0)])
@@ -176,37 +163,7 @@ def fit(
     high = np.array([*[WEIGHT_BOUND] * axes, SIGNAL_BOUND, NOISE_BOUNDS[1], DELTA_BOUNDS[1], *shapes])
     low = np.array([*[-WEIGHT_BOUND] * axes, -SIGNAL_BOUND, NOISE_BOUNDS[0], DELTA_BOUNDS[0], *-shapes])
     found = minimize(likelihood.together, starts, low, high, iterations=ITERATIONS, tolerance=TOLERANCE)
-    best = found.points[int(np.argmin(found.values))]
-    return parameters(best), *map(parameters, _walk(likelihood, best, low, high, rng, samples))
-
-
-def _walk(
-    likelihood: Likelihood, start: Floats, low: Floats, high: Floats, rng: np.random.Generator, count: int
-) -> Iterator[Floats]:
-    """Yield so many places of a Hamiltonian Monte Carlo walk (Neal 2011, MCMC using Hamiltonian dynamics, figure 2).
-
-    A step is measured in the priors' spreads. The walk begins at the mode, so that no place is far from it.
-    """
-    here, (value, slope) = start, likelihood.at(start)
-    for _ in range(count):
-        momentum = rng.standard_normal(len(start))
-        energy = value + 0.5 * float(momentum @ momentum)
-        step = STRIDE * rng.uniform(0.5, 1.5) * likelihood.spread
-        place, place_value, place_slope = here, value, slope
-        for _ in range(STRIDES):
-            momentum = momentum - 0.5 * step * place_slope
-            place = place + step * momentum
-            if (place < low).any() or (place > high).any():
-                place_value = math.inf
-            else:
-                place_value, place_slope = likelihood.at(place)
-            if not math.isfinite(place_value):
-                break
-            momentum = momentum - 0.5 * step * place_slope
-        risen = place_value + 0.5 * float(momentum @ momentum) - energy
-        if math.log(rng.random()) < -risen:
-            here, value, slope = place, place_value, place_slope
-        yield here
+    return parameters(found.points[int(np.argmin(found.values))])
 
 
 def _start(axes: int, length: float, delta: float) -> Floats:

@@ -7,6 +7,7 @@ al. 2014, Input warping for Bayesian optimization of non-stationary functions), 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -49,19 +50,25 @@ def balanced(margins: Floats) -> Floats:
     return found
 
 
+def standardized(z: Floats) -> tuple[Floats, float]:
+    """Numbers of mean 0 and spread 1, and the spread that they had; all 0 where they had none."""
+    spread = float(z.std())
+    if spread < LEAST_SPREAD:
+        return np.zeros_like(z), 0.0
+    return (z - z.mean()) / spread, spread
+
+
 def warped(u: Floats, log_delta: float) -> tuple[Floats, Floats, float, float]:
     """Standardized log(u + delta); its derivative by log delta; the log of the Jacobian; and the derivative of that."""
     delta = np.exp(log_delta)
-    z = np.log1p(u / delta)
+    t, spread = standardized(np.log1p(u / delta))
+    if not spread:
+        return t, t, 0.0, 0.0
     slope = -u / (u + delta)
-    spread = z.std()
-    if spread < LEAST_SPREAD:
-        return np.zeros_like(z), np.zeros_like(z), 0.0, 0.0
-    t: Floats = (z - z.mean()) / spread
     common = float(np.mean(t * slope))
     by_delta: Floats = (slope - slope.mean() - t * common) / spread
-    jacobian = -float(np.log(u + delta).sum()) - len(u) * float(np.log(spread))
-    jacobian_by_delta = -float((delta / (u + delta)).sum()) - len(u) * common / float(spread)
+    jacobian = -float(np.log(u + delta).sum()) - len(u) * math.log(spread)
+    jacobian_by_delta = -float((delta / (u + delta)).sum()) - len(u) * common / spread
     return t, by_delta, jacobian, jacobian_by_delta
 
 

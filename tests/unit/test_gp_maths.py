@@ -8,7 +8,7 @@ from decimal import Decimal, getcontext
 import numpy as np
 import pytest
 
-from suggest.samplers.gp_improvement import log_chance, log_improvement
+from suggest.samplers.gp_improvement import log_chance, log_improvement, log_novelty
 from suggest.samplers.gp_process import JITTER, Hyperparameters, Likelihood, Posterior, fit, matern, triangular_inverse
 from suggest.samplers.gp_space import Features, Places
 from suggest.samplers.gp_warp import CLIP, FARTHEST, balanced, bent, scaled, warped
@@ -159,14 +159,14 @@ def numbers(count: int) -> Places:
 
 def test_a_fit_finds_which_axis_matters() -> None:
     x = np.random.default_rng(5).random((60, 3))
-    found = fit(Features(numbers(3), x), x, scaled(np.sin(6 * x[:, 1])))
+    found = fit(Features(numbers(3), x), x, scaled(np.sin(6 * x[:, 1])), warp=True)
     assert found.weights[1] > 10 * max(found.weights[0], found.weights[2])
     assert found.noise < 1e-3
 
 
 def test_a_fit_bends_an_axis_along_which_the_loss_changes_near_one_end_only() -> None:
     x = np.random.default_rng(5).random((60, 1))
-    found = fit(Features(numbers(1), x), x, scaled(np.sin(40 * x[:, 0] ** 4)))
+    found = fit(Features(numbers(1), x), x, scaled(np.sin(40 * x[:, 0] ** 4)), warp=True)
     places = np.array([[0.0], [0.5], [1.0]])
     low, middle, high = bent(places, found.shapes[0], found.shapes[1]).places[:, 0]
     assert middle - low < high - middle
@@ -216,6 +216,18 @@ def test_the_slopes_of_improvement_and_chance_are_those_of_finite_differences() 
         _, slope = function(u)
         numeric = (function(u + 1e-5)[0] - function(u - 1e-5)[0]) / 2e-5
         assert slope == pytest.approx(numeric, rel=1e-5, abs=1e-7)
+
+
+@pytest.mark.parametrize("noise", [1e-3, 0.3])
+def test_another_look_where_noise_is_all_that_is_unknown_counts_little(noise: float) -> None:
+    deviation = np.geomspace(1e-5, 2.0, 40)
+    value, slope = log_novelty(deviation, noise)
+    expected = np.log1p(-noise / np.sqrt(deviation**2 + noise**2))
+    assert value[deviation > 0.1 * noise] == pytest.approx(expected[deviation > 0.1 * noise], rel=1e-9)
+    assert (np.diff(value) > 0).all()
+    step = 1e-6 * deviation
+    numeric = (log_novelty(deviation + step, noise)[0] - log_novelty(deviation - step, noise)[0]) / (2 * step)
+    assert slope == pytest.approx(numeric, rel=1e-4, abs=1e-6)
 
 
 def test_log_chance_at_known_values() -> None:

@@ -20,6 +20,7 @@ from suggest.samplers.gp_process import Posterior
 from suggest.samplers.normal import Flags, Floats
 
 CENTERS = 4  # the best trials of one objective, near which candidates are drawn
+LEAST_GAIN = 0.003  # in standard deviations of the warped losses
 LIKELY = math.log(0.5)
 BEYOND = 0.1  # of the front's extent: how far behind its worst losses the reference point is
 
@@ -67,10 +68,6 @@ class Improvement(Protocol):
         """Count one more running trial as finished. kept: whether it is expected to keep the constraints."""
         ...
 
-    def demand(self, gain: float) -> None:
-        """Aim at improvements of at least so much, in standard deviations of the losses."""
-        ...
-
     def centers(self) -> Floats:
         """Return the rows of the best trials, near which a better point may be."""
         ...
@@ -85,7 +82,8 @@ class ExpectedImprovement:
     """Of one objective, over the least expected loss of a trial that keeps the constraints.
 
     Over the least value, noise would leave nothing to improve. For the same reason a place counts less where noise is
-    most of what is unknown.
+    most of what is unknown. Less than LEAST_GAIN is no improvement: without it, a search that has found the bottom of
+    a valley looks there again and again, and a batch lies there (Lizotte 2008, Practical Bayesian optimization).
     """
 
     def __init__(self, process: Posterior, rows: Floats, kept: Flags) -> None:
@@ -93,11 +91,10 @@ class ExpectedImprovement:
         self._rows = rows
         self._kept = kept
         self._expected = process.means(rows)
-        self._demanded = 0.0
 
     @property
     def _least(self) -> float:
-        return float(self._expected[self._kept].min()) - self._demanded
+        return float(self._expected[self._kept].min()) - LEAST_GAIN
 
     def promise(self, rows: Floats) -> Floats:
         mean, deviation = self._process.predict(rows)
@@ -120,9 +117,6 @@ class ExpectedImprovement:
         self._expected = np.append(self._expected, believe(self._process, row))
         self._rows = np.concatenate([self._rows, row[None]])
         self._kept = np.append(self._kept, kept)
-
-    def demand(self, gain: float) -> None:
-        self._demanded = gain
 
     def centers(self) -> Floats:
         found: Floats = self._rows[np.lexsort((self._expected, ~self._kept))[:CENTERS]]
@@ -164,9 +158,6 @@ class ExpectedHypervolumeImprovement:
         self._rows = np.concatenate([self._rows, row[None]])
         self._kept = np.append(self._kept, kept)
         self._cells = cells(self._expected[self._kept], BEYOND)
-
-    def demand(self, gain: float) -> None:
-        """Front and running trials are far enough apart as it is."""
 
     def centers(self) -> Floats:
         found: Floats = self._rows[self._kept][self._cells.front]
@@ -215,11 +206,6 @@ class Acquisition:
             believe(each.process, row)
         if self._improvement is not None:
             self._improvement.pend(row, kept=chance > LIKELY)
-
-    def demand(self, gain: float) -> None:
-        """Aim at improvements of at least so much, in standard deviations of the losses."""
-        if self._improvement is not None:
-            self._improvement.demand(gain)
 
     def centers(self) -> Floats:
         return self._nearest if self._improvement is None else self._improvement.centers()

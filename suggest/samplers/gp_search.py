@@ -19,7 +19,6 @@ CLIMBED = 4  # candidates that are moved uphill
 APART = 0.02  # in one axis at least
 SAME, BESIDE = 1e-9, 2e-3  # places as near as that are those of a finished trial, or too near to a running one
 CLIMB_STEPS, CLIMB_TOLERANCE = 30, 1e-4
-CROWD, DEMAND = 8, 1.0  # running trials, with which an improvement of up to so much is demanded
 ROUNDS = 3  # of steps to neighbors
 
 
@@ -30,7 +29,6 @@ class CandidateSearch:
         self._places = places
         self._acquisition = acquisition
         self._taken = finished
-        self._running = 0
         self._reach = np.full(len(finished), SAME)  # nor what is so near to them in every axis
 
     def pend(self, row: Floats) -> None:
@@ -38,12 +36,8 @@ class CandidateSearch:
         self._acquisition.pend(row)
         self._taken = np.concatenate([self._taken, row[None]])
         self._reach = np.append(self._reach, BESIDE)
-        self._running += 1
 
     def best(self, fixed: Assignment, rng: np.random.Generator) -> Floats:
-        # Believed values make the next point of a batch one beside the last; what is demanded drives them apart.
-        wide = min(self._running / CROWD, 1.0)
-        self._acquisition.demand(wide * DEMAND * rng.random() ** 2)
         decided = self._places.encoded([fixed])[0]
         free = np.isnan(decided)
         rows = self._candidates(decided, rng)

@@ -196,6 +196,7 @@ class ExperimentSpec:
     canary_s: float = 10.0
     runtime: str = DEFAULT_RUNTIME
     final: TrialTemplate | None = None  # runs once with the best parameters, after the search
+    final_weights: tuple[float, ...] = ()  # of the objectives, in the choice of its trial; () = the first one alone
     further: tuple[ExperimentObjective, ...] = ()  # objectives after the first
     constraints: tuple[Constraint, ...] = ()
     fidelity: Fidelity | None = None  # trials run in steps, and only the best go on

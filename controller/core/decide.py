@@ -17,6 +17,7 @@ from controller.core.model import FINAL, AttemptState, ExperimentState, FailureC
 from controller.core.snapshot import (
     Action,
     AskStop,
+    BoundRegret,
     Break,
     ChangeState,
     Complete,
@@ -79,7 +80,14 @@ def decide(snapshot: Snapshot) -> list[Action]:
     undecided = improved and limit is not None and since_best >= limit and not spec.criteria.is_plain
     since_best = 0 if improved else since_best
     limits = partial(
-        budget.ending, spec, counts, best=best, running_s=running_s, since_best=since_best, reached=snapshot.reached
+        budget.ending,
+        spec,
+        counts,
+        best=best,
+        running_s=running_s,
+        since_best=since_best,
+        reached=snapshot.reached,
+        regret_bound=snapshot.regret_bound,
     )
     ending = limits(exhausted=snapshot.exhausted and not paused)
     # The breaker is asked before the experiment may end as failed, because trials that it sets aside have not failed.
@@ -126,6 +134,9 @@ def decide(snapshot: Snapshot) -> list[Action]:
         elif not left:  # ask whether the search has more points before the final stage is stopped for them
             actions += (action for action in starts if isinstance(action, Suggest))
     actions += forgets
+    # Last, because it takes time and no slot waits for it.
+    if ending is None and budget.needs_estimate(spec, counts, snapshot.estimated):
+        actions.append(BoundRegret(budget.counted(counts)))
     if final is not None:
         quiet = not left and not actions
         actions += _finish(final, left, snapshot, ending, begin=quiet)

@@ -171,6 +171,7 @@ class Client:
     reopen_trials = _blocking(AsyncClient.reopen_trials)
     list_measurements = _blocking(AsyncClient.list_measurements)
     optimal_trials = _blocking(AsyncClient.optimal_trials)
+    estimate = _blocking(AsyncClient.estimate)
     close = _blocking(AsyncClient.close)
 
     def __enter__(self) -> Client:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from controller.app.workspace import Workspace
     from controller.report.record import ExperimentRecord, TrialRecord
     from suggest.client import Client
+    from suggest.estimate import Estimate
     from tuner.plots import Plots
 
 Result = TypeVar("Result")
@@ -102,6 +103,15 @@ class Study:
         record = self._record(trial=trial, measurements=True)
         newest = max((one.attempt for one in record.measurements.get(trial, ())), default=0)
         return [(m.step, m.metric, m.value) for m in record.measurements.get(trial, ()) if m.attempt == newest]
+
+    def estimate(self) -> Estimate | None:
+        """What a model says of the best value without the noise of single trials, and of what is left to gain.
+
+        None with fewer than 10 values, with several objectives and with constraints.
+        """
+        from controller.app.query import estimate
+
+        return waited_for(estimate(self._workspace, self._record().experiment))
 
     @property
     def plot(self) -> Plots:

@@ -8,10 +8,12 @@ alone: the factor's inverse is computed in blocks, which costs about what LAPACK
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
+from suggest.samplers.gp_space import Features
 from suggest.samplers.gp_warp import warped
 from suggest.samplers.minimize import minimize
 from suggest.samplers.normal import LOG_ROOT_TAU, Floats, Indexes
@@ -26,17 +28,20 @@ NOISE_MEAN, NOISE_SPREAD = math.log(1e-3), 2.0
 DELTA_MEAN, DELTA_SPREAD = 0.0, 2.0
 WEIGHT_BOUND, SIGNAL_BOUND, NOISE_BOUNDS = 9.0, 4.0, (math.log(1e-6), 0.0)
 DELTA_BOUNDS = (math.log(1e-2), math.log(1e2))
+SHAPE_SPREAD, SHAPE_BOUND = 0.5, 1.5  # of the logs of the shapes of the places' warp; at 0 it is the identity
 ITERATIONS, TOLERANCE = 40, 2e-3
+STRIDE, STRIDES = 0.1, 8  # of a walk through the posterior of the parameters
 
 
 @dataclass(frozen=True, slots=True)
 class Hyperparameters:
-    """weights: 1 / length² of each axis. delta: of the warp, its log."""
+    """weights: 1 / length² of each axis. delta: of the losses' warp. shapes: of the places' warp, (2, axes)."""
 
     weights: Floats
     signal: float
     noise: float
     log_delta: float
+    shapes: Floats
 
 
 def triangular_inverse(lower: Floats) -> Floats:
@@ -77,35 +82,38 @@ def squared_distances(a: Floats, b: Floats) -> Floats:
 
 
 class Likelihood:
-    """Minus the log of the posterior density of the parameters: log weights, log signal, log noise, log delta.
+    """Minus the log of the posterior density of the parameters, in the order of `parameters`.
 
-    features: (trials, columns). axis_of: of each column. losses: as `gp_warp.scaled` makes them, or, where `warp` is
-    False, as they are.
+    losses: as `gp_warp.scaled` makes them, or, where `warp` is False, as they are.
     """
 
-    def __init__(self, features: Floats, axis_of: Indexes, axes: int, losses: Floats, *, warp: bool) -> None:
+    def __init__(self, features: Features, rows: Floats, losses: Floats, *, warp: bool) -> None:
         self._features = features
-        self._squares = features * features
-        self._axis_of = axis_of
-        self._axes = axes
+        self._rows = rows
+        self._choices = features.of_choices(rows)
         self._losses = losses
         self._warp = warp
-        self._prior = -2.0 * (LENGTH_MEAN + 0.5 * math.log(axes))
-        self._prior_spread = 2.0 * LENGTH_SPREAD * min(1.0, math.sqrt(MANY / axes))
+        axes = features.axes
+        self.mean = np.zeros(3 * axes + 3)
+        self.mean[:axes] = -2.0 * (LENGTH_MEAN + 0.5 * math.log(axes))
+        self.mean[axes : axes + 3] = 0.0, NOISE_MEAN, DELTA_MEAN
+        self.spread = np.full(3 * axes + 3, SHAPE_SPREAD)
+        self.spread[:axes] = 2.0 * LENGTH_SPREAD * min(1.0, math.sqrt(MANY / axes))
+        self.spread[axes : axes + 3] = SIGNAL_SPREAD, NOISE_SPREAD, DELTA_SPREAD
 
     def at(self, theta: Floats) -> tuple[float, Floats]:
         """The value and its gradient."""
-        n, axes = len(self._features), self._axes
-        weights = np.exp(theta[:axes])
-        signal, noise = math.exp(theta[axes]), math.exp(theta[axes + 1])
+        n, axes, axis_of = len(self._rows), self._features.axes, self._features.axis_of
+        found = parameters(theta)
         if self._warp:
-            y, y_slope, jacobian, jacobian_slope = warped(self._losses, float(theta[axes + 2]))
+            y, y_slope, jacobian, jacobian_slope = warped(self._losses, found.log_delta)
         else:
             y, y_slope, jacobian, jacobian_slope = self._losses, np.zeros(n), 0.0, 0.0
-        scaled = self._features * np.sqrt(weights)[self._axis_of]
+        features, there = self._features.with_slopes(self._rows, self._choices, found.shapes)
+        scaled = features * np.sqrt(found.weights)[axis_of]
         kernel, slope = matern(squared_distances(scaled, scaled))
-        covariance = signal * kernel
-        covariance.flat[:: n + 1] += noise + JITTER * signal
+        covariance = found.signal * kernel
+        covariance.flat[:: n + 1] += found.noise + JITTER * found.signal
         try:
             lower = np.linalg.cholesky(covariance).astype(np.float64, copy=False)
         except np.linalg.LinAlgError:
@@ -117,57 +125,106 @@ class Likelihood:
         by -= np.outer(alpha, alpha)
         by *= 0.5
         gradient = np.empty_like(theta)
-        gradient[axes] = signal * float(np.vdot(by, kernel))
-        gradient[axes + 1] = noise * float(np.trace(by))
-        slope *= by
-        slope *= signal
-        # The sum over pairs of slope * (f - f')², for each column.
-        columns = 2.0 * (slope.sum(axis=1) @ self._squares - np.einsum("ij,ij->j", self._features, slope @ self._features))  # fmt: skip # noqa: E501
-        gradient[:axes] = weights * np.bincount(self._axis_of, columns, axes)
+        gradient[axes] = found.signal * float(np.vdot(by, kernel))
+        gradient[axes + 1] = found.noise * float(np.trace(by))
         gradient[axes + 2] = float(alpha @ y_slope) - jacobian_slope
+        slope *= by
+        slope *= found.signal
+        # The sums over j of slope_ij (f_i - f_j), for each column of the features.
+        apart = slope.sum(axis=1)[:, None] * features - slope @ features
+        gradient[:axes] = found.weights * np.bincount(axis_of, 2.0 * np.einsum("ij,ij->j", apart, features), axes)
+        by_features = 4.0 * found.weights[axis_of] * apart
+        gradient[axes + 3 :] = self._features.by_shapes(there, by_features).ravel()
         value = 0.5 * float(y @ alpha) + float(np.log(np.diag(lower)).sum()) + n * LOG_ROOT_TAU - jacobian
-        off, spread = self._from_prior(theta)
-        return value + 0.5 * float(off @ off), gradient + off / spread
-
-    def _from_prior(self, theta: Floats) -> tuple[Floats, Floats]:
-        """How many standard deviations each parameter is away from its prior's mean."""
-        mean = np.full(len(theta), self._prior)
-        mean[self._axes :] = 0.0, NOISE_MEAN, DELTA_MEAN
-        spread = np.full(len(theta), self._prior_spread)
-        spread[self._axes :] = SIGNAL_SPREAD, NOISE_SPREAD, DELTA_SPREAD
-        return (theta - mean) / spread, spread
+        off = (theta - self.mean) / self.spread
+        return value + 0.5 * float(off @ off), gradient + off / self.spread
 
     def together(self, points: Floats, which: Indexes) -> tuple[Floats, Floats]:
         found = [self.at(theta) for theta in points]
         return np.array([value for value, _ in found]), np.array([gradient for _, gradient in found])
 
 
-def fit(features: Floats, axis_of: Indexes, axes: int, losses: Floats, *, warp: bool = True) -> Hyperparameters:
-    """The most probable parameters, from two starts: short lengths with a strong warp, long ones with a weak one."""
-    likelihood = Likelihood(features, axis_of, axes, losses, warp=warp)
-    starts = np.array([_start(axes, 0.3, 0.3), _start(axes, 1.0, 10.0)])
-    high = np.array([*[WEIGHT_BOUND] * axes, SIGNAL_BOUND, NOISE_BOUNDS[1], DELTA_BOUNDS[1]])
-    low = np.array([*[-WEIGHT_BOUND] * axes, -SIGNAL_BOUND, NOISE_BOUNDS[0], DELTA_BOUNDS[0]])
-    found = minimize(likelihood.together, starts, low, high, iterations=ITERATIONS, tolerance=TOLERANCE)
-    theta = found.points[int(np.argmin(found.values))]
+def parameters(theta: Floats) -> Hyperparameters:
+    """theta: log weights, log signal, log noise, log delta, log a, log b."""
+    axes = (len(theta) - 3) // 3
     return Hyperparameters(
-        np.exp(theta[:axes]), math.exp(theta[axes]), math.exp(theta[axes + 1]), float(theta[axes + 2])
+        np.exp(theta[:axes]),
+        math.exp(theta[axes]),
+        math.exp(theta[axes + 1]),
+        float(theta[axes + 2]),
+        theta[axes + 3 :].reshape(2, axes),
     )
+
+
+def fit(
+    features: Features,
+    rows: Floats,
+    losses: Floats,
+    rng: np.random.Generator,
+    *,
+    warp: bool = True,
+    samples: int = 0,
+) -> tuple[Hyperparameters, ...]:
+    """The most probable parameters, and some more from their posterior.
+
+    They are found from two starts: short lengths with a strong warp, long ones with a weak one.
+    """
+    axes = features.axes
+    likelihood = Likelihood(features, rows, losses, warp=warp)
+    starts = np.array([_start(axes, 0.3, 0.3), _start(axes, 1.0, 10.0)])
+    shapes = np.full(2 * axes, SHAPE_BOUND)
+    high = np.array([*[WEIGHT_BOUND] * axes, SIGNAL_BOUND, NOISE_BOUNDS[1], DELTA_BOUNDS[1], *shapes])
+    low = np.array([*[-WEIGHT_BOUND] * axes, -SIGNAL_BOUND, NOISE_BOUNDS[0], DELTA_BOUNDS[0], *-shapes])
+    found = minimize(likelihood.together, starts, low, high, iterations=ITERATIONS, tolerance=TOLERANCE)
+    best = found.points[int(np.argmin(found.values))]
+    return parameters(best), *map(parameters, _walk(likelihood, best, low, high, rng, samples))
+
+
+def _walk(
+    likelihood: Likelihood, start: Floats, low: Floats, high: Floats, rng: np.random.Generator, count: int
+) -> Iterator[Floats]:
+    """Yield so many places of a Hamiltonian Monte Carlo walk (Neal 2011, MCMC using Hamiltonian dynamics, figure 2).
+
+    A step is measured in the priors' spreads. The walk begins at the mode, so that no place is far from it.
+    """
+    here, (value, slope) = start, likelihood.at(start)
+    for _ in range(count):
+        momentum = rng.standard_normal(len(start))
+        energy = value + 0.5 * float(momentum @ momentum)
+        step = STRIDE * rng.uniform(0.5, 1.5) * likelihood.spread
+        place, place_value, place_slope = here, value, slope
+        for _ in range(STRIDES):
+            momentum = momentum - 0.5 * step * place_slope
+            place = place + step * momentum
+            if (place < low).any() or (place > high).any():
+                place_value = math.inf
+            else:
+                place_value, place_slope = likelihood.at(place)
+            if not math.isfinite(place_value):
+                break
+            momentum = momentum - 0.5 * step * place_slope
+        risen = place_value + 0.5 * float(momentum @ momentum) - energy
+        if math.log(rng.random()) < -risen:
+            here, value, slope = place, place_value, place_slope
+        yield here
 
 
 def _start(axes: int, length: float, delta: float) -> Floats:
     weight = -2.0 * math.log(length) - 0.5 * math.log(axes)
-    return np.array([*[weight] * axes, 0.0, math.log(1e-2), math.log(delta)])
+    return np.array([*[weight] * axes, 0.0, math.log(1e-2), math.log(delta), *[0.0] * (2 * axes)])
 
 
 class Posterior:
     """A fitted process at its trials. Further ones may be appended; their values are believed."""
 
-    def __init__(self, found: Hyperparameters, features: Floats, axis_of: Indexes, y: Floats) -> None:
-        self._axis_of = axis_of
-        self._roots = np.sqrt(found.weights)[axis_of]
+    def __init__(self, found: Hyperparameters, features: Features, rows: Floats, y: Floats) -> None:
+        self._features = features
+        self._shapes = found.shapes
+        self._roots = np.sqrt(found.weights)[features.axis_of]
         self._signal, self._noise = found.signal, found.noise
-        self._trials = features * self._roots
+        self.rates = np.sqrt(found.weights)  # 1 / length of each axis
+        self.noise_deviation = math.sqrt(found.noise)
+        self._trials = self._scaled(rows)
         self._squares = np.einsum("ij,ij->i", self._trials, self._trials)
         self._y = y
         kernel, _ = matern(squared_distances(self._trials, self._trials))
@@ -180,16 +237,14 @@ class Posterior:
     def __len__(self) -> int:
         return len(self._y)
 
-    def rates(self, axes: int) -> Floats:
-        """1 / length of each axis."""
-        found = np.ones(axes)
-        found[self._axis_of] = self._roots
+    def _scaled(self, rows: Floats) -> Floats:
+        found: Floats = self._features.of(rows, self._shapes) * self._roots
         return found
 
-    def append(self, features: Floats, y: float) -> None:
-        """One more trial: (columns,)."""
+    def append(self, row: Floats, y: float) -> None:
+        """One more trial: (axes,)."""
         n = len(self._y)
-        trial = features * self._roots
+        trial = self._scaled(row[None])[0]
         kernel, _ = matern(squared_distances(trial[None], self._trials))
         row = self._inverse @ (self._signal * kernel[0])
         last = math.sqrt(max(self._signal * (1.0 + JITTER) + self._noise - float(row @ row), 1e-10))
@@ -203,8 +258,7 @@ class Posterior:
         self._y = np.append(self._y, y)
         self._alpha = inverse.T @ (inverse @ self._y)
 
-    def _kernels(self, features: Floats) -> tuple[Floats, Floats, Floats]:
-        at = features * self._roots
+    def _kernels(self, at: Floats) -> tuple[Floats, Floats]:
         squares = at @ self._trials.T
         squares *= -2.0
         squares += np.einsum("ij,ij->i", at, at)[:, None]
@@ -212,15 +266,21 @@ class Posterior:
         kernel, slope = matern(np.maximum(squares, 0.0, out=squares))
         kernel *= self._signal
         slope *= self._signal
-        return at, kernel, slope
+        return kernel, slope
 
-    def predict(self, features: Floats) -> tuple[Floats, Floats]:
+    def means(self, rows: Floats) -> Floats:
+        """What `predict` has first, in a fraction of its time."""
+        found: Floats = self._kernels(self._scaled(rows))[0] @ self._alpha
+        return found
+
+    def predict(self, rows: Floats) -> tuple[Floats, Floats]:
         """Means and standard deviations, without the noise."""
-        mean, deviation = np.empty(len(features)), np.empty(len(features))
+        mean, deviation = np.empty(len(rows)), np.empty(len(rows))
+        at = self._scaled(rows)
         step = max(16, AT_A_TIME // len(self))
-        for start in range(0, len(features), step):
+        for start in range(0, len(rows), step):
             part = slice(start, start + step)
-            kernel = self._kernels(features[part])[1]
+            kernel = self._kernels(at[part])[0]
             mean[part] = kernel @ self._alpha
             deviation[part] = self._deviations(kernel @ self._inverse.T)
         return mean, deviation
@@ -230,15 +290,22 @@ class Posterior:
         found: Floats = np.sqrt(np.maximum(left, 1e-12 * self._signal))
         return found
 
-    def predict_slopes(self, features: Floats) -> tuple[Floats, Floats, Floats, Floats]:
-        """Means and standard deviations, and the gradients of both by the features."""
-        at, kernel, slope = self._kernels(features)
+    def predict_slopes(self, rows: Floats) -> tuple[Floats, Floats, Floats, Floats]:
+        """Means and standard deviations, and the gradients of both by the places: (rows, axes)."""
+        at = self._scaled(rows)
+        kernel, slope = self._kernels(at)
         explained = kernel @ self._inverse.T
         deviations = self._deviations(explained)
         mean_slope = self._pulled(at, slope * self._alpha)
         slope *= explained @ self._inverse
         deviation_slope = -self._pulled(at, slope) / deviations[:, None]
-        return kernel @ self._alpha, deviations, mean_slope, deviation_slope
+        back = self._features.pulled_back
+        return (
+            kernel @ self._alpha,
+            deviations,
+            back(rows, self._shapes, mean_slope),
+            back(rows, self._shapes, deviation_slope),
+        )
 
     def _pulled(self, at: Floats, by_squares: Floats) -> Floats:
         """The gradient of a sum over trials by features, of the derivatives by squared distances."""

@@ -8,7 +8,6 @@ Imports neither NumPy nor Optuna.
 
 from __future__ import annotations
 
-import math
 from bisect import bisect_left, insort
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

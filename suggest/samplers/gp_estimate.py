@@ -30,7 +30,6 @@ def estimated(
     rows: Floats,
     succeeded: Flags,
     losses: Floats,
-    log_delta: float,
     sign: float,
     rng: np.random.Generator,
 ) -> Estimate | None:
@@ -39,7 +38,6 @@ def estimated(
     Args:
         process: Fitted to the warped losses of the trials.
         numbers, rows, succeeded, losses: Of the trials, (trials,) or (trials, axes).
-        log_delta: The parameter of the warp.
         sign: 1 to minimize, -1 to maximize.
     """
     mean, deviation = process.predict(rows)
@@ -51,7 +49,7 @@ def estimated(
     least = min(float((other_mean - width * other_deviation).min()), float((mean - width * deviation).min()))
     center, spread, noise = float(mean[best]), INTERVAL * float(deviation[best]), process.noise_deviation
     warped = np.array([center, center - spread, center + spread, center + noise, most, least])
-    value, low, high, noisy, most, least = unwarped(warped, losses, log_delta).tolist()
+    value, low, high, noisy, most, least = unwarped(warped, losses, process.log_delta).tolist()
     ends = sorted((sign * low, sign * high))
     found = Estimate(
         trial=int(numbers[best]),

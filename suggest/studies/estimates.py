@@ -11,13 +11,12 @@ from collections import OrderedDict
 
 from suggest.errors import FailedPrecondition
 from suggest.estimate import LEAST_TRIALS, Estimate
-from suggest.samplers.gp import GpSettings, LearntTrials
+from suggest.samplers.gp import MODEL, GpSettings, LearntTrials
 from suggest.storage.store import StudyStore
 from suggest.study import Study, StudySpec
 from suggest.trial import TrialState
 from suggest.workers import ModelSetup, RemoteModel, Workers
 
-MODEL = "suggest.samplers.gp_estimate:GpEstimateModel"
 MOST_MODELS = 64
 PAGE = 1000  # trials per read
 TOLD = (TrialState.SUCCEEDED, TrialState.PRUNED, TrialState.FAILED, TrialState.INFEASIBLE)

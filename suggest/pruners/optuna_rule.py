@@ -1,7 +1,7 @@
-"""Optuna's pruners under their own names, `optuna:NAME`: what settings each takes. `optuna_pruner` runs them.
+"""Optuna's pruners under the names `optuna:NAME`, and their settings. `optuna_pruner` runs them.
 
-The settings are the arguments of Optuna's class in camelCase, with its defaults; an argument that may be "auto" is 0
-then. A test compares them with the installed Optuna.
+The settings are the arguments of Optuna's class in camelCase, with its defaults; 0 means "auto" for an argument that
+allows it. A test compares the settings with the installed Optuna.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class OptunaSettings:
 
     @property
     def arguments(self) -> dict[str, object]:
-        """Of Optuna's class."""
+        """The arguments of Optuna's class."""
         given = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "window"}
         return {name: "auto" if name.endswith("_resource") and value == 0 else value for name, value in given.items()}
 
@@ -39,7 +39,7 @@ class OptunaSettings:
 class OptunaMedianSettings(OptunaSettings):
     n_startup_trials: int = setting(5, "succeeded trials, below which none stops", min=0)
     n_warmup_steps: int = setting(0, "no trial is judged before this step", min=0)
-    interval_steps: int = setting(1, "steps between judgements, counted from nWarmupSteps", min=1)
+    interval_steps: int = setting(1, "steps between judgments, counted from nWarmupSteps", min=1)
     n_min_trials: int = setting(1, "succeeded trials with a value at the step, below which none stops", min=1)
 
 
@@ -69,7 +69,7 @@ class OptunaThresholdSettings(OptunaSettings):
     lower: float = setting(-math.inf, "a value below this stops the trial; so does nan")
     upper: float = setting(math.inf, "a value above this stops the trial")
     n_warmup_steps: int = setting(0, "no trial is judged before this step", min=0)
-    interval_steps: int = setting(1, "steps between judgements, counted from nWarmupSteps", min=1)
+    interval_steps: int = setting(1, "steps between judgments, counted from nWarmupSteps", min=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,12 +112,12 @@ def optuna_problems(settings: OptunaSettings) -> Iterator[Problem]:
 
 
 class OptunaRule:
-    """Loads Optuna with the first judgement."""
+    """A pruner that loads Optuna with the first judgment."""
 
     def __init__(self, objective: Objective, settings: OptunaSettings) -> None:
         self._objective = objective
         self._settings = settings
-        self._early: dict[int, TrialCurve] = {}  # that came before the first judgement
+        self._early: dict[int, TrialCurve] = {}  # the trials put before the first judgment
         self._model: OptunaPruner | None = None
 
     def put(self, trial: TrialCurve) -> None:

@@ -28,9 +28,9 @@ COUNTED = frozenset({TrialState.QUEUED, TrialState.RUNNING, TrialState.SUCCEEDED
 class AshaSettings:
     min_steps: int = setting(1, "the step of the first rung; no trial is judged before it", min=1)
     eta: int = setting(
-        4, "one in so many trials goes on at each rung, and the next rung is so many times farther", min=2
+        4, "the best 1/eta of the trials continue at each rung, and the next rung is at eta times the steps", min=2
     )
-    min_trials: int = setting(1, "trials at a rung, this one included, below which none stops", min=1)
+    min_trials: int = setting(1, "trials at a rung, including this one, that a judgment requires", min=1)
 
 
 class Rungs:

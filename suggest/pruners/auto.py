@@ -27,7 +27,7 @@ ETA = 3
 @dataclass(frozen=True, slots=True)
 class AutoSettings:
     warmup_steps: int = setting(
-        0, "no trial is judged before this step; 0: a fifteenth of the steps of the longest that has succeeded", min=0
+        0, "no trial is judged before this step; 0: a fifteenth of the steps of the longest succeeded trial", min=0
     )
 
 

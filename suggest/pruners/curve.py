@@ -23,11 +23,11 @@ WINDOW = 200
 @dataclass(frozen=True, slots=True)
 class CurveSettings:
     probability: float = setting(
-        0.05, "a trial stops when its chance to become the best is predicted to be lower", min=0, max=1
+        0.05, "a trial stops if its predicted probability of becoming the best is lower", min=0, max=1
     )
     warmup_steps: int = setting(2, "no trial is judged before this step", min=0)
     interval: int = setting(1, "steps between judgments, counted from warmupSteps", min=1)
-    min_trials: int = setting(10, "succeeded trials, below which none stops", min=5)
+    min_trials: int = setting(10, "succeeded trials that a judgment requires", min=5)
 
 
 class CurvePruner:

@@ -30,11 +30,11 @@ HASHED = "hyperband"  # hashed together with the trial's number, in place of the
 @dataclass(frozen=True, slots=True)
 class HyperbandSettings:
     min_steps: int = setting(1, "the step of the first rung; no trial is judged before it", min=1)
-    max_steps: int = setting(0, "steps of a whole trial; 0: those of the longest that has succeeded", min=0)
+    max_steps: int = setting(0, "steps of a complete trial; 0: those of the longest succeeded trial", min=0)
     eta: int = setting(
-        3, "one in so many trials goes on at each rung, and the next rung is so many times farther", min=2
+        3, "the best 1/eta of the trials continue at each rung, and the next rung is at eta times the steps", min=2
     )
-    min_trials: int = setting(1, "trials at a rung, this one included, below which none stops", min=1)
+    min_trials: int = setting(1, "trials at a rung, including this one, that a judgment requires", min=1)
 
 
 def hyperband_problems(settings: HyperbandSettings) -> Iterator[Problem]:

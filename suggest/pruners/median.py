@@ -16,7 +16,7 @@ from suggest.study import Objective
 class MedianSettings:
     warmup_steps: int = setting(0, "no trial is judged before this step", min=0)
     interval: int = setting(1, "steps between judgments, counted from warmupSteps", min=1)
-    min_trials: int = setting(5, "succeeded trials with a value at or before the step, below which none stops", min=1)
+    min_trials: int = setting(5, "succeeded trials with a value at or before the step that a judgment requires", min=1)
 
 
 class MedianPruner(PercentilePruner):

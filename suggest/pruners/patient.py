@@ -24,7 +24,7 @@ WRAPPED = ("median", "percentile", "asha", "hyperband", "threshold", "wilcoxon",
 class PatientSettings:
     patience: int = setting(5, "reports without an improvement that a trial may make", min=0)
     min_delta: float = setting(0.0, "a trial that is worse by no more than this has not stopped improving", min=0)
-    rule: str = setting(ALONE, "the rule that must agree; its settings are written beside it", words=(ALONE, *WRAPPED))
+    rule: str = setting(ALONE, "another rule that must agree; its settings go beside this one", words=(ALONE, *WRAPPED))
 
 
 class PatientPruner:

@@ -25,10 +25,10 @@ KEPT_COLUMNS = 256
 
 @dataclass(frozen=True, slots=True)
 class PercentileSettings:
-    percentile: float = setting(50.0, "the share of trials, in percent, that may go on: the best ones", min=0, max=100)
+    percentile: float = setting(50.0, "the best trials that may continue, in percent", min=0, max=100)
     warmup_steps: int = setting(0, "no trial is judged before this step", min=0)
     interval: int = setting(1, "steps between judgments, counted from warmupSteps", min=1)
-    min_trials: int = setting(5, "succeeded trials with a value at or before the step, below which none stops", min=1)
+    min_trials: int = setting(5, "succeeded trials with a value at or before the step that a judgment requires", min=1)
 
 
 @dataclass(slots=True)

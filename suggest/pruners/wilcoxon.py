@@ -26,8 +26,10 @@ EXACT = 50  # up to this number of differences the p-value is exact; with more, 
 
 @dataclass(frozen=True, slots=True)
 class WilcoxonSettings:
-    p_threshold: float = setting(0.1, "a trial stops below this p-value of being no worse than the best", min=0, max=1)
-    min_steps: int = setting(2, "steps in common with the best trial, below which none stops", min=2)
+    p_threshold: float = setting(
+        0.1, "a trial stops if the p-value of being no worse than the best trial is lower", min=0, max=1
+    )
+    min_steps: int = setting(2, "steps in common with the best trial that a judgment requires", min=2)
 
 
 class WilcoxonPruner:

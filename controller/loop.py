@@ -158,6 +158,8 @@ class Loop:
         while True:
             try:
                 if not self._opened or self._journal.in_doubt:
+                    if self._opened:
+                        self._journal.reload()
                     await self.open()
                     self._opened, self._journal.in_doubt = True, False
                 if await self.turn() or (self._detached and self._desired is DesiredState.RUN):
@@ -196,7 +198,7 @@ class Loop:
         for trial in sorted((t for t in trials if t.finished), key=lambda t: (t.end_time or EARLIEST, t.number)):
             own = attempts.get(trial.number, [])
             if _runs_again(trial, own):
-                memory.recall_set_aside(trial)
+                memory.recall_set_aside(trial, own[-1])
             else:
                 memory.count(trial, own[-1] if own else None)
         for trial in trials:
@@ -292,7 +294,7 @@ class Loop:
             ahead=memory.ahead,
             final=memory.final(),
             streak=memory.streak,
-            set_aside=memory.set_aside,
+            set_aside=frozenset(memory.set_aside),
             paused={number: known.trial.fidelity or 0.0 for number, known in memory.paused.items()},
             none_goes_on=memory.none_goes_on,
         )
@@ -396,9 +398,12 @@ class Loop:
                 self._journal.broken(failures, reason, now=self._clock.now())
                 self._memory.put_aside(trials)
             case wanted.ChangeState(state, reason, done):
-                end = done and state is not ExperimentState.PAUSED
-                reason = reason or self.experiment.reason
-                self._journal.experiment_changed(state, reason, now=self._clock.now(), end=end)
+                reason, now = reason or self.experiment.reason, self._clock.now()
+                if state.finished:
+                    self._journal.experiment_finished(state, reason, [*self._memory.set_aside.values()], now=now)
+                else:
+                    end = done and state is not ExperimentState.PAUSED
+                    self._journal.experiment_changed(state, reason, now=now, end=end)
                 return done
             case _:
                 assert_never(action)

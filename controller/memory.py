@@ -78,7 +78,7 @@ class Memory:
         self._shown = spec.canary_s <= 0  # an attempt has measured something and did not fail by itself
         self.streak = Streak()
         self._failures: dict[int, Attempt] = {}  # the failed attempts of the streak, by trial
-        self.set_aside: set[int] = set()  # failed trials that run again on resume
+        self.set_aside: dict[int, Attempt] = {}  # failed trials that run again on resume: their newest attempts
         self.advised: dict[TrialOrFinal, str] = {}
         self.stops_sent: dict[TrialOrFinal, float] = {}
         self.removed: set[TrialOrFinal] = set()  # trials whose newest attempt was removed from the runtime
@@ -207,12 +207,12 @@ class Memory:
     def put_aside(self, trials: Sequence[int]) -> None:
         """Set these failed trials aside: they run again on resume and do not count until then."""
         self.counts[TrialState.FAILED] -= len(trials)
-        self.set_aside.update(trials)
+        self.set_aside.update((number, self._failures[number]) for number in trials)
         self.streak = self.streak.without(trials)
 
-    def recall_set_aside(self, trial: Trial) -> None:
+    def recall_set_aside(self, trial: Trial, newest: Attempt) -> None:
         """Note a failed trial that was set aside before this process began."""
-        self.set_aside.add(trial.number)
+        self.set_aside[trial.number] = newest
         self.streak = self.streak.without()
 
     @property

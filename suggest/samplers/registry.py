@@ -31,7 +31,7 @@ from suggest.workers import Workers
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """An algorithm. `build` takes `settings_type` as its third argument, which a table cannot express as a type."""
+    """An algorithm. `build` takes an instance of `settings_type`, which the type of a table cannot express."""
 
     name: str
     summary: str
@@ -39,7 +39,7 @@ class Family:
     build: Callable[..., Sampler]  # takes spec, seed and settings; also `workers` if it learns or is `in_workers`
     learns: bool  # from outcomes
     space_problems: Callable[[StudySpec], Iterator[Problem]] | None = None
-    several: bool = False  # it supports several objectives and constraints, or reads no values at all
+    several: bool = False  # it supports several objectives and constraints, or reads no values
     in_workers: bool = False  # it takes `workers` although it does not learn
     requires: tuple[str, ...] = ()  # packages; each is also an extra
     instead: tuple[str, ...] = ()  # what to use without those packages

@@ -140,7 +140,9 @@ class Simulation:
             try:
                 ended = play(self.loop.run())
             except Killed:
-                continue
+                ended = self._stored()
+                if not ended.state.finished:  # no controller runs a finished experiment
+                    continue
             except (Unavailable, RuntimeLost) as error:
                 raise InvariantViolation(f"it gave up: {error}") from error
             if ended.state in (ExperimentState.RUNNING, ExperimentState.STOPPING):
@@ -259,7 +261,10 @@ class Simulation:
                     self.loop.kill()
 
     def note_save(self, changes: Changes) -> None:
-        """Switch to the faults of the final stage at its first record."""
+        """Note what is set aside at the end, and switch to the faults of the final stage at its first record."""
+        ends = changes.experiment is not None and changes.experiment.state.finished
+        if ends and not self._stored().state.finished:  # a write whose reply was lost is repeated
+            self.breaker.note_end(self.store.attempts(self.experiment.uid), self._trials())
         if not self.in_final and any(attempt.trial == FINAL for attempt in changes.attempts):
             self.in_final = True
             self.calls_of.clear()
@@ -412,7 +417,8 @@ class Simulation:
             raise InvariantViolation(f"left in the runtime: {sorted(shown)}")
         counts = Counter(t.state for t in trials)
         failed_limit = self.experiment.spec.budget.failed_trials
-        too_many = failed_limit is not None and counts[TrialState.FAILED] >= failed_limit
+        failed = counts[TrialState.FAILED] - len(self.breaker.aside_at_end)
+        too_many = failed_limit is not None and failed >= failed_limit
         without_value = counts[TrialState.SUCCEEDED] == 0
         if (too_many or without_value) is not (ended.state is ExperimentState.FAILED):
             raise InvariantViolation(f"{counts} with {failed_limit} allowed to fail, but it {ended.state.value}")

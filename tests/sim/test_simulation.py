@@ -90,6 +90,19 @@ def test_a_new_controller_in_the_final_stage_does_not_evaluate_the_search_again(
     assert play_plan(plan) is ExperimentState.SUCCEEDED
 
 
+@pytest.mark.parametrize("blow", Blow)
+@pytest.mark.parametrize("hit", range(1, 16))
+def test_failures_that_were_set_aside_count_as_failures_when_the_experiment_ends(
+    play_plan: Callable[[Plan], ExperimentState], blow: Blow, hit: int
+) -> None:
+    """Three failures pause the experiment, and the fourth trial, which runs on, reaches the target."""
+    bad, good = Script(((0.2, "score=0.1"),), 0.3, 1), Script(((0.9, "score=0.95"),), 1.0, 0)
+    template = TrialTemplate(("true",), retries={FailureClass.USER_ERROR: 0})
+    spec = replace(LOST.spec, parallelism=4, budget=Budget(failed_trials=3), trial=template)
+    plan = Plan(spec, scripts=[bad, bad, bad, good], blows={("save", hit): blow})
+    assert play_plan(plan) is ExperimentState.SUCCEEDED
+
+
 @pytest.mark.parametrize("hit", range(1, 6))
 def test_a_trial_whose_suggest_reply_was_lost_is_not_left_open(
     play_plan: Callable[[Plan], ExperimentState], hit: int

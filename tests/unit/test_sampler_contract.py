@@ -124,7 +124,7 @@ class TestSamplerContract:
         assert_points(space, proposed(engine, 3))
 
     @pytest.mark.parametrize("domain", [*EDGES, Choice(tuple(range(10_000)))], ids=lambda domain: str(domain)[:60])
-    def test_the_edges_of_what_a_domain_may_be(self, algorithm: str, domain: Domain) -> None:
+    def test_domains_at_the_limits_work(self, algorithm: str, domain: Domain) -> None:
         if algorithm == "optuna:tpe" and isinstance(domain, Float) and domain.min == 1e300:
             pytest.skip("Optuna leaves a range of two neighboring doubles")
         space = Space((Parameter("x", domain), Parameter("y", Choice((1, 2)))))

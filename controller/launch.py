@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
+from functools import partial
+from pathlib import Path, PurePosixPath
 from typing import cast
 
 from controller.core.model import (
@@ -17,6 +19,9 @@ from controller.core.model import (
     Attempt,
     Experiment,
     FailureClass,
+    MetricsFile,
+    MetricsSource,
+    PrometheusEndpoint,
     SecretRef,
     TrialOrFinal,
     attempt_name,
@@ -25,12 +30,14 @@ from controller.core.model import (
 )
 from controller.folders import AttemptFolders
 from controller.phrases import command
+from controller.runtime.collectors import METRICS_FILE, METRICS_PORT, place_below
 from controller.runtime.protocol import CannotStart, ClusterPart, Launch
 from controller.spec.substitute import fill_data, render
 from suggest.space import Assignment
 from suggest.trial import Trial
 
 CLUSTER_OUTPUT = "/tuner/output"  # scratch space that is deleted with the pod
+CLUSTER_METRICS_PORT = 8080  # of a trial's endpoint, unless the file has another
 CLUSTER_CHECKPOINTS = "/tuner/checkpoints"  # the experiment's folder on the declared claim; scratch without a claim
 MOST_PROBLEMS, MOST_SAID = 3, 200  # refused parameters in a message, and characters of each, which are foreign text
 
@@ -61,6 +68,11 @@ def launch(
         trial, parameters={**own_parameters(experiment, trial, stage=attempt.trial), **fidelity(experiment, attempt)}
     )
     command, own_env = render(template, trial.parameters)
+    source = experiment.spec.metrics.source
+    if isinstance(source, MetricsFile) and source.path.startswith("/"):
+        moved = partial(_moved, folder=source.folder, to=str(place_below(folders.output, source.folder)))
+        command = tuple(map(moved, command))
+        own_env = {name: moved(value) if isinstance(value, str) else value for name, value in own_env.items()}
     env = {
         "PATH": os.pathsep.join([str(interpreter_directory), environ.get("PATH", os.defpath)]),
         **{name: _resolved(name, value, environ) for name, value in own_env.items()},
@@ -100,6 +112,7 @@ def cluster_launch(
         command=command,
         env={
             **{name: value for name, value in own_env.items() if isinstance(value, str)},
+            **_metrics_place(experiment.spec.metrics.source),
             **identity(
                 experiment,
                 trial,
@@ -127,6 +140,22 @@ def cluster_launch(
             avoid_nodes=_let_down_by(attempts),
         ),
     )
+
+
+def _moved(text: str, *, folder: str, to: str) -> str:
+    """Return the text with each mention of a container's folder replaced by its place on this machine."""
+    return re.sub(rf"(?<![^\s=:,;'\"(\[]){re.escape(folder)}(?![^\s/:,;'\")\]])", lambda _: to, text)
+
+
+def _metrics_place(source: MetricsSource | None) -> dict[str, str]:
+    """Return the variable that tells a trial on a cluster where its metrics are read."""
+    match source:
+        case MetricsFile():
+            return {METRICS_FILE: str(PurePosixPath(CLUSTER_OUTPUT, source.path))}
+        case PrometheusEndpoint():
+            return {METRICS_PORT: str(source.port or CLUSTER_METRICS_PORT)}
+        case None:
+            return {}
 
 
 def own_parameters(experiment: Experiment, trial: Trial, *, stage: TrialOrFinal) -> Assignment:

@@ -40,7 +40,8 @@ def make(state: StateDirectory, spec: ExperimentSpec, uid: Uid, client: Kubernet
     """Return the runtime. `client` belongs to the experiment's cluster, if it has one; the runtime closes it."""
     if client is None:
         module = FUNCTION_WORKER if spec.trial.command[1:] == ("-m", FUNCTION_WORKER) else ""
-        return LocalRuntime(state.folders(uid).root, devices=spec.trial.devices, module=module)
+        folder = state.folders(uid).root
+        return LocalRuntime(folder, devices=spec.trial.devices, collection=spec.collection, module=module)
     return _on_cluster(state, spec, uid, client)
 
 

@@ -182,11 +182,18 @@ class Runtime(Protocol):
         Works until remove(), also for an ended attempt. A missing log counts as empty.
         """
 
+    async def read_metrics(self, name: str, offset: int, *, limit: int = 1 << 20) -> bytes:
+        """Return at most `limit` bytes of what the attempt's collector has read, from byte `offset`.
+
+        Empty if the experiment has no collector. The same bytes are never returned with other content, also by the
+        runtime of another controller, and those of an ended attempt are complete. Works until remove().
+        """
+
     async def wait(self, within_s: float, *, log_growth: bool) -> None:
         """Wait until an attempt may have ended since observe(), for at most `within_s` seconds.
 
-        With `log_growth`, also return when the log of a running attempt may have grown beyond what was read. May return
-        early, but never loses a wakeup.
+        With `log_growth`, also return when the log or the measurements of a running attempt may have grown beyond what
+        was read. May return early, but never loses a wakeup.
         """
 
     def slots(self, gpu: float, workers: int) -> int | None:

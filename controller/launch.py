@@ -17,6 +17,7 @@ from typing import cast
 from controller.core.model import (
     FINAL,
     Attempt,
+    Collection,
     Experiment,
     FailureClass,
     MetricsFile,
@@ -37,6 +38,7 @@ from suggest.space import Assignment
 from suggest.trial import Trial
 
 CLUSTER_OUTPUT = "/tuner/output"  # scratch space that is deleted with the pod
+COLLECTOR_VARIABLE, COLLECTOR_IMAGE = "TUNER_COLLECTOR_IMAGE", "tuner/collector:1"
 CLUSTER_METRICS_PORT = 8080  # of a trial's endpoint, unless the file has another
 CLUSTER_CHECKPOINTS = "/tuner/checkpoints"  # the experiment's folder on the declared claim; scratch without a claim
 MOST_PROBLEMS, MOST_SAID = 3, 200  # refused parameters in a message, and characters of each, which are foreign text
@@ -94,9 +96,16 @@ def launch(
 
 
 def cluster_launch(
-    experiment: Experiment, trial: Trial, attempts: Sequence[Attempt], folders: AttemptFolders
+    experiment: Experiment,
+    trial: Trial,
+    attempts: Sequence[Attempt],
+    folders: AttemptFolders,
+    *,
+    environ: Mapping[str, str],
 ) -> Launch:
     """Return the launch of the newest attempt on a cluster. It avoids nodes with earlier infrastructure failures.
+
+    `environ` has the image of the collector, unless the file names it.
 
     Raises ParametersRefused: see `own_parameters`.
     """
@@ -138,6 +147,7 @@ def cluster_launch(
             secrets={name: value for name, value in own_env.items() if isinstance(value, SecretRef)},
             manifest=None if manifest is None else cast(dict[str, object], fill_data(manifest, trial.parameters)),
             avoid_nodes=_let_down_by(attempts),
+            collection=_with_image(experiment.spec.collection, environ),
         ),
     )
 
@@ -145,6 +155,12 @@ def cluster_launch(
 def _moved(text: str, *, folder: str, to: str) -> str:
     """Return the text with each mention of a container's folder replaced by its place on this machine."""
     return re.sub(rf"(?<![^\s=:,;'\"(\[]){re.escape(folder)}(?![^\s/:,;'\")\]])", lambda _: to, text)
+
+
+def _with_image(collection: Collection | None, environ: Mapping[str, str]) -> Collection | None:
+    if collection is None or collection.image:
+        return collection
+    return replace(collection, image=environ.get(COLLECTOR_VARIABLE) or COLLECTOR_IMAGE)
 
 
 def _metrics_place(source: MetricsSource | None) -> dict[str, str]:

@@ -97,6 +97,7 @@ def _on_cluster(state: StateDirectory, spec: ExperimentSpec, uid: Uid, client: K
         folder_of=lru_cache(4096)(lambda trial, attempt: folders.attempt(trial, attempt).root),
         template=cast("Raw | None", spec.trial.cluster.get("template")),
         holder=lambda: identity(folders.root),
+        has_collector=spec.collection is not None,
     )
     shares = FairShares(state.root, server=client.server, namespace=spec.namespace, uid=uid)
     return KubernetesRuntime(target, queue=AdmissionQueue(own=spec.trial.cluster.get("queue") is None, shares=shares))

@@ -22,6 +22,7 @@ MAX_COLUMNS = 32
 STEP_WORDS = ("global_step", "step", "epoch", "iteration", "iter", "round")  # by precedence; matched case-insensitively
 
 NOTE = "# tuner: "  # begins a collector's message about its source, among the lines that it collects
+LAST_LINE = f"{NOTE}end"  # of a collector whose lines are complete
 TIMESTAMP = "timestamp"  # a key of JSON lines that is never a metric, unless it is the objective
 
 _EXPONENT = r"(?:[eE][+-]?\d++)?+"
@@ -104,6 +105,7 @@ class LineParser:
         self.percentage = ""
         self.skipped = 0  # lines that are not JSON objects, where only these are read
         self.note = ""  # the collector's last message
+        self.is_empty = True  # no line came but the collector's last one
 
     @property
     def reads_all(self) -> bool:
@@ -115,6 +117,9 @@ class LineParser:
         return bool(self._columns) or self._results
 
     def said(self, text: str) -> Said:
+        if self._is_collected and text == LAST_LINE:
+            return NOTHING
+        self.is_empty = False
         if self._is_collected and text.startswith(NOTE):
             self.note = text.removeprefix(NOTE)
             return NOTHING

@@ -148,6 +148,11 @@ class LogReader:
         return self._parser.skipped
 
     @property
+    def is_empty(self) -> bool:
+        """Return whether a collector has read nothing."""
+        return self._parser.is_empty
+
+    @property
     def note(self) -> str:
         """Return the collector's last message about its source."""
         return self._parser.note

@@ -76,7 +76,7 @@ def _ended(
     near_misses = metrics.near_misses(metric) if told is None else ()
     collected = None
     if (source := spec.metrics.source) is not None:
-        collected = CollectedSummary(str(source), metrics.offset == 0, metrics.skipped, metrics.note)
+        collected = CollectedSummary(str(source), metrics.is_empty, metrics.skipped, metrics.note)
     judged = judge(
         end,
         LogSummary(

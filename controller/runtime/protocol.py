@@ -12,7 +12,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Protocol
 
-from controller.core.model import FailureClass, SecretRef, TrialOrFinal, TrialTemplate
+from controller.core.model import Collection, FailureClass, SecretRef, TrialOrFinal, TrialTemplate
 from suggest.space import Assignment
 
 
@@ -25,6 +25,7 @@ class ClusterPart:
     secrets: environment variables that come from secrets.
     manifest: `trial.template` with its placeholders filled in, if the file has one.
     avoid_nodes: names of nodes on which an earlier attempt had an infrastructure failure.
+    collection: what a sidecar reads, if the measurements are not in the log.
     """
 
     namespace: str
@@ -37,6 +38,7 @@ class ClusterPart:
     secrets: Mapping[str, SecretRef] = field(default_factory=dict)
     manifest: Mapping[str, object] | None = None
     avoid_nodes: tuple[str, ...] = ()
+    collection: Collection | None = None
 
 
 @dataclass(frozen=True, slots=True)

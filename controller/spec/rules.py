@@ -91,8 +91,6 @@ def _metrics(spec: Json, problems: ProblemCollector) -> None:
     form = given.get("format")
     for key in sources[1:]:
         problems.add(f"spec.metrics.{key}", f"does not go with {sources[0]}; keep one of them", at_key=True)
-    if sources and _traits_of(spec).on_cluster:
-        problems.add(f"spec.metrics.{sources[0]}", "is not read on a cluster yet; print the metrics", at_key=True)
     if form is not None and "file" not in given:
         problems.add("spec.metrics.format", "is the format of a file; write file: PATH beside it", at_key=True)
     if "pattern" in given and (sources[:1] in (["prometheus"], ["push"]) or form in ("json", "tensorboard")):

@@ -216,9 +216,11 @@ def test_the_samples_of_an_answer(body: str, expected: dict[str, float]) -> None
 
 class Endpoint(BaseHTTPRequestHandler):
     body = BODY
+    asked = threading.Event()
     hangs = threading.Event()  # set: an answer goes on
 
     def do_GET(self) -> None:
+        self.asked.set()
         self.send_response(200 if self.path == "/metrics" else 404)
         self.end_headers()
         if self.path == "/metrics":
@@ -233,6 +235,7 @@ class Endpoint(BaseHTTPRequestHandler):
 @contextmanager
 def endpoint(*, hangs: bool = False) -> Iterator[tuple[int, type[Endpoint]]]:
     class Handler(Endpoint):
+        asked = threading.Event()
         hangs = threading.Event()
 
     handler = Handler

@@ -3,6 +3,7 @@
     <home>/experiments/<uid>/experiment.yaml, experiment.r2.yaml ...
                             /trials/<n>/checkpoint/            survives the attempts of a trial
                             /trials/<n>/<attempt>/log.txt parameters.json provenance.json output/
+                                                  metrics.txt: what a collector read, if there is one
                                                   parameters.yaml: if the experiment's file asks for it
                             /final/...                         the final stage, like a trial
 

@@ -87,7 +87,7 @@ class AttemptLauncher:
         goes_on = bool(trial.rungs) and attempt.trial is not FINAL and experiment.spec.traits.shares_files
         starts_over = goes_on and not (where.checkpoint.is_dir() and any(where.checkpoint.iterdir()))
         launched = (
-            cluster_launch(experiment, trial, attempts, where, files=self.files)
+            cluster_launch(experiment, trial, attempts, where, environ=os.environ, files=self.files)
             if experiment.spec.traits.on_cluster
             else launch(
                 experiment, trial, attempt, where, environ=os.environ, interpreter_directory=Path(sys.executable).parent

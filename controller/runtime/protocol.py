@@ -49,7 +49,7 @@ class Launch:
     one has ended. None starts it at once.
     workers: the number of processes. Each gets `gpu` GPUs and its rank in torchrun's environment variables. The attempt
     ends like the first process that fails, and `log.txt` is the log of rank 0.
-    starts_over: the attempt goes on with a larger fidelity and has no checkpoint to go on from. Known locally only.
+    starts_over: why the attempt has no checkpoint, though it should go on from one; else "". Known locally only.
     """
 
     name: str
@@ -63,7 +63,7 @@ class Launch:
     slots: int | None = None
     workers: int = 1
     cluster: ClusterPart | None = None  # None for local trials
-    starts_over: bool = False
+    starts_over: str = ""
 
 
 @dataclass(frozen=True, slots=True)

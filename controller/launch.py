@@ -95,6 +95,7 @@ def cluster_launch(
     )
     command, own_env = render(template, trial.parameters)
     manifest = template.cluster.get("template")
+    goes_on = trial.parent is not None and attempt.trial is not FINAL
     return Launch(
         name=attempt_name(experiment.name, experiment.uid, attempt.trial, attempt.number),
         command=command,
@@ -125,6 +126,7 @@ def cluster_launch(
             secrets={name: value for name, value in own_env.items() if isinstance(value, SecretRef)},
             manifest=None if manifest is None else cast(dict[str, object], fill_data(manifest, trial.parameters)),
             avoid_nodes=_let_down_by(attempts),
+            parent_checkpoint=f"{CLUSTER_CHECKPOINTS}/{trial.parent}" if goes_on else "",
         ),
     )
 

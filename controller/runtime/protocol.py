@@ -25,6 +25,7 @@ class ClusterPart:
     secrets: environment variables that come from secrets.
     manifest: `trial.template` with its placeholders filled in, if the file has one.
     avoid_nodes: names of nodes on which an earlier attempt had an infrastructure failure.
+    parent_checkpoint: the folder whose copy TUNER_CHECKPOINT_DIR is at first; "" for an empty one.
     """
 
     namespace: str
@@ -37,6 +38,7 @@ class ClusterPart:
     secrets: Mapping[str, SecretRef] = field(default_factory=dict)
     manifest: Mapping[str, object] | None = None
     avoid_nodes: tuple[str, ...] = ()
+    parent_checkpoint: str = ""
 
 
 @dataclass(frozen=True, slots=True)

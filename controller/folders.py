@@ -24,6 +24,7 @@ from suggest import failpoints
 from suggest.space import Assignment
 
 BEFORE_NAMED, AFTER_NAMED = failpoints.register("checkpoint.copy")
+FUNCTION_ARCHIVE = "objective.pyz"
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +85,11 @@ def _special_files(folder: str, names: list[str]) -> list[str]:
 class ExperimentFolders:
     def __init__(self, root: Path) -> None:
         self.root = root
+
+    @property
+    def function(self) -> Path:
+        """Return the path of the archive with the function of `tuner.minimize`, for trials on a cluster."""
+        return self.root / FUNCTION_ARCHIVE
 
     def revision(self, number: int) -> Path:
         return self.root / ("experiment.yaml" if number == 1 else f"experiment.r{number}.yaml")

@@ -26,6 +26,7 @@ from controller.core.model import (
 from controller.folders import AttemptFolders
 from controller.phrases import command
 from controller.runtime.protocol import CannotStart, ClusterPart, Launch
+from controller.runtime.trial_files import TrialFiles
 from controller.spec.substitute import fill_data, render
 from suggest.space import Assignment
 from suggest.trial import Trial
@@ -82,9 +83,16 @@ def launch(
 
 
 def cluster_launch(
-    experiment: Experiment, trial: Trial, attempts: Sequence[Attempt], folders: AttemptFolders
+    experiment: Experiment,
+    trial: Trial,
+    attempts: Sequence[Attempt],
+    folders: AttemptFolders,
+    *,
+    files: TrialFiles | None = None,
 ) -> Launch:
     """Return the launch of the newest attempt on a cluster. It avoids nodes with earlier infrastructure failures.
+
+    files: see `ClusterPart`.
 
     Raises ParametersRefused: see `own_parameters`.
     """
@@ -125,6 +133,7 @@ def cluster_launch(
             template=template,
             secrets={name: value for name, value in own_env.items() if isinstance(value, SecretRef)},
             manifest=None if manifest is None else cast(dict[str, object], fill_data(manifest, trial.parameters)),
+            files=files,
             avoid_nodes=_let_down_by(attempts),
             parent_checkpoint=f"{CLUSTER_CHECKPOINTS}/{trial.parent}" if goes_on else "",
         ),

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Protocol
 
 from controller.core.model import FailureClass, SecretRef, TrialOrFinal, TrialTemplate
+from controller.runtime.trial_files import TrialFiles
 from suggest.space import Assignment
 
 
@@ -24,6 +25,7 @@ class ClusterPart:
     template: the trial's template, for its image, resources and cluster keys.
     secrets: environment variables that come from secrets.
     manifest: `trial.template` with its placeholders filled in, if the file has one.
+    files: the files of this machine that the trial gets.
     avoid_nodes: names of nodes on which an earlier attempt had an infrastructure failure.
     parent_checkpoint: the folder whose copy TUNER_CHECKPOINT_DIR is at first; "" for an empty one.
     """
@@ -37,6 +39,7 @@ class ClusterPart:
     template: TrialTemplate
     secrets: Mapping[str, SecretRef] = field(default_factory=dict)
     manifest: Mapping[str, object] | None = None
+    files: TrialFiles | None = None
     avoid_nodes: tuple[str, ...] = ()
     parent_checkpoint: str = ""
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -100,9 +100,17 @@ def from_document(document: Mapping[str, object]) -> ExperimentSpec:
         budget=Budget(**fields_of(BUDGET.keys, budget)),
         trial=_trial(spec["trial"]),
         final=None if "final" not in spec else _trial(completed(spec["final"], spec["trial"])),
+        final_weights=_weights(spec.get("final", {}).get("choose"), (first, *further)),
         document=document,
         **fields_of(SPEC.keys, spec),
     )
+
+
+def _weights(choose: str | Mapping[str, float] | None, objectives: Sequence[ExperimentObjective]) -> tuple[float, ...]:
+    if choose is None or choose == "first":
+        return ()
+    weights = dict.fromkeys((one.metric for one in objectives), 1.0) if isinstance(choose, str) else choose
+    return tuple(float(weights.get(one.metric, 0.0)) for one in objectives)
 
 
 def _objective(given: Json) -> ExperimentObjective:

@@ -66,6 +66,7 @@ def check(document: Json, raw: Json, problems: ProblemCollector) -> None:
     final = spec.get("final")
     if isinstance(final, dict):
         _final(final, raw_trial, traits, problems)
+        _choose(final, spec, problems)
         _given(final, "spec.final", problems)
         if names is not None:
             _placeholders(final, names, _conditional(raw_parameters), problems, section="spec.final")
@@ -149,6 +150,23 @@ def _final(final: Json, raw_trial: object, traits: RuntimeTraits, problems: Prob
         problems.add(
             "spec.final", f"does not go with trial.template, which has no command to be replaced; {cure}", at_key=True
         )
+
+
+def _choose(final: Json, spec: Json, problems: ProblemCollector) -> None:
+    choose = final.get("choose")
+    metrics = [each.get("metric") for each in spec.get("objectives", [])]
+    if choose is None:
+        return
+    if len(metrics) < 2:
+        problems.add(
+            "spec.final.choose", "there is one objective, so its best trial is taken; omit choose", at_key=True
+        )
+    elif isinstance(choose, dict):
+        for name in choose.keys() - set(metrics):
+            named = ", ".join(map(str, metrics))
+            problems.add(f"spec.final.choose.{name}", f"is not an objective; there are {named}", at_key=True)
+        if not any(choose.values()):
+            problems.add("spec.final.choose", "all weights are 0; give at least one objective a larger one")
 
 
 def _workload(trial: Json, raw: Json, traits: RuntimeTraits, problems: ProblemCollector) -> None:

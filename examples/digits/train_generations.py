@@ -1,7 +1,7 @@
 """Train the network of train.py for a few more epochs, from the checkpoint of an earlier training if there is one.
 
-One trial of generations.yaml: with population based training, TUNER_CHECKPOINT_DIR begins as a copy of the parent's. The
-learning rate has no schedule of its own, because the search makes one.
+One trial of generations.yaml: with population based training, TUNER_CHECKPOINT_DIR begins as a copy of the parent's.
+The learning rate has no schedule of its own, because the search makes one.
 """
 
 from __future__ import annotations

@@ -21,6 +21,7 @@ from suggest.samplers.grid import GridSampler, grid_problems
 from suggest.samplers.history import missing, missing_message
 from suggest.samplers.low_discrepancy import halton, sobol, sobol_problems
 from suggest.samplers.optuna_family import KINDS, PREFIX, optuna_sampler
+from suggest.samplers.pbt import PbtSampler, PbtSettings
 from suggest.samplers.sampler import Sampler
 from suggest.samplers.tpe import OwnSettings, TpeSettings, optuna_tpe, tpe
 from suggest.samplers.uniform import RandomSampler
@@ -43,6 +44,7 @@ class Family:
     in_workers: bool = False  # it takes `workers` although it does not learn
     requires: tuple[str, ...] = ()  # packages; each is also an extra
     instead: tuple[str, ...] = ()  # what to use without those packages
+    waits: bool = False  # it has fewer points than wanted while a trial has to end first; its space has no end
 
     @property
     def settings(self) -> tuple[Setting, ...]:
@@ -138,6 +140,14 @@ _FAMILIES = (
         several=True,
     ),
     Family(
+        "pbt",
+        "Trains a population in generations, which go on from the checkpoints of the best (population based training).",
+        PbtSettings,
+        PbtSampler,
+        True,
+        waits=True,
+    ),
+    Family(
         "hyperband",
         "Random points for trials of several fidelities, which begin in the brackets of Hyperband.",
         DrawSettings,
@@ -209,6 +219,12 @@ def learns(algorithm: Algorithm) -> bool:
     return (_BY_NAME[algorithm.name].learns or settings.get("duplicates") == REUSE) and settings.get("chosen") != GRID
 
 
+def waits(algorithm: Algorithm) -> bool:
+    """Return whether the algorithm has fewer points than wanted while a trial has to end first."""
+    family = _BY_NAME.get(algorithm.name)
+    return family is not None and family.waits
+
+
 def chosen(spec: StudySpec) -> StudySpec:
     """Return the spec as it is stored with a new study, in which `default` has made its choice."""
     algorithm = spec.algorithm
@@ -249,10 +265,10 @@ CHEAPER = "tpe"
 def cheaper_sampler(spec: StudySpec, seed: int) -> Sampler | None:
     """Return `tpe` with its default settings, in this process, for trials that cannot wait for the study's algorithm.
 
-    Returns None if `tpe` is not cheaper, or if the algorithm visits points in an order of its own.
+    Returns None if `tpe` is not cheaper, or if the algorithm decides which point follows which.
     """
     name, settings = spec.algorithm.name, chosen(spec).algorithm.settings
-    if name == CHEAPER or not _BY_NAME[name].learns or settings.get("chosen", HEDGE) != HEDGE:
+    if name == CHEAPER or waits(spec.algorithm) or not _BY_NAME[name].learns or settings.get("chosen", HEDGE) != HEDGE:
         return None
     cheap = OwnSettings()
     if spec.fidelity is None:

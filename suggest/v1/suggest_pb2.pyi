@@ -772,6 +772,7 @@ class Trial(google.protobuf.message.Message):
     CONSTRAINT_VALUES_FIELD_NUMBER: builtins.int
     FIDELITY_FIELD_NUMBER: builtins.int
     RUNGS_FIELD_NUMBER: builtins.int
+    PARENT_FIELD_NUMBER: builtins.int
     name: builtins.str
     """namespaces/{namespace}/studies/{study}/trials/{number}"""
     number: builtins.int
@@ -795,6 +796,8 @@ class Trial(google.protobuf.message.Message):
     """
     fidelity: builtins.float
     """Output only. The fidelity up to which to run the trial, or to which it was run last; absent without a fidelity."""
+    parent: builtins.int
+    """Output only. The number of the trial from whose checkpoint it goes on (`pbt`); absent where it starts from nothing."""
     @property
     def parameters(self) -> google.protobuf.internal.containers.MessageMap[builtins.str, Global___Value]:
         """The active parameters. A queued trial may have only some of them."""
@@ -850,19 +853,24 @@ class Trial(google.protobuf.message.Message):
         constraint_values: collections.abc.Iterable[builtins.float] | None = ...,
         fidelity: builtins.float | None = ...,
         rungs: collections.abc.Iterable[Global___RungResult] | None = ...,
+        parent: builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["_fidelity", b"_fidelity", "_step", b"_step", "_value", b"_value", "create_time", b"create_time", "end_time", b"end_time", "fidelity", b"fidelity", "lease_duration", b"lease_duration", "lease_expire_time", b"lease_expire_time", "step", b"step", "value", b"value"]
+    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["_fidelity", b"_fidelity", "_parent", b"_parent", "_step", b"_step", "_value", b"_value", "create_time", b"create_time", "end_time", b"end_time", "fidelity", b"fidelity", "lease_duration", b"lease_duration", "lease_expire_time", b"lease_expire_time", "parent", b"parent", "step", b"step", "value", b"value"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_fidelity", b"_fidelity", "_step", b"_step", "_value", b"_value", "client_id", b"client_id", "constraint_values", b"constraint_values", "create_time", b"create_time", "end_time", b"end_time", "failure_class", b"failure_class", "fidelity", b"fidelity", "labels", b"labels", "lease_duration", b"lease_duration", "lease_expire_time", b"lease_expire_time", "name", b"name", "number", b"number", "parameters", b"parameters", "reason", b"reason", "request_id", b"request_id", "rungs", b"rungs", "state", b"state", "step", b"step", "tries", b"tries", "value", b"value", "values", b"values"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_fidelity", b"_fidelity", "_parent", b"_parent", "_step", b"_step", "_value", b"_value", "client_id", b"client_id", "constraint_values", b"constraint_values", "create_time", b"create_time", "end_time", b"end_time", "failure_class", b"failure_class", "fidelity", b"fidelity", "labels", b"labels", "lease_duration", b"lease_duration", "lease_expire_time", b"lease_expire_time", "name", b"name", "number", b"number", "parameters", b"parameters", "parent", b"parent", "reason", b"reason", "request_id", b"request_id", "rungs", b"rungs", "state", b"state", "step", b"step", "tries", b"tries", "value", b"value", "values", b"values"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__fidelity: typing_extensions.TypeAlias = typing.Literal["fidelity"]
     _WhichOneofArgType__fidelity: typing_extensions.TypeAlias = typing.Literal["_fidelity", b"_fidelity"]
+    _WhichOneofReturnType__parent: typing_extensions.TypeAlias = typing.Literal["parent"]
+    _WhichOneofArgType__parent: typing_extensions.TypeAlias = typing.Literal["_parent", b"_parent"]
     _WhichOneofReturnType__step: typing_extensions.TypeAlias = typing.Literal["step"]
     _WhichOneofArgType__step: typing_extensions.TypeAlias = typing.Literal["_step", b"_step"]
     _WhichOneofReturnType__value: typing_extensions.TypeAlias = typing.Literal["value"]
     _WhichOneofArgType__value: typing_extensions.TypeAlias = typing.Literal["_value", b"_value"]
     @typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__fidelity) -> _WhichOneofReturnType__fidelity | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__parent) -> _WhichOneofReturnType__parent | None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__step) -> _WhichOneofReturnType__step | None: ...
     @typing.overload
@@ -1802,10 +1810,13 @@ class SuggestTrialsResponse(google.protobuf.message.Message):
     TRIALS_FIELD_NUMBER: builtins.int
     EXHAUSTED_FIELD_NUMBER: builtins.int
     INDEPENDENT_FIELD_NUMBER: builtins.int
+    WAITING_FIELD_NUMBER: builtins.int
     exhausted: builtins.bool
     """The search space has no further points, so there may be fewer trials than requested."""
     independent: builtins.bool
     """The next trials do not depend on the outcomes of open trials, so requesting them early changes nothing."""
+    waiting: builtins.bool
+    """True with fewer trials than asked for: a running trial has to end first (`pbt`). Ask again after that."""
     @property
     def trials(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Trial]:
         """Ordered by number."""
@@ -1816,8 +1827,9 @@ class SuggestTrialsResponse(google.protobuf.message.Message):
         trials: collections.abc.Iterable[Global___Trial] | None = ...,
         exhausted: builtins.bool = ...,
         independent: builtins.bool = ...,
+        waiting: builtins.bool = ...,
     ) -> None: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["exhausted", b"exhausted", "independent", b"independent", "trials", b"trials"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["exhausted", b"exhausted", "independent", b"independent", "trials", b"trials", "waiting", b"waiting"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___SuggestTrialsResponse: typing_extensions.TypeAlias = SuggestTrialsResponse

@@ -1441,7 +1441,9 @@ type Trial struct {
 	// Output only. The fidelity up to which to run the trial, or to which it was run last; absent without a fidelity.
 	Fidelity *float64 `protobuf:"fixed64,19,opt,name=fidelity,proto3,oneof" json:"fidelity,omitempty"`
 	// Output only. The trial's values at fidelities below the largest one, in ascending order.
-	Rungs         []*RungResult `protobuf:"bytes,20,rep,name=rungs,proto3" json:"rungs,omitempty"`
+	Rungs []*RungResult `protobuf:"bytes,20,rep,name=rungs,proto3" json:"rungs,omitempty"`
+	// Output only. The number of the trial from whose checkpoint it goes on (`pbt`); absent where it starts from nothing.
+	Parent        *int64 `protobuf:"varint,21,opt,name=parent,proto3,oneof" json:"parent,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1614,6 +1616,13 @@ func (x *Trial) GetRungs() []*RungResult {
 		return x.Rungs
 	}
 	return nil
+}
+
+func (x *Trial) GetParent() int64 {
+	if x != nil && x.Parent != nil {
+		return *x.Parent
+	}
+	return 0
 }
 
 // The value of a trial at a fidelity.
@@ -3545,7 +3554,9 @@ type SuggestTrialsResponse struct {
 	// The search space has no further points, so there may be fewer trials than requested.
 	Exhausted bool `protobuf:"varint,2,opt,name=exhausted,proto3" json:"exhausted,omitempty"`
 	// The next trials do not depend on the outcomes of open trials, so requesting them early changes nothing.
-	Independent   bool `protobuf:"varint,3,opt,name=independent,proto3" json:"independent,omitempty"`
+	Independent bool `protobuf:"varint,3,opt,name=independent,proto3" json:"independent,omitempty"`
+	// True with fewer trials than asked for: a running trial has to end first (`pbt`). Ask again after that.
+	Waiting       bool `protobuf:"varint,4,opt,name=waiting,proto3" json:"waiting,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3597,6 +3608,13 @@ func (x *SuggestTrialsResponse) GetExhausted() bool {
 func (x *SuggestTrialsResponse) GetIndependent() bool {
 	if x != nil {
 		return x.Independent
+	}
+	return false
+}
+
+func (x *SuggestTrialsResponse) GetWaiting() bool {
+	if x != nil {
+		return x.Waiting
 	}
 	return false
 }
@@ -4418,7 +4436,7 @@ const file_suggest_v1_suggest_proto_rawDesc = "" +
 	"\bsettings\x18\x03 \x03(\v2-.tuner.suggest.v1.AlgorithmInfo.SettingsEntryR\bsettings\x1a;\n" +
 	"\rSettingsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xfb\a\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xa3\b\n" +
 	"\x05Trial\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
 	"\x06number\x18\x02 \x01(\x03R\x06number\x122\n" +
@@ -4444,7 +4462,8 @@ const file_suggest_v1_suggest_proto_rawDesc = "" +
 	"\x06values\x18\x11 \x03(\x01R\x06values\x12+\n" +
 	"\x11constraint_values\x18\x12 \x03(\x01R\x10constraintValues\x12\x1f\n" +
 	"\bfidelity\x18\x13 \x01(\x01H\x02R\bfidelity\x88\x01\x01\x122\n" +
-	"\x05rungs\x18\x14 \x03(\v2\x1c.tuner.suggest.v1.RungResultR\x05rungs\x1aV\n" +
+	"\x05rungs\x18\x14 \x03(\v2\x1c.tuner.suggest.v1.RungResultR\x05rungs\x12\x1b\n" +
+	"\x06parent\x18\x15 \x01(\x03H\x03R\x06parent\x88\x01\x01\x1aV\n" +
 	"\x0fParametersEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12-\n" +
 	"\x05value\x18\x02 \x01(\v2\x17.tuner.suggest.v1.ValueR\x05value:\x028\x01\x1a9\n" +
@@ -4453,7 +4472,8 @@ const file_suggest_v1_suggest_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\b\n" +
 	"\x06_valueB\a\n" +
 	"\x05_stepB\v\n" +
-	"\t_fidelity\">\n" +
+	"\t_fidelityB\t\n" +
+	"\a_parent\">\n" +
 	"\n" +
 	"RungResult\x12\x1a\n" +
 	"\bfidelity\x18\x01 \x01(\x01R\bfidelity\x12\x14\n" +
@@ -4609,11 +4629,12 @@ const file_suggest_v1_suggest_proto_rawDesc = "" +
 	"pausedOnly\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x88\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xa2\x01\n" +
 	"\x15SuggestTrialsResponse\x12/\n" +
 	"\x06trials\x18\x01 \x03(\v2\x17.tuner.suggest.v1.TrialR\x06trials\x12\x1c\n" +
 	"\texhausted\x18\x02 \x01(\bR\texhausted\x12 \n" +
-	"\vindependent\x18\x03 \x01(\bR\vindependent\"\x88\x01\n" +
+	"\vindependent\x18\x03 \x01(\bR\vindependent\x12\x18\n" +
+	"\awaiting\x18\x04 \x01(\bR\awaiting\"\x88\x01\n" +
 	"\x19ReportMeasurementsRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12A\n" +
 	"\fmeasurements\x18\x02 \x03(\v2\x1d.tuner.suggest.v1.MeasurementR\fmeasurements\x12\x14\n" +

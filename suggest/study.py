@@ -94,6 +94,9 @@ class Criteria:
     def losses(self, trial: Trial) -> tuple[float, ...] | None:
         """Return a loss for each objective, the smaller the better; None unless the trial has finite values of all."""
         values = trial.values
+        if len(self.objectives) == 1:  # as below, without loops: there may be thousands of trials
+            one = len(values) == 1 and math.isfinite(values[0])
+            return (self.objectives[0].direction.sign * values[0],) if one else None
         if len(values) != len(self.objectives) or not all(map(math.isfinite, values)):
             return None
         return tuple(o.direction.sign * value for o, value in zip(self.objectives, values, strict=True))

@@ -156,6 +156,12 @@ class Fidelity:
     max: float
     eta: int = DEFAULT_ETA
 
+    @classmethod
+    def of_resource(cls, parameter: str, most: float, eta: int) -> Fidelity:
+        """Return the fidelity of Katib's hyperband, which names the largest one: whole numbers, as many as fit."""
+        rungs = int(math.log(most, eta) + 1e-9) if most > 1 else 0
+        return cls(parameter, max(1, round(most / eta**rungs)), max(1, round(most)), eta)
+
     @property
     def levels(self) -> tuple[float, ...]:
         """Return the fidelities at which trials are compared, ascending: max / eta**k, down to `min`.

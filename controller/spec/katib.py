@@ -15,6 +15,7 @@ from typing import Any
 
 from controller.core.runtime_traits import DEFAULT_RUNTIME, is_on_cluster
 from controller.spec.problems import ProblemCollector
+from suggest.study import Fidelity
 
 API_VERSION = "kubeflow.org/v1beta1"
 _DEFAULT_PARALLEL = 3
@@ -328,8 +329,8 @@ class KatibReader:
             return {}
         if parameters.pop(resource).get("type") != "int":
             self._problems.add(at, f"{resource}, of resource_name, must have parameterType: int")
-        least = most / eta ** int(math.log(most, eta) + 1e-9) if most > 1 else most
-        return {"fidelity": {"parameter": resource, "min": max(1, round(least)), "max": round(most), "eta": eta}}
+        found = Fidelity.of_resource(resource, most, eta)
+        return {"fidelity": {"parameter": resource, "min": found.min, "max": found.max, "eta": eta}}
 
     def _early_stopping(self, spec: Json) -> Json:
         at = "spec.earlyStopping"

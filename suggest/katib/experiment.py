@@ -18,7 +18,7 @@ from suggest.errors import InvalidArgument, Problem
 from suggest.katib.v1beta1 import api_pb2 as pb
 from suggest.space import NAME, Parameter, Space
 from suggest.studies.spec_rules import spec_problems
-from suggest.study import Algorithm, Direction, Objective, StudySpec
+from suggest.study import Algorithm, Direction, Fidelity, Objective, StudySpec
 
 MAX_NAME = 253  # characters of an experiment's or a trial's name
 MAX_PARAMETERS = 1000
@@ -33,14 +33,15 @@ _DISTRIBUTIONS = (pb.DISTRIBUTION_UNSPECIFIED, pb.UNIFORM, pb.LOG_UNIFORM, pb.NO
 class KatibExperiment:
     """An experiment as the spec of a study.
 
-    `key` is equal for experiments with the same name, parameters, objective, algorithm and settings. The rest of the
-    message may change during an experiment.
+    `fidelity` is that of hyperband, whose parameter is one of the space here. `key` is equal for experiments with the
+    same name, parameters, objective, algorithm and settings. The rest of the message may change during an experiment.
     """
 
     name: str
     key: str
     spec: StudySpec
     texts: tuple[ParameterText, ...]  # in the order of the space
+    fidelity: Fidelity | None = None
 
 
 class ParameterText:
@@ -99,8 +100,12 @@ def read_experiment(message: pb.Experiment) -> KatibExperiment:
         problems.append(Problem("experiment.name", f"give a name of 1 to {MAX_NAME} characters"))
     if spec.HasField("nas_config"):
         problems.append(Problem(f"{_AT}.nas_config", "a search for a network's layers is not served; use parameters"))
+    fidelity = _hyperband(spec, problems) if name == HYPERBAND else None
     algorithm = _algorithm(spec.algorithm, problems)
     texts = tuple(_parameters(spec.parameter_specs.parameters, problems, is_grid=name == "grid"))
+    if fidelity is not None:
+        resource = Int(round(fidelity.min), round(fidelity.max))
+        texts = tuple(ParameterText(t.name, resource) if t.name == fidelity.parameter else t for t in texts)
     objective = _objective(spec.objective, problems)
     if problems or algorithm is None or objective is None:
         raise InvalidArgument(problems)
@@ -109,7 +114,7 @@ def read_experiment(message: pb.Experiment) -> KatibExperiment:
         raise InvalidArgument([Problem("", "cmaes only supports two or more dimensional continuous search space.")])
     if found := spec_problems(study):
         raise InvalidArgument([Problem(p.path.replace("spec.parameters.", "parameter ", 1), p.message) for p in found])
-    return KatibExperiment(message.name, _key(message), study, texts)
+    return KatibExperiment(message.name, _key(message), study, texts, fidelity)
 
 
 def validate(message: pb.Experiment) -> None:
@@ -130,6 +135,11 @@ def _key(message: pb.Experiment) -> str:
     parts = pb.Experiment(name=message.name)
     parts.spec.parameter_specs.CopyFrom(spec.parameter_specs)
     parts.spec.algorithm.CopyFrom(spec.algorithm)
+    if spec.algorithm.algorithm_name == HYPERBAND:  # its state in Katib changes with each request
+        del parts.spec.algorithm.algorithm_settings[:]
+        parts.spec.algorithm.algorithm_settings.extend(
+            each for each in spec.algorithm.algorithm_settings if each.name not in _HYPERBAND_STATE
+        )
     parts.spec.objective.type = spec.objective.type
     parts.spec.objective.objective_metric_name = spec.objective.objective_metric_name
     return hashlib.sha256(parts.SerializeToString(deterministic=True)).hexdigest()
@@ -298,6 +308,29 @@ def _algorithm(message: pb.AlgorithmSpec, problems: list[Problem]) -> Algorithm 
     return Algorithm(ours.name, None if seed is None else int(str(seed)), settings)
 
 
+def _hyperband(spec: pb.ExperimentSpec, problems: list[Problem]) -> Fidelity | None:
+    """Return the fidelity of hyperband. Its other settings are read like those of any algorithm."""
+    given = {each.name: each.value for each in spec.algorithm.algorithm_settings}
+    resource, text = given.get("resource_name"), given.get("r_l")
+    if not resource or not text:
+        problems.append(Problem("", "r_l and resource_name must be set."))
+        return None
+    try:
+        most, eta = float(text), int(given.get("eta", "3"))
+    except ValueError:
+        return None  # reading the settings reports it
+    if not (1 <= most < 2**53 and eta >= 2):
+        return None  # likewise
+    of_resource = [each for each in spec.parameter_specs.parameters if each.name == resource]
+    if not of_resource:
+        problems.append(Problem("", "value of resource_name setting must be in parameters."))
+        return None
+    if of_resource[0].parameter_type != pb.INT:
+        problems.append(Problem("", f"{resource[:80]}, of resource_name, must be an int: it counts what is trained"))
+        return None
+    return Fidelity.of_resource(resource, most, eta)
+
+
 class _RequestRefused(Exception):
     """A setting is refused with a text of Katib's that does not have the usual form."""
 
@@ -373,6 +406,31 @@ def _word(name: str, *words: str) -> Callable[[str], dict[str, Value]]:
     return read
 
 
+def _r_l(text: str) -> dict[str, Value]:
+    try:
+        most = float(text)
+    except ValueError:
+        most = math.nan
+    if not 0 < most < math.inf:
+        raise _RequestRefused("r_l must be a positive float number.")
+    if not 1 <= most < 2**53:
+        raise ValueError("at least 1, and below 2^53: resources are whole numbers")
+    return {}
+
+
+def _eta(text: str) -> dict[str, Value]:
+    if int(text) < 2:
+        raise ValueError("eta should be greater than one")
+    return {}
+
+
+def _anything(text: str) -> dict[str, Value]:
+    return {}
+
+
+HYPERBAND = "hyperband"
+# What Katib's own service keeps in the settings. Nothing of it is needed: the trials say it.
+_HYPERBAND_STATE = ("s_max", "b_l", "r", "n", "current_s", "current_i", "evaluating_trials")
 _TPE = {
     "random_state": _seed,
     "n_startup_trials": _startup("n_startup_trials"),
@@ -405,5 +463,16 @@ _ALGORITHMS = {
     ),
     "cmaes": _Ours("cmaes", {"random_state": _seed, "sigma": _sigma, "restart_strategy": _restarts}, {}),
     "sobol": _Ours("sobol", {}, {}),
+    HYPERBAND: _Ours(
+        "random",
+        {
+            "r_l": _r_l,
+            "resource_name": _anything,  # `_hyperband` checks it
+            "eta": _eta,
+            "random_state": _seed,
+            **dict.fromkeys(_HYPERBAND_STATE, _anything),
+        },
+        {},
+    ),
 }
-_NOT_SERVED = ("hyperband", "pbt", "enas", "darts")
+_NOT_SERVED = ("pbt", "enas", "darts")

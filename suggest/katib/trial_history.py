@@ -21,8 +21,11 @@ from google.protobuf.message import DecodeError
 
 from suggest.errors import InvalidArgument, Problem
 from suggest.katib.experiment import MAX_NAME, KatibExperiment
+from suggest.katib.hyperband import Training, next_trainings
 from suggest.katib.v1beta1 import api_pb2 as pb
 from suggest.katib.v1beta1.frames_pb2 import TrialFrame
+from suggest.samplers import PointRequest
+from suggest.samplers.uniform import draw_point
 from suggest.space import Value
 from suggest.storage.store import Addition, StudyStore
 from suggest.studies.sessions import Writer
@@ -299,18 +302,44 @@ class StudyIndex:
         positions = sorted(position for position in parent.answers if position < below)
         if not positions:
             return
+        self._hand_out(store, writer, [parent.answers[position].point for position in positions], positions)
+
+    def hand_out_trainings(self, store: StudyStore, writer: Writer, positions: Sequence[int]) -> None:
+        """Hand out hyperband's next trainings. A new configuration is drawn with its trial's random numbers."""
+        fidelity, spec = self.experiment.fidelity, self.experiment.spec
+        assert fidelity is not None
+        place = [text.name for text in self.experiment.texts].index(fidelity.parameter)
+
+        def training(point: Point, value: float | None) -> Training:
+            return Training((*point[:place], *point[place + 1 :]), float(str(point[place])), value)
+
+        trainings = [training(known.point, known.value) for known in self.known.values()]
+        trainings += [training(answer.point, None) for answer in self.offers.values()]
+        points: list[Point] = []
+        chosen = next_trainings(fidelity, spec.objective.direction, trainings, len(positions))
+        for number, (configuration, resource) in enumerate(chosen, writer.engine.next_number):
+            if configuration is None:
+                fixed = {fidelity.parameter: resource}
+                drawn = draw_point(spec.space, writer.engine.study.seed, PointRequest(number, fixed))
+                points.append(tuple(drawn.values()))
+            else:
+                points.append((*configuration[:place], resource, *configuration[place:]))
+        self._hand_out(store, writer, points, positions)
+
+    def _hand_out(self, store: StudyStore, writer: Writer, points: Sequence[Point], positions: Sequence[int]) -> None:
+        """Hand out these points, of no sampler, at these positions."""
         order, first = [text.name for text in self.experiment.texts], writer.engine.next_number
         request_id, now = request_of(positions, first), datetime.now(UTC)
         trials = [
             Trial(
                 number,
                 TrialState.RUNNING,
-                dict(zip(order, parent.answers[position].point, strict=True)),
+                dict(zip(order, point, strict=True)),
                 request_id=request_id,
                 create_time=now,
                 tries=1,
             )
-            for number, position in enumerate(positions, first)
+            for number, point in enumerate(points, first)
         ]
         with writer.changing():
             store.hand_out(writer.lease, trials)

@@ -22,6 +22,7 @@ from suggest.samplers.history import missing, missing_message
 from suggest.samplers.low_discrepancy import halton, sobol, sobol_problems
 from suggest.samplers.optuna_family import KINDS, PREFIX, optuna_sampler
 from suggest.samplers.pbt import PbtSampler, PbtSettings
+from suggest.samplers.quantiles import on_quantiles
 from suggest.samplers.sampler import Sampler
 from suggest.samplers.tpe import OwnSettings, TpeSettings, optuna_tpe, tpe
 from suggest.samplers.uniform import RandomSampler
@@ -41,6 +42,7 @@ class Family:
     learns: bool  # from outcomes
     space_problems: Callable[[StudySpec], Iterator[Problem]] | None = None
     several: bool = False  # it supports several objectives and constraints, or reads no values
+    enumerates: bool = False  # it takes the values of the space in turn, whatever their distribution
     in_workers: bool = False  # it takes `workers` although it does not learn
     requires: tuple[str, ...] = ()  # packages; each is also an extra
     instead: tuple[str, ...] = ()  # what to use without those packages
@@ -62,7 +64,7 @@ _FAMILIES = (
     ),
     Family(
         "random",
-        "Independent points, uniform on each parameter's scale.",
+        "Independent points, each parameter drawn from its distribution.",
         DrawSettings,
         RandomSampler,
         False,
@@ -76,6 +78,7 @@ _FAMILIES = (
         False,
         grid_problems,
         several=True,
+        enumerates=True,
     ),
     Family(
         "sobol",
@@ -173,6 +176,7 @@ _FAMILIES = (
             kind.learns,
             kind.space_problems,
             several=kind.several,
+            enumerates=kind.points,
             in_workers=True,
             requires=kind.requires,
             instead=kind.instead,
@@ -243,11 +247,15 @@ def new_sampler(spec: StudySpec, seed: int, workers: Workers | None = None) -> S
     settings: object = checked.read(family.settings_type, spec.algorithm.settings)
     pool = {"workers": workers} if family.learns or family.in_workers else {}
 
-    def make() -> Sampler:
-        return family.build(spec, seed, settings, **pool)
+    def build(shown: StudySpec) -> Sampler:
+        def make() -> Sampler:
+            return family.build(shown, seed, settings, **pool)
 
-    with_levels = spec.fidelity is not None and learns(spec.algorithm)
-    sampler = _by_fidelity(spec, make, settings) if with_levels else make()
+        with_levels = spec.fidelity is not None and learns(spec.algorithm)
+        return _by_fidelity(shown, make, settings) if with_levels else make()
+
+    enumerates = family.enumerates or spec.algorithm.settings.get("chosen") == GRID
+    sampler = build(spec) if enumerates else on_quantiles(spec, build)
     if isinstance(settings, DrawSettings) and settings.duplicates != ALLOW:
         return Distinct(spec, seed, sampler, policy=settings.duplicates)
     return sampler
@@ -271,6 +279,10 @@ def cheaper_sampler(spec: StudySpec, seed: int) -> Sampler | None:
     if name == CHEAPER or waits(spec.algorithm) or not _BY_NAME[name].learns or settings.get("chosen", HEDGE) != HEDGE:
         return None
     cheap = OwnSettings()
-    if spec.fidelity is None:
-        return tpe(spec, seed, cheap)
-    return _by_fidelity(spec, lambda: tpe(spec, seed, cheap), cheap)
+
+    def build(shown: StudySpec) -> Sampler:
+        if shown.fidelity is None:
+            return tpe(shown, seed, cheap)
+        return _by_fidelity(shown, lambda: tpe(shown, seed, cheap), cheap)
+
+    return on_quantiles(spec, build)

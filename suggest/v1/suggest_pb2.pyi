@@ -410,14 +410,19 @@ class FloatDomain(google.protobuf.message.Message):
     SCALE_FIELD_NUMBER: builtins.int
     STEP_FIELD_NUMBER: builtins.int
     POINTS_FIELD_NUMBER: builtins.int
+    NORMAL_FIELD_NUMBER: builtins.int
     min: builtins.float
     max: builtins.float
     scale: Global___Scale.ValueType
     """Unspecified means linear."""
     step: builtins.float
-    """Restricts the values to min + k * step. Requires the linear scale."""
+    """Restricts the values to min + k * step."""
     points: builtins.int
     """The number of values that a grid tries, evenly spaced on the scale. Every number in the range remains valid."""
+    @property
+    def normal(self) -> Global___NormalDistribution:
+        """Absent means that values are equally likely on the scale."""
+
     def __init__(
         self,
         *,
@@ -426,10 +431,11 @@ class FloatDomain(google.protobuf.message.Message):
         scale: Global___Scale.ValueType = ...,
         step: builtins.float | None = ...,
         points: builtins.int | None = ...,
+        normal: Global___NormalDistribution | None = ...,
     ) -> None: ...
-    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["_points", b"_points", "_step", b"_step", "points", b"points", "step", b"step"]
+    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["_points", b"_points", "_step", b"_step", "normal", b"normal", "points", b"points", "step", b"step"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_points", b"_points", "_step", b"_step", "max", b"max", "min", b"min", "points", b"points", "scale", b"scale", "step", b"step"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_points", b"_points", "_step", b"_step", "max", b"max", "min", b"min", "normal", b"normal", "points", b"points", "scale", b"scale", "step", b"step"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__points: typing_extensions.TypeAlias = typing.Literal["points"]
     _WhichOneofArgType__points: typing_extensions.TypeAlias = typing.Literal["_points", b"_points"]
@@ -452,12 +458,17 @@ class IntDomain(google.protobuf.message.Message):
     MAX_FIELD_NUMBER: builtins.int
     SCALE_FIELD_NUMBER: builtins.int
     STEP_FIELD_NUMBER: builtins.int
+    NORMAL_FIELD_NUMBER: builtins.int
     min: builtins.int
     max: builtins.int
     scale: Global___Scale.ValueType
-    """Unspecified means linear. The log scale requires step 1."""
+    """Unspecified means linear."""
     step: builtins.int
     """Absent means 1."""
+    @property
+    def normal(self) -> Global___NormalDistribution:
+        """Absent means that values are equally likely on the scale."""
+
     def __init__(
         self,
         *,
@@ -465,16 +476,51 @@ class IntDomain(google.protobuf.message.Message):
         max: builtins.int = ...,
         scale: Global___Scale.ValueType = ...,
         step: builtins.int | None = ...,
+        normal: Global___NormalDistribution | None = ...,
     ) -> None: ...
-    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["_step", b"_step", "step", b"step"]
+    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["_step", b"_step", "normal", b"normal", "step", b"step"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_step", b"_step", "max", b"max", "min", b"min", "scale", b"scale", "step", b"step"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_step", b"_step", "max", b"max", "min", b"min", "normal", b"normal", "scale", b"scale", "step", b"step"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__step: typing_extensions.TypeAlias = typing.Literal["step"]
     _WhichOneofArgType__step: typing_extensions.TypeAlias = typing.Literal["_step", b"_step"]
     def WhichOneof(self, oneof_group: _WhichOneofArgType__step) -> _WhichOneofReturnType__step | None: ...
 
 Global___IntDomain: typing_extensions.TypeAlias = IntDomain
+
+@typing.final
+class NormalDistribution(google.protobuf.message.Message):
+    """A normal distribution, truncated to [min, max]. On the log scale it is log-normal: `mean` is the geometric mean, and
+    `deviation` the geometric standard deviation, a factor above 1. By default the mean is halfway between min and max on
+    the scale, and each of them is three standard deviations away.
+    """
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    MEAN_FIELD_NUMBER: builtins.int
+    DEVIATION_FIELD_NUMBER: builtins.int
+    mean: builtins.float
+    deviation: builtins.float
+    def __init__(
+        self,
+        *,
+        mean: builtins.float | None = ...,
+        deviation: builtins.float | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["_deviation", b"_deviation", "_mean", b"_mean", "deviation", b"deviation", "mean", b"mean"]
+    def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_deviation", b"_deviation", "_mean", b"_mean", "deviation", b"deviation", "mean", b"mean"]
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__deviation: typing_extensions.TypeAlias = typing.Literal["deviation"]
+    _WhichOneofArgType__deviation: typing_extensions.TypeAlias = typing.Literal["_deviation", b"_deviation"]
+    _WhichOneofReturnType__mean: typing_extensions.TypeAlias = typing.Literal["mean"]
+    _WhichOneofArgType__mean: typing_extensions.TypeAlias = typing.Literal["_mean", b"_mean"]
+    @typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__deviation) -> _WhichOneofReturnType__deviation | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__mean) -> _WhichOneofReturnType__mean | None: ...
+
+Global___NormalDistribution: typing_extensions.TypeAlias = NormalDistribution
 
 @typing.final
 class ChoiceDomain(google.protobuf.message.Message):

@@ -60,11 +60,7 @@ async def gather(
     try:
         if latest and experiment.spec.algorithm.name == CHOOSES:
             settings = (await client.get_study(name)).spec.algorithm.settings
-        found = [
-            each
-            for each in await client.list_trials(name)
-            if each.client_id == experiment.uid or TrialRecord(each).imported_from or TrialRecord(each).value_of
-        ]
+        found = [each for each in await client.list_trials(name) if belongs(each, experiment)]
         there = trial is None or any(each.number == trial for each in found)
         if measurements and there and trial is not FINAL:
             for number, measurement in await client.list_measurements(name, trial):
@@ -83,9 +79,15 @@ async def gather(
         controlled_by="" if holder is None else str(holder),
         measurements=measured,
         settings=settings,
-        final=_final_record(experiments, experiment),
+        final=final_record(experiments, experiment),
         metrics=last_values(last, without=objective),
     )
+
+
+def belongs(trial: Trial, experiment: Experiment) -> bool:
+    """Return whether a trial of the experiment's study is one of the experiment's own, or counts as one."""
+    record = TrialRecord(trial)
+    return bool(trial.client_id == experiment.uid or record.imported_from or record.value_of)
 
 
 def _records(
@@ -213,7 +215,7 @@ def find_trial(record: ExperimentRecord, number: int) -> TrialRecord:
 # The final stage
 
 
-def _final_record(experiments: LocalExperiments, experiment: Experiment) -> FinalRecord | None:
+def final_record(experiments: LocalExperiments, experiment: Experiment) -> FinalRecord | None:
     """Return the final stage; None if the experiment has none, or it has not begun since the search last continued."""
     attempts = final_attempts(experiments, experiment)
     if experiment.final is None or not attempts:

@@ -28,8 +28,9 @@ from controller.core.model import Experiment
 from controller.report import documents, drawing, figures
 from controller.search import study_name
 from controller.spec import redacted_document
-from controller.ui.board import Board, Json, trial_document
+from controller.ui.board import Board, trial_document
 from controller.ui.guard import Access, Guard
+from controller.ui.live_table import Json
 from suggest.errors import (
     AlreadyExists,
     FailedPrecondition,
@@ -123,7 +124,8 @@ class _Page:
         return self._stream(self._board.follow_list())
 
     async def stream_experiment(self, request: Request) -> Response:
-        return self._stream(self._board.follow(*_named(request)))
+        position = request.headers.get("last-event-id") or request.query_params.get("after", "")
+        return self._stream(self._board.follow(*_named(request), position))
 
     async def file(self, request: Request) -> Response:
         experiment = self._experiment(request)
@@ -148,9 +150,9 @@ class _Page:
 
     async def trial(self, request: Request) -> Response:
         number = request.path_params["number"]
-        table = await self._board.table(*_named(request))
-        one = query.find_trial(table.record, number)
-        experiment = table.record.experiment
+        record = await self._board.record(*_named(request))
+        one = query.find_trial(record, number)
+        experiment = record.experiment
         client = await self._board.client(experiment)
         measured = [each for _, each in await client.list_measurements(study_name(experiment), number)]
         folders = self._board.workspace.state.folders(experiment.uid)
@@ -161,19 +163,19 @@ class _Page:
                 recorded[attempt.number] = json.loads(file.read_text(encoding="utf-8"))
             except (OSError, ValueError):
                 continue  # the attempt was killed before the file was written, or ran elsewhere
-        shown = trial_document(table.record, one)
+        shown = trial_document(record, one, self._board.experiments().events(experiment.uid, number))
         shown["measurements"] = [documents.measurement(each) for each in measured]
         shown["provenance"] = recorded
         return JSONResponse(shown)
 
     async def stream_log(self, request: Request) -> Response:
         number = request.path_params["number"]
-        table = await self._board.table(*_named(request))
-        one = query.find_trial(table.record, number)
+        record = await self._board.record(*_named(request))
+        one = query.find_trial(record, number)
         if one.newest is None:
             raise NotFound(f"trial {number} has not started yet: there is no log")
         attempt = _whole_number(request.query_params.get("attempt", str(one.newest.number)), "attempt", most=1 << 31)
-        log = self._board.workspace.state.folders(table.record.experiment.uid).attempt(number, attempt).log
+        log = self._board.workspace.state.folders(record.experiment.uid).attempt(number, attempt).log
         known = request.headers.get("last-event-id", "")
         return self._stream(_log(log, int(known) if known.isascii() and known.isdigit() else None))
 
@@ -217,6 +219,7 @@ class _Page:
             raise InvalidArgument([Problem("labels", "expected an object of strings")])
         client = await self._board.client(experiment)
         await client.update_trial(study_name(experiment), request.path_params["number"], labels=labels)
+        self._board.expire(experiment)
         return _done("the labels are stored")
 
     def _experiment(self, request: Request) -> Experiment:

@@ -1,57 +1,53 @@
 """The data of the page, which is read again only when a store may have changed, and once for all open pages.
 
 For a store on this machine, changes show in the times of its files, which cost a few system calls to check. A shared
-service is asked again after `SHARED_S`. After each read, the next one waits at least as long as that read took.
+service is asked again after `SHARED_S`. What is read each time is decided in `controller.app.following`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-from controller.app import query
 from controller.app.experiments import find
+from controller.app.following import Changed, ExperimentFollower
 from controller.app.local_experiments import LocalExperiments
 from controller.app.suggestion_service import SessionClient
 from controller.app.workspace import Workspace
-from controller.core.model import Experiment
+from controller.core.model import Event, Experiment
 from controller.report import description, documents
-from controller.report.formatting import json_number, timestamp
 from controller.report.record import ExperimentRecord, TrialRecord
+from controller.ui.live_table import Json, LiveTable
 from suggest.errors import NotFound, TunerError
 
-Json = dict[str, Any]  # Any: what JSON holds
-LOOK_S = 0.05  # between checks of the files
+LOOK_S = 0.04  # between checks of the files
+LIST_S = 0.25
 SHARED_S = 1.0
-LATEST_EVENTS = 30
+READS_AT_ONCE = 2  # so that many experiments do not keep the one that a person looks at waiting
 Mark = tuple[object, ...]
-Row = list[Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Table:
-    """An experiment at one moment, in the form of the page.
-
-    rows: the cells of each trial, by its number and in the order of the columns.
-    """
-
-    summary: Json
-    columns: list[Json]
-    rows: dict[int, Row]
-    record: ExperimentRecord
 
 
 @dataclass(slots=True)
 class _Watched:
+    """One experiment that pages show. `error` is that of the last read, if it failed."""
+
+    experiment: Experiment
+    follower: ExperimentFollower | None = None  # None until its service was reached
+    table: LiveTable = field(default_factory=LiveTable)
+    summary: Json = field(default_factory=dict)
     mark: Mark = ()
-    table: Table | None = None
+    began: float = 0.0  # when the last successful read began
+    reading: asyncio.Task[None] | None = None
     idle_until: float = 0.0
-    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    error: TunerError | None = None
+
+    def show(self, record: ExperimentRecord, trials: Changed, *, loaded: bool) -> None:
+        self.summary = _summary(record, loaded=loaded)
+        self.table.apply(record, self.summary, trials)
 
 
 class Board:
@@ -64,9 +60,14 @@ class Board:
         self._clients: dict[str, SessionClient] = {}
         self._connecting = asyncio.Lock()
         self._watched: dict[tuple[str, str], _Watched] = {}
-        self._listed: dict[str, tuple[Mark, Experiment, Json]] = {}
+        self._slots = asyncio.Semaphore(READS_AT_ONCE)
+        self._known: tuple[Mark, list[Experiment]] = ((), [])
 
     async def close(self) -> None:
+        reading = [one.reading for one in self._watched.values() if one.reading is not None]
+        for task in reading:
+            task.cancel()
+        await asyncio.gather(*reading, return_exceptions=True)
         await self._stack.aclose()
 
     def experiments(self) -> LocalExperiments:
@@ -89,87 +90,125 @@ class Board:
 
     # One experiment
 
-    async def table(self, namespace: str, name: str) -> Table:
+    async def record(self, namespace: str, name: str) -> ExperimentRecord:
         """Return the current experiment. Raises NotFound and the errors of its service."""
-        watched = self._watched.setdefault((namespace, name), _Watched())
-        async with watched.lock:
-            experiment = self.find(namespace, name)
-            mark = self._mark(experiment)
-            if watched.table is None or mark != watched.mark:
-                await asyncio.sleep(max(0.0, watched.idle_until - time.monotonic()))
-                mark = self._mark(experiment)  # before reading, so that concurrent changes are read next time
-                began = time.monotonic()
-                record = await query.gather(self.experiments(), experiment, await self.client(experiment), latest=True)
-                watched.table = _table(record)
-                watched.mark = mark
-                watched.idle_until = 2 * time.monotonic() - began
-            return watched.table
-
-    async def follow(self, namespace: str, name: str) -> AsyncIterator[tuple[str, Json]]:
-        """Yield the experiment and its changes, as names of events with their data.
-
-        The first event is the whole experiment (`reset`), followed by changes (`update`). If the store does not answer,
-        a `trouble` event says so, and the store is asked again. The last event is `gone`, when the experiment is
-        deleted.
-        """
-        shown: Table | None = None
-        trouble = ""
+        asked = time.monotonic()
         while True:
-            try:
-                table = await self.table(namespace, name)
-            except NotFound as error:
-                yield "gone", {"message": str(error)}
+            watched = self._look(self.find(namespace, name))
+            await self._wait(watched)
+            if watched.error is not None:
+                raise watched.error
+            if watched.follower is not None and self._is_current(watched, asked):
+                return watched.follower.record
+
+    def expire(self, experiment: Experiment) -> None:
+        """Read all of the experiment again when it is next needed, because a trial that has ended was changed."""
+        watched = self._watched.get((experiment.namespace, experiment.name))
+        if watched is not None and watched.follower is not None:
+            watched.follower.expire()
+
+    async def follow(self, namespace: str, name: str, position: str = "") -> AsyncIterator[tuple[str, Json]]:
+        """Yield what has changed since `position`, and later changes, as names of events with their data.
+
+        The events are those of `LiveTable.since`. If the store does not answer, a `trouble` event says so, and the
+        store is asked again. The last event is `gone`, when the experiment is deleted.
+        """
+        trouble = ""
+        try:
+            experiment = self.find(namespace, name)
+        except NotFound as error:
+            yield "gone", {"message": str(error)}
+            return
+        asked = time.monotonic()
+        while True:
+            watched = self._look(experiment)
+            await self._wait(watched)
+            if isinstance(watched.error, NotFound):
+                yield "gone", {"message": str(watched.error)}
                 return
-            except TunerError as error:
-                if str(error) != trouble:
-                    trouble = str(error)
-                    yield "trouble", {"message": trouble}
-                await asyncio.sleep(SHARED_S)
-                continue
-            if shown is None or table.columns != shown.columns or table.rows.keys() < shown.rows.keys():
-                yield "reset", {"summary": table.summary, "columns": table.columns, "rows": list(table.rows.values())}
-            elif table is not shown or trouble:
-                changed = [row for number, row in table.rows.items() if row != shown.rows.get(number)]
-                if changed or table.summary != shown.summary or trouble:
-                    yield "update", {"summary": table.summary, "rows": changed}
-            shown, trouble = table, ""
+            if (message := str(watched.error or "")) != trouble:
+                trouble = message
+                yield "trouble", {"message": message}
+            # While an experiment is read for the first time, what is known of it is shown already.
+            if watched.summary and (not watched.summary["loaded"] or self._is_current(watched, asked)):
+                for event, data in watched.table.since(position):
+                    yield event, data
+                position = watched.table.position
+
+    async def _wait(self, watched: _Watched) -> None:
+        if watched.reading is not None:
+            await asyncio.wait({watched.reading}, timeout=LOOK_S)
+        else:
             await asyncio.sleep(LOOK_S)
+
+    def _is_current(self, watched: _Watched, asked: float) -> bool:
+        """Return whether what is known is not older than a request of the time `asked`."""
+        return watched.began >= asked or self._mark(watched.experiment) == watched.mark
+
+    def _look(self, experiment: Experiment) -> _Watched:
+        """Return what is known of the experiment, and begin to read it if it may have changed."""
+        key = (experiment.namespace, experiment.name)
+        watched = self._watched.get(key)
+        if watched is None or watched.experiment.uid != experiment.uid:
+            watched = self._watched[key] = _Watched(experiment)
+        if watched.reading is not None and watched.reading.done():
+            watched.reading.result()  # a bug must not stay unseen
+            watched.reading = None
+        if watched.reading is None and time.monotonic() >= watched.idle_until:
+            due = watched.follower is not None and watched.follower.due
+            if due or self._mark(watched.experiment) != watched.mark:
+                watched.reading = asyncio.create_task(self._read(watched))
+        return watched
+
+    async def _read(self, watched: _Watched) -> None:
+        async with self._slots:
+            began = time.monotonic()
+            mark = self._mark(watched.experiment)  # before reading, so that concurrent changes are read next time
+            try:
+                client = await self.client(watched.experiment)
+                if watched.follower is None:
+                    watched.follower = ExperimentFollower(self.experiments(), watched.experiment, client)
+                follower = watched.follower
+                async for trials in follower.read():
+                    watched.show(follower.record, trials, loaded=follower.loaded)
+                watched.show(follower.record, {}, loaded=True)
+                watched.mark, watched.began, watched.error = mark, began, None
+                # Reading takes at most half of the time.
+                watched.idle_until = 2 * time.monotonic() - began
+            except TunerError as error:
+                watched.error, watched.idle_until = error, time.monotonic() + SHARED_S
+                if isinstance(error, NotFound):
+                    self._watched.pop((watched.experiment.namespace, watched.experiment.name), None)
 
     # All experiments
 
     async def follow_list(self) -> AsyncIterator[tuple[str, Json]]:
         shown: Json | None = None
         while True:
-            now = await self._list()
+            now = self._list()
             if now != shown:
                 yield "list", now
             shown = now
-            await asyncio.sleep(0.25)
+            await asyncio.sleep(LIST_S)
 
-    async def _list(self) -> Json:
+    def _list(self) -> Json:
         found: list[Json] = []
         trouble = ""
-        known: list[Experiment] = []
         with suppress(NotFound):  # nothing was run yet
-            known = self.experiments().experiments()
-        for experiment in reversed(known):
-            mark = self._mark(experiment)
-            before = self._listed.get(experiment.uid)
-            if before is None or before[:2] != (mark, experiment):
-                try:
-                    shown = (await self.table(experiment.namespace, experiment.name)).summary
-                except TunerError as error:
-                    trouble = str(error)
-                    shown = _summary(ExperimentRecord(experiment))
-                before = (mark, experiment, {key: value for key, value in shown.items() if key != "events"})
-                self._listed[experiment.uid] = before
-            found.append(before[2])
+            mark = (*_times(str(self.workspace.state.controller_db)),)
+            if mark != self._known[0]:
+                self._known = (mark, self.experiments().experiments())
+        for experiment in reversed(self._known[1]):
+            watched = self._look(experiment)
+            trouble = trouble or str(watched.error or "")
+            shown = watched.summary or _summary(ExperimentRecord(experiment), loaded=watched.error is not None)
+            found.append({key: value for key, value in shown.items() if key != "events"})
         return {"experiments": found, "trouble": trouble, "stateDirectory": str(self.workspace.state.root)}
 
     def _mark(self, experiment: Experiment) -> Mark:
         """Return a value that differs from the last one if the experiment may have changed."""
         holder = self.experiments().holder(experiment.uid)
-        service = self.workspace.service_of(experiment)
+        service = self.workspace.service or experiment.server
         state = self.workspace.state
         files = [state.controller_db]
         clock = 0
@@ -191,54 +230,7 @@ def _times(database: str) -> Iterator[object]:
             yield None
 
 
-def _table(record: ExperimentRecord) -> Table:
-    metrics = sorted({name for of_trial in record.metrics.values() for name in of_trial})
-    parameters = record.parameter_names
-    spec = record.experiment.spec
-    columns: list[Json] = [
-        {"key": "number", "title": "Trial"},
-        {"key": "state", "title": "State"},
-        {"key": "value", "title": spec.objective.metric},
-        {"key": "step", "title": "Step"},
-        *({"key": f"parameters.{name}", "title": name, "parameter": True} for name in parameters),
-        *(_metric_column(name, parameters) for name in metrics),
-        {"key": "startTime", "title": "Started"},
-        {"key": "endTime", "title": "Ended"},
-        {"key": "attempts", "title": "Attempts"},
-        {"key": "reason", "title": "Reason"},
-        {"key": "labels", "title": "Labels"},
-    ]
-    rows = {one.trial.number: _row(record, one, parameters, metrics) for one in record.trials}
-    return Table(_summary(record), columns, rows, record)
-
-
-def _metric_column(name: str, parameters: list[str]) -> Json:
-    """Return a metric's column, whose name must differ from a parameter that the program prints as a metric."""
-    if name in parameters:
-        return {"key": f"metrics.{name}", "title": f"metrics.{name}", "hidden": True}
-    return {"key": f"metrics.{name}", "title": name}
-
-
-def _row(record: ExperimentRecord, one: TrialRecord, parameters: list[str], metrics: list[str]) -> Row:
-    it = one.trial
-    measured = record.metrics.get(it.number, {})
-    start, end = one.start_time, one.end_time
-    return [
-        it.number,
-        one.state.value,
-        None if it.value is None else json_number(it.value),
-        it.step,
-        *(it.parameters.get(name) for name in parameters),
-        *(json_number(measured[name]) if name in measured else None for name in metrics),
-        None if start is None else timestamp(start),
-        None if end is None else timestamp(end),
-        len(one.attempts),
-        record.reason_of(one),
-        " ".join(f"{key}={value}" for key, value in it.labels.items()),
-    ]
-
-
-def _summary(record: ExperimentRecord) -> Json:
+def _summary(record: ExperimentRecord, *, loaded: bool) -> Json:
     it = record.experiment
     spec = it.spec
     shown = documents.experiment(record) | {
@@ -252,15 +244,15 @@ def _summary(record: ExperimentRecord) -> Json:
         "budget": {"trials": spec.budget.trials, "failedTrials": spec.budget.failed_trials},
         "done": sum(n for state, n in record.counts.items() if state.finished and state.value != "cancelled"),
         "revision": it.revision,
-        "events": [documents.event(each) for each in record.events[-LATEST_EVENTS:]],
+        "events": [documents.event(each) for each in record.events],
+        "loaded": loaded,
     }
     return shown
 
 
-def trial_document(record: ExperimentRecord, one: TrialRecord) -> Json:
+def trial_document(record: ExperimentRecord, one: TrialRecord, events: Sequence[Event]) -> Json:
     """Return one trial with the reason for its state and its events."""
-    number = one.trial.number
     return documents.trial(record, one) | {
         "why": description.why_trial(record, one),
-        "events": [documents.event(each) for each in record.events if each.trial == number],
+        "events": [documents.event(each) for each in events],
     }

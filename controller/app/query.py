@@ -19,7 +19,8 @@ from controller.app.workspace import Workspace, described
 from controller.core.model import FINAL, Attempt, Experiment, ExperimentState, TrialOrFinal, trial_name
 from controller.phrases import command
 from controller.report.final import FinalRecord, OutputFile
-from controller.report.record import ExperimentRecord, StudyTrials, TrialRecord, last_values
+from controller.report.ranking import trials_that_ran
+from controller.report.record import ExperimentRecord, FigureSource, StudyTrials, TrialRecord, last_values
 from controller.report.top import GpuQuota
 from controller.search import CHOOSES, lost, study_name
 from suggest.client import StudyName
@@ -29,7 +30,7 @@ from suggest.trial import Measurement, Trial, TrialState
 
 if TYPE_CHECKING:
     from suggest.client import StudySummary
-    from suggest.study import Study
+    from suggest.study import Importance, Study
 
 # Experiments
 
@@ -212,6 +213,14 @@ def find_trial(record: ExperimentRecord, number: int) -> TrialRecord:
     raise NotFound(f"{record.experiment.name} has no trial {number}; {there}")
 
 
+def importances(record: FigureSource) -> list[Importance]:
+    """Return the importance of each parameter, the most important first. Takes at most two seconds."""
+    from suggest.server import admin
+
+    direction = record.criteria.objectives[0].direction
+    return admin.importances(record.space, trials_that_ran(record), direction=direction)
+
+
 # The final stage
 
 
@@ -236,8 +245,13 @@ def with_outputs(record: ExperimentRecord) -> ExperimentRecord:
     final = record.final
     if final is None or not final.directory:
         return record
-    found = sorted(_files(Path(final.directory)), key=lambda file: file.path)
+    found = files(Path(final.directory))
     return replace(record, final=replace(final, outputs=found))
+
+
+def files(directory: Path) -> list[OutputFile]:
+    """Return the files of a folder, also of those in it, by path."""
+    return sorted(_files(directory), key=lambda file: file.path)
 
 
 def _files(directory: Path) -> Iterator[OutputFile]:

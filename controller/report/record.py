@@ -20,7 +20,7 @@ from controller.core.model import (
 from controller.report.final import FinalRecord
 from controller.runtime.kubernetes.resource_quota import demand_of, is_gpu
 from suggest import pareto
-from suggest.space import Value
+from suggest.space import Space, Value
 from suggest.study import Criteria, Study
 from suggest.trial import IMPORTED_FROM, REUSED, Measurement, Trial, TrialState
 
@@ -126,6 +126,22 @@ class TrialList(Protocol):
     def reason_of(self, record: TrialRecord) -> str: ...
 
 
+class FigureSource(TrialList, Protocol):
+    """What figures show."""
+
+    @property
+    def space(self) -> Space: ...
+
+    @property
+    def measurements(self) -> Mapping[int, Sequence[Measurement]]: ...
+
+    @property
+    def front(self) -> Sequence[Trial]: ...
+
+    @property
+    def events(self) -> Sequence[Event]: ...
+
+
 def best_of(trials: Sequence[TrialRecord], criteria: Criteria) -> list[Trial]:
     """Return the best trial, or the Pareto front sorted by the first objective. Imported trials count, too."""
     return in_order(criteria.best(record.trial for record in trials), criteria)
@@ -182,8 +198,22 @@ class StudyTrials:
         return self.study.name.study
 
     @property
+    def space(self) -> Space:
+        return self.study.spec.space
+
+    @property
     def parameter_names(self) -> list[str]:
-        return [parameter.name for parameter in self.study.spec.space.parameters]
+        return [parameter.name for parameter in self.space.parameters]
+
+    @property
+    def front(self) -> Sequence[Trial]:
+        """Return the best trial, or the Pareto front sorted by the first objective."""
+        return best_of(self.trials, self.criteria) if self.standing is None else self.standing.best
+
+    @property
+    def events(self) -> Sequence[Event]:
+        """Return nothing, because only controllers record events."""
+        return ()
 
     @property
     def criteria(self) -> Criteria:
@@ -221,8 +251,12 @@ class ExperimentRecord:
         return self.experiment.name
 
     @property
+    def space(self) -> Space:
+        return self.experiment.spec.space
+
+    @property
     def parameter_names(self) -> list[str]:
-        return [parameter.name for parameter in self.experiment.spec.space.parameters]
+        return [parameter.name for parameter in self.space.parameters]
 
     def trial_name(self, number: int) -> str:
         return trial_name(self.experiment.name, self.experiment.uid, number)

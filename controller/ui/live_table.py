@@ -55,14 +55,16 @@ class LiveTable:
                 else:
                     self._rows[number] = row
 
-    def since(self, position: str) -> Iterator[tuple[str, Json]]:
+    def since(self, position: str, only: frozenset[int] | None = None) -> Iterator[tuple[str, Json]]:
         """Yield what changed since the position, as names of events with their data; nothing if nothing did.
+
+        `only` limits the rows to these trials.
 
         `reset` begins with new columns, `update` has changed rows. Only the last event has the new position as its id,
         so that a page whose connection is lost in between does not take itself to be up to date.
         """
         version = self._known(position)
-        changed = [number for number, at in self._changed.items() if at > version]
+        changed = [n for n, at in self._changed.items() if at > version and (only is None or n in only)]
         summary = {"summary": self._summary} if self._summary_changed > version else {}
         if not changed and not summary and version >= self._columns_changed:
             return

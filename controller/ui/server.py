@@ -13,16 +13,19 @@ import os
 import secrets
 import signal
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import uvicorn
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
 
 from controller.app.workspace import Workspace
 from controller.ui.application import application
 from controller.ui.board import Board
-from controller.ui.guard import Access
+from controller.ui.experiment_routes import experiment_routes
+from controller.ui.guard import Access, Guard
 from suggest.errors import FailedPrecondition, Unavailable
 
 ADDRESS = "127.0.0.1"
@@ -54,8 +57,22 @@ async def serve(workspace: Workspace, *, port: int | None, say: Callable[[str], 
     access = Access(kept.key, actual)
     closing = asyncio.Event()
     board = Board(workspace)
+
+    @contextlib.asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        yield
+        await board.close()
+
     config = uvicorn.Config(
-        application(board, access, closing),
+        application(
+            lambda _: board,
+            Middleware(Guard, access=access),
+            kind="experiments",
+            page_token=lambda _: access.page_token,
+            closing=closing,
+            more=experiment_routes(board, closing),
+            lifespan=lifespan,
+        ),
         http="h11",
         ws="none",
         loop="asyncio",

@@ -205,6 +205,10 @@ class StudyFollower:
         """Return whether everything should be read again although nothing seems to have changed."""
         return self._timer.due
 
+    def expire(self) -> None:
+        """Let the next read be one of everything, because this process has changed a trial that has ended."""
+        self._timer.expire()
+
     async def read(self) -> AsyncIterator[Changed]:
         """Yield the trials that may have changed, in one part or several. Raises NotFound."""
         began = time.monotonic()
@@ -249,7 +253,6 @@ class ExperimentFollower:
         return self._timer.due
 
     def expire(self) -> None:
-        """Let the next read be one of everything, because this process has changed a trial that has ended."""
         self._timer.expire()
 
     async def read(self) -> AsyncIterator[Changed]:

@@ -10,7 +10,6 @@ import asyncio
 import json
 import mimetypes
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
 from importlib import resources
 from typing import Any, Protocol, TypeAlias
 
@@ -79,10 +78,9 @@ def application(
     guard: Middleware,
     *,
     kind: str,
-    page_token: Callable[[Request], str],
+    page_token: Callable[[Request], str | None],
     closing: asyncio.Event,
     more: Sequence[Route] = (),
-    lifespan: Callable[[Starlette], AbstractAsyncContextManager[None]] | None = None,
 ) -> Starlette:
     """Return the application.
 
@@ -112,7 +110,6 @@ def application(
         ],
         middleware=[guard],
         exception_handlers={TunerError: _said},
-        lifespan=lifespan,
     )
 
 
@@ -126,7 +123,7 @@ class _Page:
     def __init__(
         self,
         shown: Callable[[Request], Shown],
-        page_token: Callable[[Request], str],
+        page_token: Callable[[Request], str | None],
         kind: str,
         closing: asyncio.Event,
     ) -> None:
@@ -140,7 +137,7 @@ class _Page:
 
     async def index(self, request: Request) -> Response:
         text = (self._static / "index.html").read_text(encoding="utf-8")
-        text = text.replace("{{page-token}}", self._page_token(request))
+        text = text.replace("{{page-token}}", self._page_token(request) or "")
         return Response(text.replace("{{page-kind}}", self._kind), media_type="text/html")
 
     async def static(self, request: Request) -> Response:
@@ -148,7 +145,7 @@ class _Page:
         if name == "figure.js":
             return Response(html_page.figure_script(), media_type="text/javascript")
         file = self._static / name
-        if name in ("", ".", "..", "index.html") or not file.is_file():
+        if name.endswith(".html") or name in ("", ".", "..") or not file.is_file():
             return Response("not found\n", status_code=404, media_type="text/plain")
         return Response(file.read_bytes(), media_type=mimetypes.guess_type(name)[0] or "application/octet-stream")
 

@@ -404,8 +404,8 @@ def test_a_point_is_enqueued_and_tried_next(cli: Cli, page: ServedPage) -> None:
 
 @pytest.mark.parametrize(
     ("point", "why"),
-    [({}, "at least one parameter"), ({"x": "7"}, "x"), ({"x": "a"}, "is not a number"), ({"y": "1"}, "unknown parameter"),
-     ({"x": 0.5}, "strings"), ({"x": " "}, "at least one parameter")],
+    [({}, "at least one parameter"), ({"x": "7"}, "x"), ({"x": "a"}, "is not a number"), 
+     ({"y": "1"}, "unknown parameter"), ({"x": 0.5}, "strings"), ({"x": " "}, "at least one parameter")],
 )  # fmt: skip
 def test_a_point_outside_the_space_is_refused(cli: Cli, page: ServedPage, point: object, why: str) -> None:
     cli.file.write_text(experiment(trials=2, waits=True))

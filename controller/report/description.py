@@ -238,6 +238,8 @@ def _left(experiment: Experiment) -> str:
 
 def _held_up(record: ExperimentRecord) -> str:
     """Return what the oldest waiting trial waits for; younger ones wait behind it."""
+    if not record.counts.get(TrialState.QUEUED):
+        return ""
     for one in record.trials:
         if one.waiting and one.newest is not None and one.newest.reason:
             return f" ({shortened(one.newest.reason, 100)})"

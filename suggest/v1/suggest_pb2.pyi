@@ -1688,12 +1688,15 @@ class ListTrialsRequest(google.protobuf.message.Message):
     PAGE_TOKEN_FIELD_NUMBER: builtins.int
     STATES_FIELD_NUMBER: builtins.int
     CLIENT_ID_FIELD_NUMBER: builtins.int
+    FIRST_NUMBER_FIELD_NUMBER: builtins.int
     parent: builtins.str
     """namespaces/{namespace}/studies/{study}"""
     page_size: builtins.int
     page_token: builtins.str
     client_id: builtins.str
     """Only trials of this client; empty means all."""
+    first_number: builtins.int
+    """Only trials with this number or a larger one: a client that knows the others asks for the new ones."""
     @property
     def states(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[Global___TrialState.ValueType]:
         """Only trials in one of these states; empty means all."""
@@ -1706,8 +1709,9 @@ class ListTrialsRequest(google.protobuf.message.Message):
         page_token: builtins.str = ...,
         states: collections.abc.Iterable[Global___TrialState.ValueType] | None = ...,
         client_id: builtins.str = ...,
+        first_number: builtins.int = ...,
     ) -> None: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["client_id", b"client_id", "page_size", b"page_size", "page_token", b"page_token", "parent", b"parent", "states", b"states"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["client_id", b"client_id", "first_number", b"first_number", "page_size", b"page_size", "page_token", b"page_token", "parent", b"parent", "states", b"states"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___ListTrialsRequest: typing_extensions.TypeAlias = ListTrialsRequest

@@ -3288,7 +3288,9 @@ type ListTrialsRequest struct {
 	// Only trials in one of these states; empty means all.
 	States []TrialState `protobuf:"varint,4,rep,packed,name=states,proto3,enum=tuner.suggest.v1.TrialState" json:"states,omitempty"`
 	// Only trials of this client; empty means all.
-	ClientId      string `protobuf:"bytes,5,opt,name=client_id,json=clientId,proto3" json:"client_id,omitempty"`
+	ClientId string `protobuf:"bytes,5,opt,name=client_id,json=clientId,proto3" json:"client_id,omitempty"`
+	// Only trials with this number or a larger one: a client that knows the others asks for the new ones.
+	FirstNumber   int32 `protobuf:"varint,6,opt,name=first_number,json=firstNumber,proto3" json:"first_number,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3356,6 +3358,13 @@ func (x *ListTrialsRequest) GetClientId() string {
 		return x.ClientId
 	}
 	return ""
+}
+
+func (x *ListTrialsRequest) GetFirstNumber() int32 {
+	if x != nil {
+		return x.FirstNumber
+	}
+	return 0
 }
 
 type ListTrialsResponse struct {
@@ -4680,14 +4689,15 @@ const file_suggest_v1_suggest_proto_rawDesc = "" +
 	"\x05field\x18\x01 \x01(\tR\x05field\x12 \n" +
 	"\vdescription\x18\x02 \x01(\tR\vdescription\"%\n" +
 	"\x0fGetTrialRequest\x12\x12\n" +
-	"\x04name\x18\x01 \x01(\tR\x04name\"\xba\x01\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\"\xdd\x01\n" +
 	"\x11ListTrialsRequest\x12\x16\n" +
 	"\x06parent\x18\x01 \x01(\tR\x06parent\x12\x1b\n" +
 	"\tpage_size\x18\x02 \x01(\x05R\bpageSize\x12\x1d\n" +
 	"\n" +
 	"page_token\x18\x03 \x01(\tR\tpageToken\x124\n" +
 	"\x06states\x18\x04 \x03(\x0e2\x1c.tuner.suggest.v1.TrialStateR\x06states\x12\x1b\n" +
-	"\tclient_id\x18\x05 \x01(\tR\bclientId\"m\n" +
+	"\tclient_id\x18\x05 \x01(\tR\bclientId\x12!\n" +
+	"\ffirst_number\x18\x06 \x01(\x05R\vfirstNumber\"m\n" +
 	"\x12ListTrialsResponse\x12/\n" +
 	"\x06trials\x18\x01 \x03(\v2\x17.tuner.suggest.v1.TrialR\x06trials\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\x80\x01\n" +

@@ -1,8 +1,8 @@
 """What the program of a trial sees of it: parameters, `report`, folders. Lives in the trial's own process.
 
 Metrics are lines on standard output, which the controller reads from the trial's log; so they survive whatever happens
-to either process. An objective function's are `tuner.NAME=VALUE`, and nothing else that it prints is a metric. Those of a
-script that `tuner run` starts are `NAME=VALUE`, as if the script had printed them.
+to either process. Those of an objective function are `tuner.NAME=VALUE`; nothing else that it prints is a metric. Those
+of a script that `tuner run` starts are `NAME=VALUE`, as if the script had printed them.
 """
 
 from __future__ import annotations
@@ -109,25 +109,23 @@ class Trial(Mapping[str, Any]):
         os.write(1, f"\n{line}\n".encode())
 
 
-_running: Trial | None = None  # a process runs one trial
+_running: list[Trial] = []  # at most one: a process runs one trial
 
 
 def begin(trial: Trial) -> None:
     """Make this the trial that `current_trial` returns."""
-    global _running
-    _running = trial
+    _running[:] = [trial]
 
 
 def current_trial(defaults: Mapping[str, Any] | None = None) -> Trial:
     """The trial that this process runs: that of an objective function, or of a script that `tuner run` started.
 
-    defaults: parameters that the experiment does not search. With them, the script also runs by hand.
+    defaults: Parameters that the experiment does not search. With them, the script can also be run by hand.
     """
-    if _running is None:
+    if not _running:
         found = json.loads(os.environ.get("TUNER_PARAMETERS", "{}"))
         begin(Trial({**(defaults or {}), **found}, None))
-    assert _running is not None
-    return _running
+    return _running[0]
 
 
 def as_number(name: str, value: object) -> float:

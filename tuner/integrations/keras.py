@@ -12,7 +12,7 @@ with needed("tuner.integrations.keras", "keras"):
     import keras
 
 
-class KerasReport(keras.callbacks.Callback):  # type: ignore[misc,unused-ignore]  # Any where it is not installed
+class KerasReport(keras.callbacks.Callback):  # type: ignore[misc]  # Any, see pyproject.toml
     """For `callbacks=` of `model.fit`.
 
     Args:

@@ -12,7 +12,7 @@ with needed("tuner.integrations.lightning", "lightning"):
     from lightning.pytorch import Callback, LightningModule, Trainer
 
 
-class LightningReport(Callback):  # type: ignore[misc,unused-ignore]  # Any where the library is not installed
+class LightningReport(Callback):  # type: ignore[misc]  # Any, see pyproject.toml
     """For `callbacks=` of the Trainer. The step is the epoch; of several validations in an epoch, the first counts.
 
     Args:

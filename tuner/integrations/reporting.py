@@ -34,7 +34,9 @@ class MetricReporter:
         if self._chosen is None:
             chosen = {name: value for name, value in found.items() if name not in _STEP_WORDS and _is_number(value)}
         elif missing := [name for name in self._chosen if name not in found]:
-            raise KeyError(f"metric {missing[0]!r} was not computed at step {step}; there are {', '.join(found) or 'none'}")
+            raise KeyError(
+                f"metric {missing[0]!r} was not computed at step {step}; there are {', '.join(found) or 'none'}"
+            )
         else:
             chosen = {name: found[name] for name in self._chosen}
         trial = self._trial or current_trial()

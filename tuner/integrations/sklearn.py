@@ -29,9 +29,9 @@ from tuner.integrations import needed
 from tuner.study import workspace_of
 
 with needed("tuner.integrations.sklearn", "sklearn"):
-    import joblib  # type: ignore[import-untyped]
-    from sklearn.model_selection._search import BaseSearchCV  # type: ignore[import-untyped]
-    from sklearn.utils import check_random_state  # type: ignore[import-untyped]
+    import joblib
+    from sklearn.model_selection._search import BaseSearchCV
+    from sklearn.utils import check_random_state
 
 if TYPE_CHECKING:
     from suggest.client import AsyncClient
@@ -47,7 +47,7 @@ MOST_SAID = 1000  # characters of a reason
 _TIMES = ("fit_time", "score_time")
 
 
-class TunerSearchCV(BaseSearchCV):  # type: ignore[misc]  # scikit-learn has no types
+class TunerSearchCV(BaseSearchCV):  # type: ignore[misc]  # Any, see pyproject.toml
     """Cross-validated search as RandomizedSearchCV, but each candidate is chosen by what is known of the earlier ones.
 
     Args:
@@ -159,7 +159,8 @@ class TunerSearchCV(BaseSearchCV):  # type: ignore[misc]  # scikit-learn has no 
 
     def _at_once(self) -> int:
         """How many candidates keep the jobs busy."""
-        return math.ceil(joblib.effective_n_jobs(self.n_jobs) / self.n_splits_)
+        jobs: int = joblib.effective_n_jobs(self.n_jobs)
+        return math.ceil(jobs / int(self.n_splits_))
 
     def _newest_fits(self, trials: Sequence[Trial], *, failed: bool) -> list[list[Columns]]:
         """The fits of each candidate that was evaluated last; none if all failed."""

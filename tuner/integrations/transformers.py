@@ -13,7 +13,7 @@ with needed("tuner.integrations.transformers", "transformers"):
     from transformers import IntervalStrategy, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 
-class TransformersReport(TrainerCallback):  # type: ignore[misc,unused-ignore]  # Any where it is not installed
+class TransformersReport(TrainerCallback):  # type: ignore[misc]  # Any, see pyproject.toml
     """For `callbacks=` of the Trainer. The step is the epoch with `eval_strategy="epoch"`, else the optimizer's.
 
     Args:

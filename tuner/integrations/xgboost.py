@@ -13,7 +13,7 @@ with needed("tuner.integrations.xgboost", "xgboost"):
     from xgboost.callback import TrainingCallback
 
 
-class XGBoostReport(TrainingCallback):  # type: ignore[misc,unused-ignore]  # Any where the library is not installed
+class XGBoostReport(TrainingCallback):  # type: ignore[misc]  # Any, see pyproject.toml
     """For `callbacks=` of `xgboost.train`, `xgboost.cv` and the scikit-learn classes.
 
     Args:

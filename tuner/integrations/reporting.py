@@ -39,7 +39,7 @@ class MetricReporter:
             )
         else:
             chosen = {name: found[name] for name in self._chosen}
-        trial = self._trial or current_trial()
+        trial = current_trial() if self._trial is None else self._trial  # an empty trial is false
         trial.report(step, **{metric_name(name): as_number(name, value) for name, value in chosen.items()})
 
 

@@ -137,7 +137,7 @@ def test_an_unsupported_combination_is_refused_with_its_place(cli: Cli, change: 
     assert (code, message in err) == (2, True), err
 
 
-def test_an_interrupted_search_goes_on_with_the_same_front(cli: Cli) -> None:
+def test_an_interrupted_search_continues_with_the_same_front(cli: Cli) -> None:
     write(cli, ("trials: 20", "trials: 6"))
     assert cli.tuner("run", cli.file)[0] == 0
     before = cli.json("get", "experiments", "-o", "json")[0]["front"]

@@ -87,6 +87,13 @@ class Study:
             return None
         return next(_result(record, one) for one in record.trials if one.trial.number == best.number)
 
+    @property
+    def front(self) -> list[TrialResult]:
+        """The Pareto front of several objectives, in the order of the first one; with one, the best trial alone."""
+        record = self._record()
+        by_number = {one.trial.number: one for one in record.trials}
+        return [_result(record, by_number[trial.number]) for trial in record.front]
+
     def trials(self) -> Any:
         """All trials by number: a pandas DataFrame where pandas is installed, else a list of `TrialResult`."""
         results = self.results()

@@ -124,7 +124,7 @@ def printed(text: str) -> list[dict[str, float]]:
 def test_a_chosen_metric_is_the_objective_at_each_step(
     train: Train, metric: str, other: str, first: int, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    train(tuner.Trial({}, "value"), metric, 3, tmp_path)
+    train(tuner.Trial({}, ["value"]), metric, 3, tmp_path)
     found = printed(capfd.readouterr().out)
     assert [each["step"] for each in found] == [first, first + 1, first + 2]
     name = metric.replace(" ", "_")
@@ -135,7 +135,7 @@ def test_a_chosen_metric_is_the_objective_at_each_step(
 def test_without_a_choice_all_metrics_are_reported(
     train: Train, metric: str, other: str, first: int, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    train(tuner.Trial({}, "value"), None, 1, tmp_path)
+    train(tuner.Trial({}, ["value"]), None, 1, tmp_path)
     (found,) = printed(capfd.readouterr().out)
     assert found.keys() >= {"step", metric.replace(" ", "_"), other}
     assert "value" not in found
@@ -145,7 +145,7 @@ def test_without_a_choice_all_metrics_are_reported(
 def test_pruned_ends_the_training(
     train: Train, metric: str, other: str, first: int, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    trial = tuner.Trial({}, "value")
+    trial = tuner.Trial({}, ["value"])
     with pytest.raises(tuner.Pruned):
         trial.stop()
     with pytest.raises(tuner.Pruned):
@@ -158,4 +158,4 @@ def test_a_metric_that_is_not_computed_is_an_error_that_names_those_that_are(
     train: Train, metric: str, other: str, first: int, tmp_path: Path
 ) -> None:
     with pytest.raises(KeyError, match=rf"metric 'accuracy' was not computed at step {first}; there are .*{metric}"):
-        train(tuner.Trial({}, "value"), "accuracy", 1, tmp_path)
+        train(tuner.Trial({}, ["value"]), "accuracy", 1, tmp_path)

@@ -465,7 +465,7 @@ for returned in ({"loss": 1.0}, 1.0, None, {"loss": 1.0, "size": "large"}):
 try:
     tuner.minimize(lambda trial: 1.0, X, trials=2, constraints={"size": {"max": 3}}, progress=False)
 except tuner.SearchFailed as error:
-    print(str(error).splitlines()[-1])
+    print(str(error)[str(error).index("TypeError"):].splitlines()[0])
 try:
     tuner.optimize(lambda trial: 1.0, X, GOALS, trials=2, target=3.0)
 except TypeError as error:

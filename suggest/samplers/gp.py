@@ -1,4 +1,4 @@
-"""GP: evenly spread points first, then a Gaussian process over a bounded window of the study, asked for expected improvement.
+"""GP: a Sobol' sequence first, then Gaussian processes over a bounded window of the study.
 
 This is the part in the server: which trials the model is shown, and when it is fitted again. The model itself is
 computed in a worker process, see `gp_model`. What it is fitted to follows from the numbers of the trials alone,
@@ -117,7 +117,7 @@ class LearntTrials:
                 del self._others[self._barred.pop(0)]
 
     def _best(self, below: int) -> Iterator[int]:
-        """The numbers of the best ones: of several objectives the front, latest first, or for want of one the ranked."""
+        """The numbers of the best: those of the front, the latest first, or where there is none, the ranked ones."""
         if self._front:
             return (trial.number for trial in reversed(self._front) if trial.number < below)
         return (number for *_, number in self._ranked if number < below)

@@ -82,51 +82,42 @@ class Improvement(Protocol):
 
 
 class ExpectedImprovement:
-    """Of one objective. `members` are fits of the same trials, whose expected improvements are averaged.
+    """Of one objective, over the least expected loss of a trial that keeps the constraints.
 
-    The improvement is over the least expected loss of a trial, not over the least value: noise would otherwise leave
-    nothing to improve (Letham et al. 2019 call this the plug-in). kept: which trials keep the constraints.
+    Over the least value, noise would leave nothing to improve. For the same reason a place counts less where noise is
+    most of what is unknown.
     """
 
-    def __init__(self, members: Sequence[Posterior], rows: Floats, kept: Flags) -> None:
-        self._members = members
+    def __init__(self, process: Posterior, rows: Floats, kept: Flags) -> None:
+        self._process = process
         self._rows = rows
         self._kept = kept
-        self._expected = np.stack([member.means(rows) for member in members])
+        self._expected = process.means(rows)
         self._demanded = 0.0
 
     @property
-    def _least(self) -> Floats:
-        found: Floats = self._expected[:, self._kept].min(axis=1) - self._demanded
-        return found
+    def _least(self) -> float:
+        return float(self._expected[self._kept].min()) - self._demanded
 
     def promise(self, rows: Floats) -> Floats:
-        found = []
-        for member, least in zip(self._members, self._least, strict=True):
-            mean, deviation = member.predict(rows)
-            novelty, _ = log_novelty(deviation, member.noise_deviation)
-            found.append(log_improvement((least - mean) / deviation)[0] + np.log(deviation) + novelty)
-        return _log_mean(np.stack(found))
+        mean, deviation = self._process.predict(rows)
+        improvement, _ = log_improvement((self._least - mean) / deviation)
+        novelty, _ = log_novelty(deviation, self._process.noise_deviation)
+        found: Floats = improvement + np.log(deviation) + novelty
+        return found
 
     def slopes(self, rows: Floats) -> tuple[Floats, Floats]:
-        promises, gradients = [], []
-        for member, least in zip(self._members, self._least, strict=True):
-            mean, deviation, mean_slope, deviation_slope = member.predict_slopes(rows)
-            u = (least - mean) / deviation
-            promise, slope = log_improvement(u)
-            novelty, novelty_slope = log_novelty(deviation, member.noise_deviation)
-            promises.append(promise + np.log(deviation) + novelty)
-            gradient = ((1.0 - slope * u) / deviation + novelty_slope)[:, None] * deviation_slope
-            gradients.append(gradient - (slope / deviation)[:, None] * mean_slope)
-        every = np.stack(promises)
-        found = _log_mean(every)
-        shares = np.exp(every - found) / len(every)
-        return found, np.einsum("kr,kra->ra", shares, np.stack(gradients))
+        mean, deviation, mean_slope, deviation_slope = self._process.predict_slopes(rows)
+        u = (self._least - mean) / deviation
+        improvement, slope = log_improvement(u)
+        novelty, novelty_slope = log_novelty(deviation, self._process.noise_deviation)
+        gradient = ((1.0 - slope * u) / deviation + novelty_slope)[:, None] * deviation_slope
+        gradient -= (slope / deviation)[:, None] * mean_slope
+        return improvement + np.log(deviation) + novelty, gradient
 
     def pend(self, row: Floats, *, kept: bool) -> None:
         # Where a process is told what it expects, it goes on expecting the same everywhere.
-        told = [believe(member, row) for member in self._members]
-        self._expected = np.concatenate([self._expected, np.array(told)[:, None]], axis=1)
+        self._expected = np.append(self._expected, believe(self._process, row))
         self._rows = np.concatenate([self._rows, row[None]])
         self._kept = np.append(self._kept, kept)
 
@@ -134,29 +125,18 @@ class ExpectedImprovement:
         self._demanded = gain
 
     def centers(self) -> Floats:
-        found: Floats = self._rows[np.lexsort((self._expected.mean(axis=0), ~self._kept))[:CENTERS]]
+        found: Floats = self._rows[np.lexsort((self._expected, ~self._kept))[:CENTERS]]
         return found
 
     @property
     def rates(self) -> Floats:
-        found: Floats = np.max([member.rates for member in self._members], axis=0)
-        return found
-
-
-def _log_mean(every: Floats) -> Floats:
-    """The logarithm of the mean of exponentials, over the first axis."""
-    if len(every) == 1:
-        one: Floats = every[0]
-        return one
-    most = every.max(axis=0)
-    found: Floats = most + np.log(np.exp(every - most).mean(axis=0))
-    return found
+        return self._process.rates
 
 
 class ExpectedHypervolumeImprovement:
     """Of two or three objectives, each a process of its own: how much more volume the Pareto front would dominate.
 
-    The reference point lies a tenth of the front's extent behind the worst losses in it.
+    The reference point lies a tenth of the front's extent behind the worst losses in it, or at the worst losses of all.
     """
 
     def __init__(self, members: Sequence[Posterior], rows: Floats, kept: Flags) -> None:

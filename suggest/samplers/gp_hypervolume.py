@@ -43,7 +43,8 @@ def cells(losses: Floats, beyond: float) -> Cells:
         front = np.sort(front[most_spread(losses[front].T, MOST_IN_FRONT[count])])
     points = losses[front]
     extent = np.maximum(np.ptp(points, axis=0), LEAST_EXTENT * np.maximum(np.ptp(losses, axis=0), 1.0))
-    reference = points.max(axis=0) + beyond * extent
+    # With a reference just behind the front, nothing would be gained by making it longer.
+    reference = np.maximum(points.max(axis=0) + beyond * extent, losses.max(axis=0))
     bounds = tuple(np.array([-np.inf, *np.unique(points[:, k]), reference[k]]) for k in range(count))
     places = np.stack([np.searchsorted(bounds[k], points[:, k]) for k in range(count)], axis=1)
     last = [len(each) - 1 for each in bounds]
@@ -98,7 +99,7 @@ def _log_improvement_of_rows(known: Cells, means: Floats, deviations: Floats) ->
         log_gain, slope = (each.reshape(u.shape) for each in log_improvement(u.ravel()))
         none = np.full((rows, 1), -np.inf)
         gain = np.concatenate([none, log_gain + np.log(deviation)], axis=1)
-        # Of the logarithm: h'/h is Phi / (phi + u Phi), and the improvement is deviation * h((bound - mean) / deviation).
+        # The improvement is deviation * h(u), and `slope` is h'(u) / h(u).
         by_mean = np.concatenate([np.zeros((rows, 1)), -slope / deviation], axis=1)
         by_deviation = np.concatenate([np.zeros((rows, 1)), (1.0 - slope * u) / deviation], axis=1)
         high, low = known.high[:, k], known.low[:, k]

@@ -1,8 +1,8 @@
 """The model behind `gp`: Gaussian processes fitted to a window of trials.
 
-Each objective has a process; of one objective, several fits of it are averaged. So has each constraint, and which
-trials failed or were infeasible. What the fits say is weighed by `gp_acquisition`; the most promising point is found by
-`gp_search`. It imports NumPy and neither Optuna nor SciPy.
+Each objective has a process, and so has each constraint, and which trials failed or were infeasible. What they say is
+weighed by `gp_acquisition`, and `gp_search` finds the most promising point. It imports NumPy and neither Optuna nor
+SciPy.
 """
 
 from __future__ import annotations
@@ -27,16 +27,15 @@ from suggest.samplers.gp_estimate import estimated
 from suggest.samplers.gp_process import Hyperparameters, Posterior
 from suggest.samplers.gp_search import CandidateSearch
 from suggest.samplers.gp_space import Features, Places
-from suggest.samplers.gp_warp import balanced, scaled, warped
+from suggest.samplers.gp_warp import balanced, scaled, standardized, warped
 from suggest.samplers.normal import Flags, Floats, Indexes
 from suggest.samplers.running import LIARS
-from suggest.samplers.sampler import PointRequest, generator
+from suggest.samplers.sampler import PointRequest
 from suggest.samplers.uniform import draw_points
 from suggest.space import Assignment
 from suggest.study import StudySpec
 from suggest.trial import Trial, TrialState
 
-SAMPLES = 2  # fits beside the most probable one
 LEAST = 3  # trials that the parameters are fitted to
 BARRED = 2.0  # what the process of failures is told of a trial without a value; 0 of any other
 DOUBTFUL = 0.5  # an even chance; not half way, for the best point often lies where the feasible region ends
@@ -49,7 +48,7 @@ class GpModel:
         self._seed = seed
         self._places = Places(spec.space)
         self._rows: dict[int, Floats] = {}
-        self._fits: dict[tuple[str, tuple[int, ...]], tuple[Hyperparameters, ...]] = {}
+        self._fits: dict[tuple[str, tuple[int, ...]], Hyperparameters] = {}
 
     def propose(
         self, learnt: Iterable[Trial], running: Iterable[Trial], wanted: Sequence[PointRequest]
@@ -126,31 +125,37 @@ class GpModel:
             kept[:] = True  # nor is a constraint known anything of
         improvement: Improvement
         if len(criteria.objectives) == 1:
-            improvement = ExpectedImprovement(self._objective(history, taught, hopeless, 0, SAMPLES), known, kept)
+            improvement = ExpectedImprovement(self._warped(history, taught, hopeless), known, kept)
         else:
-            places = range(len(criteria.objectives))
-            members = [self._objective(history, taught, hopeless, place, 0)[0] for place in places]
+            members = [self._linear(history, taught, hopeless, place) for place in range(len(criteria.objectives))]
             improvement = ExpectedHypervolumeImprovement(members, known, kept)
         return Acquisition(improvement, chances, known)
 
-    def _objective(
-        self, history: _History, taught: Flags, hopeless: Floats, place: int, samples: int
-    ) -> list[Posterior]:
-        """Fits of the process of one objective's losses. hopeless: rows that are believed to be no better than most."""
+    def _warped(self, history: _History, taught: Flags, hopeless: Floats) -> Posterior:
+        """The process of the only objective. hopeless: as `_believed` means them."""
         first = history.deciding(taught)
         # What the parameters follow from must not depend on later trials: a fit is kept while its own are the same.
-        early = scaled(self._losses(history.trials, first, place))
-        fits = self._fit(f"objective {place}", history, first, early, samples=samples)
-        losses = scaled(self._losses(history.trials, taught, place))
-        members = []
-        for found in fits:
-            y, *_ = warped(losses, found.log_delta)
-            member = Posterior(found, history.features, history.rows[taught], y)
-            middle = float(np.median(y))
-            for row, mean in zip(hopeless, member.means(hopeless), strict=True):
-                member.append(row, max(float(mean), middle))
-            members.append(member)
-        return members
+        found = self._fit("objective", history, first, scaled(self._losses(history.trials, first, 0)), warp=True)
+        y, *_ = warped(scaled(self._losses(history.trials, taught, 0)), found.log_delta)
+        return self._believed(history, taught, hopeless, found, y)
+
+    def _linear(self, history: _History, taught: Flags, hopeless: Floats, place: int) -> Posterior:
+        """The process of one of several objectives, whose losses are not warped: a volume would not be one any more."""
+        first = history.deciding(taught)
+        early, _ = standardized(scaled(self._losses(history.trials, first, place)))
+        found = self._fit(f"objective {place}", history, first, early)
+        y, _ = standardized(scaled(self._losses(history.trials, taught, place)))
+        return self._believed(history, taught, hopeless, found, y)
+
+    def _believed(
+        self, history: _History, taught: Flags, hopeless: Floats, found: Hyperparameters, y: Floats
+    ) -> Posterior:
+        """hopeless: rows without a value, which are believed to be no better than most."""
+        process = Posterior(found, history.features, history.rows[taught], y)
+        middle = float(np.median(y))
+        for row, mean in zip(hopeless, process.means(hopeless), strict=True):
+            process.append(row, max(float(mean), middle))
+        return process
 
     def _failures(self, history: _History, taught: Flags) -> tuple[list[Feasibility], Floats]:
         """The chance of a value; and the rows without one, but for those that failed by chance."""
@@ -159,7 +164,7 @@ class GpModel:
             return [], history.rows[:0]
         labels = np.where(barred, BARRED, 0.0)
         first = history.deciding(np.ones(len(taught), dtype=np.bool_))
-        (found,) = self._fit("failures", history, first, labels[first], warp=False)
+        found = self._fit("failures", history, first, labels[first])
         process = Posterior(found, history.features, history.rows, labels)
         rows = history.rows[barred]
         return [Feasibility(process, DOUBTFUL)], rows[process.means(rows) > 0.5 * BARRED]
@@ -173,7 +178,7 @@ class GpModel:
         if not told.any():
             return []
         first = history.deciding(told)
-        (found,) = self._fit(f"constraint {place}", history, first, balanced(margins[first]), warp=False)
+        found = self._fit(f"constraint {place}", history, first, balanced(margins[first]))
         process = Posterior(found, history.features, history.rows[told], balanced(margins[told]))
         return [Feasibility(process, 0.0)]
 
@@ -187,20 +192,13 @@ class GpModel:
             losses[pruned] = np.maximum(losses[pruned], np.median(losses[~pruned]))
         return losses
 
-    def _fit(
-        self, what: str, history: _History, which: Flags, y: Floats, *, warp: bool = True, samples: int = 0
-    ) -> tuple[Hyperparameters, ...]:
+    def _fit(self, what: str, history: _History, which: Flags, y: Floats, *, warp: bool = False) -> Hyperparameters:
         """Kept for as long as the trials that it follows from are the same."""
-        numbers: list[int] = history.numbers[which].tolist()
-        key = (what, tuple(numbers))
+        key = (what, tuple(history.numbers[which].tolist()))
         found = self._fits.get(key)
         if found is None:
             rows = history.rows[which]
-            features = Features(self._places, rows)
-            rng = np.random.Generator(
-                np.random.PCG64(generator(self._seed, len(numbers), f"gp {what}").getrandbits(128))
-            )
-            found = gp_process.fit(features, rows, y, rng, warp=warp, samples=samples)
+            found = gp_process.fit(Features(self._places, rows), rows, y, warp=warp)
             self._fits = {k: f for k, f in self._fits.items() if k[0] != what}
             self._fits[key] = found
         return found

@@ -8,7 +8,6 @@ alone: the factor's inverse is computed in blocks, which costs about what LAPACK
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,20 +27,17 @@ NOISE_MEAN, NOISE_SPREAD = math.log(1e-3), 2.0
 DELTA_MEAN, DELTA_SPREAD = 0.0, 2.0
 WEIGHT_BOUND, SIGNAL_BOUND, NOISE_BOUNDS = 9.0, 4.0, (math.log(1e-6), 0.0)
 DELTA_BOUNDS = (math.log(1e-2), math.log(1e2))
-SHAPE_SPREAD, SHAPE_BOUND = 0.5, 1.5  # of the logs of the shapes of the places' warp; at 0 it is the identity
 ITERATIONS, TOLERANCE = 40, 2e-3
-STRIDE, STRIDES = 0.1, 8  # of a walk through the posterior of the parameters
 
 
 @dataclass(frozen=True, slots=True)
 class Hyperparameters:
-    """weights: 1 / length² of each axis. delta: of the losses' warp. shapes: of the places' warp, (2, axes)."""
+    """weights: 1 / length² of each axis. delta: of the warp, its log."""
 
     weights: Floats
     signal: float
     noise: float
     log_delta: float
-    shapes: Floats
 
 
 def triangular_inverse(lower: Floats) -> Floats:
@@ -82,38 +78,35 @@ def squared_distances(a: Floats, b: Floats) -> Floats:
 
 
 class Likelihood:
-    """Minus the log of the posterior density of the parameters, in the order of `parameters`.
+    """Minus the log of the posterior density of the parameters: log weights, log signal, log noise, log delta.
 
     losses: as `gp_warp.scaled` makes them, or, where `warp` is False, as they are.
     """
 
     def __init__(self, features: Features, rows: Floats, losses: Floats, *, warp: bool) -> None:
-        self._features = features
-        self._rows = rows
-        self._choices = features.of_choices(rows)
+        axes = features.axes
+        self._features = features.of(rows)
+        self._squares = self._features * self._features
+        self._axis_of = features.axis_of
+        self._axes = axes
         self._losses = losses
         self._warp = warp
-        axes = features.axes
-        self.mean = np.zeros(3 * axes + 3)
-        self.mean[:axes] = -2.0 * (LENGTH_MEAN + 0.5 * math.log(axes))
-        self.mean[axes : axes + 3] = 0.0, NOISE_MEAN, DELTA_MEAN
-        self.spread = np.full(3 * axes + 3, SHAPE_SPREAD)
-        self.spread[:axes] = 2.0 * LENGTH_SPREAD * min(1.0, math.sqrt(MANY / axes))
-        self.spread[axes : axes + 3] = SIGNAL_SPREAD, NOISE_SPREAD, DELTA_SPREAD
+        self._prior = -2.0 * (LENGTH_MEAN + 0.5 * math.log(axes))
+        self._prior_spread = 2.0 * LENGTH_SPREAD * min(1.0, math.sqrt(MANY / axes))
 
     def at(self, theta: Floats) -> tuple[float, Floats]:
         """The value and its gradient."""
-        n, axes, axis_of = len(self._rows), self._features.axes, self._features.axis_of
-        found = parameters(theta)
+        n, axes = len(self._features), self._axes
+        weights = np.exp(theta[:axes])
+        signal, noise = math.exp(theta[axes]), math.exp(theta[axes + 1])
         if self._warp:
-            y, y_slope, jacobian, jacobian_slope = warped(self._losses, found.log_delta)
+            y, y_slope, jacobian, jacobian_slope = warped(self._losses, float(theta[axes + 2]))
         else:
             y, y_slope, jacobian, jacobian_slope = self._losses, np.zeros(n), 0.0, 0.0
-        features, there = self._features.with_slopes(self._rows, self._choices, found.shapes)
-        scaled = features * np.sqrt(found.weights)[axis_of]
+        scaled = self._features * np.sqrt(weights)[self._axis_of]
         kernel, slope = matern(squared_distances(scaled, scaled))
-        covariance = found.signal * kernel
-        covariance.flat[:: n + 1] += found.noise + JITTER * found.signal
+        covariance = signal * kernel
+        covariance.flat[:: n + 1] += noise + JITTER * signal
         try:
             lower = np.linalg.cholesky(covariance).astype(np.float64, copy=False)
         except np.linalg.LinAlgError:
@@ -125,93 +118,48 @@ class Likelihood:
         by -= np.outer(alpha, alpha)
         by *= 0.5
         gradient = np.empty_like(theta)
-        gradient[axes] = found.signal * float(np.vdot(by, kernel))
-        gradient[axes + 1] = found.noise * float(np.trace(by))
-        gradient[axes + 2] = float(alpha @ y_slope) - jacobian_slope
+        gradient[axes] = signal * float(np.vdot(by, kernel))
+        gradient[axes + 1] = noise * float(np.trace(by))
         slope *= by
-        slope *= found.signal
-        # The sums over j of slope_ij (f_i - f_j), for each column of the features.
-        apart = slope.sum(axis=1)[:, None] * features - slope @ features
-        gradient[:axes] = found.weights * np.bincount(axis_of, 2.0 * np.einsum("ij,ij->j", apart, features), axes)
-        by_features = 4.0 * found.weights[axis_of] * apart
-        gradient[axes + 3 :] = self._features.by_shapes(there, by_features).ravel()
+        slope *= signal
+        # The sum over pairs of slope * (f - f')², for each column.
+        columns = 2.0 * (slope.sum(axis=1) @ self._squares - np.einsum("ij,ij->j", self._features, slope @ self._features))  # fmt: skip # noqa: E501
+        gradient[:axes] = weights * np.bincount(self._axis_of, columns, axes)
+        gradient[axes + 2] = float(alpha @ y_slope) - jacobian_slope
         value = 0.5 * float(y @ alpha) + float(np.log(np.diag(lower)).sum()) + n * LOG_ROOT_TAU - jacobian
-        off = (theta - self.mean) / self.spread
-        return value + 0.5 * float(off @ off), gradient + off / self.spread
+        off, spread = self._from_prior(theta)
+        return value + 0.5 * float(off @ off), gradient + off / spread
+
+    def _from_prior(self, theta: Floats) -> tuple[Floats, Floats]:
+        """How many standard deviations each parameter is away from its prior's mean."""
+        mean = np.full(len(theta), self._prior)
+        mean[self._axes :] = 0.0, NOISE_MEAN, DELTA_MEAN
+        spread = np.full(len(theta), self._prior_spread)
+        spread[self._axes :] = SIGNAL_SPREAD, NOISE_SPREAD, DELTA_SPREAD
+        return (theta - mean) / spread, spread
 
     def together(self, points: Floats, which: Indexes) -> tuple[Floats, Floats]:
         found = [self.at(theta) for theta in points]
         return np.array([value for value, _ in found]), np.array([gradient for _, gradient in found])
 
 
-def parameters(theta: Floats) -> Hyperparameters:
-    """theta: log weights, log signal, log noise, log delta, log a, log b."""
-    axes = (len(theta) - 3) // 3
-    return Hyperparameters(
-        np.exp(theta[:axes]),
-        math.exp(theta[axes]),
-        math.exp(theta[axes + 1]),
-        float(theta[axes + 2]),
-        theta[axes + 3 :].reshape(2, axes),
-    )
-
-
-def fit(
-    features: Features,
-    rows: Floats,
-    losses: Floats,
-    rng: np.random.Generator,
-    *,
-    warp: bool = True,
-    samples: int = 0,
-) -> tuple[Hyperparameters, ...]:
-    """The most probable parameters, and some more from their posterior.
-
-    They are found from two starts: short lengths with a strong warp, long ones with a weak one.
-    """
+def fit(features: Features, rows: Floats, losses: Floats, *, warp: bool) -> Hyperparameters:
+    """The most probable parameters, from two starts: short lengths with a strong warp, long ones with a weak one."""
     axes = features.axes
     likelihood = Likelihood(features, rows, losses, warp=warp)
     starts = np.array([_start(axes, 0.3, 0.3), _start(axes, 1.0, 10.0)])
-    shapes = np.full(2 * axes, SHAPE_BOUND)
-    high = np.array([*[WEIGHT_BOUND] * axes, SIGNAL_BOUND, NOISE_BOUNDS[1], DELTA_BOUNDS[1], *shapes])
-    low = np.array([*[-WEIGHT_BOUND] * axes, -SIGNAL_BOUND, NOISE_BOUNDS[0], DELTA_BOUNDS[0], *-shapes])
+    high = np.array([*[WEIGHT_BOUND] * axes, SIGNAL_BOUND, NOISE_BOUNDS[1], DELTA_BOUNDS[1]])
+    low = np.array([*[-WEIGHT_BOUND] * axes, -SIGNAL_BOUND, NOISE_BOUNDS[0], DELTA_BOUNDS[0]])
     found = minimize(likelihood.together, starts, low, high, iterations=ITERATIONS, tolerance=TOLERANCE)
-    best = found.points[int(np.argmin(found.values))]
-    return parameters(best), *map(parameters, _walk(likelihood, best, low, high, rng, samples))
-
-
-def _walk(
-    likelihood: Likelihood, start: Floats, low: Floats, high: Floats, rng: np.random.Generator, count: int
-) -> Iterator[Floats]:
-    """Yield so many places of a Hamiltonian Monte Carlo walk (Neal 2011, MCMC using Hamiltonian dynamics, figure 2).
-
-    A step is measured in the priors' spreads. The walk begins at the mode, so that no place is far from it.
-    """
-    here, (value, slope) = start, likelihood.at(start)
-    for _ in range(count):
-        momentum = rng.standard_normal(len(start))
-        energy = value + 0.5 * float(momentum @ momentum)
-        step = STRIDE * rng.uniform(0.5, 1.5) * likelihood.spread
-        place, place_value, place_slope = here, value, slope
-        for _ in range(STRIDES):
-            momentum = momentum - 0.5 * step * place_slope
-            place = place + step * momentum
-            if (place < low).any() or (place > high).any():
-                place_value = math.inf
-            else:
-                place_value, place_slope = likelihood.at(place)
-            if not math.isfinite(place_value):
-                break
-            momentum = momentum - 0.5 * step * place_slope
-        risen = place_value + 0.5 * float(momentum @ momentum) - energy
-        if math.log(rng.random()) < -risen:
-            here, value, slope = place, place_value, place_slope
-        yield here
+    theta = found.points[int(np.argmin(found.values))]
+    return Hyperparameters(
+        np.exp(theta[:axes]), math.exp(theta[axes]), math.exp(theta[axes + 1]), float(theta[axes + 2])
+    )
 
 
 def _start(axes: int, length: float, delta: float) -> Floats:
     weight = -2.0 * math.log(length) - 0.5 * math.log(axes)
-    return np.array([*[weight] * axes, 0.0, math.log(1e-2), math.log(delta), *[0.0] * (2 * axes)])
+    return np.array([*[weight] * axes, 0.0, math.log(1e-2), math.log(delta)])
 
 
 class Posterior:
@@ -219,7 +167,6 @@ class Posterior:
 
     def __init__(self, found: Hyperparameters, features: Features, rows: Floats, y: Floats) -> None:
         self._features = features
-        self._shapes = found.shapes
         self._roots = np.sqrt(found.weights)[features.axis_of]
         self._signal, self._noise = found.signal, found.noise
         self.rates = np.sqrt(found.weights)  # 1 / length of each axis
@@ -239,7 +186,7 @@ class Posterior:
         return len(self._y)
 
     def _scaled(self, rows: Floats) -> Floats:
-        found: Floats = self._features.of(rows, self._shapes) * self._roots
+        found: Floats = self._features.of(rows) * self._roots
         return found
 
     def append(self, row: Floats, y: float) -> None:
@@ -301,12 +248,7 @@ class Posterior:
         slope *= explained @ self._inverse
         deviation_slope = -self._pulled(at, slope) / deviations[:, None]
         back = self._features.pulled_back
-        return (
-            kernel @ self._alpha,
-            deviations,
-            back(rows, self._shapes, mean_slope),
-            back(rows, self._shapes, deviation_slope),
-        )
+        return kernel @ self._alpha, deviations, back(rows, mean_slope), back(rows, deviation_slope)
 
     def _pulled(self, at: Floats, by_squares: Floats) -> Floats:
         """The gradient of a sum over trials by features, of the derivatives by squared distances."""

@@ -16,7 +16,6 @@ import numpy as np
 
 from suggest.samplers.columns import decode, dimension, encode
 from suggest.samplers.frame import Dimension
-from suggest.samplers.gp_warp import Bent, bent
 from suggest.samplers.normal import Flags, Floats, Indexes
 from suggest.space import Assignment, Domain, Parameter, Space, Value
 
@@ -222,10 +221,7 @@ class Places:
 
 
 class Features:
-    """The embedding of rows, made for the trials that are known. Columns belong to axes, whose weight they share.
-
-    shapes: log a and log b of the warp of each axis, (2, axes); only those of numbers count.
-    """
+    """The embedding of rows, made for the trials that are known. Columns belong to axes, whose weight they share."""
 
     def __init__(self, places: Places, known: Floats) -> None:
         missing = np.isnan(known).any(axis=0) if len(known) else np.zeros(places.size, dtype=np.bool_)
@@ -233,7 +229,6 @@ class Features:
         arc = number & (places.optional | missing)
         self._plain: Indexes = np.flatnonzero(number & ~arc)
         self._arc: Indexes = np.flatnonzero(arc)
-        self._numbers: Indexes = np.concatenate([self._plain, self._arc])
         self._corners: list[tuple[int, Floats, bool]] = []
         of = [self._plain, self._arc, self._arc]
         for k in np.flatnonzero(places.choice):
@@ -246,13 +241,12 @@ class Features:
         self.axis_of: Indexes = np.concatenate(of).astype(np.intp)  # of each column
         self.axes = places.size
 
-    def of(self, rows: Floats, shapes: Floats) -> Floats:
+    def of(self, rows: Floats) -> Floats:
         """(rows, columns)."""
-        return np.concatenate([self._of_numbers(self._bent(rows, shapes).places), self.of_choices(rows)], axis=1)
-
-    def of_choices(self, rows: Floats) -> Floats:
-        """The columns of choices, which are the last ones."""
-        parts = [np.empty((len(rows), 0))]
+        angle = ARC * (rows[:, self._arc] - MIDDLE)
+        there = ~np.isnan(angle)
+        angle = np.where(there, angle, 0.0)
+        parts = [rows[:, self._plain], np.where(there, np.cos(angle) / ARC, 0.0), np.sin(angle) / ARC]
         for k, values, more in self._corners:
             same = rows[:, k, None] == values[None]
             if more:
@@ -260,46 +254,14 @@ class Features:
             parts.append(np.where(same, math.sqrt(0.5), 0.0))
         return np.concatenate(parts, axis=1)
 
-    def _of_numbers(self, places: Floats) -> Floats:
-        """places: warped, in the order of `_numbers`."""
-        plain, angle = self._split(places)
-        there = ~np.isnan(angle)
-        angle = np.where(there, angle, 0.0)
-        return np.concatenate([plain, np.where(there, np.cos(angle) / ARC, 0.0), np.sin(angle) / ARC], axis=1)
-
-    def _split(self, places: Floats) -> tuple[Floats, Floats]:
-        count = len(self._plain)
-        return places[:, :count], ARC * (places[:, count:] - MIDDLE)
-
-    def _bent(self, rows: Floats, shapes: Floats) -> Bent:
-        return bent(rows[:, self._numbers], shapes[0, self._numbers], shapes[1, self._numbers])
-
-    def _by_bent(self, places: Floats, gradients: Floats) -> Floats:
-        """Gradients by features as gradients by warped places; 0 for what is inactive."""
-        plain, angle = self._split(places)
-        count, arcs = plain.shape[1], angle.shape[1]
-        there = ~np.isnan(angle)
-        angle = np.where(there, angle, 0.0)
-        cosine, sine = gradients[:, count : count + arcs], gradients[:, count + arcs : count + 2 * arcs]
-        turned = np.where(there, np.cos(angle) * sine - np.sin(angle) * cosine, 0.0)
-        return np.concatenate([gradients[:, :count], turned], axis=1)
-
-    def pulled_back(self, rows: Floats, shapes: Floats, gradients: Floats) -> Floats:
+    def pulled_back(self, rows: Floats, gradients: Floats) -> Floats:
         """Gradients by features as gradients by places: (rows, axes), 0 for choices and for what is inactive."""
-        there = self._bent(rows, shapes)
+        plain, arc = len(self._plain), len(self._arc)
         found = np.zeros((len(rows), self.axes))
-        found[:, self._numbers] = np.nan_to_num(self._by_bent(there.places, gradients) * there.by_place)
+        found[:, self._plain] = gradients[:, :plain]
+        angle = ARC * (rows[:, self._arc] - MIDDLE)
+        there = ~np.isnan(angle)
+        angle = np.where(there, angle, 0.0)
+        cosine, sine = gradients[:, plain : plain + arc], gradients[:, plain + arc : plain + 2 * arc]
+        found[:, self._arc] = np.where(there, np.cos(angle) * sine - np.sin(angle) * cosine, 0.0)
         return found
-
-    def by_shapes(self, there: Bent, gradients: Floats) -> Floats:
-        """The gradient by the shapes, (2, axes), of a function of the features of all rows."""
-        by_bent = self._by_bent(there.places, gradients)
-        found = np.zeros((2, self.axes))
-        found[0, self._numbers] = np.nansum(by_bent * there.by_log_a, axis=0)
-        found[1, self._numbers] = np.nansum(by_bent * there.by_log_b, axis=0)
-        return found
-
-    def with_slopes(self, rows: Floats, choices: Floats, shapes: Floats) -> tuple[Floats, Bent]:
-        """The features, of which `choices` are the last columns, and what `by_shapes` needs."""
-        there = self._bent(rows, shapes)
-        return np.concatenate([self._of_numbers(there.places), choices], axis=1), there

@@ -1,13 +1,12 @@
-"""The warps of the Gaussian process, of losses and of places. Pure functions of arrays.
+"""The output warp of the Gaussian process: losses to numbers that look normal. Pure functions of arrays.
 
 Losses are scaled, outliers above are clipped, and log(u + delta) is standardized. delta is a parameter of the
-model: as it grows the warp becomes linear. Places are warped by the distribution function of Kumaraswamy (Snoek et
-al. 2014, Input warping for Bayesian optimization of non-stationary functions), whose two shapes are parameters, too.
+model: as it grows the warp becomes linear.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
 
 import numpy as np
 
@@ -16,7 +15,6 @@ from suggest.samplers.normal import Floats
 CLIP = 10.0  # times the distance from the best loss to the median, above the best
 FARTHEST = 3.0  # from the bound of a constraint: how much a trial breaks it matters only near it
 LEAST_SPREAD = 1e-12  # of warped losses
-EDGE = 1e-6  # nearer to an end of the span, slopes are those at this distance
 
 
 def scaled(losses: Floats) -> Floats:
@@ -49,19 +47,25 @@ def balanced(margins: Floats) -> Floats:
     return found
 
 
+def standardized(z: Floats) -> tuple[Floats, float]:
+    """Numbers of mean 0 and spread 1, and the spread that they had; all 0 where they had none."""
+    spread = float(z.std())
+    if spread < LEAST_SPREAD:
+        return np.zeros_like(z), 0.0
+    return (z - z.mean()) / spread, spread
+
+
 def warped(u: Floats, log_delta: float) -> tuple[Floats, Floats, float, float]:
     """Standardized log(u + delta); its derivative by log delta; the log of the Jacobian; and the derivative of that."""
     delta = np.exp(log_delta)
-    z = np.log1p(u / delta)
+    t, spread = standardized(np.log1p(u / delta))
+    if not spread:
+        return t, t, 0.0, 0.0
     slope = -u / (u + delta)
-    spread = z.std()
-    if spread < LEAST_SPREAD:
-        return np.zeros_like(z), np.zeros_like(z), 0.0, 0.0
-    t: Floats = (z - z.mean()) / spread
     common = float(np.mean(t * slope))
     by_delta: Floats = (slope - slope.mean() - t * common) / spread
-    jacobian = -float(np.log(u + delta).sum()) - len(u) * float(np.log(spread))
-    jacobian_by_delta = -float((delta / (u + delta)).sum()) - len(u) * common / float(spread)
+    jacobian = -float(np.log(u + delta).sum()) - len(u) * math.log(spread)
+    jacobian_by_delta = -float((delta / (u + delta)).sum()) - len(u) * common / spread
     return t, by_delta, jacobian, jacobian_by_delta
 
 
@@ -76,25 +80,3 @@ def unwarped(warps: Floats, losses: Floats, log_delta: float) -> Floats:
     unit = (losses[inside[0]] - best) / u[inside[0]]
     found: Floats = best + unit * np.exp(log_delta) * np.expm1(warps * z.std() + z.mean())
     return found
-
-
-@dataclass(frozen=True, slots=True)
-class Bent:
-    """Warped places: 1 - (1 - x^a)^b, and their derivatives by the place, log a and log b."""
-
-    places: Floats
-    by_place: Floats
-    by_log_a: Floats
-    by_log_b: Floats
-
-
-def bent(places: Floats, log_a: Floats, log_b: Floats) -> Bent:
-    """places: (rows, axes) in [0, 1]; log_a, log_b: (axes,). The identity where both are 0."""
-    a, b = np.exp(log_a), np.exp(log_b)
-    x = np.clip(places, EDGE, 1.0 - EDGE)
-    log_x = np.log(x)
-    power = np.exp(a * log_x)
-    log_rest = np.log1p(-power)
-    rest = np.exp(b * log_rest)
-    slope = a * b * power * rest / (1.0 - power)
-    return Bent(1.0 - rest, slope / x, slope * log_x, -b * rest * log_rest)

@@ -8,10 +8,10 @@ from decimal import Decimal, getcontext
 import numpy as np
 import pytest
 
-from suggest.samplers.gp_improvement import log_chance, log_improvement
+from suggest.samplers.gp_improvement import log_chance, log_improvement, log_novelty
 from suggest.samplers.gp_process import JITTER, Hyperparameters, Likelihood, Posterior, fit, matern, triangular_inverse
 from suggest.samplers.gp_space import Features, Places
-from suggest.samplers.gp_warp import CLIP, FARTHEST, balanced, bent, scaled, warped
+from suggest.samplers.gp_warp import CLIP, FARTHEST, balanced, scaled, warped
 from suggest.samplers.minimize import minimize
 from suggest.samplers.normal import Floats, Indexes
 from suggest.space import Choice, Condition, Float, Int, Parameter, Scale, Space
@@ -45,18 +45,10 @@ def differences(function: object, at: Floats, step: float) -> Floats:
 # Features
 
 
-def shapes(seed: int = 6) -> Floats:
-    return np.random.default_rng(seed).normal(0, 0.5, (2, PLACES.size))
-
-
-STRAIGHT = np.zeros((2, PLACES.size))
-
-
-@pytest.mark.parametrize("bend", [STRAIGHT, shapes()], ids=["straight", "bent"])
-def test_what_is_inactive_is_equally_far_from_every_active_value(bend: Floats) -> None:
+def test_what_is_inactive_is_equally_far_from_every_active_value() -> None:
     some = np.array([[0, 0.5, 0.5, place, 0.5] for place in (0.0, 0.3, 1.0)] + [[1, 0.5, 0.5, np.nan, 0.5]])
     features = Features(PLACES, some)
-    arc = features.of(some, bend)[:, features.axis_of == 3]
+    arc = features.of(some)[:, features.axis_of == 3]
     away = np.linalg.norm(arc[:3] - arc[3], axis=1)
     assert away == pytest.approx([away[0]] * 3)
     assert np.linalg.norm(arc[0] - arc[1]) < np.linalg.norm(arc[0] - arc[2])
@@ -66,20 +58,19 @@ def test_two_choices_are_as_far_from_each_other_as_any_two() -> None:
     three = rows(3)
     three[:, 0] = 0, 1, 2
     features = Features(PLACES, three)
-    corners = features.of(three, STRAIGHT)[:, features.axis_of == 0]
+    corners = features.of(three)[:, features.axis_of == 0]
     assert [np.linalg.norm(corners[a] - corners[b]) for a, b in ((0, 1), (0, 2), (1, 2))] == pytest.approx([1, 1, 1])
 
 
-@pytest.mark.parametrize("bend", [STRAIGHT, shapes()], ids=["straight", "bent"])
-def test_gradients_by_features_are_pulled_back_to_places(bend: Floats) -> None:
+def test_gradients_by_features_are_pulled_back_to_places() -> None:
     some = rows(6)
     features = Features(PLACES, some)
     weights = np.random.default_rng(2).standard_normal(len(features.axis_of))
-    found = features.pulled_back(some, bend, np.broadcast_to(weights, (6, len(weights))))
+    found = features.pulled_back(some, np.broadcast_to(weights, (6, len(weights))))
     for row, gradient in zip(some, found, strict=True):
-        numeric = differences(lambda x: float(features.of(x[None], bend)[0] @ weights), row, 1e-7)
+        numeric = differences(lambda x: float(features.of(x[None])[0] @ weights), row, 1e-6)
         expected = np.where(np.isnan(row) | PLACES.choice, 0.0, numeric)
-        assert gradient == pytest.approx(expected, rel=1e-5, abs=1e-6)
+        assert gradient == pytest.approx(expected, abs=1e-7)
 
 
 def test_rows_become_points_and_points_rows() -> None:
@@ -98,7 +89,7 @@ def test_the_gradient_of_the_likelihood_is_that_of_finite_differences(warp: bool
     likelihood = Likelihood(Features(PLACES, some), some, losses(25), warp=warp)
     rng = np.random.default_rng(3)
     for _ in range(5):
-        theta = np.concatenate([rng.normal(0, 1, PLACES.size), rng.normal([0, -4, 0], 1), shapes().ravel()])
+        theta = np.concatenate([rng.normal(0, 1, PLACES.size), rng.normal([0, -4, 0], 1)])
         _, gradient = likelihood.at(theta)
         assert gradient == pytest.approx(differences(lambda t: likelihood.at(t)[0], theta, 1e-5), rel=1e-4, abs=1e-4)
 
@@ -109,7 +100,7 @@ def test_the_inverse_by_blocks_is_the_inverse(size: int) -> None:
     assert triangular_inverse(lower) @ lower == pytest.approx(np.eye(size), abs=1e-10)
 
 
-FOUND = Hyperparameters(np.array([0.5, 2.0, 1.0, 3.0, 0.7]), 1.3, 1e-3, 0.0, shapes())
+FOUND = Hyperparameters(np.array([0.5, 2.0, 1.0, 3.0, 0.7]), 1.3, 1e-3, 0.0)
 
 
 def dense(known: Floats, y: Floats, at: Floats, axis_of: Indexes) -> tuple[Floats, Floats]:
@@ -128,7 +119,7 @@ def dense(known: Floats, y: Floats, at: Floats, axis_of: Indexes) -> tuple[Float
 def test_the_posterior_is_that_of_dense_algebra_and_so_is_one_that_was_appended_to() -> None:
     some = rows(60)
     features = Features(PLACES, some)
-    f, y = features.of(some, FOUND.shapes), np.random.default_rng(4).standard_normal(60)
+    f, y = features.of(some), np.random.default_rng(4).standard_normal(60)
     posterior = Posterior(FOUND, features, some[:30], y[:30])
     for known in (30, 40):
         for k in range(len(posterior), known):
@@ -159,17 +150,9 @@ def numbers(count: int) -> Places:
 
 def test_a_fit_finds_which_axis_matters() -> None:
     x = np.random.default_rng(5).random((60, 3))
-    found = fit(Features(numbers(3), x), x, scaled(np.sin(6 * x[:, 1])))
+    found = fit(Features(numbers(3), x), x, scaled(np.sin(6 * x[:, 1])), warp=True)
     assert found.weights[1] > 10 * max(found.weights[0], found.weights[2])
     assert found.noise < 1e-3
-
-
-def test_a_fit_bends_an_axis_along_which_the_loss_changes_near_one_end_only() -> None:
-    x = np.random.default_rng(5).random((60, 1))
-    found = fit(Features(numbers(1), x), x, scaled(np.sin(40 * x[:, 0] ** 4)))
-    places = np.array([[0.0], [0.5], [1.0]])
-    low, middle, high = bent(places, found.shapes[0], found.shapes[1]).places[:, 0]
-    assert middle - low < high - middle
 
 
 def test_the_kernel_of_equal_points_is_one_and_its_slope_is_finite() -> None:
@@ -218,6 +201,18 @@ def test_the_slopes_of_improvement_and_chance_are_those_of_finite_differences() 
         assert slope == pytest.approx(numeric, rel=1e-5, abs=1e-7)
 
 
+@pytest.mark.parametrize("noise", [1e-3, 0.3])
+def test_another_look_where_noise_is_all_that_is_unknown_counts_little(noise: float) -> None:
+    deviation = np.geomspace(1e-5, 2.0, 40)
+    value, slope = log_novelty(deviation, noise)
+    expected = np.log1p(-noise / np.sqrt(deviation**2 + noise**2))
+    assert value[deviation > 0.1 * noise] == pytest.approx(expected[deviation > 0.1 * noise], rel=1e-9)
+    assert (np.diff(value) > 0).all()
+    step = 1e-6 * deviation
+    numeric = (log_novelty(deviation + step, noise)[0] - log_novelty(deviation - step, noise)[0]) / (2 * step)
+    assert slope == pytest.approx(numeric, rel=1e-4, abs=1e-6)
+
+
 def test_log_chance_at_known_values() -> None:
     value, _ = log_chance(np.array([0.0, 1.0, -10.0, 40.0]))
     assert value == pytest.approx([math.log(0.5), math.log(0.8413447460685429), -53.23128515051247, 0.0])
@@ -259,16 +254,6 @@ def test_the_jacobian_is_that_of_finite_differences() -> None:
 )
 def test_losses_are_scaled_from_the_best_to_the_median_and_clipped(given: list[float], expected: list[float]) -> None:
     assert scaled(np.array(given)) == pytest.approx(expected)
-
-
-def test_the_warp_of_places_rises_from_0_to_1_and_is_the_identity_without_shapes() -> None:
-    x = np.linspace(0, 1, 101)[:, None]
-    assert bent(x, np.zeros(1), np.zeros(1)).places == pytest.approx(x, abs=1e-5)
-    for seed in range(5):
-        log_a, log_b = np.random.default_rng(seed).normal(0, 0.5, (2, 1))
-        places = bent(x, log_a, log_b).places[:, 0]
-        assert (np.diff(places) > 0).all()
-        assert places[[0, -1]] == pytest.approx([0, 1], abs=0.05)
 
 
 @pytest.mark.parametrize(

@@ -193,7 +193,7 @@ def test_while_no_trial_keeps_the_constraints_it_looks_for_one_that_does() -> No
         [
             bounded(0, 1.0, 1.0, [0.5], 1.0),
             *(Trial(k, TrialState.FAILED, {"x": 0.1, "y": 0.1, "k": 3}) for k in range(1, 14)),
-        ],  # fmt: skip
+        ],
     ],
     ids=["unmeasured", "constant", "huge", "tiny", "not finite", "one"],
 )

@@ -82,7 +82,7 @@ class GpModel:
             rows = self._encoded(finished)
             below = fitted_below(finished[-1].number, ())
             history = _History(finished, rows, below, Features(self._places, rows))
-            (process,) = self._objective(history, taught, self._failures(history, taught)[1], 0, 0)
+            process = self._warped(history, taught, self._failures(history, taught)[1])
             trials = [trial for trial, there in zip(finished, taught, strict=True) if there]
             return estimated(
                 process,

@@ -10,13 +10,15 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Iterable
-from itertools import pairwise
+from itertools import pairwise, product
 
 from held_out import HELD_OUT, Trained
 from problems import Problem, ackley, cube, rastrigin, rosenbrock, rotated, shifted, sphere, vector
 from tabulated import NETWORKS, TRAINED, Tabulated
 
 from suggest.samplers.sampler import generator
+from suggest.samplers.uniform import BITS, at_share
+from suggest.space import Choice
 
 ROUGH = 1000.0  # condition number
 
@@ -95,3 +97,24 @@ def halves(problems: Iterable[Problem]) -> dict[str, tuple[Problem, ...]]:
 
 
 HALVES = halves(FORTY)
+
+
+def loss_in_the_middle(problem: Problem) -> float:
+    """Return the lowest loss of points with all numbers in the middle, with any choices; NaN without numbers."""
+    choices = {p.name: p.domain.values for p in problem.space.parameters if isinstance(p.domain, Choice)}
+    middle = {p.name: at_share(p.domain, 1 << (BITS - 1)) for p in problem.space.parameters if p.name not in choices}
+    if not middle:
+        return math.nan
+    chosen = (dict(zip(choices, values, strict=True)) for values in product(*choices.values()))
+    return min(problem.loss(problem.space.restricted({**middle, **values})) for values in chosen)
+
+
+def main() -> None:
+    print("half", "problem", "lowest loss", "loss in the middle", sep="\t")
+    for half, problems in HALVES.items():
+        for problem in problems:
+            print(half, problem.name, f"{lowest(problem):.6g}", f"{loss_in_the_middle(problem):.6g}", sep="\t")
+
+
+if __name__ == "__main__":
+    main()

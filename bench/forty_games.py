@@ -62,13 +62,19 @@ def parsed(line: str) -> Played:
 
 
 def read(path: Path) -> dict[tuple[str, str, int, int], Played]:
-    """Return the longest game with each key. The last line is ignored if it was cut off."""
+    """Return the longest game with each key."""
     known: dict[tuple[str, str, int, int], Played] = {}
-    for line in path.read_text().split("\n")[:-1] if path.exists() else ():
-        game = parsed(line)
+    for game in map(parsed, path.read_text().splitlines() if path.exists() else ()):
         if game.key not in known or known[game.key].trials <= game.trials:
             known[game.key] = game
     return known
+
+
+def drop_cut_line(path: Path) -> None:
+    """Remove a last line without its end, which a killed run leaves."""
+    text = path.read_text() if path.exists() else ""
+    if not text.endswith("\n") and text:
+        path.write_text(text[: text.rfind("\n") + 1])
 
 
 def wanted(
@@ -101,6 +107,7 @@ def run(asked: argparse.Namespace) -> None:
     path = asked.games or GAMES
     who = asked.who.split(",") if asked.who else CONTESTANTS
     parallel = [int(k) for k in asked.parallel.split(",")]
+    drop_cut_line(path)
     known = read(path)
     games = [
         replace(game, interpreter=asked.interpreter)

@@ -49,9 +49,13 @@ class Played:
         return self.problem, self.who, self.parallel, self.seed
 
     def line(self) -> str:
-        losses = [float(f"{x:.7g}") if math.isfinite(x) else None for x in self.losses]
+        losses = [rounded(x) if math.isfinite(x) else None for x in self.losses]
         parts = [self.problem, self.who, self.parallel, self.seed, self.trials, losses, round(self.cpu_s, 2)]
         return json.dumps([*parts, self.played_by])
+
+
+def rounded(loss: float) -> float:
+    return float(f"{loss:.7g}")
 
 
 def parsed(line: str) -> Played:

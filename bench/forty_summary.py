@@ -11,7 +11,7 @@ import argparse
 import functools
 import math
 import statistics
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -33,17 +33,12 @@ Regrets = Mapping[str, Mapping[str, list[float]]]  # by problem and contestant, 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """The regrets of those contestants that played all of the problems."""
+    """The regrets of `contestants` on those problems that all of them played."""
 
     parallel: int
     look: int
+    contestants: Sequence[str]
     regrets: Regrets
-
-    @property
-    def contestants(self) -> list[str]:
-        everybody = set.intersection(*(set(found) for found in self.regrets.values())) if self.regrets else set()
-        order = [*OURS, *PEERS, "random"]
-        return sorted(everybody, key=lambda who: (order.index(who) if who in order else len(order), who))
 
     def median(self, problem: str, who: str) -> float:
         return statistics.median(self.regrets[problem][who])
@@ -74,6 +69,7 @@ def _lowest(problem: str) -> float:
 
 
 def cells(games: Iterable[Played]) -> Iterator[Cell]:
+    """Yield the cells with Optuna's TPE and random search, of contestants that played nine in ten of its problems."""
     chosen = sorted(games, key=lambda game: game.seed)
     for parallel in PARALLEL:
         for place, look in enumerate(LOOKS):
@@ -81,9 +77,16 @@ def cells(games: Iterable[Played]) -> Iterator[Cell]:
             for game in chosen:
                 if game.parallel == parallel and game.trials >= look:
                     found[game.problem][game.who].append(max(0.0, game.losses[place] - _lowest(game.problem)))
-            cell = Cell(parallel, look, found)
-            if {OPTUNA, "random"} <= set(cell.contestants):
-                yield cell
+            played = Counter(who for by_who in found.values() for who in by_who)
+            who = sorted((name for name, problems in played.items() if problems >= 0.9 * len(found)), key=_order)
+            regrets = {problem: x for problem, x in found.items() if set(who) <= set(x)}
+            if {OPTUNA, "random"} <= set(who) and regrets:
+                yield Cell(parallel, look, who, regrets)
+
+
+def _order(who: str) -> tuple[int, str]:
+    order = [*OURS, *PEERS, "random"]
+    return (order.index(who) if who in order else len(order), who)
 
 
 def standings(found: Sequence[Cell]) -> str:
@@ -96,9 +99,18 @@ def standings(found: Sequence[Cell]) -> str:
                 cell.median(p, who) <= min(cell.median(p, other) for other in cell.contestants) for p in cell.regrets
             )
             against = "" if who == OPTUNA else "/".join(map(str, cell.standing(who, OPTUNA)))
-            place = [str(cell.parallel), str(cell.look), who, cell.seeds(who)]
+            place = [str(cell.parallel), str(cell.look), str(len(cell.regrets)), who, cell.seeds(who)]
             rows.append([*place, f"{ranked[who]:.2f}", f"{mean:.2f}", str(first), against])
-    head = ["in parallel", "trials", "contestant", "seeds", "mean rank", f"geometric mean, {OPTUNA} = 1", "first"]
+    head = [
+        "in parallel",
+        "trials",
+        "problems",
+        "contestant",
+        "seeds",
+        "mean rank",
+        f"geometric mean, {OPTUNA} = 1",
+        "first",
+    ]
     return table([*head, f"ahead/tied/behind {OPTUNA}"], rows)
 
 

@@ -15,9 +15,10 @@ import multiprocessing
 import os
 import sys
 import traceback
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 
 from forty import FORTY, HALVES
@@ -81,17 +82,6 @@ def drop_cut_line(path: Path) -> None:
         path.write_text(text[: text.rfind("\n") + 1])
 
 
-def wanted(
-    problems: Sequence[Problem], who: Sequence[str], parallel: Sequence[int], seeds: Iterable[int], trials: int
-) -> Iterator[Game]:
-    """Yield games seed by seed, so that a stopped run has all problems and contestants."""
-    for seed in seeds:
-        for at_once in parallel:
-            for problem in problems:
-                for name in who:
-                    yield Game(problem, at_once, name, seed, trials)
-
-
 def add_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("for --set forty")
     group.add_argument("--half", choices=(*HALVES, "both"), default="measure")
@@ -109,15 +99,16 @@ def chosen_problems(half: str, only: str) -> list[Problem]:
 
 def run(asked: argparse.Namespace) -> None:
     path = asked.games or GAMES
+    drop_cut_line(path)
+    trials = {key: game.trials for key, game in read(path).items()}
     who = asked.who.split(",") if asked.who else CONTESTANTS
     parallel = [int(k) for k in asked.parallel.split(",")]
-    drop_cut_line(path)
-    known = read(path)
+    problems = chosen_problems(asked.half, asked.only)
     games = [
-        replace(game, interpreter=asked.interpreter)
-        for game in wanted(chosen_problems(asked.half, asked.only), who, parallel, range(asked.seeds), asked.trials)
-        if (key := (game.problem.name, game.who, game.parallel, game.seed)) not in known
-        or known[key].trials < game.trials
+        Game(problem, at_once, name, seed, asked.trials, asked.interpreter)
+        # Seed by seed, so that a stopped run has all problems and contestants.
+        for seed, at_once, problem, name in product(range(asked.seeds), parallel, problems, who)
+        if trials.get((problem.name, name, at_once, seed), 0) < asked.trials
     ]
     failed = play_all(games, path, asked.workers)
     if failed:
@@ -130,34 +121,27 @@ def play_all(games: Sequence[Game], path: Path, workers: int) -> int:
     os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"))
     failed = 0
     with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool, path.open("a") as out:
-        running = {pool.submit(_play, _Sent.of(game)): game.name for game in games}
-        for ended, future in enumerate(as_completed(running), start=1):
-            try:
-                played = future.result()
-            except Exception:
-                failed += 1
-                print(f"{running[future]} failed:\n{traceback.format_exc()}", file=sys.stderr, flush=True)
-                continue
-            out.write(played.line() + "\n")
-            out.flush()
-            print(f"{ended}/{len(games)} {running[future]} {played.cpu_s:.1f} s", file=sys.stderr, flush=True)
+        running = {
+            # By the problem's name, because its functions cannot be sent.
+            pool.submit(_play, g.problem.name, g.parallel, g.who, g.seed, g.trials, g.interpreter): g.name
+            for g in games
+        }
+        try:
+            for ended, future in enumerate(as_completed(running), start=1):
+                try:
+                    played = future.result()
+                except Exception:
+                    failed += 1
+                    print(f"{running[future]} failed:\n{traceback.format_exc()}", file=sys.stderr, flush=True)
+                    continue
+                out.write(played.line() + "\n")
+                out.flush()
+                print(f"{ended}/{len(games)} {running[future]} {played.cpu_s:.1f} s", file=sys.stderr, flush=True)
+        finally:
+            pool.shutdown(cancel_futures=True)  # Ctrl-C does not wait for games that have not begun
     return failed
 
 
-@dataclass(frozen=True, slots=True)
-class _Sent:
-    """A game as it is sent to a worker: with the name of the problem, whose functions cannot be sent."""
-
-    problem: str
-    rest: tuple[int, str, int, int, str]
-
-    @staticmethod
-    def of(game: Game) -> _Sent:
-        return _Sent(game.problem.name, (game.parallel, game.who, game.seed, game.trials, game.interpreter))
-
-
-def _play(sent: _Sent) -> Played:
-    game = Game(BY_NAME[sent.problem], *sent.rest)
-    result = play(game, LOOKS)
-    losses = tuple(result.losses)
-    return Played(sent.problem, game.who, game.parallel, game.seed, game.trials, losses, result.cpu_s, result.played_by)
+def _play(problem: str, parallel: int, who: str, seed: int, trials: int, interpreter: str) -> Played:
+    result = play(Game(BY_NAME[problem], parallel, who, seed, trials, interpreter), LOOKS)
+    return Played(problem, who, parallel, seed, trials, tuple(result.losses), result.cpu_s, result.played_by)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -45,20 +46,17 @@ def test_no_optimum_is_in_the_middle(listed: list[list[str]]) -> None:
 
 def test_a_run_that_was_killed_resumes(tmp_path: Path) -> None:
     games = tmp_path / "games.jsonl"
-    chosen = ("--set", "forty", "--only", "whole 6-D", "--who", "tpe,random", "--trials", "30", "--workers", "1")
+    chosen = ("--set", "forty", "--only", "whole 6-D", "--who", "tpe,random", "--seeds", "1", "--trials", "30")
 
     def lines() -> list[str]:
         return games.read_text().splitlines()
 
-    run("quality.py", *chosen, "--games", games, "--seeds", "1", "--parallel", "1,8")
+    run("quality.py", *chosen, "--workers", "1", "--games", games)
     first = lines()
     assert len(first) == 4
     games.write_text("\n".join([*first[:3], first[3][:20]]))  # as if killed while it wrote the last line
 
-    run("quality.py", *chosen, "--games", games, "--seeds", "1", "--parallel", "1,8")
+    run("quality.py", *chosen, "--workers", "1", "--games", games)
     resumed = lines()
     assert resumed[:3] == first[:3]
-    assert [line.rsplit("]", 2)[0] for line in resumed] == [line.rsplit("]", 2)[0] for line in first]
-
-    run("quality.py", *chosen, "--games", games, "--seeds", "1", "--parallel", "1,8")
-    assert lines() == resumed
+    assert [json.loads(line)[:6] for line in resumed] == [json.loads(line)[:6] for line in first]  # all but its cost

@@ -23,6 +23,7 @@ from scipy.stats import wilcoxon
 from statistical import holm, log_ratio, ranks, worse
 
 OURS = tuple(who for who in CONTESTANTS if who not in PEERS and who != "random")
+CLAIMANTS = ("default", "gp")
 CLAIMED = {OPTUNA: 0.75, OPTUNAS_CMA: 0.75, "random": 0.75, OPTUNAS_GP: 0.60}  # least share of cases ahead
 CLAIMED_LOOKS, CLAIMED_PARALLEL = (50, 100), (1, 8)
 EQUAL = 1e-9  # relative; regrets that differ by less are tied
@@ -47,12 +48,17 @@ class Cell:
         counts = {len(found[who]) for found in self.regrets.values()}
         return str(min(counts)) if len(counts) == 1 else f"{min(counts)} to {max(counts)}"
 
-    def standing(self, mine: str, theirs: str) -> tuple[int, int, int]:
-        """Return on how many problems `mine` is ahead in the median, tied and behind."""
-        pairs = [(self.median(problem, mine), self.median(problem, theirs)) for problem in self.regrets]
-        tied = sum(math.isclose(a, b, rel_tol=EQUAL, abs_tol=EQUAL) for a, b in pairs)
-        ahead = sum(a < b and not math.isclose(a, b, rel_tol=EQUAL, abs_tol=EQUAL) for a, b in pairs)
-        return ahead, tied, len(pairs) - ahead - tied
+    def compared(self, mine: str, theirs: str) -> dict[str, list[str]]:
+        """Return the problems on which `mine` is ahead in the median, tied and behind."""
+        found: dict[str, list[str]] = {"ahead": [], "tied": [], "behind": []}
+        for problem in self.regrets:
+            a, b = self.median(problem, mine), self.median(problem, theirs)
+            tied = math.isclose(a, b, rel_tol=EQUAL, abs_tol=EQUAL)
+            found["tied" if tied else "ahead" if a < b else "behind"].append(problem)
+        return found
+
+    def standing(self, mine: str, theirs: str) -> str:
+        return "/".join(str(len(problems)) for problems in self.compared(mine, theirs).values())
 
     def mean_ranks(self) -> dict[str, float]:
         found = [ranks({who: self.median(problem, who) for who in self.contestants}) for problem in self.regrets]
@@ -98,7 +104,7 @@ def standings(found: Sequence[Cell]) -> str:
             first = sum(
                 cell.median(p, who) <= min(cell.median(p, other) for other in cell.contestants) for p in cell.regrets
             )
-            against = "" if who == OPTUNA else "/".join(map(str, cell.standing(who, OPTUNA)))
+            against = "" if who == OPTUNA else cell.standing(who, OPTUNA)
             place = [str(cell.parallel), str(cell.look), str(len(cell.regrets)), who, cell.seeds(who)]
             rows.append([*place, f"{ranked[who]:.2f}", f"{mean:.2f}", str(first), against])
     head = [
@@ -115,24 +121,25 @@ def standings(found: Sequence[Cell]) -> str:
 
 
 def claims(found: Sequence[Cell]) -> str:
-    """Return a table with each pair of one of ours and a peer, and the cases in which ours is significantly worse."""
+    """Return a table with each pair of one of ours and a peer, and the cases in which ours is behind."""
     claimed = [cell for cell in found if cell.look in CLAIMED_LOOKS and cell.parallel in CLAIMED_PARALLEL]
     rows = []
-    for mine in OURS:
+    for mine in CLAIMANTS:
         for theirs in (*PEERS, "random"):
             pairs = [cell for cell in claimed if {mine, theirs} <= set(cell.contestants)]
             lost = worse_cases(pairs, mine, theirs)
             for cell in pairs:
-                ahead, tied, behind = cell.standing(mine, theirs)
-                share, least = ahead / (ahead + tied + behind), CLAIMED.get(theirs)
-                verdict = "" if least is None else f"{least:.0%}: {'yes' if share >= least else '**no**'}"
+                compared = cell.compared(mine, theirs)
+                share, least = len(compared["ahead"]) / len(cell.regrets), CLAIMED.get(theirs)
+                claim = "" if least is None else f"{least:.0%}: {'yes' if share >= least else '**no**'}"
                 differences = cell.log_ratios(mine, theirs)
                 p = float(wilcoxon(differences).pvalue) if any(differences) else 1.0
-                place = [mine, theirs, str(cell.parallel), str(cell.look), f"{ahead}/{tied}/{behind}"]
-                names = "; ".join(lost[cell.parallel, cell.look])
-                rows.append([*place, f"{share:.0%}", verdict, f"{p:.3f}", names])
-    head = ["ours", "peer", "in parallel", "trials", "ahead/tied/behind", "ahead", "claim", "p, Wilcoxon"]
-    return table([*head, f"significantly worse (Mann-Whitney, Holm, p < {SIGNIFICANT})"], rows)
+                significant = lost[cell.parallel, cell.look]
+                behind = "; ".join(f"**{n}**" if n in significant else n for n in sorted(compared["behind"]))
+                place = [mine, theirs, str(cell.parallel), str(cell.look), cell.standing(mine, theirs)]
+                rows.append([*place, f"{share:.0%}", claim, f"{p:.3f}", behind])
+    head = ["ours", "peer", "in parallel", "trials", "ahead/tied/behind", "ahead", "claim", "p, Wilcoxon", "behind on"]
+    return table(head, rows)
 
 
 def worse_cases(pairs: Sequence[Cell], mine: str, theirs: str) -> dict[tuple[int, int], list[str]]:

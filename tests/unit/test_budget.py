@@ -1,4 +1,4 @@
-"""When an experiment is over, as a table; which reason is named when several hold; how many trials may still start."""
+"""When an experiment is over, as a table; which reason takes precedence; how many trials may still start."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""The presets: how an object of each kind is read, and what an attempt of that kind is created with."""
+"""The presets: how an object of each kind is read, and which fields are added to it."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ KINDS = pytest.mark.parametrize("name", OBJECTS)
 
 
 def shown(name: str, status: Raw, **spec: Any) -> Raw:
-    """As the server shows it."""
+    """Return the object as the server shows it."""
     made = copy.deepcopy(OBJECTS[name])
     return {**made, "metadata": {"name": "x-0"}, "spec": made["spec"] | spec, "status": status}
 
@@ -207,7 +207,7 @@ SUSPEND = dict.fromkeys(("Job", "JobSet", "TrainJob", "RayJob"), "spec.suspend")
 
 @KINDS
 def test_a_queue_suspends_by_the_field_of_the_kind(name: str) -> None:
-    """Kueue knows neither the Training Operator's MPIJob nor Volcano's Job."""
+    """Kueue supports neither the Training Operator's MPIJob nor Volcano's Job."""
     (made,) = build_objects(a_launch(template=OBJECTS[name], queue="team"))
     assert made["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "team"
     suspended = [path for path in ("spec.suspend", "spec.runPolicy.suspend") if at(made, path) is not None]
@@ -470,7 +470,7 @@ def test_the_cleanup_fields_of_the_template_are_kept() -> None:
 
 
 def warned(name: str, policy: str = "", *, beside: str = "", version: str = "") -> tuple[str, ...]:
-    """policy: of its pods; beside: what stands beside their template."""
+    """Return the warnings. `policy` is that of the pods, `beside` the fields beside their template."""
     manifest = copy.deepcopy(OBJECTS[name]) if name in OBJECTS else obj("example.org/v1", name)
     pods = template(**({"restartPolicy": policy} if policy else {}))
     manifest["spec"] = {"groups": [{"template": pods} | ({"restartPolicy": beside} if beside else {})]}
@@ -591,7 +591,7 @@ BROKEN: list[object] = [None, "text", 7, [], ["x"], {}, {"x": "y"}]
 @KINDS
 @pytest.mark.parametrize("broken", BROKEN, ids=str)
 def test_a_malformed_object_breaks_nothing(name: str, broken: object) -> None:
-    """The server refuses it; until then it is read like any other."""
+    """The server refuses such an object, but it may be read before that."""
     for key in ("", *OBJECTS[name]["spec"], "podTemplateOverrides", "submitterPodTemplate", "trainer", "runPolicy"):
         manifest = copy.deepcopy(OBJECTS[name])
         if key:

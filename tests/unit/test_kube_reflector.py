@@ -1,4 +1,4 @@
-"""What a reflector shows is what the server has, whatever happens on the way; against a small server with real HTTP."""
+"""A reflector shows the objects of the server, despite errors; on a small server with real HTTP."""
 
 from __future__ import annotations
 

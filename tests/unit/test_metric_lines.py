@@ -27,7 +27,7 @@ def read(*lines: str, metric: str = "accuracy", step: str = "", start: int = 0) 
 
 
 def curve(log: str | bytes, metric: str, *, start: int = 0) -> dict[int, float]:
-    """What the store keeps of the metric: the first reading of a step."""
+    """Return what the store keeps of a metric: the first reading of each step."""
     reader = a_reader(metric, start=start)
     readings = reader.feed(log.encode() if isinstance(log, str) else log) + reader.finish()
     kept: dict[int, float] = {}

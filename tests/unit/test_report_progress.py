@@ -1,4 +1,4 @@
-"""What a view shows of a run that has only just begun, or goes on: nothing that is not known yet."""
+"""The view of a run that has just begun or continues shows only what is known."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run does beside running: its view may break, the run may not."""
+"""A failing view does not stop the run."""
 
 from __future__ import annotations
 

@@ -119,6 +119,7 @@ bench: $(VENV)/dev.stamp  ## measure, and write the figures to docs/benchmarks.m
 	PYTHONPATH=. $(BIN)/python bench/slow_study.py $(BENCH)
 	$(BIN)/python bench/tpe_cost.py
 	$(BIN)/python bench/katib_suggestions.py $(BENCH)
+	$(BIN)/python bench/collectors.py
 	$(BIN)/python bench/function_overhead.py $(BENCH)
 
 .PHONY: bench-cluster
@@ -165,6 +166,10 @@ image-cifar10:  ## build the CIFAR-10 trial's image: TORCH=cuda|cpu BASE=python:
 .PHONY: image-server
 image-server: $(VENV)/demo.stamp sbom  ## build the image of `tuner serve`: BASE=python:3.11-slim@sha256:… TAG=tuner/server:1 WHEELS=…
 	PYTHON=$(BIN)/python BASE='$(BASE)' TAG='$(TAG)' WHEELS='$(WHEELS)' SBOM=dist/tuner-server.cdx.json trial_image/build.sh server
+
+.PHONY: image-collector
+image-collector:  ## build the image of the sidecar that collects metrics, where Go is: GOARCH=amd64|arm64 TAG=tuner/collector:1
+	TAG='$(TAG)' trial_image/build.sh collector
 
 .PHONY: sbom
 sbom: $(RELEASE)/stamp  ## write the software bill of materials of that image (CycloneDX) to dist/

@@ -3,6 +3,7 @@
     <home>/experiments/<uid>/experiment.yaml, experiment.r2.yaml ...
                             /trials/<n>/checkpoint/            survives the attempts of a trial
                             /trials/<n>/<attempt>/log.txt parameters.json provenance.json output/
+                                                  metrics.txt: what a collector read, if there is one
                                                   parameters.yaml: if the experiment's file asks for it
                             /final/...                         the final stage, like a trial
 
@@ -18,6 +19,8 @@ from pathlib import Path
 
 from controller.core.model import FINAL, TrialOrFinal, trial_label
 from suggest.space import Assignment
+
+FUNCTION_ARCHIVE = "objective.pyz"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +56,11 @@ class AttemptFolders:
 class ExperimentFolders:
     def __init__(self, root: Path) -> None:
         self.root = root
+
+    @property
+    def function(self) -> Path:
+        """Return the path of the archive with the function of `tuner.minimize`, for trials on a cluster."""
+        return self.root / FUNCTION_ARCHIVE
 
     def revision(self, number: int) -> Path:
         return self.root / ("experiment.yaml" if number == 1 else f"experiment.r{number}.yaml")

@@ -117,6 +117,12 @@ class Journal:
             self._save(Changes(None, (), [Event(now, PERCENTAGE, message)]))
         self._percentage_told = True
 
+    def lines_skipped(self, attempt: Attempt, skipped: int, place: str, *, now: datetime) -> None:
+        """Record that a collector found lines that are not JSON objects."""
+        told = f"skipped {skipped} {'line' if skipped == 1 else 'lines'} of {place}: not a JSON object"
+        message = f"trial={self.name(attempt)} attempt={attempt.number} {told}"
+        self._save(Changes(None, (), [Event(now, "linesSkipped", message, attempt.trial, attempt.number)]))
+
     def starts_over(self, attempt: Attempt, reached: float, *, now: datetime) -> None:
         """Record that a trial that was promoted has no checkpoint, so that it runs again what it has run."""
         fidelity = self.experiment.spec.fidelity

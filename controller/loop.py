@@ -13,11 +13,13 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import assert_never
+from functools import partial
+from typing import Protocol, assert_never
 
 from controller.clock import Clock
 from controller.core import decide as core
 from controller.core import snapshot as wanted
+from controller.core.metrics import LogReader
 from controller.core.model import (
     FINAL,
     Attempt,
@@ -64,6 +66,12 @@ EARLIEST = datetime.min.replace(tzinfo=UTC)
 
 Launcher = Callable[[Experiment, Trial, Sequence[Attempt]], Launch]
 """Creates the folder of the trial's newest attempt and returns what to execute there. Raises CannotStart."""
+
+
+class ReadPortion(Protocol):
+    """Returns at most `limit` bytes from byte `offset`: `read_log` or `read_metrics` of one attempt."""
+
+    async def __call__(self, offset: int, *, limit: int) -> bytes: ...
 
 
 OnTrial = Callable[[Trial], DesiredState]
@@ -331,30 +339,45 @@ class Loop:
                     continue  # its end is judged only once its whole log is read
             if newest.ended:
                 continue
-            event = event_for(newest, status, known.log, self.experiment.spec, now=self._clock.now())
+            event = event_for(
+                newest, status, known.log, self.experiment.spec, metrics=known.metrics, now=self._clock.now()
+            )
             if event is not None:
                 changes.append((known, step(newest, event)))
+            if isinstance(event, Ended) and known.metrics.skipped:
+                source = self.experiment.spec.metrics.source
+                self._journal.lines_skipped(newest, known.metrics.skipped, str(source), now=self._clock.now())
         self._memory.held = frozenset(held)
         self._save(changes)
 
     async def _read_log(self, known: Opened, *, ended: bool) -> bool:
-        """Read the next bounded part of the log; return True if nothing more is there for now."""
+        """Read the next bounded part of the log and of the measurements.
+
+        Return True if nothing more is there for now.
+        """
         name = self._journal.name(known.attempts[-1])
+        is_whole = await self._feed(known, known.log, partial(self._runtime.read_log, name), ended=ended)
+        if known.metrics is not known.log:
+            read = partial(self._runtime.read_metrics, name)
+            is_whole &= await self._feed(known, known.metrics, read, ended=ended)
+        if is_whole and known.metrics.percentage:
+            self._journal.percentage_read(known.metrics.percentage, now=self._clock.now())
+        return is_whole
+
+    async def _feed(self, known: Opened, reader: LogReader, read: ReadPortion, *, ended: bool) -> bool:
         for _ in range(MAX_PORTIONS):
-            data = await self._runtime.read_log(name, known.log.offset, limit=LOG_PORTION)
+            data = await read(reader.offset, limit=LOG_PORTION)
             if len(data) >= THREAD_PORTION:
-                known.note(await asyncio.to_thread(known.log.feed, data))
-            elif data:
-                known.note(known.log.feed(data))
+                readings = await asyncio.to_thread(reader.feed, data)
+            else:
+                readings = reader.feed(data) if data else []
+            if ended and len(data) < LOG_PORTION:
+                readings += reader.finish()
+            if reader is known.metrics:
+                known.note(readings)
             if len(data) < LOG_PORTION:
-                if ended:
-                    known.note(known.log.finish())
-                break
-        else:
-            return False
-        if known.log.percentage:
-            self._journal.percentage_read(known.log.percentage, now=self._clock.now())
-        return True
+                return True
+        return False
 
     # Acting
 

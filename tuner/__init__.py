@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from suggest.errors import TunerError
     from tuner.experiment import Experiment
     from tuner.functions import maximize, minimize
+    from tuner.pushing import push
     from tuner.running import SearchFailed, run
     from tuner.study import Study, TrialResult, connect, open  # read as tuner.open
     from tuner.trial import Infeasible, Pruned, Trial
@@ -41,6 +42,7 @@ _MODULES = {
     "maximize": "tuner.functions",
     "minimize": "tuner.functions",
     "open": "tuner.study",
+    "push": "tuner.pushing",
     "run": "tuner.running",
 }
 
@@ -60,6 +62,7 @@ __all__ = [
     "maximize",
     "minimize",
     "open",
+    "push",
     "run",
 ]
 

@@ -21,6 +21,7 @@ from controller.core.model import FINAL, Attempt, Experiment, SecretRef, attempt
 from controller.folders import AttemptFolders, ExperimentFolders
 from controller.launch import cluster_launch, fidelity, kept_apart, launch
 from controller.runtime.protocol import Launch
+from controller.runtime.trial_files import TrialFiles
 from controller.spec import redacted
 from suggest.errors import Unavailable
 from suggest.trial import Trial
@@ -65,6 +66,7 @@ class AttemptLauncher:
     source: str  # the file's name, as the person gave it
     text: str
     seed: Callable[[], int | None]
+    files: TrialFiles | None = None  # what trials on a cluster get of this machine
     git: Mapping[str, object] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -85,7 +87,7 @@ class AttemptLauncher:
         goes_on = bool(trial.rungs) and attempt.trial is not FINAL and experiment.spec.traits.shares_files
         starts_over = goes_on and not (where.checkpoint.is_dir() and any(where.checkpoint.iterdir()))
         launched = (
-            cluster_launch(experiment, trial, attempts, where)
+            cluster_launch(experiment, trial, attempts, where, environ=os.environ, files=self.files)
             if experiment.spec.traits.on_cluster
             else launch(
                 experiment, trial, attempt, where, environ=os.environ, interpreter_directory=Path(sys.executable).parent

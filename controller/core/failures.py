@@ -30,6 +30,22 @@ REASON_LENGTH = 500
 
 
 @dataclass(frozen=True, slots=True)
+class CollectedSummary:
+    """What a collector has read of an ended attempt.
+
+    place: the file or the endpoint, for people.
+    is_empty: the collector has read nothing.
+    skipped: lines that are not JSON objects.
+    note: the collector's last message about its source.
+    """
+
+    place: str
+    is_empty: bool = False
+    skipped: int = 0
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class LogSummary:
     """What the log of an ended attempt says about the metrics that the trial must report.
 
@@ -37,6 +53,7 @@ class LogSummary:
     value: the value of `metric` by the experiment's rule; may be non-finite.
     near_misses: names in the log that are nearly `metric`, each with the number of lines that have it.
     place: the key of the experiment's file that names the metric.
+    collected: what was read where the measurements are not in the log.
     """
 
     value: float | None = None
@@ -44,6 +61,7 @@ class LogSummary:
     last_line: str = ""
     near_misses: Sequence[tuple[str, int]] = ()
     place: str = "spec.objective.metric"
+    collected: CollectedSummary | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,12 +141,25 @@ def _judge_code(end: Exit, log: LogSummary, *, of_trial: bool) -> Judgment:
 
 
 def _no_metric(log: LogSummary) -> str:
+    where = "the log" if log.collected is None else log.collected.place
+    if not log.near_misses and log.collected is not None:
+        return _not_collected(log.metric, log.collected)
     if not log.near_misses:
         missing = f'no line of its log reported "{log.metric}"'
         return missing if log.last_line else f"{missing}: the log is empty"
     names = ", ".join(f'"{name}" ({times} time{"" if times == 1 else "s"})' for name, times in log.near_misses)
     cure = f'set {log.place} to the name that is printed, or print "{log.metric}"'
-    return f'no "{log.metric}" in the log; it has {names}: {cure}'
+    return f'no "{log.metric}" in {where}; it has {names}: {cure}'
+
+
+def _not_collected(metric: str, read: CollectedSummary) -> str:
+    said = f"; {read.note}" if read.note else ""
+    if read.is_empty:
+        cure = "the program must write to the path that TUNER_METRICS_FILE has, or listen at TUNER_METRICS_PORT"
+        return f"nothing was read from {read.place}: {cure}"
+    lines = f"{read.skipped} line{' is' if read.skipped == 1 else 's are'} not a JSON object"
+    told = f" ({lines})" if read.skipped else ""
+    return f'no "{metric}" in {read.place}{told}{said}'
 
 
 def class_by_itself(code: int | None, last_line: str) -> FailureClass | None:

@@ -298,7 +298,7 @@ _MEANING = {
     FailureClass.OUT_OF_MEMORY.value: "it needs more memory than there is",
     FailureClass.CONFIGURATION.value: "it cannot be started as the file says",
     FailureClass.TIMEOUT.value: "raise spec.trial.timeout, or make it faster",
-    FailureClass.METRICS_MISSING.value: "print it as NAME=VALUE, or set spec.metrics.pattern",
+    FailureClass.METRICS_MISSING.value: "print it as NAME=VALUE, or set spec.metrics",
     FailureClass.INFRASTRUCTURE.value: "usually not caused by the program",
 }
 

@@ -12,6 +12,8 @@ from controller.core.model import (
     ExperimentObjective,
     ExperimentSpec,
     FailureClass,
+    MetricsFile,
+    MetricsRule,
     TrialTemplate,
 )
 from controller.runtime.simulated import Script
@@ -27,7 +29,7 @@ METHODS = (
     * 2,  # calls that change something, twice as often
     *("reopen_trials", "complete", "save"),
     *("get_study", "create_study", "add_trial", "list_trials", "get_trial", "optimal_trials"),
-    *("observe", "read_log", "wait", "attempts", "stop_requested"),
+    *("observe", "read_log", "read_metrics", "wait", "attempts", "stop_requested"),
 )
 
 LAST_METHODS = (
@@ -145,6 +147,7 @@ def specs(draw: st.DrawFn) -> ExperimentSpec:
             failed_trials=draw(st.sampled_from([None, 1, 3])),
             wall_clock_s=draw(st.sampled_from([None, None, None, 10.0])),
         ),
+        metrics=MetricsRule(source=draw(st.sampled_from([None, None, MetricsFile("metrics.txt")]))),
         canary_s=draw(st.sampled_from([0.0, 3.0, 10.0])),
     )
 

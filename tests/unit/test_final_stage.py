@@ -292,13 +292,13 @@ def test_a_trial_gets_no_stage() -> None:
 def test_each_end_of_the_search_has_checkpoints_of_its_own() -> None:
     experiment = replace(an_experiment(two), final=FinalRun(12, 3))
     folders = ExperimentFolders(Path("/state/x")).attempt(FINAL, 4)
-    part = cluster_launch(experiment, a_trial(12, lr=0.25), [Attempt(FINAL, 4)], folders)
+    part = cluster_launch(experiment, a_trial(12, lr=0.25), [Attempt(FINAL, 4)], folders, environ={})
     assert part.env["TUNER_CHECKPOINT_DIR"] == "/tuner/checkpoints/final-r3"
 
 
 def test_a_cluster_finds_it_again_by_its_labels_and_takes_it_for_no_trial() -> None:
     folders = ExperimentFolders(Path("/state/x")).attempt(FINAL, 2)
-    part = cluster_launch(an_experiment(two), a_trial(12, lr=0.25), [Attempt(FINAL, 2)], folders).cluster
+    part = cluster_launch(an_experiment(two), a_trial(12, lr=0.25), [Attempt(FINAL, 2)], folders, environ={}).cluster
     assert part is not None
     labels = labels_of(part)
     assert (labels["tuner.dev/trial"], labels["tuner.dev/attempt"]) == ("final", "2")

@@ -240,3 +240,21 @@ def test_optuna_sees_constraints_as_it_means_them() -> None:
     assert frozen.values == [1.0, 2.0]
     assert frozen.state is optuna.trial.TrialState.COMPLETE
     assert tuple(frozen.system_attrs["constraints"]) == (5.0, -1.0, -1.0)
+
+
+FRONT = [ended(0, 0.0, 100.0), ended(1, 0.2, 20.0), ended(2, 1.0, 0.0)]
+
+
+@pytest.mark.parametrize(
+    ("weights", "number"), [((1, 1), 1), ((9, 1), 0), ((1, 9), 2), ((0, 1), 2), ((1, 0), 0), ((3, 2), 1)]
+)
+def test_a_compromise_weighs_objectives_in_their_ranges_on_the_front(weights: tuple[float, ...], number: int) -> None:
+    chosen = spec(LOSS, SIZE).criteria.compromise(FRONT, weights)
+    assert chosen is not None
+    assert chosen.number == number
+
+
+def test_a_compromise_of_one_trial_is_that_trial_and_of_none_there_is_none() -> None:
+    criteria = spec(ACCURACY, SIZE).criteria
+    assert criteria.compromise(FRONT[:1], (1, 1)) is FRONT[0]
+    assert criteria.compromise([], (1, 1)) is None

@@ -109,7 +109,7 @@ def test_a_whole_file_becomes_the_experiment_it_describes() -> None:
     spec = read(WHOLE, source="experiment.yaml").spec
     assert (spec.name, spec.namespace, spec.labels) == ("cifar", "user1", {"team": "vision"})
     assert spec.objective == ExperimentObjective("accuracy", Direction.MAXIMIZE, ValueRule.BEST, 0.95)
-    assert spec.metrics == MetricsRule("epoch", r"(\w+)=(\S+)")
+    assert spec.metrics == MetricsRule("epoch", (r"(\w+)=(\S+)",))
     assert spec.space == Space(
         (
             Parameter("lr", Float(0.001, 1.0, Scale.LOG, points=4)),

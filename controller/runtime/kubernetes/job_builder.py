@@ -13,14 +13,18 @@ namespace's own policy decides whether a template may run.
 
 from __future__ import annotations
 
+import base64
 import copy
 import re
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from typing import Any, cast
 
 from controller.core.model import Resources, short_name
+from controller.runtime.kubernetes.collector import add_collector, has_collector, is_job
 from controller.runtime.kubernetes.kinds import JOB, KEPT_S, at, below, foreign_version, is_pod_template, preset_of, put
 from controller.runtime.kubernetes.labels import (
+    COLLECTOR_CONTAINER,
     COMPLETION_INDEX,
     GRACE,
     JOB_NAME,
@@ -28,12 +32,14 @@ from controller.runtime.kubernetes.labels import (
     TIMEOUT,
     TRIAL_CONTAINER,
     annotations_of,
+    experiment_labels,
     labels_of,
     metadata,
     workers_of,
 )
 from controller.runtime.kubernetes.objects import Raw
 from controller.runtime.protocol import ClusterPart, Launch
+from controller.runtime.trial_files import DIRECTORY, TrialFiles
 
 
 def build_objects(launch: Launch) -> list[Raw]:
@@ -43,6 +49,38 @@ def build_objects(launch: Launch) -> list[Raw]:
         return [from_template(launch, part)]
     job = _job(launch, part)
     return [job] if workers_of(part) == 1 else [service_for(launch, part), job]
+
+
+def build_files(launch: Launch) -> Raw | None:
+    """Return the ConfigMap with the files of the launch, which all attempts with the same files share; None without."""
+    part = _part(launch)
+    if part.files is None:
+        return None
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {
+            "name": _name_of_files(part, part.files),
+            "namespace": part.namespace,
+            "labels": experiment_labels(part.experiment, part.uid),
+        },
+        "immutable": True,
+        "binaryData": _binary_data(part.files.digest, tuple(sorted(part.files.contents.items()))),
+    }
+
+
+def _name_of_files(part: ClusterPart, files: TrialFiles) -> str:
+    return f"{short_name(part.experiment, part.uid)}-files-{files.digest}"
+
+
+@lru_cache(maxsize=1)
+def _binary_data(digest: str, contents: tuple[tuple[str, bytes], ...]) -> dict[str, str]:
+    return {_key(place, path): base64.b64encode(content).decode() for place, (path, content) in enumerate(contents)}
+
+
+def _key(place: int, path: str) -> str:
+    """Return the key of a file. A key has no slash, so the path is in the volume's items."""
+    return f"{place}.{path.rpartition('/')[2]}"
 
 
 def timeout_of(obj: Mapping[str, Any]) -> float | None:
@@ -98,6 +136,8 @@ def _pod_spec(launch: Launch, part: ClusterPart) -> Raw:
         "containers": [_container(launch, part) | {"volumeMounts": mounts}],
         "volumes": volumes,
     }
+    if part.collection is not None:
+        add_collector(spec, spec["containers"][0], part.collection)
     if workers_of(part) > 1:
         spec["subdomain"] = launch.name
     if part.avoid_nodes:
@@ -118,12 +158,13 @@ def _pod_spec(launch: Launch, part: ClusterPart) -> Raw:
 def _container(launch: Launch, part: ClusterPart) -> Raw:
     policy = part.template.cluster.get("imagePullPolicy")
     resources = _resources(part.template.resources)
+    directory = part.template.working_dir or ("" if part.files is None else DIRECTORY)
     return {
         "name": TRIAL_CONTAINER,
         "image": part.template.image,
         **({"imagePullPolicy": policy} if policy else {}),
         "command": [as_is(word) for word in launch.command],
-        **({"workingDir": part.template.working_dir} if part.template.working_dir else {}),
+        **({"workingDir": directory} if directory else {}),
         "env": env_of(launch, part),
         # Limits equal requests: no trial depends on what another does not use at the moment.
         **({"resources": {"requests": resources, "limits": resources}} if resources else {}),
@@ -211,6 +252,7 @@ def env_of(launch: Launch, part: ClusterPart) -> list[Raw]:
 
 
 _SHARED_MEMORY = "/dev/shm"
+_EXECUTABLE = 0o555  # a ConfigMap keeps no modes, and a file may be a script
 
 
 def mounts_of(launch: Launch, part: ClusterPart) -> tuple[list[Raw], list[Raw]]:
@@ -239,6 +281,11 @@ def _declared_mount(name: str, volume: Raw) -> tuple[Raw, Raw]:
 def _our_mounts(launch: Launch, part: ClusterPart) -> list[tuple[Raw, Raw]]:
     cluster = part.template.cluster
     pairs = [_scratch("tuner-tmp", "/tmp"), _scratch("tuner-output", launch.env["TUNER_OUTPUT_DIR"])]
+    if part.files is not None:
+        items = [{"key": _key(place, path), "path": path} for place, path in enumerate(sorted(part.files.contents))]
+        source = {"name": _name_of_files(part, part.files), "items": items, "defaultMode": _EXECUTABLE}
+        mount = {"name": "tuner-files", "mountPath": DIRECTORY, "readOnly": True}
+        pairs.append(({"name": "tuner-files", "configMap": source}, mount))
     if size := cluster.get("shm"):
         shared = {"name": "tuner-shm", "emptyDir": {"medium": "Memory", "sizeLimit": size}}
         pairs.append((shared, {"name": "tuner-shm", "mountPath": _SHARED_MEMORY}))
@@ -303,6 +350,9 @@ def from_template(launch: Launch, part: ClusterPart) -> Raw:
             prefer_others(below(template, "spec"), part.avoid_nodes)
     for container in (preset or JOB).containers(obj):
         _introduce(container, launch)
+    if part.collection is not None and not has_collector(obj):
+        spec = at(obj, "spec.template.spec")
+        add_collector(spec, _primary(spec, part), part.collection)
     for job in _job_specs(obj):
         job.setdefault("backoffLimit", 0)
         job["template"]["spec"].setdefault("restartPolicy", "Never")
@@ -337,6 +387,17 @@ def cannot_be_queued(manifest: Mapping[str, Any]) -> str:
         return ""
     return (
         f"Kueue does not queue the kind {preset.kind} of {preset.api_version}; omit queue, or use a kind that it knows"
+    )
+
+
+def cannot_be_collected(manifest: Mapping[str, Any]) -> str:
+    """Return why the metrics of an object could not be collected; "" if they can."""
+    if is_job(manifest) or has_collector(manifest):
+        return ""
+    kind = manifest.get("kind")
+    return (
+        f"the collector is added to a batch/v1 Job only, and this is a {kind}; print the metrics, or add the container "
+        f"{COLLECTOR_CONTAINER} to the primary pod's initContainers, as docs/kubernetes.md shows"
     )
 
 
@@ -383,6 +444,13 @@ def prefer_others(spec: Raw, nodes: tuple[str, ...]) -> None:
 def as_is(text: str) -> str:
     """Escape $(NAME), which Kubernetes would expand; on a laptop it reaches the program as it is."""
     return _EXPANDED.sub("$$", text)
+
+
+def _primary(spec: Raw, part: ClusterPart) -> Raw:
+    """Return the container of the template that runs the trial."""
+    wanted = _mapping(part.template.cluster.get("primary")).get("container") or TRIAL_CONTAINER
+    containers: list[Raw] = spec["containers"]
+    return next((each for each in containers if each.get("name") == wanted), containers[0])
 
 
 def _job_specs(obj: Raw) -> Iterator[Raw]:

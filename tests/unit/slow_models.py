@@ -33,7 +33,7 @@ class Told:
 
 
 class Waits(Told):
-    """Writes its process id to the file that `settings` names, and waits until the file is gone or until its deadline."""
+    """Writes its process id to the file that `settings` names, and waits until the file is gone or its time is up."""
 
     def __init__(self, spec: StudySpec, seed: int, settings: object) -> None:
         super().__init__(spec, seed, settings)

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from suggest.curves import Curve, TrialCurve
 from suggest.engine import Engine
-from suggest.pruners.median import MedianPruner, MedianSettings
-from suggest.pruners.percentile import KEPT_COLUMNS
+from suggest.pruners.percentile import KEPT_COLUMNS, MedianPruner, MedianSettings
 from suggest.study import Direction, Objective
 from suggest.trial import StopAdvice, Trial
 from tests.unit.searches import MAXIMIZE, MINIMIZE, MIXED, RUNNING, SUCCEEDED, accuracy, examples, study

@@ -1,7 +1,7 @@
 """Run programs without their start-up: a process that has imported the packages forks once for each of them.
 
 Such a program is a separate process with its own arguments, environment, folder, files, signals and exit code. Values
-that only a new interpreter reads (`READ_AT_START`) are those of the tests; with other values, a program starts by `exec`.
+that only a new interpreter reads (`READ_AT_START`) are those of the tests; for other values, a program uses `exec`.
 Tests of the start-up itself start their programs without this module.
 
 This module is the client if imported, and the forking process if run as a program.

@@ -379,7 +379,7 @@ class StoreContract:
         assert store.trials(NAME, states=[], client_id="", after=-1, limit=9) == [running(0), running(1), running(2)]
         assert len(store.measurements(NAME, None, after=0, limit=9)) == 2
 
-    def test_a_trial_is_relabelled(self, store: StudyStore, lease: Lease) -> None:
+    def test_a_trial_is_relabeled(self, store: StudyStore, lease: Lease) -> None:
         store.hand_out(lease, [running(0)])
         store.relabel_trial(lease, 0, {"new": "label"})
         assert store.trial(NAME, 0) == replace(running(0), labels={"new": "label"})

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from controller.runtime.kubernetes.attempt_status import main_of, ranks_of
-from controller.runtime.kubernetes.job_builder import build_objects, cannot_be_labelled, cannot_be_queued, warnings
+from controller.runtime.kubernetes.job_builder import build_objects, cannot_be_labeled, cannot_be_queued, warnings
 from controller.runtime.kubernetes.kinds import (
     KEPT_S,
     PRESETS,
@@ -545,7 +545,7 @@ def test_a_known_version_needs_no_word(name: str) -> None:
 
 @KINDS
 def test_every_kind_can_be_a_trial(name: str) -> None:
-    assert (cannot_be_labelled(OBJECTS[name]), missing_conditions(OBJECTS[name])) == ("", "")
+    assert (cannot_be_labeled(OBJECTS[name]), missing_conditions(OBJECTS[name])) == ("", "")
 
 
 @pytest.mark.parametrize(
@@ -556,7 +556,7 @@ def test_every_kind_can_be_a_trial(name: str) -> None:
     ],
 )  # fmt: skip
 def test_a_ray_job_whose_submitter_is_a_pod_can_be_a_trial(spec: Raw) -> None:
-    assert cannot_be_labelled(obj("ray.io/v1", "RayJob", rayClusterSpec=RAY_CLUSTER, **spec)) == ""
+    assert cannot_be_labeled(obj("ray.io/v1", "RayJob", rayClusterSpec=RAY_CLUSTER, **spec)) == ""
 
 
 @pytest.mark.parametrize(
@@ -569,12 +569,12 @@ def test_a_ray_job_whose_submitter_is_a_pod_can_be_a_trial(spec: Raw) -> None:
     ],
 )
 def test_an_object_without_a_pod_template_is_refused_with_the_reason(manifest: Raw, said: str) -> None:
-    assert said in cannot_be_labelled(manifest)
+    assert said in cannot_be_labeled(manifest)
 
 
 def test_a_file_is_not_changed_by_being_checked() -> None:
     before = copy.deepcopy(OBJECTS["RayJob"])
-    cannot_be_labelled(OBJECTS["RayJob"])
+    cannot_be_labeled(OBJECTS["RayJob"])
     assert OBJECTS["RayJob"] == before
 
 
@@ -599,7 +599,7 @@ def test_a_malformed_object_breaks_nothing(name: str, broken: object) -> None:
         else:
             manifest["spec"] = broken
         build_objects(a_launch(template=manifest, queue="q"))
-        cannot_be_labelled(manifest)
+        cannot_be_labeled(manifest)
         found = {**manifest, "metadata": {"name": "x"}, "status": broken if isinstance(broken, dict) else {}}
         assert isinstance(status_rules_of(found).container, str)
         is_suspended(found)

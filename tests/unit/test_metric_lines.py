@@ -265,7 +265,7 @@ def test_value_behind_a_carriage_return_is_read_before_the_line_ends() -> None:
     assert (reader.last, reader.step) == (0.2, 2)
 
 
-def test_each_epoch_of_labelled_bars_has_one_reading_its_last() -> None:
+def test_each_epoch_of_labeled_bars_has_one_reading_its_last() -> None:
     log = "".join(
         bar(n, 50, f"accuracy={epoch}.{n:02d}", f"Epoch {epoch}: ") for epoch in range(1, 4) for n in range(51)
     )

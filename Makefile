@@ -11,6 +11,7 @@ COMPILE := $(RELEASE)/bin/uv pip compile --universal --python-version 3.11 --gen
 JOBS ?= auto
 OPTUNA_TESTS := $(addprefix tests/,unit/test_sampling_tpe.py unit/test_tpe_density.py unit/test_importance.py \
   unit/test_optuna_database.py unit/test_default.py unit/test_pruning.py service/test_importing.py)
+INTEGRATIONS := hydra keras lightgbm lightning mlflow report sklearn tensorboard torch transformers wandb
 AXE := build/axe
 OPTUNA_5_TESTS := tests/unit/test_optuna_samplers.py
 MUTANTS := $(BIN)/python -m tests.sim.mutants
@@ -84,6 +85,14 @@ ui-packages: $(VENV)/dev.stamp  ## as root, on Debian: install what the tests of
 .PHONY: test-ui
 test-ui: $(VENV)/dev.stamp  ## run the tests of the page in a browser, where chromium is; TESTS=tests/ui/test_x.py
 	$(BIN)/python -m pytest $(or $(TESTS),tests/ui)
+
+.PHONY: integration-packages
+integration-packages: $(VENV)/dev.stamp  ## install the libraries that tuner.integrations bridges to, with torch
+	$(PIP) install --no-compile --require-hashes -r requirements-integrations.lock
+
+.PHONY: test-integrations
+test-integrations: $(VENV)/dev.stamp  ## run the tests of tuner.integrations, its examples and the notebook; TESTS=tests/integrations/test_x.py
+	$(BIN)/python -m pytest -n 2 --dist worksteal $(or $(TESTS),tests/integrations)
 
 .PHONY: check
 check: $(VENV)/dev.stamp  ## check format, lint, types, import rules and generated code
@@ -181,6 +190,8 @@ sbom: $(RELEASE)/stamp  ## write the software bill of materials of that image (C
 lock: $(RELEASE)/stamp  ## update the lock files after a change of pyproject.toml; LOCK=--upgrade takes the newest versions
 	$(COMPILE) pyproject.toml --extra examples --extra kubernetes --extra postgres --extra ui --group dev -o requirements.lock
 	$(COMPILE) pyproject.toml --extra examples --extra cifar10 -c requirements.lock -o requirements-torch.lock
+	$(COMPILE) pyproject.toml $(addprefix --extra ,$(INTEGRATIONS)) --group integrations \
+	  -c requirements.lock -c requirements-torch.lock -o requirements-integrations.lock
 	$(COMPILE) pyproject.toml --extra postgres -c requirements.lock -o deploy/requirements.lock
 	$(COMPILE) --group docs -o docs/requirements.lock
 

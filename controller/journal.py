@@ -123,12 +123,9 @@ class Journal:
         message = f"trial={self.name(attempt)} attempt={attempt.number} {told}"
         self._save(Changes(None, (), [Event(now, "linesSkipped", message, attempt.trial, attempt.number)]))
 
-    def starts_over(self, attempt: Attempt, reached: float, *, now: datetime) -> None:
-        """Record that a trial that was promoted has no checkpoint, so that it runs again what it has run."""
-        fidelity = self.experiment.spec.fidelity
-        name = "" if fidelity is None else fidelity.parameter
-        told = f"starts over: TUNER_CHECKPOINT_DIR is empty after {name} {reached:g}"
-        message = f"trial={self.name(attempt)} attempt={attempt.number} {told}"
+    def starts_over(self, attempt: Attempt, reason: str, *, now: datetime) -> None:
+        """Record that an attempt has no checkpoint to go on from, so that it runs what has been run before."""
+        message = f"trial={self.name(attempt)} attempt={attempt.number} starts over: {reason}"
         self._save(Changes(None, (), [Event(now, "startsOver", message, attempt.trial, attempt.number)]))
 
     def _with_pause(self, attempts: list[Attempt], events: list[Event], now: datetime) -> Changes:

@@ -118,6 +118,7 @@ def cluster_launch(
     )
     command, own_env = render(template, trial.parameters)
     manifest = template.cluster.get("template")
+    goes_on = trial.parent is not None and attempt.trial is not FINAL
     return Launch(
         name=attempt_name(experiment.name, experiment.uid, attempt.trial, attempt.number),
         command=command,
@@ -151,6 +152,7 @@ def cluster_launch(
             files=files,
             avoid_nodes=_let_down_by(attempts),
             collection=_with_image(experiment.spec.collection, environ),
+            parent_checkpoint=f"{CLUSTER_CHECKPOINTS}/{trial.parent}" if goes_on else "",
         ),
     )
 

@@ -84,6 +84,7 @@ class Memory:
         self.exhausted = False
         self.paused: dict[int, Opened] = {}  # trials that wait for a larger fidelity
         self.none_goes_on = False  # the study lets none of them go on as long as no other trial ends
+        self.none_begins = False  # the study begins no new trial as long as no running one ends
         self.independent = False  # the next suggestions do not depend on the outcomes of open trials
         self._latest_s: deque[float] = deque(maxlen=BRISK_TRIALS)  # durations of the latest attempts
         self.canary_over = spec.canary_s <= 0
@@ -176,7 +177,7 @@ class Memory:
         """Count a trial that has its outcome. `newest` is its newest attempt if the trial is not open."""
         self.counts[trial.state] = self.counts.get(trial.state, 0) + 1
         self.paused.pop(trial.number, None)
-        self.none_goes_on = False
+        self.none_goes_on = self.none_begins = False
         known = self.opened.get(trial.number)
         self._follow(trial, known.newest if known is not None else newest)
         self.since_best += trial.state is not TrialState.CANCELLED

@@ -94,6 +94,9 @@ class Criteria:
     def losses(self, trial: Trial) -> tuple[float, ...] | None:
         """Return a loss for each objective, the smaller the better; None unless the trial has finite values of all."""
         values = trial.values
+        if len(self.objectives) == 1:  # as below, without loops: there may be thousands of trials
+            one = len(values) == 1 and math.isfinite(values[0])
+            return (self.objectives[0].direction.sign * values[0],) if one else None
         if len(values) != len(self.objectives) or not all(map(math.isfinite, values)):
             return None
         return tuple(o.direction.sign * value for o, value in zip(self.objectives, values, strict=True))
@@ -160,6 +163,12 @@ class Fidelity:
     min: float
     max: float
     eta: int = DEFAULT_ETA
+
+    @classmethod
+    def of_resource(cls, parameter: str, most: float, eta: int) -> Fidelity:
+        """Return the fidelity of Katib's hyperband, which names the largest one: whole numbers, as many as fit."""
+        rungs = int(math.log(most, eta) + 1e-9) if most > 1 else 0
+        return cls(parameter, max(1, round(most / eta**rungs)), max(1, round(most)), eta)
 
     @property
     def levels(self) -> tuple[float, ...]:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tuner.pushing import push
     from tuner.running import SearchFailed, run
     from tuner.study import Study, TrialResult, connect, open  # read as tuner.open
-    from tuner.trial import Infeasible, Pruned, Trial
+    from tuner.trial import Infeasible, Pruned, Trial, current_trial
 
 _MODULES = {
     "Choice": "suggest.client",
@@ -39,6 +39,7 @@ _MODULES = {
     "TrialResult": "tuner.study",
     "TunerError": "suggest.errors",
     "connect": "tuner.study",
+    "current_trial": "tuner.trial",
     "maximize": "tuner.functions",
     "minimize": "tuner.functions",
     "open": "tuner.study",
@@ -59,6 +60,7 @@ __all__ = [
     "TrialResult",
     "TunerError",
     "connect",
+    "current_trial",
     "maximize",
     "minimize",
     "open",

@@ -100,8 +100,11 @@ def _described(parameter: Parameter) -> dict[str, Any]:
             found |= {"step": domain.step} if domain.step != 1 else {}
         case Choice():
             found = {"type": "choice", "values": list(domain.values)}
-    if not isinstance(domain, Choice) and domain.scale is Scale.LOG:
-        found["scale"] = "log"
+    if not isinstance(domain, Choice):
+        if domain.scale is Scale.LOG:
+            found["scale"] = "log"
+        if (normal := domain.normal) is not None:
+            found |= {"distribution": "normal", "mean": normal.mean, "deviation": normal.deviation}
     if parameter.when:
         found["when"] = {condition.parameter: list(condition.values) for condition in parameter.when}
     return found

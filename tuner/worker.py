@@ -22,7 +22,7 @@ from typing import NoReturn
 
 import cloudpickle  # type: ignore[import-untyped]  # noqa: F401 - what unpickles the function, imported before the fork
 
-from tuner.trial import Infeasible, Pruned, Trial
+from tuner.trial import Infeasible, Pruned, Trial, begin
 
 FILE = "objective.pickle"
 INFEASIBLE_EXIT_CODE = 42
@@ -44,6 +44,7 @@ def main(packed: bytes | None = None) -> int:
     try:
         objective = pickle.loads(sent["objective"])
         trial = Trial(json.loads(os.environ["TUNER_PARAMETERS"]), sent["metric"])
+        begin(trial)
         signal.signal(signal.SIGTERM, lambda *_: trial.stop())
         returned = objective(trial)
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the value is about to be printed

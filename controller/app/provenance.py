@@ -81,11 +81,13 @@ class AttemptLauncher:
 
     _session: dict[str, object] = field(init=False)
 
-    def __call__(self, experiment: Experiment, trial: Trial, attempts: Sequence[Attempt]) -> Launch:
+    async def __call__(self, experiment: Experiment, trial: Trial, attempts: Sequence[Attempt]) -> Launch:
         attempt = attempts[-1]
         where = self.folders.attempt(attempt.trial, attempt.number, apart=kept_apart(experiment, attempt))
-        goes_on = bool(trial.rungs) and attempt.trial is not FINAL and experiment.spec.traits.shares_files
-        starts_over = goes_on and not (where.checkpoint.is_dir() and any(where.checkpoint.iterdir()))
+        starts_over = ""
+        if experiment.spec.traits.shares_files and attempt.trial is not FINAL:
+            await self._inherit(trial, where)
+            starts_over = _starts_over(experiment, trial, attempt, where)
         launched = (
             cluster_launch(experiment, trial, attempts, where, environ=os.environ, files=self.files)
             if experiment.spec.traits.on_cluster
@@ -95,6 +97,18 @@ class AttemptLauncher:
         )
         self._record(experiment, trial, attempt, where, launched)
         return replace(launched, starts_over=starts_over)
+
+    async def _inherit(self, trial: Trial, where: AttemptFolders) -> None:
+        """Copy the checkpoint of the trial's parent in a thread, because it may be large."""
+        if trial.parent is None:
+            return
+        try:
+            await asyncio.to_thread(where.inherit, self.folders.checkpoint(trial.parent))
+        except OSError as error:
+            raise Unavailable(
+                f"{where.checkpoint}: the checkpoint of trial {trial.parent} cannot be copied: "
+                f"{error.strerror or error}; nothing is lost; free some space to continue"
+            ) from error
 
     def _record(
         self, experiment: Experiment, trial: Trial, attempt: Attempt, where: AttemptFolders, launched: Launch
@@ -131,3 +145,15 @@ class AttemptLauncher:
             raise Unavailable(
                 f"{where.root}: {error.strerror}; nothing is lost; free some space to continue"
             ) from error
+
+
+def _starts_over(experiment: Experiment, trial: Trial, attempt: Attempt, where: AttemptFolders) -> str:
+    """Return why the attempt has no checkpoint, though it should go on from one; "" if it has one or needs none."""
+    fidelity = experiment.spec.fidelity
+    if where.has_checkpoint:
+        return ""
+    if trial.rungs and fidelity is not None:
+        return f"TUNER_CHECKPOINT_DIR is empty after {fidelity.parameter} {trial.rungs[-1].fidelity:g}"
+    if trial.parent is not None and attempt.number == 1:
+        return f"trial {trial.parent} left nothing in TUNER_CHECKPOINT_DIR"
+    return ""

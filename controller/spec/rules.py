@@ -41,6 +41,7 @@ GIVEN = frozenset(
 _VARIABLE = re.compile(r"[A-Z][A-Z0-9]*_[A-Z0-9_]*|HOME|PATH|PWD|USER|TMPDIR|HOSTNAME")  # likely environment variables
 _GIVEN_VARIABLE = re.compile(rf"\$\$?\{{?({'|'.join(sorted(GIVEN))})\b\}}?")
 WORKLOAD = ("command", "args", "env", "template")
+POPULATION_BASED = "pbt"  # the algorithm whose trials go on from the checkpoints of others
 
 
 def check(document: Json, raw: Json, problems: ProblemCollector) -> None:
@@ -381,9 +382,12 @@ def _has_shell(trial: Json) -> bool:
 
 
 def _lost_checkpoints(spec: Json) -> Iterator[str]:
-    if "fidelity" in spec and not _traits_of(spec).shares_files and "checkpoints" not in spec["trial"]:
+    if _traits_of(spec).shares_files or "checkpoints" in spec["trial"]:
+        return
+    which = "with a larger fidelity " if "fidelity" in spec else "from another one "
+    if "fidelity" in spec or spec["algorithm"]["name"] == POPULATION_BASED:
         yield (
-            "spec.trial.checkpoints: without a claim, a trial that goes on with a larger fidelity starts over; "
+            f"spec.trial.checkpoints: without a claim, a trial that goes on {which}starts over; "
             "write checkpoints: {claim: NAME}"
         )
 

@@ -24,9 +24,9 @@ from suggest.domain import number
 from suggest.samplers.cmaes import CmaEsSettings
 from suggest.samplers.generations import Generations
 from suggest.samplers.normal import Floats
+from suggest.samplers.quantiles import by_index, fraction_of, quantile
 from suggest.samplers.sampler import PointRequest, generator
-from suggest.samplers.uniform import at_fraction, by_index
-from suggest.space import Assignment, Choice, Domain, Int, Scale, Value
+from suggest.space import Assignment, Choice, Domain, Value
 from suggest.study import StudySpec
 from suggest.trial import Trial
 
@@ -116,7 +116,8 @@ class _Coordinate:
         place = min(max(place, 0.0), 1.0)
         if self._last is not None:
             return self._domain.at(round(place * self._last))
-        return at_fraction(self._domain, place)
+        assert not isinstance(self._domain, Choice)  # a choice is by index
+        return quantile(self._domain, place)
 
     def place(self, value: Value) -> float:
         """Return the place of a value, clipped to the range if the value lies outside."""
@@ -124,8 +125,7 @@ class _Coordinate:
         assert not isinstance(domain, Choice)
         x = number(value)
         assert x is not None  # trials with values of other types never get here
-        half = 0.5 if isinstance(domain, Int) and self._last is None else 0.0  # as `at_fraction` has it
-        low, high, x = domain.min - half, domain.max + half, min(max(x, domain.min), domain.max)
-        if domain.scale is Scale.LOG:
-            low, high, x = math.log(low), math.log(high), math.log(x)
-        return (x - low) / (high - low) if high > low else 0.5
+        if self._last is None:
+            return fraction_of(domain, x)
+        low, high = domain.min, domain.max
+        return (min(max(x, low), high) - low) / (high - low) if high > low else 0.5

@@ -76,14 +76,14 @@ def dimension(domain: Domain) -> Dimension:
     match domain:
         case Float() if domain.count is None:
             return Dimension(float(domain.min), float(domain.max), log=domain.scale is Scale.LOG)
-        case Int(scale=Scale.LOG):
+        case Int(scale=Scale.LOG, step=1):
             return Dimension(float(domain.min), float(domain.max), log=True, whole=True)
     assert domain.count is not None
     return Dimension(0.0, domain.count - 1.0, whole=True, choice=isinstance(domain, Choice))
 
 
 def _by_value(domain: Domain) -> bool:
-    return domain.count is None or (isinstance(domain, Int) and domain.scale is Scale.LOG)
+    return domain.count is None or (isinstance(domain, Int) and domain.scale is Scale.LOG and domain.step == 1)
 
 
 def encode(domain: Domain, value: Value) -> float:

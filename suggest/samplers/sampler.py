@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias, TypeVar
 
@@ -45,7 +45,8 @@ class PointRequest:
 class Sampler(Protocol):
     """The sampler of one study. Not thread-safe: its owner holds the study's lock.
 
-    A sampler that computes in workers also has `steps(wanted)`; `propose` runs all of these steps.
+    A sampler that computes in workers also has `steps(wanted)`; `propose` runs all of these steps. One whose trials go
+    on from others has `parents(wanted)`.
     """
 
     def put(self, trial: Trial) -> None:
@@ -54,6 +55,8 @@ class Sampler(Protocol):
 
     def propose(self, wanted: Sequence[PointRequest]) -> list[Assignment]:
         """Return a point for each request, or for the first ones only if the space is exhausted.
+
+        A sampler whose family `waits` also returns fewer while a trial has to end first.
 
         Each point takes the earlier ones into account. Points have active parameters only, in the order of the space. A
         request with fixed values always gets a point. The call has no effect on later proposals.
@@ -77,6 +80,15 @@ def steps_of(sampler: Sampler, wanted: Sequence[PointRequest]) -> Steps:
     if steps is None:
         return sampler.propose(wanted)
     return (yield from steps(wanted))
+
+
+def parents_of(sampler: Sampler, wanted: Sequence[PointRequest]) -> Mapping[int, int]:
+    """Return the trials from whose checkpoints the proposed trials go on, by trial, of those that do.
+
+    The sampler must not be shown a trial between this call and that of `propose`.
+    """
+    parents: Callable[[Sequence[PointRequest]], Mapping[int, int]] | None = getattr(sampler, "parents", None)
+    return {} if parents is None else parents(wanted)
 
 
 def completed(steps: Computed[T]) -> T:

@@ -410,14 +410,19 @@ class FloatDomain(google.protobuf.message.Message):
     SCALE_FIELD_NUMBER: builtins.int
     STEP_FIELD_NUMBER: builtins.int
     POINTS_FIELD_NUMBER: builtins.int
+    NORMAL_FIELD_NUMBER: builtins.int
     min: builtins.float
     max: builtins.float
     scale: Global___Scale.ValueType
     """Unspecified means linear."""
     step: builtins.float
-    """Restricts the values to min + k * step. Requires the linear scale."""
+    """Restricts the values to min + k * step."""
     points: builtins.int
     """The number of values that a grid tries, evenly spaced on the scale. Every number in the range remains valid."""
+    @property
+    def normal(self) -> Global___NormalDistribution:
+        """Absent means that values are equally likely on the scale."""
+
     def __init__(
         self,
         *,
@@ -426,10 +431,11 @@ class FloatDomain(google.protobuf.message.Message):
         scale: Global___Scale.ValueType = ...,
         step: builtins.float | None = ...,
         points: builtins.int | None = ...,
+        normal: Global___NormalDistribution | None = ...,
     ) -> None: ...
-    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["_points", b"_points", "_step", b"_step", "points", b"points", "step", b"step"]
+    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["_points", b"_points", "_step", b"_step", "normal", b"normal", "points", b"points", "step", b"step"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_points", b"_points", "_step", b"_step", "max", b"max", "min", b"min", "points", b"points", "scale", b"scale", "step", b"step"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_points", b"_points", "_step", b"_step", "max", b"max", "min", b"min", "normal", b"normal", "points", b"points", "scale", b"scale", "step", b"step"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__points: typing_extensions.TypeAlias = typing.Literal["points"]
     _WhichOneofArgType__points: typing_extensions.TypeAlias = typing.Literal["_points", b"_points"]
@@ -452,12 +458,17 @@ class IntDomain(google.protobuf.message.Message):
     MAX_FIELD_NUMBER: builtins.int
     SCALE_FIELD_NUMBER: builtins.int
     STEP_FIELD_NUMBER: builtins.int
+    NORMAL_FIELD_NUMBER: builtins.int
     min: builtins.int
     max: builtins.int
     scale: Global___Scale.ValueType
-    """Unspecified means linear. The log scale requires step 1."""
+    """Unspecified means linear."""
     step: builtins.int
     """Absent means 1."""
+    @property
+    def normal(self) -> Global___NormalDistribution:
+        """Absent means that values are equally likely on the scale."""
+
     def __init__(
         self,
         *,
@@ -465,16 +476,51 @@ class IntDomain(google.protobuf.message.Message):
         max: builtins.int = ...,
         scale: Global___Scale.ValueType = ...,
         step: builtins.int | None = ...,
+        normal: Global___NormalDistribution | None = ...,
     ) -> None: ...
-    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["_step", b"_step", "step", b"step"]
+    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["_step", b"_step", "normal", b"normal", "step", b"step"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_step", b"_step", "max", b"max", "min", b"min", "scale", b"scale", "step", b"step"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_step", b"_step", "max", b"max", "min", b"min", "normal", b"normal", "scale", b"scale", "step", b"step"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__step: typing_extensions.TypeAlias = typing.Literal["step"]
     _WhichOneofArgType__step: typing_extensions.TypeAlias = typing.Literal["_step", b"_step"]
     def WhichOneof(self, oneof_group: _WhichOneofArgType__step) -> _WhichOneofReturnType__step | None: ...
 
 Global___IntDomain: typing_extensions.TypeAlias = IntDomain
+
+@typing.final
+class NormalDistribution(google.protobuf.message.Message):
+    """A normal distribution, truncated to [min, max]. On the log scale it is log-normal: `mean` is the geometric mean, and
+    `deviation` the geometric standard deviation, a factor above 1. By default the mean is halfway between min and max on
+    the scale, and each of them is three standard deviations away.
+    """
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    MEAN_FIELD_NUMBER: builtins.int
+    DEVIATION_FIELD_NUMBER: builtins.int
+    mean: builtins.float
+    deviation: builtins.float
+    def __init__(
+        self,
+        *,
+        mean: builtins.float | None = ...,
+        deviation: builtins.float | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["_deviation", b"_deviation", "_mean", b"_mean", "deviation", b"deviation", "mean", b"mean"]
+    def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_deviation", b"_deviation", "_mean", b"_mean", "deviation", b"deviation", "mean", b"mean"]
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__deviation: typing_extensions.TypeAlias = typing.Literal["deviation"]
+    _WhichOneofArgType__deviation: typing_extensions.TypeAlias = typing.Literal["_deviation", b"_deviation"]
+    _WhichOneofReturnType__mean: typing_extensions.TypeAlias = typing.Literal["mean"]
+    _WhichOneofArgType__mean: typing_extensions.TypeAlias = typing.Literal["_mean", b"_mean"]
+    @typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__deviation) -> _WhichOneofReturnType__deviation | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__mean) -> _WhichOneofReturnType__mean | None: ...
+
+Global___NormalDistribution: typing_extensions.TypeAlias = NormalDistribution
 
 @typing.final
 class ChoiceDomain(google.protobuf.message.Message):
@@ -772,6 +818,7 @@ class Trial(google.protobuf.message.Message):
     CONSTRAINT_VALUES_FIELD_NUMBER: builtins.int
     FIDELITY_FIELD_NUMBER: builtins.int
     RUNGS_FIELD_NUMBER: builtins.int
+    PARENT_FIELD_NUMBER: builtins.int
     name: builtins.str
     """namespaces/{namespace}/studies/{study}/trials/{number}"""
     number: builtins.int
@@ -795,6 +842,8 @@ class Trial(google.protobuf.message.Message):
     """
     fidelity: builtins.float
     """Output only. The fidelity up to which to run the trial, or to which it was run last; absent without a fidelity."""
+    parent: builtins.int
+    """Output only. The number of the trial from whose checkpoint it goes on (`pbt`); absent where it starts from nothing."""
     @property
     def parameters(self) -> google.protobuf.internal.containers.MessageMap[builtins.str, Global___Value]:
         """The active parameters. A queued trial may have only some of them."""
@@ -850,19 +899,24 @@ class Trial(google.protobuf.message.Message):
         constraint_values: collections.abc.Iterable[builtins.float] | None = ...,
         fidelity: builtins.float | None = ...,
         rungs: collections.abc.Iterable[Global___RungResult] | None = ...,
+        parent: builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["_fidelity", b"_fidelity", "_step", b"_step", "_value", b"_value", "create_time", b"create_time", "end_time", b"end_time", "fidelity", b"fidelity", "lease_duration", b"lease_duration", "lease_expire_time", b"lease_expire_time", "step", b"step", "value", b"value"]
+    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["_fidelity", b"_fidelity", "_parent", b"_parent", "_step", b"_step", "_value", b"_value", "create_time", b"create_time", "end_time", b"end_time", "fidelity", b"fidelity", "lease_duration", b"lease_duration", "lease_expire_time", b"lease_expire_time", "parent", b"parent", "step", b"step", "value", b"value"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_fidelity", b"_fidelity", "_step", b"_step", "_value", b"_value", "client_id", b"client_id", "constraint_values", b"constraint_values", "create_time", b"create_time", "end_time", b"end_time", "failure_class", b"failure_class", "fidelity", b"fidelity", "labels", b"labels", "lease_duration", b"lease_duration", "lease_expire_time", b"lease_expire_time", "name", b"name", "number", b"number", "parameters", b"parameters", "reason", b"reason", "request_id", b"request_id", "rungs", b"rungs", "state", b"state", "step", b"step", "tries", b"tries", "value", b"value", "values", b"values"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_fidelity", b"_fidelity", "_parent", b"_parent", "_step", b"_step", "_value", b"_value", "client_id", b"client_id", "constraint_values", b"constraint_values", "create_time", b"create_time", "end_time", b"end_time", "failure_class", b"failure_class", "fidelity", b"fidelity", "labels", b"labels", "lease_duration", b"lease_duration", "lease_expire_time", b"lease_expire_time", "name", b"name", "number", b"number", "parameters", b"parameters", "parent", b"parent", "reason", b"reason", "request_id", b"request_id", "rungs", b"rungs", "state", b"state", "step", b"step", "tries", b"tries", "value", b"value", "values", b"values"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__fidelity: typing_extensions.TypeAlias = typing.Literal["fidelity"]
     _WhichOneofArgType__fidelity: typing_extensions.TypeAlias = typing.Literal["_fidelity", b"_fidelity"]
+    _WhichOneofReturnType__parent: typing_extensions.TypeAlias = typing.Literal["parent"]
+    _WhichOneofArgType__parent: typing_extensions.TypeAlias = typing.Literal["_parent", b"_parent"]
     _WhichOneofReturnType__step: typing_extensions.TypeAlias = typing.Literal["step"]
     _WhichOneofArgType__step: typing_extensions.TypeAlias = typing.Literal["_step", b"_step"]
     _WhichOneofReturnType__value: typing_extensions.TypeAlias = typing.Literal["value"]
     _WhichOneofArgType__value: typing_extensions.TypeAlias = typing.Literal["_value", b"_value"]
     @typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__fidelity) -> _WhichOneofReturnType__fidelity | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__parent) -> _WhichOneofReturnType__parent | None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__step) -> _WhichOneofReturnType__step | None: ...
     @typing.overload
@@ -1634,12 +1688,15 @@ class ListTrialsRequest(google.protobuf.message.Message):
     PAGE_TOKEN_FIELD_NUMBER: builtins.int
     STATES_FIELD_NUMBER: builtins.int
     CLIENT_ID_FIELD_NUMBER: builtins.int
+    FIRST_NUMBER_FIELD_NUMBER: builtins.int
     parent: builtins.str
     """namespaces/{namespace}/studies/{study}"""
     page_size: builtins.int
     page_token: builtins.str
     client_id: builtins.str
     """Only trials of this client; empty means all."""
+    first_number: builtins.int
+    """Only trials with this number or a larger one: a client that knows the others asks for the new ones."""
     @property
     def states(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[Global___TrialState.ValueType]:
         """Only trials in one of these states; empty means all."""
@@ -1652,8 +1709,9 @@ class ListTrialsRequest(google.protobuf.message.Message):
         page_token: builtins.str = ...,
         states: collections.abc.Iterable[Global___TrialState.ValueType] | None = ...,
         client_id: builtins.str = ...,
+        first_number: builtins.int = ...,
     ) -> None: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["client_id", b"client_id", "page_size", b"page_size", "page_token", b"page_token", "parent", b"parent", "states", b"states"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["client_id", b"client_id", "first_number", b"first_number", "page_size", b"page_size", "page_token", b"page_token", "parent", b"parent", "states", b"states"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___ListTrialsRequest: typing_extensions.TypeAlias = ListTrialsRequest
@@ -1802,10 +1860,13 @@ class SuggestTrialsResponse(google.protobuf.message.Message):
     TRIALS_FIELD_NUMBER: builtins.int
     EXHAUSTED_FIELD_NUMBER: builtins.int
     INDEPENDENT_FIELD_NUMBER: builtins.int
+    WAITING_FIELD_NUMBER: builtins.int
     exhausted: builtins.bool
     """The search space has no further points, so there may be fewer trials than requested."""
     independent: builtins.bool
     """The next trials do not depend on the outcomes of open trials, so requesting them early changes nothing."""
+    waiting: builtins.bool
+    """True with fewer trials than asked for: a running trial has to end first (`pbt`). Ask again after that."""
     @property
     def trials(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Trial]:
         """Ordered by number."""
@@ -1816,8 +1877,9 @@ class SuggestTrialsResponse(google.protobuf.message.Message):
         trials: collections.abc.Iterable[Global___Trial] | None = ...,
         exhausted: builtins.bool = ...,
         independent: builtins.bool = ...,
+        waiting: builtins.bool = ...,
     ) -> None: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["exhausted", b"exhausted", "independent", b"independent", "trials", b"trials"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["exhausted", b"exhausted", "independent", b"independent", "trials", b"trials", "waiting", b"waiting"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___SuggestTrialsResponse: typing_extensions.TypeAlias = SuggestTrialsResponse

@@ -279,6 +279,29 @@ class StoreContract:
         assert store.numbers_added_by(NAME, ["c", "x", "a"]) == {"a": 0, "c": 2}
         assert store.numbers_added_by(StudyName("default", "other"), ["a"]) == {}
 
+    def test_a_long_history_keeps_the_type_of_each_value(self, store: StudyStore, lease: Lease) -> None:
+        values = [True, 1, 1.0, "1", None, [1], {"a": 1.0}]
+        done = [
+            succeeded(replace(running(n), parameters={"x": values[n % 7]}, request_id="", client_id=""), 0.1 + 0.2 * n)
+            for n in range(600)
+        ]
+        store.add_trials(lease, [Addition(trial, None) for trial in done])
+        assert repr(store.trials(NAME, states=[], client_id="", after=-1, limit=600)) == repr(done)
+        with pytest.raises(NotOwner):
+            store.add_trials(replace(lease, epoch=lease.epoch - 1), [Addition(replace(done[0], number=600), None)] * 2)
+
+    def test_trials_of_one_history_with_equal_parameters_differ_by_type(self, store: StudyStore, lease: Lease) -> None:
+        done = [
+            succeeded(replace(running(n), parameters={"x": value}, request_id="", client_id=""), 0.5)
+            for n, value in enumerate((True, 1, 1.0))
+        ]
+        store.add_trials(lease, [Addition(trial, None) for trial in done])
+        assert [repr(t.parameters["x"]) for t in store.trials(NAME, states=[], client_id="", after=-1, limit=9)] == [
+            "True",
+            "1",
+            "1.0",
+        ]
+
     def test_trials_are_filtered_and_paged(self, store: StudyStore, lease: Lease) -> None:
         store.hand_out(lease, [running(n, client_id=f"c{n % 2}") for n in range(6)])
         store.finish_trial(lease, succeeded(running(2, client_id="c0"), 1.0), [])

@@ -33,7 +33,7 @@ _UIDS = (f"{n:05d}" for n in itertools.count())
 def play_plan(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[Plan], ExperimentState]]:
     folder: Path = tmp_path_factory.mktemp("sim")
     store, studies = stores(folder)
-    yield lambda plan: Simulation(plan, store=store, studies=studies, uid=next(_UIDS)).run()
+    yield lambda plan: Simulation(plan, store=store, studies=studies, uid=next(_UIDS), home=folder).run()
     studies.close()
     store.close()
 

@@ -718,3 +718,35 @@ STEPS: list[tuple[str, Snapshot, list[Action]]] = [
 @pytest.mark.parametrize(("before", "actions"), [s[1:] for s in STEPS], ids=[s[0] for s in STEPS])
 def test_trials_that_run_in_steps(before: Snapshot, actions: list[Action]) -> None:
     assert decide(before) == actions
+
+
+def generation(*trials: UnfinishedTrial, **known: object) -> Snapshot:
+    """The study has said that no trial begins before a running one ends."""
+    before = snapshot(a_spec(trials=9, parallelism=4), *trials, **known)  # type: ignore[arg-type]  # what a builder takes
+    return replace(before, none_begins=True)
+
+
+GENERATIONS: list[tuple[str, Snapshot, list[Action]]] = [
+    ("Free slots stay empty while a generation is not complete enough", generation(open_trial(0, RUNNING)), []),
+    (
+        "The next end is a reason to ask again",
+        generation(open_trial(0, RUNNING), open_trial(1, SUCCEEDED, value=0.5)),
+        [gone(1, OK, 0.5), Suggest(3)],
+    ),
+    (
+        "and so is a failure, after which the generation needs another member",
+        generation(open_trial(0, RUNNING), open_trial(1, FAILED, failed=CRASHED, reason="exit code 1")),
+        [gone(1, BAD, reason="exit code 1", failure="userError"), Suggest(3)],
+    ),
+    ("With nothing running the study is asked again", generation(done={OK: 2}, best=0.5), [Suggest(4)]),
+    (
+        "A trial that waits to run again does so",
+        generation(open_trial(0, RUNNING), open_trial(1)),
+        [CreateAttempt(1, 1)],
+    ),
+]
+
+
+@pytest.mark.parametrize(("before", "actions"), [g[1:] for g in GENERATIONS], ids=[g[0] for g in GENERATIONS])
+def test_generations(before: Snapshot, actions: list[Action]) -> None:
+    assert decide(before) == actions

@@ -232,6 +232,16 @@ def test_a_jobs_own_deadline_is_a_timeout_though_its_pods_were_deleted() -> None
     assert end_of(a_job(conditions=(over,))) == expected
 
 
+def test_an_init_container_whose_command_is_not_in_the_image_is_a_configuration_failure() -> None:
+    message = OCI + 'exec: "sh": executable file not found in $PATH: unknown'
+    state = {"terminated": {"exitCode": 128, "reason": "StartError", "finishedAt": stamp(3), "message": message}}
+    pod = a_pod(waiting("PodInitializing"), phase="Failed", init=({"name": "tuner-parent", "state": state},))
+    end = end_of(a_job(), pod)
+    assert end is not None
+    assert end.failure_class is FailureClass.CONFIGURATION
+    assert end.reason.startswith("command sh was not found in image")
+
+
 def test_an_init_container_that_failed_is_named_with_its_last_line() -> None:
     init = {"name": "data", "state": {"terminated": {"exitCode": 2, "finishedAt": stamp(3), "message": "a\nno room\n"}}}
     pod = a_pod(waiting("PodInitializing"), phase="Failed", init=(init,))

@@ -17,6 +17,7 @@ import base64
 import copy
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any, cast
 
@@ -136,6 +137,8 @@ def _pod_spec(launch: Launch, part: ClusterPart) -> Raw:
         "containers": [_container(launch, part) | {"volumeMounts": mounts}],
         "volumes": volumes,
     }
+    if part.parent_checkpoint and _claim_of(part):
+        spec["initContainers"] = [_parent_copier(launch, part)]
     if part.collection is not None:
         add_collector(spec, spec["containers"][0], part.collection)
     if workers_of(part) > 1:
@@ -171,6 +174,45 @@ def _container(launch: Launch, part: ClusterPart) -> Raw:
         "securityContext": container_security(part.template.cluster),
         # The status then has the last lines, also of workers whose log is not followed.
         "terminationMessagePolicy": "FallbackToLogsOnError",
+    }
+
+
+PARENT_COPIER = "tuner-parent"
+# The copy gets its name when it is complete: the container may be killed, or its node lost, at any moment. The first
+# rank copies for all.
+_COPY = """\
+set -e
+from=$1 to=$2 partial=$3
+if [ "${JOB_COMPLETION_INDEX:-0}" != 0 ]; then
+  until [ -e "$to" ]; do sleep 1; done
+fi
+[ -e "$to" ] && exit 0
+rm -rf "$partial"
+if [ -d "$from" ]; then cp -Rp "$from" "$partial"; else mkdir "$partial"; fi
+[ -e "$to" ] || mv "$partial" "$to"
+"""
+
+
+def _parent_copier(launch: Launch, part: ClusterPart) -> Raw:
+    """Return the init container that makes the trial's folder on the claim: a copy of its parent's.
+
+    It runs the trial's own image, whose user and security it shares, so that no other image has to be pulled. The
+    kubelet makes the folder that the trial's container mounts only after this one has ended.
+    """
+    template, to = part.template, launch.env["TUNER_CHECKPOINT_DIR"]
+    policy = template.cluster.get("imagePullPolicy")
+    resources = _resources(replace(template.resources, gpu=0, extended={}))
+    at = to.rpartition("/")[0]
+    whole = {"name": _CHECKPOINTS, "mountPath": at, "subPath": short_name(part.experiment, part.uid)}
+    return {
+        "name": PARENT_COPIER,
+        "image": template.image,
+        **({"imagePullPolicy": policy} if policy else {}),
+        "command": ["sh", "-c", _COPY, "sh", part.parent_checkpoint, to, f"{at}/{launch.name}.partial"],
+        **({"resources": {"requests": resources, "limits": resources}} if resources else {}),
+        "securityContext": container_security(template.cluster),
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "volumeMounts": [whole],
     }
 
 
@@ -252,6 +294,7 @@ def env_of(launch: Launch, part: ClusterPart) -> list[Raw]:
 
 
 _SHARED_MEMORY = "/dev/shm"
+_CHECKPOINTS = "tuner-checkpoints"
 _EXECUTABLE = 0o555  # a ConfigMap keeps no modes, and a file may be a script
 
 
@@ -290,13 +333,19 @@ def _our_mounts(launch: Launch, part: ClusterPart) -> list[tuple[Raw, Raw]]:
         shared = {"name": "tuner-shm", "emptyDir": {"medium": "Memory", "sizeLimit": size}}
         pairs.append((shared, {"name": "tuner-shm", "mountPath": _SHARED_MEMORY}))
     at = launch.env["TUNER_CHECKPOINT_DIR"]
-    claim = _mapping(cluster.get("checkpoints")).get("claim")
+    claim = _claim_of(part)
     if claim is None:
-        return [*pairs, _scratch("tuner-checkpoints", at)]
+        return [*pairs, _scratch(_CHECKPOINTS, at)]
     # A folder per trial in a folder per experiment. The kubelet creates both, so the path exists as on a laptop.
     folder = f"{short_name(part.experiment, part.uid)}/{at.rpartition('/')[2]}"
-    kept = {"name": "tuner-checkpoints", "persistentVolumeClaim": {"claimName": claim}}
-    return [*pairs, (kept, {"name": "tuner-checkpoints", "mountPath": at, "subPath": folder})]
+    kept = {"name": _CHECKPOINTS, "persistentVolumeClaim": {"claimName": claim}}
+    return [*pairs, (kept, {"name": _CHECKPOINTS, "mountPath": at, "subPath": folder})]
+
+
+def _claim_of(part: ClusterPart) -> str | None:
+    """Return the claim for checkpoints; None if they end with the attempt."""
+    claim: str | None = _mapping(part.template.cluster.get("checkpoints")).get("claim")
+    return claim
 
 
 def _scratch(name: str, at: str) -> tuple[Raw, Raw]:

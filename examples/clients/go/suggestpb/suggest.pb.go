@@ -861,10 +861,12 @@ type FloatDomain struct {
 	Max   float64                `protobuf:"fixed64,2,opt,name=max,proto3" json:"max,omitempty"`
 	// Unspecified means linear.
 	Scale Scale `protobuf:"varint,3,opt,name=scale,proto3,enum=tuner.suggest.v1.Scale" json:"scale,omitempty"`
-	// Restricts the values to min + k * step. Requires the linear scale.
+	// Restricts the values to min + k * step.
 	Step *float64 `protobuf:"fixed64,4,opt,name=step,proto3,oneof" json:"step,omitempty"`
 	// The number of values that a grid tries, evenly spaced on the scale. Every number in the range remains valid.
-	Points        *int32 `protobuf:"varint,5,opt,name=points,proto3,oneof" json:"points,omitempty"`
+	Points *int32 `protobuf:"varint,5,opt,name=points,proto3,oneof" json:"points,omitempty"`
+	// Absent means that values are equally likely on the scale.
+	Normal        *NormalDistribution `protobuf:"bytes,6,opt,name=normal,proto3" json:"normal,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -934,15 +936,24 @@ func (x *FloatDomain) GetPoints() int32 {
 	return 0
 }
 
+func (x *FloatDomain) GetNormal() *NormalDistribution {
+	if x != nil {
+		return x.Normal
+	}
+	return nil
+}
+
 // A whole number min + k * step in [min, max].
 type IntDomain struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Min   int64                  `protobuf:"varint,1,opt,name=min,proto3" json:"min,omitempty"`
 	Max   int64                  `protobuf:"varint,2,opt,name=max,proto3" json:"max,omitempty"`
-	// Unspecified means linear. The log scale requires step 1.
+	// Unspecified means linear.
 	Scale Scale `protobuf:"varint,3,opt,name=scale,proto3,enum=tuner.suggest.v1.Scale" json:"scale,omitempty"`
 	// Absent means 1.
-	Step          *int64 `protobuf:"varint,4,opt,name=step,proto3,oneof" json:"step,omitempty"`
+	Step *int64 `protobuf:"varint,4,opt,name=step,proto3,oneof" json:"step,omitempty"`
+	// Absent means that values are equally likely on the scale.
+	Normal        *NormalDistribution `protobuf:"bytes,5,opt,name=normal,proto3" json:"normal,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1005,6 +1016,68 @@ func (x *IntDomain) GetStep() int64 {
 	return 0
 }
 
+func (x *IntDomain) GetNormal() *NormalDistribution {
+	if x != nil {
+		return x.Normal
+	}
+	return nil
+}
+
+// A normal distribution, truncated to [min, max]. On the log scale it is log-normal: `mean` is the geometric mean, and
+// `deviation` the geometric standard deviation, a factor above 1. By default the mean is halfway between min and max on
+// the scale, and each of them is three standard deviations away.
+type NormalDistribution struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Mean          *float64               `protobuf:"fixed64,1,opt,name=mean,proto3,oneof" json:"mean,omitempty"`
+	Deviation     *float64               `protobuf:"fixed64,2,opt,name=deviation,proto3,oneof" json:"deviation,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NormalDistribution) Reset() {
+	*x = NormalDistribution{}
+	mi := &file_suggest_v1_suggest_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NormalDistribution) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NormalDistribution) ProtoMessage() {}
+
+func (x *NormalDistribution) ProtoReflect() protoreflect.Message {
+	mi := &file_suggest_v1_suggest_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NormalDistribution.ProtoReflect.Descriptor instead.
+func (*NormalDistribution) Descriptor() ([]byte, []int) {
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *NormalDistribution) GetMean() float64 {
+	if x != nil && x.Mean != nil {
+		return *x.Mean
+	}
+	return 0
+}
+
+func (x *NormalDistribution) GetDeviation() float64 {
+	if x != nil && x.Deviation != nil {
+		return *x.Deviation
+	}
+	return 0
+}
+
 // One of several JSON values, unordered.
 type ChoiceDomain struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1015,7 +1088,7 @@ type ChoiceDomain struct {
 
 func (x *ChoiceDomain) Reset() {
 	*x = ChoiceDomain{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[8]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1027,7 +1100,7 @@ func (x *ChoiceDomain) String() string {
 func (*ChoiceDomain) ProtoMessage() {}
 
 func (x *ChoiceDomain) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[8]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1040,7 +1113,7 @@ func (x *ChoiceDomain) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChoiceDomain.ProtoReflect.Descriptor instead.
 func (*ChoiceDomain) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{8}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ChoiceDomain) GetValues() []*Value {
@@ -1061,7 +1134,7 @@ type Condition struct {
 
 func (x *Condition) Reset() {
 	*x = Condition{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[9]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1073,7 +1146,7 @@ func (x *Condition) String() string {
 func (*Condition) ProtoMessage() {}
 
 func (x *Condition) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[9]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1086,7 +1159,7 @@ func (x *Condition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Condition.ProtoReflect.Descriptor instead.
 func (*Condition) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{9}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Condition) GetParameter() string {
@@ -1115,7 +1188,7 @@ type Objective struct {
 
 func (x *Objective) Reset() {
 	*x = Objective{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[10]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1127,7 +1200,7 @@ func (x *Objective) String() string {
 func (*Objective) ProtoMessage() {}
 
 func (x *Objective) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[10]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1140,7 +1213,7 @@ func (x *Objective) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Objective.ProtoReflect.Descriptor instead.
 func (*Objective) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{10}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Objective) GetMetric() string {
@@ -1176,7 +1249,7 @@ type Constraint struct {
 
 func (x *Constraint) Reset() {
 	*x = Constraint{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[11]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1188,7 +1261,7 @@ func (x *Constraint) String() string {
 func (*Constraint) ProtoMessage() {}
 
 func (x *Constraint) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[11]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1201,7 +1274,7 @@ func (x *Constraint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Constraint.ProtoReflect.Descriptor instead.
 func (*Constraint) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{11}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Constraint) GetMetric() string {
@@ -1238,7 +1311,7 @@ type Algorithm struct {
 
 func (x *Algorithm) Reset() {
 	*x = Algorithm{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[12]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1250,7 +1323,7 @@ func (x *Algorithm) String() string {
 func (*Algorithm) ProtoMessage() {}
 
 func (x *Algorithm) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[12]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1263,7 +1336,7 @@ func (x *Algorithm) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Algorithm.ProtoReflect.Descriptor instead.
 func (*Algorithm) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{12}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Algorithm) GetName() string {
@@ -1299,7 +1372,7 @@ type Pruning struct {
 
 func (x *Pruning) Reset() {
 	*x = Pruning{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[13]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1311,7 +1384,7 @@ func (x *Pruning) String() string {
 func (*Pruning) ProtoMessage() {}
 
 func (x *Pruning) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[13]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1324,7 +1397,7 @@ func (x *Pruning) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pruning.ProtoReflect.Descriptor instead.
 func (*Pruning) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{13}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Pruning) GetName() string {
@@ -1353,7 +1426,7 @@ type AlgorithmInfo struct {
 
 func (x *AlgorithmInfo) Reset() {
 	*x = AlgorithmInfo{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[14]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1365,7 +1438,7 @@ func (x *AlgorithmInfo) String() string {
 func (*AlgorithmInfo) ProtoMessage() {}
 
 func (x *AlgorithmInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[14]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1378,7 +1451,7 @@ func (x *AlgorithmInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AlgorithmInfo.ProtoReflect.Descriptor instead.
 func (*AlgorithmInfo) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{14}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *AlgorithmInfo) GetName() string {
@@ -1441,14 +1514,16 @@ type Trial struct {
 	// Output only. The fidelity up to which to run the trial, or to which it was run last; absent without a fidelity.
 	Fidelity *float64 `protobuf:"fixed64,19,opt,name=fidelity,proto3,oneof" json:"fidelity,omitempty"`
 	// Output only. The trial's values at fidelities below the largest one, in ascending order.
-	Rungs         []*RungResult `protobuf:"bytes,20,rep,name=rungs,proto3" json:"rungs,omitempty"`
+	Rungs []*RungResult `protobuf:"bytes,20,rep,name=rungs,proto3" json:"rungs,omitempty"`
+	// Output only. The number of the trial from whose checkpoint it goes on (`pbt`); absent where it starts from nothing.
+	Parent        *int64 `protobuf:"varint,21,opt,name=parent,proto3,oneof" json:"parent,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Trial) Reset() {
 	*x = Trial{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[15]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1460,7 +1535,7 @@ func (x *Trial) String() string {
 func (*Trial) ProtoMessage() {}
 
 func (x *Trial) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[15]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1473,7 +1548,7 @@ func (x *Trial) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Trial.ProtoReflect.Descriptor instead.
 func (*Trial) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{15}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Trial) GetName() string {
@@ -1616,6 +1691,13 @@ func (x *Trial) GetRungs() []*RungResult {
 	return nil
 }
 
+func (x *Trial) GetParent() int64 {
+	if x != nil && x.Parent != nil {
+		return *x.Parent
+	}
+	return 0
+}
+
 // The value of a trial at a fidelity.
 type RungResult struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1627,7 +1709,7 @@ type RungResult struct {
 
 func (x *RungResult) Reset() {
 	*x = RungResult{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[16]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1639,7 +1721,7 @@ func (x *RungResult) String() string {
 func (*RungResult) ProtoMessage() {}
 
 func (x *RungResult) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[16]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1652,7 +1734,7 @@ func (x *RungResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RungResult.ProtoReflect.Descriptor instead.
 func (*RungResult) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{16}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *RungResult) GetFidelity() float64 {
@@ -1685,7 +1767,7 @@ type Measurement struct {
 
 func (x *Measurement) Reset() {
 	*x = Measurement{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[17]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1697,7 +1779,7 @@ func (x *Measurement) String() string {
 func (*Measurement) ProtoMessage() {}
 
 func (x *Measurement) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[17]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1710,7 +1792,7 @@ func (x *Measurement) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Measurement.ProtoReflect.Descriptor instead.
 func (*Measurement) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{17}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Measurement) GetAttempt() int64 {
@@ -1758,7 +1840,7 @@ type Outcome struct {
 
 func (x *Outcome) Reset() {
 	*x = Outcome{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[18]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1770,7 +1852,7 @@ func (x *Outcome) String() string {
 func (*Outcome) ProtoMessage() {}
 
 func (x *Outcome) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[18]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1783,7 +1865,7 @@ func (x *Outcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Outcome.ProtoReflect.Descriptor instead.
 func (*Outcome) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{18}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Outcome) GetKind() isOutcome_Kind {
@@ -1886,7 +1968,7 @@ type Succeeded struct {
 
 func (x *Succeeded) Reset() {
 	*x = Succeeded{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[19]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1898,7 +1980,7 @@ func (x *Succeeded) String() string {
 func (*Succeeded) ProtoMessage() {}
 
 func (x *Succeeded) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[19]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1911,7 +1993,7 @@ func (x *Succeeded) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Succeeded.ProtoReflect.Descriptor instead.
 func (*Succeeded) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{19}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Succeeded) GetValue() float64 {
@@ -1939,7 +2021,7 @@ type Pruned struct {
 
 func (x *Pruned) Reset() {
 	*x = Pruned{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[20]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1951,7 +2033,7 @@ func (x *Pruned) String() string {
 func (*Pruned) ProtoMessage() {}
 
 func (x *Pruned) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[20]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1964,7 +2046,7 @@ func (x *Pruned) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pruned.ProtoReflect.Descriptor instead.
 func (*Pruned) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{20}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Pruned) GetValue() float64 {
@@ -1991,7 +2073,7 @@ type Infeasible struct {
 
 func (x *Infeasible) Reset() {
 	*x = Infeasible{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[21]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2003,7 +2085,7 @@ func (x *Infeasible) String() string {
 func (*Infeasible) ProtoMessage() {}
 
 func (x *Infeasible) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[21]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2016,7 +2098,7 @@ func (x *Infeasible) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Infeasible.ProtoReflect.Descriptor instead.
 func (*Infeasible) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{21}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Infeasible) GetReason() string {
@@ -2037,7 +2119,7 @@ type Failed struct {
 
 func (x *Failed) Reset() {
 	*x = Failed{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[22]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2049,7 +2131,7 @@ func (x *Failed) String() string {
 func (*Failed) ProtoMessage() {}
 
 func (x *Failed) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[22]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2062,7 +2144,7 @@ func (x *Failed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Failed.ProtoReflect.Descriptor instead.
 func (*Failed) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{22}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Failed) GetFailureClass() string {
@@ -2089,7 +2171,7 @@ type Cancelled struct {
 
 func (x *Cancelled) Reset() {
 	*x = Cancelled{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[23]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2101,7 +2183,7 @@ func (x *Cancelled) String() string {
 func (*Cancelled) ProtoMessage() {}
 
 func (x *Cancelled) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[23]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2114,7 +2196,7 @@ func (x *Cancelled) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Cancelled.ProtoReflect.Descriptor instead.
 func (*Cancelled) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{23}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Cancelled) GetReason() string {
@@ -2139,7 +2221,7 @@ type CreateStudyRequest struct {
 
 func (x *CreateStudyRequest) Reset() {
 	*x = CreateStudyRequest{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[24]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2151,7 +2233,7 @@ func (x *CreateStudyRequest) String() string {
 func (*CreateStudyRequest) ProtoMessage() {}
 
 func (x *CreateStudyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[24]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2164,7 +2246,7 @@ func (x *CreateStudyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateStudyRequest.ProtoReflect.Descriptor instead.
 func (*CreateStudyRequest) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{24}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *CreateStudyRequest) GetParent() string {
@@ -2204,7 +2286,7 @@ type GetStudyRequest struct {
 
 func (x *GetStudyRequest) Reset() {
 	*x = GetStudyRequest{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[25]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2216,7 +2298,7 @@ func (x *GetStudyRequest) String() string {
 func (*GetStudyRequest) ProtoMessage() {}
 
 func (x *GetStudyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[25]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2229,7 +2311,7 @@ func (x *GetStudyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStudyRequest.ProtoReflect.Descriptor instead.
 func (*GetStudyRequest) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{25}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *GetStudyRequest) GetName() string {
@@ -2255,7 +2337,7 @@ type ListStudiesRequest struct {
 
 func (x *ListStudiesRequest) Reset() {
 	*x = ListStudiesRequest{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[26]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2267,7 +2349,7 @@ func (x *ListStudiesRequest) String() string {
 func (*ListStudiesRequest) ProtoMessage() {}
 
 func (x *ListStudiesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[26]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2280,7 +2362,7 @@ func (x *ListStudiesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListStudiesRequest.ProtoReflect.Descriptor instead.
 func (*ListStudiesRequest) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{26}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ListStudiesRequest) GetParent() string {
@@ -2330,7 +2412,7 @@ type ListStudiesResponse struct {
 
 func (x *ListStudiesResponse) Reset() {
 	*x = ListStudiesResponse{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[27]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2342,7 +2424,7 @@ func (x *ListStudiesResponse) String() string {
 func (*ListStudiesResponse) ProtoMessage() {}
 
 func (x *ListStudiesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[27]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2355,7 +2437,7 @@ func (x *ListStudiesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListStudiesResponse.ProtoReflect.Descriptor instead.
 func (*ListStudiesResponse) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{27}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ListStudiesResponse) GetStudies() []*Study {
@@ -2392,7 +2474,7 @@ type StudySummary struct {
 
 func (x *StudySummary) Reset() {
 	*x = StudySummary{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[28]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2404,7 +2486,7 @@ func (x *StudySummary) String() string {
 func (*StudySummary) ProtoMessage() {}
 
 func (x *StudySummary) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[28]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2417,7 +2499,7 @@ func (x *StudySummary) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StudySummary.ProtoReflect.Descriptor instead.
 func (*StudySummary) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{28}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *StudySummary) GetTrials() []*TrialCount {
@@ -2444,7 +2526,7 @@ type TrialCount struct {
 
 func (x *TrialCount) Reset() {
 	*x = TrialCount{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[29]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2456,7 +2538,7 @@ func (x *TrialCount) String() string {
 func (*TrialCount) ProtoMessage() {}
 
 func (x *TrialCount) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[29]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2469,7 +2551,7 @@ func (x *TrialCount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TrialCount.ProtoReflect.Descriptor instead.
 func (*TrialCount) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{29}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *TrialCount) GetState() TrialState {
@@ -2499,7 +2581,7 @@ type UpdateStudyRequest struct {
 
 func (x *UpdateStudyRequest) Reset() {
 	*x = UpdateStudyRequest{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[30]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2511,7 +2593,7 @@ func (x *UpdateStudyRequest) String() string {
 func (*UpdateStudyRequest) ProtoMessage() {}
 
 func (x *UpdateStudyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[30]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2524,7 +2606,7 @@ func (x *UpdateStudyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateStudyRequest.ProtoReflect.Descriptor instead.
 func (*UpdateStudyRequest) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{30}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *UpdateStudyRequest) GetStudy() *Study {
@@ -2557,7 +2639,7 @@ type DeleteStudyRequest struct {
 
 func (x *DeleteStudyRequest) Reset() {
 	*x = DeleteStudyRequest{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[31]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2569,7 +2651,7 @@ func (x *DeleteStudyRequest) String() string {
 func (*DeleteStudyRequest) ProtoMessage() {}
 
 func (x *DeleteStudyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[31]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2582,7 +2664,7 @@ func (x *DeleteStudyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteStudyRequest.ProtoReflect.Descriptor instead.
 func (*DeleteStudyRequest) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{31}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *DeleteStudyRequest) GetName() string {
@@ -2601,7 +2683,7 @@ type ValidateStudyRequest struct {
 
 func (x *ValidateStudyRequest) Reset() {
 	*x = ValidateStudyRequest{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[32]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2613,7 +2695,7 @@ func (x *ValidateStudyRequest) String() string {
 func (*ValidateStudyRequest) ProtoMessage() {}
 
 func (x *ValidateStudyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[32]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2626,7 +2708,7 @@ func (x *ValidateStudyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ValidateStudyRequest.ProtoReflect.Descriptor instead.
 func (*ValidateStudyRequest) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{32}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ValidateStudyRequest) GetSpec() *StudySpec {
@@ -2644,7 +2726,7 @@ type ValidateStudyResponse struct {
 
 func (x *ValidateStudyResponse) Reset() {
 	*x = ValidateStudyResponse{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[33]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2656,7 +2738,7 @@ func (x *ValidateStudyResponse) String() string {
 func (*ValidateStudyResponse) ProtoMessage() {}
 
 func (x *ValidateStudyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[33]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2669,7 +2751,7 @@ func (x *ValidateStudyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ValidateStudyResponse.ProtoReflect.Descriptor instead.
 func (*ValidateStudyResponse) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{33}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{34}
 }
 
 type ListAlgorithmsRequest struct {
@@ -2680,7 +2762,7 @@ type ListAlgorithmsRequest struct {
 
 func (x *ListAlgorithmsRequest) Reset() {
 	*x = ListAlgorithmsRequest{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[34]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2692,7 +2774,7 @@ func (x *ListAlgorithmsRequest) String() string {
 func (*ListAlgorithmsRequest) ProtoMessage() {}
 
 func (x *ListAlgorithmsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[34]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2705,7 +2787,7 @@ func (x *ListAlgorithmsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAlgorithmsRequest.ProtoReflect.Descriptor instead.
 func (*ListAlgorithmsRequest) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{34}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{35}
 }
 
 type ListAlgorithmsResponse struct {
@@ -2717,7 +2799,7 @@ type ListAlgorithmsResponse struct {
 
 func (x *ListAlgorithmsResponse) Reset() {
 	*x = ListAlgorithmsResponse{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[35]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2729,7 +2811,7 @@ func (x *ListAlgorithmsResponse) String() string {
 func (*ListAlgorithmsResponse) ProtoMessage() {}
 
 func (x *ListAlgorithmsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[35]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2742,7 +2824,7 @@ func (x *ListAlgorithmsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAlgorithmsResponse.ProtoReflect.Descriptor instead.
 func (*ListAlgorithmsResponse) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{35}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ListAlgorithmsResponse) GetAlgorithms() []*AlgorithmInfo {
@@ -2771,7 +2853,7 @@ type AddTrialRequest struct {
 
 func (x *AddTrialRequest) Reset() {
 	*x = AddTrialRequest{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[36]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2783,7 +2865,7 @@ func (x *AddTrialRequest) String() string {
 func (*AddTrialRequest) ProtoMessage() {}
 
 func (x *AddTrialRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[36]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2796,7 +2878,7 @@ func (x *AddTrialRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddTrialRequest.ProtoReflect.Descriptor instead.
 func (*AddTrialRequest) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{36}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *AddTrialRequest) GetParent() string {
@@ -2857,7 +2939,7 @@ type ImportTrialsRequest struct {
 
 func (x *ImportTrialsRequest) Reset() {
 	*x = ImportTrialsRequest{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[37]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2869,7 +2951,7 @@ func (x *ImportTrialsRequest) String() string {
 func (*ImportTrialsRequest) ProtoMessage() {}
 
 func (x *ImportTrialsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[37]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2882,7 +2964,7 @@ func (x *ImportTrialsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImportTrialsRequest.ProtoReflect.Descriptor instead.
 func (*ImportTrialsRequest) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{37}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *ImportTrialsRequest) GetParent() string {
@@ -2929,7 +3011,7 @@ type FinishedTrial struct {
 
 func (x *FinishedTrial) Reset() {
 	*x = FinishedTrial{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[38]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2941,7 +3023,7 @@ func (x *FinishedTrial) String() string {
 func (*FinishedTrial) ProtoMessage() {}
 
 func (x *FinishedTrial) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[38]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2954,7 +3036,7 @@ func (x *FinishedTrial) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FinishedTrial.ProtoReflect.Descriptor instead.
 func (*FinishedTrial) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{38}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *FinishedTrial) GetParameters() map[string]*Value {
@@ -3002,7 +3084,7 @@ type ImportTrialsResponse struct {
 
 func (x *ImportTrialsResponse) Reset() {
 	*x = ImportTrialsResponse{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[39]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3014,7 +3096,7 @@ func (x *ImportTrialsResponse) String() string {
 func (*ImportTrialsResponse) ProtoMessage() {}
 
 func (x *ImportTrialsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[39]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3027,7 +3109,7 @@ func (x *ImportTrialsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImportTrialsResponse.ProtoReflect.Descriptor instead.
 func (*ImportTrialsResponse) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{39}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ImportTrialsResponse) GetResults() []*ImportResult {
@@ -3051,7 +3133,7 @@ type ImportResult struct {
 
 func (x *ImportResult) Reset() {
 	*x = ImportResult{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[40]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3063,7 +3145,7 @@ func (x *ImportResult) String() string {
 func (*ImportResult) ProtoMessage() {}
 
 func (x *ImportResult) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[40]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3076,7 +3158,7 @@ func (x *ImportResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImportResult.ProtoReflect.Descriptor instead.
 func (*ImportResult) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{40}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *ImportResult) GetNumber() int64 {
@@ -3111,7 +3193,7 @@ type ImportRemark struct {
 
 func (x *ImportRemark) Reset() {
 	*x = ImportRemark{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[41]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3123,7 +3205,7 @@ func (x *ImportRemark) String() string {
 func (*ImportRemark) ProtoMessage() {}
 
 func (x *ImportRemark) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[41]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3136,7 +3218,7 @@ func (x *ImportRemark) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImportRemark.ProtoReflect.Descriptor instead.
 func (*ImportRemark) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{41}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *ImportRemark) GetField() string {
@@ -3162,7 +3244,7 @@ type GetTrialRequest struct {
 
 func (x *GetTrialRequest) Reset() {
 	*x = GetTrialRequest{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[42]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3174,7 +3256,7 @@ func (x *GetTrialRequest) String() string {
 func (*GetTrialRequest) ProtoMessage() {}
 
 func (x *GetTrialRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[42]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3187,7 +3269,7 @@ func (x *GetTrialRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetTrialRequest.ProtoReflect.Descriptor instead.
 func (*GetTrialRequest) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{42}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *GetTrialRequest) GetName() string {
@@ -3206,14 +3288,16 @@ type ListTrialsRequest struct {
 	// Only trials in one of these states; empty means all.
 	States []TrialState `protobuf:"varint,4,rep,packed,name=states,proto3,enum=tuner.suggest.v1.TrialState" json:"states,omitempty"`
 	// Only trials of this client; empty means all.
-	ClientId      string `protobuf:"bytes,5,opt,name=client_id,json=clientId,proto3" json:"client_id,omitempty"`
+	ClientId string `protobuf:"bytes,5,opt,name=client_id,json=clientId,proto3" json:"client_id,omitempty"`
+	// Only trials with this number or a larger one: a client that knows the others asks for the new ones.
+	FirstNumber   int32 `protobuf:"varint,6,opt,name=first_number,json=firstNumber,proto3" json:"first_number,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ListTrialsRequest) Reset() {
 	*x = ListTrialsRequest{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[43]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3225,7 +3309,7 @@ func (x *ListTrialsRequest) String() string {
 func (*ListTrialsRequest) ProtoMessage() {}
 
 func (x *ListTrialsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[43]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3238,7 +3322,7 @@ func (x *ListTrialsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTrialsRequest.ProtoReflect.Descriptor instead.
 func (*ListTrialsRequest) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{43}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *ListTrialsRequest) GetParent() string {
@@ -3276,6 +3360,13 @@ func (x *ListTrialsRequest) GetClientId() string {
 	return ""
 }
 
+func (x *ListTrialsRequest) GetFirstNumber() int32 {
+	if x != nil {
+		return x.FirstNumber
+	}
+	return 0
+}
+
 type ListTrialsResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Trials        []*Trial               `protobuf:"bytes,1,rep,name=trials,proto3" json:"trials,omitempty"`
@@ -3286,7 +3377,7 @@ type ListTrialsResponse struct {
 
 func (x *ListTrialsResponse) Reset() {
 	*x = ListTrialsResponse{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[44]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3298,7 +3389,7 @@ func (x *ListTrialsResponse) String() string {
 func (*ListTrialsResponse) ProtoMessage() {}
 
 func (x *ListTrialsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[44]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3311,7 +3402,7 @@ func (x *ListTrialsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTrialsResponse.ProtoReflect.Descriptor instead.
 func (*ListTrialsResponse) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{44}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *ListTrialsResponse) GetTrials() []*Trial {
@@ -3339,7 +3430,7 @@ type UpdateTrialRequest struct {
 
 func (x *UpdateTrialRequest) Reset() {
 	*x = UpdateTrialRequest{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[45]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3351,7 +3442,7 @@ func (x *UpdateTrialRequest) String() string {
 func (*UpdateTrialRequest) ProtoMessage() {}
 
 func (x *UpdateTrialRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[45]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3364,7 +3455,7 @@ func (x *UpdateTrialRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateTrialRequest.ProtoReflect.Descriptor instead.
 func (*UpdateTrialRequest) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{45}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *UpdateTrialRequest) GetTrial() *Trial {
@@ -3390,7 +3481,7 @@ type DeleteTrialRequest struct {
 
 func (x *DeleteTrialRequest) Reset() {
 	*x = DeleteTrialRequest{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[46]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3402,7 +3493,7 @@ func (x *DeleteTrialRequest) String() string {
 func (*DeleteTrialRequest) ProtoMessage() {}
 
 func (x *DeleteTrialRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[46]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3415,7 +3506,7 @@ func (x *DeleteTrialRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteTrialRequest.ProtoReflect.Descriptor instead.
 func (*DeleteTrialRequest) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{46}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *DeleteTrialRequest) GetName() string {
@@ -3454,7 +3545,7 @@ type SuggestTrialsRequest struct {
 
 func (x *SuggestTrialsRequest) Reset() {
 	*x = SuggestTrialsRequest{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[47]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3466,7 +3557,7 @@ func (x *SuggestTrialsRequest) String() string {
 func (*SuggestTrialsRequest) ProtoMessage() {}
 
 func (x *SuggestTrialsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[47]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3479,7 +3570,7 @@ func (x *SuggestTrialsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SuggestTrialsRequest.ProtoReflect.Descriptor instead.
 func (*SuggestTrialsRequest) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{47}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *SuggestTrialsRequest) GetParent() string {
@@ -3545,14 +3636,16 @@ type SuggestTrialsResponse struct {
 	// The search space has no further points, so there may be fewer trials than requested.
 	Exhausted bool `protobuf:"varint,2,opt,name=exhausted,proto3" json:"exhausted,omitempty"`
 	// The next trials do not depend on the outcomes of open trials, so requesting them early changes nothing.
-	Independent   bool `protobuf:"varint,3,opt,name=independent,proto3" json:"independent,omitempty"`
+	Independent bool `protobuf:"varint,3,opt,name=independent,proto3" json:"independent,omitempty"`
+	// True with fewer trials than asked for: a running trial has to end first (`pbt`). Ask again after that.
+	Waiting       bool `protobuf:"varint,4,opt,name=waiting,proto3" json:"waiting,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *SuggestTrialsResponse) Reset() {
 	*x = SuggestTrialsResponse{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[48]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3564,7 +3657,7 @@ func (x *SuggestTrialsResponse) String() string {
 func (*SuggestTrialsResponse) ProtoMessage() {}
 
 func (x *SuggestTrialsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[48]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3577,7 +3670,7 @@ func (x *SuggestTrialsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SuggestTrialsResponse.ProtoReflect.Descriptor instead.
 func (*SuggestTrialsResponse) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{48}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *SuggestTrialsResponse) GetTrials() []*Trial {
@@ -3601,6 +3694,13 @@ func (x *SuggestTrialsResponse) GetIndependent() bool {
 	return false
 }
 
+func (x *SuggestTrialsResponse) GetWaiting() bool {
+	if x != nil {
+		return x.Waiting
+	}
+	return false
+}
+
 type ReportMeasurementsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// namespaces/{namespace}/studies/{study}/trials/{number}
@@ -3616,7 +3716,7 @@ type ReportMeasurementsRequest struct {
 
 func (x *ReportMeasurementsRequest) Reset() {
 	*x = ReportMeasurementsRequest{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[49]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3628,7 +3728,7 @@ func (x *ReportMeasurementsRequest) String() string {
 func (*ReportMeasurementsRequest) ProtoMessage() {}
 
 func (x *ReportMeasurementsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[49]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3641,7 +3741,7 @@ func (x *ReportMeasurementsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportMeasurementsRequest.ProtoReflect.Descriptor instead.
 func (*ReportMeasurementsRequest) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{49}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *ReportMeasurementsRequest) GetName() string {
@@ -3676,7 +3776,7 @@ type ReportMeasurementsResponse struct {
 
 func (x *ReportMeasurementsResponse) Reset() {
 	*x = ReportMeasurementsResponse{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[50]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3688,7 +3788,7 @@ func (x *ReportMeasurementsResponse) String() string {
 func (*ReportMeasurementsResponse) ProtoMessage() {}
 
 func (x *ReportMeasurementsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[50]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3701,7 +3801,7 @@ func (x *ReportMeasurementsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportMeasurementsResponse.ProtoReflect.Descriptor instead.
 func (*ReportMeasurementsResponse) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{50}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *ReportMeasurementsResponse) GetShouldStop() bool {
@@ -3731,7 +3831,7 @@ type TrialLease struct {
 
 func (x *TrialLease) Reset() {
 	*x = TrialLease{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[51]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3743,7 +3843,7 @@ func (x *TrialLease) String() string {
 func (*TrialLease) ProtoMessage() {}
 
 func (x *TrialLease) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[51]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3756,7 +3856,7 @@ func (x *TrialLease) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TrialLease.ProtoReflect.Descriptor instead.
 func (*TrialLease) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{51}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *TrialLease) GetNumber() int64 {
@@ -3785,7 +3885,7 @@ type RenewLeasesRequest struct {
 
 func (x *RenewLeasesRequest) Reset() {
 	*x = RenewLeasesRequest{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[52]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3797,7 +3897,7 @@ func (x *RenewLeasesRequest) String() string {
 func (*RenewLeasesRequest) ProtoMessage() {}
 
 func (x *RenewLeasesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[52]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3810,7 +3910,7 @@ func (x *RenewLeasesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewLeasesRequest.ProtoReflect.Descriptor instead.
 func (*RenewLeasesRequest) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{52}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *RenewLeasesRequest) GetParent() string {
@@ -3837,7 +3937,7 @@ type RenewLeasesResponse struct {
 
 func (x *RenewLeasesResponse) Reset() {
 	*x = RenewLeasesResponse{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[53]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3849,7 +3949,7 @@ func (x *RenewLeasesResponse) String() string {
 func (*RenewLeasesResponse) ProtoMessage() {}
 
 func (x *RenewLeasesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[53]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3862,7 +3962,7 @@ func (x *RenewLeasesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewLeasesResponse.ProtoReflect.Descriptor instead.
 func (*RenewLeasesResponse) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{53}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *RenewLeasesResponse) GetLost() []int64 {
@@ -3887,7 +3987,7 @@ type CompleteTrialRequest struct {
 
 func (x *CompleteTrialRequest) Reset() {
 	*x = CompleteTrialRequest{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[54]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3899,7 +3999,7 @@ func (x *CompleteTrialRequest) String() string {
 func (*CompleteTrialRequest) ProtoMessage() {}
 
 func (x *CompleteTrialRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[54]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3912,7 +4012,7 @@ func (x *CompleteTrialRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CompleteTrialRequest.ProtoReflect.Descriptor instead.
 func (*CompleteTrialRequest) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{54}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *CompleteTrialRequest) GetName() string {
@@ -3955,7 +4055,7 @@ type ReopenTrialsRequest struct {
 
 func (x *ReopenTrialsRequest) Reset() {
 	*x = ReopenTrialsRequest{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[55]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3967,7 +4067,7 @@ func (x *ReopenTrialsRequest) String() string {
 func (*ReopenTrialsRequest) ProtoMessage() {}
 
 func (x *ReopenTrialsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[55]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3980,7 +4080,7 @@ func (x *ReopenTrialsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReopenTrialsRequest.ProtoReflect.Descriptor instead.
 func (*ReopenTrialsRequest) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{55}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *ReopenTrialsRequest) GetParent() string {
@@ -4007,7 +4107,7 @@ type ReopenTrialsResponse struct {
 
 func (x *ReopenTrialsResponse) Reset() {
 	*x = ReopenTrialsResponse{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[56]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4019,7 +4119,7 @@ func (x *ReopenTrialsResponse) String() string {
 func (*ReopenTrialsResponse) ProtoMessage() {}
 
 func (x *ReopenTrialsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[56]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4032,7 +4132,7 @@ func (x *ReopenTrialsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReopenTrialsResponse.ProtoReflect.Descriptor instead.
 func (*ReopenTrialsResponse) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{56}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *ReopenTrialsResponse) GetTrials() []*Trial {
@@ -4057,7 +4157,7 @@ type ListMeasurementsRequest struct {
 
 func (x *ListMeasurementsRequest) Reset() {
 	*x = ListMeasurementsRequest{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[57]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4069,7 +4169,7 @@ func (x *ListMeasurementsRequest) String() string {
 func (*ListMeasurementsRequest) ProtoMessage() {}
 
 func (x *ListMeasurementsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[57]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4082,7 +4182,7 @@ func (x *ListMeasurementsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListMeasurementsRequest.ProtoReflect.Descriptor instead.
 func (*ListMeasurementsRequest) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{57}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *ListMeasurementsRequest) GetParent() string {
@@ -4123,7 +4223,7 @@ type TrialMeasurement struct {
 
 func (x *TrialMeasurement) Reset() {
 	*x = TrialMeasurement{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[58]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4135,7 +4235,7 @@ func (x *TrialMeasurement) String() string {
 func (*TrialMeasurement) ProtoMessage() {}
 
 func (x *TrialMeasurement) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[58]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4148,7 +4248,7 @@ func (x *TrialMeasurement) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TrialMeasurement.ProtoReflect.Descriptor instead.
 func (*TrialMeasurement) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{58}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *TrialMeasurement) GetTrial() int64 {
@@ -4175,7 +4275,7 @@ type ListMeasurementsResponse struct {
 
 func (x *ListMeasurementsResponse) Reset() {
 	*x = ListMeasurementsResponse{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[59]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4187,7 +4287,7 @@ func (x *ListMeasurementsResponse) String() string {
 func (*ListMeasurementsResponse) ProtoMessage() {}
 
 func (x *ListMeasurementsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[59]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4200,7 +4300,7 @@ func (x *ListMeasurementsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListMeasurementsResponse.ProtoReflect.Descriptor instead.
 func (*ListMeasurementsResponse) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{59}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *ListMeasurementsResponse) GetMeasurements() []*TrialMeasurement {
@@ -4227,7 +4327,7 @@ type ListOptimalTrialsRequest struct {
 
 func (x *ListOptimalTrialsRequest) Reset() {
 	*x = ListOptimalTrialsRequest{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[60]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4239,7 +4339,7 @@ func (x *ListOptimalTrialsRequest) String() string {
 func (*ListOptimalTrialsRequest) ProtoMessage() {}
 
 func (x *ListOptimalTrialsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[60]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4252,7 +4352,7 @@ func (x *ListOptimalTrialsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListOptimalTrialsRequest.ProtoReflect.Descriptor instead.
 func (*ListOptimalTrialsRequest) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{60}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *ListOptimalTrialsRequest) GetParent() string {
@@ -4271,7 +4371,7 @@ type ListOptimalTrialsResponse struct {
 
 func (x *ListOptimalTrialsResponse) Reset() {
 	*x = ListOptimalTrialsResponse{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[61]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4283,7 +4383,7 @@ func (x *ListOptimalTrialsResponse) String() string {
 func (*ListOptimalTrialsResponse) ProtoMessage() {}
 
 func (x *ListOptimalTrialsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[61]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4296,7 +4396,7 @@ func (x *ListOptimalTrialsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListOptimalTrialsResponse.ProtoReflect.Descriptor instead.
 func (*ListOptimalTrialsResponse) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{61}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *ListOptimalTrialsResponse) GetTrials() []*Trial {
@@ -4366,21 +4466,29 @@ const file_suggest_v1_suggest_proto_rawDesc = "" +
 	"\n" +
 	"conditions\x18\x05 \x03(\v2\x1b.tuner.suggest.v1.ConditionR\n" +
 	"conditionsB\b\n" +
-	"\x06domain\"\xaa\x01\n" +
+	"\x06domain\"\xe8\x01\n" +
 	"\vFloatDomain\x12\x10\n" +
 	"\x03min\x18\x01 \x01(\x01R\x03min\x12\x10\n" +
 	"\x03max\x18\x02 \x01(\x01R\x03max\x12-\n" +
 	"\x05scale\x18\x03 \x01(\x0e2\x17.tuner.suggest.v1.ScaleR\x05scale\x12\x17\n" +
 	"\x04step\x18\x04 \x01(\x01H\x00R\x04step\x88\x01\x01\x12\x1b\n" +
-	"\x06points\x18\x05 \x01(\x05H\x01R\x06points\x88\x01\x01B\a\n" +
+	"\x06points\x18\x05 \x01(\x05H\x01R\x06points\x88\x01\x01\x12<\n" +
+	"\x06normal\x18\x06 \x01(\v2$.tuner.suggest.v1.NormalDistributionR\x06normalB\a\n" +
 	"\x05_stepB\t\n" +
-	"\a_points\"\x80\x01\n" +
+	"\a_points\"\xbe\x01\n" +
 	"\tIntDomain\x12\x10\n" +
 	"\x03min\x18\x01 \x01(\x03R\x03min\x12\x10\n" +
 	"\x03max\x18\x02 \x01(\x03R\x03max\x12-\n" +
 	"\x05scale\x18\x03 \x01(\x0e2\x17.tuner.suggest.v1.ScaleR\x05scale\x12\x17\n" +
-	"\x04step\x18\x04 \x01(\x03H\x00R\x04step\x88\x01\x01B\a\n" +
-	"\x05_step\"?\n" +
+	"\x04step\x18\x04 \x01(\x03H\x00R\x04step\x88\x01\x01\x12<\n" +
+	"\x06normal\x18\x05 \x01(\v2$.tuner.suggest.v1.NormalDistributionR\x06normalB\a\n" +
+	"\x05_step\"g\n" +
+	"\x12NormalDistribution\x12\x17\n" +
+	"\x04mean\x18\x01 \x01(\x01H\x00R\x04mean\x88\x01\x01\x12!\n" +
+	"\tdeviation\x18\x02 \x01(\x01H\x01R\tdeviation\x88\x01\x01B\a\n" +
+	"\x05_meanB\f\n" +
+	"\n" +
+	"_deviation\"?\n" +
 	"\fChoiceDomain\x12/\n" +
 	"\x06values\x18\x01 \x03(\v2\x17.tuner.suggest.v1.ValueR\x06values\"Z\n" +
 	"\tCondition\x12\x1c\n" +
@@ -4418,7 +4526,7 @@ const file_suggest_v1_suggest_proto_rawDesc = "" +
 	"\bsettings\x18\x03 \x03(\v2-.tuner.suggest.v1.AlgorithmInfo.SettingsEntryR\bsettings\x1a;\n" +
 	"\rSettingsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xfb\a\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xa3\b\n" +
 	"\x05Trial\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
 	"\x06number\x18\x02 \x01(\x03R\x06number\x122\n" +
@@ -4444,7 +4552,8 @@ const file_suggest_v1_suggest_proto_rawDesc = "" +
 	"\x06values\x18\x11 \x03(\x01R\x06values\x12+\n" +
 	"\x11constraint_values\x18\x12 \x03(\x01R\x10constraintValues\x12\x1f\n" +
 	"\bfidelity\x18\x13 \x01(\x01H\x02R\bfidelity\x88\x01\x01\x122\n" +
-	"\x05rungs\x18\x14 \x03(\v2\x1c.tuner.suggest.v1.RungResultR\x05rungs\x1aV\n" +
+	"\x05rungs\x18\x14 \x03(\v2\x1c.tuner.suggest.v1.RungResultR\x05rungs\x12\x1b\n" +
+	"\x06parent\x18\x15 \x01(\x03H\x03R\x06parent\x88\x01\x01\x1aV\n" +
 	"\x0fParametersEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12-\n" +
 	"\x05value\x18\x02 \x01(\v2\x17.tuner.suggest.v1.ValueR\x05value:\x028\x01\x1a9\n" +
@@ -4453,7 +4562,8 @@ const file_suggest_v1_suggest_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\b\n" +
 	"\x06_valueB\a\n" +
 	"\x05_stepB\v\n" +
-	"\t_fidelity\">\n" +
+	"\t_fidelityB\t\n" +
+	"\a_parent\">\n" +
 	"\n" +
 	"RungResult\x12\x1a\n" +
 	"\bfidelity\x18\x01 \x01(\x01R\bfidelity\x12\x14\n" +
@@ -4579,14 +4689,15 @@ const file_suggest_v1_suggest_proto_rawDesc = "" +
 	"\x05field\x18\x01 \x01(\tR\x05field\x12 \n" +
 	"\vdescription\x18\x02 \x01(\tR\vdescription\"%\n" +
 	"\x0fGetTrialRequest\x12\x12\n" +
-	"\x04name\x18\x01 \x01(\tR\x04name\"\xba\x01\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\"\xdd\x01\n" +
 	"\x11ListTrialsRequest\x12\x16\n" +
 	"\x06parent\x18\x01 \x01(\tR\x06parent\x12\x1b\n" +
 	"\tpage_size\x18\x02 \x01(\x05R\bpageSize\x12\x1d\n" +
 	"\n" +
 	"page_token\x18\x03 \x01(\tR\tpageToken\x124\n" +
 	"\x06states\x18\x04 \x03(\x0e2\x1c.tuner.suggest.v1.TrialStateR\x06states\x12\x1b\n" +
-	"\tclient_id\x18\x05 \x01(\tR\bclientId\"m\n" +
+	"\tclient_id\x18\x05 \x01(\tR\bclientId\x12!\n" +
+	"\ffirst_number\x18\x06 \x01(\x05R\vfirstNumber\"m\n" +
 	"\x12ListTrialsResponse\x12/\n" +
 	"\x06trials\x18\x01 \x03(\v2\x17.tuner.suggest.v1.TrialR\x06trials\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\x80\x01\n" +
@@ -4609,11 +4720,12 @@ const file_suggest_v1_suggest_proto_rawDesc = "" +
 	"pausedOnly\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x88\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xa2\x01\n" +
 	"\x15SuggestTrialsResponse\x12/\n" +
 	"\x06trials\x18\x01 \x03(\v2\x17.tuner.suggest.v1.TrialR\x06trials\x12\x1c\n" +
 	"\texhausted\x18\x02 \x01(\bR\texhausted\x12 \n" +
-	"\vindependent\x18\x03 \x01(\bR\vindependent\"\x88\x01\n" +
+	"\vindependent\x18\x03 \x01(\bR\vindependent\x12\x18\n" +
+	"\awaiting\x18\x04 \x01(\bR\awaiting\"\x88\x01\n" +
 	"\x19ReportMeasurementsRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12A\n" +
 	"\fmeasurements\x18\x02 \x03(\v2\x1d.tuner.suggest.v1.MeasurementR\fmeasurements\x12\x14\n" +
@@ -4716,7 +4828,7 @@ func file_suggest_v1_suggest_proto_rawDescGZIP() []byte {
 }
 
 var file_suggest_v1_suggest_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_suggest_v1_suggest_proto_msgTypes = make([]protoimpl.MessageInfo, 74)
+var file_suggest_v1_suggest_proto_msgTypes = make([]protoimpl.MessageInfo, 75)
 var file_suggest_v1_suggest_proto_goTypes = []any{
 	(Scale)(0),                         // 0: tuner.suggest.v1.Scale
 	(Direction)(0),                     // 1: tuner.suggest.v1.Direction
@@ -4730,203 +4842,206 @@ var file_suggest_v1_suggest_proto_goTypes = []any{
 	(*Parameter)(nil),                  // 9: tuner.suggest.v1.Parameter
 	(*FloatDomain)(nil),                // 10: tuner.suggest.v1.FloatDomain
 	(*IntDomain)(nil),                  // 11: tuner.suggest.v1.IntDomain
-	(*ChoiceDomain)(nil),               // 12: tuner.suggest.v1.ChoiceDomain
-	(*Condition)(nil),                  // 13: tuner.suggest.v1.Condition
-	(*Objective)(nil),                  // 14: tuner.suggest.v1.Objective
-	(*Constraint)(nil),                 // 15: tuner.suggest.v1.Constraint
-	(*Algorithm)(nil),                  // 16: tuner.suggest.v1.Algorithm
-	(*Pruning)(nil),                    // 17: tuner.suggest.v1.Pruning
-	(*AlgorithmInfo)(nil),              // 18: tuner.suggest.v1.AlgorithmInfo
-	(*Trial)(nil),                      // 19: tuner.suggest.v1.Trial
-	(*RungResult)(nil),                 // 20: tuner.suggest.v1.RungResult
-	(*Measurement)(nil),                // 21: tuner.suggest.v1.Measurement
-	(*Outcome)(nil),                    // 22: tuner.suggest.v1.Outcome
-	(*Succeeded)(nil),                  // 23: tuner.suggest.v1.Succeeded
-	(*Pruned)(nil),                     // 24: tuner.suggest.v1.Pruned
-	(*Infeasible)(nil),                 // 25: tuner.suggest.v1.Infeasible
-	(*Failed)(nil),                     // 26: tuner.suggest.v1.Failed
-	(*Cancelled)(nil),                  // 27: tuner.suggest.v1.Cancelled
-	(*CreateStudyRequest)(nil),         // 28: tuner.suggest.v1.CreateStudyRequest
-	(*GetStudyRequest)(nil),            // 29: tuner.suggest.v1.GetStudyRequest
-	(*ListStudiesRequest)(nil),         // 30: tuner.suggest.v1.ListStudiesRequest
-	(*ListStudiesResponse)(nil),        // 31: tuner.suggest.v1.ListStudiesResponse
-	(*StudySummary)(nil),               // 32: tuner.suggest.v1.StudySummary
-	(*TrialCount)(nil),                 // 33: tuner.suggest.v1.TrialCount
-	(*UpdateStudyRequest)(nil),         // 34: tuner.suggest.v1.UpdateStudyRequest
-	(*DeleteStudyRequest)(nil),         // 35: tuner.suggest.v1.DeleteStudyRequest
-	(*ValidateStudyRequest)(nil),       // 36: tuner.suggest.v1.ValidateStudyRequest
-	(*ValidateStudyResponse)(nil),      // 37: tuner.suggest.v1.ValidateStudyResponse
-	(*ListAlgorithmsRequest)(nil),      // 38: tuner.suggest.v1.ListAlgorithmsRequest
-	(*ListAlgorithmsResponse)(nil),     // 39: tuner.suggest.v1.ListAlgorithmsResponse
-	(*AddTrialRequest)(nil),            // 40: tuner.suggest.v1.AddTrialRequest
-	(*ImportTrialsRequest)(nil),        // 41: tuner.suggest.v1.ImportTrialsRequest
-	(*FinishedTrial)(nil),              // 42: tuner.suggest.v1.FinishedTrial
-	(*ImportTrialsResponse)(nil),       // 43: tuner.suggest.v1.ImportTrialsResponse
-	(*ImportResult)(nil),               // 44: tuner.suggest.v1.ImportResult
-	(*ImportRemark)(nil),               // 45: tuner.suggest.v1.ImportRemark
-	(*GetTrialRequest)(nil),            // 46: tuner.suggest.v1.GetTrialRequest
-	(*ListTrialsRequest)(nil),          // 47: tuner.suggest.v1.ListTrialsRequest
-	(*ListTrialsResponse)(nil),         // 48: tuner.suggest.v1.ListTrialsResponse
-	(*UpdateTrialRequest)(nil),         // 49: tuner.suggest.v1.UpdateTrialRequest
-	(*DeleteTrialRequest)(nil),         // 50: tuner.suggest.v1.DeleteTrialRequest
-	(*SuggestTrialsRequest)(nil),       // 51: tuner.suggest.v1.SuggestTrialsRequest
-	(*SuggestTrialsResponse)(nil),      // 52: tuner.suggest.v1.SuggestTrialsResponse
-	(*ReportMeasurementsRequest)(nil),  // 53: tuner.suggest.v1.ReportMeasurementsRequest
-	(*ReportMeasurementsResponse)(nil), // 54: tuner.suggest.v1.ReportMeasurementsResponse
-	(*TrialLease)(nil),                 // 55: tuner.suggest.v1.TrialLease
-	(*RenewLeasesRequest)(nil),         // 56: tuner.suggest.v1.RenewLeasesRequest
-	(*RenewLeasesResponse)(nil),        // 57: tuner.suggest.v1.RenewLeasesResponse
-	(*CompleteTrialRequest)(nil),       // 58: tuner.suggest.v1.CompleteTrialRequest
-	(*ReopenTrialsRequest)(nil),        // 59: tuner.suggest.v1.ReopenTrialsRequest
-	(*ReopenTrialsResponse)(nil),       // 60: tuner.suggest.v1.ReopenTrialsResponse
-	(*ListMeasurementsRequest)(nil),    // 61: tuner.suggest.v1.ListMeasurementsRequest
-	(*TrialMeasurement)(nil),           // 62: tuner.suggest.v1.TrialMeasurement
-	(*ListMeasurementsResponse)(nil),   // 63: tuner.suggest.v1.ListMeasurementsResponse
-	(*ListOptimalTrialsRequest)(nil),   // 64: tuner.suggest.v1.ListOptimalTrialsRequest
-	(*ListOptimalTrialsResponse)(nil),  // 65: tuner.suggest.v1.ListOptimalTrialsResponse
-	nil,                                // 66: tuner.suggest.v1.Study.LabelsEntry
-	nil,                                // 67: tuner.suggest.v1.Algorithm.SettingsEntry
-	nil,                                // 68: tuner.suggest.v1.Pruning.SettingsEntry
-	nil,                                // 69: tuner.suggest.v1.AlgorithmInfo.SettingsEntry
-	nil,                                // 70: tuner.suggest.v1.Trial.ParametersEntry
-	nil,                                // 71: tuner.suggest.v1.Trial.LabelsEntry
-	nil,                                // 72: tuner.suggest.v1.ListStudiesRequest.LabelsEntry
-	nil,                                // 73: tuner.suggest.v1.AddTrialRequest.ParametersEntry
-	nil,                                // 74: tuner.suggest.v1.AddTrialRequest.LabelsEntry
-	nil,                                // 75: tuner.suggest.v1.FinishedTrial.ParametersEntry
-	nil,                                // 76: tuner.suggest.v1.FinishedTrial.LabelsEntry
-	nil,                                // 77: tuner.suggest.v1.SuggestTrialsRequest.LabelsEntry
-	(*timestamppb.Timestamp)(nil),      // 78: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),        // 79: google.protobuf.Duration
-	(*fieldmaskpb.FieldMask)(nil),      // 80: google.protobuf.FieldMask
-	(*emptypb.Empty)(nil),              // 81: google.protobuf.Empty
+	(*NormalDistribution)(nil),         // 12: tuner.suggest.v1.NormalDistribution
+	(*ChoiceDomain)(nil),               // 13: tuner.suggest.v1.ChoiceDomain
+	(*Condition)(nil),                  // 14: tuner.suggest.v1.Condition
+	(*Objective)(nil),                  // 15: tuner.suggest.v1.Objective
+	(*Constraint)(nil),                 // 16: tuner.suggest.v1.Constraint
+	(*Algorithm)(nil),                  // 17: tuner.suggest.v1.Algorithm
+	(*Pruning)(nil),                    // 18: tuner.suggest.v1.Pruning
+	(*AlgorithmInfo)(nil),              // 19: tuner.suggest.v1.AlgorithmInfo
+	(*Trial)(nil),                      // 20: tuner.suggest.v1.Trial
+	(*RungResult)(nil),                 // 21: tuner.suggest.v1.RungResult
+	(*Measurement)(nil),                // 22: tuner.suggest.v1.Measurement
+	(*Outcome)(nil),                    // 23: tuner.suggest.v1.Outcome
+	(*Succeeded)(nil),                  // 24: tuner.suggest.v1.Succeeded
+	(*Pruned)(nil),                     // 25: tuner.suggest.v1.Pruned
+	(*Infeasible)(nil),                 // 26: tuner.suggest.v1.Infeasible
+	(*Failed)(nil),                     // 27: tuner.suggest.v1.Failed
+	(*Cancelled)(nil),                  // 28: tuner.suggest.v1.Cancelled
+	(*CreateStudyRequest)(nil),         // 29: tuner.suggest.v1.CreateStudyRequest
+	(*GetStudyRequest)(nil),            // 30: tuner.suggest.v1.GetStudyRequest
+	(*ListStudiesRequest)(nil),         // 31: tuner.suggest.v1.ListStudiesRequest
+	(*ListStudiesResponse)(nil),        // 32: tuner.suggest.v1.ListStudiesResponse
+	(*StudySummary)(nil),               // 33: tuner.suggest.v1.StudySummary
+	(*TrialCount)(nil),                 // 34: tuner.suggest.v1.TrialCount
+	(*UpdateStudyRequest)(nil),         // 35: tuner.suggest.v1.UpdateStudyRequest
+	(*DeleteStudyRequest)(nil),         // 36: tuner.suggest.v1.DeleteStudyRequest
+	(*ValidateStudyRequest)(nil),       // 37: tuner.suggest.v1.ValidateStudyRequest
+	(*ValidateStudyResponse)(nil),      // 38: tuner.suggest.v1.ValidateStudyResponse
+	(*ListAlgorithmsRequest)(nil),      // 39: tuner.suggest.v1.ListAlgorithmsRequest
+	(*ListAlgorithmsResponse)(nil),     // 40: tuner.suggest.v1.ListAlgorithmsResponse
+	(*AddTrialRequest)(nil),            // 41: tuner.suggest.v1.AddTrialRequest
+	(*ImportTrialsRequest)(nil),        // 42: tuner.suggest.v1.ImportTrialsRequest
+	(*FinishedTrial)(nil),              // 43: tuner.suggest.v1.FinishedTrial
+	(*ImportTrialsResponse)(nil),       // 44: tuner.suggest.v1.ImportTrialsResponse
+	(*ImportResult)(nil),               // 45: tuner.suggest.v1.ImportResult
+	(*ImportRemark)(nil),               // 46: tuner.suggest.v1.ImportRemark
+	(*GetTrialRequest)(nil),            // 47: tuner.suggest.v1.GetTrialRequest
+	(*ListTrialsRequest)(nil),          // 48: tuner.suggest.v1.ListTrialsRequest
+	(*ListTrialsResponse)(nil),         // 49: tuner.suggest.v1.ListTrialsResponse
+	(*UpdateTrialRequest)(nil),         // 50: tuner.suggest.v1.UpdateTrialRequest
+	(*DeleteTrialRequest)(nil),         // 51: tuner.suggest.v1.DeleteTrialRequest
+	(*SuggestTrialsRequest)(nil),       // 52: tuner.suggest.v1.SuggestTrialsRequest
+	(*SuggestTrialsResponse)(nil),      // 53: tuner.suggest.v1.SuggestTrialsResponse
+	(*ReportMeasurementsRequest)(nil),  // 54: tuner.suggest.v1.ReportMeasurementsRequest
+	(*ReportMeasurementsResponse)(nil), // 55: tuner.suggest.v1.ReportMeasurementsResponse
+	(*TrialLease)(nil),                 // 56: tuner.suggest.v1.TrialLease
+	(*RenewLeasesRequest)(nil),         // 57: tuner.suggest.v1.RenewLeasesRequest
+	(*RenewLeasesResponse)(nil),        // 58: tuner.suggest.v1.RenewLeasesResponse
+	(*CompleteTrialRequest)(nil),       // 59: tuner.suggest.v1.CompleteTrialRequest
+	(*ReopenTrialsRequest)(nil),        // 60: tuner.suggest.v1.ReopenTrialsRequest
+	(*ReopenTrialsResponse)(nil),       // 61: tuner.suggest.v1.ReopenTrialsResponse
+	(*ListMeasurementsRequest)(nil),    // 62: tuner.suggest.v1.ListMeasurementsRequest
+	(*TrialMeasurement)(nil),           // 63: tuner.suggest.v1.TrialMeasurement
+	(*ListMeasurementsResponse)(nil),   // 64: tuner.suggest.v1.ListMeasurementsResponse
+	(*ListOptimalTrialsRequest)(nil),   // 65: tuner.suggest.v1.ListOptimalTrialsRequest
+	(*ListOptimalTrialsResponse)(nil),  // 66: tuner.suggest.v1.ListOptimalTrialsResponse
+	nil,                                // 67: tuner.suggest.v1.Study.LabelsEntry
+	nil,                                // 68: tuner.suggest.v1.Algorithm.SettingsEntry
+	nil,                                // 69: tuner.suggest.v1.Pruning.SettingsEntry
+	nil,                                // 70: tuner.suggest.v1.AlgorithmInfo.SettingsEntry
+	nil,                                // 71: tuner.suggest.v1.Trial.ParametersEntry
+	nil,                                // 72: tuner.suggest.v1.Trial.LabelsEntry
+	nil,                                // 73: tuner.suggest.v1.ListStudiesRequest.LabelsEntry
+	nil,                                // 74: tuner.suggest.v1.AddTrialRequest.ParametersEntry
+	nil,                                // 75: tuner.suggest.v1.AddTrialRequest.LabelsEntry
+	nil,                                // 76: tuner.suggest.v1.FinishedTrial.ParametersEntry
+	nil,                                // 77: tuner.suggest.v1.FinishedTrial.LabelsEntry
+	nil,                                // 78: tuner.suggest.v1.SuggestTrialsRequest.LabelsEntry
+	(*timestamppb.Timestamp)(nil),      // 79: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),        // 80: google.protobuf.Duration
+	(*fieldmaskpb.FieldMask)(nil),      // 81: google.protobuf.FieldMask
+	(*emptypb.Empty)(nil),              // 82: google.protobuf.Empty
 }
 var file_suggest_v1_suggest_proto_depIdxs = []int32{
 	7,   // 0: tuner.suggest.v1.Study.spec:type_name -> tuner.suggest.v1.StudySpec
-	66,  // 1: tuner.suggest.v1.Study.labels:type_name -> tuner.suggest.v1.Study.LabelsEntry
-	78,  // 2: tuner.suggest.v1.Study.create_time:type_name -> google.protobuf.Timestamp
+	67,  // 1: tuner.suggest.v1.Study.labels:type_name -> tuner.suggest.v1.Study.LabelsEntry
+	79,  // 2: tuner.suggest.v1.Study.create_time:type_name -> google.protobuf.Timestamp
 	6,   // 3: tuner.suggest.v1.Study.past:type_name -> tuner.suggest.v1.PastParameters
 	9,   // 4: tuner.suggest.v1.PastParameters.parameters:type_name -> tuner.suggest.v1.Parameter
-	78,  // 5: tuner.suggest.v1.PastParameters.end_time:type_name -> google.protobuf.Timestamp
+	79,  // 5: tuner.suggest.v1.PastParameters.end_time:type_name -> google.protobuf.Timestamp
 	9,   // 6: tuner.suggest.v1.StudySpec.parameters:type_name -> tuner.suggest.v1.Parameter
-	14,  // 7: tuner.suggest.v1.StudySpec.objectives:type_name -> tuner.suggest.v1.Objective
-	16,  // 8: tuner.suggest.v1.StudySpec.algorithm:type_name -> tuner.suggest.v1.Algorithm
-	17,  // 9: tuner.suggest.v1.StudySpec.pruning:type_name -> tuner.suggest.v1.Pruning
-	15,  // 10: tuner.suggest.v1.StudySpec.constraints:type_name -> tuner.suggest.v1.Constraint
+	15,  // 7: tuner.suggest.v1.StudySpec.objectives:type_name -> tuner.suggest.v1.Objective
+	17,  // 8: tuner.suggest.v1.StudySpec.algorithm:type_name -> tuner.suggest.v1.Algorithm
+	18,  // 9: tuner.suggest.v1.StudySpec.pruning:type_name -> tuner.suggest.v1.Pruning
+	16,  // 10: tuner.suggest.v1.StudySpec.constraints:type_name -> tuner.suggest.v1.Constraint
 	8,   // 11: tuner.suggest.v1.StudySpec.fidelity:type_name -> tuner.suggest.v1.Fidelity
 	10,  // 12: tuner.suggest.v1.Parameter.float_domain:type_name -> tuner.suggest.v1.FloatDomain
 	11,  // 13: tuner.suggest.v1.Parameter.int_domain:type_name -> tuner.suggest.v1.IntDomain
-	12,  // 14: tuner.suggest.v1.Parameter.choice_domain:type_name -> tuner.suggest.v1.ChoiceDomain
-	13,  // 15: tuner.suggest.v1.Parameter.conditions:type_name -> tuner.suggest.v1.Condition
+	13,  // 14: tuner.suggest.v1.Parameter.choice_domain:type_name -> tuner.suggest.v1.ChoiceDomain
+	14,  // 15: tuner.suggest.v1.Parameter.conditions:type_name -> tuner.suggest.v1.Condition
 	0,   // 16: tuner.suggest.v1.FloatDomain.scale:type_name -> tuner.suggest.v1.Scale
-	0,   // 17: tuner.suggest.v1.IntDomain.scale:type_name -> tuner.suggest.v1.Scale
-	4,   // 18: tuner.suggest.v1.ChoiceDomain.values:type_name -> tuner.suggest.v1.Value
-	4,   // 19: tuner.suggest.v1.Condition.values:type_name -> tuner.suggest.v1.Value
-	1,   // 20: tuner.suggest.v1.Objective.direction:type_name -> tuner.suggest.v1.Direction
-	2,   // 21: tuner.suggest.v1.Objective.value_rule:type_name -> tuner.suggest.v1.ValueRule
-	67,  // 22: tuner.suggest.v1.Algorithm.settings:type_name -> tuner.suggest.v1.Algorithm.SettingsEntry
-	68,  // 23: tuner.suggest.v1.Pruning.settings:type_name -> tuner.suggest.v1.Pruning.SettingsEntry
-	69,  // 24: tuner.suggest.v1.AlgorithmInfo.settings:type_name -> tuner.suggest.v1.AlgorithmInfo.SettingsEntry
-	3,   // 25: tuner.suggest.v1.Trial.state:type_name -> tuner.suggest.v1.TrialState
-	70,  // 26: tuner.suggest.v1.Trial.parameters:type_name -> tuner.suggest.v1.Trial.ParametersEntry
-	71,  // 27: tuner.suggest.v1.Trial.labels:type_name -> tuner.suggest.v1.Trial.LabelsEntry
-	78,  // 28: tuner.suggest.v1.Trial.create_time:type_name -> google.protobuf.Timestamp
-	78,  // 29: tuner.suggest.v1.Trial.end_time:type_name -> google.protobuf.Timestamp
-	79,  // 30: tuner.suggest.v1.Trial.lease_duration:type_name -> google.protobuf.Duration
-	78,  // 31: tuner.suggest.v1.Trial.lease_expire_time:type_name -> google.protobuf.Timestamp
-	20,  // 32: tuner.suggest.v1.Trial.rungs:type_name -> tuner.suggest.v1.RungResult
-	23,  // 33: tuner.suggest.v1.Outcome.succeeded:type_name -> tuner.suggest.v1.Succeeded
-	24,  // 34: tuner.suggest.v1.Outcome.pruned:type_name -> tuner.suggest.v1.Pruned
-	25,  // 35: tuner.suggest.v1.Outcome.infeasible:type_name -> tuner.suggest.v1.Infeasible
-	26,  // 36: tuner.suggest.v1.Outcome.failed:type_name -> tuner.suggest.v1.Failed
-	27,  // 37: tuner.suggest.v1.Outcome.cancelled:type_name -> tuner.suggest.v1.Cancelled
-	5,   // 38: tuner.suggest.v1.CreateStudyRequest.study:type_name -> tuner.suggest.v1.Study
-	72,  // 39: tuner.suggest.v1.ListStudiesRequest.labels:type_name -> tuner.suggest.v1.ListStudiesRequest.LabelsEntry
-	5,   // 40: tuner.suggest.v1.ListStudiesResponse.studies:type_name -> tuner.suggest.v1.Study
-	32,  // 41: tuner.suggest.v1.ListStudiesResponse.summaries:type_name -> tuner.suggest.v1.StudySummary
-	33,  // 42: tuner.suggest.v1.StudySummary.trials:type_name -> tuner.suggest.v1.TrialCount
-	19,  // 43: tuner.suggest.v1.StudySummary.best:type_name -> tuner.suggest.v1.Trial
-	3,   // 44: tuner.suggest.v1.TrialCount.state:type_name -> tuner.suggest.v1.TrialState
-	5,   // 45: tuner.suggest.v1.UpdateStudyRequest.study:type_name -> tuner.suggest.v1.Study
-	80,  // 46: tuner.suggest.v1.UpdateStudyRequest.update_mask:type_name -> google.protobuf.FieldMask
-	7,   // 47: tuner.suggest.v1.ValidateStudyRequest.spec:type_name -> tuner.suggest.v1.StudySpec
-	18,  // 48: tuner.suggest.v1.ListAlgorithmsResponse.algorithms:type_name -> tuner.suggest.v1.AlgorithmInfo
-	73,  // 49: tuner.suggest.v1.AddTrialRequest.parameters:type_name -> tuner.suggest.v1.AddTrialRequest.ParametersEntry
-	22,  // 50: tuner.suggest.v1.AddTrialRequest.outcome:type_name -> tuner.suggest.v1.Outcome
-	21,  // 51: tuner.suggest.v1.AddTrialRequest.measurements:type_name -> tuner.suggest.v1.Measurement
-	74,  // 52: tuner.suggest.v1.AddTrialRequest.labels:type_name -> tuner.suggest.v1.AddTrialRequest.LabelsEntry
-	42,  // 53: tuner.suggest.v1.ImportTrialsRequest.trials:type_name -> tuner.suggest.v1.FinishedTrial
-	75,  // 54: tuner.suggest.v1.FinishedTrial.parameters:type_name -> tuner.suggest.v1.FinishedTrial.ParametersEntry
-	22,  // 55: tuner.suggest.v1.FinishedTrial.outcome:type_name -> tuner.suggest.v1.Outcome
-	21,  // 56: tuner.suggest.v1.FinishedTrial.measurements:type_name -> tuner.suggest.v1.Measurement
-	76,  // 57: tuner.suggest.v1.FinishedTrial.labels:type_name -> tuner.suggest.v1.FinishedTrial.LabelsEntry
-	44,  // 58: tuner.suggest.v1.ImportTrialsResponse.results:type_name -> tuner.suggest.v1.ImportResult
-	45,  // 59: tuner.suggest.v1.ImportResult.remarks:type_name -> tuner.suggest.v1.ImportRemark
-	3,   // 60: tuner.suggest.v1.ListTrialsRequest.states:type_name -> tuner.suggest.v1.TrialState
-	19,  // 61: tuner.suggest.v1.ListTrialsResponse.trials:type_name -> tuner.suggest.v1.Trial
-	19,  // 62: tuner.suggest.v1.UpdateTrialRequest.trial:type_name -> tuner.suggest.v1.Trial
-	80,  // 63: tuner.suggest.v1.UpdateTrialRequest.update_mask:type_name -> google.protobuf.FieldMask
-	77,  // 64: tuner.suggest.v1.SuggestTrialsRequest.labels:type_name -> tuner.suggest.v1.SuggestTrialsRequest.LabelsEntry
-	79,  // 65: tuner.suggest.v1.SuggestTrialsRequest.lease_duration:type_name -> google.protobuf.Duration
-	19,  // 66: tuner.suggest.v1.SuggestTrialsResponse.trials:type_name -> tuner.suggest.v1.Trial
-	21,  // 67: tuner.suggest.v1.ReportMeasurementsRequest.measurements:type_name -> tuner.suggest.v1.Measurement
-	55,  // 68: tuner.suggest.v1.RenewLeasesRequest.leases:type_name -> tuner.suggest.v1.TrialLease
-	22,  // 69: tuner.suggest.v1.CompleteTrialRequest.outcome:type_name -> tuner.suggest.v1.Outcome
-	21,  // 70: tuner.suggest.v1.CompleteTrialRequest.measurements:type_name -> tuner.suggest.v1.Measurement
-	19,  // 71: tuner.suggest.v1.ReopenTrialsResponse.trials:type_name -> tuner.suggest.v1.Trial
-	21,  // 72: tuner.suggest.v1.TrialMeasurement.measurement:type_name -> tuner.suggest.v1.Measurement
-	62,  // 73: tuner.suggest.v1.ListMeasurementsResponse.measurements:type_name -> tuner.suggest.v1.TrialMeasurement
-	19,  // 74: tuner.suggest.v1.ListOptimalTrialsResponse.trials:type_name -> tuner.suggest.v1.Trial
-	4,   // 75: tuner.suggest.v1.Algorithm.SettingsEntry.value:type_name -> tuner.suggest.v1.Value
-	4,   // 76: tuner.suggest.v1.Pruning.SettingsEntry.value:type_name -> tuner.suggest.v1.Value
-	4,   // 77: tuner.suggest.v1.Trial.ParametersEntry.value:type_name -> tuner.suggest.v1.Value
-	4,   // 78: tuner.suggest.v1.AddTrialRequest.ParametersEntry.value:type_name -> tuner.suggest.v1.Value
-	4,   // 79: tuner.suggest.v1.FinishedTrial.ParametersEntry.value:type_name -> tuner.suggest.v1.Value
-	28,  // 80: tuner.suggest.v1.SuggestService.CreateStudy:input_type -> tuner.suggest.v1.CreateStudyRequest
-	29,  // 81: tuner.suggest.v1.SuggestService.GetStudy:input_type -> tuner.suggest.v1.GetStudyRequest
-	30,  // 82: tuner.suggest.v1.SuggestService.ListStudies:input_type -> tuner.suggest.v1.ListStudiesRequest
-	34,  // 83: tuner.suggest.v1.SuggestService.UpdateStudy:input_type -> tuner.suggest.v1.UpdateStudyRequest
-	35,  // 84: tuner.suggest.v1.SuggestService.DeleteStudy:input_type -> tuner.suggest.v1.DeleteStudyRequest
-	36,  // 85: tuner.suggest.v1.SuggestService.ValidateStudy:input_type -> tuner.suggest.v1.ValidateStudyRequest
-	38,  // 86: tuner.suggest.v1.SuggestService.ListAlgorithms:input_type -> tuner.suggest.v1.ListAlgorithmsRequest
-	40,  // 87: tuner.suggest.v1.SuggestService.AddTrial:input_type -> tuner.suggest.v1.AddTrialRequest
-	41,  // 88: tuner.suggest.v1.SuggestService.ImportTrials:input_type -> tuner.suggest.v1.ImportTrialsRequest
-	46,  // 89: tuner.suggest.v1.SuggestService.GetTrial:input_type -> tuner.suggest.v1.GetTrialRequest
-	47,  // 90: tuner.suggest.v1.SuggestService.ListTrials:input_type -> tuner.suggest.v1.ListTrialsRequest
-	49,  // 91: tuner.suggest.v1.SuggestService.UpdateTrial:input_type -> tuner.suggest.v1.UpdateTrialRequest
-	50,  // 92: tuner.suggest.v1.SuggestService.DeleteTrial:input_type -> tuner.suggest.v1.DeleteTrialRequest
-	51,  // 93: tuner.suggest.v1.SuggestService.SuggestTrials:input_type -> tuner.suggest.v1.SuggestTrialsRequest
-	53,  // 94: tuner.suggest.v1.SuggestService.ReportMeasurements:input_type -> tuner.suggest.v1.ReportMeasurementsRequest
-	56,  // 95: tuner.suggest.v1.SuggestService.RenewLeases:input_type -> tuner.suggest.v1.RenewLeasesRequest
-	58,  // 96: tuner.suggest.v1.SuggestService.CompleteTrial:input_type -> tuner.suggest.v1.CompleteTrialRequest
-	59,  // 97: tuner.suggest.v1.SuggestService.ReopenTrials:input_type -> tuner.suggest.v1.ReopenTrialsRequest
-	61,  // 98: tuner.suggest.v1.SuggestService.ListMeasurements:input_type -> tuner.suggest.v1.ListMeasurementsRequest
-	64,  // 99: tuner.suggest.v1.SuggestService.ListOptimalTrials:input_type -> tuner.suggest.v1.ListOptimalTrialsRequest
-	5,   // 100: tuner.suggest.v1.SuggestService.CreateStudy:output_type -> tuner.suggest.v1.Study
-	5,   // 101: tuner.suggest.v1.SuggestService.GetStudy:output_type -> tuner.suggest.v1.Study
-	31,  // 102: tuner.suggest.v1.SuggestService.ListStudies:output_type -> tuner.suggest.v1.ListStudiesResponse
-	5,   // 103: tuner.suggest.v1.SuggestService.UpdateStudy:output_type -> tuner.suggest.v1.Study
-	81,  // 104: tuner.suggest.v1.SuggestService.DeleteStudy:output_type -> google.protobuf.Empty
-	37,  // 105: tuner.suggest.v1.SuggestService.ValidateStudy:output_type -> tuner.suggest.v1.ValidateStudyResponse
-	39,  // 106: tuner.suggest.v1.SuggestService.ListAlgorithms:output_type -> tuner.suggest.v1.ListAlgorithmsResponse
-	19,  // 107: tuner.suggest.v1.SuggestService.AddTrial:output_type -> tuner.suggest.v1.Trial
-	43,  // 108: tuner.suggest.v1.SuggestService.ImportTrials:output_type -> tuner.suggest.v1.ImportTrialsResponse
-	19,  // 109: tuner.suggest.v1.SuggestService.GetTrial:output_type -> tuner.suggest.v1.Trial
-	48,  // 110: tuner.suggest.v1.SuggestService.ListTrials:output_type -> tuner.suggest.v1.ListTrialsResponse
-	19,  // 111: tuner.suggest.v1.SuggestService.UpdateTrial:output_type -> tuner.suggest.v1.Trial
-	81,  // 112: tuner.suggest.v1.SuggestService.DeleteTrial:output_type -> google.protobuf.Empty
-	52,  // 113: tuner.suggest.v1.SuggestService.SuggestTrials:output_type -> tuner.suggest.v1.SuggestTrialsResponse
-	54,  // 114: tuner.suggest.v1.SuggestService.ReportMeasurements:output_type -> tuner.suggest.v1.ReportMeasurementsResponse
-	57,  // 115: tuner.suggest.v1.SuggestService.RenewLeases:output_type -> tuner.suggest.v1.RenewLeasesResponse
-	19,  // 116: tuner.suggest.v1.SuggestService.CompleteTrial:output_type -> tuner.suggest.v1.Trial
-	60,  // 117: tuner.suggest.v1.SuggestService.ReopenTrials:output_type -> tuner.suggest.v1.ReopenTrialsResponse
-	63,  // 118: tuner.suggest.v1.SuggestService.ListMeasurements:output_type -> tuner.suggest.v1.ListMeasurementsResponse
-	65,  // 119: tuner.suggest.v1.SuggestService.ListOptimalTrials:output_type -> tuner.suggest.v1.ListOptimalTrialsResponse
-	100, // [100:120] is the sub-list for method output_type
-	80,  // [80:100] is the sub-list for method input_type
-	80,  // [80:80] is the sub-list for extension type_name
-	80,  // [80:80] is the sub-list for extension extendee
-	0,   // [0:80] is the sub-list for field type_name
+	12,  // 17: tuner.suggest.v1.FloatDomain.normal:type_name -> tuner.suggest.v1.NormalDistribution
+	0,   // 18: tuner.suggest.v1.IntDomain.scale:type_name -> tuner.suggest.v1.Scale
+	12,  // 19: tuner.suggest.v1.IntDomain.normal:type_name -> tuner.suggest.v1.NormalDistribution
+	4,   // 20: tuner.suggest.v1.ChoiceDomain.values:type_name -> tuner.suggest.v1.Value
+	4,   // 21: tuner.suggest.v1.Condition.values:type_name -> tuner.suggest.v1.Value
+	1,   // 22: tuner.suggest.v1.Objective.direction:type_name -> tuner.suggest.v1.Direction
+	2,   // 23: tuner.suggest.v1.Objective.value_rule:type_name -> tuner.suggest.v1.ValueRule
+	68,  // 24: tuner.suggest.v1.Algorithm.settings:type_name -> tuner.suggest.v1.Algorithm.SettingsEntry
+	69,  // 25: tuner.suggest.v1.Pruning.settings:type_name -> tuner.suggest.v1.Pruning.SettingsEntry
+	70,  // 26: tuner.suggest.v1.AlgorithmInfo.settings:type_name -> tuner.suggest.v1.AlgorithmInfo.SettingsEntry
+	3,   // 27: tuner.suggest.v1.Trial.state:type_name -> tuner.suggest.v1.TrialState
+	71,  // 28: tuner.suggest.v1.Trial.parameters:type_name -> tuner.suggest.v1.Trial.ParametersEntry
+	72,  // 29: tuner.suggest.v1.Trial.labels:type_name -> tuner.suggest.v1.Trial.LabelsEntry
+	79,  // 30: tuner.suggest.v1.Trial.create_time:type_name -> google.protobuf.Timestamp
+	79,  // 31: tuner.suggest.v1.Trial.end_time:type_name -> google.protobuf.Timestamp
+	80,  // 32: tuner.suggest.v1.Trial.lease_duration:type_name -> google.protobuf.Duration
+	79,  // 33: tuner.suggest.v1.Trial.lease_expire_time:type_name -> google.protobuf.Timestamp
+	21,  // 34: tuner.suggest.v1.Trial.rungs:type_name -> tuner.suggest.v1.RungResult
+	24,  // 35: tuner.suggest.v1.Outcome.succeeded:type_name -> tuner.suggest.v1.Succeeded
+	25,  // 36: tuner.suggest.v1.Outcome.pruned:type_name -> tuner.suggest.v1.Pruned
+	26,  // 37: tuner.suggest.v1.Outcome.infeasible:type_name -> tuner.suggest.v1.Infeasible
+	27,  // 38: tuner.suggest.v1.Outcome.failed:type_name -> tuner.suggest.v1.Failed
+	28,  // 39: tuner.suggest.v1.Outcome.cancelled:type_name -> tuner.suggest.v1.Cancelled
+	5,   // 40: tuner.suggest.v1.CreateStudyRequest.study:type_name -> tuner.suggest.v1.Study
+	73,  // 41: tuner.suggest.v1.ListStudiesRequest.labels:type_name -> tuner.suggest.v1.ListStudiesRequest.LabelsEntry
+	5,   // 42: tuner.suggest.v1.ListStudiesResponse.studies:type_name -> tuner.suggest.v1.Study
+	33,  // 43: tuner.suggest.v1.ListStudiesResponse.summaries:type_name -> tuner.suggest.v1.StudySummary
+	34,  // 44: tuner.suggest.v1.StudySummary.trials:type_name -> tuner.suggest.v1.TrialCount
+	20,  // 45: tuner.suggest.v1.StudySummary.best:type_name -> tuner.suggest.v1.Trial
+	3,   // 46: tuner.suggest.v1.TrialCount.state:type_name -> tuner.suggest.v1.TrialState
+	5,   // 47: tuner.suggest.v1.UpdateStudyRequest.study:type_name -> tuner.suggest.v1.Study
+	81,  // 48: tuner.suggest.v1.UpdateStudyRequest.update_mask:type_name -> google.protobuf.FieldMask
+	7,   // 49: tuner.suggest.v1.ValidateStudyRequest.spec:type_name -> tuner.suggest.v1.StudySpec
+	19,  // 50: tuner.suggest.v1.ListAlgorithmsResponse.algorithms:type_name -> tuner.suggest.v1.AlgorithmInfo
+	74,  // 51: tuner.suggest.v1.AddTrialRequest.parameters:type_name -> tuner.suggest.v1.AddTrialRequest.ParametersEntry
+	23,  // 52: tuner.suggest.v1.AddTrialRequest.outcome:type_name -> tuner.suggest.v1.Outcome
+	22,  // 53: tuner.suggest.v1.AddTrialRequest.measurements:type_name -> tuner.suggest.v1.Measurement
+	75,  // 54: tuner.suggest.v1.AddTrialRequest.labels:type_name -> tuner.suggest.v1.AddTrialRequest.LabelsEntry
+	43,  // 55: tuner.suggest.v1.ImportTrialsRequest.trials:type_name -> tuner.suggest.v1.FinishedTrial
+	76,  // 56: tuner.suggest.v1.FinishedTrial.parameters:type_name -> tuner.suggest.v1.FinishedTrial.ParametersEntry
+	23,  // 57: tuner.suggest.v1.FinishedTrial.outcome:type_name -> tuner.suggest.v1.Outcome
+	22,  // 58: tuner.suggest.v1.FinishedTrial.measurements:type_name -> tuner.suggest.v1.Measurement
+	77,  // 59: tuner.suggest.v1.FinishedTrial.labels:type_name -> tuner.suggest.v1.FinishedTrial.LabelsEntry
+	45,  // 60: tuner.suggest.v1.ImportTrialsResponse.results:type_name -> tuner.suggest.v1.ImportResult
+	46,  // 61: tuner.suggest.v1.ImportResult.remarks:type_name -> tuner.suggest.v1.ImportRemark
+	3,   // 62: tuner.suggest.v1.ListTrialsRequest.states:type_name -> tuner.suggest.v1.TrialState
+	20,  // 63: tuner.suggest.v1.ListTrialsResponse.trials:type_name -> tuner.suggest.v1.Trial
+	20,  // 64: tuner.suggest.v1.UpdateTrialRequest.trial:type_name -> tuner.suggest.v1.Trial
+	81,  // 65: tuner.suggest.v1.UpdateTrialRequest.update_mask:type_name -> google.protobuf.FieldMask
+	78,  // 66: tuner.suggest.v1.SuggestTrialsRequest.labels:type_name -> tuner.suggest.v1.SuggestTrialsRequest.LabelsEntry
+	80,  // 67: tuner.suggest.v1.SuggestTrialsRequest.lease_duration:type_name -> google.protobuf.Duration
+	20,  // 68: tuner.suggest.v1.SuggestTrialsResponse.trials:type_name -> tuner.suggest.v1.Trial
+	22,  // 69: tuner.suggest.v1.ReportMeasurementsRequest.measurements:type_name -> tuner.suggest.v1.Measurement
+	56,  // 70: tuner.suggest.v1.RenewLeasesRequest.leases:type_name -> tuner.suggest.v1.TrialLease
+	23,  // 71: tuner.suggest.v1.CompleteTrialRequest.outcome:type_name -> tuner.suggest.v1.Outcome
+	22,  // 72: tuner.suggest.v1.CompleteTrialRequest.measurements:type_name -> tuner.suggest.v1.Measurement
+	20,  // 73: tuner.suggest.v1.ReopenTrialsResponse.trials:type_name -> tuner.suggest.v1.Trial
+	22,  // 74: tuner.suggest.v1.TrialMeasurement.measurement:type_name -> tuner.suggest.v1.Measurement
+	63,  // 75: tuner.suggest.v1.ListMeasurementsResponse.measurements:type_name -> tuner.suggest.v1.TrialMeasurement
+	20,  // 76: tuner.suggest.v1.ListOptimalTrialsResponse.trials:type_name -> tuner.suggest.v1.Trial
+	4,   // 77: tuner.suggest.v1.Algorithm.SettingsEntry.value:type_name -> tuner.suggest.v1.Value
+	4,   // 78: tuner.suggest.v1.Pruning.SettingsEntry.value:type_name -> tuner.suggest.v1.Value
+	4,   // 79: tuner.suggest.v1.Trial.ParametersEntry.value:type_name -> tuner.suggest.v1.Value
+	4,   // 80: tuner.suggest.v1.AddTrialRequest.ParametersEntry.value:type_name -> tuner.suggest.v1.Value
+	4,   // 81: tuner.suggest.v1.FinishedTrial.ParametersEntry.value:type_name -> tuner.suggest.v1.Value
+	29,  // 82: tuner.suggest.v1.SuggestService.CreateStudy:input_type -> tuner.suggest.v1.CreateStudyRequest
+	30,  // 83: tuner.suggest.v1.SuggestService.GetStudy:input_type -> tuner.suggest.v1.GetStudyRequest
+	31,  // 84: tuner.suggest.v1.SuggestService.ListStudies:input_type -> tuner.suggest.v1.ListStudiesRequest
+	35,  // 85: tuner.suggest.v1.SuggestService.UpdateStudy:input_type -> tuner.suggest.v1.UpdateStudyRequest
+	36,  // 86: tuner.suggest.v1.SuggestService.DeleteStudy:input_type -> tuner.suggest.v1.DeleteStudyRequest
+	37,  // 87: tuner.suggest.v1.SuggestService.ValidateStudy:input_type -> tuner.suggest.v1.ValidateStudyRequest
+	39,  // 88: tuner.suggest.v1.SuggestService.ListAlgorithms:input_type -> tuner.suggest.v1.ListAlgorithmsRequest
+	41,  // 89: tuner.suggest.v1.SuggestService.AddTrial:input_type -> tuner.suggest.v1.AddTrialRequest
+	42,  // 90: tuner.suggest.v1.SuggestService.ImportTrials:input_type -> tuner.suggest.v1.ImportTrialsRequest
+	47,  // 91: tuner.suggest.v1.SuggestService.GetTrial:input_type -> tuner.suggest.v1.GetTrialRequest
+	48,  // 92: tuner.suggest.v1.SuggestService.ListTrials:input_type -> tuner.suggest.v1.ListTrialsRequest
+	50,  // 93: tuner.suggest.v1.SuggestService.UpdateTrial:input_type -> tuner.suggest.v1.UpdateTrialRequest
+	51,  // 94: tuner.suggest.v1.SuggestService.DeleteTrial:input_type -> tuner.suggest.v1.DeleteTrialRequest
+	52,  // 95: tuner.suggest.v1.SuggestService.SuggestTrials:input_type -> tuner.suggest.v1.SuggestTrialsRequest
+	54,  // 96: tuner.suggest.v1.SuggestService.ReportMeasurements:input_type -> tuner.suggest.v1.ReportMeasurementsRequest
+	57,  // 97: tuner.suggest.v1.SuggestService.RenewLeases:input_type -> tuner.suggest.v1.RenewLeasesRequest
+	59,  // 98: tuner.suggest.v1.SuggestService.CompleteTrial:input_type -> tuner.suggest.v1.CompleteTrialRequest
+	60,  // 99: tuner.suggest.v1.SuggestService.ReopenTrials:input_type -> tuner.suggest.v1.ReopenTrialsRequest
+	62,  // 100: tuner.suggest.v1.SuggestService.ListMeasurements:input_type -> tuner.suggest.v1.ListMeasurementsRequest
+	65,  // 101: tuner.suggest.v1.SuggestService.ListOptimalTrials:input_type -> tuner.suggest.v1.ListOptimalTrialsRequest
+	5,   // 102: tuner.suggest.v1.SuggestService.CreateStudy:output_type -> tuner.suggest.v1.Study
+	5,   // 103: tuner.suggest.v1.SuggestService.GetStudy:output_type -> tuner.suggest.v1.Study
+	32,  // 104: tuner.suggest.v1.SuggestService.ListStudies:output_type -> tuner.suggest.v1.ListStudiesResponse
+	5,   // 105: tuner.suggest.v1.SuggestService.UpdateStudy:output_type -> tuner.suggest.v1.Study
+	82,  // 106: tuner.suggest.v1.SuggestService.DeleteStudy:output_type -> google.protobuf.Empty
+	38,  // 107: tuner.suggest.v1.SuggestService.ValidateStudy:output_type -> tuner.suggest.v1.ValidateStudyResponse
+	40,  // 108: tuner.suggest.v1.SuggestService.ListAlgorithms:output_type -> tuner.suggest.v1.ListAlgorithmsResponse
+	20,  // 109: tuner.suggest.v1.SuggestService.AddTrial:output_type -> tuner.suggest.v1.Trial
+	44,  // 110: tuner.suggest.v1.SuggestService.ImportTrials:output_type -> tuner.suggest.v1.ImportTrialsResponse
+	20,  // 111: tuner.suggest.v1.SuggestService.GetTrial:output_type -> tuner.suggest.v1.Trial
+	49,  // 112: tuner.suggest.v1.SuggestService.ListTrials:output_type -> tuner.suggest.v1.ListTrialsResponse
+	20,  // 113: tuner.suggest.v1.SuggestService.UpdateTrial:output_type -> tuner.suggest.v1.Trial
+	82,  // 114: tuner.suggest.v1.SuggestService.DeleteTrial:output_type -> google.protobuf.Empty
+	53,  // 115: tuner.suggest.v1.SuggestService.SuggestTrials:output_type -> tuner.suggest.v1.SuggestTrialsResponse
+	55,  // 116: tuner.suggest.v1.SuggestService.ReportMeasurements:output_type -> tuner.suggest.v1.ReportMeasurementsResponse
+	58,  // 117: tuner.suggest.v1.SuggestService.RenewLeases:output_type -> tuner.suggest.v1.RenewLeasesResponse
+	20,  // 118: tuner.suggest.v1.SuggestService.CompleteTrial:output_type -> tuner.suggest.v1.Trial
+	61,  // 119: tuner.suggest.v1.SuggestService.ReopenTrials:output_type -> tuner.suggest.v1.ReopenTrialsResponse
+	64,  // 120: tuner.suggest.v1.SuggestService.ListMeasurements:output_type -> tuner.suggest.v1.ListMeasurementsResponse
+	66,  // 121: tuner.suggest.v1.SuggestService.ListOptimalTrials:output_type -> tuner.suggest.v1.ListOptimalTrialsResponse
+	102, // [102:122] is the sub-list for method output_type
+	82,  // [82:102] is the sub-list for method input_type
+	82,  // [82:82] is the sub-list for extension type_name
+	82,  // [82:82] is the sub-list for extension extendee
+	0,   // [0:82] is the sub-list for field type_name
 }
 
 func init() { file_suggest_v1_suggest_proto_init() }
@@ -4948,26 +5063,27 @@ func file_suggest_v1_suggest_proto_init() {
 	}
 	file_suggest_v1_suggest_proto_msgTypes[6].OneofWrappers = []any{}
 	file_suggest_v1_suggest_proto_msgTypes[7].OneofWrappers = []any{}
-	file_suggest_v1_suggest_proto_msgTypes[11].OneofWrappers = []any{}
+	file_suggest_v1_suggest_proto_msgTypes[8].OneofWrappers = []any{}
 	file_suggest_v1_suggest_proto_msgTypes[12].OneofWrappers = []any{}
-	file_suggest_v1_suggest_proto_msgTypes[15].OneofWrappers = []any{}
-	file_suggest_v1_suggest_proto_msgTypes[18].OneofWrappers = []any{
+	file_suggest_v1_suggest_proto_msgTypes[13].OneofWrappers = []any{}
+	file_suggest_v1_suggest_proto_msgTypes[16].OneofWrappers = []any{}
+	file_suggest_v1_suggest_proto_msgTypes[19].OneofWrappers = []any{
 		(*Outcome_Succeeded)(nil),
 		(*Outcome_Pruned)(nil),
 		(*Outcome_Infeasible)(nil),
 		(*Outcome_Failed)(nil),
 		(*Outcome_Cancelled)(nil),
 	}
-	file_suggest_v1_suggest_proto_msgTypes[19].OneofWrappers = []any{}
 	file_suggest_v1_suggest_proto_msgTypes[20].OneofWrappers = []any{}
-	file_suggest_v1_suggest_proto_msgTypes[40].OneofWrappers = []any{}
+	file_suggest_v1_suggest_proto_msgTypes[21].OneofWrappers = []any{}
+	file_suggest_v1_suggest_proto_msgTypes[41].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_suggest_v1_suggest_proto_rawDesc), len(file_suggest_v1_suggest_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   74,
+			NumMessages:   75,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

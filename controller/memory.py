@@ -97,9 +97,8 @@ class Memory:
         self.advised: dict[TrialOrFinal, str] = {}
         self.stops_sent: dict[TrialOrFinal, float] = {}
         self.removed: set[TrialOrFinal] = set()  # trials whose newest attempt was removed from the runtime
-        self.held: frozenset[TrialOrFinal] = (
-            frozenset()
-        )  # trials whose newest attempt the runtime has accepted but does not run yet
+        # Trials whose newest attempt the runtime has accepted but does not run yet.
+        self.held: frozenset[TrialOrFinal] = frozenset()
         self.finals: list[Attempt] = []  # attempts of the final stage since the search last ended
         self.earlier_finals = 0  # attempts of the final stage before that
 

@@ -114,7 +114,7 @@ OBJECTIVE = Section(
         Key(
             "metric",
             METRIC,
-            "The metric to optimise, as the trial prints it.",
+            "The metric to optimize, as the trial prints it.",
             REQUIRED,
         ),
         Key("direction", Word(("maximize", "minimize")), "Which way is better.", REQUIRED),
@@ -306,11 +306,11 @@ BUDGET = Section(
 )
 SPEC = Section(
     (
-        Key("objective", OBJECTIVE, "What is optimised.", ABSENT),
+        Key("objective", OBJECTIVE, "What is optimized.", ABSENT),
         Key(
             "objectives",
             ListOf(OBJECTIVE, "a list of objectives"),
-            "What is optimised, where it is more than one metric; pruning watches the first.",
+            "What is optimized, where it is more than one metric; pruning watches the first.",
             ABSENT,
         ),
         Key(

@@ -233,10 +233,10 @@ class StudyService:
                     engine = writer.engine
                     spec = engine.study.spec
                     independent = not registry.learns(spec.algorithm) and spec.fidelity is None
-                    handout = Dispatch(self._store, writer, client_id, request_id, labels, lease_s, budget)
+                    dispatch = Dispatch(self._store, writer, client_id, request_id, labels, lease_s, budget)
                     if not trials and (known := engine.trials_of_request(request_id)):
                         # A repeated call never reports the search as exhausted: a client that wants more asks again.
-                        replayed = self._sessions.with_expiry(name, handout.again(known))
+                        replayed = self._sessions.with_expiry(name, dispatch.again(known))
                         return Suggestions(tuple(replayed), exhausted=False, independent=independent)
                     self._requeue_expired(name, writer)
                     while True:
@@ -250,7 +250,7 @@ class StudyService:
                             proposal = proposing.step(writer, wanted, to_run=to_run)
                         if proposal is None:
                             break
-                        trials += handout.begin(proposal.trials)
+                        trials += dispatch.begin(proposal.trials)
                         if proposal.trials:
                             writer.given(own=not any(p.proposed_by for p in proposal.trials))
                         turn += 1

@@ -843,7 +843,7 @@ class Trial(google.protobuf.message.Message):
     fidelity: builtins.float
     """Output only. The fidelity up to which to run the trial, or to which it was run last; absent without a fidelity."""
     parent: builtins.int
-    """Output only. The number of the trial from whose checkpoint it goes on (`pbt`); absent where it starts from nothing."""
+    """Output only. The number of the trial from whose checkpoint it continues (`pbt`); absent if it starts without one."""
     @property
     def parameters(self) -> google.protobuf.internal.containers.MessageMap[builtins.str, Global___Value]:
         """The active parameters. A queued trial may have only some of them."""
@@ -1696,7 +1696,7 @@ class ListTrialsRequest(google.protobuf.message.Message):
     client_id: builtins.str
     """Only trials of this client; empty means all."""
     first_number: builtins.int
-    """Only trials with this number or a larger one: a client that knows the others asks for the new ones."""
+    """Only trials with this number or a larger one, for clients that know the others."""
     @property
     def states(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[Global___TrialState.ValueType]:
         """Only trials in one of these states; empty means all."""
@@ -1866,7 +1866,7 @@ class SuggestTrialsResponse(google.protobuf.message.Message):
     independent: builtins.bool
     """The next trials do not depend on the outcomes of open trials, so requesting them early changes nothing."""
     waiting: builtins.bool
-    """True with fewer trials than asked for: a running trial has to end first (`pbt`). Ask again after that."""
+    """There may be fewer trials than requested, because a running trial has to end first (`pbt`). Ask again after that."""
     @property
     def trials(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Trial]:
         """Ordered by number."""

@@ -1,4 +1,4 @@
-"""When an experiment is over, as a table; which reason is named when several hold; how many trials may still start."""
+"""When an experiment is over, as a table; which reason takes precedence; how many trials may still start."""
 
 from dataclasses import replace
 
@@ -65,8 +65,8 @@ EVERYTHING = a_spec(trials=5, failed_trials=3, wall_clock_s=60.0, objective=UP)
         ("above the target", judged(EVERYTHING, done=1, best=0.95), TARGET),
         ("at the target", judged(a_spec(objective=UP), best=0.9) is not None, True),
         ("below the target", judged(EVERYTHING, done=1, best=0.89), None),
-        ("minimising, at the target", judged(a_spec(objective=DOWN), best=0.1) is not None, True),
-        ("minimising, above the target", judged(a_spec(objective=DOWN), best=0.11), None),
+        ("minimizing, at the target", judged(a_spec(objective=DOWN), best=0.1) is not None, True),
+        ("minimizing, above the target", judged(a_spec(objective=DOWN), best=0.11), None),
         ("the time is up", judged(EVERYTHING, best=0.5, s=60.0), WALL),
         ("some time is left", judged(EVERYTHING, s=59.9), None),
         ("all trials are done, a failed one too", judged(EVERYTHING, done=4, best=0.5, failed=1), TRIALS),

@@ -1,4 +1,4 @@
-"""Parameters and other arguments as programs write them: what they mean, and what a wrong type is told."""
+"""Parameters and other arguments in Python programs: their meaning, and the errors for wrong types."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What to do next, as a table: a sentence, a snapshot, the actions that follow."""
+"""Decisions as a table: a sentence, a snapshot, and the expected actions."""
 
 from dataclasses import replace
 
@@ -89,7 +89,7 @@ waits_again = open_trial(0, CANCELLED, cause=INTERRUPTED)
 
 
 def said(number: int, reason: str) -> UnfinishedTrial:
-    """It has failed by itself, and said why."""
+    """A trial that failed by itself, with this reason."""
     return open_trial(number, FAILED, failed=CRASHED, reason=reason)
 
 
@@ -640,7 +640,7 @@ stepped = replace(a_spec(parallelism=2, trials=4), fidelity=Fidelity("epochs", 1
 def step(
     number: int, state: AttemptState | None, *, at: float = 1, wanted: float = 1, value: float = 0.5
 ) -> UnfinishedTrial:
-    """A trial that runs up to `wanted`; its newest attempt ran up to `at`."""
+    """A trial that has to run up to `wanted`, whose newest attempt ran up to `at`."""
     trial = open_trial(number, state, value=value if state is SUCCEEDED else None)
     attempts = tuple(replace(each, fidelity=at) for each in trial.attempts)
     return replace(trial, attempts=attempts, fidelity=wanted)

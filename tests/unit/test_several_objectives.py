@@ -1,4 +1,4 @@
-"""Several objectives and constraints: what is best, what samplers learn of them, what a study refuses."""
+"""Several objectives and constraints: the best trials, what samplers learn, and what a study refuses."""
 
 import itertools
 import math

@@ -40,7 +40,7 @@ def test_limits_of_the_container_are_those_of_a_trial() -> None:
 
 
 def algorithm(name: str, settings: str = "") -> str:
-    """The example with another algorithm."""
+    """Return the example with another algorithm."""
     text = TEXT.replace("algorithmName: random", f"algorithmName: {name}")
     return text.replace('{name: random_state, value: "7"}', settings)
 

@@ -1515,7 +1515,7 @@ type Trial struct {
 	Fidelity *float64 `protobuf:"fixed64,19,opt,name=fidelity,proto3,oneof" json:"fidelity,omitempty"`
 	// Output only. The trial's values at fidelities below the largest one, in ascending order.
 	Rungs []*RungResult `protobuf:"bytes,20,rep,name=rungs,proto3" json:"rungs,omitempty"`
-	// Output only. The number of the trial from whose checkpoint it goes on (`pbt`); absent where it starts from nothing.
+	// Output only. The number of the trial from whose checkpoint it continues (`pbt`); absent if it starts without one.
 	Parent        *int64 `protobuf:"varint,21,opt,name=parent,proto3,oneof" json:"parent,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3289,7 +3289,7 @@ type ListTrialsRequest struct {
 	States []TrialState `protobuf:"varint,4,rep,packed,name=states,proto3,enum=tuner.suggest.v1.TrialState" json:"states,omitempty"`
 	// Only trials of this client; empty means all.
 	ClientId string `protobuf:"bytes,5,opt,name=client_id,json=clientId,proto3" json:"client_id,omitempty"`
-	// Only trials with this number or a larger one: a client that knows the others asks for the new ones.
+	// Only trials with this number or a larger one, for clients that know the others.
 	FirstNumber   int32 `protobuf:"varint,6,opt,name=first_number,json=firstNumber,proto3" json:"first_number,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3637,7 +3637,7 @@ type SuggestTrialsResponse struct {
 	Exhausted bool `protobuf:"varint,2,opt,name=exhausted,proto3" json:"exhausted,omitempty"`
 	// The next trials do not depend on the outcomes of open trials, so requesting them early changes nothing.
 	Independent bool `protobuf:"varint,3,opt,name=independent,proto3" json:"independent,omitempty"`
-	// True with fewer trials than asked for: a running trial has to end first (`pbt`). Ask again after that.
+	// There may be fewer trials than requested, because a running trial has to end first (`pbt`). Ask again after that.
 	Waiting       bool `protobuf:"varint,4,opt,name=waiting,proto3" json:"waiting,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

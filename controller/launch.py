@@ -33,6 +33,7 @@ from controller.folders import AttemptFolders
 from controller.phrases import command
 from controller.runtime.collectors import METRICS_FILE, METRICS_PORT, place_below
 from controller.runtime.protocol import CannotStart, ClusterPart, Launch
+from controller.runtime.trial_files import TrialFiles
 from controller.spec.substitute import fill_data, render
 from suggest.space import Assignment
 from suggest.trial import Trial
@@ -102,10 +103,11 @@ def cluster_launch(
     folders: AttemptFolders,
     *,
     environ: Mapping[str, str],
+    files: TrialFiles | None = None,
 ) -> Launch:
     """Return the launch of the newest attempt on a cluster. It avoids nodes with earlier infrastructure failures.
 
-    `environ` has the image of the collector, unless the file names it.
+    `environ` has the image of the collector, unless the file names it. For `files` see `ClusterPart`.
 
     Raises ParametersRefused: see `own_parameters`.
     """
@@ -116,6 +118,7 @@ def cluster_launch(
     )
     command, own_env = render(template, trial.parameters)
     manifest = template.cluster.get("template")
+    goes_on = trial.parent is not None and attempt.trial is not FINAL
     return Launch(
         name=attempt_name(experiment.name, experiment.uid, attempt.trial, attempt.number),
         command=command,
@@ -146,8 +149,10 @@ def cluster_launch(
             template=template,
             secrets={name: value for name, value in own_env.items() if isinstance(value, SecretRef)},
             manifest=None if manifest is None else cast(dict[str, object], fill_data(manifest, trial.parameters)),
+            files=files,
             avoid_nodes=_let_down_by(attempts),
             collection=_with_image(experiment.spec.collection, environ),
+            parent_checkpoint=f"{CLUSTER_CHECKPOINTS}/{trial.parent}" if goes_on else "",
         ),
     )
 

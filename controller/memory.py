@@ -84,13 +84,14 @@ class Memory:
         self.exhausted = False
         self.paused: dict[int, Opened] = {}  # trials that wait for a larger fidelity
         self.none_goes_on = False  # the study lets none of them go on as long as no other trial ends
+        self.none_begins = False  # the study begins no new trial as long as no running one ends
         self.independent = False  # the next suggestions do not depend on the outcomes of open trials
         self._latest_s: deque[float] = deque(maxlen=BRISK_TRIALS)  # durations of the latest attempts
         self.canary_over = spec.canary_s <= 0
         self._shown = spec.canary_s <= 0  # an attempt has measured something and did not fail by itself
         self.streak = Streak()
         self._failures: dict[int, Attempt] = {}  # the failed attempts of the streak, by trial
-        self.set_aside: set[int] = set()  # failed trials that run again on resume
+        self.set_aside: dict[int, Attempt] = {}  # failed trials that run again on resume: their newest attempts
         self.advised: dict[TrialOrFinal, str] = {}
         self.stops_sent: dict[TrialOrFinal, float] = {}
         self.removed: set[TrialOrFinal] = set()  # trials whose newest attempt was removed from the runtime
@@ -176,7 +177,7 @@ class Memory:
         """Count a trial that has its outcome. `newest` is its newest attempt if the trial is not open."""
         self.counts[trial.state] = self.counts.get(trial.state, 0) + 1
         self.paused.pop(trial.number, None)
-        self.none_goes_on = False
+        self.none_goes_on = self.none_begins = False
         known = self.opened.get(trial.number)
         self._follow(trial, known.newest if known is not None else newest)
         self.since_best += trial.state is not TrialState.CANCELLED
@@ -221,12 +222,12 @@ class Memory:
     def put_aside(self, trials: Sequence[int]) -> None:
         """Set these failed trials aside: they run again on resume and do not count until then."""
         self.counts[TrialState.FAILED] -= len(trials)
-        self.set_aside.update(trials)
+        self.set_aside.update((number, self._failures[number]) for number in trials)
         self.streak = self.streak.without(trials)
 
-    def recall_set_aside(self, trial: Trial) -> None:
+    def recall_set_aside(self, trial: Trial, newest: Attempt) -> None:
         """Note a failed trial that was set aside before this process began."""
-        self.set_aside.add(trial.number)
+        self.set_aside[trial.number] = newest
         self.streak = self.streak.without()
 
     @property

@@ -65,7 +65,8 @@ if package is None:
     sys.exit(1)
 print(pathlib.Path(package.origin).parent / "datasets/data/digits.csv.gz")') ||
     die "the digits come with scikit-learn, which ${PYTHON:-python3} does not have: pip install scikit-learn, or PYTHON=…"
-  cp "$here/digits/Dockerfile" "$here/../examples/digits/train.py" "$here/../examples/digits/parallel.py" "$data" "$context"
+  cp "$here/digits/Dockerfile" "$here/../examples/digits/train.py" "$here/../examples/digits/train_generations.py" \
+    "$here/../examples/digits/parallel.py" "$data" "$context"
 }
 
 cifar10() {

@@ -16,6 +16,7 @@ from controller.core.model import FINAL, Attempt, Experiment, ExperimentSpec, Tr
 from controller.folders import ExperimentFolders
 from controller.launch import cluster_launch
 from controller.runtime.protocol import Launch
+from controller.runtime.trial_files import TrialFiles
 from suggest.errors import InvalidArgument, Problem
 from suggest.space import Choice, Domain, Float, Int, Scale, Space, Value
 from suggest.trial import Trial, TrialState
@@ -26,17 +27,18 @@ UID = "dryrunaaaaaaaaaa"  # constant, so that two dry runs print the same
 TEMPLATE, FINAL_STAGE = "spec.trial.template", "spec.final"
 
 
-def sample_launch(spec: ExperimentSpec, stage: TrialOrFinal = 0) -> Launch:
+def sample_launch(spec: ExperimentSpec, stage: TrialOrFinal = 0, *, files: TrialFiles | None = None) -> Launch:
     """Return the launch of trial 0, or of the stage FINAL with the same parameters."""
     experiment = Experiment(uid=UID, spec=spec, revision=1, directory="", study="")
     trial = Trial(0, TrialState.RUNNING, first_point(spec))
     folders = ExperimentFolders(Path(UID)).attempt(stage, 1)
-    return cluster_launch(experiment, trial, [Attempt(stage, 1)], folders, environ=os.environ)
+    return cluster_launch(experiment, trial, [Attempt(stage, 1)], folders, environ=os.environ, files=files)
 
 
-def manifests_of(spec: ExperimentSpec) -> list[Raw]:
+def manifests_of(spec: ExperimentSpec, *, files: TrialFiles | None = None) -> list[Raw]:
     """Return the objects of trial 0. Raises InvalidArgument if they are invalid on any cluster."""
     from controller.runtime.kubernetes.job_builder import (
+        build_files,
         build_objects,
         cannot_be_collected,
         cannot_be_labelled,
@@ -46,7 +48,7 @@ def manifests_of(spec: ExperimentSpec) -> list[Raw]:
     from controller.runtime.kubernetes.labels import name_problem
     from controller.runtime.kubernetes.resource_quota import demand_of
 
-    launch = sample_launch(spec)
+    launch = sample_launch(spec, files=files)
     part = launch.cluster
     assert part is not None
     last = 0 if spec.budget.trials is None else spec.budget.trials - 1
@@ -67,7 +69,8 @@ def manifests_of(spec: ExperimentSpec) -> list[Raw]:
     except ValueError as error:
         place = TEMPLATE if part.manifest is not None else "spec.trial.resources"
         raise InvalidArgument([Problem(place, str(error))]) from error
-    return objects
+    shared = build_files(launch)
+    return objects if shared is None else [shared, *objects]
 
 
 def final_manifests_of(spec: ExperimentSpec) -> list[Raw]:

@@ -65,7 +65,7 @@ class LogSummary:
 
 
 @dataclass(frozen=True, slots=True)
-class Judgement:
+class Judgment:
     verdict: AttemptState
     failure_class: FailureClass | None = None
     reason: str = ""
@@ -79,7 +79,7 @@ def judge(
     of_trial: bool = True,
     asked_because: str = "",
     timeout_s: float | None = None,
-) -> Judgement:
+) -> Judgment:
     """Judge how an attempt ended.
 
     Args:
@@ -91,7 +91,7 @@ def judge(
     """
     # A requested stop comes before the timeout, which may expire within the grace period of that stop.
     if cause is not None and (end.stopped or end.unknown):
-        return Judgement(verdict_of(cause), reason=asked_because or cause.value)
+        return Judgment(verdict_of(cause), reason=asked_because or cause.value)
     if end.timed_out:
         limit = f" of {timeout_s:g} s" if timeout_s is not None else ""
         return _failed(FailureClass.TIMEOUT, f"it ran longer than its timeout{limit}")
@@ -114,12 +114,12 @@ def verdict_of(cause: StopCause) -> AttemptState:
     return AttemptState.PRUNED if cause is StopCause.PRUNED else AttemptState.CANCELLED
 
 
-def _judge_code(end: Exit, log: LogSummary, *, of_trial: bool) -> Judgement:
+def _judge_code(end: Exit, log: LogSummary, *, of_trial: bool) -> Judgment:
     said = end.reason or log.last_line  # end.reason is the message of a worker other than rank 0
     if end.code == 0 and not of_trial:
-        return Judgement(AttemptState.SUCCEEDED)
+        return Judgment(AttemptState.SUCCEEDED)
     if end.code == INFEASIBLE_EXIT_CODE and of_trial:
-        return Judgement(AttemptState.INFEASIBLE, reason=said[:REASON_LENGTH] or "exit code 42")
+        return Judgment(AttemptState.INFEASIBLE, reason=said[:REASON_LENGTH] or "exit code 42")
     if end.code == 0:
         if log.value is None and end.reason:  # part of its log was lost, which is not its fault
             return _failed(FailureClass.INFRASTRUCTURE, f"exit code 0, but {end.reason}")
@@ -129,7 +129,7 @@ def _judge_code(end: Exit, log: LogSummary, *, of_trial: bool) -> Judgement:
             return _failed(
                 FailureClass.METRICS_MISSING, f'the last "{log.metric}" was {log.value}, not a finite number'
             )
-        return Judgement(AttemptState.SUCCEEDED)
+        return Judgment(AttemptState.SUCCEEDED)
     if end.out_of_memory:  # a child process was killed, or the container runtime reports the signal as 137
         return _failed(FailureClass.OUT_OF_MEMORY, f"killed by the system: out of memory (exit code {end.code})")
     told = f": {said}" if said else ", and nothing in its log"
@@ -177,8 +177,8 @@ def called(code: int | None) -> str:
     return f"exit code {code}" + (f" (its program crashed: {crash})" if crash else "")
 
 
-def _failed(failure_class: FailureClass, reason: str) -> Judgement:
-    return Judgement(AttemptState.FAILED, failure_class, reason[:REASON_LENGTH])
+def _failed(failure_class: FailureClass, reason: str) -> Judgment:
+    return Judgment(AttemptState.FAILED, failure_class, reason[:REASON_LENGTH])
 
 
 def _signal_name(number: int) -> str:

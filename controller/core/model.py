@@ -228,6 +228,7 @@ class TrialTemplate:
     retries: Mapping[FailureClass, int] = field(default_factory=dict)
     image: str = ""
     working_dir: str = ""  # a relative path starts at the file's folder; "" is that folder
+    files: tuple[str, ...] = ()  # paths below the file's folder that a trial on a cluster gets
     parameters_file: str = "json"  # the format of the file of parameters; local only
     devices: tuple[str, ...] = ()  # the GPUs that attempts may use, empty = all that the machine lends; local only
     cluster: Mapping[str, object] = field(default_factory=dict)
@@ -264,6 +265,7 @@ class ExperimentSpec:
     canary_s: float = 10.0
     runtime: str = DEFAULT_RUNTIME
     final: TrialTemplate | None = None  # runs once with the best parameters, after the search
+    final_weights: tuple[float, ...] = ()  # of the objectives, in the choice of its trial; () = the first one alone
     further: tuple[ExperimentObjective, ...] = ()  # objectives after the first
     constraints: tuple[Constraint, ...] = ()
     fidelity: Fidelity | None = None  # trials run in steps, and only the best go on

@@ -153,6 +153,7 @@ def describe_trial(record: ExperimentRecord, one: TrialRecord, *, log: Path | No
         ("Value", formatting.number(one.trial.value)),
         ("Step", "" if one.trial.step is None else str(one.trial.step)),
         ("Imported", one.imported_from and f"from {one.imported_from}"),
+        ("Parent", "" if one.trial.parent is None else f"trial {one.trial.parent}, from whose checkpoint it goes on"),
         ("Log", "" if log is None else str(log)),
     ]
     values = [[name, formatting.parameter(value)] for name, value in one.trial.parameters.items()]

@@ -16,6 +16,7 @@ from typing import Any
 from controller.core.runtime_traits import DEFAULT_RUNTIME, is_on_cluster
 from controller.spec.katib_collectors import KatibCollectorReader
 from controller.spec.problems import ProblemCollector
+from suggest.study import Fidelity
 
 API_VERSION = "kubeflow.org/v1beta1"
 _DEFAULT_PARALLEL = 3
@@ -24,6 +25,13 @@ _METADATA = re.compile(r"\$\{trialSpec\.([A-Za-z]+)(?:\[([^\]]*)\])?\}")
 _WHOLE = re.compile(r"[+-]?[0-9]+")
 # `status.conditions.#(type=="Complete")#|#(status=="True")#`
 _CONDITION = re.compile(r"""status\.conditions\.#\(type==["']?(\w+)["']?\)#\|#\(status==["']?(\w+)["']?\)#?""")
+# Katib's distributions: the scale, and whether values are normal on it.
+_DISTRIBUTIONS = {
+    "uniform": ("linear", False),
+    "logUniform": ("log", False),
+    "normal": ("linear", True),
+    "logNormal": ("log", True),
+}
 _RESOURCES = {"cpu": "cpu", "memory": "memory", "nvidia.com/gpu": "gpu"}
 _CONTAINER = ("name", "image", "imagePullPolicy", "command", "args", "env", "resources")
 _NOT_ON_THIS_MACHINE = {
@@ -323,8 +331,8 @@ class KatibReader:
             return {}
         if parameters.pop(resource).get("type") != "int":
             self._problems.add(at, f"{resource}, of resource_name, must have parameterType: int")
-        least = most / eta ** int(math.log(most, eta) + 1e-9) if most > 1 else most
-        return {"fidelity": {"parameter": resource, "min": max(1, round(least)), "max": round(most), "eta": eta}}
+        found = Fidelity.of_resource(resource, most, eta)
+        return {"fidelity": {"parameter": resource, "min": found.min, "max": found.max, "eta": eta}}
 
     def _early_stopping(self, spec: Json) -> Json:
         at = "spec.earlyStopping"
@@ -407,18 +415,22 @@ class KatibReader:
             return {}
         if "list" in space:
             self._problems.add(f"{at_space}.list", f"a parameter of type {kind} has min and max; remove it")
-        if (shape := space.get("distribution", "uniform")) not in ("uniform", "logUniform"):
-            self._problems.add(f"{at_space}.distribution", f"{shape!r} is not read; write uniform or logUniform")
+        shape = space.get("distribution", "uniform")
+        if not isinstance(shape, str) or shape not in _DISTRIBUTIONS:
+            words = ", ".join(_DISTRIBUTIONS)
+            self._problems.add(f"{at_space}.distribution", f"{shape!r} is not supported; write {words}")
+            return {}
+        scale, is_normal = _DISTRIBUTIONS[shape]
         numbers = {key: self._number(space, key, kind, at_space) for key in ("min", "max", "step")}
         low, high = numbers["min"], numbers["max"]
         if low is not None and high is not None and low > high:
             self._problems.add(at_space, f"min {space['min']} is above max {space['max']}; exchange them")
-        if shape == "logUniform" and low is not None and low <= 0:
-            self._problems.add(f"{at_space}.min", "must be above 0 with distribution: logUniform")
+        if scale == "log" and low is not None and low <= 0:
+            self._problems.add(f"{at_space}.min", f"must be above 0 with distribution: {shape}")
         native: Json = {"type": "int" if kind == "int" else "float", "min": low, "max": high}
-        if shape == "logUniform":
-            return native | {"scale": "log"}  # Katib ignores the step in this case
-        return native | ({"step": numbers["step"]} if numbers["step"] is not None else {})
+        native |= {"scale": scale} if scale == "log" else {}
+        native |= {"step": numbers["step"]} if numbers["step"] is not None else {}
+        return native | ({"distribution": "normal"} if is_normal else {})
 
     def _number(self, space: Json, key: str, kind: str, at: str) -> int | float | None:
         raw = space.get(key)

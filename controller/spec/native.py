@@ -51,17 +51,45 @@ _FINAL_HELP = {
 _OWN_RESOURCES = replace(RESOURCES, keys=tuple(replace(key, default=ABSENT, says=AS_TRIAL) for key in RESOURCES.keys))
 _FINAL_ELSEWHERE = {key.name: f"spec.trial.{key.name}" for key in TRIAL.keys if key.name not in _FINAL_HELP}
 
+
+class FrontRule:
+    """Which trial of the Pareto front the final stage takes."""
+
+    what = "first, knee or a mapping of objectives to weights such as {accuracy: 2, latency: 1}"
+    _words = Word(("first", "knee"))
+    _weights = MapOf(Number(0), what)
+
+    def take(self, raw: object, at: str, problems: ProblemCollector) -> object:
+        if isinstance(raw, str | dict):
+            return (self._weights if isinstance(raw, dict) else self._words).take(raw, at, problems)
+        return refuse(raw, at, problems, self.what)
+
+    def schema(self) -> Schema:
+        return {"oneOf": [self._words.schema(), self._weights.schema()]}
+
+
+_OF_TRIAL = tuple(
+    replace(
+        key,
+        kind=_OWN_RESOURCES if key.name == "resources" else key.kind,
+        help=_FINAL_HELP[key.name],
+        default=ABSENT,
+        says=AS_TRIAL,
+    )
+    for key in TRIAL.keys
+    if key.name in _FINAL_HELP
+)
 FINAL_STAGE = Section(
-    tuple(
-        replace(
-            key,
-            kind=_OWN_RESOURCES if key.name == "resources" else key.kind,
-            help=_FINAL_HELP[key.name],
-            default=ABSENT,
-            says=AS_TRIAL,
-        )
-        for key in TRIAL.keys
-        if key.name in _FINAL_HELP
+    (
+        *_OF_TRIAL,
+        Key(
+            "choose",
+            FrontRule(),
+            "Which trial of the Pareto front it takes: the best in the `first` objective, the `knee`, or the best by "
+            "weights.",
+            ABSENT,
+            says="`first`",
+        ),
     ),
     what="a mapping with a command",
     elsewhere=_FINAL_ELSEWHERE,

@@ -41,6 +41,7 @@ GIVEN = frozenset(
 _VARIABLE = re.compile(r"[A-Z][A-Z0-9]*_[A-Z0-9_]*|HOME|PATH|PWD|USER|TMPDIR|HOSTNAME")  # likely environment variables
 _GIVEN_VARIABLE = re.compile(rf"\$\$?\{{?({'|'.join(sorted(GIVEN))})\b\}}?")
 WORKLOAD = ("command", "args", "env", "template")
+POPULATION_BASED = "pbt"  # the algorithm whose trials go on from the checkpoints of others
 
 
 def check(document: Json, raw: Json, problems: ProblemCollector) -> None:
@@ -68,6 +69,7 @@ def check(document: Json, raw: Json, problems: ProblemCollector) -> None:
     final = spec.get("final")
     if isinstance(final, dict):
         _final(final, raw_trial, traits, problems)
+        _choose(final, spec, problems)
         _given(final, "spec.final", problems)
         if names is not None:
             _placeholders(final, names, _conditional(raw_parameters), problems, section="spec.final")
@@ -180,6 +182,23 @@ def _final(final: Json, raw_trial: object, traits: RuntimeTraits, problems: Prob
         problems.add(
             "spec.final", f"does not go with trial.template, which has no command to be replaced; {cure}", at_key=True
         )
+
+
+def _choose(final: Json, spec: Json, problems: ProblemCollector) -> None:
+    choose = final.get("choose")
+    metrics = [each.get("metric") for each in spec.get("objectives", [])]
+    if choose is None:
+        return
+    if len(metrics) < 2:
+        problems.add(
+            "spec.final.choose", "there is one objective, so its best trial is taken; omit choose", at_key=True
+        )
+    elif isinstance(choose, dict):
+        for name in choose.keys() - set(metrics):
+            named = ", ".join(map(str, metrics))
+            problems.add(f"spec.final.choose.{name}", f"is not an objective; there are {named}", at_key=True)
+        if not any(choose.values()):
+            problems.add("spec.final.choose", "all weights are 0; give at least one objective a larger one")
 
 
 def _workload(trial: Json, raw: Json, traits: RuntimeTraits, problems: ProblemCollector) -> None:
@@ -363,9 +382,12 @@ def _has_shell(trial: Json) -> bool:
 
 
 def _lost_checkpoints(spec: Json) -> Iterator[str]:
-    if "fidelity" in spec and not _traits_of(spec).shares_files and "checkpoints" not in spec["trial"]:
+    if _traits_of(spec).shares_files or "checkpoints" in spec["trial"]:
+        return
+    which = "with a larger fidelity " if "fidelity" in spec else "from another one "
+    if "fidelity" in spec or spec["algorithm"]["name"] == POPULATION_BASED:
         yield (
-            "spec.trial.checkpoints: without a claim, a trial that goes on with a larger fidelity starts over; "
+            f"spec.trial.checkpoints: without a claim, a trial that goes on {which}starts over; "
             "write checkpoints: {claim: NAME}"
         )
 

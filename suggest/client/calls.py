@@ -202,7 +202,9 @@ def suggest(
     return Call(
         "SuggestTrials",
         request,
-        lambda reply: Suggestions(tuple(wire.read_trial(t) for t in reply.trials), reply.exhausted, reply.independent),
+        lambda reply: Suggestions(
+            tuple(wire.read_trial(t) for t in reply.trials), reply.exhausted, reply.independent, reply.waiting
+        ),
     )
 
 

@@ -219,6 +219,7 @@ class SuggestServicer(SuggestServiceServicer):
             trials=[wire.write_trial(study, t) for t in suggestions.trials],
             exhausted=suggestions.exhausted,
             independent=suggestions.independent,
+            waiting=suggestions.waiting,
         )
 
     def ReportMeasurements(self, request: pb.ReportMeasurementsRequest, context: Any) -> pb.ReportMeasurementsResponse:

@@ -60,10 +60,13 @@ class StudyContents:
 
 @dataclass(frozen=True, slots=True)
 class Addition:
-    """A trial that was added, not handed out, with its measurements. `request_id` is unique in the study."""
+    """A trial that was added, not handed out, with its measurements.
+
+    `request_id` is unique in the study; None for a trial that is not added by a request of its own.
+    """
 
     trial: Trial
-    request_id: str
+    request_id: str | None
     measurements: Sequence[Measurement] = ()
 
 

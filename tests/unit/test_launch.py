@@ -70,7 +70,7 @@ def test_parameters_reach_the_trial_as_they_are() -> None:
     assert json.loads(made().env["TUNER_PARAMETERS"]) == {"lr": 0.1, "activation": "tanh"}
 
 
-def test_the_files_own_variables_are_filled_in_and_a_secret_comes_from_the_environment() -> None:
+def test_variables_are_substituted_and_secrets_come_from_the_environment() -> None:
     env = {"RATE": "${lr}", "GONE": "${dropout}", "API_KEY": SecretRef("keys", "api")}
     found = made(env=env, environ={"API_KEY": "s3cret"}).env
     assert (found["RATE"], found["API_KEY"], "GONE" in found) == ("0.1", "s3cret", False)
@@ -80,7 +80,7 @@ def test_the_files_own_path_replaces_ours() -> None:
     assert made(env={"PATH": "/elsewhere"}).env["PATH"] == "/elsewhere"
 
 
-def test_nobody_takes_a_trials_identity_away() -> None:
+def test_the_file_cannot_override_the_identity_of_a_trial() -> None:
     assert made(env={"TUNER_TRIAL_NUMBER": "99"}).env["TUNER_TRIAL_NUMBER"] == "12"
     collected = {METRICS_FILE, METRICS_PORT}  # only in experiments with spec.metrics
     assert set(made().env) | {"TUNER_STAGE"} | collected == GIVEN | {"PATH"}, (
@@ -155,7 +155,7 @@ def test_a_value_that_the_newest_file_has_is_substituted_as_the_file_has_it() ->
     assert json.loads(found.env["TUNER_PARAMETERS"]) == {"n": 3, "kind": {"b": 1, "a": 2}}
 
 
-def test_refused_parameters_of_another_client_are_told_shortly() -> None:
+def test_refused_parameters_of_another_client_have_a_short_message() -> None:
     trial = Trial(12, TrialState.RUNNING, {f"p{k}": "x" * 10_000 for k in range(100)} | {"activation": "y" * 10_000})
     with pytest.raises(ParametersRefused) as caught:
         launch(an_experiment(), trial, attempt(1, trial=12), FOLDERS, environ={}, interpreter_directory=PYTHON)

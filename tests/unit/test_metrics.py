@@ -147,7 +147,7 @@ def test_a_line_without_its_end_is_read_when_the_log_is_complete() -> None:
     assert reader.finish() == []
 
 
-def test_what_is_no_utf8_costs_only_itself() -> None:
+def test_invalid_utf8_affects_only_its_own_line() -> None:
     reader = a_reader()
     assert reader.feed(b"\xff\xfe accuracy=0.97 \x80\nloss\xa0=\xa01\n") == [MetricReading("accuracy", 1, 0.97)]
 

@@ -128,7 +128,7 @@ TABLE: list[tuple[str, Attempt, AttemptStatus | None, str, AttemptEvent | None]]
 @pytest.mark.parametrize(
     ("known", "status", "said", "expected"), [row[1:] for row in TABLE], ids=[row[0] for row in TABLE]
 )
-def test_what_is_seen_becomes_an_event(
+def test_an_observed_status_becomes_an_event(
     known: Attempt, status: AttemptStatus | None, said: str, expected: AttemptEvent | None
 ) -> None:
     log = a_log(said)

@@ -148,7 +148,7 @@ BAD = [
     ('min: "0.001"', 'min: "0"', "spec.parameters[0].feasibleSpace.min: must be above 0"),
     ('min: "0.001"', 'min: "few"', "spec.parameters[0].feasibleSpace.min: expected a number in quotes"),
     ('min: "16"', 'min: "1.5"', "spec.parameters[1].feasibleSpace.min: expected a whole number in quotes"),
-    ("logUniform", "normal", "spec.parameters[0].feasibleSpace.distribution: 'normal' is not read"),
+    ("logUniform", "gauss", "spec.parameters[0].feasibleSpace.distribution: 'gauss' is not supported"),
     ("name: width", "name: lr", "spec.parameters[1].name: lr is there twice"),
     ("list: [relu, tanh]", "list: [relu, tanh], min: '1'", "spec.parameters[2].feasibleSpace.min: a categorical"),
     ("type: maximize", "type: highest", "spec.objective.type: must be minimize or maximize"),

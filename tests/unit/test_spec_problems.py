@@ -234,7 +234,7 @@ def test_a_bad_file_gets_one_clear_answer(old: str, new: str, lines: str | None)
         assert complaints(changed(old, new)) == lines.split("\n")
 
 
-def test_all_problems_of_a_file_are_told_at_once_in_the_order_of_its_lines() -> None:
+def test_all_problems_of_a_file_are_reported_at_once_in_line_order() -> None:
     text = (
         changed("min: 0.001, max: 1.0", "min: 0, max: 1.0")
         .replace("${layers}", "${layer}")
@@ -319,7 +319,7 @@ def test_initial_points_are_checked_against_the_parameters_that_can_be_read(
     assert len(lines) == len(told) + 1
 
 
-def test_what_tuner_tells_each_attempt_is_not_the_files_to_set() -> None:
+def test_the_file_cannot_set_variables_of_the_attempt() -> None:
     text = changed("  budget:", "  final: {env: {TUNER_CHECKPOINT_DIR: /keep}}\n  budget:")
     text = text.replace(
         "  trial:\n", "  trial:\n    env: {TUNER_OUTPUT_DIR: /models, KATIB_TRIAL_NAME: x, TUNER_MINE: y}\n"
@@ -446,7 +446,7 @@ def test_a_placeholder_that_is_never_closed_is_a_problem(word: str, messages: li
 
 
 @pytest.mark.parametrize("raw", [None, 1, 1.5, True, "x", [], {}, [[]], {"a": {}}, [None], {"": None}])
-def test_whatever_stands_at_a_key_is_a_problem_and_never_a_crash(raw: object) -> None:
+def test_any_value_at_a_key_is_a_problem_and_never_a_crash(raw: object) -> None:
     def replaced(data: object) -> list[object]:
         """The good file with each of its nodes replaced once by `raw`."""
         if isinstance(data, dict):

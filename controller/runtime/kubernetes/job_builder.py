@@ -13,9 +13,12 @@ namespace's own policy decides whether a template may run.
 
 from __future__ import annotations
 
+import base64
 import copy
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import lru_cache
 from typing import Any, cast
 
 from controller.core.model import Resources, short_name
@@ -30,12 +33,14 @@ from controller.runtime.kubernetes.labels import (
     TIMEOUT,
     TRIAL_CONTAINER,
     annotations_of,
+    experiment_labels,
     labels_of,
     metadata,
     workers_of,
 )
 from controller.runtime.kubernetes.objects import Raw
 from controller.runtime.protocol import ClusterPart, Launch
+from controller.runtime.trial_files import DIRECTORY, TrialFiles
 
 
 def build_objects(launch: Launch) -> list[Raw]:
@@ -45,6 +50,38 @@ def build_objects(launch: Launch) -> list[Raw]:
         return [from_template(launch, part)]
     job = _job(launch, part)
     return [job] if workers_of(part) == 1 else [service_for(launch, part), job]
+
+
+def build_files(launch: Launch) -> Raw | None:
+    """Return the ConfigMap with the files of the launch, which all attempts with the same files share; None without."""
+    part = _part(launch)
+    if part.files is None:
+        return None
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {
+            "name": _name_of_files(part, part.files),
+            "namespace": part.namespace,
+            "labels": experiment_labels(part.experiment, part.uid),
+        },
+        "immutable": True,
+        "binaryData": _binary_data(part.files.digest, tuple(sorted(part.files.contents.items()))),
+    }
+
+
+def _name_of_files(part: ClusterPart, files: TrialFiles) -> str:
+    return f"{short_name(part.experiment, part.uid)}-files-{files.digest}"
+
+
+@lru_cache(maxsize=1)
+def _binary_data(digest: str, contents: tuple[tuple[str, bytes], ...]) -> dict[str, str]:
+    return {_key(place, path): base64.b64encode(content).decode() for place, (path, content) in enumerate(contents)}
+
+
+def _key(place: int, path: str) -> str:
+    """Return the key of a file. A key has no slash, so the path is in the volume's items."""
+    return f"{place}.{path.rpartition('/')[2]}"
 
 
 def timeout_of(obj: Mapping[str, Any]) -> float | None:
@@ -100,6 +137,8 @@ def _pod_spec(launch: Launch, part: ClusterPart) -> Raw:
         "containers": [_container(launch, part) | {"volumeMounts": mounts}],
         "volumes": volumes,
     }
+    if part.parent_checkpoint and _claim_of(part):
+        spec["initContainers"] = [_parent_copier(launch, part)]
     if part.collection is not None:
         add_collector(spec, spec["containers"][0], part.collection)
     if workers_of(part) > 1:
@@ -122,18 +161,58 @@ def _pod_spec(launch: Launch, part: ClusterPart) -> Raw:
 def _container(launch: Launch, part: ClusterPart) -> Raw:
     policy = part.template.cluster.get("imagePullPolicy")
     resources = _resources(part.template.resources)
+    directory = part.template.working_dir or ("" if part.files is None else DIRECTORY)
     return {
         "name": TRIAL_CONTAINER,
         "image": part.template.image,
         **({"imagePullPolicy": policy} if policy else {}),
         "command": [as_is(word) for word in launch.command],
-        **({"workingDir": part.template.working_dir} if part.template.working_dir else {}),
+        **({"workingDir": directory} if directory else {}),
         "env": env_of(launch, part),
         # Limits equal requests: no trial depends on what another does not use at the moment.
         **({"resources": {"requests": resources, "limits": resources}} if resources else {}),
         "securityContext": container_security(part.template.cluster),
         # The status then has the last lines, also of workers whose log is not followed.
         "terminationMessagePolicy": "FallbackToLogsOnError",
+    }
+
+
+PARENT_COPIER = "tuner-parent"
+# The copy gets its name when it is complete: the container may be killed, or its node lost, at any moment. The first
+# rank copies for all.
+_COPY = """\
+set -e
+from=$1 to=$2 partial=$3
+if [ "${JOB_COMPLETION_INDEX:-0}" != 0 ]; then
+  until [ -e "$to" ]; do sleep 1; done
+fi
+[ -e "$to" ] && exit 0
+rm -rf "$partial"
+if [ -d "$from" ]; then cp -Rp "$from" "$partial"; else mkdir "$partial"; fi
+[ -e "$to" ] || mv "$partial" "$to"
+"""
+
+
+def _parent_copier(launch: Launch, part: ClusterPart) -> Raw:
+    """Return the init container that makes the trial's folder on the claim: a copy of its parent's.
+
+    It runs the trial's own image, whose user and security it shares, so that no other image has to be pulled. The
+    kubelet makes the folder that the trial's container mounts only after this one has ended.
+    """
+    template, to = part.template, launch.env["TUNER_CHECKPOINT_DIR"]
+    policy = template.cluster.get("imagePullPolicy")
+    resources = _resources(replace(template.resources, gpu=0, extended={}))
+    at = to.rpartition("/")[0]
+    whole = {"name": _CHECKPOINTS, "mountPath": at, "subPath": short_name(part.experiment, part.uid)}
+    return {
+        "name": PARENT_COPIER,
+        "image": template.image,
+        **({"imagePullPolicy": policy} if policy else {}),
+        "command": ["sh", "-c", _COPY, "sh", part.parent_checkpoint, to, f"{at}/{launch.name}.partial"],
+        **({"resources": {"requests": resources, "limits": resources}} if resources else {}),
+        "securityContext": container_security(template.cluster),
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "volumeMounts": [whole],
     }
 
 
@@ -215,6 +294,8 @@ def env_of(launch: Launch, part: ClusterPart) -> list[Raw]:
 
 
 _SHARED_MEMORY = "/dev/shm"
+_CHECKPOINTS = "tuner-checkpoints"
+_EXECUTABLE = 0o555  # a ConfigMap keeps no modes, and a file may be a script
 
 
 def mounts_of(launch: Launch, part: ClusterPart) -> tuple[list[Raw], list[Raw]]:
@@ -243,17 +324,28 @@ def _declared_mount(name: str, volume: Raw) -> tuple[Raw, Raw]:
 def _our_mounts(launch: Launch, part: ClusterPart) -> list[tuple[Raw, Raw]]:
     cluster = part.template.cluster
     pairs = [_scratch("tuner-tmp", "/tmp"), _scratch("tuner-output", launch.env["TUNER_OUTPUT_DIR"])]
+    if part.files is not None:
+        items = [{"key": _key(place, path), "path": path} for place, path in enumerate(sorted(part.files.contents))]
+        source = {"name": _name_of_files(part, part.files), "items": items, "defaultMode": _EXECUTABLE}
+        mount = {"name": "tuner-files", "mountPath": DIRECTORY, "readOnly": True}
+        pairs.append(({"name": "tuner-files", "configMap": source}, mount))
     if size := cluster.get("shm"):
         shared = {"name": "tuner-shm", "emptyDir": {"medium": "Memory", "sizeLimit": size}}
         pairs.append((shared, {"name": "tuner-shm", "mountPath": _SHARED_MEMORY}))
     at = launch.env["TUNER_CHECKPOINT_DIR"]
-    claim = _mapping(cluster.get("checkpoints")).get("claim")
+    claim = _claim_of(part)
     if claim is None:
-        return [*pairs, _scratch("tuner-checkpoints", at)]
+        return [*pairs, _scratch(_CHECKPOINTS, at)]
     # A folder per trial in a folder per experiment. The kubelet creates both, so the path exists as on a laptop.
     folder = f"{short_name(part.experiment, part.uid)}/{at.rpartition('/')[2]}"
-    kept = {"name": "tuner-checkpoints", "persistentVolumeClaim": {"claimName": claim}}
-    return [*pairs, (kept, {"name": "tuner-checkpoints", "mountPath": at, "subPath": folder})]
+    kept = {"name": _CHECKPOINTS, "persistentVolumeClaim": {"claimName": claim}}
+    return [*pairs, (kept, {"name": _CHECKPOINTS, "mountPath": at, "subPath": folder})]
+
+
+def _claim_of(part: ClusterPart) -> str | None:
+    """Return the claim for checkpoints; None if they end with the attempt."""
+    claim: str | None = _mapping(part.template.cluster.get("checkpoints")).get("claim")
+    return claim
 
 
 def _scratch(name: str, at: str) -> tuple[Raw, Raw]:

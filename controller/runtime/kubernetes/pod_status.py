@@ -407,6 +407,8 @@ def _start_up(pod: Pod, now: datetime) -> Exit | None:
         ended = (each.get("state") or {}).get("terminated") or {}
         if ended.get("exitCode"):
             time = parse_time(ended.get("finishedAt")) or now
+            if ended.get("reason") in _CONTAINER_FAILED_TO_START:
+                return _never_started(pod, str(each.get("name")), time, str(ended.get("message", "")))
             reason = f"its init container {each.get('name')} ended with exit code {ended['exitCode']}"
             failure = FailureClass.OUT_OF_MEMORY if ended.get("reason") == "OOMKilled" else FailureClass.USER_ERROR
             return Exit(time, failure_class=failure, reason=_with(reason, last_line(ended.get("message"))))

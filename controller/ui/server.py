@@ -27,6 +27,7 @@ from controller.ui.application import application
 from controller.ui.board import Board
 from controller.ui.experiment_routes import experiment_routes
 from controller.ui.guard import Guard, LinkDoor
+from controller.ui.vega import VegaBundle
 from suggest.errors import FailedPrecondition, Unavailable
 
 ADDRESS = "127.0.0.1"
@@ -69,6 +70,7 @@ async def serve(workspace: Workspace, *, port: int | None, say: Callable[[str], 
             kind="experiments",
             page_token=door.page_token,
             closing=closing,
+            vega=VegaBundle(),
             more=experiment_routes(board, closing),
         )
         async with running(app, listener, closing):

@@ -68,7 +68,12 @@ def _answered(wsgi: Callable[..., Any], request: Request) -> Response:
         "SERVER_NAME": "127.0.0.1",
         "SERVER_PORT": str(request.url.port or 80),
         "SERVER_PROTOCOL": "HTTP/1.1",
-        "HTTP_HOST": request.headers["host"],
+        "HTTP_ACCEPT_ENCODING": "",  # which it takes to be there
+        **{
+            f"HTTP_{name.upper().replace('-', '_')}": value
+            for name, value in request.headers.items()
+            if name not in ("cookie", "content-type", "content-length")
+        },
         "wsgi.version": (1, 0),
         "wsgi.url_scheme": "http",
         "wsgi.input": io.BytesIO(),

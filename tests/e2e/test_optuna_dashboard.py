@@ -33,6 +33,7 @@ def page(cli: Cli) -> Iterator[ServedPage]:
 def test_experiments_are_studies_of_the_dashboard(cli: Cli, page: ServedPage) -> None:
     client = signed_in(page)
     assert client.get("/", follow_redirects=True).headers["content-type"].startswith("text/html")
+    assert "javascript" in client.get("/static/bundle.js").headers["content-type"]
     (study,) = client.get("/api/studies").json()["study_summaries"]
     assert (study["study_name"], study["directions"]) == ("default/tiny", ["maximize"])
     shown = client.get(f"/api/studies/{study['study_id']}").json()

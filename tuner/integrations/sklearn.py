@@ -58,8 +58,8 @@ class TunerSearchCV(BaseSearchCV):  # type: ignore[misc]  # Any, see pyproject.t
         n_jobs: Fits at a time. Candidates are chosen one by one, or as many at once as keep the jobs busy.
         error_score: The score of a fit that fails. If it is NaN, the algorithm learns that the candidate is infeasible.
         algorithm: How candidates are chosen, such as "default", "tpe", "gp" or "random".
-        name: Of the stored search. `fit` continues it and evaluates none of its candidates again, except for one if
-            all of them are stored. Without a name, nothing is stored. One process at a time may use a name.
+        name: Of the stored search, which `fit` continues. It evaluates none of the stored candidates again, but for the
+            best one if there is no new one. Without a name, nothing is stored. One process at a time may use a name.
         state_dir: Where the search is stored, as `--state-dir`.
     """
 
@@ -124,8 +124,6 @@ class TunerSearchCV(BaseSearchCV):  # type: ignore[misc]  # Any, see pyproject.t
         failure: ValueError | None = None
         with _opened(spec, self.name, self.state_dir, self._data_hash) as study:
             scored, trials = study.scored(), study.begun()
-            if len(scored) >= self.n_iter and not trials:
-                trials = [scored[max(scored)].trial]  # BaseSearchCV needs one that it has evaluated itself
             while trials := trials or study.suggested(min(self._at_once(), self.n_iter - len(scored))):
                 failure = None
                 try:
@@ -135,12 +133,14 @@ class TunerSearchCV(BaseSearchCV):  # type: ignore[misc]  # Any, see pyproject.t
                         raise
                     failure = error  # all fits of these candidates have failed, or each call will raise this
                 for trial, fits in zip(trials, self._newest_fits(trials, failed=failure is not None), strict=True):
-                    if trial.number not in scored:
-                        scored[trial.number] = _Scored(trial, fits)
-                        study.complete(trial, fits, self._value_of(fits), str(failure or "a score is not finite"))
+                    scored[trial.number] = _Scored(trial, fits)
+                    study.complete(trial, fits, self._value_of(fits), str(failure or "a score is not finite"))
                 trials = []
-        if not results:
-            raise failure or ValueError("param_distributions: there is no candidate to evaluate")
+        if not results:  # BaseSearchCV needs a candidate that it has evaluated itself
+            values = {number: each.trial.value for number, each in scored.items() if each.trial.value is not None}
+            if not values:
+                raise failure or ValueError("no candidate could be evaluated")
+            results = evaluate_candidates([space.values_of(scored[max(values, key=values.__getitem__)].trial)])
         in_order = [scored[number] for number in sorted(scored)]
         fits = [each.fit(split, like=self._fits[0], missing=self.error_score)
                 for each in in_order for split in range(self.n_splits_)]  # fmt: skip

@@ -28,7 +28,7 @@ from suggest.study import Algorithm, StudySpec
 from tuner.integrations import needed
 from tuner.study import workspace_of
 
-with needed("tuner.integrations.sklearn", "sklearn"):
+with needed("sklearn"):
     import joblib
     from sklearn.model_selection._search import BaseSearchCV
     from sklearn.utils import check_random_state

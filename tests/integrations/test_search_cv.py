@@ -61,6 +61,12 @@ def test_results_have_the_columns_of_randomized_search() -> None:
     assert again.best_score_ == ours.best_score_ == max(ours.cv_results_["mean_test_roc_auc"])
 
 
+def test_metrics_may_have_any_name() -> None:
+    name = "balanced accuracy, in %"
+    found = search(scoring={name: "balanced_accuracy"}, refit=name).fit(X, Y)
+    assert found.best_score_ == max(found.cv_results_[f"mean_test_{name}"])
+
+
 def test_equal_random_states_choose_equal_candidates() -> None:
     assert search().fit(X, Y).cv_results_["params"] == search().fit(X, Y).cv_results_["params"]
 

@@ -38,7 +38,7 @@ study = tuner.minimize(
     objective, {{"x": tuner.Int(1, 3), "kind": ["a"]}}, initial=points, trials=3, name="logged", progress=False,
     callbacks=[Slow(), {log}],
 )
-print(study.label)
+print(study.unique_name)
 """
 TOOLS = {
     "mlflow": ("from tuner.integrations.mlflow import MLflowLog", 'MLflowLog("sqlite:///mlflow.db")'),

@@ -2,6 +2,9 @@
 
 scikit-learn's `BaseSearchCV` evaluates, scores, refits and runs fits in parallel. This module chooses candidates, each
 a trial of a study, and stores their scores; with a name, the study outlives the process.
+
+Candidates are evaluated in this process, not in processes of their own as objective functions are: most fits take
+milliseconds, and a process would import scikit-learn each time. `BaseSearchCV` is the only private name that is used.
 """
 
 from __future__ import annotations
@@ -38,9 +41,7 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 Scores = dict[str, Any]  # scikit-learn's record of one fit: test_scores, fit_time and others
-Columns = dict[
-    str, float
-]  # the same as metrics: test_score or test_NAME, train_score or train_NAME, fit_time, score_time
+Columns = dict[str, float]  # the same as metrics: test_score or test_NAME, the same with train, fit_time, score_time
 
 DATA = "tuner.dev/data"  # label: the hash of the data that the study's candidates are scored on
 MOST_SAID = 1000  # characters of a reason
@@ -142,7 +143,8 @@ class TunerSearchCV(BaseSearchCV):  # type: ignore[misc]  # Any, see pyproject.t
                 raise failure or ValueError("no candidate could be evaluated")
             results = evaluate_candidates([space.values_of(scored[max(values, key=values.__getitem__)].trial)])
         in_order = [scored[number] for number in sorted(scored)]
-        fits = [each.fit(split, like=self._fits[0], missing=self.error_score)
+        missing = math.nan if self.error_score == "raise" else float(self.error_score)
+        fits = [each.fit(split, like=self._fits[0], missing=missing)
                 for each in in_order for split in range(self.n_splits_)]  # fmt: skip
         # The dictionary is the one that BaseSearchCV keeps as cv_results_.
         results.update(
@@ -185,7 +187,7 @@ class _Scored:
     trial: Trial
     fits: Sequence[Columns]
 
-    def fit(self, split: int, *, like: Scores, missing: float | str) -> Scores:
+    def fit(self, split: int, *, like: Scores, missing: float) -> Scores:
         """As scikit-learn's own record `like`. Scores that are missing have the value `missing`."""
         columns = self.fits[split] if split < len(self.fits) else {}
         return {name: _uncolumned(columns, name, value, missing) for name, value in like.items()}
@@ -201,7 +203,7 @@ def _columns(fit: Scores) -> Columns:
     return {**scores, **times}
 
 
-def _uncolumned(columns: Columns, name: str, value: Any, missing: float | str) -> Any:
+def _uncolumned(columns: Columns, name: str, value: Any, missing: float) -> Any:
     """What scikit-learn's record has under `name`, in the form of `value`."""
     if name in _TIMES:
         return columns.get(name, 0.0)
@@ -288,7 +290,7 @@ class _CandidateStudy:
         text = wire.write_spec(spec).SerializeToString(deterministic=True)
         request_id = f"spec-{hashlib.sha256(text).hexdigest()}"
         study = self.call(self._client.create_study(self._name, spec, request_id=request_id, labels=labels))
-        if study.labels.get(DATA, "") != data:
+        if study.unique_names.get(DATA, "") != data:
             raise FailedPrecondition(
                 f"the candidates of {self._name.study} were scored on other data; use another name, or delete it"
             )

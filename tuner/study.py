@@ -61,8 +61,8 @@ class Study:
         return f"<tuner.Study {self.name!r}>"
 
     @property
-    def label(self) -> str:
-        """The name with characters of the search's random id: a search that is deleted and made again has another."""
+    def unique_name(self) -> str:
+        """The name and a part of the random id. A search that is deleted and made again under its name has another."""
         from controller.core.model import short_name
 
         experiment = self._record().experiment

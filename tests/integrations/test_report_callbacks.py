@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import tuner
+from tests.integrations.conftest import Programs
 
 pytestmark = pytest.mark.filterwarnings("default")  # those of the libraries
 
@@ -159,3 +160,23 @@ def test_a_metric_that_is_not_computed_is_an_error_that_names_those_that_are(
 ) -> None:
     with pytest.raises(KeyError, match=rf"metric 'accuracy' was not computed at step {first}; there are .*{metric}"):
         train(tuner.Trial({}, ["value"]), "accuracy", 1, tmp_path)
+
+
+def test_a_trial_that_trains_in_a_library_is_pruned(programs: Programs) -> None:
+    out, _ = programs.script("""
+import numpy, tuner, xgboost
+from tuner.integrations.xgboost import XGBoostReport
+
+def objective(trial):
+    data = xgboost.DMatrix(numpy.eye(8), numpy.arange(8) % 2)
+    report = XGBoostReport("train-logloss")
+    settings = {"objective": "binary:logistic", "nthread": 1}
+    xgboost.train(settings, data, trial["rounds"], evals=[(data, "train")], callbacks=[report], verbose_eval=False)
+
+study = tuner.minimize(
+    objective, {"rounds": [2, 1_000_000]}, algorithm="grid", trials=2, progress=False,
+    pruning={"name": "threshold", "upper": 0.5, "warmupSteps": 10},
+)
+print([result.state for result in study.results()])
+""")
+    assert out == "['succeeded', 'pruned']\n"

@@ -433,3 +433,18 @@ study = tuner.minimize(objective, X, trials=4, parallelism=2, trial_timeout=2, s
 print([r.state for r in study.results()], "timeout" in study.results()[1].reason, len(study.log(1)) > 10000)
 """)
     assert out == "['succeeded', 'failed', 'succeeded', 'succeeded'] True True\n"
+
+
+def test_a_function_goes_on_from_the_checkpoint_of_its_parent(scripts: Scripts) -> None:
+    body = """
+import json
+def objective(trial):
+    kept = trial.checkpoint_dir / "past.json"
+    past = json.loads(kept.read_text()) if kept.exists() else []
+    kept.write_text(json.dumps([*past, trial["x"]]))
+    return len(past)
+
+study = tuner.maximize(objective, X, trials=9, algorithm="pbt", settings={"population": 3}, seed=1, progress=False)
+print(study.best.value)
+"""
+    assert scripts.output(body) == "2.0\n"

@@ -479,3 +479,18 @@ except TypeError as error:
         "TypeError: the objective neither reported nor returned size",
         "optimize: target belongs to one objective; use minimize or maximize",
     ]
+
+
+def test_a_function_goes_on_from_the_checkpoint_of_its_parent(scripts: Scripts) -> None:
+    body = """
+import json
+def objective(trial):
+    kept = trial.checkpoint_dir / "past.json"
+    past = json.loads(kept.read_text()) if kept.exists() else []
+    kept.write_text(json.dumps([*past, trial["x"]]))
+    return len(past)
+
+study = tuner.maximize(objective, X, trials=9, algorithm="pbt", settings={"population": 3}, seed=1, progress=False)
+print(study.best.value)
+"""
+    assert scripts.output(body) == "2.0\n"

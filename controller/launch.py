@@ -26,7 +26,7 @@ from controller.core.model import (
 from controller.folders import AttemptFolders
 from controller.phrases import command
 from controller.runtime.protocol import CannotStart, ClusterPart, Launch
-from controller.spec.substitute import fill_data, render
+from controller.spec.substitute import TRIAL_NAME, fill_data, render
 from suggest.space import Assignment
 from suggest.trial import Trial
 
@@ -60,7 +60,7 @@ def launch(
     trial = replace(
         trial, parameters={**own_parameters(experiment, trial, stage=attempt.trial), **fidelity(experiment, attempt)}
     )
-    command, own_env = render(template, trial.parameters)
+    command, own_env = render(template, _substituted(experiment, trial, attempt))
     env = {
         "PATH": os.pathsep.join([str(interpreter_directory), environ.get("PATH", os.defpath)]),
         **{name: _resolved(name, value, environ) for name, value in own_env.items()},
@@ -93,7 +93,8 @@ def cluster_launch(
     trial = replace(
         trial, parameters={**own_parameters(experiment, trial, stage=attempt.trial), **fidelity(experiment, attempt)}
     )
-    command, own_env = render(template, trial.parameters)
+    substituted = _substituted(experiment, trial, attempt)
+    command, own_env = render(template, substituted)
     manifest = template.cluster.get("template")
     return Launch(
         name=attempt_name(experiment.name, experiment.uid, attempt.trial, attempt.number),
@@ -123,10 +124,14 @@ def cluster_launch(
             parameters=trial.parameters,
             template=template,
             secrets={name: value for name, value in own_env.items() if isinstance(value, SecretRef)},
-            manifest=None if manifest is None else cast(dict[str, object], fill_data(manifest, trial.parameters)),
+            manifest=None if manifest is None else cast(dict[str, object], fill_data(manifest, substituted)),
             avoid_nodes=_let_down_by(attempts),
         ),
     )
+
+
+def _substituted(experiment: Experiment, trial: Trial, attempt: Attempt) -> Assignment:
+    return {TRIAL_NAME: trial_name(experiment.name, experiment.uid, attempt.trial), **trial.parameters}
 
 
 def own_parameters(experiment: Experiment, trial: Trial, *, stage: TrialOrFinal) -> Assignment:

@@ -157,6 +157,8 @@ KATIB = {  # how many trials end in each state, where it is certain
     "early-stopping": None,
     "metric-strategies": {"succeeded": 5},
     "resume-and-metadata": {"succeeded": 5},
+    "distributions": {"succeeded": 6},
+    "configmap-template": {"succeeded": 4},
 }
 
 

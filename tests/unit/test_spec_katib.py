@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from controller.search import study_spec
 from controller.spec import SpecErrors, file_text, read, read_path
-from controller.spec.katib import KatibReader
+from controller.spec.katib import KatibReader, native_condition
 from controller.spec.problems import ProblemCollector
 from controller.spec.yaml_text import parse
 from suggest.errors import InvalidArgument
@@ -181,7 +182,7 @@ BAD = [
     ('value: "7"', "value: 7", "algorithmSettings[0].value: expected text, got 7; write it in quotes"),
     ("algorithmName: random", "algorithmName: hyperband", "algorithmSettings[0]: unknown setting 'random_state'"),
     ("algorithmName: random", "algorithmName: pbt", "spec.algorithm.algorithmName: pbt is not read yet"),
-    ("reference: lr", 'reference: "${trialSpec.Name}"', "reference: the trial's name is not substituted"),
+    ("reference: lr", 'reference: "${trialSpec.Uid}"', "reference: ${trialSpec.Uid} is not one of Name, Namespace"),
     ("reference: lr", 'reference: "${trialSpec.Labels[x]}"', "reference: the template's metadata.labels has no 'x'"),
     ("  maxTrialCount", "  resumePolicy: Always\n  maxTrialCount", "spec.resumePolicy: expected one of Never"),
     ("  maxTrialCount", "  earlyStopping: {algorithmName: hope}\n  maxTrialCount", "unknown algorithm name 'hope'"),
@@ -194,14 +195,128 @@ BAD = [
     (
         "    primaryContainerName",
         "    successCondition: 'status.phase'\n    primaryContainerName",
-        "successCondition: only a condition by type and status is read",
+        "successCondition: expected a condition such as status.conditions.#(type==",
     ),
     (
         "    primaryContainerName",
         "    configMap: {}\n    primaryContainerName",
-        "a template in a ConfigMap is not read",
+        "spec.trialTemplate: has trialSpec or configMap, exactly one of them",
     ),
 ]
+
+
+# What Katib's webhook refuses, by the field in its message; further cases are in BAD.
+WEBHOOK = [
+    ("name: katib-random", "name: 1-katib", "metadata.name: "),
+    ("name: katib-random", f"name: {'a' * 41}", "metadata.name: "),
+    ("maxFailedTrialCount: 2", "maxFailedTrialCount: 5", "spec.maxFailedTrialCount: should be less than or equal to"),
+    ("parallelTrialCount: 2", "parallelTrialCount: 0", "spec.parallelTrialCount: expected a whole number from 1"),
+    (
+        "objectiveMetricName: accuracy",
+        "objectiveMetricName: ''",
+        "spec.objective.objectiveMetricName: must be specified",
+    ),
+    ("algorithmName: random", "algorithmName: ''", "spec.algorithm.algorithmName: unknown algorithm name ''"),
+    ("parameterType: double", "parameterType: unknown", "spec.parameters[0].parameterType: 'unknown' is not supported"),
+    ("distribution: logUniform", "distribution: unknown", "feasibleSpace.distribution: 'unknown' is not supported"),
+    ('min: "16", max: "64", step: "16"', "list: ['1']", "spec.parameters[1].feasibleSpace.min: must be specified"),
+    ("list: [relu, tanh]", "list: []", "spec.parameters[2]"),
+    ("list: [relu, tanh]", "max: '1'", "spec.parameters[2].feasibleSpace.max: a categorical parameter has a list only"),
+    ("    primaryContainerName: training\n", "", "spec.trialTemplate.primaryContainerName: must be specified"),
+    ("kind: Job", "kind: Workflow", "spec.trialTemplate.successCondition: must be specified for this template"),
+    ("apiVersion: batch/v1\n      ", "", "spec.trialTemplate.trialSpec.apiVersion: must be specified"),
+    ("kind: Job\n", "metadata: {name: mine}\n      kind: Job\n", "trialSpec.metadata.name: each trial gets its own"),
+    ("kind: Job\n", "metadata: {namespace: n}\n      kind: Job\n", "trialSpec.metadata.namespace: each trial gets its"),
+    (
+        "name: function, reference",
+        "name: learningRate, reference",
+        "trialParameters[2]: its name or reference is there",
+    ),
+    ("reference: activation", "reference: lr", "trialParameters[2]: its name or reference is there twice"),
+    ("name: function, reference", "name: '{f}', reference", "trialParameters[2]: '{f}' is not a name"),
+    ("reference: activation", "reference: ''", "trialParameters[2]: 'function' is not a name, or has no reference"),
+    ("${trialParameters.function}", "${trialParameters.missing}", "is not one of trialParameters; declare it there"),
+]
+
+
+@pytest.mark.parametrize(("good", "bad", "message"), WEBHOOK)
+def test_what_katibs_webhook_refuses_is_refused_at_the_same_field(good: str, bad: str, message: str) -> None:
+    test_what_katib_refuses_or_hangs_on_is_refused_with_its_place(good, bad, message)
+
+
+CONFIG_MAP = (EXAMPLES / "configmap-template.yaml").read_text()
+CONFIG_MAPS = [
+    (
+        "name: training-templates,",
+        "name: others,",
+        "the ConfigMap default/training-templates is not in this file; add it",
+    ),
+    ("namespace: default}", "namespace: others}", "the ConfigMap default/training-templates is not in this file"),
+    ("  digits.yaml: |", "  other.yaml: |", "has no text under 'digits.yaml'; it has other.yaml"),
+    ("templatePath: digits.yaml", "templatePath: ''", "spec.trialTemplate.configMap.templatePath: must be specified"),
+    (
+        "    kind: Job\n",
+        "    kind: [Job\n",
+        "the template 'digits.yaml' of the ConfigMap default/training-templates is not",
+    ),
+    (
+        "    successCondition",
+        "    retain: true # successCondition",
+        "successCondition: must be specified for this template",
+    ),
+    ("kind: ConfigMap", "kind: Secret", "a second document begins here; one file holds one experiment"),
+]
+
+
+@pytest.mark.parametrize(("good", "bad", "message"), CONFIG_MAPS)
+def test_a_config_map_without_a_usable_template_is_refused(good: str, bad: str, message: str) -> None:
+    assert good in CONFIG_MAP
+    with pytest.raises(SpecErrors) as caught:
+        read(CONFIG_MAP.replace(good, bad, 1), source="katib.yaml")
+    assert message in str(caught.value)
+
+
+def test_a_template_is_read_from_the_clusters_config_map() -> None:
+    experiment, _, config_map = CONFIG_MAP.partition("---\n")
+    data, _ = parse(config_map, "config map")
+    assert isinstance(data, dict)
+    asked: list[tuple[str, str]] = []
+
+    def of_cluster(namespace: str, name: str) -> Mapping[str, str]:
+        asked.append((namespace, name))
+        found = data["data"]
+        assert isinstance(found, dict)
+        return {key: str(value) for key, value in found.items()}
+
+    overrides = ["spec.runtime=kubernetes"]
+    there = read(experiment, source="katib.yaml", overrides=overrides, config_map_of=of_cluster)
+    assert there.spec == read(CONFIG_MAP, source="katib.yaml", overrides=overrides).spec
+    assert asked == [("default", "training-templates")]
+
+
+def test_the_trials_name_is_substituted() -> None:
+    spec = read(CONFIG_MAP, source="katib.yaml").spec
+    assert spec.trial.env["RUN_NAME"] == "run of ${TUNER_TRIAL_NAME}"
+
+
+GJSON = {
+    'status.conditions.#(type=="Complete")#|#(status=="True")#': {"type": "Complete", "status": "True"},
+    'status.conditions.#(type=="Succeeded")#|#(status=="False")#': {"type": "Succeeded", "status": "False"},
+    "status.conditions.#(type==Complete)#|#(status==True)": {"type": "Complete", "status": "True"},
+    'status.conditions.#(status=="True")#|#(type=="Complete")#': {"type": "Complete", "status": "True"},
+    'status.[@this].#(phase=="Succeeded")#': {"path": "status.phase", "equals": "Succeeded"},
+    "status.[@this].#(succeeded==1)#": {"path": "status.succeeded", "equals": 1},
+    "status.[@this].#(terminal.done==true)": {"path": "status.terminal.done", "equals": True},
+    "status.phase": None,
+    'status.conditions.#(type=="Complete")#': None,
+    'status.conditions.#(type!="Complete")#|#(status=="True")#': None,
+    "": None,
+}
+
+
+@pytest.mark.parametrize("expression", GJSON)
+def test_a_condition_in_gjson_has_a_native_form(expression: str) -> None:
+    assert native_condition(expression) == GJSON[expression]
 
 
 @pytest.mark.parametrize(("good", "bad", "message"), BAD)

@@ -163,14 +163,17 @@ class ExperimentStudy:
         return found
 
     async def best(self) -> Trial:
-        """Return the best succeeded trial, which may be an imported one.
+        """Return the trial whose parameters the final stage takes, which may be an imported one.
 
-        With several objectives, this is the trial of the Pareto front that is best in the first objective.
+        It is the best succeeded trial. With several objectives, it is the trial of the Pareto front that is best in the
+        first objective, or by the weights of `spec.final.choose`.
 
         Raises:
             FailedPrecondition: No trial has succeeded and meets the constraints.
         """
-        best = self._spec.criteria.first_best(await self._studies.optimal_trials(self._name))
+        front, weights = await self._studies.optimal_trials(self._name), self._spec.final_weights
+        criteria = self._spec.criteria
+        best = criteria.compromise(front, weights) if weights else criteria.first_best(front)
         if best is None:
             raise FailedPrecondition(f"{self._name} has no succeeded trial that keeps the constraints")
         return best

@@ -29,6 +29,29 @@ def front(points: Sequence[Losses]) -> list[int]:
     return sorted(kept)
 
 
+def compromise(points: Sequence[Losses], weights: Sequence[float]) -> int:
+    """Return the place of the point with the smallest weighted sum of losses; of equal points the first.
+
+    Each objective is scaled to [0, 1] between its best and its worst value among the points. With equal weights this is
+    the knee of a front: the point farthest below the hyperplane through the best points of each objective (Das, 1999).
+
+    Raises:
+        ValueError: There are no points.
+    """
+    scaled = _scaled(points)
+    sums = [sum(w * x for w, x in zip(weights, point, strict=True)) for point in scaled]
+    return sums.index(min(sums))
+
+
+def _scaled(points: Sequence[Losses]) -> list[list[float]]:
+    """Return the points with each objective scaled to [0, 1]; an objective with a single value becomes 0."""
+    sides = [(min(axis), max(axis)) for axis in zip(*points, strict=True)]
+    return [
+        [(x - low) / (high - low) if high > low else 0.0 for x, (low, high) in zip(point, sides, strict=True)]
+        for point in points
+    ]
+
+
 def hypervolume(points: Sequence[Losses], reference: Losses) -> float:
     """Return the volume of what the points dominate, as far as it dominates the reference point.
 
@@ -47,13 +70,7 @@ def dominated_share(points: Sequence[Losses]) -> float:
     """
     if not points:
         return 0.0
-    axes = list(zip(*points, strict=True))
-    sides = [(min(axis), max(axis)) for axis in axes]
-    scaled = [
-        [(x - low) / (high - low) if high > low else 0.0 for x, (low, high) in zip(point, sides, strict=True)]
-        for point in points
-    ]
-    return hypervolume(scaled, [1.0] * len(sides))
+    return hypervolume(_scaled(points), [1.0] * len(points[0]))
 
 
 def _volume(points: list[tuple[float, ...]], reference: tuple[float, ...]) -> float:

@@ -112,6 +112,14 @@ class Criteria:
         sign = self.objectives[0].direction.sign
         return min(best, key=lambda trial: (sign * (trial.value or 0.0), trial.number), default=None)
 
+    def compromise(self, best: Iterable[Trial], weights: Sequence[float]) -> Trial | None:
+        """Return the trial of the Pareto front `best` with the smallest weighted loss; None if there are no trials.
+
+        weights: one for each objective. See `suggest.pareto.compromise`.
+        """
+        scored = [(losses, trial) for trial in best if (losses := self.losses(trial)) is not None]
+        return scored[pareto.compromise([losses for losses, _ in scored], weights)][1] if scored else None
+
     def best(self, trials: Iterable[Trial]) -> list[Trial]:
         """Return the best of the succeeded trials that keep the constraints, in the order of their numbers.
 

@@ -21,9 +21,10 @@ if TYPE_CHECKING:
     from suggest.errors import TunerError
     from tuner.experiment import Experiment
     from tuner.functions import maximize, minimize
+    from tuner.pushing import push
     from tuner.running import SearchFailed, run
     from tuner.study import Study, TrialResult, connect, open  # read as tuner.open
-    from tuner.trial import Infeasible, Pruned, Trial
+    from tuner.trial import Infeasible, Pruned, Trial, current_trial
 
 _MODULES = {
     "Choice": "suggest.client",
@@ -38,9 +39,11 @@ _MODULES = {
     "TrialResult": "tuner.study",
     "TunerError": "suggest.errors",
     "connect": "tuner.study",
+    "current_trial": "tuner.trial",
     "maximize": "tuner.functions",
     "minimize": "tuner.functions",
     "open": "tuner.study",
+    "push": "tuner.pushing",
     "run": "tuner.running",
 }
 
@@ -57,9 +60,11 @@ __all__ = [
     "TrialResult",
     "TunerError",
     "connect",
+    "current_trial",
     "maximize",
     "minimize",
     "open",
+    "push",
     "run",
 ]
 

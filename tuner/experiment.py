@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from suggest.client.search_space import Parameters, named
@@ -12,7 +11,8 @@ from suggest.domain import Choice, Float, Int, Scale
 from suggest.space import Parameter
 
 if TYPE_CHECKING:
-    from controller.app.experiment_file import ExperimentFile
+    from controller.app.experiment_file import ExperimentFile, FileOptions
+    from controller.app.state_directory import StateDirectory
 
 
 class Experiment:
@@ -68,14 +68,11 @@ class Experiment:
 
         return file_text(read(self._text, source=self._source).spec.document)
 
-    def file(self, overrides: Sequence[str] = ()) -> ExperimentFile:
+    def file(self, options: FileOptions, state: StateDirectory) -> ExperimentFile:
         """As `tuner run` reads one, relative paths beginning at the current folder. Raises SpecErrors."""
         from controller.app.experiment_file import ExperimentFile
-        from controller.spec import read
-        from suggest.server.admin import check
 
-        document = read(self._text, source=self._source, overrides=overrides, service=check)
-        return ExperimentFile(document, Path.cwd())
+        return ExperimentFile.of_text(self._text, self._source, options, state)
 
     @property
     def _text(self) -> str:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from suggest.client.search_space import Parameters
+from tuner.archive import archive
 from tuner.experiment import Experiment, merged
 from tuner.running import Callback, control
 from tuner.study import Study, workspace_of
@@ -64,6 +65,14 @@ class SearchOptions(TypedDict, total=False):
     """Of one trial, as `timeout`."""
     gpu: float
     """GPUs of one trial; two trials share one at 0.5."""
+    runtime: str
+    """Where trials run: "local", the default, or "kubernetes"."""
+    image: str
+    """The container image of trials on a cluster. It needs this version of Python and what the objective imports."""
+    namespace: str
+    """Of the cluster; the context's by default."""
+    context: str
+    """Of the kubeconfig; the current one by default."""
     spec: Mapping[str, Any]
     """Any other keys of an experiment file's `spec`; mappings are merged."""
     callbacks: Sequence[Callback]
@@ -105,11 +114,16 @@ def _search(direction: str, objective: Objective, parameters: Parameters, option
     if not callable(objective):
         raise TypeError(f"{direction}: expected a function of one argument, the trial, got {objective!r}")
     metric = options.get("metric", METRIC)
-    sent = _pickled(objective, metric)
+    from controller.core.runtime_traits import is_on_cluster
+    from controller.folders import FUNCTION_ARCHIVE
+    from controller.runtime.trial_files import DIRECTORY
+
+    on_cluster = is_on_cluster(options.get("runtime"))
+    sent = _pickled(objective, metric, path=() if on_cluster else sys.path)
     experiment = Experiment(
         options.get("name") or _new_name(objective),
         parameters,
-        [sys.executable, "-m", "tuner.worker"],
+        ["python", f"{DIRECTORY}/{FUNCTION_ARCHIVE}"] if on_cluster else [sys.executable, "-m", "tuner.worker"],
         metric=metric,
         direction=direction,
         trials=options.get("trials", 100),
@@ -119,16 +133,22 @@ def _search(direction: str, objective: Objective, parameters: Parameters, option
     )
 
     def keep(stored: StoredExperiment) -> None:
-        file = workspace.state.folders(stored.uid).root / FILE
+        folders = workspace.state.folders(stored.uid)
+        file = folders.function if on_cluster else folders.root / FILE
         written = file.with_suffix(".new")
-        written.write_bytes(sent)
+        written.write_bytes(archive(sent) if on_cluster else sent)
         written.replace(file)
 
+    from controller.app.experiment_file import FileOptions
+
     workspace = workspace_of(options.get("state_dir"))
-    file = experiment.file()
+    where = FileOptions(
+        namespace=options.get("namespace"), runtime=options.get("runtime"), context=options.get("context")
+    )
     return control(
         workspace,
-        file,
+        experiment.file(where, workspace.state),
+        context=options.get("context"),
         progress=options.get("progress", True),
         on_admitted=keep,
         callbacks=options.get("callbacks", ()),
@@ -138,6 +158,8 @@ def _search(direction: str, objective: Objective, parameters: Parameters, option
 def _spec(options: SearchOptions) -> dict[str, Any]:
     """What the options say beside the arguments of `Experiment`, as keys of a file."""
     trial: dict[str, Any] = {"env": {"PYTHONUNBUFFERED": "1"}}
+    if "image" in options:
+        trial["image"] = options["image"]
     spec: dict[str, Any] = {"metrics": {"step": STEP, "pattern": PATTERN}, "trial": trial}
     if "target" in options:
         spec["objective"] = {"target": options["target"]}
@@ -171,8 +193,11 @@ def _new_name(objective: Objective) -> str:
 # The function on its way to a trial
 
 
-def _pickled(objective: Objective, metric: str) -> bytes:
-    """Raises TypeError: it cannot be pickled; the message names the value that cannot."""
+def _pickled(objective: Objective, metric: str, *, path: Sequence[str]) -> bytes:
+    """Return what a trial needs to call the objective. path: folders of modules that it may import.
+
+    Raises TypeError: it cannot be pickled; the message names the value that cannot.
+    """
     import cloudpickle  # type: ignore[import-untyped]
 
     try:
@@ -183,8 +208,9 @@ def _pickled(objective: Objective, metric: str) -> bytes:
         raise TypeError(
             f"the objective cannot be sent to another process: {what} cannot be pickled ({error})"
         ) from error
-    path = [str(Path(each).absolute()) for each in sys.path]
-    return pickle.dumps({"objective": function, "metric": metric, "path": path})
+    folders = [str(Path(each).absolute()) for each in path]
+    about = {"metric": metric, "path": folders, "python": sys.version_info[:2]}
+    return pickle.dumps({"objective": function, **about})
 
 
 def _unpicklable(objective: Objective) -> str:

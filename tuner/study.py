@@ -60,6 +60,14 @@ class Study:
         return f"<tuner.Study {self.name!r}>"
 
     @property
+    def label(self) -> str:
+        """The name with characters of the search's random id: a search that is deleted and made again has another."""
+        from controller.core.model import short_name
+
+        experiment = self._record().experiment
+        return short_name(experiment.name, experiment.uid)
+
+    @property
     def state(self) -> str:
         """running, paused, stopping, succeeded, failed or stopped."""
         return self._record().experiment.state.value

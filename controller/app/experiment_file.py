@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from controller.app.state_directory import StateDirectory
-from controller.spec import Document, NoConfigMap, read_path
+from controller.spec import Document, NoConfigMap, read, read_path
 from suggest.errors import InvalidArgument, Problem
 
 if TYPE_CHECKING:
@@ -45,12 +45,31 @@ class ExperimentFile:
 
         Raises SpecErrors, and InvalidArgument for a context without a cluster.
         """
-        document = read_document(path, options, state)
+        return cls._checked(read_document(path, options, state), directory_of(path), options)
+
+    @classmethod
+    def of_text(cls, text: str, source: str, options: FileOptions, state: StateDirectory) -> ExperimentFile:
+        """Read an experiment that was built in Python; its relative paths begin at the current folder.
+
+        source: what messages call it. Raises as `read`.
+        """
+        document = read(
+            text,
+            source=source,
+            overrides=_overrides(options),
+            service=_check,
+            namespace_of=lambda name: _namespace_of(name, options.context, state),
+            config_map_of=lambda namespace, name: _config_map(namespace, name, options.context),
+        )
+        return cls._checked(document, Path.cwd(), options)
+
+    @classmethod
+    def _checked(cls, document: Document, directory: Path, options: FileOptions) -> ExperimentFile:
         if options.context and not document.spec.traits.on_cluster:
             raise InvalidArgument(
                 [Problem("--context", "is of a cluster, and trials run here; add --runtime kubernetes")]
             )
-        return cls(document, directory_of(path))
+        return cls(document, directory)
 
 
 def directory_of(path: str) -> Path:
@@ -59,18 +78,23 @@ def directory_of(path: str) -> Path:
 
 def read_document(path: str, options: FileOptions, state: StateDirectory) -> Document:
     """Return the file with the options applied. Raises SpecErrors."""
+    return read_path(
+        path,
+        overrides=_overrides(options),
+        service=None if options.checked_by_server else _check,
+        namespace_of=lambda name: _namespace_of(name, options.context, state),
+        config_map_of=lambda namespace, name: _config_map(namespace, name, options.context),
+    )
+
+
+def _overrides(options: FileOptions) -> list[str]:
+    """Return the arguments of `--set`, with those that the other options stand for."""
     overrides = list(options.overrides)
     if options.namespace:
         overrides.append(f"metadata.namespace={options.namespace}")
     if options.runtime:
         overrides.append(f"spec.runtime={options.runtime}")
-    return read_path(
-        path,
-        overrides=overrides,
-        service=None if options.checked_by_server else _check,
-        namespace_of=lambda name: _namespace_of(name, options.context, state),
-        config_map_of=lambda namespace, name: _config_map(namespace, name, options.context),
-    )
+    return overrides
 
 
 def _config_map(namespace: str, name: str, context: str | None) -> Mapping[str, str]:

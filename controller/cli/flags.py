@@ -259,6 +259,14 @@ def serving(parser: argparse.ArgumentParser) -> None:
         default="",
         help="serve Katib's clients, which send no token, at these ports too (default 6789,6788)",
     )
+    parser.add_argument(
+        "--ui",
+        metavar="ADDR",
+        nargs="?",
+        const="127.0.0.1:0",
+        default="",
+        help="serve a web page of the studies, too, at HOST:PORT (default 127.0.0.1 and a free port)",
+    )
     parser.add_argument("--check", action="store_true", help="check the configuration and start nothing")
     parser.add_argument(
         "--sync", choices=("normal", "full"), default="normal",

@@ -27,7 +27,7 @@ from suggest.trial import TrialState
 
 if TYPE_CHECKING:
     from suggest.client import StudySummary
-    from suggest.study import Importance, Study
+    from suggest.study import Study
 
 WATCH_S = 1.0
 TOP_S = 2.0
@@ -162,15 +162,17 @@ def report(arguments: argparse.Namespace) -> ExitCode:
     record = ranking.ranked(found)
     match arguments.output:
         case "json":
-            print(formatting.json_text(ranking.document(record, _importances(record))))
+            print(formatting.json_text(ranking.document(record, query.importances(record))))
         case "yaml":
-            sys.stdout.write(formatting.yaml_text(ranking.document(record, _importances(record))))
+            sys.stdout.write(formatting.yaml_text(ranking.document(record, query.importances(record))))
         case "csv":
             sys.stdout.write(
                 text_tables.csv_text(text_tables.trial_csv_columns(record), text_tables.trial_csv_rows(record))
             )
         case _:
-            sys.stdout.write(ranking.text(record, _importances(record), most=None if arguments.all else ranking.SHOWN))
+            sys.stdout.write(
+                ranking.text(record, query.importances(record), most=None if arguments.all else ranking.SHOWN)
+            )
     return ExitCode.OK
 
 
@@ -190,23 +192,16 @@ def _drawn(arguments: argparse.Namespace) -> ExitCode:
             meant = did_you_mean(arguments.figure, known) or f"; the figures are {', '.join(known)}"
             raise InvalidArgument([Problem("--figure", f"no figure {arguments.figure!r}{meant}")])
         drawing.check_format(Path(arguments.to))
-        drawing.write(figures.FIGURES[arguments.figure](record, _importances(record)), Path(arguments.to))
+        drawing.write(figures.FIGURES[arguments.figure](record, query.importances(record)), Path(arguments.to))
         print(arguments.to)
     if arguments.html:
         from controller.report import html_page
 
         javascript, now = drawing.bundle(), datetime.now(UTC)
-        page = html_page.page(record, _importances(record), javascript=javascript, now=now)
+        page = html_page.page(record, query.importances(record), javascript=javascript, now=now)
         Path(arguments.html).write_text(page, encoding="utf-8")
         print(arguments.html)
     return ExitCode.OK
-
-
-def _importances(record: ExperimentRecord) -> list[Importance]:
-    from suggest.server import admin
-
-    spec = record.experiment.spec
-    return admin.importances(spec.space, ranking.trials_that_ran(record), direction=spec.objective.direction)
 
 
 def best(arguments: argparse.Namespace) -> ExitCode:

@@ -46,7 +46,7 @@ def decide(snapshot: Snapshot) -> list[Action]:
     counts = dict(snapshot.counts)
     best, since_best, improved = snapshot.best, snapshot.since_best, False
     streak = snapshot.streak
-    paused, none_goes_on = dict(snapshot.paused), snapshot.none_goes_on
+    paused, none_goes_on, none_begins = dict(snapshot.paused), snapshot.none_goes_on, snapshot.none_begins
     for trial in snapshot.trials:
         closing = _close(trial, snapshot)
         if closing is None:
@@ -56,7 +56,7 @@ def decide(snapshot: Snapshot) -> list[Action]:
         can_wait = isinstance(closing, Forget) and closing.trial not in snapshot.paused
         (forgets if can_wait else actions).append(closing)
         if isinstance(closing, Complete):
-            outcome = closing.outcome
+            outcome, none_begins = closing.outcome, False
             if _pauses(trial, outcome, snapshot):
                 paused[closing.trial] = trial.fidelity or 0.0
                 none_goes_on = False
@@ -117,6 +117,7 @@ def decide(snapshot: Snapshot) -> list[Action]:
                 paused=paused,
                 full=full,
                 none_goes_on=none_goes_on,
+                none_begins=none_begins,
             )
         )
         if trip is not None:
@@ -363,6 +364,7 @@ def _starts(
     paused: Mapping[int, float],
     full: bool = False,
     none_goes_on: bool = False,
+    none_begins: bool = False,
 ) -> Iterator[Action]:
     """Yield the attempts to start, oldest trial first.
 
@@ -372,6 +374,7 @@ def _starts(
         paused: Trials that wait for a larger fidelity.
         full: No new trial may begin.
         none_goes_on: The study lets none of the paused trials go on for now.
+        none_begins: No new trial begins before a running one has ended.
     """
     is_paused = snapshot.state is ExperimentState.PAUSED
     free = _limit(snapshot) - sum(trial.occupies_slot for trial in left)
@@ -391,6 +394,8 @@ def _starts(
     if full and paused:
         if not none_goes_on:
             yield Suggest(min(free, MAX_SUGGESTIONS, len(paused)), paused_only=True)
+        return
+    if none_begins and unfinished:
         return
     room = budget.room(snapshot.spec, counts, unfinished + len(paused))
     if one_more and not unfinished and room is not None:

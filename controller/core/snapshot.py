@@ -113,6 +113,7 @@ class Snapshot:
     set_aside: trials whose failures the breaker has set aside; `counts` leaves them out.
     paused: trials that wait until the study lets them go on with a larger fidelity, each with the one it has reached.
     none_goes_on: the study has said that no paused trial goes on as long as no other one ends.
+    none_begins: the study has said that no new trial begins as long as no running one ends.
     """
 
     spec: ExperimentSpec
@@ -138,6 +139,7 @@ class Snapshot:
     set_aside: Set[int] = frozenset()
     paused: Mapping[int, float] = field(default_factory=dict)
     none_goes_on: bool = False
+    none_begins: bool = False
 
 
 @dataclass(frozen=True, slots=True)

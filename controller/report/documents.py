@@ -68,6 +68,7 @@ def trial(record: TrialList, one: TrialRecord) -> Json:
         number=it.number,
         name=record.trial_name(it.number),
         state=one.state.value,
+        parent=it.parent,
         parameters=dict(it.parameters),
         value=it.value if it.value is not None and math.isfinite(it.value) else None,
         **_all_values(it, record.criteria),

@@ -150,6 +150,9 @@ class SimulatedRuntime:
             return b""
         return self._log(attempt)[offset : offset + limit]
 
+    async def read_metrics(self, name: str, offset: int, *, limit: int = 1 << 20) -> bytes:
+        return await self.read_log(name, offset, limit=limit)
+
     async def wait(self, within_s: float, *, log_growth: bool) -> None:
         """Advance virtual time to the next thing that happens, by at most `within_s` seconds."""
         now_s = self._clock.elapsed_s()

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from controller.core.runtime_traits import DEFAULT_RUNTIME, is_on_cluster
+from controller.spec.katib_collectors import KatibCollectorReader
 from controller.spec.problems import ProblemCollector, SpecErrors
 from controller.spec.substitute import TRIAL_NAME
 from controller.spec.yaml_text import parse, plain_scalar
@@ -222,6 +223,7 @@ class KatibReader:
             "spec.budget.failedTrials": "spec.maxFailedTrialCount",
             "spec.parallelism": "spec.parallelTrialCount",
             "spec.trial": "spec.trialTemplate",
+            **KatibCollectorReader.places,
         }
 
     def place_of(self, path: str) -> str:
@@ -425,27 +427,8 @@ class KatibReader:
         return count
 
     def _collector(self, spec: Json) -> Json:
-        """Return how lines are read: the standard output of the trial, with at most one filter."""
-        at = "spec.metricsCollectorSpec"
-        if spec.get("metricsCollectorSpec") is None:
-            return {}
-        given = self._mapping(spec, "metricsCollectorSpec", "spec")
-        self._only(given, at, ("collector", "source"))
-        collector = given.get("collector", {"kind": "StdOut"})
-        if collector != {"kind": "StdOut"}:
-            self._problems.add(f"{at}.collector", "only kind: StdOut is read; print the metrics to standard output")
-        source = given.get("source")
-        if source is None:
-            return {}
-        match source:
-            case {"filter": {"metricsFormat": [str(pattern)]}} if len(source) == 1:
-                try:
-                    return {"metrics": {"pattern": _two_groups(pattern)}}
-                except ValueError as error:
-                    self._problems.add(f"{at}.source.filter.metricsFormat[0]", str(error))
-            case _:
-                self._problems.add(f"{at}.source", "only filter: {metricsFormat: [one pattern]} is read")
-        return {}
+        metrics = KatibCollectorReader(spec, self._problems, self.warnings).native()
+        return {"metrics": metrics} if metrics else {}
 
     def _parameters(self, spec: Json) -> Json:
         native: Json = {}
@@ -759,44 +742,3 @@ def native_condition(expression: str) -> Json | None:
         wanted = plain_scalar(found["plain"]) if found["text"] is None else found["text"]
         return {"path": f"{found['above']}.{found['key']}", "equals": wanted}
     return None
-
-
-def _two_groups(pattern: str) -> str:
-    """Return a filter of Katib's with two groups, name and value: the groups within those two do not capture.
-
-    Raises:
-        ValueError: it has no two groups side by side, or is not a pattern.
-    """
-    depth, tops, i, parts = 0, 0, 0, []
-    in_class = False
-    while i < len(pattern):
-        sign = pattern[i]
-        if sign == "\\":
-            parts.append(pattern[i : i + 2])
-            i += 2
-            continue
-        if in_class:
-            in_class = sign != "]"
-        elif sign == "[":
-            in_class = True
-        elif sign == "(" and pattern[i + 1 : i + 2] != "?":
-            captures = depth == 0
-            tops += captures
-            depth += 1
-            parts.append("(" if captures else "(?:")
-            i += 1
-            continue
-        elif sign == "(":
-            depth += 1
-        elif sign == ")":
-            depth -= 1
-        parts.append(sign)
-        i += 1
-    found = "".join(parts)
-    try:
-        groups = re.compile(found).groups
-    except re.error as error:
-        raise ValueError(f"{pattern!r} is not a regular expression: {error}") from None
-    if groups != 2 or tops != 2:
-        raise ValueError(f"{pattern!r} has {tops} groups where two are required, the metric's name and its value")
-    return found

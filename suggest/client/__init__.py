@@ -3,7 +3,7 @@
 `Client.study()` returns a study with a loop over trials. gRPC is imported when the first client connects.
 """
 
-from suggest.client.async_client import AsyncClient
+from suggest.client.async_client import AsyncClient, Channel
 from suggest.client.search_loop import OpenTrial, Search, maximize, minimize
 from suggest.client.search_space import Choice, Float, Int
 from suggest.client.sync_client import Client
@@ -17,6 +17,7 @@ __all__ = [
     "KEEP",
     "AlgorithmInfo",
     "AsyncClient",
+    "Channel",
     "Choice",
     "Client",
     "FinishedTrial",

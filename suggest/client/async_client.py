@@ -177,12 +177,16 @@ class AsyncClient:
         return await self._send(calls.get_trial(name, number))
 
     async def list_trials(
-        self, name: StudyName, *, client_id: str = "", states: Iterable[TrialState] = ()
+        self, name: StudyName, *, client_id: str = "", states: Iterable[TrialState] = (), first_number: int = 0
     ) -> list[Trial]:
-        """Return all trials that match, ordered by number."""
+        """Return all trials that match and have `first_number` or a larger number, ordered by number.
+
+        Older servers ignore `first_number`.
+        """
         from suggest.client import calls
 
-        return await self._all(calls.list_trials(name, client_id=client_id, states=states))
+        pages = calls.list_trials(name, client_id=client_id, states=states, first_number=first_number)
+        return await self._all(pages)
 
     async def trials_page(self, name: StudyName, token: str, *, page_size: int) -> tuple[list[Trial], str]:
         """Return a page of all trials, ordered by number, and the token of the next page.
@@ -298,6 +302,12 @@ class AsyncClient:
         from suggest.client import calls
 
         return await self._all(calls.list_measurements(name, number, latest=latest))
+
+    async def latest_page(self, name: StudyName, token: str) -> tuple[list[tuple[int, Measurement]], str]:
+        """Return a page of `list_measurements(latest=True)` of all trials, and the token of the next page."""
+        from suggest.client import calls
+
+        return await self._send(calls.list_measurements(name, None, latest=True).page(token))
 
     async def optimal_trials(self, name: StudyName) -> list[Trial]:
         """Return the best succeeded trial, if any, or the Pareto front of a study with several objectives."""

@@ -156,13 +156,18 @@ def get_trial(name: StudyName, number: int) -> Call[Trial]:
 
 
 def list_trials(
-    name: StudyName, *, client_id: str, states: Iterable[TrialState], page_size: int = PAGE
+    name: StudyName, *, client_id: str, states: Iterable[TrialState], first_number: int = 0, page_size: int = PAGE
 ) -> Pages[Trial]:
     wanted = wire.write_states(states)
     return Pages(
         "ListTrials",
         lambda token: pb.ListTrialsRequest(
-            parent=str(name), page_size=page_size, page_token=token, states=wanted, client_id=client_id
+            parent=str(name),
+            page_size=page_size,
+            page_token=token,
+            states=wanted,
+            client_id=client_id,
+            first_number=first_number,
         ),
         lambda reply: [wire.read_trial(t) for t in reply.trials],
     )
@@ -202,7 +207,9 @@ def suggest(
     return Call(
         "SuggestTrials",
         request,
-        lambda reply: Suggestions(tuple(wire.read_trial(t) for t in reply.trials), reply.exhausted, reply.independent),
+        lambda reply: Suggestions(
+            tuple(wire.read_trial(t) for t in reply.trials), reply.exhausted, reply.independent, reply.waiting
+        ),
     )
 
 

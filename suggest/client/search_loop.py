@@ -85,7 +85,7 @@ class Search:
                     expired_only=not room,
                 )
                 if not suggestions.trials:
-                    if lease_s is None or (room and not self._others_run()):
+                    if not suggestions.waiting and (lease_s is None or (room and not self._others_run())):
                         return
                     time.sleep(LOOKS.pause_s(looks))
                     looks += 1
@@ -143,6 +143,7 @@ class OpenTrial:
         self._search = search
         self.number = trial.number
         self.parameters: Assignment = trial.parameters
+        self.parent = trial.parent  # the trial from whose checkpoint it goes on
         self.tries = trial.tries
         self.lost = False  # the lease expired, and another process runs the trial now
         self._next_step = 0

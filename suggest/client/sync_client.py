@@ -162,6 +162,7 @@ class Client:
     get_trial = _blocking(AsyncClient.get_trial)
     list_trials = _blocking(AsyncClient.list_trials)
     trials_page = _blocking(AsyncClient.trials_page)
+    latest_page = _blocking(AsyncClient.latest_page)
     update_trial = _blocking(AsyncClient.update_trial)
     delete_trial = _blocking(AsyncClient.delete_trial)
     suggest = _blocking(AsyncClient.suggest)

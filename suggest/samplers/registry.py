@@ -21,6 +21,7 @@ from suggest.samplers.grid import GridSampler, grid_problems
 from suggest.samplers.history import missing, missing_message
 from suggest.samplers.low_discrepancy import halton, sobol, sobol_problems
 from suggest.samplers.optuna_family import KINDS, PREFIX, optuna_sampler
+from suggest.samplers.pbt import PbtSampler, PbtSettings
 from suggest.samplers.quantiles import on_quantiles
 from suggest.samplers.sampler import Sampler
 from suggest.samplers.tpe import OwnSettings, TpeSettings, optuna_tpe, tpe
@@ -32,7 +33,7 @@ from suggest.workers import Workers
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """An algorithm. `build` takes `settings_type` as its third argument, which a table cannot express as a type."""
+    """An algorithm. `build` takes an instance of `settings_type`, which the type of a table cannot express."""
 
     name: str
     summary: str
@@ -40,11 +41,12 @@ class Family:
     build: Callable[..., Sampler]  # takes spec, seed and settings; also `workers` if it learns or is `in_workers`
     learns: bool  # from outcomes
     space_problems: Callable[[StudySpec], Iterator[Problem]] | None = None
-    several: bool = False  # it supports several objectives and constraints, or reads no values at all
+    several: bool = False  # it supports several objectives and constraints, or reads no values
     enumerates: bool = False  # it takes the values of the space in turn, whatever their distribution
     in_workers: bool = False  # it takes `workers` although it does not learn
     requires: tuple[str, ...] = ()  # packages; each is also an extra
     instead: tuple[str, ...] = ()  # what to use without those packages
+    waits: bool = False  # it has fewer points than wanted while a trial has to end first; its space has no end
 
     @property
     def settings(self) -> tuple[Setting, ...]:
@@ -141,6 +143,14 @@ _FAMILIES = (
         several=True,
     ),
     Family(
+        "pbt",
+        "Trains a population in generations, which go on from the checkpoints of the best (population based training).",
+        PbtSettings,
+        PbtSampler,
+        True,
+        waits=True,
+    ),
+    Family(
         "hyperband",
         "Random points for trials of several fidelities, which begin in the brackets of Hyperband.",
         DrawSettings,
@@ -213,6 +223,12 @@ def learns(algorithm: Algorithm) -> bool:
     return (_BY_NAME[algorithm.name].learns or settings.get("duplicates") == REUSE) and settings.get("chosen") != GRID
 
 
+def waits(algorithm: Algorithm) -> bool:
+    """Return whether the algorithm has fewer points than wanted while a trial has to end first."""
+    family = _BY_NAME.get(algorithm.name)
+    return family is not None and family.waits
+
+
 def chosen(spec: StudySpec) -> StudySpec:
     """Return the spec as it is stored with a new study, in which `default` has made its choice."""
     algorithm = spec.algorithm
@@ -257,10 +273,10 @@ CHEAPER = "tpe"
 def cheaper_sampler(spec: StudySpec, seed: int) -> Sampler | None:
     """Return `tpe` with its default settings, in this process, for trials that cannot wait for the study's algorithm.
 
-    Returns None if `tpe` is not cheaper, or if the algorithm visits points in an order of its own.
+    Returns None if `tpe` is not cheaper, or if the algorithm decides which point follows which.
     """
     name, settings = spec.algorithm.name, chosen(spec).algorithm.settings
-    if name == CHEAPER or not _BY_NAME[name].learns or settings.get("chosen", HEDGE) != HEDGE:
+    if name == CHEAPER or waits(spec.algorithm) or not _BY_NAME[name].learns or settings.get("chosen", HEDGE) != HEDGE:
         return None
     cheap = OwnSettings()
 

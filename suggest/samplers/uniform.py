@@ -1,7 +1,7 @@
-"""Random search: points independent of each other, each parameter drawn from its distribution.
+"""Random search: independent points, each parameter drawn from its distribution.
 
-Trial n's point is a function of (space, study seed, n) and its fixed part, so it costs the same after any history.
-Other samplers begin with it.
+Trial n's point is a function of the space, the study's seed, n and the fixed values, so the time it takes does not
+depend on the history. Other samplers begin with random search.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from suggest.space import Assignment, Choice, Domain, Space, Value
 from suggest.study import StudySpec
 from suggest.trial import Trial
 
-BITS = 64  # of a word, the share word / 2^BITS: enough for each of 2^54 whole numbers
+BITS = 64  # of a word, which is the fraction word / 2^BITS; enough to reach each of 2^54 integers
 
 
 class RandomSampler:
@@ -61,7 +61,7 @@ def draw(domain: Domain, rng: random.Random) -> Value:
 
 
 def at_share(domain: Domain, word: int) -> Value:
-    """Return the quantile of `draw`: the value below which the share word / 2^BITS of all draws lies."""
+    """Return the quantile of `draw` at the fraction word / 2^BITS."""
     if by_index(domain):
         assert domain.count is not None
         return domain.at((word * domain.count) >> BITS)

@@ -252,10 +252,10 @@ class StudyService:
                             writer.given(own=not any(p.proposed_by for p in proposal.trials))
                         turn += 1
                         whole = expired_only or paused_only or turn == TURNS
-                        if proposal.exhausted or len(trials) == count or budget.full or whole:
+                        if proposal.exhausted or proposal.waiting or len(trials) == count or budget.full or whole:
                             exhausted = proposal.exhausted and not budget.full
                             given = self._sessions.with_expiry(name, trials)
-                            return Suggestions(tuple(given), exhausted, independent)
+                            return Suggestions(tuple(given), exhausted, independent, proposal.waiting)
                 proposing.wait()
 
     def renew_leases(self, name: StudyName, leases: Mapping[int, int]) -> frozenset[int]:

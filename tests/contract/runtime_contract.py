@@ -192,7 +192,7 @@ class RuntimeContract:
         await runtime.close()
 
     @on_a_loop
-    async def test_beyond_its_slots_an_attempt_waits_and_begins_when_one_has_ended(self, testbed: Testbed) -> None:
+    async def test_an_attempt_beyond_the_slots_waits_until_another_has_ended(self, testbed: Testbed) -> None:
         runtime = await testbed.open()
         await runtime.start(replace(testbed.launch("a", Script(lasts_s=0.3)), slots=1))
         await runtime.start(replace(testbed.launch("b", Script(code=3)), slots=1))
@@ -204,7 +204,7 @@ class RuntimeContract:
         await runtime.close()
 
     @on_a_loop
-    async def test_what_waits_for_a_slot_can_be_taken_back(self, testbed: Testbed) -> None:
+    async def test_an_attempt_that_waits_for_a_slot_can_be_withdrawn(self, testbed: Testbed) -> None:
         runtime = await testbed.open()
         await runtime.start(replace(testbed.launch("a", FOREVER), slots=1))
         for name in "bc":
@@ -220,7 +220,9 @@ class RuntimeContract:
         await runtime.close()
 
     @on_a_loop
-    async def test_what_waits_for_a_slot_waits_on_for_the_next_controller(self, testbed: Testbed) -> None:
+    async def test_an_attempt_that_waits_for_a_slot_keeps_waiting_for_the_next_controller(
+        self, testbed: Testbed
+    ) -> None:
         runtime = await testbed.open()
         await runtime.start(replace(testbed.launch("a", Script(lasts_s=0.5)), slots=1))
         launch = replace(testbed.launch("b", Script(code=3)), slots=1)
@@ -251,7 +253,7 @@ class RuntimeContract:
         await runtime.close()
 
     @on_a_loop
-    async def test_an_end_while_nobody_watched_is_learned_later(self, testbed: Testbed) -> None:
+    async def test_an_end_without_a_controller_is_learned_later(self, testbed: Testbed) -> None:
         runtime = await testbed.open()
         await runtime.start(testbed.launch("a", Script(lasts_s=0.2, code=7)))
         await runtime.start(testbed.launch("clock", Script(lasts_s=0.5)))
@@ -281,7 +283,7 @@ class RuntimeContract:
         await runtime.close()
 
     @on_a_loop
-    async def test_who_ignores_sigterm_is_killed_after_its_grace(self, testbed: Testbed) -> None:
+    async def test_an_attempt_that_ignores_sigterm_is_killed_after_its_grace_period(self, testbed: Testbed) -> None:
         runtime = await testbed.open()
         await runtime.start(testbed.launch("a", STUBBORN))
         await printed(runtime, "a", b"deaf")
@@ -332,7 +334,7 @@ class RuntimeContract:
         await runtime.close()
 
     @on_a_loop
-    async def test_what_cannot_be_started_leaves_nothing_and_may_be_started_once_fixed(self, testbed: Testbed) -> None:
+    async def test_a_command_that_cannot_start_leaves_nothing_and_can_start_once_fixed(self, testbed: Testbed) -> None:
         runtime = await testbed.open()
         assert await _refusal(runtime, testbed.launch("a", Script(command_exists=False))) is FailureClass.CONFIGURATION
         await testbed.crash(runtime)
@@ -355,7 +357,7 @@ class RuntimeContract:
         await runtime.close()
 
     @on_a_loop
-    async def test_unknown_names_are_no_errors(self, testbed: Testbed) -> None:
+    async def test_unknown_names_are_not_errors(self, testbed: Testbed) -> None:
         runtime = await testbed.open()
         await runtime.stop("nobody", grace_s=1)
         await runtime.remove("nobody")
@@ -388,7 +390,7 @@ class RuntimeContract:
         await runtime.close()
 
     @on_a_loop
-    async def test_an_end_ends_a_wait_also_one_begun_later(self, testbed: Testbed) -> None:
+    async def test_an_end_ends_a_wait_that_began_later(self, testbed: Testbed) -> None:
         runtime = await testbed.open()
         for name, lasts_s in (("before", 0.0), ("during", 0.5)):
             await look(runtime)
@@ -401,7 +403,7 @@ class RuntimeContract:
         await runtime.close()
 
     @on_a_loop
-    async def test_a_wait_is_over_in_time(self, testbed: Testbed) -> None:
+    async def test_a_wait_ends_at_its_timeout(self, testbed: Testbed) -> None:
         runtime = await testbed.open()
         await look(runtime)
         await runtime.wait(0.05, log_growth=False)

@@ -134,7 +134,7 @@ async def test_a_trial_that_closes_all_its_files_keeps_its_gpu(testbed: LocalTes
 
 @linux_only
 @on_a_loop
-async def test_what_a_killed_trial_leaves_running_keeps_its_gpu_until_it_ends_or_is_cleared_away(
+async def test_child_processes_of_a_killed_trial_keep_its_gpu_until_they_end_or_are_killed(
     testbed: LocalTestbed,
 ) -> None:
     other_testbed = testbed.another()
@@ -171,7 +171,7 @@ async def test_a_supervisor_that_takes_over_gives_the_gpu_back(testbed: LocalTes
 
 @linux_only
 @on_a_loop
-async def test_what_escapes_from_an_ended_trial_holds_no_gpu(testbed: LocalTestbed) -> None:
+async def test_a_process_that_escapes_from_an_ended_trial_holds_no_gpu(testbed: LocalTestbed) -> None:
     escape = 'setsid env -i "TUNER_TEST_RUN=$TUNER_TEST_RUN" sleep 600 & echo away'
     runtime = await testbed.open(devices=["0"])
     await runtime.start(showing(testbed, "a", text=escape))
@@ -212,7 +212,7 @@ async def test_two_experiments_that_need_all_gpus_take_turns(testbed: LocalTestb
 
 
 @on_a_loop
-async def test_a_frozen_supervisor_that_waits_holds_nobody_up(testbed: LocalTestbed) -> None:
+async def test_a_frozen_waiting_supervisor_does_not_block_others(testbed: LocalTestbed) -> None:
     other_testbed = testbed.another()
     one, other = await testbed.open(), await other_testbed.open()
     await one.start(showing(testbed, "a"))

@@ -160,7 +160,7 @@ async def test_a_preempted_attempt_that_is_stopped_ends(experiment: Experiment) 
 
 
 @on_a_loop
-async def test_a_queue_that_does_not_exist_is_said_with_the_cure_and_the_attempt_waits_on(
+async def test_a_missing_queue_is_reported_with_the_cure_and_the_attempt_waits(
     experiment: Experiment,
 ) -> None:
     runtime, played, name = await queued(experiment)
@@ -189,7 +189,7 @@ async def test_without_kueue_on_the_cluster_that_is_the_reason(experiment: Exper
 
 
 @on_a_loop
-async def test_without_the_right_to_workloads_it_is_said_once_and_trials_wait_all_the_same(
+async def test_without_the_right_to_workloads_a_warning_is_logged_once_and_trials_wait(
     experiment: Experiment, caplog: pytest.LogCaptureFixture
 ) -> None:
     experiment.api.forbid("list", "workloads")

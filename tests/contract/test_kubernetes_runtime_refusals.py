@@ -204,7 +204,7 @@ async def test_the_reason_in_another_event_counts_more(experiment: Experiment) -
 
 
 @on_a_loop
-async def test_without_the_right_to_see_what_is_between_it_is_said_once_and_waited_for(
+async def test_without_the_right_to_read_intermediate_objects_a_warning_is_logged_once(
     experiment: Experiment, caplog: pytest.LogCaptureFixture
 ) -> None:
     experiment.api.forbid("get", "jobsets")

@@ -10,7 +10,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from controller.core.model import Resources, TrialTemplate, attempt_name
+from controller.core.model import Collection, Resources, TrialTemplate, attempt_name
 from controller.runtime.kubernetes.admission import AdmissionQueue
 from controller.runtime.kubernetes.client import KubernetesClient
 from controller.runtime.kubernetes.runtime import ClusterTarget, KubernetesRuntime
@@ -44,12 +44,13 @@ class Experiment:
     async def __aexit__(self, *_: object) -> None:
         await self._alive.aclose()
 
-    async def open(self, *, template: Raw | None = None, holder: str = "", own: bool = True) -> KubernetesRuntime:
+    async def open(self, *, template: Raw | None = None, holder: str = "", own: bool = True,
+                   collects: bool = False) -> KubernetesRuntime:  # fmt: skip
         """holder: whose controller it is; "": there is no other. own: room is not Kueue's business."""
         with kubeconfig_of(self.api.kubeconfig()):
             client = await KubernetesClient.connect()
         target = ClusterTarget(
-            client, NAMESPACE, UID, ANCHOR, self.directory, template, (lambda: holder) if holder else None
+            client, NAMESPACE, UID, ANCHOR, self.directory, template, (lambda: holder) if holder else None, collects
         )
         runtime = KubernetesRuntime(target, queue=AdmissionQueue(own=own))
         self._alive.push_async_callback(runtime.close)
@@ -65,10 +66,11 @@ class Experiment:
 
     def launch(self, trial: int, *, timeout_s: float | None = None, lr: float = 0.1,
                manifest: Mapping[str, object] | None = None, attempt: int = 1,
-               cluster: Mapping[str, object] | None = None) -> Launch:  # fmt: skip
+               cluster: Mapping[str, object] | None = None,
+               collection: Collection | None = None) -> Launch:  # fmt: skip
         part = ClusterPart(
             NAMESPACE, "tiny", UID, trial, attempt, {"lr": lr}, TrialTemplate(("true",), image="tiny:1",
-            resources=Resources(cpu=1.0), cluster=cluster or {}), manifest=manifest,
+            resources=Resources(cpu=1.0), cluster=cluster or {}), manifest=manifest, collection=collection,
         )  # fmt: skip
         env = {"TUNER_OUTPUT_DIR": "/tuner/output", "TUNER_CHECKPOINT_DIR": "/tuner/checkpoints"}
         return Launch(

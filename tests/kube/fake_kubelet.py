@@ -156,8 +156,12 @@ class FakeKubelet:
                     for container in obj["spec"]["containers"]
                 ],
             }
-            for container in obj["spec"]["containers"]:
-                self._logs[namespace, name, container["name"]] = Log()
+            if sidecars := _sidecars(obj):
+                obj["status"]["initContainerStatuses"] = [
+                    {"name": each, "restartCount": 0, "state": {"running": {"startedAt": stamp()}}} for each in sidecars
+                ]
+            for container in [each["name"] for each in obj["spec"]["containers"]] + sidecars:
+                self._logs[namespace, name, container] = Log()
 
         if self._api.find("pods", namespace, name) is not None:
             self._api.change("pods", namespace, name, running)
@@ -204,8 +208,16 @@ class FakeKubelet:
         log.rotated += dropped
         del log.lines[:dropped]
 
-    def end(self, pod: tuple[str, str] | str, *, exit_code: int = 0, reason: str = "", signal: int = 0) -> None:
-        """All its containers at once."""
+    def end(
+        self,
+        pod: tuple[str, str] | str,
+        *,
+        exit_code: int = 0,
+        reason: str = "",
+        signal: int = 0,
+        sidecars_too: bool = True,
+    ) -> None:
+        """All its containers at once. Without `sidecars_too` its sidecars run on until end_sidecars()."""
         namespace, name = _named(pod)
 
         def ended(obj: Raw) -> None:
@@ -216,12 +228,32 @@ class FakeKubelet:
                 end = {"exitCode": exit_code, "reason": how, "startedAt": started, "finishedAt": stamp()}
                 status["state"] = {"terminated": end | ({"signal": signal} if signal else {})}
                 status["ready"] = status["started"] = False
+            if not sidecars_too:
+                obj["status"]["phase"] = "Running"
+
+        found = self._api.find("pods", namespace, name)
+        running = [] if sidecars_too or found is None else _sidecars(found)
+        for (of, pod_name, container), log in self._logs.items():
+            if (of, pod_name) == (namespace, name) and container not in running:
+                log.ended = True
+        if self._api.find("pods", namespace, name) is not None:
+            self._api.change("pods", namespace, name, ended)
+        self._api._wake()
+
+    def end_sidecars(self, pod: tuple[str, str] | str, *, exit_code: int = 0) -> None:
+        """They end after the others, and the pod with them."""
+        namespace, name = _named(pod)
+
+        def ended(obj: Raw) -> None:
+            for status in obj["status"].get("initContainerStatuses", []):
+                status["state"] = {"terminated": {"exitCode": exit_code, "finishedAt": stamp()}}
+            codes = [each["state"]["terminated"]["exitCode"] for each in obj["status"]["containerStatuses"]]
+            obj["status"]["phase"] = "Failed" if any(codes) else "Succeeded"
 
         for (of, pod_name, _), log in self._logs.items():
             if (of, pod_name) == (namespace, name):
                 log.ended = True
-        if self._api.find("pods", namespace, name) is not None:
-            self._api.change("pods", namespace, name, ended)
+        self._api.change("pods", namespace, name, ended)
         self._api._wake()
 
     def finish_job(self, namespace: str, job: str, *, lost: int = 0) -> None:
@@ -323,6 +355,10 @@ class FakeKubelet:
         task = asyncio.get_running_loop().create_task(doing)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+def _sidecars(pod: Raw) -> list[str]:
+    return [each["name"] for each in pod["spec"].get("initContainers") or () if each.get("restartPolicy") == "Always"]
 
 
 def stamp() -> str:

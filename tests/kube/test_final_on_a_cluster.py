@@ -85,7 +85,7 @@ def beside_a_cluster(folder: Path, play: Callable[[Cluster], Any]) -> None:
     asyncio.run(go())
 
 
-def test_a_final_stage_is_adopted_by_the_next_controller_and_is_no_trial(tmp_path: Path) -> None:
+def test_a_final_stage_is_adopted_by_the_next_controller_and_is_not_a_trial(tmp_path: Path) -> None:
     async def play(cluster: Cluster) -> None:
         cluster.final = Script(forever=True)
         process = await cluster.start("run", "x.yaml")

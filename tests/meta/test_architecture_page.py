@@ -32,7 +32,7 @@ def names_in(path: Path) -> set[str]:
 
 
 @pytest.mark.parametrize(("path", "name"), NAMED)
-def test_what_the_page_names_exists(path: str, name: str) -> None:
+def test_everything_on_the_page_exists(path: str, name: str) -> None:
     found = sorted(ROOT.glob(path.rstrip("/")))
     assert found, f"docs/architecture.md names {path}, which does not exist"
     if name:

@@ -32,7 +32,7 @@ def test_test_files_have_names_of_their_own() -> None:
     assert sorted(names) == sorted(set(names)), "pytest imports them by name"
 
 
-def test_nobody_imports_whom_they_may_not() -> None:
+def test_no_module_breaks_the_import_rules() -> None:
     lint_imports = Path(sys.executable).parent / "lint-imports"
     done = subprocess.run(
         [lint_imports, "--no-logo", "--no-cache"], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False

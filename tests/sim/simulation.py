@@ -33,6 +33,7 @@ from controller.core.model import (
 from controller.core.runtime_traits import RUNTIMES
 from controller.core.snapshot import DesiredState
 from controller.experiment_store import Changes, SqlExperimentStore
+from controller.folders import ExperimentFolders
 from controller.loop import Loop
 from controller.runtime.protocol import Launch, RuntimeLost
 from controller.runtime.simulated import EPOCH, Script, SimulatedRuntime, VirtualClock
@@ -43,6 +44,7 @@ from suggest.studies import StudyService
 from suggest.study import Direction
 from suggest.trial import Trial, TrialState
 from tests.sim.breaker_invariants import GOOD, BreakerInvariants, spent_since_rerun
+from tests.sim.checkpoint_invariants import Checkpoints, waits
 from tests.sim.fidelity_invariants import check_steps, is_step
 from tests.sim.final_invariants import check_final_end, check_final_start
 from tests.sim.invariant import InvariantViolation
@@ -90,7 +92,7 @@ class Plan:
 class Simulation:
     """The environment of one experiment, which survives its controllers. `run` simulates it to the end."""
 
-    def __init__(self, plan: Plan, *, store: SqlExperimentStore, studies: StudyService, uid: str) -> None:
+    def __init__(self, plan: Plan, *, store: SqlExperimentStore, studies: StudyService, uid: str, home: Path) -> None:
         self.plan = plan
         self.clock = VirtualClock()
         self.store = store
@@ -119,6 +121,7 @@ class Simulation:
         self.seen_by_final: dict[int, int] = {}  # number of trials when each attempt of the final stage started
         self.loop: Loop | None = None
         self.breaker = BreakerInvariants()
+        self.checkpoints = Checkpoints(ExperimentFolders(home / uid))
 
     # The simulation
 
@@ -140,7 +143,9 @@ class Simulation:
             try:
                 ended = play(self.loop.run())
             except Killed:
-                continue
+                ended = self._stored()
+                if not ended.state.finished:  # no controller runs a finished experiment
+                    continue
             except (Unavailable, RuntimeLost) as error:
                 raise InvariantViolation(f"it gave up: {error}") from error
             if ended.state in (ExperimentState.RUNNING, ExperimentState.STOPPING):
@@ -168,11 +173,11 @@ class Simulation:
             store=_Proxy(self, self.store, "store", Unavailable),  # type: ignore[arg-type]  # it stands in for it
             studies=_Proxy(self, _AsyncStudies(self.studies), "studies", Unavailable),  # type: ignore[arg-type]
             runtime=_Proxy(self, self.runtime, "runtime", RuntimeLost),  # type: ignore[arg-type]
-            launcher=self._launch,
+            launcher=_Proxy(self, self, "launcher", Unavailable).launch,
             clock=self.clock,
         )
 
-    def _launch(self, experiment: Experiment, trial: Trial, attempts: Sequence[Attempt]) -> Launch:
+    async def launch(self, experiment: Experiment, trial: Trial, attempts: Sequence[Attempt]) -> Launch:
         attempt = attempts[-1]
         name = attempt_name(experiment.name, experiment.uid, attempt.trial, attempt.number)
         template = experiment.spec.template_of(attempt.trial)
@@ -183,10 +188,15 @@ class Simulation:
             trials = self._trials()
             check_final_start(trial, trials, self._stored())
             self.seen_by_final[attempt.number] = len(trials)
+        elif experiment.spec.algorithm.name == "pbt":
+            self.checkpoints.prepare(trial, attempt)
         slots = experiment.spec.parallelism
         return Launch(name, ("true",), {}, Path("/"), Path("/"), template.timeout_s, template.grace_s, slots=slots)
 
     def _script(self, launch: Launch) -> Script:
+        number = launch.name.removeprefix(f"{self.experiment.name}-{self.experiment.uid[:5]}-").partition("-r")[0]
+        if self.experiment.spec.algorithm.name == "pbt" and number != FINAL.value:
+            self.checkpoints.begin(int(number), self._trials())
         return self._script_of(launch.name)
 
     def _script_of(self, attempt: str) -> Script:
@@ -259,7 +269,10 @@ class Simulation:
                     self.loop.kill()
 
     def note_save(self, changes: Changes) -> None:
-        """Switch to the faults of the final stage at its first record."""
+        """Note what is set aside at the end, and switch to the faults of the final stage at its first record."""
+        ends = changes.experiment is not None and changes.experiment.state.finished
+        if ends and not self._stored().state.finished:  # a write whose reply was lost is repeated
+            self.breaker.note_end(self.store.attempts(self.experiment.uid), self._trials())
         if not self.in_final and any(attempt.trial == FINAL for attempt in changes.attempts):
             self.in_final = True
             self.calls_of.clear()
@@ -322,7 +335,7 @@ class Simulation:
         again = {attempt.trial for attempt in self.store.attempts(self.experiment.uid) if attempt.rerun}
         missing = sum(trial.state is TrialState.RUNNING and trial.number not in again for trial in trials)
         learner = int(spec.parallelism >= memory.LEARNER_PARALLEL)
-        ahead = learner if spec.algorithm.name == "tpe" else min(2, spec.parallelism)
+        ahead = learner if spec.algorithm.name in ("tpe", "pbt") else min(2, spec.parallelism)
         if missing > spec.parallelism + ahead:
             raise InvariantViolation(f"{missing} are open, {spec.parallelism} may run, and {ahead} may wait for it")
 
@@ -390,7 +403,8 @@ class Simulation:
         if len(shown.running) < spec.parallelism and not shown.exhausted and not self._may_cancel():
             paused = shown.counts.get(TrialState.PAUSED, 0)
             room = budget.room(spec, shown.counts, len(shown.running) + shown.queued + paused)
-            if room is None or room > 0 or shown.queued:
+            asks = (room is None or room > 0) and not waits(spec, self._trials())
+            if asks or shown.queued:
                 raise InvariantViolation(
                     f"waits {within_s} s with {len(shown.running)} running, {shown.queued} queued, {room} to ask"
                 )
@@ -412,7 +426,8 @@ class Simulation:
             raise InvariantViolation(f"left in the runtime: {sorted(shown)}")
         counts = Counter(t.state for t in trials)
         failed_limit = self.experiment.spec.budget.failed_trials
-        too_many = failed_limit is not None and counts[TrialState.FAILED] >= failed_limit
+        failed = counts[TrialState.FAILED] - len(self.breaker.aside_at_end)
+        too_many = failed_limit is not None and failed >= failed_limit
         without_value = counts[TrialState.SUCCEEDED] == 0
         if (too_many or without_value) is not (ended.state is ExperimentState.FAILED):
             raise InvariantViolation(f"{counts} with {failed_limit} allowed to fail, but it {ended.state.value}")

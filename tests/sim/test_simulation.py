@@ -33,7 +33,7 @@ _UIDS = (f"{n:05d}" for n in itertools.count())
 def play_plan(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[Plan], ExperimentState]]:
     folder: Path = tmp_path_factory.mktemp("sim")
     store, studies = stores(folder)
-    yield lambda plan: Simulation(plan, store=store, studies=studies, uid=next(_UIDS)).run()
+    yield lambda plan: Simulation(plan, store=store, studies=studies, uid=next(_UIDS), home=folder).run()
     studies.close()
     store.close()
 
@@ -87,6 +87,19 @@ def test_a_new_controller_in_the_final_stage_does_not_evaluate_the_search_again(
         last_wishes=[(2.0, "detach")],
         grows="finished",  # the sixth trial is the last point, and the budget allows one more
     )
+    assert play_plan(plan) is ExperimentState.SUCCEEDED
+
+
+@pytest.mark.parametrize("blow", Blow)
+@pytest.mark.parametrize("hit", range(1, 16))
+def test_failures_that_were_set_aside_count_as_failures_when_the_experiment_ends(
+    play_plan: Callable[[Plan], ExperimentState], blow: Blow, hit: int
+) -> None:
+    """Three failures pause the experiment, and the fourth trial, which runs on, reaches the target."""
+    bad, good = Script(((0.2, "score=0.1"),), 0.3, 1), Script(((0.9, "score=0.95"),), 1.0, 0)
+    template = TrialTemplate(("true",), retries={FailureClass.USER_ERROR: 0})
+    spec = replace(LOST.spec, parallelism=4, budget=Budget(failed_trials=3), trial=template)
+    plan = Plan(spec, scripts=[bad, bad, bad, good], blows={("save", hit): blow})
     assert play_plan(plan) is ExperimentState.SUCCEEDED
 
 

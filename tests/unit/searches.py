@@ -44,7 +44,7 @@ def accuracy(*values: float, attempt: int = 1, first: int = 0) -> list[Measureme
 
 def play(engine: Engine, count: int) -> list[Trial]:
     """Ask for `count` trials and put them as running."""
-    trials = [Trial(p.number, RUNNING, p.parameters) for p in engine.propose(count).trials]
+    trials = [Trial(p.number, RUNNING, p.parameters, parent=p.parent) for p in engine.propose(count).trials]
     for trial in trials:
         engine.put(trial)
     return trials
@@ -59,7 +59,7 @@ def assert_points(space: Space, points: Iterable[Assignment]) -> None:
 
 def finish(engine: Engine, trials: Iterable[Trial], state: TrialState = SUCCEEDED, value: float | None = None) -> None:
     for trial in trials:
-        engine.put(Trial(trial.number, state, trial.parameters, value=value))
+        engine.put(Trial(trial.number, state, trial.parameters, value=value, parent=trial.parent))
 
 
 MIXED = Space(

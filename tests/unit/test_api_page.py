@@ -60,7 +60,7 @@ def test_the_limits_are_those_of_the_code() -> None:
     assert limits["trials in an ImportTrials"] == most["ImportTrials"]
     assert limits["trials in a RenewLeases"] == most["RenewLeases"] == f"{request_sizes.MAX_LEASES:,}"
     assert spec_rules.MAX_STUDY_BYTES == 2.5 * 2**20
-    assert limits["a study in a reply, with what it was before it grew"] == "2.5 MiB"
+    assert limits["a study in a reply, with its earlier parameters"] == "2.5 MiB"
     assert limits["values of a choice"] == f"{MAX_CHOICES:,}"
     assert limits["parameters of a study, or of a point"] == f"{request_sizes.MAX_PARAMETERS:,}"
     assert limits["conditions of a parameter"] == f"{request_sizes.MAX_CONDITIONS:,}"

@@ -19,7 +19,7 @@ from suggest.trial import Trial, TrialState
 LOG = domain.Float(1e-5, 1, Scale.LOG)
 
 
-def test_a_log_scale_may_be_said_three_ways() -> None:
+def test_a_log_scale_can_be_written_in_three_ways() -> None:
     assert Float(1e-5, 1, scale="log") == Float(1e-5, 1, log=True) == Float(1e-5, 1, Scale.LOG) == LOG
     assert Int(1, 9, log=True) == domain.Int(1, 9, Scale.LOG)
     assert Float(0, 1, scale="linear", step=0.5) == domain.Float(0, 1, step=0.5)

@@ -520,7 +520,7 @@ SENTENCES: list[tuple[str, Snapshot, list[Action]]] = [
 
 
 @pytest.mark.parametrize(("before", "actions"), [s[1:] for s in SENTENCES], ids=[s[0] for s in SENTENCES])
-def test_what_follows(before: Snapshot, actions: list[Action]) -> None:
+def test_decide_returns_the_expected_actions(before: Snapshot, actions: list[Action]) -> None:
     assert decide(before) == actions
 
 
@@ -589,7 +589,7 @@ def test_a_controller_leaves_only_when_nothing_runs(before: Snapshot) -> None:
 
 
 @given(situations())
-def test_each_trial_is_told_one_thing_at_a_time(before: Snapshot) -> None:
+def test_each_trial_gets_one_action_at_a_time(before: Snapshot) -> None:
     told = [a.trial for a in decide(before) if not isinstance(a, Suggest | ChangeState)]
     assert len(told) == len(set(told))
 
@@ -607,7 +607,7 @@ def test_a_failed_attempt_does_not_run_on_while_the_experiment_is_paused() -> No
     assert RemoveAttempt(0) in decide(snapshot(two, wrong, desired=DesiredState.INTERRUPT, removed=set()))
 
 
-def test_what_the_runtime_holds_is_not_started_again_and_keeps_its_slot() -> None:
+def test_a_held_attempt_is_not_started_again_and_keeps_its_slot() -> None:
     waiting = open_trial(0, CREATED, reason="QuotaExceeded: pods 4/4")
     assert decide(snapshot(a_spec(parallelism=1), waiting, held={0})) == []
     assert decide(snapshot(a_spec(parallelism=1), waiting)) == [StartAttempt(0, 1)]
@@ -626,7 +626,7 @@ def test_no_suggestion_begins_after_the_wish_to_stop() -> None:
     assert beginnings(snapshot(two, open_trial(0), desired=DesiredState.STOP)) == []
 
 
-def test_what_was_started_is_not_started_again_before_another_look() -> None:
+def test_a_started_attempt_is_not_started_again_before_the_next_observation() -> None:
     left = snapshot(two, open_trial(0, SUCCEEDED, value=0.5, running=False), open_trial(1, CREATED), open_trial(2))
     assert follow_ups(left) == [CreateAttempt(2, 1), Forget(0)]
 
@@ -717,4 +717,36 @@ STEPS: list[tuple[str, Snapshot, list[Action]]] = [
 
 @pytest.mark.parametrize(("before", "actions"), [s[1:] for s in STEPS], ids=[s[0] for s in STEPS])
 def test_trials_that_run_in_steps(before: Snapshot, actions: list[Action]) -> None:
+    assert decide(before) == actions
+
+
+def generation(*trials: UnfinishedTrial, **known: object) -> Snapshot:
+    """The study has said that no trial begins before a running one ends."""
+    before = snapshot(a_spec(trials=9, parallelism=4), *trials, **known)  # type: ignore[arg-type]  # what a builder takes
+    return replace(before, none_begins=True)
+
+
+GENERATIONS: list[tuple[str, Snapshot, list[Action]]] = [
+    ("Free slots stay empty while a generation is not complete enough", generation(open_trial(0, RUNNING)), []),
+    (
+        "The next end is a reason to ask again",
+        generation(open_trial(0, RUNNING), open_trial(1, SUCCEEDED, value=0.5)),
+        [gone(1, OK, 0.5), Suggest(3)],
+    ),
+    (
+        "and so is a failure, after which the generation needs another member",
+        generation(open_trial(0, RUNNING), open_trial(1, FAILED, failed=CRASHED, reason="exit code 1")),
+        [gone(1, BAD, reason="exit code 1", failure="userError"), Suggest(3)],
+    ),
+    ("With nothing running the study is asked again", generation(done={OK: 2}, best=0.5), [Suggest(4)]),
+    (
+        "A trial that waits to run again does so",
+        generation(open_trial(0, RUNNING), open_trial(1)),
+        [CreateAttempt(1, 1)],
+    ),
+]
+
+
+@pytest.mark.parametrize(("before", "actions"), [g[1:] for g in GENERATIONS], ids=[g[0] for g in GENERATIONS])
+def test_generations(before: Snapshot, actions: list[Action]) -> None:
     assert decide(before) == actions

@@ -50,7 +50,7 @@ def test_smaller_is_better_changes_the_best_and_nothing_else() -> None:
     assert momentum.spread == pytest.approx(0.1)
 
 
-def test_what_did_not_succeed_is_counted_and_never_averaged() -> None:
+def test_trials_that_did_not_succeed_are_counted_and_not_averaged() -> None:
     trials = whole_grid()
     trials[1] = Trial(1, TrialState.PRUNED, trials[1].parameters, value=0.1)
     trials[3] = Trial(3, TrialState.FAILED, trials[3].parameters)
@@ -83,7 +83,7 @@ def test_a_parameter_is_compared_where_it_is_active() -> None:
     ]
 
 
-def test_many_numbers_are_told_in_four_bins_with_a_rank_correlation() -> None:
+def test_many_numbers_are_shown_in_four_bins_with_a_rank_correlation() -> None:
     space = Space((Parameter("lr", Float(0, 1)),))
     trials = [won(i, -abs(i - 7) / 10, lr=i / 16) for i in range(16)]
     (lr,) = effects(space, trials, direction=Direction.MAXIMIZE)

@@ -87,7 +87,7 @@ def shop(tmp_path: Path) -> Iterator[Shop]:
     shop.store.close()
 
 
-def test_an_earlier_revision_goes_on_with_the_newest_one_and_says_what_differs(shop: Shop) -> None:
+def test_an_earlier_revision_continues_with_the_newest_one_and_prints_the_difference(shop: Shop) -> None:
     document = shop.file()
     shop.store.meanwhile = shop.revise
     admitted = shop.service.run(document, shop.folder)
@@ -100,7 +100,7 @@ def test_an_earlier_revision_goes_on_with_the_newest_one_and_says_what_differs(s
     admitted.lease.release()
 
 
-def test_to_resume_an_edited_file_goes_back_to_an_earlier_revision(shop: Shop) -> None:
+def test_resuming_an_edited_file_restores_an_earlier_revision(shop: Shop) -> None:
     document = shop.file()
     shop.revise()
     admitted = shop.service.resume_file(document, shop.folder)
@@ -150,7 +150,7 @@ def test_a_change_that_is_in_force_already_makes_no_second_revision(shop: Shop) 
     admitted.lease.release()
 
 
-def test_who_has_it_is_told_before_what_has_changed(shop: Shop) -> None:
+def test_the_running_controller_is_reported_before_changes_of_the_file(shop: Shop) -> None:
     running = shop.service.run(shop.file(), shop.folder)
     assert isinstance(running, Admitted)
     with pytest.raises(Held, match="is being run by process"):

@@ -93,7 +93,7 @@ def test_levels_divide_the_largest_fidelity(fidelity: Fidelity, levels: Sequence
     assert fidelity.levels == pytest.approx(levels)
 
 
-def test_a_trial_goes_on_when_it_is_among_the_best_third_of_its_rung() -> None:
+def test_a_trial_is_promoted_if_it_is_among_the_best_third_of_its_rung() -> None:
     player = Player(a_study())
     first, second, third = player.begin(3)
     assert {t.fidelity for t in (first, second, third)} == {1}
@@ -151,7 +151,7 @@ def test_trials_of_other_brackets_are_no_competition() -> None:
     assert later[0].number in goes_on
 
 
-def test_brackets_that_a_revision_brings_leave_known_trials_where_they_are() -> None:
+def test_new_brackets_of_a_revision_do_not_move_known_trials() -> None:
     player = Player(a_study(pruning="asha"))
     for trial in player.begin(9):
         player.end(trial, float(trial.number))
@@ -267,6 +267,6 @@ def test_an_algorithm_sees_the_values_of_one_fidelity_only() -> None:
         ({"objectives": (LOSS, Objective("s", Direction.MINIMIZE))}, "fidelity", "promoted by one objective"),
     ],
 )
-def test_what_a_fidelity_may_not_be(change: dict[str, object], path: str, words: str) -> None:
+def test_invalid_fidelities_are_refused(change: dict[str, object], path: str, words: str) -> None:
     problems = check_spec(replace(a_study().spec, **change))  # type: ignore[arg-type]  # drawn from the table
     assert [p.path for p in problems if words in p.message] == [path], problems

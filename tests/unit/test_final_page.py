@@ -32,7 +32,7 @@ def test_every_command_on_the_page_is_one() -> None:
         assert parse(words).verb in ("show:describe", "show:logs", "show:best", "lifecycle:resume")
 
 
-def test_every_variable_that_it_names_is_told() -> None:
+def test_every_variable_on_the_page_is_set() -> None:
     told = identity(an_experiment(), a_trial(12), Attempt(FINAL, 1), output="/o", checkpoint="/c")
     named = set(re.findall(r"TUNER_[A-Z_]+", PAGE))
     assert named

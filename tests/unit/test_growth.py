@@ -161,7 +161,7 @@ def search(engine: Engine, count: int) -> list[Trial]:
 
 
 @pytest.mark.parametrize("algorithm", ["random", "tpe", "optuna:tpe", "gp", "default"])
-def test_a_search_goes_on_in_a_grown_space_as_one_restarted_right_then(algorithm: str) -> None:
+def test_a_search_in_a_grown_space_continues_like_a_restarted_one(algorithm: str) -> None:
     engine = Engine(study(SMALL, algorithm), (), ())
     before = search(engine, 15)
     running = play(engine, 2)
@@ -174,7 +174,7 @@ def test_a_search_goes_on_in_a_grown_space_as_one_restarted_right_then(algorithm
 
 
 @pytest.mark.parametrize("algorithm", ["tpe", "optuna:tpe"])
-def test_what_was_learnt_guides_the_grown_search(algorithm: str) -> None:
+def test_earlier_trials_guide_the_search_in_the_grown_space(algorithm: str) -> None:
     engine = Engine(study(SMALL, algorithm), (), ())
     search(engine, 20)
     engine.update_study(grown(engine.study, LARGE, trials=20))

@@ -45,7 +45,7 @@ def test_a_hint_has_only_flags_that_its_verb_takes() -> None:
     assert say("best x --storage a://b", *of_its_own) == "tuner db upgrade --storage c://d"
 
 
-def test_what_the_environment_says_is_not_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_options_from_the_environment_are_not_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TUNER_STATE_DIR", "s")
     assert say("best x --state-dir s", "stop", "x") == "tuner stop x"
     assert say("best x --state-dir t", "stop", "x") == "tuner stop x --state-dir t"

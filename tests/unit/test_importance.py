@@ -69,7 +69,7 @@ def told(found: list[Importance]) -> dict[str, float]:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_what_matters_is_found_and_what_does_not_is_within_chance(seed: int) -> None:
+def test_important_parameters_are_found_and_others_are_within_chance(seed: int) -> None:
     found = admin.importances(SPACE, trials(300, seed), direction=UP)
     values = told(found)
     assert next(iter(values)) == "lr"
@@ -110,7 +110,7 @@ def test_more_trials_make_it_surer() -> None:
     assert many.spread < few.spread
 
 
-def test_a_parameter_that_nobody_could_judge_has_no_value() -> None:
+def test_a_parameter_with_too_few_trials_has_no_importance() -> None:
     found = {one.name: one for one in admin.importances(SPACE, trials(60, 1), direction=UP)}
     momentum = found["momentum"]
     assert 0 < momentum.trials < MIN_TRIALS_TO_RANK

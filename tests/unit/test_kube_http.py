@@ -243,7 +243,7 @@ def test_chunks_may_be_cut_at_any_byte() -> None:
     ],
 )
 @pytest.mark.parametrize("cut", [1, 1 << 20])
-def test_what_are_no_chunks(wire: bytes, why: str, cut: int) -> None:
+def test_invalid_chunks_are_errors(wire: bytes, why: str, cut: int) -> None:
     body = body_of(200, "chunked", None)
 
     def take_all() -> None:
@@ -276,7 +276,7 @@ def test_a_compressed_body_that_is_damaged_is_an_error(body: bytes, why: str) ->
     assert why in str(error)
 
 
-def test_a_compressed_body_comes_unpacked() -> None:
+def test_a_compressed_body_is_decompressed() -> None:
     async def check() -> None:
         packed = gzip.compress(b"some text" * 10_000)
         answer = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -379,7 +379,7 @@ def test_a_request_on_a_new_connection_is_not_repeated() -> None:
     asyncio.run(check())
 
 
-def test_what_nobody_asked_for_ends_a_kept_connection() -> None:
+def test_an_unsolicited_reply_closes_a_kept_connection() -> None:
     async def serve(peer: Peer) -> None:
         await peer.hear()
         await peer.say(OK)
@@ -620,7 +620,7 @@ def test_a_server_may_answer_before_it_has_read_the_request() -> None:
         b"HTTP/1.1 100 Continue\r\n\r\n" * 100,
     ],
 )
-def test_what_is_no_answer_is_an_error(answer: bytes) -> None:
+def test_an_invalid_reply_is_an_error(answer: bytes) -> None:
     async def serve(peer: Peer) -> None:
         await peer.hear()
         await peer.say(answer)
@@ -694,7 +694,7 @@ def test_a_request_that_http_cannot_say_is_refused_without_its_token_in_the_mess
 # The way to the server.
 
 
-def test_an_untrusted_certificate_is_told_in_the_words_of_openssl(tls: ssl.SSLContext) -> None:
+def test_an_untrusted_certificate_is_reported_with_the_message_of_openssl(tls: ssl.SSLContext) -> None:
     async def check() -> None:
         async with RawServer(answers, tls) as server, pool_of(server.url, ssl.create_default_context()) as pool:
             with pytest.raises(Untrusted, match=r"^\[SSL: CERTIFICATE_VERIFY_FAILED\] certificate verify failed"):

@@ -277,7 +277,7 @@ def test_a_pod_that_is_gone_ends_it_and_leaves_what_was_read(tmp_path: Path) -> 
     played(scene)
 
 
-def test_what_a_killed_controller_had_not_noted_yet_stays_when_the_pod_is_gone(tmp_path: Path) -> None:
+def test_log_lines_written_before_a_kill_are_kept_when_the_pod_is_gone(tmp_path: Path) -> None:
     (tmp_path / "log.txt").write_bytes(b"one\ntwo\n")
     assert copied(Node(answers=[GONE]), tmp_path).done
     assert text_of(tmp_path) == b"one\ntwo\n"
@@ -322,7 +322,7 @@ def test_lines_that_were_rotated_away_are_reported_and_the_rest_is_read(tmp_path
     played(scene)
 
 
-def test_what_the_node_says_in_place_of_the_log_is_trouble_and_no_line(tmp_path: Path) -> None:
+def test_an_error_of_the_node_in_place_of_the_log_is_not_a_line(tmp_path: Path) -> None:
     async def scene() -> None:
         node = Node(words=b"failed to try resolving symlinks in path", over=True)
         followed = follower(node, tmp_path)
@@ -338,7 +338,7 @@ def test_what_the_node_says_in_place_of_the_log_is_trouble_and_no_line(tmp_path:
     played(scene)
 
 
-def test_the_end_of_a_line_that_began_before_the_asked_second_is_no_line(tmp_path: Path) -> None:
+def test_the_rest_of_a_line_from_before_the_requested_second_is_dropped(tmp_path: Path) -> None:
     async def scene() -> None:
         node = Node(lines=[(START, 0, b"one")])
         followed = follower(node, tmp_path)
@@ -363,7 +363,7 @@ def copied_in(node: Node, folder: Path) -> LogFollower:
     return followed
 
 
-def test_a_full_disk_is_told_and_when_there_is_room_nothing_is_missing(tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_and_nothing_is_missing_once_there_is_room(tmp_path: Path) -> None:
     async def scene() -> None:
         node = Node()
         node.print(b"one")
@@ -411,7 +411,7 @@ def test_while_the_cluster_does_not_answer_or_let_us_read_the_rest_is_not_given_
     assert text_of(tmp_path) == b"score=1\n"
 
 
-def test_another_pod_of_the_attempt_goes_on_behind_the_first(tmp_path: Path) -> None:
+def test_the_log_of_another_pod_is_appended_to_the_first(tmp_path: Path) -> None:
     (tmp_path / "log.txt").write_bytes(b"of the first pod\n")
     (tmp_path / "log.position").write_text(
         '{"pod": "another", "container": "trial", "offset": 17, "newest": "2027", "second": 9, "floor": 0, '
@@ -441,7 +441,7 @@ def test_a_log_that_was_read_to_its_end_is_not_asked_for_again(tmp_path: Path) -
     assert len(node.asked) == asked
 
 
-def test_an_end_may_be_told_again_at_any_moment(tmp_path: Path) -> None:
+def test_an_end_may_be_reported_repeatedly(tmp_path: Path) -> None:
     node = Node(lines=[(START, 0, b"one")])
 
     async def scene() -> None:

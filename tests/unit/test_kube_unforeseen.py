@@ -33,7 +33,7 @@ def watches(api: FakeApi) -> int:
     return sum("watch" in query for _, _, query in api.requests)
 
 
-def test_an_odd_event_is_told_and_followed_by_a_list(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_unexpected_event_is_logged_and_followed_by_a_list(caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
         told: list[str] = []
         async with FakeApi() as api, api.client() as client:
@@ -136,7 +136,7 @@ def test_the_rest_of_a_log_is_asked_for_again_after_it(tmp_path: Path, caplog: p
 
 
 @pytest.mark.usefixtures("hasty")
-def test_a_rest_that_cannot_be_read_for_it_is_given_up_and_that_is_told(
+def test_an_unreadable_rest_of_a_log_is_abandoned_and_reported(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(logs, "_PATIENCE_S", 0.1)

@@ -25,5 +25,5 @@ CALLED = 'Internal error occurred: failed calling webhook "mjobset.kb.io": faile
         pytest.param('admission webhook "rules.example.org" denied the request: no: not today', "", id="denied"),
     ],
 )
-def test_an_object_that_nobody_could_judge_is_not_refused(message: str, said: str) -> None:
+def test_an_unavailable_webhook_is_not_a_refusal(message: str, said: str) -> None:
     assert unavailable_webhook(ApiError(500, "InternalError", message)) == said

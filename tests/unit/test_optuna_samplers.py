@@ -142,7 +142,7 @@ def test_workers_propose_what_this_process_would(algorithm: str) -> None:
 
 
 @pytest.mark.parametrize("algorithm", ALL)
-def test_what_a_late_trial_tells_is_known_after_a_restart_too(algorithm: str) -> None:
+def test_the_result_of_a_late_trial_is_known_after_a_restart(algorithm: str) -> None:
     """The trials of the middle end last, and in another order."""
     of = study(space_for(algorithm), algorithm, config=SMALL.get(algorithm))
     engine = Engine(of, (), ())
@@ -222,7 +222,7 @@ ALL_EDGES: list[Domain] = [
 
 @pytest.mark.parametrize("domain", EDGES, ids=lambda domain: type(domain).__name__)
 @pytest.mark.parametrize("algorithm", CHEAP)
-def test_the_edges_of_what_a_domain_may_be_are_no_edges_of_a_sampler(algorithm: str, domain: Domain) -> None:
+def test_the_samplers_accept_domains_at_the_limits(algorithm: str, domain: Domain) -> None:
     space = Space((Parameter("x", domain), Parameter("y", Float(0, 1))))
     engine = Engine(study(space, algorithm, config=SMALL.get(algorithm)), (), ())
     for _ in range(30):
@@ -463,7 +463,7 @@ def test_a_missing_package_is_refused_with_the_cure(
         ("annealing", ""),
     ],
 )
-def test_an_unknown_algorithm_is_told_all_there_are_and_the_nearest(name: str, meant: str) -> None:
+def test_an_unknown_algorithm_is_reported_with_all_names_and_the_nearest(name: str, meant: str) -> None:
     (problem,) = check_spec(study(MIXED, name).spec)
     there = ", ".join(family.name for family in algorithms())
     nearest = f"; did you mean {meant}?" if meant else ""

@@ -123,7 +123,7 @@ class TestPrunerContract:
             down = Teller(a_study(name, other, MINIMIZE)).tell_all(negated(events))
             assert [a and a.should_stop for a in up] == [a and a.should_stop for a in down]
 
-    def test_trials_that_are_all_the_same_go_on(self, name: str) -> None:
+    def test_equal_trials_continue(self, name: str) -> None:
         teller = Teller(a_study(name, self.settings(name)))
         for number in range(16):
             for step in range(8):
@@ -131,7 +131,7 @@ class TestPrunerContract:
                 assert advice == StopAdvice(False)
             teller.tell(Told(number, end=SUCCEEDED))
 
-    def test_a_single_trial_goes_on(self, name: str) -> None:
+    def test_a_single_trial_continues(self, name: str) -> None:
         if name in ALONE:
             pytest.skip("looks at no other trial")
         teller = Teller(a_study(name, self.settings(name)))

@@ -42,7 +42,7 @@ def sweep() -> list[TrialRecord]:
     ]
 
 
-def test_a_sweep_is_told_sorted_as_a_grid_and_by_parameter() -> None:
+def test_a_sweep_is_shown_sorted_as_a_grid_and_by_parameter() -> None:
     assert ranking.text(record(*sweep()), most=20) == (
         """digits: 4 succeeded; accuracy, the higher the better
 
@@ -70,7 +70,7 @@ equal in all else, and the RANGE of these differences.
     )
 
 
-def test_what_was_pruned_or_failed_is_said_and_not_averaged() -> None:
+def test_pruned_and_failed_trials_are_counted_and_not_averaged() -> None:
     trials = sweep()
     trials[2] = ran(2, TrialState.PRUNED, 0.5, 20, momentum=0.99, batch=128)
     trials[3] = ran(3, TrialState.FAILED, None, 1, momentum=0.99, batch=512)
@@ -106,7 +106,7 @@ def test_a_long_list_is_cut_and_says_so() -> None:
     assert "more: --all" not in ranking.text(record(*trials, space=space), most=None)
 
 
-def test_nothing_to_tell_is_told_in_a_line() -> None:
+def test_an_empty_report_is_one_line() -> None:
     assert ranking.text(record(), most=20) == "digits: no trials yet; accuracy, the higher the better\n"
     failed = ranking.text(record(ran(0, TrialState.FAILED, None, 1, momentum=0.9, batch=128)), most=20)
     assert "What each parameter does" not in failed

@@ -57,9 +57,12 @@ def worth(point: Assignment) -> float:
     return sum(math.tanh(float(v)) if isinstance(v, int | float) else 0.1 * len(str(v)) for v in point.values())
 
 
-def ended(number: int, point: Assignment, state: TrialState, value: float | None) -> Trial:
+def ended(
+    number: int, point: Assignment, state: TrialState, value: float | None, *, parent: int | None = None
+) -> Trial:
     has = state is SUCCEEDED or state is PRUNED
-    return Trial(number, state, point, value=value if has else None, step=number if has else None)
+    step = number if has else None
+    return Trial(number, state, point, value=value if has else None, step=step, parent=parent)
 
 
 def history(space: Space, count: int, *, states: Sequence[TrialState] = (SUCCEEDED,), first: int = 0) -> list[Trial]:
@@ -102,7 +105,9 @@ class TestSamplerContract:
             engine = Engine(made, (), ())
             for k in range(14):
                 for trial in play(engine, 1 + k % 2):
-                    engine.put(ended(trial.number, trial.parameters, STATES[trial.number % 7], worth(trial.parameters)))
+                    state = STATES[trial.number % 7]
+                    value = worth(trial.parameters)
+                    engine.put(ended(trial.number, trial.parameters, state, value, parent=trial.parent))
                 if k % 5 == 3:
                     again = Engine(made, reversed(list(engine.trials())), ())
                     assert again.propose(2) == engine.propose(2)
@@ -118,13 +123,14 @@ class TestSamplerContract:
             running += play(engine, 1)
             if len(running) == 4:
                 trial = running.pop(k * 7 % 4)
-                engine.put(ended(trial.number, trial.parameters, SUCCEEDED, worth(trial.parameters)))
+                value = worth(trial.parameters)
+                engine.put(ended(trial.number, trial.parameters, SUCCEEDED, value, parent=trial.parent))
         again = Engine(made, list(engine.trials()), ())
         assert again.propose(3) == engine.propose(3)
         assert_points(space, proposed(engine, 3))
 
     @pytest.mark.parametrize("domain", [*EDGES, Choice(tuple(range(10_000)))], ids=lambda domain: str(domain)[:60])
-    def test_the_edges_of_what_a_domain_may_be(self, algorithm: str, domain: Domain) -> None:
+    def test_domains_at_the_limits_work(self, algorithm: str, domain: Domain) -> None:
         if algorithm == "optuna:tpe" and isinstance(domain, Float) and domain.min == 1e300:
             pytest.skip("Optuna leaves a range of two neighboring doubles")
         space = Space((Parameter("x", domain), Parameter("y", Choice((1, 2)))))

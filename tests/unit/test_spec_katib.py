@@ -99,7 +99,7 @@ def test_medianstop_is_the_median_rule() -> None:
 
 
 def test_a_filter_keeps_its_name_and_value_groups() -> None:
-    pattern = read_path(EXAMPLES / "metric-strategies.yaml").spec.metrics.pattern
+    (pattern,) = read_path(EXAMPLES / "metric-strategies.yaml").spec.metrics.patterns
     assert pattern is not None
     found = re.search(pattern, "step 3: loss = -7.5e-05;")
     assert found is not None
@@ -191,7 +191,6 @@ BAD = [
         "  metricsCollectorSpec: {source: {filter: {metricsFormat: ['(x)']}}}\n  maxTrialCount",
         "metricsFormat[0]: '(x)' has 1 groups where two are required",
     ),
-    ("  maxTrialCount", "  metricsCollectorSpec: {collector: {kind: File}}\n  maxTrialCount", "only kind: StdOut"),
     (
         "    primaryContainerName",
         "    successCondition: 'status.phase'\n    primaryContainerName",

@@ -165,7 +165,7 @@ def test_windows_of_hundreds_are_the_same_too() -> None:
         hold_equal(both, tuple(p.name for p in wide.parameters), count)
 
 
-def test_a_drawn_point_has_the_density_it_is_said_to_have() -> None:
+def test_a_drawn_point_has_the_computed_density() -> None:
     both = Both(MIXED, long_history(MIXED, 60, 1))
     for name in both.distributions:
         group = both.ours.group(both.batch, (name,))
@@ -177,7 +177,7 @@ def test_a_drawn_point_has_the_density_it_is_said_to_have() -> None:
         assert np.abs(apart).max() / 20_000 < 0.02  # Kolmogorov-Smirnov: beyond this once in 2,000 times
 
 
-def test_what_is_chosen_is_the_best_of_the_candidates_by_optunas_own_measure() -> None:
+def test_the_chosen_candidate_is_the_best_one_by_optunas_density() -> None:
     names = tuple(p.name for p in MIXED.parameters)
     for seed in range(5):
         trials = long_history(MIXED, 120, seed)

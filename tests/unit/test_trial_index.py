@@ -123,7 +123,7 @@ def test_an_engine_that_forgets_proposes_and_answers_as_one_that_keeps_all() -> 
     assert (pair.brief.next_number, pair.brief.size) == (60, 60)
 
 
-def test_nobody_is_asked_while_trials_come_and_go() -> None:
+def test_the_store_is_not_read_while_trials_start_and_end() -> None:
     pair = Pair("tpe")
     for number in range(40):
         [new] = pair.brief.propose(1).trials

@@ -111,10 +111,12 @@ class _Setting:
 
 
 _SEED = _Setting(lambda text: _whole(text, 0), "seed")
-_TPE_SETTINGS = {
+_TPE_SETTINGS = {  # of Optuna's service
     "random_state": _SEED,
     "n_startup_trials": _Setting(lambda text: _whole(text, 0), "startupTrials"),
-    "n_ei_candidates": _Setting(lambda text: _whole(text, 1), "candidates"),
+    "n_ei_candidates": _Setting(lambda text: max(1, _whole(text, 0)), "candidates"),
+}
+_HYPEROPT_SETTINGS = {
     "n_EI_candidates": _Setting(lambda text: _whole(text, 1), "candidates"),
     "gamma": _Setting(_share),
     "prior_weight": _Setting(_positive),
@@ -133,7 +135,7 @@ class _Algorithm:
 ALGORITHMS = {
     "random": _Algorithm("random", takes={"random_state": _SEED}),
     "grid": _Algorithm("grid", takes={"random_state": _Setting(lambda text: _whole(text, 0))}),
-    "tpe": _Algorithm("tpe", {"multivariate": False}, _TPE_SETTINGS),
+    "tpe": _Algorithm("tpe", {"multivariate": False}, _TPE_SETTINGS | _HYPEROPT_SETTINGS),
     "multivariate-tpe": _Algorithm("tpe", {"multivariate": True}, _TPE_SETTINGS),
     "bayesianoptimization": _Algorithm(
         "gp",

@@ -238,6 +238,103 @@ WEBHOOK = [
 ]
 
 
+WHOLE, REAL = "expected a whole number from 0 in quotes", "expected a number in quotes"
+# Settings of algorithms, and what is said about a value; "" if it is accepted.
+SETTINGS = [
+    ("random", "random_state", "0", ""),
+    ("random", "random_state", "-1", WHOLE),
+    ("random", "random_state", "1.5", WHOLE),
+    ("random", "random_state", "one", WHOLE),
+    ("random", "seed", "1", "unknown setting 'seed' for algorithm random; write random_state"),
+    ("grid", "random_state", "7", ""),
+    ("grid", "n_startup_trials", "7", "unknown setting 'n_startup_trials' for algorithm grid"),
+    ("tpe", "n_startup_trials", "0", ""),
+    ("tpe", "n_startup_trials", "-1", WHOLE),
+    ("tpe", "n_ei_candidates", "0", ""),
+    ("tpe", "n_EI_candidates", "0", "expected a whole number from 1 in quotes"),
+    ("tpe", "n_EI_candidates", "24", ""),
+    ("tpe", "gamma", "0.25", ""),
+    ("tpe", "gamma", "1", "expected a number between 0 and 1 in quotes"),
+    ("tpe", "gamma", "nan", REAL),
+    ("tpe", "prior_weight", "1e-3", ""),
+    ("tpe", "prior_weight", "0", "expected a number above 0 in quotes"),
+    ("tpe", "constant_liar", "True", "unknown setting 'constant_liar' for algorithm tpe"),
+    ("multivariate-tpe", "n_startup_trials", "3", ""),
+    ("multivariate-tpe", "n_EI_candidates", "3", "unknown setting 'n_EI_candidates' for algorithm multivariate-tpe"),
+    ("multivariate-tpe", "gamma", "0.5", "unknown setting 'gamma' for algorithm multivariate-tpe"),
+    ("cmaes", "sigma", "0", ""),
+    ("cmaes", "sigma", "-0.1", "expected a number from 0 in quotes"),
+    ("cmaes", "restart_strategy", "ipop", ""),
+    ("cmaes", "restart_strategy", "bipop", ""),
+    ("cmaes", "restart_strategy", "None", ""),
+    ("cmaes", "restart_strategy", "often", "expected one of ipop, bipop, none, None in quotes"),
+    ("cmaes", "sigma0", "1", "unknown setting 'sigma0' for algorithm cmaes"),
+    ("sobol", "random_state", "1", "unknown setting 'random_state' for algorithm sobol; remove it"),
+    ("bayesianoptimization", "base_estimator", "GBRT", ""),
+    ("bayesianoptimization", "base_estimator", "SVM", "expected one of GP, RF, ET, GBRT in quotes"),
+    ("bayesianoptimization", "n_initial_points", "0", ""),
+    ("bayesianoptimization", "n_initial_points", "-1", WHOLE),
+    ("bayesianoptimization", "acq_func", "gp_hedge", ""),
+    ("bayesianoptimization", "acq_func", "UCB", "expected one of gp_hedge, LCB, EI, PI, EIps, PIps in quotes"),
+    ("bayesianoptimization", "acq_optimizer", "lbfgs", ""),
+    ("bayesianoptimization", "acq_optimizer", "adam", "expected one of auto, sampling, lbfgs in quotes"),
+    ("hyperband", "random_state", "1", "unknown setting 'random_state' for algorithm hyperband"),
+    ("hyperband", "r_l", "0", "expected a number above 0 in quotes"),
+    ("hyperband", "r_l", "many", REAL),
+    ("hyperband", "eta", "1", "expected a whole number from 2 in quotes"),
+    ("hyperband", "r_l", "9", "r_l and resource_name must be set"),
+    ("hyperband", "resource_name", "epochs", "r_l and resource_name must be set"),
+]
+
+
+@pytest.mark.parametrize(("name", "setting", "value", "message"), SETTINGS)
+def test_settings_are_checked_as_katib_does(name: str, setting: str, value: str, message: str) -> None:
+    text = algorithm(name, f'{{name: {setting}, value: "{value}"}}')
+    text = text.replace('min: "0.001", max: "0.5", distribution: logUniform', 'min: "0.1", max: "0.5", step: "0.1"')
+    if not message:
+        read(text, source="katib.yaml")
+        return
+    with pytest.raises(SpecErrors) as caught:
+        read(text, source="katib.yaml")
+    assert "spec.algorithm.algorithmSettings" in str(caught.value)
+    assert message in str(caught.value)
+
+
+def test_hyperband_needs_an_int_as_its_resource() -> None:
+    for resource, message in (
+        ("rate", "value of resource_name setting must be in parameters; 'rate' is not"),
+        ("lr", "lr, of resource_name, must have parameterType: int"),
+    ):
+        with pytest.raises(SpecErrors) as caught:
+            read(HYPERBAND.replace("value: epochs", f"value: {resource}"), source="katib.yaml")
+        assert message in str(caught.value)
+
+
+EARLY = (
+    "  earlyStopping: {{algorithmName: medianstop, algorithmSettings: [{{name: {}, value: '{}'}}]}}\n  maxTrialCount"
+)
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "message"),
+    [
+        ("min_trials_required", "1", ""),
+        ("min_trials_required", "0", "expected a whole number from 1"),
+        ("start_step", "1", ""),
+        ("start_step", "0", "expected a whole number from 1"),
+        ("start_step", "two", "expected a whole number from 1"),
+        ("patience", "1", "unknown setting 'patience' for algorithm medianstop"),
+    ],
+)
+def test_settings_of_early_stopping_are_checked_as_katib_does(setting: str, value: str, message: str) -> None:
+    text = TEXT.replace("  maxTrialCount", EARLY.format(setting, value), 1)
+    if not message:
+        read(text, source="katib.yaml")
+        return
+    with pytest.raises(SpecErrors, match=message):
+        read(text, source="katib.yaml")
+
+
 @pytest.mark.parametrize(("good", "bad", "message"), WEBHOOK)
 def test_what_katibs_webhook_refuses_is_refused_at_the_same_field(good: str, bad: str, message: str) -> None:
     test_what_katib_refuses_or_hangs_on_is_refused_with_its_place(good, bad, message)

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from suggest import deadline
+from suggest.estimate import LEAST_TRIALS, Estimate
 from suggest.samplers import gp_process
 from suggest.samplers.gp import BARRED_STATES, GpSettings, fitted_below, teaches
 from suggest.samplers.gp_acquisition import (
@@ -22,6 +23,7 @@ from suggest.samplers.gp_acquisition import (
     Feasibility,
     Improvement,
 )
+from suggest.samplers.gp_estimate import estimated
 from suggest.samplers.gp_process import Hyperparameters, Posterior
 from suggest.samplers.gp_search import CandidateSearch
 from suggest.samplers.gp_space import Features, Places
@@ -69,6 +71,29 @@ class GpModel:
                 pending.append(Trial(one.number, TrialState.RUNNING, points[-1]))
                 search.pend(row)
             return points
+
+    def estimate(self, learnt: Iterable[Trial]) -> Estimate | None:
+        """Return what one process says of trials of one objective, as `EstimatingModel` has it."""
+        finished = list(learnt)
+        taught = np.array([teaches(t, self._criteria) for t in finished], dtype=np.bool_)
+        if not self._places.size or np.count_nonzero(taught) < LEAST_TRIALS:
+            return None
+        with np.errstate(divide="ignore", over="ignore", under="ignore", invalid="ignore"):
+            rows = self._encoded(finished)
+            below = fitted_below(finished[-1].number, ())
+            history = _History(finished, rows, below, Features(self._places, rows))
+            process = self._warped(history, taught, self._failures(history, taught)[1])
+            trials = [trial for trial, there in zip(finished, taught, strict=True) if there]
+            return estimated(
+                process,
+                self._places,
+                numbers=history.numbers[taught],
+                rows=rows[taught],
+                succeeded=np.array([t.state is TrialState.SUCCEEDED for t in trials], dtype=np.bool_),
+                losses=self._losses(finished, taught, 0),
+                sign=self._criteria.objectives[0].direction.sign,
+                rng=np.random.Generator(np.random.PCG64([self._seed, len(trials)])),
+            )
 
     def _search(self, learnt: list[Trial], below: int, running: list[Trial]) -> CandidateSearch:
         """below: the number of the first trial that does not decide the parameters."""

@@ -171,6 +171,7 @@ class Posterior:
         self._signal, self._noise = found.signal, found.noise
         self.rates = np.sqrt(found.weights)  # 1 / length of each axis
         self.noise_deviation = math.sqrt(found.noise)
+        self.log_delta = found.log_delta  # of the warp that made the values
         self._trials = self._scaled(rows)
         self._squares = np.einsum("ij,ij->i", self._trials, self._trials)
         self._y = y

@@ -67,3 +67,16 @@ def warped(u: Floats, log_delta: float) -> tuple[Floats, Floats, float, float]:
     jacobian = -float(np.log(u + delta).sum()) - len(u) * math.log(spread)
     jacobian_by_delta = -float((delta / (u + delta)).sum()) - len(u) * common / spread
     return t, by_delta, jacobian, jacobian_by_delta
+
+
+def unwarped(warps: Floats, losses: Floats, log_delta: float) -> Floats:
+    """Losses whose warped values are `warps`: the inverse of `warped` after `scaled`, both of these losses."""
+    u = scaled(losses)
+    best = losses.min()
+    inside = np.flatnonzero((u > 0) & (u < CLIP))
+    z = np.log1p(u / np.exp(log_delta))
+    if not len(inside) or z.std() < LEAST_SPREAD:
+        return np.full_like(warps, best)
+    unit = (losses[inside[0]] - best) / u[inside[0]]
+    found: Floats = best + unit * np.exp(log_delta) * np.expm1(warps * z.std() + z.mean())
+    return found

@@ -97,7 +97,7 @@ def test_a_grid_that_was_chosen_ends_with_the_space_and_depends_on_no_outcome() 
     assert registry.learns(registry.chosen(spec(SMALL)).algorithm)
 
 
-# What an earlier version stored with a study of two trials in parallel.
+# The settings that an earlier version stored with a study of two parallel trials.
 EARLIER: dict[str, Value] = {
     "duplicates": "allow",
     "startupTrials": 10,

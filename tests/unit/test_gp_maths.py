@@ -104,7 +104,7 @@ FOUND = Hyperparameters(np.array([0.5, 2.0, 1.0, 3.0, 0.7]), 1.3, 1e-3, 0.0)
 
 
 def dense(known: Floats, y: Floats, at: Floats, axis_of: Indexes) -> tuple[Floats, Floats]:
-    """Rasmussen and Williams 2006, equations 2.25 and 2.26, as they are written."""
+    """Rasmussen and Williams 2006, equations 2.25 and 2.26, evaluated directly."""
 
     def kernel(a: Floats, b: Floats) -> Floats:
         r = np.sqrt((FOUND.weights[axis_of] * (a[:, None] - b[None]) ** 2).sum(axis=2))

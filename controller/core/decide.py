@@ -18,6 +18,7 @@ from controller.core.model import FINAL, AttemptState, ExperimentState, FailureC
 from controller.core.snapshot import (
     Action,
     AskStop,
+    BoundRegret,
     Break,
     ChangeState,
     Complete,
@@ -121,6 +122,7 @@ def decide(snapshot: Snapshot) -> list[Action]:
         running_s=snapshot.running_s,
         since_best=0 if turn.improved else turn.since_best,
         reached=snapshot.reached,
+        regret_bound=snapshot.regret_bound,
     )
     ending = limits(exhausted=snapshot.exhausted and not paused)
     # The breaker is asked before the experiment may end as failed, because trials that it sets aside have not failed.
@@ -168,6 +170,9 @@ def decide(snapshot: Snapshot) -> list[Action]:
         elif not left:  # ask whether the search has more points before the final stage is stopped for them
             actions += (action for action in starts if isinstance(action, Suggest))
     actions += turn.forgets
+    # Last, because it takes time and no slot waits for it.
+    if ending is None and budget.needs_estimate(spec, counts, snapshot.estimated):
+        actions.append(BoundRegret(budget.counted(counts)))
     if final is not None:
         quiet = not left and not actions
         actions += _finish(final, left, snapshot, ending, begin=quiet)

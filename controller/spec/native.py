@@ -294,6 +294,13 @@ BUDGET = Section(
             says="none",
             field="no_improvement",
         ),
+        Key(
+            "regretBelow",
+            Number(0),
+            "With probability 0.9, no point is better than the best trial by more than this, by a model of the trials.",
+            says="none",
+            field="regret_below",
+        ),
     ),
     elsewhere={"parallelism": "spec.parallelism", "timeout": "wallClock", "target": "spec.objective.target"},
 )

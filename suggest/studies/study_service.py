@@ -18,6 +18,7 @@ from suggest import events
 from suggest.domain import show
 from suggest.engine import Engine, Proposal
 from suggest.errors import AlreadyExists, FailedPrecondition, InvalidArgument, LeaseExpired, NotFound, Problem
+from suggest.estimate import Estimate
 from suggest.imports import FinishedTrial, ImportResult, fit
 from suggest.replies import KEEP, AlgorithmInfo, Keep, StudySummary, Suggestions
 from suggest.samplers import registry
@@ -27,6 +28,7 @@ from suggest.storage.store import Addition, StudyRecord, StudyStore
 from suggest.storage.study_json import fingerprint, spec_document
 from suggest.studies import request_keys, spec_rules
 from suggest.studies.dispatch import TURNS, Dispatch, ReplyBudget, revived
+from suggest.studies.estimates import Estimates
 from suggest.studies.proposing import Proposing
 from suggest.studies.sessions import IDLE_S, StudySessions, Writer
 from suggest.studies.space_growth import grown
@@ -71,6 +73,7 @@ class StudyService:
         """Take ownership of `clock`, which measures trial leases; close() closes it."""
         self._store = store
         self._sessions = StudySessions(store, address=address, clock=clock or AwakeClock(), idle_s=idle_s)
+        self._estimates = Estimates(store, self._sessions.workers)
 
     def close(self) -> None:
         """Release every study. The store belongs to the caller and stays open."""
@@ -537,6 +540,10 @@ class StudyService:
     def optimal_trials(self, name: StudyName) -> list[Trial]:
         """Return the best trial or, with several objectives, the Pareto front in the order of trial numbers."""
         return self._best(self._sessions.record(name).study)
+
+    def estimate(self, name: StudyName) -> Estimate:
+        """Return what a model says of the study. Raises the errors of `Estimates.of`."""
+        return self._estimates.of(self._sessions.record(name).study)
 
     def _existing(self, name: StudyName, number: int) -> Trial:
         """Read the trial from the store: unlike the engine, the store does not return deleted trials."""

@@ -83,7 +83,8 @@ CALLS: list[tuple[Callable[[], Any], str]] = [
     (lambda: maximize(3), "maximize: metric: expected text, got 3 (int)"),
     (
         lambda: study(objective="maximize"),
-        """study: objective: expected maximize("METRIC") or minimize("METRIC"), got 'maximize' (str)""",
+        'study: objective: expected maximize("METRIC"), minimize("METRIC") or a list of these, '
+        "got 'maximize' (str)",
     ),
     (lambda: study(name=3), "study: name: expected text, got 3 (int)"),
     (lambda: study(algorithm=None), "study: algorithm: expected text, got None (NoneType)"),

@@ -13,6 +13,7 @@ from controller.core.model import AttemptState, ExperimentState, FailureClass, S
 from controller.core.snapshot import (
     Action,
     AskStop,
+    BoundRegret,
     Break,
     ChangeState,
     Complete,
@@ -718,6 +719,23 @@ STEPS: list[tuple[str, Snapshot, list[Action]]] = [
 @pytest.mark.parametrize(("before", "actions"), [s[1:] for s in STEPS], ids=[s[0] for s in STEPS])
 def test_trials_that_run_in_steps(before: Snapshot, actions: list[Action]) -> None:
     assert decide(before) == actions
+
+
+content = replace(two, budget=replace(two.budget, regret_below=0.01))
+
+
+def test_the_regret_is_bounded_after_the_slots_are_filled() -> None:
+    told = snapshot(content, open_trial(12, attempt(RUNNING)), done={OK: 12}, best=0.5)
+    assert decide(told) == [Suggest(1), BoundRegret(12)]
+    assert decide(replace(told, estimated=12, regret_bound=0.5)) == [Suggest(1)]
+
+
+def test_a_small_regret_lets_running_trials_end_and_starts_none() -> None:
+    told = snapshot(content, open_trial(12, attempt(RUNNING)), done={OK: 12}, best=0.5)
+    assert decide(replace(told, estimated=12, regret_bound=0.001)) == []
+    over = replace(snapshot(content, done={OK: 13}, best=0.5), estimated=12, regret_bound=0.001)
+    reason = "no point is likely to be better by more than 0.001 (budget.regretBelow: 0.01)"
+    assert decide(over) == [done(ExperimentState.SUCCEEDED, reason)]
 
 
 def generation(*trials: UnfinishedTrial, **known: object) -> Snapshot:

@@ -4,6 +4,7 @@
                             /trials/<n>/checkpoint/            survives the attempts of a trial
                                        checkpoint.partial/    a copy of its parent's that is being made
                             /trials/<n>/<attempt>/log.txt parameters.json provenance.json output/
+                                                  metrics.txt: what a collector read, if there is one
                                                   parameters.yaml: if the experiment's file asks for it
                             /final/...                         the final stage, like a trial
 

@@ -7,16 +7,22 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
+from functools import partial
+from pathlib import Path, PurePosixPath
 from typing import cast
 
 from controller.core.model import (
     FINAL,
     Attempt,
+    Collection,
     Experiment,
     FailureClass,
+    MetricsFile,
+    MetricsSource,
+    PrometheusEndpoint,
     SecretRef,
     TrialOrFinal,
     attempt_name,
@@ -25,6 +31,7 @@ from controller.core.model import (
 )
 from controller.folders import AttemptFolders
 from controller.phrases import command
+from controller.runtime.collectors import METRICS_FILE, METRICS_PORT, place_below
 from controller.runtime.protocol import CannotStart, ClusterPart, Launch
 from controller.runtime.trial_files import TrialFiles
 from controller.spec.substitute import fill_data, render
@@ -32,6 +39,8 @@ from suggest.space import Assignment
 from suggest.trial import Trial
 
 CLUSTER_OUTPUT = "/tuner/output"  # scratch space that is deleted with the pod
+COLLECTOR_VARIABLE, COLLECTOR_IMAGE = "TUNER_COLLECTOR_IMAGE", "tuner/collector:1"
+CLUSTER_METRICS_PORT = 8080  # of a trial's endpoint, unless the file has another
 CLUSTER_CHECKPOINTS = "/tuner/checkpoints"  # the experiment's folder on the declared claim; scratch without a claim
 MOST_PROBLEMS, MOST_SAID = 3, 200  # refused parameters in a message, and characters of each, which are foreign text
 
@@ -62,6 +71,11 @@ def launch(
         trial, parameters={**own_parameters(experiment, trial, stage=attempt.trial), **fidelity(experiment, attempt)}
     )
     command, own_env = render(template, trial.parameters)
+    source = experiment.spec.metrics.source
+    if isinstance(source, MetricsFile) and source.path.startswith("/"):
+        moved = partial(_moved, folder=source.folder, to=str(place_below(folders.output, source.folder)))
+        command = tuple(map(moved, command))
+        own_env = {name: moved(value) if isinstance(value, str) else value for name, value in own_env.items()}
     env = {
         "PATH": os.pathsep.join([str(interpreter_directory), environ.get("PATH", os.defpath)]),
         **{name: _resolved(name, value, environ) for name, value in own_env.items()},
@@ -88,11 +102,12 @@ def cluster_launch(
     attempts: Sequence[Attempt],
     folders: AttemptFolders,
     *,
+    environ: Mapping[str, str],
     files: TrialFiles | None = None,
 ) -> Launch:
     """Return the launch of the newest attempt on a cluster. It avoids nodes with earlier infrastructure failures.
 
-    files: see `ClusterPart`.
+    `environ` has the image of the collector, unless the file names it. For `files` see `ClusterPart`.
 
     Raises ParametersRefused: see `own_parameters`.
     """
@@ -109,6 +124,7 @@ def cluster_launch(
         command=command,
         env={
             **{name: value for name, value in own_env.items() if isinstance(value, str)},
+            **_metrics_place(experiment.spec.metrics.source),
             **identity(
                 experiment,
                 trial,
@@ -135,9 +151,32 @@ def cluster_launch(
             manifest=None if manifest is None else cast(dict[str, object], fill_data(manifest, trial.parameters)),
             files=files,
             avoid_nodes=_let_down_by(attempts),
+            collection=_with_image(experiment.spec.collection, environ),
             parent_checkpoint=f"{CLUSTER_CHECKPOINTS}/{trial.parent}" if goes_on else "",
         ),
     )
+
+
+def _moved(text: str, *, folder: str, to: str) -> str:
+    """Return the text with each mention of a container's folder replaced by its place on this machine."""
+    return re.sub(rf"(?<![^\s=:,;'\"(\[]){re.escape(folder)}(?![^\s/:,;'\")\]])", lambda _: to, text)
+
+
+def _with_image(collection: Collection | None, environ: Mapping[str, str]) -> Collection | None:
+    if collection is None or collection.image:
+        return collection
+    return replace(collection, image=environ.get(COLLECTOR_VARIABLE) or COLLECTOR_IMAGE)
+
+
+def _metrics_place(source: MetricsSource | None) -> dict[str, str]:
+    """Return the variable that tells a trial on a cluster where its metrics are read."""
+    match source:
+        case MetricsFile():
+            return {METRICS_FILE: str(PurePosixPath(CLUSTER_OUTPUT, source.path))}
+        case PrometheusEndpoint():
+            return {METRICS_PORT: str(source.port or CLUSTER_METRICS_PORT)}
+        case None:
+            return {}
 
 
 def own_parameters(experiment: Experiment, trial: Trial, *, stage: TrialOrFinal) -> Assignment:

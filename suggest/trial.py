@@ -38,12 +38,12 @@ class TrialState(enum.Enum):
     # The hash of Enum is a Python function, which every lookup would call.
     __hash__ = object.__hash__
 
-    @property
-    def finished(self) -> bool:
-        return self not in OPEN
+    def __init__(self, word: str) -> None:
+        # An attribute, because every trial of a history is asked several times.
+        self.finished = word not in ("queued", "running", "paused")
 
 
-OPEN = frozenset({TrialState.QUEUED, TrialState.RUNNING, TrialState.PAUSED})
+OPEN = frozenset(state for state in TrialState if not state.finished)
 
 
 class RungResult(NamedTuple):

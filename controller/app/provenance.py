@@ -89,7 +89,7 @@ class AttemptLauncher:
             await self._inherit(trial, where)
             starts_over = _starts_over(experiment, trial, attempt, where)
         launched = (
-            cluster_launch(experiment, trial, attempts, where, files=self.files)
+            cluster_launch(experiment, trial, attempts, where, environ=os.environ, files=self.files)
             if experiment.spec.traits.on_cluster
             else launch(
                 experiment, trial, attempt, where, environ=os.environ, interpreter_directory=Path(sys.executable).parent

@@ -6,6 +6,7 @@ Their parameters do not come from the suggestion service, and nothing is stored.
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -31,7 +32,7 @@ def sample_launch(spec: ExperimentSpec, stage: TrialOrFinal = 0, *, files: Trial
     experiment = Experiment(uid=UID, spec=spec, revision=1, directory="", study="")
     trial = Trial(0, TrialState.RUNNING, first_point(spec))
     folders = ExperimentFolders(Path(UID)).attempt(stage, 1)
-    return cluster_launch(experiment, trial, [Attempt(stage, 1)], folders, files=files)
+    return cluster_launch(experiment, trial, [Attempt(stage, 1)], folders, environ=os.environ, files=files)
 
 
 def manifests_of(spec: ExperimentSpec, *, files: TrialFiles | None = None) -> list[Raw]:
@@ -39,7 +40,8 @@ def manifests_of(spec: ExperimentSpec, *, files: TrialFiles | None = None) -> li
     from controller.runtime.kubernetes.job_builder import (
         build_files,
         build_objects,
-        cannot_be_labelled,
+        cannot_be_collected,
+        cannot_be_labeled,
         cannot_be_queued,
     )
     from controller.runtime.kubernetes.kinds import missing_conditions
@@ -54,16 +56,19 @@ def manifests_of(spec: ExperimentSpec, *, files: TrialFiles | None = None) -> li
     problems = {"metadata.name": name_problem(replace(launch, name=attempt_name(spec.name, UID, last, again)))}
     if part.manifest is not None:
         manifest = part.manifest
-        problems[TEMPLATE] = missing_conditions(manifest, spec.trial.cluster) or cannot_be_labelled(manifest)
+        problems[TEMPLATE] = missing_conditions(manifest, spec.trial.cluster) or cannot_be_labeled(manifest)
         if "queue" in spec.trial.cluster:
             problems["spec.trial.queue"] = cannot_be_queued(manifest)
+        if part.collection is not None:
+            problems["spec.metrics"] = cannot_be_collected(manifest)
+    if any(problems.values()):
+        raise InvalidArgument([Problem(path, said) for path, said in problems.items() if said])
     objects = build_objects(launch)
     try:
         demand_of(objects)
     except ValueError as error:
-        problems[TEMPLATE if part.manifest is not None else "spec.trial.resources"] = str(error)
-    if any(problems.values()):
-        raise InvalidArgument([Problem(path, said) for path, said in problems.items() if said])
+        place = TEMPLATE if part.manifest is not None else "spec.trial.resources"
+        raise InvalidArgument([Problem(place, str(error))]) from error
     shared = build_files(launch)
     return objects if shared is None else [shared, *objects]
 

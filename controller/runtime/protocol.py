@@ -12,7 +12,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Protocol
 
-from controller.core.model import FailureClass, SecretRef, TrialOrFinal, TrialTemplate
+from controller.core.model import Collection, FailureClass, SecretRef, TrialOrFinal, TrialTemplate
 from controller.runtime.trial_files import TrialFiles
 from suggest.space import Assignment
 
@@ -27,6 +27,7 @@ class ClusterPart:
     manifest: `trial.template` with its placeholders filled in, if the file has one.
     files: the files of this machine that the trial gets.
     avoid_nodes: names of nodes on which an earlier attempt had an infrastructure failure.
+    collection: what a sidecar reads, if the measurements are not in the log.
     parent_checkpoint: the folder whose copy TUNER_CHECKPOINT_DIR is at first; "" for an empty one.
     """
 
@@ -41,6 +42,7 @@ class ClusterPart:
     manifest: Mapping[str, object] | None = None
     files: TrialFiles | None = None
     avoid_nodes: tuple[str, ...] = ()
+    collection: Collection | None = None
     parent_checkpoint: str = ""
 
 
@@ -187,11 +189,18 @@ class Runtime(Protocol):
         Works until remove(), also for an ended attempt. A missing log counts as empty.
         """
 
+    async def read_metrics(self, name: str, offset: int, *, limit: int = 1 << 20) -> bytes:
+        """Return at most `limit` bytes of what the attempt's collector has read, from byte `offset`.
+
+        Empty if the experiment has no collector. The same bytes are never returned with other content, also by the
+        runtime of another controller, and those of an ended attempt are complete. Works until remove().
+        """
+
     async def wait(self, within_s: float, *, log_growth: bool) -> None:
         """Wait until an attempt may have ended since observe(), for at most `within_s` seconds.
 
-        With `log_growth`, also return when the log of a running attempt may have grown beyond what was read. May return
-        early, but never loses a wakeup.
+        With `log_growth`, also return when the log or the measurements of a running attempt may have grown beyond what
+        was read. May return early, but never loses a wakeup.
         """
 
     def slots(self, gpu: float, workers: int) -> int | None:

@@ -14,7 +14,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from controller.core.runtime_traits import DEFAULT_RUNTIME, is_on_cluster
+from controller.spec.katib_collectors import KatibCollectorReader
 from controller.spec.problems import ProblemCollector
+from suggest.study import Fidelity
 
 API_VERSION = "kubeflow.org/v1beta1"
 _DEFAULT_PARALLEL = 3
@@ -23,6 +25,13 @@ _METADATA = re.compile(r"\$\{trialSpec\.([A-Za-z]+)(?:\[([^\]]*)\])?\}")
 _WHOLE = re.compile(r"[+-]?[0-9]+")
 # `status.conditions.#(type=="Complete")#|#(status=="True")#`
 _CONDITION = re.compile(r"""status\.conditions\.#\(type==["']?(\w+)["']?\)#\|#\(status==["']?(\w+)["']?\)#?""")
+# Katib's distributions: the scale, and whether values are normal on it.
+_DISTRIBUTIONS = {
+    "uniform": ("linear", False),
+    "logUniform": ("log", False),
+    "normal": ("linear", True),
+    "logNormal": ("log", True),
+}
 _RESOURCES = {"cpu": "cpu", "memory": "memory", "nvidia.com/gpu": "gpu"}
 _CONTAINER = ("name", "image", "imagePullPolicy", "command", "args", "env", "resources")
 _NOT_ON_THIS_MACHINE = {
@@ -191,6 +200,7 @@ class KatibReader:
             "spec.budget.failedTrials": "spec.maxFailedTrialCount",
             "spec.parallelism": "spec.parallelTrialCount",
             "spec.trial": "spec.trialTemplate",
+            **KatibCollectorReader.places,
         }
 
     def place_of(self, path: str) -> str:
@@ -345,8 +355,8 @@ class KatibReader:
             return {}
         if parameters.pop(resource).get("type") != "int":
             self._problems.add(at, f"{resource}, of resource_name, must have parameterType: int")
-        least = most / eta ** int(math.log(most, eta) + 1e-9) if most > 1 else most
-        return {"fidelity": {"parameter": resource, "min": max(1, round(least)), "max": round(most), "eta": eta}}
+        found = Fidelity.of_resource(resource, most, eta)
+        return {"fidelity": {"parameter": resource, "min": found.min, "max": found.max, "eta": eta}}
 
     def _trial_dir(self, algorithm: Json, *, on_cluster: bool) -> str:
         """Return the folder where a trial of pbt expects its checkpoint; "" for other algorithms."""
@@ -406,27 +416,8 @@ class KatibReader:
         return count
 
     def _collector(self, spec: Json) -> Json:
-        """Return how lines are read: the standard output of the trial, with at most one filter."""
-        at = "spec.metricsCollectorSpec"
-        if spec.get("metricsCollectorSpec") is None:
-            return {}
-        given = self._mapping(spec, "metricsCollectorSpec", "spec")
-        self._only(given, at, ("collector", "source"))
-        collector = given.get("collector", {"kind": "StdOut"})
-        if collector != {"kind": "StdOut"}:
-            self._problems.add(f"{at}.collector", "only kind: StdOut is read; print the metrics to standard output")
-        source = given.get("source")
-        if source is None:
-            return {}
-        match source:
-            case {"filter": {"metricsFormat": [str(pattern)]}} if len(source) == 1:
-                try:
-                    return {"metrics": {"pattern": _two_groups(pattern)}}
-                except ValueError as error:
-                    self._problems.add(f"{at}.source.filter.metricsFormat[0]", str(error))
-            case _:
-                self._problems.add(f"{at}.source", "only filter: {metricsFormat: [one pattern]} is read")
-        return {}
+        metrics = KatibCollectorReader(spec, self._problems, self.warnings).native()
+        return {"metrics": metrics} if metrics else {}
 
     def _parameters(self, spec: Json) -> Json:
         native: Json = {}
@@ -463,18 +454,22 @@ class KatibReader:
             return {}
         if "list" in space:
             self._problems.add(f"{at_space}.list", f"a parameter of type {kind} has min and max; remove it")
-        if (shape := space.get("distribution", "uniform")) not in ("uniform", "logUniform"):
-            self._problems.add(f"{at_space}.distribution", f"{shape!r} is not read; write uniform or logUniform")
+        shape = space.get("distribution", "uniform")
+        if not isinstance(shape, str) or shape not in _DISTRIBUTIONS:
+            words = ", ".join(_DISTRIBUTIONS)
+            self._problems.add(f"{at_space}.distribution", f"{shape!r} is not supported; write {words}")
+            return {}
+        scale, is_normal = _DISTRIBUTIONS[shape]
         numbers = {key: self._number(space, key, kind, at_space) for key in ("min", "max", "step")}
         low, high = numbers["min"], numbers["max"]
         if low is not None and high is not None and low > high:
             self._problems.add(at_space, f"min {space['min']} is above max {space['max']}; exchange them")
-        if shape == "logUniform" and low is not None and low <= 0:
-            self._problems.add(f"{at_space}.min", "must be above 0 with distribution: logUniform")
+        if scale == "log" and low is not None and low <= 0:
+            self._problems.add(f"{at_space}.min", f"must be above 0 with distribution: {shape}")
         native: Json = {"type": "int" if kind == "int" else "float", "min": low, "max": high}
-        if shape == "logUniform":
-            return native | {"scale": "log"}  # Katib ignores the step in this case
-        return native | ({"step": numbers["step"]} if numbers["step"] is not None else {})
+        native |= {"scale": scale} if scale == "log" else {}
+        native |= {"step": numbers["step"]} if numbers["step"] is not None else {}
+        return native | ({"distribution": "normal"} if is_normal else {})
 
     def _number(self, space: Json, key: str, kind: str, at: str) -> int | float | None:
         raw = space.get(key)
@@ -689,44 +684,3 @@ def _with_checkpoint(words: list[str], folder: str) -> list[str]:
         script.append('"' + "$TUNER_CHECKPOINT_DIR".join(f"$${{{place}}}" for place in places) + '"')
         texts += parts
     return ["sh", "-c", f"exec {' '.join(script)}", "sh", *texts]
-
-
-def _two_groups(pattern: str) -> str:
-    """Return a filter of Katib's with two groups, name and value: the groups within those two do not capture.
-
-    Raises:
-        ValueError: it has no two groups side by side, or is not a pattern.
-    """
-    depth, tops, i, parts = 0, 0, 0, []
-    in_class = False
-    while i < len(pattern):
-        sign = pattern[i]
-        if sign == "\\":
-            parts.append(pattern[i : i + 2])
-            i += 2
-            continue
-        if in_class:
-            in_class = sign != "]"
-        elif sign == "[":
-            in_class = True
-        elif sign == "(" and pattern[i + 1 : i + 2] != "?":
-            captures = depth == 0
-            tops += captures
-            depth += 1
-            parts.append("(" if captures else "(?:")
-            i += 1
-            continue
-        elif sign == "(":
-            depth += 1
-        elif sign == ")":
-            depth -= 1
-        parts.append(sign)
-        i += 1
-    found = "".join(parts)
-    try:
-        groups = re.compile(found).groups
-    except re.error as error:
-        raise ValueError(f"{pattern!r} is not a regular expression: {error}") from None
-    if groups != 2 or tops != 2:
-        raise ValueError(f"{pattern!r} has {tops} groups where two are required, the metric's name and its value")
-    return found

@@ -33,6 +33,8 @@ GIVEN = frozenset(
         "TUNER_OUTPUT_DIR",
         "TUNER_CHECKPOINT_DIR",
         "TUNER_STAGE",
+        "TUNER_METRICS_FILE",
+        "TUNER_METRICS_PORT",
         "KATIB_TRIAL_NAME",
     }
 )
@@ -55,6 +57,7 @@ def check(document: Json, raw: Json, problems: ProblemCollector) -> None:
             names.append(name)
     _objectives(spec, raw_spec, problems)
     _space(spec, raw_spec, problems)
+    _metrics(spec, problems)
     trial, raw_trial = spec.get("trial"), raw_spec.get("trial")
     traits = _traits_of(spec)
     if isinstance(trial, dict) and isinstance(raw_trial, dict):
@@ -79,9 +82,41 @@ def _objectives(spec: Json, raw: Json, problems: ProblemCollector) -> None:
         problems.add("spec.objective", "is missing; write a mapping such as {metric: accuracy, direction: maximize}")
     if raw.get("objectives") == []:
         problems.add("spec.objectives", "expected a list of objectives, got an empty list")
+    if "regretBelow" in spec.get("budget", {}) and (spec.get("constraints") or len(raw.get("objectives") or ()) > 1):
+        cure = "use budget.noImprovement, which counts trials"
+        problems.add("spec.budget.regretBelow", f"goes with one objective without constraints; {cure}", at_key=True)
     for place, constraint in enumerate(spec.get("constraints", ())):
         if "min" not in constraint and "max" not in constraint:
             problems.add(f"spec.constraints[{place}]", "no bound; write min, max or both")
+
+
+def _metrics(spec: Json, problems: ProblemCollector) -> None:
+    given = spec.get("metrics", {})
+    sources = [key for key in ("file", "prometheus", "push") if given.get(key)]
+    form = given.get("format")
+    for key in sources[1:]:
+        problems.add(f"spec.metrics.{key}", f"does not go with {sources[0]}; keep one of them", at_key=True)
+    if form is not None and "file" not in given:
+        problems.add("spec.metrics.format", "is the format of a file; write file: PATH beside it", at_key=True)
+    if "pattern" in given and (sources[:1] in (["prometheus"], ["push"]) or form in ("json", "tensorboard")):
+        what = sources[0] if form is None else f"format: {form}"
+        problems.add("spec.metrics.pattern", f"is for lines of text, and does not go with {what}", at_key=True)
+    if "step" in given and form == "tensorboard":
+        problems.add("spec.metrics.step", "does not go with format: tensorboard, whose events have steps", at_key=True)
+    if "file" in given:
+        _metrics_path(given["file"], form, problems)
+    endpoint = given.get("prometheus", {})
+    if endpoint.get("port") is not None and not _traits_of(spec).on_cluster and spec.get("parallelism", 1) > 1:
+        cure = "omit port and read TUNER_METRICS_PORT in the program, or set parallelism: 1"
+        problems.add("spec.metrics.prometheus.port", f"the trials on this machine would all need this port; {cure}")
+
+
+def _metrics_path(path: str, form: str | None, problems: ProblemCollector) -> None:
+    if ".." in path.split("/"):
+        problems.add("spec.metrics.file", f"{path!r} leaves its folder; write a path without ..")
+    elif path.startswith("/") and path.rpartition("/")[0] == "" and form != "tensorboard":
+        cure = f"write it in a directory of its own, such as /metrics{path}"
+        problems.add("spec.metrics.file", f"{path!r} is in the root directory, which cannot be shared; {cure}")
 
 
 def _fidelity(spec: Json, names: list[str], problems: ProblemCollector) -> None:

@@ -143,7 +143,7 @@ def test_the_cifar10_image_can_include_wheels_and_data(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "problem"),
     [
-        ({"trial": "mnist"}, "mnist is none of digits, cifar10 and server"),
+        ({"trial": "mnist"}, "mnist is none of digits, cifar10, server and collector"),
         ({"TORCH": "rocm"}, "TORCH=rocm is neither cuda nor cpu"),
         ({"WHEELS": "/"}, "WHEELS=/ is not a folder with wheels (*.whl)"),
         ({"DATA": "/gone.npz"}, "DATA=/gone.npz is not there"),

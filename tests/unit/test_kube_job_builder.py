@@ -1,4 +1,4 @@
-"""What is sent to a cluster for one attempt."""
+"""The objects that are sent to a cluster for one attempt."""
 
 from __future__ import annotations
 
@@ -132,19 +132,19 @@ def test_requests_are_limits_and_what_is_zero_is_not_asked_for() -> None:
     assert odd == {"cpu": "4", "memory": "1500000"}
 
 
-def test_nobody_but_the_program_reads_its_words() -> None:
+def test_no_shell_interprets_the_arguments() -> None:
     launch = a_launch("sh", "-c", "echo $(date) $HOME $$", env={"A": "$(B)"})
     assert the_container(launch)["command"] == ["sh", "-c", "echo $$(date) $HOME $$$$"]
     assert env_of(the_container(launch))["A"] == "$$(B)"
 
 
 @pytest.mark.parametrize("text", ["$", "$$", "$$$", "$(A)", "$$(A)", "a$b", "$($A)$", "$(A)$(B)", "no"])
-def test_what_kubernetes_makes_of_a_word_is_the_word(text: str) -> None:
+def test_kubernetes_does_not_expand_the_arguments(text: str) -> None:
     assert expanded_by_kubernetes(as_is(text)) == text
 
 
 def expanded_by_kubernetes(text: str) -> str:
-    """Its rule: $$ is one $, $(NAME) a variable where closed, anything else is left."""
+    """Expand like Kubernetes: $$ is $, $(NAME) is a variable, and everything else is unchanged."""
     out, at = "", 0
     while at < len(text):
         if text.startswith("$$", at):
@@ -390,7 +390,7 @@ def test_timeout_and_grace_are_read_off_the_object() -> None:
     assert (timeout_of({"metadata": {}}), grace_of({"metadata": {}})) == (None, 30.0)
 
 
-def test_names_that_make_a_host_name_too_long_are_told_before() -> None:
+def test_names_that_make_a_host_name_too_long_are_refused() -> None:
     longest = "n" * 40
     assert name_problem(a_launch(name=longest)) == ""
     assert name_problem(a_launch(name=longest, distributed={"workers": 1000})) == ""

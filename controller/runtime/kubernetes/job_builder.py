@@ -22,8 +22,10 @@ from functools import lru_cache
 from typing import Any, cast
 
 from controller.core.model import Resources, short_name
+from controller.runtime.kubernetes.collector import add_collector, has_collector, is_job
 from controller.runtime.kubernetes.kinds import JOB, KEPT_S, at, below, foreign_version, is_pod_template, preset_of, put
 from controller.runtime.kubernetes.labels import (
+    COLLECTOR_CONTAINER,
     COMPLETION_INDEX,
     GRACE,
     JOB_NAME,
@@ -137,6 +139,8 @@ def _pod_spec(launch: Launch, part: ClusterPart) -> Raw:
     }
     if part.parent_checkpoint and _claim_of(part):
         spec["initContainers"] = [_parent_copier(launch, part)]
+    if part.collection is not None:
+        add_collector(spec, spec["containers"][0], part.collection)
     if workers_of(part) > 1:
         spec["subdomain"] = launch.name
     if part.avoid_nodes:
@@ -395,6 +399,9 @@ def from_template(launch: Launch, part: ClusterPart) -> Raw:
             prefer_others(below(template, "spec"), part.avoid_nodes)
     for container in (preset or JOB).containers(obj):
         _introduce(container, launch)
+    if part.collection is not None and not has_collector(obj):
+        spec = at(obj, "spec.template.spec")
+        add_collector(spec, _primary(spec, part), part.collection)
     for job in _job_specs(obj):
         job.setdefault("backoffLimit", 0)
         job["template"]["spec"].setdefault("restartPolicy", "Never")
@@ -409,7 +416,7 @@ def from_template(launch: Launch, part: ClusterPart) -> Raw:
     return obj
 
 
-def cannot_be_labelled(manifest: Mapping[str, Any]) -> str:
+def cannot_be_labeled(manifest: Mapping[str, Any]) -> str:
     """Return why the pods of an object could not get our labels; "" if they can."""
     preset, obj = preset_of(manifest), copy.deepcopy(dict(manifest))
     if preset is not None and (unfit := preset.unfit(obj)):
@@ -429,6 +436,17 @@ def cannot_be_queued(manifest: Mapping[str, Any]) -> str:
         return ""
     return (
         f"Kueue does not queue the kind {preset.kind} of {preset.api_version}; omit queue, or use a kind that it knows"
+    )
+
+
+def cannot_be_collected(manifest: Mapping[str, Any]) -> str:
+    """Return why the metrics of an object could not be collected; "" if they can."""
+    if is_job(manifest) or has_collector(manifest):
+        return ""
+    kind = manifest.get("kind")
+    return (
+        f"the collector is added to a batch/v1 Job only, and this is a {kind}; print the metrics, or add the container "
+        f"{COLLECTOR_CONTAINER} to the primary pod's initContainers, as docs/kubernetes.md shows"
     )
 
 
@@ -475,6 +493,13 @@ def prefer_others(spec: Raw, nodes: tuple[str, ...]) -> None:
 def as_is(text: str) -> str:
     """Escape $(NAME), which Kubernetes would expand; on a laptop it reaches the program as it is."""
     return _EXPANDED.sub("$$", text)
+
+
+def _primary(spec: Raw, part: ClusterPart) -> Raw:
+    """Return the container of the template that runs the trial."""
+    wanted = _mapping(part.template.cluster.get("primary")).get("container") or TRIAL_CONTAINER
+    containers: list[Raw] = spec["containers"]
+    return next((each for each in containers if each.get("name") == wanted), containers[0])
 
 
 def _job_specs(obj: Raw) -> Iterator[Raw]:

@@ -13,7 +13,7 @@ from typing import Any
 from controller import folders, journal, loop, memory, search
 from controller.core import breaker, budget, decide, failures, observe
 from controller.core import snapshot as asked
-from controller.core.failures import Judgement, LogSummary
+from controller.core.failures import Judgment, LogSummary
 from controller.core.metrics import LogReader
 from controller.core.model import FINAL, Attempt, AttemptState, ExperimentSpec, ExperimentState, FailureClass, StopCause
 from controller.core.snapshot import Snapshot, UnfinishedTrial
@@ -91,14 +91,14 @@ def never_a_retry(attempts: Sequence[Attempt], retries: Mapping[FailureClass, in
 
 
 @mutant("nan is the best value of the study", (observe, "judge"))
-def nan_is_a_value(end: Exit, log: LogSummary, cause: StopCause | None, **words: Any) -> Judgement:
+def nan_is_a_value(end: Exit, log: LogSummary, cause: StopCause | None, **words: Any) -> Judgment:
     if log.value is not None and not math.isfinite(log.value):
         log = replace(log, value=0.0)
     return _judge(end, log, cause, **words)
 
 
 @mutant("a pruned trial counts as killed by the cluster", (observe, "judge"))
-def our_own_signal_is_a_failure(end: Exit, log: LogSummary, cause: StopCause | None, **words: Any) -> Judgement:
+def our_own_signal_is_a_failure(end: Exit, log: LogSummary, cause: StopCause | None, **words: Any) -> Judgment:
     return _judge(replace(end, stopped=False), log, cause, **words)
 
 

@@ -2,7 +2,9 @@
 
     <home>/experiments/<uid>/experiment.yaml, experiment.r2.yaml ...
                             /trials/<n>/checkpoint/            survives the attempts of a trial
+                                       checkpoint.partial/    a copy of its parent's that is being made
                             /trials/<n>/<attempt>/log.txt parameters.json provenance.json output/
+                                                  metrics.txt: what a collector read, if there is one
                                                   parameters.yaml: if the experiment's file asks for it
                             /final/...                         the final stage, like a trial
 
@@ -12,12 +14,18 @@ The runtime writes the log. The controller never reads these files back; they ar
 from __future__ import annotations
 
 import json
+import shutil
+import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from controller.core.model import FINAL, TrialOrFinal, trial_label
+from suggest import failpoints
 from suggest.space import Assignment
+
+BEFORE_NAMED, AFTER_NAMED = failpoints.register("checkpoint.copy")
+FUNCTION_ARCHIVE = "objective.pyz"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +41,25 @@ class AttemptFolders:
     def parameters(self, form: str) -> Path:
         """Return the path of the file of parameters; `form` is json or yaml."""
         return self.root / f"parameters.{form}"
+
+    @property
+    def has_checkpoint(self) -> bool:
+        return self.checkpoint.is_dir() and any(self.checkpoint.iterdir())
+
+    def inherit(self, parent: Path) -> None:
+        """Copy the parent trial's checkpoint, unless this trial has its folder already. May take long.
+
+        The copy gets its name when it is complete, so a kill at any moment leaves all of it or nothing.
+        """
+        if self.checkpoint.exists() or not parent.is_dir():
+            return
+        partial = self.checkpoint.with_name(f"{self.checkpoint.name}.partial")
+        if partial.exists():
+            shutil.rmtree(partial)  # an earlier process was killed
+        shutil.copytree(parent, partial, symlinks=True, ignore=_special_files)
+        failpoints.reach(BEFORE_NAMED)
+        partial.rename(self.checkpoint)
+        failpoints.reach(AFTER_NAMED)
 
     def prepare(self, *, parameters: Assignment, provenance: Mapping[str, object], form: str = "json") -> None:
         """Create the folders and write the files of an attempt.
@@ -50,9 +77,20 @@ class AttemptFolders:
         (self.root / "provenance.json").write_text(json.dumps(provenance, indent=1) + "\n", encoding="utf-8")
 
 
+def _special_files(folder: str, names: list[str]) -> list[str]:
+    """Return the sockets, pipes and devices among the files of a folder, which cannot be copied."""
+    modes = {name: Path(folder, name).lstat().st_mode for name in names}
+    return [n for n, mode in modes.items() if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode) or stat.S_ISLNK(mode))]
+
+
 class ExperimentFolders:
     def __init__(self, root: Path) -> None:
         self.root = root
+
+    @property
+    def function(self) -> Path:
+        """Return the path of the archive with the function of `tuner.minimize`, for trials on a cluster."""
+        return self.root / FUNCTION_ARCHIVE
 
     def revision(self, number: int) -> Path:
         return self.root / ("experiment.yaml" if number == 1 else f"experiment.r{number}.yaml")
@@ -60,7 +98,11 @@ class ExperimentFolders:
     def trial(self, trial: TrialOrFinal) -> Path:
         return self.root / trial_label(trial) if trial is FINAL else self.root / "trials" / trial_label(trial)
 
+    def checkpoint(self, trial: TrialOrFinal, *, apart: str = "") -> Path:
+        """Return the folder of a trial's checkpoints. `apart` separates runs of the final stage."""
+        return self.trial(trial) / f"checkpoint{apart}"
+
     def attempt(self, trial: TrialOrFinal, attempt: int, *, apart: str = "") -> AttemptFolders:
-        """Return the folders of one attempt. `apart` separates its checkpoints from others of the same trial."""
+        """Return the folders of one attempt. For `apart` see `checkpoint`."""
         root = self.trial(trial) / str(attempt)
-        return AttemptFolders(root, root / "output", self.trial(trial) / f"checkpoint{apart}")
+        return AttemptFolders(root, root / "output", self.checkpoint(trial, apart=apart))

@@ -35,11 +35,17 @@ class Journal:
 
     def __init__(self, experiment: Experiment, store: ExperimentStore, on_event: Callable[[Event], None]) -> None:
         self.experiment = experiment
-        self.in_doubt = False  # a failed write of attempts may have been stored all the same: reload
+        self.in_doubt = False  # a failed write of attempts may have been stored all the same: `reload`
         self._store = store
         self._on_event = on_event
         self._saved_running_s = experiment.running_s
         self._percentage_told = False
+
+    def reload(self) -> None:
+        """Read the experiment again after a write that failed but may have been stored."""
+        stored = self._store.experiment(self.experiment.namespace, self.experiment.name)
+        if stored is not None and stored.uid == self.experiment.uid:
+            self.experiment = replace(stored, running_s=self.experiment.running_s)
 
     def name(self, attempt: Attempt) -> str:
         return attempt_name(self.experiment.name, self.experiment.uid, attempt.trial, attempt.number)
@@ -92,6 +98,14 @@ class Journal:
         events = [] if state is self.experiment.state else [Event(now, state.value, reason)]
         self._save(Changes(changed, (), events))
 
+    def experiment_finished(
+        self, state: ExperimentState, reason: str, set_aside: list[Attempt], *, now: datetime
+    ) -> None:
+        """Record the end of the experiment. Failures that were set aside do not run again, and count as failures."""
+        ended = replace(self.experiment, state=state, reason=reason, end_time=now)
+        attempts = [replace(attempt, rerun=False) for attempt in set_aside]
+        self._save(Changes(ended, attempts, [Event(now, state.value, reason)]))
+
     def percentage_read(self, written: str, *, now: datetime) -> None:
         """Record, once in an experiment's life, that the objective is printed as a percentage."""
         if self._percentage_told:
@@ -103,12 +117,15 @@ class Journal:
             self._save(Changes(None, (), [Event(now, PERCENTAGE, message)]))
         self._percentage_told = True
 
-    def starts_over(self, attempt: Attempt, reached: float, *, now: datetime) -> None:
-        """Record that a trial that was promoted has no checkpoint, so that it runs again what it has run."""
-        fidelity = self.experiment.spec.fidelity
-        name = "" if fidelity is None else fidelity.parameter
-        told = f"starts over: TUNER_CHECKPOINT_DIR is empty after {name} {reached:g}"
+    def lines_skipped(self, attempt: Attempt, skipped: int, place: str, *, now: datetime) -> None:
+        """Record that a collector found lines that are not JSON objects."""
+        told = f"skipped {skipped} {'line' if skipped == 1 else 'lines'} of {place}: not a JSON object"
         message = f"trial={self.name(attempt)} attempt={attempt.number} {told}"
+        self._save(Changes(None, (), [Event(now, "linesSkipped", message, attempt.trial, attempt.number)]))
+
+    def starts_over(self, attempt: Attempt, reason: str, *, now: datetime) -> None:
+        """Record that an attempt has no checkpoint to go on from, so that it runs what has been run before."""
+        message = f"trial={self.name(attempt)} attempt={attempt.number} starts over: {reason}"
         self._save(Changes(None, (), [Event(now, "startsOver", message, attempt.trial, attempt.number)]))
 
     def _with_pause(self, attempts: list[Attempt], events: list[Event], now: datetime) -> Changes:
@@ -128,8 +145,9 @@ class Journal:
         try:
             self._store.save(self.experiment.uid, changes)
         except Unavailable:
-            # The final stage is recorded together with its experiment; recording both once more repairs that.
-            self.in_doubt |= any(attempt.trial is not FINAL for attempt in changes.attempts)
+            # The final stage, and the end, are recorded together with their experiment: recording both again is enough.
+            ends = changes.experiment is not None and changes.experiment.state.finished
+            self.in_doubt |= not ends and any(attempt.trial is not FINAL for attempt in changes.attempts)
             raise
         if changes.experiment is not None:
             self.experiment = changes.experiment

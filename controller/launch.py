@@ -7,16 +7,22 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
+from functools import partial
+from pathlib import Path, PurePosixPath
 from typing import cast
 
 from controller.core.model import (
     FINAL,
     Attempt,
+    Collection,
     Experiment,
     FailureClass,
+    MetricsFile,
+    MetricsSource,
+    PrometheusEndpoint,
     SecretRef,
     TrialOrFinal,
     attempt_name,
@@ -25,12 +31,16 @@ from controller.core.model import (
 )
 from controller.folders import AttemptFolders
 from controller.phrases import command
+from controller.runtime.collectors import METRICS_FILE, METRICS_PORT, place_below
 from controller.runtime.protocol import CannotStart, ClusterPart, Launch
-from controller.spec.substitute import fill_data, render
+from controller.runtime.trial_files import TrialFiles
+from controller.spec.substitute import TRIAL_NAME, fill_data, render
 from suggest.space import Assignment
 from suggest.trial import Trial
 
 CLUSTER_OUTPUT = "/tuner/output"  # scratch space that is deleted with the pod
+COLLECTOR_VARIABLE, COLLECTOR_IMAGE = "TUNER_COLLECTOR_IMAGE", "tuner/collector:1"
+CLUSTER_METRICS_PORT = 8080  # of a trial's endpoint, unless the file has another
 CLUSTER_CHECKPOINTS = "/tuner/checkpoints"  # the experiment's folder on the declared claim; scratch without a claim
 MOST_PROBLEMS, MOST_SAID = 3, 200  # refused parameters in a message, and characters of each, which are foreign text
 
@@ -60,7 +70,12 @@ def launch(
     trial = replace(
         trial, parameters={**own_parameters(experiment, trial, stage=attempt.trial), **fidelity(experiment, attempt)}
     )
-    command, own_env = render(template, trial.parameters)
+    command, own_env = render(template, _substituted(experiment, trial, attempt))
+    source = experiment.spec.metrics.source
+    if isinstance(source, MetricsFile) and source.path.startswith("/"):
+        moved = partial(_moved, folder=source.folder, to=str(place_below(folders.output, source.folder)))
+        command = tuple(map(moved, command))
+        own_env = {name: moved(value) if isinstance(value, str) else value for name, value in own_env.items()}
     env = {
         "PATH": os.pathsep.join([str(interpreter_directory), environ.get("PATH", os.defpath)]),
         **{name: _resolved(name, value, environ) for name, value in own_env.items()},
@@ -82,9 +97,17 @@ def launch(
 
 
 def cluster_launch(
-    experiment: Experiment, trial: Trial, attempts: Sequence[Attempt], folders: AttemptFolders
+    experiment: Experiment,
+    trial: Trial,
+    attempts: Sequence[Attempt],
+    folders: AttemptFolders,
+    *,
+    environ: Mapping[str, str],
+    files: TrialFiles | None = None,
 ) -> Launch:
     """Return the launch of the newest attempt on a cluster. It avoids nodes with earlier infrastructure failures.
+
+    `environ` has the image of the collector, unless the file names it. For `files` see `ClusterPart`.
 
     Raises ParametersRefused: see `own_parameters`.
     """
@@ -93,13 +116,16 @@ def cluster_launch(
     trial = replace(
         trial, parameters={**own_parameters(experiment, trial, stage=attempt.trial), **fidelity(experiment, attempt)}
     )
-    command, own_env = render(template, trial.parameters)
+    substituted = _substituted(experiment, trial, attempt)
+    command, own_env = render(template, substituted)
     manifest = template.cluster.get("template")
+    goes_on = trial.parent is not None and attempt.trial is not FINAL
     return Launch(
         name=attempt_name(experiment.name, experiment.uid, attempt.trial, attempt.number),
         command=command,
         env={
             **{name: value for name, value in own_env.items() if isinstance(value, str)},
+            **_metrics_place(experiment.spec.metrics.source),
             **identity(
                 experiment,
                 trial,
@@ -123,10 +149,39 @@ def cluster_launch(
             parameters=trial.parameters,
             template=template,
             secrets={name: value for name, value in own_env.items() if isinstance(value, SecretRef)},
-            manifest=None if manifest is None else cast(dict[str, object], fill_data(manifest, trial.parameters)),
+            manifest=None if manifest is None else cast(dict[str, object], fill_data(manifest, substituted)),
+            files=files,
             avoid_nodes=_let_down_by(attempts),
+            collection=_with_image(experiment.spec.collection, environ),
+            parent_checkpoint=f"{CLUSTER_CHECKPOINTS}/{trial.parent}" if goes_on else "",
         ),
     )
+
+
+def _substituted(experiment: Experiment, trial: Trial, attempt: Attempt) -> Assignment:
+    return {TRIAL_NAME: trial_name(experiment.name, experiment.uid, attempt.trial), **trial.parameters}
+
+
+def _moved(text: str, *, folder: str, to: str) -> str:
+    """Return the text with each mention of a container's folder replaced by its place on this machine."""
+    return re.sub(rf"(?<![^\s=:,;'\"(\[]){re.escape(folder)}(?![^\s/:,;'\")\]])", lambda _: to, text)
+
+
+def _with_image(collection: Collection | None, environ: Mapping[str, str]) -> Collection | None:
+    if collection is None or collection.image:
+        return collection
+    return replace(collection, image=environ.get(COLLECTOR_VARIABLE) or COLLECTOR_IMAGE)
+
+
+def _metrics_place(source: MetricsSource | None) -> dict[str, str]:
+    """Return the variable that tells a trial on a cluster where its metrics are read."""
+    match source:
+        case MetricsFile():
+            return {METRICS_FILE: str(PurePosixPath(CLUSTER_OUTPUT, source.path))}
+        case PrometheusEndpoint():
+            return {METRICS_PORT: str(source.port or CLUSTER_METRICS_PORT)}
+        case None:
+            return {}
 
 
 def own_parameters(experiment: Experiment, trial: Trial, *, stage: TrialOrFinal) -> Assignment:

@@ -11,13 +11,15 @@ The loop makes no decisions; `controller.core` does.
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import assert_never
+from functools import partial
+from typing import Protocol, assert_never
 
 from controller.clock import Clock
 from controller.core import decide as core
 from controller.core import snapshot as wanted
+from controller.core.metrics import LogReader
 from controller.core.model import (
     FINAL,
     Attempt,
@@ -62,8 +64,17 @@ BEFORE_REMOVE, AFTER_REMOVE = failpoints.register("runtime.remove")
 
 EARLIEST = datetime.min.replace(tzinfo=UTC)
 
-Launcher = Callable[[Experiment, Trial, Sequence[Attempt]], Launch]
-"""Creates the folder of the trial's newest attempt and returns what to execute there. Raises CannotStart."""
+Launcher = Callable[[Experiment, Trial, Sequence[Attempt]], Awaitable[Launch]]
+"""Creates the folder of the trial's newest attempt and returns what to execute there. Raises CannotStart.
+
+Idempotent: it is called again if the process is killed before the attempt starts.
+"""
+
+
+class ReadPortion(Protocol):
+    """Returns at most `limit` bytes from byte `offset`: `read_log` or `read_metrics` of one attempt."""
+
+    async def __call__(self, offset: int, *, limit: int) -> bytes: ...
 
 
 OnTrial = Callable[[Trial], DesiredState]
@@ -158,6 +169,8 @@ class Loop:
         while True:
             try:
                 if not self._opened or self._journal.in_doubt:
+                    if self._opened:
+                        self._journal.reload()
                     await self.open()
                     self._opened, self._journal.in_doubt = True, False
                 if await self.turn() or (self._detached and self._desired is DesiredState.RUN):
@@ -196,7 +209,7 @@ class Loop:
         for trial in sorted((t for t in trials if t.finished), key=lambda t: (t.end_time or EARLIEST, t.number)):
             own = attempts.get(trial.number, [])
             if _runs_again(trial, own):
-                memory.recall_set_aside(trial)
+                memory.recall_set_aside(trial, own[-1])
             else:
                 memory.count(trial, own[-1] if own else None)
         for trial in trials:
@@ -292,9 +305,12 @@ class Loop:
             ahead=memory.ahead,
             final=memory.final(),
             streak=memory.streak,
-            set_aside=memory.set_aside,
+            set_aside=frozenset(memory.set_aside),
             paused={number: known.trial.fidelity or 0.0 for number, known in memory.paused.items()},
             none_goes_on=memory.none_goes_on,
+            none_begins=memory.none_begins,
+            regret_bound=memory.regret_bound,
+            estimated=memory.estimated,
         )
 
     def _patience_s(self) -> float:
@@ -329,30 +345,45 @@ class Loop:
                     continue  # its end is judged only once its whole log is read
             if newest.ended:
                 continue
-            event = event_for(newest, status, known.log, self.experiment.spec, now=self._clock.now())
+            event = event_for(
+                newest, status, known.log, self.experiment.spec, metrics=known.metrics, now=self._clock.now()
+            )
             if event is not None:
                 changes.append((known, step(newest, event)))
+            if isinstance(event, Ended) and known.metrics.skipped:
+                source = self.experiment.spec.metrics.source
+                self._journal.lines_skipped(newest, known.metrics.skipped, str(source), now=self._clock.now())
         self._memory.held = frozenset(held)
         self._save(changes)
 
     async def _read_log(self, known: Opened, *, ended: bool) -> bool:
-        """Read the next bounded part of the log; return True if nothing more is there for now."""
+        """Read the next bounded part of the log and of the measurements.
+
+        Return True if nothing more is there for now.
+        """
         name = self._journal.name(known.attempts[-1])
+        is_whole = await self._feed(known, known.log, partial(self._runtime.read_log, name), ended=ended)
+        if known.metrics is not known.log:
+            read = partial(self._runtime.read_metrics, name)
+            is_whole &= await self._feed(known, known.metrics, read, ended=ended)
+        if is_whole and known.metrics.percentage:
+            self._journal.percentage_read(known.metrics.percentage, now=self._clock.now())
+        return is_whole
+
+    async def _feed(self, known: Opened, reader: LogReader, read: ReadPortion, *, ended: bool) -> bool:
         for _ in range(MAX_PORTIONS):
-            data = await self._runtime.read_log(name, known.log.offset, limit=LOG_PORTION)
+            data = await read(reader.offset, limit=LOG_PORTION)
             if len(data) >= THREAD_PORTION:
-                known.note(await asyncio.to_thread(known.log.feed, data))
-            elif data:
-                known.note(known.log.feed(data))
+                readings = await asyncio.to_thread(reader.feed, data)
+            else:
+                readings = reader.feed(data) if data else []
+            if ended and len(data) < LOG_PORTION:
+                readings += reader.finish()
+            if reader is known.metrics:
+                known.note(readings)
             if len(data) < LOG_PORTION:
-                if ended:
-                    known.note(known.log.finish())
-                break
-        else:
-            return False
-        if known.log.percentage:
-            self._journal.percentage_read(known.log.percentage, now=self._clock.now())
-        return True
+                return True
+        return False
 
     # Acting
 
@@ -389,6 +420,9 @@ class Loop:
             case wanted.OutdateFinal():
                 self._journal.final_outdated()
                 self._memory.recall_finals(self._memory.finals, begun=None)
+            case wanted.BoundRegret(ended):
+                self._memory.regret_bound = await self._search.regret_bound()
+                self._memory.estimated = ended
             case wanted.Break(trials, reason):
                 failures = self._memory.failures(trials)
                 if len(failures) < len(trials):
@@ -396,9 +430,12 @@ class Loop:
                 self._journal.broken(failures, reason, now=self._clock.now())
                 self._memory.put_aside(trials)
             case wanted.ChangeState(state, reason, done):
-                end = done and state is not ExperimentState.PAUSED
-                reason = reason or self.experiment.reason
-                self._journal.experiment_changed(state, reason, now=self._clock.now(), end=end)
+                reason, now = reason or self.experiment.reason, self._clock.now()
+                if state.finished:
+                    self._journal.experiment_finished(state, reason, [*self._memory.set_aside.values()], now=now)
+                else:
+                    end = done and state is not ExperimentState.PAUSED
+                    self._journal.experiment_changed(state, reason, now=now, end=end)
                 return done
             case _:
                 assert_never(action)
@@ -437,15 +474,18 @@ class Loop:
             memory.none_goes_on = not suggestions.trials
             return
         memory.exhausted = suggestions.exhausted
-        memory.independent = suggestions.independent
+        memory.independent, memory.none_begins = suggestions.independent, suggestions.waiting
         if not suggestions.trials and not suggestions.exhausted:
-            raise Unavailable("the suggestion service gave no trial, though its search is not exhausted")
+            if not suggestions.waiting:
+                raise Unavailable("the suggestion service gave no trial, though its search is not exhausted")
+            if not any(known.running for known in memory.opened.values()):
+                raise Unavailable("the next trial waits for trials of the study that other clients run")
 
     async def _start(self, known: Opened) -> None:
         try:
-            launch = self._launcher(self.experiment, known.trial, known.attempts)
+            launch = await self._launcher(self.experiment, known.trial, known.attempts)
             if launch.starts_over:
-                self._journal.starts_over(known.attempts[-1], known.trial.rungs[-1].fidelity, now=self._clock.now())
+                self._journal.starts_over(known.attempts[-1], launch.starts_over, now=self._clock.now())
             if self._runtime.slots(launch.gpu, launch.workers) == 0:  # the final stage; trials were checked earlier
                 raise CannotStart(f"it asks for more GPUs ({launch.gpu:g}) than this machine has")
             failpoints.reach(BEFORE_START)

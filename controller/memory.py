@@ -12,7 +12,16 @@ from datetime import datetime
 
 from controller.core.breaker import BY_ITSELF, Streak
 from controller.core.metrics import LogReader, MetricReading
-from controller.core.model import FINAL, Attempt, AttemptState, ExperimentSpec, FinalRun, StopCause, TrialOrFinal
+from controller.core.model import (
+    FINAL,
+    Attempt,
+    AttemptState,
+    ExperimentSpec,
+    FinalRun,
+    MetricsRule,
+    StopCause,
+    TrialOrFinal,
+)
 from controller.core.progress import RunningTrial
 from controller.core.snapshot import FinalStage, UnfinishedTrial
 from suggest.trial import REUSED, Measurement, Outcome, Trial, TrialState
@@ -24,11 +33,13 @@ LEARNER_AHEAD, LEARNER_PARALLEL = 1, 8  # a point chosen without seven outcomes 
 
 @dataclass(slots=True)
 class Opened:
-    """A trial that the controller is not done with, and the reader of its newest attempt's log.
+    """A trial that the controller is not done with, and the readers of its newest attempt.
 
     The final stage is kept like a trial while the runtime holds objects of it; `trial` is then the one whose parameters
     it has.
 
+    log: the reader of the standard output.
+    metrics: the reader of the measurements; the same one unless a collector reads them elsewhere.
     running: the study waits for its outcome.
     unreported: measurements that have not been uploaded to the study.
     """
@@ -36,6 +47,7 @@ class Opened:
     trial: Trial
     attempts: list[Attempt]
     log: LogReader
+    metrics: LogReader
     running: bool = True
     unreported: list[Measurement] = field(default_factory=list)
     reported_at_s: float = 0.0
@@ -72,33 +84,37 @@ class Memory:
         self.exhausted = False
         self.paused: dict[int, Opened] = {}  # trials that wait for a larger fidelity
         self.none_goes_on = False  # the study lets none of them go on as long as no other trial ends
+        self.none_begins = False  # the study begins no new trial as long as no running one ends
+        self.regret_bound: float | None = None  # how much better than the best trial another point may still be
+        self.estimated = 0  # trials that had ended when it was last bounded
         self.independent = False  # the next suggestions do not depend on the outcomes of open trials
         self._latest_s: deque[float] = deque(maxlen=BRISK_TRIALS)  # durations of the latest attempts
         self.canary_over = spec.canary_s <= 0
         self._shown = spec.canary_s <= 0  # an attempt has measured something and did not fail by itself
         self.streak = Streak()
         self._failures: dict[int, Attempt] = {}  # the failed attempts of the streak, by trial
-        self.set_aside: set[int] = set()  # failed trials that run again on resume
+        self.set_aside: dict[int, Attempt] = {}  # failed trials that run again on resume: their newest attempts
         self.advised: dict[TrialOrFinal, str] = {}
         self.stops_sent: dict[TrialOrFinal, float] = {}
         self.removed: set[TrialOrFinal] = set()  # trials whose newest attempt was removed from the runtime
-        self.held: frozenset[TrialOrFinal] = (
-            frozenset()
-        )  # trials whose newest attempt the runtime has accepted but does not run yet
+        # Trials whose newest attempt the runtime has accepted but does not run yet.
+        self.held: frozenset[TrialOrFinal] = frozenset()
         self.finals: list[Attempt] = []  # attempts of the final stage since the search last ended
         self.earlier_finals = 0  # attempts of the final stage before that
 
-    def new_log(self, attempts: Sequence[Attempt]) -> LogReader:
-        """Return a reader for the newest attempt's log.
+    def new_readers(self, attempts: Sequence[Attempt]) -> tuple[LogReader, LogReader]:
+        """Return the readers of the newest attempt's log and of its measurements.
 
-        It counts on from the stored steps of earlier attempts, so that a restarted controller counts in the same way.
+        They count on from the stored steps of earlier attempts, so that a restarted controller counts in the same way.
         """
         reached = next((each.step for each in reversed(attempts[:-1]) if each.step is not None), 0)
         spec = self._spec
-        return LogReader(spec.metrics, spec.objective, others=spec.other_metrics, start=reached)
+        metrics = LogReader(spec.metrics, spec.objective, others=spec.other_metrics, start=reached)
+        log = metrics if spec.collection is None else LogReader(MetricsRule(), spec.objective)
+        return log, metrics
 
     def open(self, trial: Trial, attempts: list[Attempt], *, running: bool = True) -> None:
-        self.opened[trial.number] = Opened(trial, attempts, self.new_log(attempts), running)
+        self.opened[trial.number] = Opened(trial, attempts, *self.new_readers(attempts), running)
 
     def take_in(self, trials: Sequence[Trial]) -> None:
         """Take in all trials that were handed out to this experiment, also those of a reply that was lost."""
@@ -119,7 +135,7 @@ class Memory:
 
     def pause(self, trial: Trial, attempts: list[Attempt]) -> None:
         """Note that the study has paused the trial."""
-        self.paused[trial.number] = Opened(trial, attempts, self.new_log(attempts), running=False)
+        self.paused[trial.number] = Opened(trial, attempts, *self.new_readers(attempts), running=False)
         self.none_goes_on = False
 
     def recall_finals(self, attempts: Sequence[Attempt], *, begun: FinalRun | None) -> None:
@@ -135,7 +151,7 @@ class Memory:
 
     def open_final(self, trial: Trial) -> None:
         """Open the final stage with the parameters of `trial`."""
-        self.opened[FINAL] = Opened(trial, self.finals, self.new_log(self.finals), running=False)
+        self.opened[FINAL] = Opened(trial, self.finals, *self.new_readers(self.finals), running=False)
 
     def final(self) -> FinalStage | None:
         if self._spec.final is None and not self.finals:
@@ -146,7 +162,7 @@ class Memory:
         """Begin a new attempt of an open trial, without anything that was noted for the attempt before."""
         known.attempts.append(created)
         known.reported_at_s = now_s  # a short trial sends all its measurements with its outcome
-        known.log = self.new_log(known.attempts)
+        known.log, known.metrics = self.new_readers(known.attempts)
         known.unreported.clear()
         self.advised.pop(created.trial, None)
         self.stops_sent.pop(created.trial, None)
@@ -162,7 +178,7 @@ class Memory:
         """Count a trial that has its outcome. `newest` is its newest attempt if the trial is not open."""
         self.counts[trial.state] = self.counts.get(trial.state, 0) + 1
         self.paused.pop(trial.number, None)
-        self.none_goes_on = False
+        self.none_goes_on = self.none_begins = False
         known = self.opened.get(trial.number)
         self._follow(trial, known.newest if known is not None else newest)
         self.since_best += trial.state is not TrialState.CANCELLED
@@ -207,12 +223,12 @@ class Memory:
     def put_aside(self, trials: Sequence[int]) -> None:
         """Set these failed trials aside: they run again on resume and do not count until then."""
         self.counts[TrialState.FAILED] -= len(trials)
-        self.set_aside.update(trials)
+        self.set_aside.update((number, self._failures[number]) for number in trials)
         self.streak = self.streak.without(trials)
 
-    def recall_set_aside(self, trial: Trial) -> None:
+    def recall_set_aside(self, trial: Trial, newest: Attempt) -> None:
         """Note a failed trial that was set aside before this process began."""
-        self.set_aside.add(trial.number)
+        self.set_aside[trial.number] = newest
         self.streak = self.streak.without()
 
     @property
@@ -253,7 +269,7 @@ class Memory:
         self.canary_over = self._shown
         if not self.canary_over:
             since_s = self.longest_run_s(now)
-            measured = any(known.log.last is not None for known in self._at_work())
+            measured = any(known.metrics.last is not None for known in self._at_work())
             self.canary_over = measured or (since_s is not None and since_s >= self._spec.canary_s)
 
     def _at_work(self) -> list[Opened]:
@@ -278,8 +294,8 @@ class Memory:
                 attempt=newest.number,
                 state=newest.state,
                 start_time=newest.start_time,
-                step=known.log.step,
-                value=known.log.last,
+                step=known.metrics.step,
+                value=known.metrics.last,
                 parameters=known.trial.parameters,
                 waiting_for=newest.reason if newest.state is AttemptState.CREATED else "",
             )

@@ -26,6 +26,7 @@ MAX_CHOICES = 10_000
 EXACT = 2**53  # up to here, a double holds every whole number, and so do JSON and all samplers
 MAX_JSON_LENGTH = 4096  # characters of a list or an object in compact JSON
 MAX_JSON_DEPTH = 16  # levels of nested lists and objects
+WIDEST = 100  # the largest standard deviation of a normal distribution, in widths of its range
 TOLERANCE = 1e-9  # relative; far above the rounding errors of decimal fractions, far below what people mean
 
 
@@ -138,11 +139,56 @@ def number(value: Value) -> float | int | None:
 
 
 @dataclass(frozen=True, slots=True)
+class Normal:
+    """A normal distribution, truncated to the range of its parameter; on a log scale a log-normal one.
+
+    On a log scale, `mean` is the geometric mean and `deviation` the geometric standard deviation, a factor above 1. So
+    both are in the parameter's units.
+    """
+
+    mean: float
+    deviation: float
+
+    @classmethod
+    def within(
+        cls, low: float, high: float, scale: Scale, mean: float | None = None, deviation: float | None = None
+    ) -> Normal:
+        """Return the distribution in a range. By default the mean is halfway on the scale, 3 deviations from the ends.
+
+        A range with problems has a distribution with problems.
+        """
+        if scale is Scale.LOG:
+            is_range = 0 < low <= high < math.inf
+            first, last = (math.log(low), math.log(high)) if is_range else (0.0, 0.0)
+            middle, width = math.exp((first + last) / 2), math.exp((last - first) / 6)
+        else:
+            middle, width = low / 2 + high / 2, high / 6 - low / 6
+        return cls(float(middle if mean is None else mean), float(width if deviation is None else deviation))
+
+    def problems(self, low: float, high: float, scale: Scale) -> Iterator[Problem]:
+        """Return the problems of the distribution on a range that has none."""
+        if low == high:
+            yield Problem("distribution", "min equals max, so a distribution has no width; leave distribution out")
+            return
+        if not low <= self.mean <= high:
+            yield Problem("mean", f"{show(self.mean)} is outside {show(low)} to {show(high)}; use one between")
+        is_log = scale is Scale.LOG
+        least = 1.0 if is_log else 0.0
+        if not (math.isfinite(self.deviation) and self.deviation > least):
+            what = "a factor above 1, because the scale is log" if is_log else "a number above 0"
+            yield Problem("deviation", f"{show(self.deviation)} is not a standard deviation; use {what}")
+            return
+        width = math.log(self.deviation) if is_log else self.deviation
+        if width > WIDEST * (math.log(high) - math.log(low) if is_log else high - low):
+            yield Problem("deviation", f"{show(self.deviation)} is nearly uniform in this range; use a smaller one")
+
+
+@dataclass(frozen=True, slots=True)
 class Float:
-    """A real number in [min, max]; with `step`, which needs the linear scale, only min + k*step.
+    """A real number in [min, max]; with `step` only min + k*step.
 
     `points` is how many values a grid search tries, evenly spaced on the scale. Any number of the range remains a
-    member. At most one of step and points is set.
+    member. At most one of step and points is set. Without `normal`, values are equally likely on the scale.
     """
 
     min: float
@@ -150,6 +196,12 @@ class Float:
     scale: Scale = Scale.LINEAR
     step: float | None = None
     points: int | None = None
+    normal: Normal | None = None
+
+    @property
+    def is_uneven(self) -> bool:
+        """Return whether some steps of the scale are likelier than others."""
+        return self.normal is not None or (self.scale is Scale.LOG and self.step is not None)
 
     @property
     def count(self) -> int | None:
@@ -236,6 +288,8 @@ class Float:
             yield from self._points_problems(self.points)
         elif self.step is not None:
             yield from self._step_problems(self.step)
+        if self.normal is not None and (self.scale is Scale.LINEAR or self.min > 0):
+            yield from self.normal.problems(self.min, self.max, self.scale)
 
     def _points_problems(self, points: int) -> Iterator[Problem]:
         if self.min == self.max:
@@ -245,9 +299,7 @@ class Float:
             yield Problem("points", f"{points} points cannot span a range; use 2 or more")
 
     def _step_problems(self, step: float) -> Iterator[Problem]:
-        if self.scale is Scale.LOG:
-            yield Problem("step", f"{show(step)} on a log scale; use points for a grid there, or scale: linear")
-        elif not (math.isfinite(step) and step > 0):
+        if not (math.isfinite(step) and step > 0):
             yield Problem("step", f"{show(step)} is not a step; use a number above 0")
         else:
             steps = (self.max - self.min) / step
@@ -260,12 +312,17 @@ class Float:
 
 @dataclass(frozen=True, slots=True)
 class Int:
-    """A whole number min + k*step in [min, max]. A log scale goes with step 1 only."""
+    """A whole number min + k*step in [min, max]. Without `normal`, values are equally likely on the scale."""
 
     min: int
     max: int
     scale: Scale = Scale.LINEAR
     step: int = 1
+    normal: Normal | None = None
+
+    @property
+    def is_uneven(self) -> bool:
+        return self.normal is not None or (self.scale is Scale.LOG and self.step != 1)
 
     @property
     def count(self) -> int:
@@ -315,11 +372,11 @@ class Int:
             yield Problem("min", f"{self.min} cannot be on a log scale; use a min above 0, or scale: linear")
         if self.step < 1:
             yield Problem("step", f"{self.step} is not a step; use 1 or more")
-        elif self.scale is Scale.LOG and self.step != 1:
-            yield Problem("step", f"{self.step} on a log scale, which goes with step 1 only; leave step out")
         elif rest := (self.max - self.min) % self.step:
             down = self.max - rest
             yield Problem("step", _misfit(self.step, self.min, self.max, str(down), str(down + self.step)))
+        if self.normal is not None and (self.scale is Scale.LINEAR or self.min > 0):
+            yield from self.normal.problems(self.min, self.max, self.scale)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,10 +12,35 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from suggest.domain import NO_MEMBER, Choice, Domain, Float, Identity, Int, Scale, Value, identity, json_problem, show
+from suggest.domain import (
+    NO_MEMBER,
+    Choice,
+    Domain,
+    Float,
+    Identity,
+    Int,
+    Normal,
+    Scale,
+    Value,
+    identity,
+    json_problem,
+    show,
+)
 from suggest.errors import Hints, InvalidArgument, Problem
 
-__all__ = ["Assignment", "Choice", "Condition", "Domain", "Float", "Int", "Parameter", "Scale", "Space", "Value"]
+__all__ = [
+    "Assignment",
+    "Choice",
+    "Condition",
+    "Domain",
+    "Float",
+    "Int",
+    "Normal",
+    "Parameter",
+    "Scale",
+    "Space",
+    "Value",
+]
 
 Assignment: TypeAlias = Mapping[str, Value]
 
@@ -181,6 +206,11 @@ class Space:
                 yield Problem(path, f"{condition.parameter} is not a parameter{near}")
             elif parent.name == parameter.name:
                 yield Problem(path, "a parameter cannot depend on itself; name another one")
+            elif not isinstance(parent.domain, Choice) and parent.domain.is_uneven:
+                what = "a distribution" if parent.domain.normal is not None else "steps on a log scale"
+                yield Problem(
+                    path, f"{parent.name} has {what}, which conditions cannot name; remove the one or the other"
+                )
             elif not condition.values:
                 yield Problem(path, "no values; give those that make the parameter active")
             else:

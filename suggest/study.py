@@ -50,11 +50,15 @@ class Constraint:
     min: float | None = None
     max: float | None = None
 
+    def margin(self, value: float) -> float:
+        """Return how far a finite value is beyond the nearest bound: negative if it keeps both."""
+        below = -math.inf if self.min is None else self.min - value
+        above = -math.inf if self.max is None else value - self.max
+        return max(below, above)
+
     def excess(self, value: float) -> float:
         """Return by how much a finite value breaks the bound: 0 if it keeps it."""
-        below = 0.0 if self.min is None else self.min - value
-        above = 0.0 if self.max is None else value - self.max
-        return max(0.0, below, above)
+        return max(0.0, self.margin(value))
 
     def __str__(self) -> str:
         bounds = [
@@ -94,6 +98,9 @@ class Criteria:
     def losses(self, trial: Trial) -> tuple[float, ...] | None:
         """Return a loss for each objective, the smaller the better; None unless the trial has finite values of all."""
         values = trial.values
+        if len(self.objectives) == 1:  # as below, without loops: there may be thousands of trials
+            one = len(values) == 1 and math.isfinite(values[0])
+            return (self.objectives[0].direction.sign * values[0],) if one else None
         if len(values) != len(self.objectives) or not all(map(math.isfinite, values)):
             return None
         return tuple(o.direction.sign * value for o, value in zip(self.objectives, values, strict=True))
@@ -108,6 +115,14 @@ class Criteria:
         """Return the trial of `best` with the best value of the first objective; None if there are no trials."""
         sign = self.objectives[0].direction.sign
         return min(best, key=lambda trial: (sign * (trial.value or 0.0), trial.number), default=None)
+
+    def compromise(self, best: Iterable[Trial], weights: Sequence[float]) -> Trial | None:
+        """Return the trial of the Pareto front `best` with the smallest weighted loss; None if there are no trials.
+
+        weights: one for each objective. See `suggest.pareto.compromise`.
+        """
+        scored = [(losses, trial) for trial in best if (losses := self.losses(trial)) is not None]
+        return scored[pareto.compromise([losses for losses, _ in scored], weights)][1] if scored else None
 
     def best(self, trials: Iterable[Trial]) -> list[Trial]:
         """Return the best of the succeeded trials that keep the constraints, in the order of their numbers.
@@ -152,6 +167,12 @@ class Fidelity:
     min: float
     max: float
     eta: int = DEFAULT_ETA
+
+    @classmethod
+    def of_resource(cls, parameter: str, most: float, eta: int) -> Fidelity:
+        """Return the fidelity of Katib's hyperband, which names the largest one: whole numbers, as many as fit."""
+        rungs = int(math.log(most, eta) + 1e-9) if most > 1 else 0
+        return cls(parameter, max(1, round(most / eta**rungs)), max(1, round(most)), eta)
 
     @property
     def levels(self) -> tuple[float, ...]:

@@ -38,12 +38,12 @@ class TrialState(enum.Enum):
     # The hash of Enum is a Python function, which every lookup would call.
     __hash__ = object.__hash__
 
-    @property
-    def finished(self) -> bool:
-        return self not in OPEN
+    def __init__(self, word: str) -> None:
+        # An attribute, because every trial of a history is asked several times.
+        self.finished = word not in ("queued", "running", "paused")
 
 
-OPEN = frozenset({TrialState.QUEUED, TrialState.RUNNING, TrialState.PAUSED})
+OPEN = frozenset(state for state in TrialState if not state.finished)
 
 
 class RungResult(NamedTuple):
@@ -92,6 +92,7 @@ class Trial:
     constraint_values: the values of the constraints' metrics, in their order; empty unless all are known.
     fidelity: how far the trial runs, or ran last; None before it is handed out, and in studies without a fidelity.
     rungs: its values at the fidelities below the largest, ascending.
+    parent: the trial from whose checkpoint it goes on (`pbt`).
     """
 
     number: int
@@ -113,6 +114,7 @@ class Trial:
     constraint_values: tuple[float, ...] = ()
     fidelity: float | None = None
     rungs: tuple[RungResult, ...] = ()
+    parent: int | None = None
 
     @property
     def values(self) -> tuple[float, ...]:

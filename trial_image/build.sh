@@ -1,10 +1,10 @@
 #!/bin/sh
-# Build an image with docker, podman or buildah, whichever works here: of a trial, digits (the default) or cifar10, or of
-# the suggestion service, server.
+# Build an image with docker, podman or buildah, whichever works here: of a trial, digits (the default) or cifar10, of the
+# suggestion service, server, or of the sidecar that collects metrics, collector.
 #
 #   BASE     image to build on (python:3.11-slim), best by digest (python:3.11-slim@sha256:…); anything with Python 3.11
 #            or later, and pip
-#   TAG      name of the result (tuner/digits:1, tuner/cifar10:1, tuner/server:1)
+#   TAG      name of the result (tuner/digits:1, tuner/cifar10:1, tuner/server:1, tuner/collector:1)
 #   BUILDER  docker, podman or buildah, instead of the first that works
 #
 # digits:
@@ -19,6 +19,9 @@
 #   PYTHON   a Python with pip, which builds tuner's wheel (python3)
 #   WHEELS   folder with the wheels of deploy/requirements.lock, and of pip if the base has none: no package index is asked
 #   SBOM     software bill of materials to put into the image, as `make sbom` writes it
+#
+# collector, which is built on nothing:
+#   GOARCH   the processor of the nodes (this machine's)
 #
 # buildah without privileges or overlay file systems: STORAGE_DRIVER=vfs BUILDAH_ISOLATION=chroot, which it reads itself.
 set -eu
@@ -62,7 +65,8 @@ if package is None:
     sys.exit(1)
 print(pathlib.Path(package.origin).parent / "datasets/data/digits.csv.gz")') ||
     die "the digits come with scikit-learn, which ${PYTHON:-python3} does not have: pip install scikit-learn, or PYTHON=…"
-  cp "$here/digits/Dockerfile" "$here/../examples/digits/train.py" "$here/../examples/digits/parallel.py" "$data" "$context"
+  cp "$here/digits/Dockerfile" "$here/../examples/digits/train.py" "$here/../examples/digits/train_generations.py" \
+    "$here/../examples/digits/parallel.py" "$data" "$context"
 }
 
 cifar10() {
@@ -99,6 +103,12 @@ server() {
   fi
 }
 
+collector() {
+  command -v go >/dev/null || die "the collector is a Go program, and no go is here; install Go 1.24 or later: https://go.dev/dl"
+  (cd "$here/collector" && CGO_ENABLED=0 GOFLAGS=-mod=mod go build -trimpath -ldflags='-s -w' -o "$context/collector" .)
+  cp "$here/collector/Dockerfile" "$context"
+}
+
 # Check the digest here: otherwise only the registry would notice a mistake, after the context was sent.
 case $base in
   *@*)
@@ -116,7 +126,8 @@ case $trial in
     cifar10
     set -- --build-arg "TORCH=$TORCH" --build-arg "DATA=${DATA:+$(basename "$DATA")}"
     ;;
-  *) die "$trial is none of digits, cifar10 and server" ;;
+  collector) base=scratch && collector ;;
+  *) die "$trial is none of digits, cifar10, server and collector" ;;
 esac
 
 # docker and every kubelet read tuner/digits:1 as docker.io/tuner/digits:1, podman and buildah as localhost/tuner/digits:1.

@@ -83,25 +83,25 @@ class Knob:
 _BOOLEANS = {"true": True, "on": True, "yes": True, "1": True, "false": False, "off": False, "no": False, "0": False}
 
 KNOBS = (
-    Knob("epochs", 9.9, 24.0, 0, 10_000, above=True, about="passes over the training images; a part of one is allowed"),
-    Knob("batch", 1024, 512, 1, 65_536, about="images in a step, of all workers together"),
+    Knob("epochs", 9.9, 24.0, 0, 10_000, above=True, about="passes over the training images; fractions are allowed"),
+    Knob("batch", 1024, 512, 1, 65_536, about="images per step, over all workers"),
     Knob(
         "lr", 11.5, 0.4, 0, 1_000, above=True, about="peak rate: fast: decoupled, for 1,024 images; sweep: of the mean"
     ),
     Knob("momentum", 0.85, 0.9, 0, 1, below=True, about="Nesterov's"),
-    Knob("weight_decay", 0.0153, 0.0005, 0, 10, about="fast: decoupled, for 1,024 images; sweep: as SGD has it"),
-    Knob("bias_lr", 64.0, 1.0, 0, 10_000, above=True, about="times the rate, for the biases of batch norm"),
+    Knob("weight_decay", 0.0153, 0.0005, 0, 10, about="fast: decoupled, for 1,024 images; sweep: as in SGD"),
+    Knob("bias_lr", 64.0, 1.0, 0, 10_000, above=True, about="factor of the rate, for the biases of batch norm"),
     Knob("label_smoothing", 0.2, 0.0, 0, 1, below=True, about="share of the target spread over all classes"),
     Knob("width", 64, 64, 2, 1_024, about="channels of the first block; the others are multiples of it"),
-    Knob("logit_scale", 1 / 9, 0.125, 0, 100, above=True, about="what the last layer's outputs are multiplied by"),
+    Knob("logit_scale", 1 / 9, 0.125, 0, 100, above=True, about="factor of the last layer's outputs"),
     Knob("batch_norm", True, True, about="off only with --recipe sweep: convolutions have biases instead"),
+    Knob("bn_momentum", 0.4, 0.1, 0, 1, above=True, about="share of a batch in the running statistics, as in torch"),
+    Knob("translate", 2, 4, 0, 16, about="the most pixels that an image is moved by; edges are reflected"),
     Knob(
-        "bn_momentum", 0.4, 0.1, 0, 1, above=True, about="share of a batch in the running statistics, as torch has it"
+        "flip", "alternate", "random", choices=FLIPS, about="horizontal flips; alternate: each image every other epoch"
     ),
-    Knob("translate", 2, 4, 0, 16, about="pixels that an image is moved by at most, edges reflected"),
-    Knob("flip", "alternate", "random", choices=FLIPS, about="mirroring; alternate: each image every other epoch"),
     Knob("cutout", 0, 5, 0, 31, about="side of the square that is blanked in each image; 0: none"),
-    Knob("lookahead", True, False, about="every fifth step towards a slow average of the weights"),
+    Knob("lookahead", True, False, about="every fifth step, move towards a slow average of the weights"),
     Knob("peak", 0.23, 5 / 24, 0, 1, about="share of the steps after which the rate is highest"),
     Knob("whiten_epochs", 3.0, 3.0, 0, 10_000, about="fast: how long the biases of the whitening layer learn"),
 )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from suggest.client.search_space import Parameters, named
@@ -12,7 +11,8 @@ from suggest.domain import Choice, Float, Int, Scale
 from suggest.space import Parameter
 
 if TYPE_CHECKING:
-    from controller.app.experiment_file import ExperimentFile
+    from controller.app.experiment_file import ExperimentFile, FileOptions
+    from controller.app.state_directory import StateDirectory
 
 
 class Experiment:
@@ -24,6 +24,8 @@ class Experiment:
         command: The program of a trial, as a list of words; `${name}` is a parameter.
         metric: The objective, as the program prints it.
         direction: `minimize` or `maximize`.
+        objectives: Instead of these two, the directions of several objectives by metric.
+        constraints: Bounds by metric, such as `{"latency_ms": {"max": 20}}`.
         trials: The budget; None: 100.
         parallelism: Trials at a time.
         spec: Any other keys of the file's `spec`, such as `{"trial": {"timeout": "1h"}}`; mappings are merged.
@@ -38,15 +40,22 @@ class Experiment:
         parameters: Parameters,
         command: Sequence[str],
         *,
-        metric: str,
-        direction: str,
+        metric: str = "",
+        direction: str = "",
+        objectives: Mapping[str, str] | None = None,
+        constraints: Mapping[str, Mapping[str, float]] | None = None,
         trials: int | None = None,
         parallelism: int = 1,
         spec: Mapping[str, Any] | None = None,
         source: str = "",
     ) -> None:
+        goal: dict[str, Any] = {"objective": {"metric": metric, "direction": direction}}
+        if objectives is not None:
+            goal = {"objectives": [{"metric": name, "direction": way} for name, way in objectives.items()]}
+        if constraints:
+            goal["constraints"] = [{"metric": name, **bounds} for name, bounds in constraints.items()]
         own: dict[str, Any] = {
-            "objective": {"metric": metric, "direction": direction},
+            **goal,
             "parameters": {parameter.name: _described(parameter) for parameter in named(parameters)},
             "parallelism": parallelism,
             "trial": {"command": list(command)},
@@ -68,14 +77,11 @@ class Experiment:
 
         return file_text(read(self._text, source=self._source).spec.document)
 
-    def file(self, overrides: Sequence[str] = ()) -> ExperimentFile:
+    def file(self, options: FileOptions, state: StateDirectory) -> ExperimentFile:
         """As `tuner run` reads one, relative paths beginning at the current folder. Raises SpecErrors."""
         from controller.app.experiment_file import ExperimentFile
-        from controller.spec import read
-        from suggest.server.admin import check
 
-        document = read(self._text, source=self._source, overrides=overrides, service=check)
-        return ExperimentFile(document, Path.cwd())
+        return ExperimentFile.of_text(self._text, self._source, options, state)
 
     @property
     def _text(self) -> str:
@@ -103,8 +109,11 @@ def _described(parameter: Parameter) -> dict[str, Any]:
             found |= {"step": domain.step} if domain.step != 1 else {}
         case Choice():
             found = {"type": "choice", "values": list(domain.values)}
-    if not isinstance(domain, Choice) and domain.scale is Scale.LOG:
-        found["scale"] = "log"
+    if not isinstance(domain, Choice):
+        if domain.scale is Scale.LOG:
+            found["scale"] = "log"
+        if (normal := domain.normal) is not None:
+            found |= {"distribution": "normal", "mean": normal.mean, "deviation": normal.deviation}
     if parameter.when:
         found["when"] = {condition.parameter: list(condition.values) for condition in parameter.when}
     return found

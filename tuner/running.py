@@ -80,6 +80,9 @@ def run(
     experiment: str | Path | Experiment,
     *,
     overrides: Sequence[str] = (),
+    runtime: str | None = None,
+    namespace: str | None = None,
+    context: str | None = None,
     state_dir: str | Path | None = None,
     progress: bool = True,
 ) -> Study:
@@ -88,6 +91,7 @@ def run(
 
     Args:
         overrides: As `--set`: `spec.budget.trials=10`.
+        runtime, namespace, context: Where trials run, as `--runtime`, `--namespace` and `--context`.
         state_dir: As `--state-dir`.
         progress: Show progress on stderr.
 
@@ -96,17 +100,16 @@ def run(
         SearchFailed: It failed, or it is paused until a person acts.
         KeyboardInterrupt: Ctrl-C, after running trials were ended; running it again continues.
     """
-    workspace = workspace_of(state_dir)
-    return control(workspace, file_of(experiment, overrides, workspace), progress=progress)
-
-
-def file_of(experiment: str | Path | Experiment, overrides: Sequence[str], workspace: Workspace) -> ExperimentFile:
-    """Raises SpecErrors."""
     from controller.app.experiment_file import ExperimentFile, FileOptions
 
-    if isinstance(experiment, Experiment):
-        return experiment.file(overrides)
-    return ExperimentFile.read(str(experiment), FileOptions(overrides=tuple(overrides)), workspace.state)
+    workspace = workspace_of(state_dir)
+    options = FileOptions(overrides=tuple(overrides), runtime=runtime, namespace=namespace, context=context)
+    file = (
+        experiment.file(options, workspace.state)
+        if isinstance(experiment, Experiment)
+        else ExperimentFile.read(str(experiment), options, workspace.state)
+    )
+    return control(workspace, file, context=context, progress=progress)
 
 
 def control(
@@ -114,6 +117,7 @@ def control(
     file: ExperimentFile,
     *,
     progress: bool,
+    context: str | None = None,
     on_admitted: Callable[[StoredExperiment], None] | None = None,
     callbacks: Sequence[Callback] = (),
 ) -> Study:
@@ -132,7 +136,7 @@ def control(
 
     spec = file.document.spec
     called = Callbacks(callbacks, workspace, spec.name, spec.namespace) if callbacks else None
-    return controlled(workspace, act, progress=progress, on_admitted=on_admitted, callbacks=called)
+    return controlled(workspace, act, progress=progress, context=context, on_admitted=on_admitted, callbacks=called)
 
 
 def controlled(
@@ -140,6 +144,7 @@ def controlled(
     act: Callable[[Session], Awaitable[RunResult]],
     *,
     progress: bool,
+    context: str | None = None,
     on_admitted: Callable[[StoredExperiment], None] | None = None,
     callbacks: Callbacks | None = None,
 ) -> Study:
@@ -151,8 +156,9 @@ def controlled(
 
         async def done(controls: Interruptions) -> RunResult:
             session = Session(
-                workspace, experiments, view=view, controls=controls, on_admitted=on_admitted, on_trial=callbacks
-            )
+                workspace, experiments, view=view, controls=controls, context=context, on_admitted=on_admitted,
+                on_trial=callbacks,
+            )  # fmt: skip
             return await act(session)
 
         result, interrupted = _waited_for(done, view.say)
@@ -223,5 +229,5 @@ def _view(progress: bool) -> View:
     if sys.stderr.isatty():
         from controller.report.live import Live
 
-        return Live(colour=True)
+        return Live(color=True)
     return Lines()

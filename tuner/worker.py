@@ -1,9 +1,10 @@
 """The program of a trial whose objective is a Python function: `python -m tuner.worker`, started by the controller.
 
-On this machine the experiment's supervisor imports this module once and forks for each trial, so it imports little.
+On this machine the experiment's supervisor imports this module once and forks for each trial, so it imports little; the
+function is read from the experiment's folder. On a cluster it runs from the archive of `tuner.archive`.
 
-Reads the function from the experiment's folder, calls it with the trial, and prints what it returned. An exception ends
-the process with code 1 and its traceback, without the frames of this module.
+Calls the function with the trial, and prints what it returned. An exception ends the process with code 1 and its
+traceback, without the frames of this module.
 """
 
 from __future__ import annotations
@@ -21,23 +22,30 @@ from typing import NoReturn
 
 import cloudpickle  # type: ignore[import-untyped]  # noqa: F401 - what unpickles the function, imported before the fork
 
-from tuner.trial import Infeasible, Pruned, Trial
+from tuner.trial import Infeasible, Pruned, Trial, begin
 
 FILE = "objective.pickle"
 INFEASIBLE_EXIT_CODE = 42
 _PRUNED_EXIT_CODE = 143  # as of a process that SIGTERM ended
 
 
-def main() -> int:
-    """The exit code of the trial."""
-    # <experiment>/trials/<n>/<attempt>/output
-    file = Path(os.environ["TUNER_OUTPUT_DIR"]).parents[3] / FILE
-    sent = pickle.loads(file.read_bytes())
+def main(packed: bytes | None = None) -> int:
+    """Run the trial and return its exit code. packed: what `tuner.functions` pickled; None: it is in the folder."""
+    if packed is None:
+        # <experiment>/trials/<n>/<attempt>/output
+        packed = (Path(os.environ["TUNER_OUTPUT_DIR"]).parents[3] / FILE).read_bytes()
+    sent = pickle.loads(packed)
     sys.path.extend(path for path in sent["path"] if path not in sys.path)
+    if (made := sent.get("python", sys.version_info[:2])) != sys.version_info[:2]:
+        theirs, ours = (".".join(map(str, version)) for version in (made, sys.version_info[:2]))
+        print(f"the objective was pickled by Python {theirs}, and this is Python {ours}; use an image with {theirs}")
+        return 1
     owner = os.getpid()
     try:
         objective = pickle.loads(sent["objective"])
-        trial = Trial(json.loads(os.environ["TUNER_PARAMETERS"]), sent["metric"])
+        objectives = sent.get("objectives") or [sent["metric"]]  # of versions before several objectives
+        trial = Trial(json.loads(os.environ["TUNER_PARAMETERS"]), objectives, sent.get("constraints", ()))
+        begin(trial)
         signal.signal(signal.SIGTERM, lambda *_: trial.stop())
         returned = objective(trial)
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the value is about to be printed
@@ -64,10 +72,10 @@ def _of_the_objective(trace: TracebackType | None) -> TracebackType | None:
     return trace
 
 
-def run() -> NoReturn:
+def run(packed: bytes | None = None) -> NoReturn:
     """End the process as `main` says."""
     try:
-        code = main()
+        code = main(packed)
     except SystemExit as end:
         code = _exit_code(end)
     except BaseException:

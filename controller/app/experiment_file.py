@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from controller.app.state_directory import StateDirectory
-from controller.spec import Document, read_path
+from controller.spec import Document, NoConfigMap, read, read_path
 from suggest.errors import InvalidArgument, Problem
 
 if TYPE_CHECKING:
@@ -42,12 +45,31 @@ class ExperimentFile:
 
         Raises SpecErrors, and InvalidArgument for a context without a cluster.
         """
-        document = read_document(path, options, state)
+        return cls._checked(read_document(path, options, state), directory_of(path), options)
+
+    @classmethod
+    def of_text(cls, text: str, source: str, options: FileOptions, state: StateDirectory) -> ExperimentFile:
+        """Read an experiment that was built in Python; its relative paths begin at the current folder.
+
+        source: what messages call it. Raises as `read`.
+        """
+        document = read(
+            text,
+            source=source,
+            overrides=_overrides(options),
+            service=_check,
+            namespace_of=lambda name: _namespace_of(name, options.context, state),
+            config_map_of=lambda namespace, name: _config_map(namespace, name, options.context),
+        )
+        return cls._checked(document, Path.cwd(), options)
+
+    @classmethod
+    def _checked(cls, document: Document, directory: Path, options: FileOptions) -> ExperimentFile:
         if options.context and not document.spec.traits.on_cluster:
             raise InvalidArgument(
                 [Problem("--context", "is of a cluster, and trials run here; add --runtime kubernetes")]
             )
-        return cls(document, directory_of(path))
+        return cls(document, directory)
 
 
 def directory_of(path: str) -> Path:
@@ -56,17 +78,44 @@ def directory_of(path: str) -> Path:
 
 def read_document(path: str, options: FileOptions, state: StateDirectory) -> Document:
     """Return the file with the options applied. Raises SpecErrors."""
+    return read_path(
+        path,
+        overrides=_overrides(options),
+        service=None if options.checked_by_server else _check,
+        namespace_of=lambda name: _namespace_of(name, options.context, state),
+        config_map_of=lambda namespace, name: _config_map(namespace, name, options.context),
+    )
+
+
+def _overrides(options: FileOptions) -> list[str]:
+    """Return the arguments of `--set`, with those that the other options stand for."""
     overrides = list(options.overrides)
     if options.namespace:
         overrides.append(f"metadata.namespace={options.namespace}")
     if options.runtime:
         overrides.append(f"spec.runtime={options.runtime}")
-    return read_path(
-        path,
-        overrides=overrides,
-        service=None if options.checked_by_server else _check,
-        namespace_of=lambda name: _namespace_of(name, options.context, state),
-    )
+    return overrides
+
+
+def _config_map(namespace: str, name: str, context: str | None) -> Mapping[str, str]:
+    """Return the data of a ConfigMap of the cluster. Raises NoConfigMap."""
+    from controller.runtime.kubernetes.client import CONFIG_MAPS, KubernetesClient
+    from controller.runtime.kubernetes.errors import AccessDenied, ApiError, BadKubeconfig, Unreachable
+
+    async def get() -> Mapping[str, str]:
+        client = await KubernetesClient.connect(context)
+        try:
+            found = await client.get(CONFIG_MAPS, namespace, name)
+        finally:
+            await client.close()
+        return found.get("data") or {}
+
+    try:
+        # In a thread, because the caller may run in an event loop.
+        with ThreadPoolExecutor(1) as thread:
+            return thread.submit(asyncio.run, get()).result()
+    except (AccessDenied, ApiError, BadKubeconfig, Unreachable) as error:
+        raise NoConfigMap(f"the ConfigMap {namespace}/{name} of the cluster cannot be read: {error}") from error
 
 
 def _namespace_of(name: str, context: str | None, state: StateDirectory) -> str:

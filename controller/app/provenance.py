@@ -21,6 +21,7 @@ from controller.core.model import FINAL, Attempt, Experiment, SecretRef, attempt
 from controller.folders import AttemptFolders, ExperimentFolders
 from controller.launch import cluster_launch, fidelity, kept_apart, launch
 from controller.runtime.protocol import Launch
+from controller.runtime.trial_files import TrialFiles
 from controller.spec import redacted
 from suggest.errors import Unavailable
 from suggest.trial import Trial
@@ -65,6 +66,7 @@ class AttemptLauncher:
     source: str  # the file's name, as the person gave it
     text: str
     seed: Callable[[], int | None]
+    files: TrialFiles | None = None  # what trials on a cluster get of this machine
     git: Mapping[str, object] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -79,13 +81,15 @@ class AttemptLauncher:
 
     _session: dict[str, object] = field(init=False)
 
-    def __call__(self, experiment: Experiment, trial: Trial, attempts: Sequence[Attempt]) -> Launch:
+    async def __call__(self, experiment: Experiment, trial: Trial, attempts: Sequence[Attempt]) -> Launch:
         attempt = attempts[-1]
         where = self.folders.attempt(attempt.trial, attempt.number, apart=kept_apart(experiment, attempt))
-        goes_on = bool(trial.rungs) and attempt.trial is not FINAL and experiment.spec.traits.shares_files
-        starts_over = goes_on and not (where.checkpoint.is_dir() and any(where.checkpoint.iterdir()))
+        starts_over = ""
+        if experiment.spec.traits.shares_files and attempt.trial is not FINAL:
+            await self._inherit(trial, where)
+            starts_over = _starts_over(experiment, trial, attempt, where)
         launched = (
-            cluster_launch(experiment, trial, attempts, where)
+            cluster_launch(experiment, trial, attempts, where, environ=os.environ, files=self.files)
             if experiment.spec.traits.on_cluster
             else launch(
                 experiment, trial, attempt, where, environ=os.environ, interpreter_directory=Path(sys.executable).parent
@@ -93,6 +97,18 @@ class AttemptLauncher:
         )
         self._record(experiment, trial, attempt, where, launched)
         return replace(launched, starts_over=starts_over)
+
+    async def _inherit(self, trial: Trial, where: AttemptFolders) -> None:
+        """Copy the checkpoint of the trial's parent in a thread, because it may be large."""
+        if trial.parent is None:
+            return
+        try:
+            await asyncio.to_thread(where.inherit, self.folders.checkpoint(trial.parent))
+        except OSError as error:
+            raise Unavailable(
+                f"{where.checkpoint}: the checkpoint of trial {trial.parent} cannot be copied: "
+                f"{error.strerror or error}; nothing is lost; free some space to continue"
+            ) from error
 
     def _record(
         self, experiment: Experiment, trial: Trial, attempt: Attempt, where: AttemptFolders, launched: Launch
@@ -129,3 +145,15 @@ class AttemptLauncher:
             raise Unavailable(
                 f"{where.root}: {error.strerror}; nothing is lost; free some space to continue"
             ) from error
+
+
+def _starts_over(experiment: Experiment, trial: Trial, attempt: Attempt, where: AttemptFolders) -> str:
+    """Return why the attempt has no checkpoint, though it should go on from one; "" if it has one or needs none."""
+    fidelity = experiment.spec.fidelity
+    if where.has_checkpoint:
+        return ""
+    if trial.rungs and fidelity is not None:
+        return f"TUNER_CHECKPOINT_DIR is empty after {fidelity.parameter} {trial.rungs[-1].fidelity:g}"
+    if trial.parent is not None and attempt.number == 1:
+        return f"trial {trial.parent} left nothing in TUNER_CHECKPOINT_DIR"
+    return ""

@@ -28,9 +28,11 @@ if TYPE_CHECKING:
     from controller.app.local_experiments import LocalExperiments
     from controller.app.suggestion_service import SessionClient
     from controller.core.progress import Progress
+    from controller.folders import ExperimentFolders
     from controller.loop import Loop, OnTrial
     from controller.runtime.kubernetes.client import KubernetesClient
     from controller.runtime.protocol import Runtime
+    from controller.runtime.trial_files import TrialFiles
     from suggest.trial import Trial
 
 logger = logging.getLogger(__name__)
@@ -311,7 +313,13 @@ async def control(
 
     experiment = admitted.experiment
     folders = experiments.folders(experiment.uid)
-    launcher = AttemptLauncher(folders, admitted.source, admitted.text, seed=lambda: client.seed)
+    launcher = AttemptLauncher(
+        folders,
+        admitted.source,
+        admitted.text,
+        seed=lambda: client.seed,
+        files=_files_to_send(experiment, folders),
+    )
     loop = Loop(
         experiment,
         store=experiments,
@@ -336,6 +344,15 @@ async def control(
         with suppress(asyncio.CancelledError):
             await drawing
         _close(view, None if broken else loop.progress())
+
+
+def _files_to_send(experiment: Experiment, folders: ExperimentFolders) -> TrialFiles | None:
+    """Return the files of this machine that trials on a cluster get. Raises FailedPrecondition if one is gone."""
+    from controller.runtime import trial_files
+
+    if not experiment.spec.traits.on_cluster:
+        return None
+    return trial_files.read(Path(experiment.directory), experiment.spec.trial.files, own=folders.function)
 
 
 async def draw(view: View, progress: Callable[[], Progress]) -> None:

@@ -40,7 +40,8 @@ def make(state: StateDirectory, spec: ExperimentSpec, uid: Uid, client: Kubernet
     """Return the runtime. `client` belongs to the experiment's cluster, if it has one; the runtime closes it."""
     if client is None:
         module = FUNCTION_WORKER if spec.trial.command[1:] == ("-m", FUNCTION_WORKER) else ""
-        return LocalRuntime(state.folders(uid).root, devices=spec.trial.devices, module=module)
+        folder = state.folders(uid).root
+        return LocalRuntime(folder, devices=spec.trial.devices, collection=spec.collection, module=module)
     return _on_cluster(state, spec, uid, client)
 
 
@@ -96,6 +97,7 @@ def _on_cluster(state: StateDirectory, spec: ExperimentSpec, uid: Uid, client: K
         folder_of=lru_cache(4096)(lambda trial, attempt: folders.attempt(trial, attempt).root),
         template=cast("Raw | None", spec.trial.cluster.get("template")),
         holder=lambda: identity(folders.root),
+        has_collector=spec.collection is not None,
     )
     shares = FairShares(state.root, server=client.server, namespace=spec.namespace, uid=uid)
     return KubernetesRuntime(target, queue=AdmissionQueue(own=spec.trial.cluster.get("queue") is None, shares=shares))

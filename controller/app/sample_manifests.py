@@ -6,6 +6,7 @@ Their parameters do not come from the suggestion service, and nothing is stored.
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from controller.core.model import FINAL, Attempt, Experiment, ExperimentSpec, Tr
 from controller.folders import ExperimentFolders
 from controller.launch import cluster_launch
 from controller.runtime.protocol import Launch
+from controller.runtime.trial_files import TrialFiles
 from suggest.errors import InvalidArgument, Problem
 from suggest.space import Choice, Domain, Float, Int, Scale, Space, Value
 from suggest.trial import Trial, TrialState
@@ -25,21 +27,28 @@ UID = "dryrunaaaaaaaaaa"  # constant, so that two dry runs print the same
 TEMPLATE, FINAL_STAGE = "spec.trial.template", "spec.final"
 
 
-def sample_launch(spec: ExperimentSpec, stage: TrialOrFinal = 0) -> Launch:
+def sample_launch(spec: ExperimentSpec, stage: TrialOrFinal = 0, *, files: TrialFiles | None = None) -> Launch:
     """Return the launch of trial 0, or of the stage FINAL with the same parameters."""
     experiment = Experiment(uid=UID, spec=spec, revision=1, directory="", study="")
     trial = Trial(0, TrialState.RUNNING, first_point(spec))
-    return cluster_launch(experiment, trial, [Attempt(stage, 1)], ExperimentFolders(Path(UID)).attempt(stage, 1))
+    folders = ExperimentFolders(Path(UID)).attempt(stage, 1)
+    return cluster_launch(experiment, trial, [Attempt(stage, 1)], folders, environ=os.environ, files=files)
 
 
-def manifests_of(spec: ExperimentSpec) -> list[Raw]:
+def manifests_of(spec: ExperimentSpec, *, files: TrialFiles | None = None) -> list[Raw]:
     """Return the objects of trial 0. Raises InvalidArgument if they are invalid on any cluster."""
-    from controller.runtime.kubernetes.job_builder import build_objects, cannot_be_labelled, cannot_be_queued
+    from controller.runtime.kubernetes.job_builder import (
+        build_files,
+        build_objects,
+        cannot_be_collected,
+        cannot_be_labeled,
+        cannot_be_queued,
+    )
     from controller.runtime.kubernetes.kinds import missing_conditions
     from controller.runtime.kubernetes.labels import name_problem
     from controller.runtime.kubernetes.resource_quota import demand_of
 
-    launch = sample_launch(spec)
+    launch = sample_launch(spec, files=files)
     part = launch.cluster
     assert part is not None
     last = 0 if spec.budget.trials is None else spec.budget.trials - 1
@@ -47,17 +56,21 @@ def manifests_of(spec: ExperimentSpec) -> list[Raw]:
     problems = {"metadata.name": name_problem(replace(launch, name=attempt_name(spec.name, UID, last, again)))}
     if part.manifest is not None:
         manifest = part.manifest
-        problems[TEMPLATE] = missing_conditions(manifest, spec.trial.cluster) or cannot_be_labelled(manifest)
+        problems[TEMPLATE] = missing_conditions(manifest, spec.trial.cluster) or cannot_be_labeled(manifest)
         if "queue" in spec.trial.cluster:
             problems["spec.trial.queue"] = cannot_be_queued(manifest)
+        if part.collection is not None:
+            problems["spec.metrics"] = cannot_be_collected(manifest)
+    if any(problems.values()):
+        raise InvalidArgument([Problem(path, said) for path, said in problems.items() if said])
     objects = build_objects(launch)
     try:
         demand_of(objects)
     except ValueError as error:
-        problems[TEMPLATE if part.manifest is not None else "spec.trial.resources"] = str(error)
-    if any(problems.values()):
-        raise InvalidArgument([Problem(path, said) for path, said in problems.items() if said])
-    return objects
+        place = TEMPLATE if part.manifest is not None else "spec.trial.resources"
+        raise InvalidArgument([Problem(place, str(error))]) from error
+    shared = build_files(launch)
+    return objects if shared is None else [shared, *objects]
 
 
 def final_manifests_of(spec: ExperimentSpec) -> list[Raw]:

@@ -8,13 +8,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from controller.app.experiment_file import ExperimentFile, FileOptions, read_document
+from controller.app.experiment_file import ExperimentFile, FileOptions, directory_of, read_document
 from controller.app.state_directory import StateDirectory
 from controller.app.workspace import Workspace
 from controller.core.model import FINAL, ExperimentSpec, short_name, trial_name
 from controller.phrases import command
+from controller.runtime import trial_files
 from controller.spec import Document
 from suggest.errors import FailedPrecondition, InvalidArgument, NotFound, Problem, Unavailable
 
@@ -31,6 +33,7 @@ async def validate(path: str, options: FileOptions, workspace: Workspace) -> Doc
     from suggest.server.admin import check
 
     document = read_document(path, options, workspace.state)
+    check_files(document, directory_of(path))
     check_manifests(document)
     try:
         if options.checked_by_server:
@@ -45,12 +48,20 @@ async def validate(path: str, options: FileOptions, workspace: Workspace) -> Doc
 
 def check_runnable(file: ExperimentFile) -> None:
     """Raise SpecErrors if the trials could never run in the place that the file names."""
+    check_files(file.document, file.directory)
     if file.document.spec.traits.on_cluster:
         check_manifests(file.document)
     else:
         from controller.app import machine
 
         machine.check(file.document, file.directory)
+
+
+def check_files(document: Document, directory: Path) -> None:
+    """Raise SpecErrors if `spec.trial.files` names files that cannot be sent."""
+    spec = document.spec
+    if problems := trial_files.problems_of(directory, spec.trial.files, sent=spec.traits.on_cluster):
+        raise document.locate(problems)
 
 
 def check_manifests(document: Document) -> None:
@@ -216,15 +227,19 @@ class ServerVerdicts:
     never_runs: Mapping[str, str]
 
 
-def dry_run(spec: ExperimentSpec) -> DryRun:
-    """Return the objects of a dry run. Raises InvalidArgument if the trials do not run on a cluster."""
+def dry_run(spec: ExperimentSpec, directory: Path) -> DryRun:
+    """Return the objects of a dry run of a file in `directory`.
+
+    Raises InvalidArgument if the trials do not run on a cluster.
+    """
     if not spec.traits.on_cluster:
         raise InvalidArgument(
             [Problem("--dry-run", "shows what a cluster is sent, and trials run here; check the file with validate")]
         )
     from controller.app.sample_manifests import final_manifests_of, manifests_of
 
-    return DryRun(spec, manifests_of(spec), final_manifests_of(spec))
+    files = trial_files.read(directory, spec.trial.files)
+    return DryRun(spec, manifests_of(spec, files=files), final_manifests_of(spec))
 
 
 async def ask_server(run: DryRun, *, context: str | None) -> ServerVerdicts:

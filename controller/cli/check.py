@@ -100,12 +100,13 @@ def doctor(arguments: argparse.Namespace) -> ExitCode:
 
 def dry_run(arguments: argparse.Namespace) -> ExitCode:
     """Print the objects that would be sent to a cluster, or have its server check them."""
+    from controller.app.experiment_file import directory_of
     from controller.app.validate import ask_server
     from controller.app.validate import dry_run as make
     from controller.report.manifest_yaml import yaml_documents
     from controller.runtime.kubernetes.preflight import pods_of
 
-    run = make(_validated(arguments).spec)
+    run = make(_validated(arguments).spec, directory_of(arguments.file))
     if arguments.dry_run == "client":
         sys.stdout.write(_heading(run.spec) + yaml_documents([*run.trial, *pods_of(run.trial)]))
         if run.final:

@@ -30,6 +30,22 @@ REASON_LENGTH = 500
 
 
 @dataclass(frozen=True, slots=True)
+class CollectedSummary:
+    """What a collector has read of an ended attempt.
+
+    place: the file or the endpoint, for people.
+    is_empty: the collector has read nothing.
+    skipped: lines that are not JSON objects.
+    note: the collector's last message about its source.
+    """
+
+    place: str
+    is_empty: bool = False
+    skipped: int = 0
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class LogSummary:
     """What the log of an ended attempt says about the metrics that the trial must report.
 
@@ -37,6 +53,7 @@ class LogSummary:
     value: the value of `metric` by the experiment's rule; may be non-finite.
     near_misses: names in the log that are nearly `metric`, each with the number of lines that have it.
     place: the key of the experiment's file that names the metric.
+    collected: what was read where the measurements are not in the log.
     """
 
     value: float | None = None
@@ -44,10 +61,11 @@ class LogSummary:
     last_line: str = ""
     near_misses: Sequence[tuple[str, int]] = ()
     place: str = "spec.objective.metric"
+    collected: CollectedSummary | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Judgement:
+class Judgment:
     verdict: AttemptState
     failure_class: FailureClass | None = None
     reason: str = ""
@@ -61,7 +79,7 @@ def judge(
     of_trial: bool = True,
     asked_because: str = "",
     timeout_s: float | None = None,
-) -> Judgement:
+) -> Judgment:
     """Judge how an attempt ended.
 
     Args:
@@ -73,7 +91,7 @@ def judge(
     """
     # A requested stop comes before the timeout, which may expire within the grace period of that stop.
     if cause is not None and (end.stopped or end.unknown):
-        return Judgement(verdict_of(cause), reason=asked_because or cause.value)
+        return Judgment(verdict_of(cause), reason=asked_because or cause.value)
     if end.timed_out:
         limit = f" of {timeout_s:g} s" if timeout_s is not None else ""
         return _failed(FailureClass.TIMEOUT, f"it ran longer than its timeout{limit}")
@@ -96,12 +114,12 @@ def verdict_of(cause: StopCause) -> AttemptState:
     return AttemptState.PRUNED if cause is StopCause.PRUNED else AttemptState.CANCELLED
 
 
-def _judge_code(end: Exit, log: LogSummary, *, of_trial: bool) -> Judgement:
+def _judge_code(end: Exit, log: LogSummary, *, of_trial: bool) -> Judgment:
     said = end.reason or log.last_line  # end.reason is the message of a worker other than rank 0
     if end.code == 0 and not of_trial:
-        return Judgement(AttemptState.SUCCEEDED)
+        return Judgment(AttemptState.SUCCEEDED)
     if end.code == INFEASIBLE_EXIT_CODE and of_trial:
-        return Judgement(AttemptState.INFEASIBLE, reason=said[:REASON_LENGTH] or "exit code 42")
+        return Judgment(AttemptState.INFEASIBLE, reason=said[:REASON_LENGTH] or "exit code 42")
     if end.code == 0:
         if log.value is None and end.reason:  # part of its log was lost, which is not its fault
             return _failed(FailureClass.INFRASTRUCTURE, f"exit code 0, but {end.reason}")
@@ -111,7 +129,7 @@ def _judge_code(end: Exit, log: LogSummary, *, of_trial: bool) -> Judgement:
             return _failed(
                 FailureClass.METRICS_MISSING, f'the last "{log.metric}" was {log.value}, not a finite number'
             )
-        return Judgement(AttemptState.SUCCEEDED)
+        return Judgment(AttemptState.SUCCEEDED)
     if end.out_of_memory:  # a child process was killed, or the container runtime reports the signal as 137
         return _failed(FailureClass.OUT_OF_MEMORY, f"killed by the system: out of memory (exit code {end.code})")
     told = f": {said}" if said else ", and nothing in its log"
@@ -123,12 +141,25 @@ def _judge_code(end: Exit, log: LogSummary, *, of_trial: bool) -> Judgement:
 
 
 def _no_metric(log: LogSummary) -> str:
+    where = "the log" if log.collected is None else log.collected.place
+    if not log.near_misses and log.collected is not None:
+        return _not_collected(log.metric, log.collected)
     if not log.near_misses:
         missing = f'no line of its log reported "{log.metric}"'
         return missing if log.last_line else f"{missing}: the log is empty"
     names = ", ".join(f'"{name}" ({times} time{"" if times == 1 else "s"})' for name, times in log.near_misses)
     cure = f'set {log.place} to the name that is printed, or print "{log.metric}"'
-    return f'no "{log.metric}" in the log; it has {names}: {cure}'
+    return f'no "{log.metric}" in {where}; it has {names}: {cure}'
+
+
+def _not_collected(metric: str, read: CollectedSummary) -> str:
+    said = f"; {read.note}" if read.note else ""
+    if read.is_empty:
+        cure = "the program must write to the path that TUNER_METRICS_FILE has, or listen at TUNER_METRICS_PORT"
+        return f"nothing was read from {read.place}: {cure}"
+    lines = f"{read.skipped} line{' is' if read.skipped == 1 else 's are'} not a JSON object"
+    told = f" ({lines})" if read.skipped else ""
+    return f'no "{metric}" in {read.place}{told}{said}'
 
 
 def class_by_itself(code: int | None, last_line: str) -> FailureClass | None:
@@ -146,8 +177,8 @@ def called(code: int | None) -> str:
     return f"exit code {code}" + (f" (its program crashed: {crash})" if crash else "")
 
 
-def _failed(failure_class: FailureClass, reason: str) -> Judgement:
-    return Judgement(AttemptState.FAILED, failure_class, reason[:REASON_LENGTH])
+def _failed(failure_class: FailureClass, reason: str) -> Judgment:
+    return Judgment(AttemptState.FAILED, failure_class, reason[:REASON_LENGTH])
 
 
 def _signal_name(number: int) -> str:

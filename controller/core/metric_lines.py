@@ -13,14 +13,17 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from controller.core.model import MetricsRule
+from controller.core.model import STEP_KEYS, MetricsRule
 
 MAX_STEP = 2**53
 MAX_NAME = 128  # characters; a longer name, or one that cannot be printed, is not a metric
 MAX_DEPTH = 8  # of nested JSON
 MAX_COLUMNS = 32
-STEP_KEYS = ("step", "epoch")
 STEP_WORDS = ("global_step", "step", "epoch", "iteration", "iter", "round")  # by precedence; matched case-insensitively
+
+NOTE = "# tuner: "  # begins a collector's message about its source, among the lines that it collects
+LAST_LINE = f"{NOTE}end"  # of a collector whose lines are complete
+TIMESTAMP = "timestamp"  # a key of JSON lines that is never a metric, unless it is the objective
 
 _EXPONENT = r"(?:[eE][+-]?\d++)?+"
 _NUMBER = rf"[+-]?(?:\d++\.?+\d*+{_EXPONENT}|\.\d++{_EXPONENT}|nan|NaN|inf(?:inity)?|Infinity)"
@@ -82,11 +85,13 @@ class LineParser:
 
     def __init__(self, rule: MetricsRule, objective: str) -> None:
         self._objective = objective
-        self._keys = (rule.step,) if rule.step else STEP_KEYS
+        self._keys = (rule.step_key,) if rule.step_key else STEP_KEYS
         words = tuple(word for word in STEP_WORDS if word in STEP_KEYS or word != objective.lower())
-        self._words = self._keys if rule.step else words
-        self._guesses_step = not rule.step
-        self._pattern = re.compile(rule.pattern) if rule.pattern else None
+        self._words = self._keys if rule.step_key else words
+        self._guesses_step = not rule.step_key
+        self._patterns = [re.compile(pattern) for pattern in rule.patterns]
+        self._is_collected = rule.source is not None
+        self._json_only = rule.reads_json_only
         names = "|".join(re.escape(word) for word in self._words)
         self._word = re.compile(
             rf"(?<![\w./-])({names})[\"']?\s*+[:=#]?\s*+\[?\s*+(\d{{1,15}}+)(\s*+(?:/|of\s)\s*+\d++)?+(?![\w%]|\.\d|:\d)",
@@ -98,19 +103,30 @@ class LineParser:
         self._columns: tuple[str, ...] = ()
         self._results = False
         self.percentage = ""
+        self.skipped = 0  # lines that are not JSON objects, where only these are read
+        self.note = ""  # the collector's last message
+        self.is_empty = True  # no line came but the collector's last one
 
     @property
     def reads_all(self) -> bool:
-        """Return whether every line has to be parsed, because the experiment's own pattern may match anywhere."""
-        return self._pattern is not None
+        """Return whether every line has to be parsed: a pattern may match anywhere, and a collector's lines count."""
+        return bool(self._patterns) or self._is_collected
 
     @property
     def in_table(self) -> bool:
         return bool(self._columns) or self._results
 
     def said(self, text: str) -> Said:
-        if self._pattern is not None:
-            return self._by_pattern(self._pattern, text)
+        if self._is_collected and text == LAST_LINE:
+            return NOTHING
+        self.is_empty = False
+        if self._is_collected and text.startswith(NOTE):
+            self.note = text.removeprefix(NOTE)
+            return NOTHING
+        if self._json_only:
+            return self._json_line(text)
+        if self._patterns:
+            return self._by_patterns(text)
         if text.startswith("{") and text.endswith("}") and (values := _json_values(text)) is not None:
             return self._with_step(values, text, whole=True)
         if (row := self._row(text)) is not None:
@@ -123,8 +139,17 @@ class LineParser:
             return NOTHING
         return self._with_step(values, text)
 
-    def _by_pattern(self, pattern: re.Pattern[str], text: str) -> Said:
-        found = ((m[1], _float(m[2])) for m in pattern.finditer(text))
+    def _json_line(self, text: str) -> Said:
+        values = _json_values(text) if text.startswith("{") else None
+        if values is None:
+            self.skipped += 1
+            return NOTHING
+        if self._objective != TIMESTAMP:
+            values.pop(TIMESTAMP, None)
+        return self._with_step(values, text, whole=True)
+
+    def _by_patterns(self, text: str) -> Said:
+        found = ((m[1], _float(m[2])) for pattern in self._patterns for m in pattern.finditer(text))
         values = {name: value for name, value in found if name and value is not None}
         step, fraction = self._step_key(values)
         return Said(self._metrics(values), step, fraction)
@@ -171,7 +196,7 @@ class LineParser:
         return next((found[word] for word in map(str.casefold, self._words) if word in found), None)
 
     def _metrics(self, values: dict[str, float]) -> dict[str, float]:
-        words = self._words if self._guesses_step and self._pattern is None else self._keys
+        words = self._words if self._guesses_step and not self._patterns else self._keys
         taken = [name for name in values if (name in words or name.lower() in words) and name != self._objective]
         return {name: value for name, value in values.items() if name not in taken} if taken else values
 

@@ -142,6 +142,21 @@ class LogReader:
         """Return the first percentage that was read as the objective's value, as printed; "" if there was none."""
         return self._parser.percentage
 
+    @property
+    def skipped(self) -> int:
+        """Return how many lines are not JSON objects, where only these are read."""
+        return self._parser.skipped
+
+    @property
+    def is_empty(self) -> bool:
+        """Return whether a collector has read nothing."""
+        return self._parser.is_empty
+
+    @property
+    def note(self) -> str:
+        """Return the collector's last message about its source."""
+        return self._parser.note
+
     def near_misses(self, metric: str = "") -> list[tuple[str, int]]:
         """Return printed names that resemble the metric's, with the number of lines of each, most similar first.
 

@@ -28,6 +28,7 @@ FINAL: Final = Stage.FINAL
 TrialOrFinal: TypeAlias = int | Stage  # what an attempt belongs to: a trial, by its number, or the final stage
 AttemptKey: TypeAlias = tuple[TrialOrFinal, int]  # within an experiment
 
+STEP_KEYS = ("step", "epoch")  # of a measurement, by precedence, unless the experiment names another
 MAX_NAME_LENGTH = 40  # an experiment's; leaves room for "-<uid5>-<n>-r<k>" within Kubernetes' 63
 
 
@@ -98,17 +99,85 @@ class ExperimentObjective(Objective):
         return self.direction.sign * value <= self.direction.sign * self.target
 
 
+class MetricsFormat(enum.Enum):
+    TEXT = "text"
+    JSON = "json"  # one object per line
+    TENSORBOARD = "tensorboard"  # a directory with event files
+
+
+@dataclass(frozen=True, slots=True)
+class MetricsFile:
+    """A file, or a directory of event files, that the trial writes.
+
+    path: relative to the attempt's output folder, or absolute as a container sees it. On this machine an absolute path
+    is moved below the output folder.
+    """
+
+    path: str
+    format: MetricsFormat = MetricsFormat.TEXT
+
+    def __str__(self) -> str:
+        return self.path
+
+    @property
+    def folder(self) -> str:
+        """Return the directory that holds what the trial writes; "" is the output folder itself."""
+        return self.path if self.format is MetricsFormat.TENSORBOARD else self.path.rpartition("/")[0]
+
+
+@dataclass(frozen=True, slots=True)
+class PrometheusEndpoint:
+    """An endpoint of the trial that is scraped. Without a port, each attempt is told one in TUNER_METRICS_PORT."""
+
+    port: int | None = None
+    path: str = "/metrics"
+
+    def __str__(self) -> str:
+        return f"the endpoint {self.path}" + (f" of port {self.port}" if self.port else "")
+
+
+MetricsSource: TypeAlias = MetricsFile | PrometheusEndpoint
+PUSHED = MetricsFile("metrics.jsonl", MetricsFormat.JSON)  # where `tuner.push` writes
+
+
 @dataclass(frozen=True, slots=True)
 class MetricsRule:
-    """How measurements are read from log lines.
+    """How measurements are read.
 
     step: the key that holds the step; "" means the usual keys.
-    pattern: a regular expression with two groups, name and value, that may match anywhere in a line; None means the
-    built-in formats.
+    patterns: regular expressions with two groups, name and value, each of which may match anywhere in a line; none
+    means the built-in formats.
+    source: where the lines come from; None is the standard output.
+    collector_image: the image of the sidecar that reads `source` on a cluster; "" is the default one.
     """
 
     step: str = ""
-    pattern: str | None = None
+    patterns: tuple[str, ...] = ()
+    source: MetricsSource | None = None
+    collector_image: str = ""
+
+    @property
+    def reads_json_only(self) -> bool:
+        """Return whether each line must be a JSON object. Collectors of other formats write such lines."""
+        return self.source is not None and getattr(self.source, "format", None) is not MetricsFormat.TEXT
+
+    @property
+    def step_key(self) -> str:
+        """Return the key that holds the step; "" means the usual keys. Event files have one that is always there."""
+        of_events = getattr(self.source, "format", None) is MetricsFormat.TENSORBOARD
+        return STEP_KEYS[0] if of_events else self.step
+
+
+@dataclass(frozen=True, slots=True)
+class Collection:
+    """What a collector reads while a trial runs: its source, and the names that it looks for.
+
+    names: of the metrics that the experiment needs, and of the step.
+    """
+
+    source: MetricsSource
+    names: tuple[str, ...]
+    image: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +188,7 @@ class Budget:
     failed_trials: int | None = None
     wall_clock_s: float | None = None
     no_improvement: int | None = None  # trials that end in a row without a new best one
+    regret_below: float | None = None  # how much better than the best trial another point may still be
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +229,7 @@ class TrialTemplate:
     retries: Mapping[FailureClass, int] = field(default_factory=dict)
     image: str = ""
     working_dir: str = ""  # a relative path starts at the file's folder; "" is that folder
+    files: tuple[str, ...] = ()  # paths below the file's folder that a trial on a cluster gets
     parameters_file: str = "json"  # the format of the file of parameters; local only
     devices: tuple[str, ...] = ()  # the GPUs that attempts may use, empty = all that the machine lends; local only
     cluster: Mapping[str, object] = field(default_factory=dict)
@@ -195,6 +266,7 @@ class ExperimentSpec:
     canary_s: float = 10.0
     runtime: str = DEFAULT_RUNTIME
     final: TrialTemplate | None = None  # runs once with the best parameters, after the search
+    final_weights: tuple[float, ...] = ()  # of the objectives, in the choice of its trial; () = the first one alone
     further: tuple[ExperimentObjective, ...] = ()  # objectives after the first
     constraints: tuple[Constraint, ...] = ()
     fidelity: Fidelity | None = None  # trials run in steps, and only the best go on
@@ -219,6 +291,16 @@ class ExperimentSpec:
         constrained = {each.metric: ValueRule.LAST for each in self.constraints}
         found = constrained | {each.metric: each.value for each in self.further}
         return {metric: rule for metric, rule in found.items() if metric != self.objective.metric}
+
+    @property
+    def collection(self) -> Collection | None:
+        """Return what a collector reads; None if the measurements are on the standard output."""
+        source, rule = self.metrics.source, self.metrics
+        if source is None:
+            return None
+        steps = (rule.step,) if rule.step else STEP_KEYS
+        names = (self.objective.metric, *self.other_metrics, *steps)
+        return Collection(source, tuple(dict.fromkeys(names)), rule.collector_image)
 
     def targets_reached(self, trial: Trial) -> str:
         """Describe the targets that a succeeded trial reaches; "" unless it meets all constraints and all targets."""

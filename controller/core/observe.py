@@ -11,24 +11,37 @@ from __future__ import annotations
 import math
 from datetime import datetime
 
-from controller.core.failures import LogSummary, judge, verdict_of
+from controller.core.failures import CollectedSummary, LogSummary, judge, verdict_of
 from controller.core.metrics import LogReader
-from controller.core.model import FINAL, Attempt, AttemptState, ExperimentSpec, FailureClass
+from controller.core.model import (
+    FINAL,
+    Attempt,
+    AttemptState,
+    ExperimentSpec,
+    FailureClass,
+)
 from controller.core.states import AttemptEvent, Ended, Seen, Waits
 from controller.runtime.protocol import AttemptStatus, Exit
 
 
 def event_for(
-    attempt: Attempt, status: AttemptStatus | None, log: LogReader, spec: ExperimentSpec, *, now: datetime
+    attempt: Attempt,
+    status: AttemptStatus | None,
+    log: LogReader,
+    spec: ExperimentSpec,
+    *,
+    metrics: LogReader,
+    now: datetime,
 ) -> AttemptEvent | None:
     """Return the event that takes the attempt from its recorded state to the observed one; None if nothing changed.
 
-    If the attempt has ended, `log` must have read everything that it wrote.
+    If the attempt has ended, `log` and `metrics` must have read everything that it wrote. They are one reader unless a
+    collector reads the measurements.
     """
     if status is None:
-        return _missing(attempt, log, now)
+        return _missing(attempt, metrics, now)
     if status.exit is not None:
-        return _ended(attempt, status, status.exit, log, spec)
+        return _ended(attempt, status, status.exit, log, metrics, spec)
     if attempt.state is AttemptState.RUNNING and status.suspended:
         return Waits(status.waiting)
     if attempt.state is not AttemptState.CREATED:
@@ -38,13 +51,13 @@ def event_for(
     return Waits(status.waiting) if status.waiting != attempt.reason else None
 
 
-def _missing(attempt: Attempt, log: LogReader, now: datetime) -> Ended | None:
+def _missing(attempt: Attempt, metrics: LogReader, now: datetime) -> Ended | None:
     if attempt.state is AttemptState.CREATED:
         return None
     if attempt.state is AttemptState.STOPPING and attempt.stop_cause is not None:
-        return Ended(verdict_of(attempt.stop_cause), now, step=log.step, reason=attempt.reason)
+        return Ended(verdict_of(attempt.stop_cause), now, step=metrics.step, reason=attempt.reason)
     reason = "the attempt disappeared from the runtime"
-    return Ended(AttemptState.FAILED, now, step=log.step, reason=reason, failure_class=FailureClass.INFRASTRUCTURE)
+    return Ended(AttemptState.FAILED, now, step=metrics.step, reason=reason, failure_class=FailureClass.INFRASTRUCTURE)
 
 
 def _place_of(metric: str, spec: ExperimentSpec) -> str:
@@ -55,26 +68,38 @@ def _place_of(metric: str, spec: ExperimentSpec) -> str:
     return f"spec.constraints[{[one.metric for one in spec.constraints].index(metric)}].metric"
 
 
-def _ended(attempt: Attempt, status: AttemptStatus, end: Exit, log: LogReader, spec: ExperimentSpec) -> Ended:
-    metric = log.lacking or spec.objective.metric
-    told = log.value_of(metric)
-    near_misses = log.near_misses(metric) if told is None else ()
+def _ended(
+    attempt: Attempt, status: AttemptStatus, end: Exit, log: LogReader, metrics: LogReader, spec: ExperimentSpec
+) -> Ended:
+    metric = metrics.lacking or spec.objective.metric
+    told = metrics.value_of(metric)
+    near_misses = metrics.near_misses(metric) if told is None else ()
+    collected = None
+    if (source := spec.metrics.source) is not None:
+        collected = CollectedSummary(str(source), metrics.is_empty, metrics.skipped, metrics.note)
     judged = judge(
         end,
-        LogSummary(told, metric, log.last_line, near_misses, _place_of(metric, spec)),
+        LogSummary(
+            told,
+            metric,
+            log.last_line,
+            near_misses,
+            _place_of(metric, spec),
+            collected,
+        ),
         attempt.stop_cause,
         of_trial=attempt.trial is not FINAL,
         asked_because=attempt.reason,
         timeout_s=spec.template_of(attempt.trial).timeout_s,
     )
-    value = log.value
+    value = metrics.value
     carries_value = judged.verdict in (AttemptState.SUCCEEDED, AttemptState.PRUNED)
     return Ended(
         judged.verdict,
         end.time,
         start_time=status.start_time,
         value=value if carries_value and value is not None and math.isfinite(value) else None,
-        step=log.step,
+        step=metrics.step,
         reason=judged.reason,
         failure_class=judged.failure_class,
         exit_code=end.code,

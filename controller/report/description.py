@@ -153,6 +153,7 @@ def describe_trial(record: ExperimentRecord, one: TrialRecord, *, log: Path | No
         ("Value", formatting.number(one.trial.value)),
         ("Step", "" if one.trial.step is None else str(one.trial.step)),
         ("Imported", one.imported_from and f"from {one.imported_from}"),
+        ("Parent", "" if one.trial.parent is None else f"trial {one.trial.parent}, from whose checkpoint it goes on"),
         ("Log", "" if log is None else str(log)),
     ]
     values = [[name, formatting.parameter(value)] for name, value in one.trial.parameters.items()]
@@ -207,7 +208,7 @@ def why_experiment(record: ExperimentRecord) -> str:
         case ExperimentState.PAUSED:
             return f"paused, {it.reason}; {cure(it)}"
         case ExperimentState.STOPPING:
-            return f"somebody asked it to stop; {quantity(running, 'trial')} {'is' if running == 1 else 'are'} ending"
+            return f"a stop was requested; {quantity(running, 'trial')} {'is' if running == 1 else 'are'} ending"
         case ExperimentState.STOPPED:
             return f"{it.reason or 'stopped'}; go on with: {command('resume', name)}"
         case ExperimentState.FAILED:
@@ -300,7 +301,7 @@ _MEANING = {
     FailureClass.OUT_OF_MEMORY.value: "it needs more memory than there is",
     FailureClass.CONFIGURATION.value: "it cannot be started as the file says",
     FailureClass.TIMEOUT.value: "raise spec.trial.timeout, or make it faster",
-    FailureClass.METRICS_MISSING.value: "print it as NAME=VALUE, or set spec.metrics.pattern",
+    FailureClass.METRICS_MISSING.value: "print it as NAME=VALUE, or set spec.metrics",
     FailureClass.INFRASTRUCTURE.value: "usually not caused by the program",
 }
 

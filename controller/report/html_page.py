@@ -15,12 +15,13 @@ from datetime import datetime
 from importlib import resources
 from typing import Any
 
+from controller.core.model import trial_name
 from controller.phrases import quantity
 from controller.report import formatting, text_tables
 from controller.report.description import describe_objective
 from controller.report.figures import FIGURES, available
 from controller.report.record import ExperimentRecord, TrialRecord
-from controller.spec.substitute import render
+from controller.spec.substitute import TRIAL_NAME, render
 from suggest.space import Choice, Int, Parameter, Scale
 from suggest.study import Importance
 from suggest.trial import TrialState
@@ -199,7 +200,8 @@ def _range(parameter: Parameter) -> str:
         log = ", log" if domain.scale is Scale.LOG else ""
         step = f", step {domain.step:g}" if domain.step not in (None, 1) else ""
         whole = "whole number " if isinstance(domain, Int) else ""
-        told = f"{whole}{domain.min:g} to {domain.max:g}{log}{step}"
+        normal = f", normal around {domain.normal.mean:g}" if domain.normal is not None else ""
+        told = f"{whole}{domain.min:g} to {domain.max:g}{log}{step}{normal}"
     when = " and ".join(f"{c.parameter} is {' or '.join(map(formatting.parameter, c.values))}" for c in parameter.when)
     return f"{told} (when {when})" if when else told
 
@@ -216,7 +218,8 @@ def _best(record: ExperimentRecord) -> str:
     spec = record.experiment.spec
     one = next(each for each in record.trials if each.trial.number == best.number)
     newest = one.newest
-    argv, _ = render(spec.trial, best.parameters)
+    name = trial_name(record.experiment.name, record.experiment.uid, best.number)
+    argv, _ = render(spec.trial, {TRIAL_NAME: name, **best.parameters})
     front = f"; one of the Pareto front of {quantity(len(record.front), 'trial')}" if spec.further else ""
     facts = [
         ("Trial", f"{best.number}{front}"),

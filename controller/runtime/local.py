@@ -14,8 +14,9 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from controller.core.model import FailureClass
-from controller.runtime import gpu_claims, gpus, log_file, processes, ranks
+from controller.core.model import Collection, FailureClass
+from controller.runtime import collectors, gpu_claims, gpus, log_file, processes, ranks
+from controller.runtime.collectors import Collector
 from controller.runtime.protocol import AttemptStatus, CannotStart, Exit, Launch, RuntimeLost
 from controller.runtime.supervisor_connection import Message, SupervisorConnection, reach, unreachable
 
@@ -31,11 +32,19 @@ class LocalRuntime:
     Args:
         experiment_dir: The experiment's own folder, which must exist. Only one LocalRuntime at a time may use it.
         devices: The GPUs that the experiment's trials may use; none means all that this machine lends.
+        collection: What to collect while a trial runs, if its measurements are not in its log.
         module: A Python module that the supervisor imports, and forks for trials whose command is `python -m` and its
             name.
     """
 
-    def __init__(self, experiment_dir: Path, *, devices: Sequence[str] = (), module: str = "") -> None:
+    def __init__(
+        self,
+        experiment_dir: Path,
+        *,
+        devices: Sequence[str] = (),
+        collection: Collection | None = None,
+        module: str = "",
+    ) -> None:
         self._folder = experiment_dir.resolve()
         self._connection: SupervisorConnection | None = None
         self._connecting = asyncio.Lock()
@@ -47,6 +56,8 @@ class LocalRuntime:
         self._log_seen: dict[str, int] = {}
         self._log_times = log_file.LogTimes()
         self._devices = devices
+        self._collection = collection
+        self._collectors: dict[str, Collector] = {}
         self._module = module
         self._pool: tuple[gpus.Device, ...] | None = None
 
@@ -70,6 +81,12 @@ class LocalRuntime:
                     "trials run that an older tuner started, and it claims no GPUs; go on when they have ended"
                 )
             env.setdefault(gpus.ORDER, "PCI_BUS_ID")  # makes CUDA and nvidia-smi use the same indices
+        if self._collection is not None:
+            try:
+                env |= collectors.prepare(self._collection, launch.directory.absolute())
+            except OSError as error:
+                what = f"cannot create {error.filename}: {error.strerror}"
+                raise CannotStart(what, FailureClass.INFRASTRUCTURE) from error
         if launch.workers > 1:
             env |= ranks.world(launch, env, cores=processes.cores())
             if ranks.PORT not in launch.env:
@@ -108,6 +125,8 @@ class LocalRuntime:
     def _drop(self, name: str) -> None:
         for known in (self._shown, self._statuses, self._growing, self._stops, self._log_seen):
             known.pop(name, None)
+        if (collector := self._collectors.pop(name, None)) is not None:
+            collector.close()
         self._log_times.forget(name)
 
     async def reconcile(self) -> None:
@@ -129,6 +148,24 @@ class LocalRuntime:
         if data:
             self._log_times.note(name, path, offset + len(data))
         return data
+
+    async def read_metrics(self, name: str, offset: int, *, limit: int = 1 << 20) -> bytes:
+        await self._connected()
+        shown = self._shown.get(name)
+        if shown is None or shown["time"] is None or self._collection is None:
+            return b""
+        collector = self._collectors.get(name)
+        if collector is None:
+            collector = self._collectors[name] = collectors.collector_of(self._collection, Path(shown["directory"]))
+        try:
+            if shown["exit"] is None:
+                collector.begin()
+            else:
+                collector.finish()
+            await asyncio.to_thread(collector.collect, offset + limit)
+        except OSError as error:
+            raise RuntimeLost(f"cannot write {error.filename or shown['directory']}: {error.strerror}") from error
+        return await log_file.read(Path(shown["directory"], collectors.COLLECTED_FILE), offset, limit)
 
     async def wait(self, within_s: float, *, log_growth: bool) -> None:
         # A single timer that reschedules itself costs a fifth of one wait per check.
@@ -154,6 +191,9 @@ class LocalRuntime:
         return gpus.slots(len(self._lent()), gpu) // workers if gpu > 0 else None
 
     async def close(self) -> None:
+        for collector in self._collectors.values():
+            collector.close()
+        self._collectors.clear()
         connection, self._connection = self._connection, None
         if connection is not None:
             await connection.leave()
@@ -187,6 +227,8 @@ class LocalRuntime:
             size = log_file.size(path)
             if size > self._log_seen.get(name, 0):
                 self._log_seen[name] = size  # reported once; reading resets it to the size read
+                self._changed.set()
+            if (collector := self._collectors.get(name)) is not None and collector.grew():
                 self._changed.set()
 
     # Connecting to the supervisor

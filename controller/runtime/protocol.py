@@ -12,7 +12,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Protocol
 
-from controller.core.model import FailureClass, SecretRef, TrialOrFinal, TrialTemplate
+from controller.core.model import Collection, FailureClass, SecretRef, TrialOrFinal, TrialTemplate
+from controller.runtime.trial_files import TrialFiles
 from suggest.space import Assignment
 
 
@@ -24,7 +25,10 @@ class ClusterPart:
     template: the trial's template, for its image, resources and cluster keys.
     secrets: environment variables that come from secrets.
     manifest: `trial.template` with its placeholders filled in, if the file has one.
+    files: the files of this machine that the trial gets.
     avoid_nodes: names of nodes on which an earlier attempt had an infrastructure failure.
+    collection: what a sidecar reads, if the measurements are not in the log.
+    parent_checkpoint: the folder whose copy TUNER_CHECKPOINT_DIR is at first; "" for an empty one.
     """
 
     namespace: str
@@ -36,7 +40,10 @@ class ClusterPart:
     template: TrialTemplate
     secrets: Mapping[str, SecretRef] = field(default_factory=dict)
     manifest: Mapping[str, object] | None = None
+    files: TrialFiles | None = None
     avoid_nodes: tuple[str, ...] = ()
+    collection: Collection | None = None
+    parent_checkpoint: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +56,7 @@ class Launch:
     one has ended. None starts it at once.
     workers: the number of processes. Each gets `gpu` GPUs and its rank in torchrun's environment variables. The attempt
     ends like the first process that fails, and `log.txt` is the log of rank 0.
-    starts_over: the attempt goes on with a larger fidelity and has no checkpoint to go on from. Known locally only.
+    starts_over: why the attempt has no checkpoint, though it should go on from one; else "". Known locally only.
     """
 
     name: str
@@ -63,7 +70,7 @@ class Launch:
     slots: int | None = None
     workers: int = 1
     cluster: ClusterPart | None = None  # None for local trials
-    starts_over: bool = False
+    starts_over: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,11 +189,18 @@ class Runtime(Protocol):
         Works until remove(), also for an ended attempt. A missing log counts as empty.
         """
 
+    async def read_metrics(self, name: str, offset: int, *, limit: int = 1 << 20) -> bytes:
+        """Return at most `limit` bytes of what the attempt's collector has read, from byte `offset`.
+
+        Empty if the experiment has no collector. The same bytes are never returned with other content, also by the
+        runtime of another controller, and those of an ended attempt are complete. Works until remove().
+        """
+
     async def wait(self, within_s: float, *, log_growth: bool) -> None:
         """Wait until an attempt may have ended since observe(), for at most `within_s` seconds.
 
-        With `log_growth`, also return when the log of a running attempt may have grown beyond what was read. May return
-        early, but never loses a wakeup.
+        With `log_growth`, also return when the log or the measurements of a running attempt may have grown beyond what
+        was read. May return early, but never loses a wakeup.
         """
 
     def slots(self, gpu: float, workers: int) -> int | None:

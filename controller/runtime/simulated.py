@@ -19,7 +19,7 @@ EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 class VirtualClock:
-    """A clock whose time passes only while somebody waits."""
+    """A clock whose time passes only during waits."""
 
     def __init__(self) -> None:
         self._elapsed_s = 0.0
@@ -149,6 +149,9 @@ class SimulatedRuntime:
         if attempt is None:
             return b""
         return self._log(attempt)[offset : offset + limit]
+
+    async def read_metrics(self, name: str, offset: int, *, limit: int = 1 << 20) -> bytes:
+        return await self.read_log(name, offset, limit=limit)
 
     async def wait(self, within_s: float, *, log_growth: bool) -> None:
         """Advance virtual time to the next thing that happens, by at most `within_s` seconds."""

@@ -10,26 +10,31 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from controller.core.model import (
+    PUSHED,
     Budget,
     ExperimentObjective,
     ExperimentSpec,
     FailureClass,
+    MetricsFile,
+    MetricsFormat,
     MetricsRule,
+    MetricsSource,
+    PrometheusEndpoint,
     Resources,
     SecretRef,
     TrialTemplate,
 )
 from controller.spec.cluster_section import CLUSTER_KEYS, INSTEAD_OF_TEMPLATE
 from controller.spec.fields import fields_of
-from controller.spec.native import BUDGET, CONSTRAINT, FIDELITY, METRICS, SPEC
+from controller.spec.native import BUDGET, CONSTRAINT, FIDELITY, METRICS, PROMETHEUS, SPEC
 from controller.spec.quantities import parse_bytes
 from controller.spec.trial_section import TRIAL
-from suggest.space import Choice, Condition, Domain, Float, Int, Parameter, Scale, Space
+from suggest.space import Choice, Condition, Domain, Float, Int, Normal, Parameter, Scale, Space
 from suggest.study import Algorithm, Constraint, Direction, Fidelity, Pruning, ValueRule
 
 Json = dict[str, Any]  # plain data in the shape that `native.FILE` describes
@@ -57,20 +62,15 @@ def space_of(parameters: Json) -> Space:
 
 
 def _domain(given: Json) -> Domain:
-    match given["type"]:
-        case "float":
-            step = given.get("step")
-            return Float(
-                float(given["min"]),
-                float(given["max"]),
-                Scale(given["scale"]),
-                None if step is None else float(step),
-                given.get("points"),
-            )
-        case "int":
-            return Int(given["min"], given["max"], Scale(given["scale"]), given["step"])
-        case _:
-            return Choice(tuple(given["values"]))
+    if given["type"] == "choice":
+        return Choice(tuple(given["values"]))
+    low, high, scale, step = given["min"], given["max"], Scale(given["scale"]), given.get("step")
+    normal = None
+    if "distribution" in given:
+        normal = Normal.within(low, high, scale, given.get("mean"), given.get("deviation"))
+    if given["type"] == "int":
+        return Int(low, high, scale, given["step"], normal)
+    return Float(float(low), float(high), scale, None if step is None else float(step), given.get("points"), normal)
 
 
 def _when(given: Json) -> tuple[Condition, ...]:
@@ -92,7 +92,7 @@ def from_document(document: Mapping[str, object]) -> ExperimentSpec:
         objective=first,
         further=tuple(further),
         constraints=tuple(Constraint(**fields_of(CONSTRAINT.keys, each)) for each in spec.get("constraints", ())),
-        metrics=MetricsRule(**fields_of(METRICS.keys, metrics)),
+        metrics=MetricsRule(source=_metrics_source(metrics), **fields_of(METRICS.keys, metrics)),
         initial=tuple(space.canonical(point) for point in spec["initial"]),
         algorithm=Algorithm(spec["algorithm"]["name"], spec["algorithm"].get("seed"), spec["algorithm"]["settings"]),
         pruning=_pruning(spec.get("pruning")),
@@ -100,9 +100,27 @@ def from_document(document: Mapping[str, object]) -> ExperimentSpec:
         budget=Budget(**fields_of(BUDGET.keys, budget)),
         trial=_trial(spec["trial"]),
         final=None if "final" not in spec else _trial(completed(spec["final"], spec["trial"])),
+        final_weights=_weights(spec.get("final", {}).get("choose"), (first, *further)),
         document=document,
         **fields_of(SPEC.keys, spec),
     )
+
+
+def _weights(choose: str | Mapping[str, float] | None, objectives: Sequence[ExperimentObjective]) -> tuple[float, ...]:
+    if choose is None or choose == "first":
+        return ()
+    weights = dict.fromkeys((one.metric for one in objectives), 1.0) if isinstance(choose, str) else choose
+    return tuple(float(weights.get(one.metric, 0.0)) for one in objectives)
+
+
+def _metrics_source(given: Json) -> MetricsSource | None:
+    if given.get("push"):
+        return PUSHED
+    if "prometheus" in given:
+        return PrometheusEndpoint(**fields_of(PROMETHEUS.keys, given["prometheus"]))
+    if "file" in given:
+        return MetricsFile(given["file"], MetricsFormat(given.get("format", MetricsFormat.TEXT.value)))
+    return None
 
 
 def _objective(given: Json) -> ExperimentObjective:

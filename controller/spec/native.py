@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
-from controller.core.model import MAX_NAME_LENGTH
+from controller.core.model import MAX_NAME_LENGTH, MetricsFormat
 from controller.core.runtime_traits import DEFAULT_RUNTIME, RUNTIMES
 from controller.spec.cluster_section import LABELS
 from controller.spec.fields import (
     ABSENT,
     REQUIRED,
+    Flag,
     JsonValue,
     Key,
     ListOf,
     Number,
     Parsed,
     Scalar,
+    Schema,
     Text,
     Whole,
     Word,
+    refuse,
 )
 from controller.spec.parameters import ParameterKind
+from controller.spec.problems import ProblemCollector
 from controller.spec.quantities import parse_duration
 from controller.spec.sections import MapOf, Section
 from controller.spec.trial_section import RESOURCES, TRIAL, duration
@@ -47,17 +51,45 @@ _FINAL_HELP = {
 _OWN_RESOURCES = replace(RESOURCES, keys=tuple(replace(key, default=ABSENT, says=AS_TRIAL) for key in RESOURCES.keys))
 _FINAL_ELSEWHERE = {key.name: f"spec.trial.{key.name}" for key in TRIAL.keys if key.name not in _FINAL_HELP}
 
+
+class FrontRule:
+    """Which trial of the Pareto front the final stage takes."""
+
+    what = "first, knee or a mapping of objectives to weights such as {accuracy: 2, latency: 1}"
+    _words = Word(("first", "knee"))
+    _weights = MapOf(Number(0), what)
+
+    def take(self, raw: object, at: str, problems: ProblemCollector) -> object:
+        if isinstance(raw, str | dict):
+            return (self._weights if isinstance(raw, dict) else self._words).take(raw, at, problems)
+        return refuse(raw, at, problems, self.what)
+
+    def schema(self) -> Schema:
+        return {"oneOf": [self._words.schema(), self._weights.schema()]}
+
+
+_OF_TRIAL = tuple(
+    replace(
+        key,
+        kind=_OWN_RESOURCES if key.name == "resources" else key.kind,
+        help=_FINAL_HELP[key.name],
+        default=ABSENT,
+        says=AS_TRIAL,
+    )
+    for key in TRIAL.keys
+    if key.name in _FINAL_HELP
+)
 FINAL_STAGE = Section(
-    tuple(
-        replace(
-            key,
-            kind=_OWN_RESOURCES if key.name == "resources" else key.kind,
-            help=_FINAL_HELP[key.name],
-            default=ABSENT,
-            says=AS_TRIAL,
-        )
-        for key in TRIAL.keys
-        if key.name in _FINAL_HELP
+    (
+        *_OF_TRIAL,
+        Key(
+            "choose",
+            FrontRule(),
+            "Which trial of the Pareto front it takes: the best in the `first` objective, the `knee`, or the best by "
+            "weights.",
+            ABSENT,
+            says="`first`",
+        ),
     ),
     what="a mapping with a command",
     elsewhere=_FINAL_ELSEWHERE,
@@ -82,7 +114,7 @@ OBJECTIVE = Section(
         Key(
             "metric",
             METRIC,
-            "The metric to optimise, as the trial prints it.",
+            "The metric to optimize, as the trial prints it.",
             REQUIRED,
         ),
         Key("direction", Word(("maximize", "minimize")), "Which way is better.", REQUIRED),
@@ -105,6 +137,61 @@ CONSTRAINT = Section(
     ),
     what="a mapping such as {metric: latency_ms, max: 20}",
 )
+
+
+PATTERN = Parsed("a regular expression with two groups", _pattern, {"type": "string", "format": "regex"})
+
+
+@dataclass(frozen=True, slots=True)
+class Patterns:
+    """One regular expression, or a list of them."""
+
+    what: str = "a regular expression with two groups, or a list of them"
+
+    def take(self, raw: object, at: str, problems: ProblemCollector) -> object:
+        kind = ListOf(PATTERN, self.what, least=1) if isinstance(raw, list) else PATTERN
+        return kind.take(raw, at, problems)
+
+    def schema(self) -> Schema:
+        return {"anyOf": [PATTERN.schema(), ListOf(PATTERN, least=1).schema()]}
+
+
+def _as_patterns(given: str | list[str]) -> tuple[str, ...]:
+    return (given,) if isinstance(given, str) else tuple(given)
+
+
+@dataclass(frozen=True, slots=True)
+class Port:
+    what: str = "a port from 1 to 65535"
+
+    def take(self, raw: object, at: str, problems: ProblemCollector) -> object:
+        if isinstance(raw, bool) or not isinstance(raw, int) or not 1 <= raw <= 65535:
+            return refuse(raw, at, problems, self.what)
+        return raw
+
+    def schema(self) -> Schema:
+        return {"type": "integer", "minimum": 1, "maximum": 65535}
+
+
+PROMETHEUS = Section(
+    (
+        Key(
+            "port",
+            Port(),
+            "The port of the endpoint. Without it each attempt is told one in `TUNER_METRICS_PORT`.",
+            says="a free port; 8080 on a cluster",
+            field="port",
+        ),
+        Key(
+            "path",
+            Text("the path of an endpoint", r"/[!-~]*", "a path that begins with /"),
+            "The path of the endpoint.",
+            "/metrics",
+            field="path",
+        ),
+    ),
+    what="a mapping such as {port: 8080}",
+)
 METRICS = Section(
     (
         Key(
@@ -116,10 +203,32 @@ METRICS = Section(
         ),
         Key(
             "pattern",
-            Parsed("a regular expression with two groups", _pattern, {"type": "string", "format": "regex"}),
+            Patterns(),
             "Finds name and value in a line, as two groups.",
             says="`name=value`, JSON, what libraries print",
-            field="pattern",
+            field="patterns",
+            value=_as_patterns,
+        ),
+        Key(
+            "file",
+            Text("the path of a file", r"[^\r\n$]*[^\r\n$/]", "a path without $ that does not end in /"),
+            "The file that is read instead of the standard output; a relative path begins at `TUNER_OUTPUT_DIR`.",
+            says="none",
+        ),
+        Key(
+            "format",
+            Word(tuple(each.value for each in MetricsFormat)),
+            "What `file` is: lines as on the standard output, JSON objects in lines, or a directory of event files.",
+            says="`text`",
+        ),
+        Key("prometheus", PROMETHEUS, "The endpoint that is scraped instead.", ABSENT, says="none"),
+        Key("push", Flag(), "The trial reports by `tuner.push` instead.", says="`false`"),
+        Key(
+            "collectorImage",
+            Text("the name of an image", r"\S+", "a name without spaces"),
+            "On a cluster, the image of the sidecar that reads `file`, `prometheus` or `push`.",
+            says="`TUNER_COLLECTOR_IMAGE`, else `tuner/collector:1`",
+            field="collector_image",
         ),
     )
 )
@@ -185,16 +294,23 @@ BUDGET = Section(
             says="none",
             field="no_improvement",
         ),
+        Key(
+            "regretBelow",
+            Number(0),
+            "With probability 0.9, no point is better than the best trial by more than this, by a model of the trials.",
+            says="none",
+            field="regret_below",
+        ),
     ),
     elsewhere={"parallelism": "spec.parallelism", "timeout": "wallClock", "target": "spec.objective.target"},
 )
 SPEC = Section(
     (
-        Key("objective", OBJECTIVE, "What is optimised.", ABSENT),
+        Key("objective", OBJECTIVE, "What is optimized.", ABSENT),
         Key(
             "objectives",
             ListOf(OBJECTIVE, "a list of objectives"),
-            "What is optimised, where it is more than one metric; pruning watches the first.",
+            "What is optimized, where it is more than one metric; pruning watches the first.",
             ABSENT,
         ),
         Key(

@@ -35,6 +35,25 @@ class OneOrMore:
 
 
 SCALE = Key("scale", Word(("linear", "log")), "Whether equal steps or equal ratios count the same.", "linear")
+DISTRIBUTION = (
+    Key(
+        "distribution",
+        Word(("normal",)),
+        "A normal distribution, truncated to the range; log-normal with scale: log. Without it, uniform on the scale.",
+    ),
+    Key(
+        "mean",
+        Number(),
+        "Of distribution: normal; the geometric mean with scale: log.",
+        says="halfway between min and max on the scale",
+    ),
+    Key(
+        "deviation",
+        Number(),
+        "Standard deviation of distribution: normal; with scale: log the geometric one, a factor above 1.",
+        says="a sixth of the range on the scale",
+    ),
+)
 WHEN = Key("when", MapOf(OneOrMore(), "a mapping of parameters to values"), "Active only when these have these values.")
 VALUES = ListOf(JsonValue(), "a list of choices")
 TYPES: dict[str, Section] = {
@@ -50,6 +69,7 @@ TYPES: dict[str, Section] = {
                 Whole(),
                 "How many values a grid tries, evenly spaced on the scale; other algorithms ignore it.",
             ),
+            *DISTRIBUTION,
             WHEN,
         )
     ),
@@ -60,6 +80,7 @@ TYPES: dict[str, Section] = {
             Key("max", Whole(), "Largest value.", REQUIRED),
             SCALE,
             Key("step", Whole(), "Only min + k * step.", 1),
+            *DISTRIBUTION,
             WHEN,
         )
     ),
@@ -96,6 +117,9 @@ class ParameterKind:
             return INVALID
         before = len(problems.found)
         taken = section.take(raw, at, problems)
+        if isinstance(taken, dict) and "distribution" not in taken:
+            for key in taken.keys() & {"mean", "deviation"}:
+                problems.add(f"{at}.{key}", "belongs to a normal distribution; add distribution: normal, or remove it")
         return taken if len(problems.found) == before else INVALID
 
     def schema(self) -> Schema:

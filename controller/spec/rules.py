@@ -17,7 +17,7 @@ from controller.spec.fields import found
 from controller.spec.problems import ProblemCollector
 from controller.spec.readable import readable_space, sound, unconditional
 from controller.spec.spelling import meant_by
-from controller.spec.substitute import placeholders, unclosed
+from controller.spec.substitute import TRIAL_NAME, placeholders, unclosed
 from suggest.space import Space
 
 _ALONE = re.compile(r"\$\{([^{}]*)\}")
@@ -33,12 +33,15 @@ GIVEN = frozenset(
         "TUNER_OUTPUT_DIR",
         "TUNER_CHECKPOINT_DIR",
         "TUNER_STAGE",
+        "TUNER_METRICS_FILE",
+        "TUNER_METRICS_PORT",
         "KATIB_TRIAL_NAME",
     }
 )
 _VARIABLE = re.compile(r"[A-Z][A-Z0-9]*_[A-Z0-9_]*|HOME|PATH|PWD|USER|TMPDIR|HOSTNAME")  # likely environment variables
 _GIVEN_VARIABLE = re.compile(rf"\$\$?\{{?({'|'.join(sorted(GIVEN))})\b\}}?")
 WORKLOAD = ("command", "args", "env", "template")
+POPULATION_BASED = "pbt"  # the algorithm whose trials go on from the checkpoints of others
 
 
 def check(document: Json, raw: Json, problems: ProblemCollector) -> None:
@@ -54,6 +57,7 @@ def check(document: Json, raw: Json, problems: ProblemCollector) -> None:
             names.append(name)
     _objectives(spec, raw_spec, problems)
     _space(spec, raw_spec, problems)
+    _metrics(spec, problems)
     trial, raw_trial = spec.get("trial"), raw_spec.get("trial")
     traits = _traits_of(spec)
     if isinstance(trial, dict) and isinstance(raw_trial, dict):
@@ -65,6 +69,7 @@ def check(document: Json, raw: Json, problems: ProblemCollector) -> None:
     final = spec.get("final")
     if isinstance(final, dict):
         _final(final, raw_trial, traits, problems)
+        _choose(final, spec, problems)
         _given(final, "spec.final", problems)
         if names is not None:
             _placeholders(final, names, _conditional(raw_parameters), problems, section="spec.final")
@@ -77,9 +82,41 @@ def _objectives(spec: Json, raw: Json, problems: ProblemCollector) -> None:
         problems.add("spec.objective", "is missing; write a mapping such as {metric: accuracy, direction: maximize}")
     if raw.get("objectives") == []:
         problems.add("spec.objectives", "expected a list of objectives, got an empty list")
+    if "regretBelow" in spec.get("budget", {}) and (spec.get("constraints") or len(raw.get("objectives") or ()) > 1):
+        cure = "use budget.noImprovement, which counts trials"
+        problems.add("spec.budget.regretBelow", f"goes with one objective without constraints; {cure}", at_key=True)
     for place, constraint in enumerate(spec.get("constraints", ())):
         if "min" not in constraint and "max" not in constraint:
             problems.add(f"spec.constraints[{place}]", "no bound; write min, max or both")
+
+
+def _metrics(spec: Json, problems: ProblemCollector) -> None:
+    given = spec.get("metrics", {})
+    sources = [key for key in ("file", "prometheus", "push") if given.get(key)]
+    form = given.get("format")
+    for key in sources[1:]:
+        problems.add(f"spec.metrics.{key}", f"does not go with {sources[0]}; keep one of them", at_key=True)
+    if form is not None and "file" not in given:
+        problems.add("spec.metrics.format", "is the format of a file; write file: PATH beside it", at_key=True)
+    if "pattern" in given and (sources[:1] in (["prometheus"], ["push"]) or form in ("json", "tensorboard")):
+        what = sources[0] if form is None else f"format: {form}"
+        problems.add("spec.metrics.pattern", f"is for lines of text, and does not go with {what}", at_key=True)
+    if "step" in given and form == "tensorboard":
+        problems.add("spec.metrics.step", "does not go with format: tensorboard, whose events have steps", at_key=True)
+    if "file" in given:
+        _metrics_path(given["file"], form, problems)
+    endpoint = given.get("prometheus", {})
+    if endpoint.get("port") is not None and not _traits_of(spec).on_cluster and spec.get("parallelism", 1) > 1:
+        cure = "omit port and read TUNER_METRICS_PORT in the program, or set parallelism: 1"
+        problems.add("spec.metrics.prometheus.port", f"the trials on this machine would all need this port; {cure}")
+
+
+def _metrics_path(path: str, form: str | None, problems: ProblemCollector) -> None:
+    if ".." in path.split("/"):
+        problems.add("spec.metrics.file", f"{path!r} leaves its folder; write a path without ..")
+    elif path.startswith("/") and path.rpartition("/")[0] == "" and form != "tensorboard":
+        cure = f"write it in a directory of its own, such as /metrics{path}"
+        problems.add("spec.metrics.file", f"{path!r} is in the root directory, which cannot be shared; {cure}")
 
 
 def _fidelity(spec: Json, names: list[str], problems: ProblemCollector) -> None:
@@ -148,6 +185,23 @@ def _final(final: Json, raw_trial: object, traits: RuntimeTraits, problems: Prob
         problems.add(
             "spec.final", f"does not go with trial.template, which has no command to be replaced; {cure}", at_key=True
         )
+
+
+def _choose(final: Json, spec: Json, problems: ProblemCollector) -> None:
+    choose = final.get("choose")
+    metrics = [each.get("metric") for each in spec.get("objectives", [])]
+    if choose is None:
+        return
+    if len(metrics) < 2:
+        problems.add(
+            "spec.final.choose", "there is one objective, so its best trial is taken; omit choose", at_key=True
+        )
+    elif isinstance(choose, dict):
+        for name in choose.keys() - set(metrics):
+            named = ", ".join(map(str, metrics))
+            problems.add(f"spec.final.choose.{name}", f"is not an objective; there are {named}", at_key=True)
+        if not any(choose.values()):
+            problems.add("spec.final.choose", "all weights are 0; give at least one objective a larger one")
 
 
 def _workload(trial: Json, raw: Json, traits: RuntimeTraits, problems: ProblemCollector) -> None:
@@ -242,7 +296,7 @@ def _placeholders(
             likely = opened if opened in names else meant_by(opened, names) or next(iter(names), "name")
             problems.add(path, f"${{ is never closed; write ${{{likely}}}, or $${{ for a literal")
         for name in placeholders(text):
-            if name in names:
+            if name in names or name == TRIAL_NAME:
                 continue
             meant = None if name in GIVEN else meant_by(name, names)
             if meant is None and (name in GIVEN or name in workload.get("env", {}) or _VARIABLE.fullmatch(name)):
@@ -321,6 +375,8 @@ def _unread_variables(trial: Json) -> Iterator[str]:
     section = "spec.trial"
     for path, word in _command_line(trial, section):
         for written in () if _has_shell(trial) else _GIVEN_VARIABLE.finditer(word):
+            if written[0] == f"${{{TRIAL_NAME}}}":
+                continue
             cure = _read_variable(trial, section, path, written[1], word)
             yield f"{path}: {written[0]} is passed unchanged: {cure}"
 
@@ -331,9 +387,12 @@ def _has_shell(trial: Json) -> bool:
 
 
 def _lost_checkpoints(spec: Json) -> Iterator[str]:
-    if "fidelity" in spec and not _traits_of(spec).shares_files and "checkpoints" not in spec["trial"]:
+    if _traits_of(spec).shares_files or "checkpoints" in spec["trial"]:
+        return
+    which = "with a larger fidelity " if "fidelity" in spec else "from another one "
+    if "fidelity" in spec or spec["algorithm"]["name"] == POPULATION_BASED:
         yield (
-            "spec.trial.checkpoints: without a claim, a trial that goes on with a larger fidelity starts over; "
+            f"spec.trial.checkpoints: without a claim, a trial that goes on {which}starts over; "
             "write checkpoints: {claim: NAME}"
         )
 

@@ -38,6 +38,7 @@ from controller.spec.quantities import (
 from controller.spec.sections import MapOf, Section
 from controller.spec.substitute import as_text
 
+FILE_NAME = r"[A-Za-z0-9_][A-Za-z0-9_.-]*"
 ENV_NAME = r"[A-Za-z_][A-Za-z0-9_.-]*"
 SECRET = re.compile(rf"({DNS_NAME})/([A-Za-z0-9_.-]+)")
 
@@ -185,6 +186,21 @@ TRIAL = Section(
             "Where the command runs; a relative path starts at the file's folder (on a cluster: an absolute path).",
             says="the file's folder; on a cluster the image's",
             field="working_dir",
+        ),
+        Key(
+            "files",
+            ListOf(
+                Text(
+                    "a path",
+                    rf"{FILE_NAME}(/{FILE_NAME})*",
+                    "a path below the file's folder, of letters, digits, _ - and .",
+                ),
+                "a list of paths such as [train.py]",
+            ),
+            "Files of the experiment file's folder that a trial on a cluster gets in its working directory, 1 MiB at "
+            "most; locally trials see the folder itself.",
+            field="files",
+            value=tuple,
         ),
         Key(
             "parametersFile",

@@ -34,6 +34,9 @@ def Float(
     points: int | None = ...,
     *,
     log: bool = ...,
+    distribution: str | None = ...,
+    mean: float | None = ...,
+    deviation: float | None = ...,
     when: None = ...,
 ) -> domain.Float: ...
 @overload
@@ -45,6 +48,9 @@ def Float(
     points: int | None = ...,
     *,
     log: bool = ...,
+    distribution: str | None = ...,
+    mean: float | None = ...,
+    deviation: float | None = ...,
     when: When,
 ) -> Parameter: ...
 def Float(  # noqa: N802  # reads as the type that it makes
@@ -55,6 +61,9 @@ def Float(  # noqa: N802  # reads as the type that it makes
     points: int | None = None,
     *,
     log: bool = False,
+    distribution: str | None = None,
+    mean: float | None = None,
+    deviation: float | None = None,
     when: When | None = None,
 ) -> domain.Float | Parameter:
     """A real number from `min` to `max`.
@@ -66,27 +75,53 @@ def Float(  # noqa: N802  # reads as the type that it makes
         step: If given, the values are min + k * step only.
         points: The number of values that a grid search tries.
         log: `log=True` is the same as `scale="log"`.
+        distribution: `normal`, truncated to the range, or None: uniform on the scale.
+        mean: Of the normal distribution; the geometric mean on a log scale. By default halfway on the scale.
+        deviation: Standard deviation, on a log scale the geometric one. By default a sixth of the range on the scale.
         when: The parameter is active only if these parameters have these values.
 
     Raises:
         TypeError: an argument has the wrong type.
     """
+    low, high = number("Float", "min", min), number("Float", "max", max)
+    on = _scale("Float", scale, log)
     made = domain.Float(
-        number("Float", "min", min),
-        number("Float", "max", max),
-        _scale("Float", scale, log),
+        low,
+        high,
+        on,
         None if step is None else number("Float", "step", step),
         None if points is None else whole("Float", "points", points),
+        _normal("Float", domain.Normal.within(low, high, on), distribution, mean, deviation),
     )
     return made if when is None else Parameter("", made, _conditions("Float", when))
 
 
 @overload
 def Int(
-    min: int, max: int, scale: str | Scale = ..., step: int = ..., *, log: bool = ..., when: None = ...
+    min: int,
+    max: int,
+    scale: str | Scale = ...,
+    step: int = ...,
+    *,
+    log: bool = ...,
+    distribution: str | None = ...,
+    mean: float | None = ...,
+    deviation: float | None = ...,
+    when: None = ...,
 ) -> domain.Int: ...
 @overload
-def Int(min: int, max: int, scale: str | Scale = ..., step: int = ..., *, log: bool = ..., when: When) -> Parameter: ...
+def Int(
+    min: int,
+    max: int,
+    scale: str | Scale = ...,
+    step: int = ...,
+    *,
+    log: bool = ...,
+    distribution: str | None = ...,
+    mean: float | None = ...,
+    deviation: float | None = ...,
+    when: When,
+) -> Parameter: ...
 def Int(  # noqa: N802  # reads as the type that it makes
     min: int,
     max: int,
@@ -94,15 +129,24 @@ def Int(  # noqa: N802  # reads as the type that it makes
     step: int = 1,
     *,
     log: bool = False,
+    distribution: str | None = None,
+    mean: float | None = None,
+    deviation: float | None = None,
     when: When | None = None,
 ) -> domain.Int | Parameter:
-    """A whole number min + k * step, at most `max`. `scale`, `log` and `when` are as in `Float`.
+    """A whole number min + k * step, at most `max`. All other arguments are as in `Float`.
 
     Raises:
         TypeError: an argument has the wrong type.
     """
+    low, high = whole("Int", "min", min), whole("Int", "max", max)
+    on = _scale("Int", scale, log)
     made = domain.Int(
-        whole("Int", "min", min), whole("Int", "max", max), _scale("Int", scale, log), whole("Int", "step", step)
+        low,
+        high,
+        on,
+        whole("Int", "step", step),
+        _normal("Int", domain.Normal.within(low, high, on), distribution, mean, deviation),
     )
     return made if when is None else Parameter("", made, _conditions("Int", when))
 
@@ -157,6 +201,21 @@ def _scale(caller: str, scale: object, log: object) -> Scale:
     if found is None:
         raise InvalidArgument([Problem(f"{caller}: scale", f"expected 'linear' or 'log', got {scale!r}")])
     return Scale.LOG if log else found
+
+
+def _normal(
+    caller: str, default: domain.Normal, distribution: object, mean: object, deviation: object
+) -> domain.Normal | None:
+    given = {
+        name: number(caller, name, value)
+        for name, value in (("mean", mean), ("deviation", deviation))
+        if value is not None
+    }
+    if distribution not in (None, "normal"):
+        refuse(caller, "distribution", distribution, "'normal' or None")
+    if distribution is None and given:
+        refuse(caller, "distribution", distribution, f"'normal' together with {' and '.join(given)}")
+    return None if distribution is None else replace(default, **given)
 
 
 def _conditions(caller: str, when: object) -> tuple[Condition, ...]:

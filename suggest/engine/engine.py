@@ -39,6 +39,7 @@ class Proposed:
     known: the trial with the same point whose value this trial takes over instead of running.
     proposed_by: the sampler that proposed the point, if it is not the study's own.
     fidelity: how far to run the trial; None in studies without a fidelity.
+    parent: the trial from whose checkpoint it goes on.
     """
 
     number: int
@@ -47,14 +48,20 @@ class Proposed:
     known: int | None = None
     proposed_by: str = ""
     fidelity: float | None = None
+    parent: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """Trials to hand out. If `exhausted`, there are fewer than requested, because the space has no further point."""
+    """Trials to hand out.
+
+    exhausted: there are fewer than requested, because the space has no further point.
+    waiting: there are fewer than requested, because a running trial has to end first.
+    """
 
     trials: tuple[Proposed, ...]
     exhausted: bool
+    waiting: bool = False
 
 
 class Draft:
@@ -288,9 +295,8 @@ class Engine:
         fidelity = trial.fidelity
         if trial.state is TrialState.PAUSED and self._promotion is not None:
             fidelity = self._promotion.following(trial)
-        return Proposed(
-            trial.number, trial.parameters, queued=True, fidelity=fidelity or self._first_fidelity(trial.number)
-        )
+        fidelity = fidelity or self._first_fidelity(trial.number)
+        return Proposed(trial.number, trial.parameters, queued=True, fidelity=fidelity, parent=trial.parent)
 
     def _first_fidelity(self, number: int) -> float | None:
         return None if self._promotion is None else self._promotion.first(number)
@@ -337,6 +343,7 @@ class Engine:
         wanted = [*partial, *(PointRequest(number, {}, new=to_run) for number in new)]
         points = (yield from samplers.steps_of(self._sampler, wanted)) if wanted else []
         found = dict(zip([w.number for w in partial] + list(new), points, strict=False))
+        parents = samplers.parents_of(self._sampler, wanted)
         proposed = [
             replace(self._as_it_was(trial), parameters=found.get(trial.number, fixed[trial.number]))
             for trial in chosen
@@ -344,11 +351,19 @@ class Engine:
         ]
         known = self._value_of(to_run=to_run)
         proposed += [
-            Proposed(number, found[number], False, known(found[number]), fidelity=self._first_fidelity(number))
+            Proposed(
+                number,
+                found[number],
+                False,
+                known(found[number]),
+                fidelity=self._first_fidelity(number),
+                parent=parents.get(number),
+            )
             for number in new
             if number in found
         ]
-        return Proposal(tuple(proposed), exhausted=len(proposed) < count)
+        fewer, waits = len(proposed) < count, registry.waits(self._study.spec.algorithm)
+        return Proposal(tuple(proposed), exhausted=fewer and not waits, waiting=fewer and waits)
 
     def put(self, trial: Trial) -> None:
         """Take a new trial, or a new version of a known one. A deleted trial is passed as a cancelled one."""
@@ -605,6 +620,9 @@ def _fidelity_problems(spec: StudySpec) -> Iterator[Problem]:
             "fidelity.parameter",
             f"{name} is a parameter of the search, too; each run of a trial gets its own, so remove it there",
         )
+    if registry.waits(spec.algorithm):
+        told = f"trials of {spec.algorithm.name} go on in generations already; remove it, or use another algorithm"
+        yield Problem("fidelity", told)
     if eta < 2:
         yield Problem("fidelity.eta", f"{eta} is below 2")
     if not (math.isfinite(least) and least > 0):

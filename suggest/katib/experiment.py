@@ -12,55 +12,50 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from statistics import NormalDist
 
-from suggest.domain import NO_MEMBER, Choice, Domain, Float, Int, NoMember, Scale, Value
+from suggest.domain import NO_MEMBER, Choice, Domain, Float, Int, NoMember, Normal, Scale, Value
 from suggest.errors import InvalidArgument, Problem
 from suggest.katib.v1beta1 import api_pb2 as pb
 from suggest.space import NAME, Parameter, Space
 from suggest.studies.spec_rules import spec_problems
-from suggest.study import Algorithm, Direction, Objective, StudySpec
+from suggest.study import Algorithm, Direction, Fidelity, Objective, StudySpec
 
 MAX_NAME = 253  # characters of an experiment's or a trial's name
 MAX_PARAMETERS = 1000
+MAX_TEXT = 10_000  # characters of a parameter's value
 _WHOLE = re.compile(r"[+-]?[0-9]{1,16}", re.ASCII)
-_EDGE = 1e-9  # quantiles beyond it are not drawn: values lie within six standard deviations
 _MEMO = 1000  # cached texts of a parameter
 _AT = "experiment.spec"
+_DISTRIBUTIONS = (pb.DISTRIBUTION_UNSPECIFIED, pb.UNIFORM, pb.LOG_UNIFORM, pb.NORMAL, pb.LOG_NORMAL)
 
 
 @dataclass(frozen=True, slots=True)
 class KatibExperiment:
     """An experiment as the spec of a study.
 
-    `key` is equal for experiments with the same name, parameters, objective, algorithm and settings. The rest of the
-    message may change during an experiment.
+    `fidelity` is that of hyperband, whose parameter is one of the space here. `key` is equal for experiments with the
+    same name, parameters, objective, algorithm and settings. The rest of the message may change during an experiment.
     """
 
     name: str
     key: str
     spec: StudySpec
     texts: tuple[ParameterText, ...]  # in the order of the space
+    fidelity: Fidelity | None = None
 
 
 class ParameterText:
     """Converts the values of one parameter between Katib's texts and the study's domain."""
 
-    def __init__(self, name: str, domain: Domain, curve: NormalDist | None = None, grain: Grain | None = None) -> None:
-        """With `curve`, the parameter has this normal distribution and the domain holds quantiles of it."""
+    def __init__(self, name: str, domain: Domain) -> None:
         self.name = name
         self.domain = domain
-        self._curve = curve
-        self._grain = grain
-        self._is_plain = curve is None and isinstance(domain, Float) and domain.count is None
+        self._is_plain = isinstance(domain, Float) and domain.count is None
         self._memo: dict[str, Value] = {}
 
     def text(self, value: Value) -> str:
         """Return the text for a value of the domain."""
-        if self._curve is None:
-            return str(value)
-        assert isinstance(value, float) and self._grain is not None  # noqa: PT018 - a quantile
-        return self._grain.text(self._curve.inv_cdf(value))
+        return str(value)
 
     def value(self, text: str) -> tuple[Value, bool]:
         """Return the value of a text, and whether it is a member of the domain.
@@ -83,41 +78,17 @@ class ParameterText:
 
     def _value(self, text: str) -> tuple[Value, bool]:
         domain = self.domain
+        if len(text) > MAX_TEXT:
+            raise ValueError(f"more than {MAX_TEXT:,} characters")
         if isinstance(domain, Choice):
             return text, domain.contains(text)
         x = float(text)
-        if not math.isfinite(x):
-            raise ValueError(text)
-        if self._curve is not None:
-            assert self._grain is not None
-            return min(max(self._curve.cdf(self._grain.raw(x)), _EDGE), 1 - _EDGE), True
-        if isinstance(domain, Int) and x != int(x):
+        if not math.isfinite(x) or (isinstance(domain, Int) and x != int(x)):
             raise ValueError(text)
         member: Value | NoMember = domain.canonical(x)
         if member is NO_MEMBER:
             return (int(x) if isinstance(domain, Int) else x), False
         return member, True
-
-
-@dataclass(frozen=True, slots=True)
-class Grain:
-    """Formats a number drawn from a normal distribution: exponentiated if logarithmic, then rounded to the step."""
-
-    is_int: bool
-    is_log: bool
-    step: float | None
-
-    def text(self, drawn: float) -> str:
-        x = math.exp(drawn) if self.is_log else drawn
-        step = self.step or (1.0 if self.is_int else None)
-        if step is not None:
-            x = float(round(x / step) * Decimal(repr(step)))
-        return str(round(x)) if self.is_int else str(x)
-
-    def raw(self, x: float) -> float:
-        if not self.is_log:
-            return x
-        return math.log(x) if x > 0 else -math.inf
 
 
 def read_experiment(message: pb.Experiment) -> KatibExperiment:
@@ -129,8 +100,12 @@ def read_experiment(message: pb.Experiment) -> KatibExperiment:
         problems.append(Problem("experiment.name", f"give a name of 1 to {MAX_NAME} characters"))
     if spec.HasField("nas_config"):
         problems.append(Problem(f"{_AT}.nas_config", "a search for a network's layers is not served; use parameters"))
+    fidelity = _hyperband(spec, problems) if name == HYPERBAND else None
     algorithm = _algorithm(spec.algorithm, problems)
     texts = tuple(_parameters(spec.parameter_specs.parameters, problems, is_grid=name == "grid"))
+    if fidelity is not None:
+        resource = Int(round(fidelity.min), round(fidelity.max))
+        texts = tuple(ParameterText(t.name, resource) if t.name == fidelity.parameter else t for t in texts)
     objective = _objective(spec.objective, problems)
     if problems or algorithm is None or objective is None:
         raise InvalidArgument(problems)
@@ -139,7 +114,7 @@ def read_experiment(message: pb.Experiment) -> KatibExperiment:
         raise InvalidArgument([Problem("", "cmaes only supports two or more dimensional continuous search space.")])
     if found := spec_problems(study):
         raise InvalidArgument([Problem(p.path.replace("spec.parameters.", "parameter ", 1), p.message) for p in found])
-    return KatibExperiment(message.name, _key(message), study, texts)
+    return KatibExperiment(message.name, _key(message), study, texts, fidelity)
 
 
 def validate(message: pb.Experiment) -> None:
@@ -160,6 +135,11 @@ def _key(message: pb.Experiment) -> str:
     parts = pb.Experiment(name=message.name)
     parts.spec.parameter_specs.CopyFrom(spec.parameter_specs)
     parts.spec.algorithm.CopyFrom(spec.algorithm)
+    if spec.algorithm.algorithm_name == HYPERBAND:  # its state in Katib changes with each request
+        del parts.spec.algorithm.algorithm_settings[:]
+        parts.spec.algorithm.algorithm_settings.extend(
+            each for each in spec.algorithm.algorithm_settings if each.name not in _HYPERBAND_STATE
+        )
     parts.spec.objective.type = spec.objective.type
     parts.spec.objective.objective_metric_name = spec.objective.objective_metric_name
     return hashlib.sha256(parts.SerializeToString(deterministic=True)).hexdigest()
@@ -230,31 +210,30 @@ def _parameter(parameter: pb.ParameterSpec, *, is_grid: bool) -> ParameterText:
     is_log = shape in (pb.LOG_UNIFORM, pb.LOG_NORMAL)
     if is_log and low <= 0:
         raise _refused("feasible_space.min", f"{space.min} cannot be on a log scale; use a min above 0")
-    if shape in (pb.NORMAL, pb.LOG_NORMAL):
-        ends = (math.log(low), math.log(high)) if is_log else (low, high)
-        if ends[0] == ends[1]:
-            raise _refused("feasible_space", "min equals max, so a normal distribution has no width; use uniform")
-        curve = NormalDist((ends[0] + ends[1]) / 2, (ends[1] - ends[0]) / 6)
-        grain = Grain(is_int, is_log, None if step is None else float(step))
-        return ParameterText(name, Float(_EDGE, 1 - _EDGE), curve, grain)
-    if shape not in (pb.DISTRIBUTION_UNSPECIFIED, pb.UNIFORM, pb.LOG_UNIFORM):
+    if shape not in _DISTRIBUTIONS:
         raise _refused("feasible_space.distribution", f"distribution {shape} is not supported")
     scale = Scale.LOG if is_log else Scale.LINEAR
+    is_normal = shape in (pb.NORMAL, pb.LOG_NORMAL)
+    if is_normal and low == high:
+        raise _refused("feasible_space", "min equals max, so a normal distribution has no width; use uniform")
+    normal = Normal.within(low, high, scale) if is_normal else None
     if is_int:
-        every = 1 if is_log or step is None else int(step)
-        return ParameterText(name, Int(int(low), int(high) - (int(high) - int(low)) % every, scale, every))
-    if is_log or step is None:
-        return ParameterText(name, Float(float(low), float(high), scale))
-    return ParameterText(name, _stepped(space))
+        first, every = int(low), int(step or 1)
+        return ParameterText(name, Int(first, int(high) - (int(high) - first) % every, scale, every, normal))
+    if step is None:
+        return ParameterText(name, Float(float(low), float(high), scale, normal=normal))
+    return ParameterText(name, _stepped(space, scale, normal))
 
 
-def _stepped(space: pb.FeasibleSpace) -> Float:
+def _stepped(space: pb.FeasibleSpace, scale: Scale, normal: Normal | None) -> Float:
     """Return the domain up to the last step, because Katib's max need not be on a step. Computed in decimals."""
     low, high, step = Decimal(space.min), Decimal(space.max), Decimal(space.step)
     if (high - low) / step > 10**15:
         raise _refused("feasible_space.step", f"{space.step} makes more than 10^15 values; use a larger step")
     last = low + (high - low) // step * step
-    return Float(float(low), float(last), step=None if last == low else float(step))
+    if last == low:
+        return Float(float(low), float(low))
+    return Float(float(low), float(last), scale, float(step), normal=normal)
 
 
 def _choice(space: pb.FeasibleSpace, *, is_numeric: bool) -> Choice:
@@ -327,6 +306,29 @@ def _algorithm(message: pb.AlgorithmSpec, problems: list[Problem]) -> Algorithm 
             seed = found.pop(_SEED, seed)
             settings |= found
     return Algorithm(ours.name, None if seed is None else int(str(seed)), settings)
+
+
+def _hyperband(spec: pb.ExperimentSpec, problems: list[Problem]) -> Fidelity | None:
+    """Return the fidelity of hyperband. Its other settings are read like those of any algorithm."""
+    given = {each.name: each.value for each in spec.algorithm.algorithm_settings}
+    resource, text = given.get("resource_name"), given.get("r_l")
+    if not resource or not text:
+        problems.append(Problem("", "r_l and resource_name must be set."))
+        return None
+    try:
+        most, eta = float(text), int(given.get("eta", "3"))
+    except ValueError:
+        return None  # reading the settings reports it
+    if not (1 <= most < 2**53 and eta >= 2):
+        return None  # likewise
+    of_resource = [each for each in spec.parameter_specs.parameters if each.name == resource]
+    if not of_resource:
+        problems.append(Problem("", "value of resource_name setting must be in parameters."))
+        return None
+    if of_resource[0].parameter_type != pb.INT:
+        problems.append(Problem("", f"{resource[:80]}, of resource_name, must be an int: it counts what is trained"))
+        return None
+    return Fidelity.of_resource(resource, most, eta)
 
 
 class _RequestRefused(Exception):
@@ -404,6 +406,31 @@ def _word(name: str, *words: str) -> Callable[[str], dict[str, Value]]:
     return read
 
 
+def _r_l(text: str) -> dict[str, Value]:
+    try:
+        most = float(text)
+    except ValueError:
+        most = math.nan
+    if not 0 < most < math.inf:
+        raise _RequestRefused("r_l must be a positive float number.")
+    if not 1 <= most < 2**53:
+        raise ValueError("at least 1, and below 2^53: resources are whole numbers")
+    return {}
+
+
+def _eta(text: str) -> dict[str, Value]:
+    if int(text) < 2:
+        raise ValueError("eta should be greater than one")
+    return {}
+
+
+def _anything(text: str) -> dict[str, Value]:
+    return {}
+
+
+HYPERBAND = "hyperband"
+# What Katib's own service keeps in the settings. Nothing of it is needed: the trials say it.
+_HYPERBAND_STATE = ("s_max", "b_l", "r", "n", "current_s", "current_i", "evaluating_trials")
 _TPE = {
     "random_state": _seed,
     "n_startup_trials": _startup("n_startup_trials"),
@@ -436,5 +463,15 @@ _ALGORITHMS = {
     ),
     "cmaes": _Ours("cmaes", {"random_state": _seed, "sigma": _sigma, "restart_strategy": _restarts}, {}),
     "sobol": _Ours("sobol", {}, {}),
+    HYPERBAND: _Ours(
+        "random",
+        {
+            "r_l": _r_l,
+            "resource_name": _anything,  # `_hyperband` checks it
+            "eta": _eta,
+            **dict.fromkeys(_HYPERBAND_STATE, _anything),
+        },
+        {},
+    ),
 }
-_NOT_SERVED = ("hyperband", "pbt", "enas", "darts")
+_NOT_SERVED = ("pbt", "enas", "darts")

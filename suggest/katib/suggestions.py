@@ -205,9 +205,12 @@ class KatibSuggestions:
                 kept.study_index = None  # it may be ahead of the store
                 raise
             study_index.next_number = writer.engine.next_number
-        first = max(taken, len(history))
-        wanted = range(first, first + count)
-        missing = [position for position in wanted if study_index.replay(position) is None]
+            first = max(taken, len(history))
+            wanted = range(first, first + count)
+            missing = [position for position in wanted if study_index.replay(position) is None]
+            if missing and experiment.fidelity is not None:
+                study_index.hand_out_trainings(store, writer, missing)
+                missing = []
         is_finished = False
         while missing and not is_finished:
             suggested = self._studies.suggest(

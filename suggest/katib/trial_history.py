@@ -21,7 +21,11 @@ from google.protobuf.message import DecodeError
 
 from suggest.errors import InvalidArgument, Problem
 from suggest.katib.experiment import MAX_NAME, KatibExperiment
+from suggest.katib.hyperband import Training, next_trainings
 from suggest.katib.v1beta1 import api_pb2 as pb
+from suggest.katib.v1beta1.frames_pb2 import TrialFrame
+from suggest.samplers import PointRequest
+from suggest.samplers.uniform import draw_point
 from suggest.space import Value
 from suggest.storage.store import Addition, StudyStore
 from suggest.studies.sessions import Writer
@@ -29,7 +33,6 @@ from suggest.trial import IMPORTED_FROM, Trial, TrialState
 
 TRIAL = "katib.kubeflow.org/trial"  # the label with a trial's name in Katib
 FAILED_IN_KATIB = "katib"  # the failure class of trials that Katib's clients tell as failed
-MAX_TEXT = 10_000  # characters of a parameter's value
 MOST_PROBLEMS = 20  # that a refusal names
 GONE = "the caller no longer sends it: its metrics are unavailable"
 
@@ -56,12 +59,12 @@ class TrialReader:
     def __init__(self, experiment: KatibExperiment) -> None:
         self._metric = experiment.spec.objective.metric
         self._texts = experiment.texts
-        self._places = {text.name: place for place, text in enumerate(experiment.texts)}
+        self._names = {text.name for text in experiment.texts}
 
     def read(self, raw: bytes) -> ToldTrial:
         """Parse a trial. Raises InvalidArgument; paths are fields of the trial."""
         try:
-            trial = pb.Trial.FromString(raw)
+            trial = TrialFrame.FromString(raw)
         except DecodeError:
             raise InvalidArgument([Problem("", "is not a trial: its bytes cannot be read")]) from None
         name, status = trial.name, trial.status
@@ -71,50 +74,46 @@ class TrialReader:
         condition = status.condition
         moment = status.completion_time or status.start_time
         if condition in _ENDED_WELL:
-            value = self._value(status.observation.metrics)
+            value = finite(status.observation.values.get(self._metric, ""))
             if value is not None:
                 return ToldTrial(name, point, is_inside, TrialState.SUCCEEDED, value, "", moment)
             reason = f"has no finite value of {self._metric}"
         elif condition in _FAILED:
-            reason = f"{pb.TrialStatus.TrialConditionType.Name(condition)} in Katib"
+            reason = f"{_FAILED[condition]} in Katib"
         else:
             return ToldTrial(name, point, is_inside, TrialState.RUNNING, None, "", moment)
         return ToldTrial(name, point, is_inside, TrialState.FAILED, None, reason, moment)
 
-    def _point(self, trial: pb.Trial) -> tuple[Point, bool]:
-        texts, places = self._texts, self._places
-        values: list[Value] = [None] * len(texts)
-        found, is_inside = 0, True
-        for assignment in trial.spec.parameter_assignments.assignments:
-            name, text = assignment.name, assignment.value
-            place = places.get(name)
-            if place is None:
-                raise InvalidArgument([Problem(name[:80], "is not a parameter of the experiment")])
-            if values[place] is None:
-                found += 1
-            if len(text) > MAX_TEXT:
-                raise InvalidArgument([Problem(name, f"{len(text):,} characters; at most {MAX_TEXT:,}")])
+    def _point(self, trial: TrialFrame) -> tuple[Point, bool]:
+        given = dict(trial.spec.parameter_assignments.values)
+        if given.keys() != self._names:
+            raise InvalidArgument([self._misnamed(given)])
+        values: list[Value] = []
+        is_inside = True
+        for text in self._texts:
+            written = given[text.name]
             try:
-                values[place], is_member = texts[place].value(text)
+                value, is_member = text.value(written)
             except (ValueError, OverflowError):
-                raise InvalidArgument([Problem(name, f"{text[:80]!r} is not a value of this parameter")]) from None
+                problem = Problem(text.name, f"{written[:80]!r} is not a value of this parameter")
+                raise InvalidArgument([problem]) from None
+            values.append(value)
             is_inside = is_inside and is_member
-        if found < len(texts):
-            missing = next(text.name for text, value in zip(texts, values, strict=True) if value is None)
-            raise InvalidArgument([Problem(missing, "has no value; each trial has one for each parameter")])
         return tuple(values), is_inside
 
-    def _value(self, metrics: Iterable[pb.Metric]) -> float | None:
-        """Return the last value of the objective's metric, None if it is not finite."""
-        found = None
-        for metric in metrics:
-            if metric.name == self._metric:
-                found = finite(metric.value)
-        return found
+    def _misnamed(self, given: Mapping[str, str]) -> Problem:
+        unknown = next((name for name in given if name not in self._names), None)
+        if unknown is not None:
+            return Problem(unknown[:80], "is not a parameter of the experiment")
+        missing = next(text.name for text in self._texts if text.name not in given)
+        return Problem(missing, "has no value; each trial has one for each parameter")
 
 
 _ENDED_WELL = (pb.TrialStatus.SUCCEEDED, pb.TrialStatus.EARLYSTOPPED)
-_FAILED = (pb.TrialStatus.KILLED, pb.TrialStatus.FAILED, pb.TrialStatus.METRICSUNAVAILABLE)
+_FAILED: Mapping[int, str] = {
+    condition: pb.TrialStatus.TrialConditionType.Name(condition)
+    for condition in (pb.TrialStatus.KILLED, pb.TrialStatus.FAILED, pb.TrialStatus.METRICSUNAVAILABLE)
+}
 
 
 def finite(text: str) -> float | None:
@@ -176,12 +175,11 @@ class _KnownTrial(NamedTuple):
 
 
 class _Answer(NamedTuple):
-    """A suggestion. `told` is the point that a caller sends back, which a normal distribution rounds."""
+    """A suggestion."""
 
     number: int
     point: Point
     texts: Texts
-    told: Point
 
 
 class Kinship(enum.Enum):
@@ -227,14 +225,12 @@ class StudyIndex:
             if trial.state is TrialState.CANCELLED:
                 continue
             point = tuple(trial.parameters.get(name) for name in order)
-            told = point
             if position is not None:
                 answer = study_index._answer(trial.number, position, point)
-                told = answer.told
                 if name is None and trial.state is TrialState.RUNNING:
                     study_index._offer(answer)
             if name is not None:
-                study_index._know(name, _KnownTrial(trial.number, told, trial.state, trial.value))
+                study_index._know(name, _KnownTrial(trial.number, point, trial.state, trial.value))
         return study_index
 
     def _know(self, name: str, known: _KnownTrial) -> None:
@@ -244,13 +240,12 @@ class StudyIndex:
     def _answer(self, number: int, position: int, point: Point) -> _Answer:
         texts = self.experiment.texts
         written = tuple(text.text(value) for text, value in zip(texts, point, strict=True))
-        told = tuple(text.value(each)[0] for text, each in zip(texts, written, strict=True))
-        answer = self.answers[position] = _Answer(number, point, written, told)
+        answer = self.answers[position] = _Answer(number, point, written)
         self.given = max(self.given, position + 1)
         return answer
 
     def _offer(self, answer: _Answer) -> None:
-        self.free.setdefault(answer.told, []).append(answer.number)
+        self.free.setdefault(answer.point, []).append(answer.number)
         self.offers[answer.number] = answer
 
     def offered(self, trials: Sequence[Trial], positions: Sequence[int]) -> None:
@@ -295,7 +290,7 @@ class StudyIndex:
 
     def taken_here(self, told: Sequence[ToldTrial], taken: int) -> int:
         """Return how many of the `taken` suggestions a caller with other trials may have got from this study."""
-        answers = [answer.told for position, answer in self.answers.items() if position < taken]
+        answers = [answer.point for position, answer in self.answers.items() if position < taken]
         return len(answers) if not told or not {one.point for one in told}.isdisjoint(answers) else 0
 
     def copy_answers(self, store: StudyStore, writer: Writer, parent: StudyIndex, below: int) -> None:
@@ -307,18 +302,44 @@ class StudyIndex:
         positions = sorted(position for position in parent.answers if position < below)
         if not positions:
             return
+        self._hand_out(store, writer, [parent.answers[position].point for position in positions], positions)
+
+    def hand_out_trainings(self, store: StudyStore, writer: Writer, positions: Sequence[int]) -> None:
+        """Hand out hyperband's next trainings. A new configuration is drawn with its trial's random numbers."""
+        fidelity, spec = self.experiment.fidelity, self.experiment.spec
+        assert fidelity is not None
+        place = [text.name for text in self.experiment.texts].index(fidelity.parameter)
+
+        def training(point: Point, value: float | None) -> Training:
+            return Training((*point[:place], *point[place + 1 :]), float(str(point[place])), value)
+
+        trainings = [training(known.point, known.value) for known in self.known.values()]
+        trainings += [training(answer.point, None) for answer in self.offers.values()]
+        points: list[Point] = []
+        chosen = next_trainings(fidelity, spec.objective.direction, trainings, len(positions))
+        for number, (configuration, resource) in enumerate(chosen, writer.engine.next_number):
+            if configuration is None:
+                fixed = {fidelity.parameter: resource}
+                drawn = draw_point(spec.space, writer.engine.study.seed, PointRequest(number, fixed))
+                points.append(tuple(drawn.values()))
+            else:
+                points.append((*configuration[:place], resource, *configuration[place:]))
+        self._hand_out(store, writer, points, positions)
+
+    def _hand_out(self, store: StudyStore, writer: Writer, points: Sequence[Point], positions: Sequence[int]) -> None:
+        """Hand out these points, of no sampler, at these positions."""
         order, first = [text.name for text in self.experiment.texts], writer.engine.next_number
         request_id, now = request_of(positions, first), datetime.now(UTC)
         trials = [
             Trial(
                 number,
                 TrialState.RUNNING,
-                dict(zip(order, parent.answers[position].point, strict=True)),
+                dict(zip(order, point, strict=True)),
                 request_id=request_id,
                 create_time=now,
                 tries=1,
             )
-            for number, position in enumerate(positions, first)
+            for number, point in enumerate(points, first)
         ]
         with writer.changing():
             store.hand_out(writer.lease, trials)
@@ -424,10 +445,10 @@ class StudyIndex:
                 self._end(store, writer, one.name, one.state, one.value, one.reason)
 
     def _forget_offer(self, number: int) -> None:
-        told = self.offers.pop(number).told
-        self.free[told].remove(number)
-        if not self.free[told]:
-            del self.free[told]
+        point = self.offers.pop(number).point
+        self.free[point].remove(number)
+        if not self.free[point]:
+            del self.free[point]
 
     def abandon(self, store: StudyStore, writer: Writer, below: int) -> None:
         """Cancel the free suggestions at positions below `below`: the caller has run other points instead."""
@@ -467,15 +488,14 @@ class StudyIndex:
         with writer.changing():
             if ended:
                 finished_trials = trials[: len(ended)]
-                store.add_trials(
-                    writer.lease, [Addition(trial, f"{_REQUEST}told/{trial.number}") for trial in finished_trials]
-                )
+                store.add_trials(writer.lease, [Addition(trial, None) for trial in finished_trials])
             if begun:
                 store.hand_out(writer.lease, trials[len(ended) :])
             for trial in trials:
                 engine.put(trial)
-        for trial, one in zip(trials, (*ended, *begun), strict=True):
-            self._know(one.name, _KnownTrial(trial.number, one.point, one.state, one.value))
+        for number, one in enumerate((*ended, *begun), trials[0].number):
+            self.known[one.name] = _KnownTrial(number, one.point, one.state, one.value)
+        self.running.update(one.name for one in begun)
         self.next_number = engine.next_number
         writer.warm_up()
 

@@ -16,7 +16,7 @@ def distribution(domain: Domain) -> BaseDistribution:
     match domain:
         case Float() if domain.count is None:
             return FloatDistribution(domain.min, domain.max, log=domain.scale is Scale.LOG)
-        case Int(scale=Scale.LOG):
+        case Int(scale=Scale.LOG, step=1):
             return IntDistribution(domain.min, domain.max, log=True)
         case Choice():
             return CategoricalDistribution(tuple(range(domain.count)))
@@ -25,7 +25,7 @@ def distribution(domain: Domain) -> BaseDistribution:
 
 
 def _by_value(domain: Domain) -> bool:
-    return domain.count is None or (isinstance(domain, Int) and domain.scale is Scale.LOG)
+    return domain.count is None or (isinstance(domain, Int) and domain.scale is Scale.LOG and domain.step == 1)
 
 
 def encode(domain: Domain, value: Value) -> float | int | None:

@@ -1,11 +1,11 @@
-"""ASHA in its stopping variant: at each rung, stop a trial that is not among the best 1/eta of those that came there.
+"""ASHA in its stopping variant: stop a trial at a rung if it is not among the best 1/eta of the trials that reached it.
 
-Li et al. 2020, "A System for Massively Parallel Hyperparameter Tuning", section 3: rung k is at minSteps * eta**k. A
-trial that would be paused there until it can be promoted is stopped instead, as Optuna's SuccessiveHalvingPruner does;
-among fewer than eta trials the best goes on. All trials count that have come to the rung: succeeded, pruned, running.
+Li et al. 2020, "A System for Massively Parallel Hyperparameter Tuning", section 3: rung k is at minSteps * eta**k. The
+paper pauses such a trial until it can be promoted; this rule stops it, like Optuna's SuccessiveHalvingPruner. Among
+fewer than eta trials, the best one continues. All trials that reached the rung count: succeeded, pruned and running.
 
-The rule is asynchronous: a trial is judged once at each rung, against those that were there before it. The same curves
-in another order of arrival give other verdicts. What is kept here is a function of the curves alone.
+The rule is asynchronous: a trial is judged once at each rung, against the trials that reached it earlier. The same
+curves in another order give other verdicts, but the state kept here is a function of the curves alone.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ COUNTED = frozenset({TrialState.QUEUED, TrialState.RUNNING, TrialState.SUCCEEDED
 class AshaSettings:
     min_steps: int = setting(1, "the step of the first rung; no trial is judged before it", min=1)
     eta: int = setting(
-        4, "one in so many trials goes on at each rung, and the next rung is so many times farther", min=2
+        4, "the best 1/eta of the trials continue at each rung, and the next rung is at eta times the steps", min=2
     )
-    min_trials: int = setting(1, "trials at a rung, this one included, below which none stops", min=1)
+    min_trials: int = setting(1, "trials at a rung, including this one, that a judgment requires", min=1)
 
 
 class Rungs:
-    """The losses of trials at the rungs, sorted; NaN is kept out, for it competes with nobody."""
+    """The sorted losses of trials at the rungs. NaN is left out, because it cannot be compared."""
 
     def __init__(self, objective: Objective, *, min_steps: int, eta: int, min_trials: int) -> None:
         self._objective = objective
@@ -44,7 +44,7 @@ class Rungs:
         self._columns: list[array[float]] = []
 
     def losses(self, curve: Curve) -> array[float]:
-        """At each rung that the curve has reached: the loss of the first report at or after it."""
+        """Return the loss of the first report at or after each rung that the curve has reached."""
         sign, steps = self._objective.direction.sign, curve.steps
         found, rung = array("d"), self._min_steps
         while rung <= steps[-1]:
@@ -53,10 +53,10 @@ class Rungs:
         return found
 
     def replace(self, old: array[float], new: array[float]) -> None:
-        """One trial's losses, first rung first: usually the new ones begin with the old."""
+        """Replace one trial's losses, given from the first rung on. Usually the new ones begin with the old ones."""
         for rung in range(max(len(old), len(new))):
             was, now = old[rung : rung + 1], new[rung : rung + 1]
-            if was.tobytes() != now.tobytes():  # by bytes: nan is itself
+            if was.tobytes() != now.tobytes():  # by bytes, so that NaN equals itself
                 if was:
                     self._remove(rung, was[0])
                 if now:
@@ -74,7 +74,12 @@ class Rungs:
             del column[bisect_left(column, loss)]
 
     def judge(self, curve: Curve, *, before: int | None, first: int, among: str) -> StopAdvice:
-        """`first`: the lowest rung at which this trial is judged. `among`: whom it is compared with, in words."""
+        """Judge a trial at the rungs that it has reached since the step `before`.
+
+        Args:
+            first: The lowest rung at which this trial is judged.
+            among: What the message calls the trials that it is compared with.
+        """
         losses, metric, sign = self.losses(curve), self._objective.metric, self._objective.direction.sign
         for rung in range(first, len(losses)):
             at = self._min_steps * self._eta**rung
@@ -101,7 +106,7 @@ class Rungs:
 class AshaPruner:
     def __init__(self, objective: Objective, settings: AshaSettings) -> None:
         self._rungs = Rungs(objective, min_steps=settings.min_steps, eta=settings.eta, min_trials=settings.min_trials)
-        self._entered: dict[int, array[float]] = {}  # of unfinished trials: their losses as the rungs have them
+        self._entered: dict[int, array[float]] = {}  # the losses of unfinished trials that are in the rungs
 
     def put(self, trial: TrialCurve) -> None:
         old = self._entered.pop(trial.number, None) or array("d")

@@ -1,8 +1,8 @@
-"""The curve rule: predict a trial's final value from the curves of finished trials, and stop what will not be the best.
+"""The curve rule: predict a trial's final value from the curves of succeeded trials, and stop it unless it may be best.
 
 Baker et al. 2018, "Accelerating Neural Architecture Search using Performance Prediction": a regression on the curve so
-far predicts the final value, and a trial stops whose chance to beat the best one is below a bound. `curve_model` has
-the regression. Finished curves are those of succeeded trials; the most recent ones by number are used.
+far predicts the final value, and a trial is stopped if its probability of beating the best trial is below a threshold.
+`curve_model` has the regression. It uses the succeeded trials with the highest numbers, at most WINDOW of them.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ WINDOW = 200
 @dataclass(frozen=True, slots=True)
 class CurveSettings:
     probability: float = setting(
-        0.05, "a trial stops when its chance to become the best is predicted to be lower", min=0, max=1
+        0.05, "a trial stops if its predicted probability of becoming the best is lower", min=0, max=1
     )
     warmup_steps: int = setting(2, "no trial is judged before this step", min=0)
-    interval: int = setting(1, "steps between judgements, counted from warmupSteps", min=1)
-    min_trials: int = setting(10, "succeeded trials, below which none stops", min=5)
+    interval: int = setting(1, "steps between judgments, counted from warmupSteps", min=1)
+    min_trials: int = setting(10, "succeeded trials that a judgment requires", min=5)
 
 
 class CurvePruner:
     def __init__(self, objective: Objective, settings: CurveSettings) -> None:
         self._objective = objective
         self._settings = settings
-        self._finished: list[tuple[int, Curve, float]] = []  # number, curve, final loss: in order of their numbers
+        self._finished: list[tuple[int, Curve, float]] = []  # (number, curve, final loss), by number
         self._best: tuple[float, int] | None = None  # final loss, number
         self._count = 0
 
@@ -55,7 +55,7 @@ class CurvePruner:
             return GO_ON
         if self._count < settings.min_trials or self._best is None:
             return GO_ON
-        from suggest.pruners.curve_model import predict  # it brings NumPy
+        from suggest.pruners.curve_model import predict  # imports NumPy
 
         best, number = self._best
         sign, metric = self._objective.direction.sign, self._objective.metric

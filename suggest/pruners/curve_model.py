@@ -1,7 +1,7 @@
-"""The regression behind the curve rule: the final loss as a linear function of the curve so far. This imports NumPy.
+"""The regression behind the curve rule: the final loss as a linear function of the curve so far. Imports NumPy.
 
-Peers weigh more the nearer their loss at the step is to the trial's. The spread is that of each peer's prediction from
-the others (leave-one-out), so that a step from which little can be said has a wide one.
+Peers whose loss at the step is closer to the trial's have a larger weight. The standard deviation is that of the
+leave-one-out errors of the peers, so it is large at a step that says little about the end.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from numpy.typing import NDArray
 from suggest.curves import Curve
 
 Numbers = NDArray[np.float64]
-RIDGE = 1e-3  # of standardised features
-TINY = 1e-9  # what rounding may do
-LEAST = 5  # peers that have begun at the step, below which nothing is predicted
+RIDGE = 1e-3  # ridge penalty on the standardized features
+TINY = 1e-9  # relative rounding error
+LEAST = 5  # peers with a value at the step that a prediction needs
 
 
 @dataclass(frozen=True, slots=True)
 class Predicted:
-    """A normal distribution of the final loss."""
+    """The predicted normal distribution of the final loss."""
 
     loss: float
     deviation: float
@@ -34,7 +34,12 @@ class Predicted:
 
 
 def predict(curve: Curve, peers: Sequence[tuple[Curve, float]], sign: float) -> Predicted | None:
-    """peers: their whole curves and final losses. sign: turns a value of a curve into a loss. None: too few peers."""
+    """Predict the final loss of a curve; None if there are too few peers.
+
+    Args:
+        peers: The complete curves and final losses of other trials.
+        sign: The factor that turns a value of a curve into a loss.
+    """
     step = curve.steps[-1]
     rows, finals = [], []
     for peer, final in peers:
@@ -44,7 +49,7 @@ def predict(curve: Curve, peers: Sequence[tuple[Curve, float]], sign: float) -> 
     if len(rows) < LEAST:
         return None
     own, seen, ends = np.array(features(curve, step, sign)), np.array(rows), np.array(finals)
-    # A diverging loss says that it is bad; how bad must not decide the others' slope.
+    # Clip diverging losses: that they are bad matters, but their size must not determine the slope.
     low, high = np.quantile(ends, [0.0, 0.75])
     reach = 3 * (high - low)
     own, seen, ends = (
@@ -63,9 +68,9 @@ def predict(curve: Curve, peers: Sequence[tuple[Curve, float]], sign: float) -> 
 
 
 def features(curve: Curve, step: int, sign: float) -> list[float]:
-    """The loss at the step, the lowest up to it, and that at half of it; infinite where there is none."""
+    """Return the loss at the step, the lowest loss up to it, and the loss at half the step; infinite if missing."""
     at, half = bisect_right(curve.steps, step), bisect_right(curve.steps, step // 2)
-    # A copy of what is looked at: an array that lends its memory cannot grow.
+    # Copy, because an array cannot grow while NumPy uses its memory.
     losses = sign * np.array(curve.values[:at])
     lowest = float(np.fmin.reduce(losses))
     return [float(losses[-1]), math.inf if math.isnan(lowest) else lowest, float(losses[half - 1 if half else 0])]

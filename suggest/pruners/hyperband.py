@@ -1,11 +1,11 @@
-"""Hyperband over ASHA: several brackets, each of which begins to stop trials at another rung.
+"""Hyperband with ASHA: several brackets, each of which begins to stop trials at a different rung.
 
-Li et al. 2018, "Hyperband: A Novel Bandit-Based Approach to Hyperparameter Optimization", algorithm 1; brackets are
-asynchronous as in Li et al. 2020. As in Optuna's HyperbandPruner, a hash of a trial's number says its bracket, in
-proportion to the brackets' budgets, and trials are compared within their bracket. See `asha` on the order of arrival.
+Li et al. 2018, "Hyperband: A Novel Bandit-Based Approach to Hyperparameter Optimization", algorithm 1. Brackets are
+asynchronous, as in Li et al. 2020. As in Optuna's HyperbandPruner, a hash of the trial's number chooses its bracket, in
+proportion to the brackets' budgets, and trials are compared within their bracket. `asha` explains the role of order.
 
-Without maxSteps the longest succeeded trial says it; until there is one, none stops. Should a longer one succeed
-later, so that there are more brackets, all trials are distributed again.
+Without `maxSteps`, the longest succeeded trial determines it, and no trial is stopped before one has succeeded. If a
+longer trial succeeds later and adds brackets, all trials are assigned to brackets again.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from suggest.settings import setting
 from suggest.study import Objective
 from suggest.trial import StopAdvice, TrialState
 
-HASHED = "hyperband"  # with the number; in Optuna it is the study's name
+HASHED = "hyperband"  # hashed together with the trial's number, in place of the study's name in Optuna
 
 
 @dataclass(frozen=True, slots=True)
 class HyperbandSettings:
     min_steps: int = setting(1, "the step of the first rung; no trial is judged before it", min=1)
-    max_steps: int = setting(0, "steps of a whole trial; 0: those of the longest that has succeeded", min=0)
+    max_steps: int = setting(0, "steps of a complete trial; 0: those of the longest succeeded trial", min=0)
     eta: int = setting(
-        3, "one in so many trials goes on at each rung, and the next rung is so many times farther", min=2
+        3, "the best 1/eta of the trials continue at each rung, and the next rung is at eta times the steps", min=2
     )
-    min_trials: int = setting(1, "trials at a rung, this one included, below which none stops", min=1)
+    min_trials: int = setting(1, "trials at a rung, including this one, that a judgment requires", min=1)
 
 
 def hyperband_problems(settings: HyperbandSettings) -> Iterator[Problem]:
@@ -46,10 +46,10 @@ class HyperbandPruner:
     def __init__(self, objective: Objective, settings: HyperbandSettings) -> None:
         self._objective = objective
         self._settings = settings
-        self._losses: dict[int, array[float]] = {}  # of all trials, a few numbers each
+        self._losses: dict[int, array[float]] = {}  # the losses of all trials, a few numbers each
         self._brackets: list[Rungs] = []
         self._budgets: list[int] = []
-        self._reading = self._new_rungs()  # of curves only
+        self._reading = self._new_rungs()  # only reads the losses of curves
         self._most = 0
         if settings.max_steps:
             self._distribute(settings.max_steps)
@@ -73,7 +73,7 @@ class HyperbandPruner:
         return self._brackets[bracket].judge(trial.curve, before=before, first=bracket, among=among)
 
     def _distribute(self, steps: int) -> None:
-        """Trials of so many steps have been seen."""
+        """Create the brackets for trials of this many steps, if that changes their number."""
         if steps <= self._most:
             return
         self._most = steps
@@ -95,7 +95,7 @@ class HyperbandPruner:
 
 
 def bracket_shares(count: int, eta: int) -> list[int]:
-    """Return the share of trials that each of so many brackets gets; the first one has the most rungs.
+    """Return the relative share of trials for each of `count` brackets. The first one has the most rungs.
 
     Li et al. 2018, algorithm 1: n = ceil((s_max + 1) / (s + 1) * eta**s) trials begin in bracket s.
     """

@@ -1,9 +1,9 @@
-"""The model behind `optuna:NAME`: one of Optuna's pruners, unchanged, over a window of trials. This imports Optuna.
+"""The model behind `optuna:NAME`: one of Optuna's pruners, unchanged, over a window of trials. Imports Optuna.
 
-Only its public methods are called: it is asked after each step of a trial, in the order in which they came, as
-`Trial.should_prune` would ask it. What successive halving notes of a trial is kept here; after a restart it is asked
-again about every step of the window, trial by trial in the order of their numbers. One question looks at the whole
-window, so it is slower than a rule of ours: `window` bounds it.
+Only public methods are called. The pruner is called after each step of a trial, in the order of the reports, as
+`Trial.should_prune` would call it. The attributes that successive halving sets on trials are kept here. After a restart
+the pruner is called again for each step in the window, trial by trial in the order of their numbers. Each call reads
+the whole window, so these rules are slower than ours; `window` bounds the time.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from suggest.pruners.pruner import GO_ON
 from suggest.study import Direction, Objective
 from suggest.trial import StopAdvice, TrialState
 
-TAKING_NOTES = ("successive-halving", "hyperband")
+SETTING_ATTRIBUTES = ("successive-halving", "hyperband")  # these pruners record the rungs that a trial has reached
 _STATES = {TrialState.SUCCEEDED: OptunaState.COMPLETE, TrialState.PRUNED: OptunaState.PRUNED}
 
 
 class _Window(WindowStorage):
-    """Trials by their numbers. Pruners note at which rungs a trial has been; that is kept with the trial."""
+    """The trials of the window by number, with the attributes that pruners set on them."""
 
     def __init__(self, direction: StudyDirection) -> None:
         super().__init__([direction], ())
@@ -52,7 +52,7 @@ class _Window(WindowStorage):
         return self.by_number[trial_id]
 
     def set_trial_system_attr(self, trial_id: int, key: str, value: Any) -> None:
-        changed = copy.copy(self.by_number[trial_id])  # who has asked for the trials has them as they were
+        changed = copy.copy(self.by_number[trial_id])  # trials that were returned before must not change
         changed.system_attrs = {**changed.system_attrs, key: value}
         self.hold(changed)
 
@@ -75,14 +75,14 @@ class OptunaPruner:
         maximize = objective.direction is Direction.MAXIMIZE
         self._storage = _Window(StudyDirection.MAXIMIZE if maximize else StudyDirection.MINIMIZE)
         with _quiet():
-            self._pruner = _made(name, settings)
+            self._pruner = _new_pruner(name, settings)
             self._study = OptunaStudy(HASHED, self._storage, pruner=self._pruner)
-        self._takes_notes = not {name, settings.arguments.get("wrapped_pruner")}.isdisjoint(TAKING_NOTES)
+        self._sets_attributes = not {name, settings.arguments.get("wrapped_pruner")}.isdisjoint(SETTING_ATTRIBUTES)
         self._finished: list[int] = []
         self._best: tuple[float, int] | None = None  # loss, number
-        self._latest: dict[int, TrialCurve] = {}  # news that Optuna has not seen, in order
-        self._curves: dict[int, Curve] = {}  # that Optuna has seen of unfinished trials
-        self._stops: dict[int, set[int]] = {}  # of running trials: the steps at which Optuna would stop them
+        self._latest: dict[int, TrialCurve] = {}  # the newest curves that Optuna has not seen, in order of arrival
+        self._curves: dict[int, Curve] = {}  # the curves of unfinished trials that Optuna has seen
+        self._stops: dict[int, set[int]] = {}  # the steps at which Optuna would stop each running trial
 
     def put(self, trial: TrialCurve) -> None:
         number = trial.number
@@ -117,7 +117,7 @@ class OptunaPruner:
         )
 
     def _forget(self) -> None:
-        """Finished trials beyond the window, the best one excepted."""
+        """Drop the oldest finished trials beyond the window, except the best one."""
         while len(self._finished) > self._window:
             kept_best = self._best is not None and self._finished[0] == self._best[1]
             number = self._finished.pop(1 if kept_best else 0)
@@ -125,15 +125,17 @@ class OptunaPruner:
             self._storage.drop(number)
 
     def _show(self, trial: TrialCurve, *, after: int) -> None:
-        """Ask about each step as if it had been the last one: all new ones where Optuna takes notes, else those after
-        this one."""
+        """Ask Optuna about each step as if it were the trial's last one.
+
+        These are all new steps if the pruner sets attributes on trials, otherwise only the steps after `after`.
+        """
         number, curve = trial.number, trial.curve
         if self._curves.get(number) is not curve:  # a new trial, or a new attempt
             self._end(number)
             self._curves[number] = curve
             self._storage.hold(_frozen(number))
         frozen = self._storage.by_number[number]
-        known = frozen.last_step if self._takes_notes else after
+        known = frozen.last_step if self._sets_attributes else after
         points = list(zip(curve.steps, curve.values, strict=True))
         frozen.intermediate_values = {step: value for step, value in points if known is not None and step <= known}
         for step, value in points:
@@ -150,29 +152,29 @@ class OptunaPruner:
             self._end(number)
 
     def _end(self, number: int) -> None:
-        """Of the trial, or of its attempt."""
+        """Forget the curve of a trial that has ended, or whose attempt has."""
         self._curves.pop(number, None)
         self._stops.pop(number, None)
 
 
 def refusal(name: str, settings: OptunaSettings) -> str:
-    """What Optuna says against these settings."""
+    """Return Optuna's error message for these settings; empty if it accepts them."""
     try:
         with _quiet():
-            _made(name, settings)
+            _new_pruner(name, settings)
     except (TypeError, ValueError) as error:
         return f"Optuna refuses these settings: {' '.join(str(error).split())}"
     return ""
 
 
-def _made(name: str, settings: OptunaSettings) -> optuna.pruners.BasePruner:
+def _new_pruner(name: str, settings: OptunaSettings) -> optuna.pruners.BasePruner:
     class_name, _ = CLASSES[name]
     arguments = settings.arguments
     if "wrapped_pruner" in arguments:
         inner = str(arguments["wrapped_pruner"])
-        arguments["wrapped_pruner"] = None if inner == NONE else _made(inner, CLASSES[inner][1]())
-    made: optuna.pruners.BasePruner = getattr(optuna.pruners, class_name)(**arguments)
-    return made
+        arguments["wrapped_pruner"] = None if inner == NONE else _new_pruner(inner, CLASSES[inner][1]())
+    pruner: optuna.pruners.BasePruner = getattr(optuna.pruners, class_name)(**arguments)
+    return pruner
 
 
 def _frozen(number: int) -> FrozenTrial:
@@ -193,7 +195,7 @@ def _frozen(number: int) -> FrozenTrial:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Optuna and NumPy warn of nan and of what is experimental; the answer says enough."""
+    """Suppress the warnings of Optuna and NumPy about NaN and experimental classes."""
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         yield

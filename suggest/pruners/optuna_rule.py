@@ -1,7 +1,7 @@
-"""Optuna's pruners under their own names, `optuna:NAME`: what settings each takes. `optuna_pruner` runs them.
+"""Optuna's pruners under the names `optuna:NAME`, and their settings. `optuna_pruner` runs them.
 
-The settings are the arguments of Optuna's class in camelCase, with its defaults; an argument that may be "auto" is 0
-then. A test compares them with the installed Optuna.
+The settings are the arguments of Optuna's class in camelCase, with its defaults; 0 means "auto" for an argument that
+allows it. A test compares the settings with the installed Optuna.
 """
 
 from __future__ import annotations
@@ -30,38 +30,38 @@ class OptunaSettings:
 
     @property
     def arguments(self) -> dict[str, object]:
-        """Of Optuna's class."""
+        """The arguments of Optuna's class."""
         given = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "window"}
         return {name: "auto" if name.endswith("_resource") and value == 0 else value for name, value in given.items()}
 
 
 @dataclass(frozen=True, slots=True)
 class OptunaMedianSettings(OptunaSettings):
-    n_startup_trials: int = setting(5, "succeeded trials, below which none stops", min=0)
+    n_startup_trials: int = setting(5, "succeeded trials that a judgment requires", min=0)
     n_warmup_steps: int = setting(0, "no trial is judged before this step", min=0)
-    interval_steps: int = setting(1, "steps between judgements, counted from nWarmupSteps", min=1)
-    n_min_trials: int = setting(1, "succeeded trials with a value at the step, below which none stops", min=1)
+    interval_steps: int = setting(1, "steps between judgments, counted from nWarmupSteps", min=1)
+    n_min_trials: int = setting(1, "succeeded trials with a value at the step that a judgment requires", min=1)
 
 
 @dataclass(frozen=True, slots=True)
 class OptunaPercentileSettings(OptunaMedianSettings):
-    percentile: float = setting(25.0, "the share of trials, in percent, that may go on", min=0, max=100)
+    percentile: float = setting(25.0, "the best trials that may continue, in percent", min=0, max=100)
 
 
 @dataclass(frozen=True, slots=True)
 class OptunaHalvingSettings(OptunaSettings):
-    min_resource: int = setting(0, "the step of the first rung; 0: a hundredth of the longest trial's", min=0)
-    reduction_factor: int = setting(4, "one in so many trials goes on at each rung", min=2)
-    min_early_stopping_rate: int = setting(0, "rungs that are left out at the beginning", min=0)
-    bootstrap_count: int = setting(0, "trials at a rung, up to which all stop there", min=0)
+    min_resource: int = setting(0, "the step of the first rung; 0: a hundredth of the longest trial's steps", min=0)
+    reduction_factor: int = setting(4, "the best 1/reductionFactor of the trials continue at each rung", min=2)
+    min_early_stopping_rate: int = setting(0, "rungs that are skipped at the beginning", min=0)
+    bootstrap_count: int = setting(0, "with at most this many trials at a rung, all of them stop there", min=0)
 
 
 @dataclass(frozen=True, slots=True)
 class OptunaHyperbandSettings(OptunaSettings):
     min_resource: int = setting(1, "the step of the first rung", min=1)
-    max_resource: int = setting(0, "steps of a whole trial; 0: those of the longest that has succeeded", min=0)
-    reduction_factor: int = setting(3, "one in so many trials goes on at each rung", min=2)
-    bootstrap_count: int = setting(0, "trials at a rung, up to which all stop there", min=0)
+    max_resource: int = setting(0, "steps of a complete trial; 0: those of the longest succeeded trial", min=0)
+    reduction_factor: int = setting(3, "the best 1/reductionFactor of the trials continue at each rung", min=2)
+    bootstrap_count: int = setting(0, "with at most this many trials at a rung, all of them stop there", min=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,13 +69,13 @@ class OptunaThresholdSettings(OptunaSettings):
     lower: float = setting(-math.inf, "a value below this stops the trial; so does nan")
     upper: float = setting(math.inf, "a value above this stops the trial")
     n_warmup_steps: int = setting(0, "no trial is judged before this step", min=0)
-    interval_steps: int = setting(1, "steps between judgements, counted from nWarmupSteps", min=1)
+    interval_steps: int = setting(1, "steps between judgments, counted from nWarmupSteps", min=1)
 
 
 @dataclass(frozen=True, slots=True)
 class OptunaWilcoxonSettings(OptunaSettings):
-    p_threshold: float = setting(0.1, "a trial stops below this p-value", min=0, max=1)
-    n_startup_steps: int = setting(2, "steps below which none stops", min=0)
+    p_threshold: float = setting(0.1, "a trial stops if its p-value is lower", min=0, max=1)
+    n_startup_steps: int = setting(2, "steps that a judgment requires", min=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,12 +112,12 @@ def optuna_problems(settings: OptunaSettings) -> Iterator[Problem]:
 
 
 class OptunaRule:
-    """Loads Optuna with the first judgement."""
+    """A pruner that loads Optuna with the first judgment."""
 
     def __init__(self, objective: Objective, settings: OptunaSettings) -> None:
         self._objective = objective
         self._settings = settings
-        self._early: dict[int, TrialCurve] = {}  # that came before the first judgement
+        self._early: dict[int, TrialCurve] = {}  # the trials put before the first judgment
         self._model: OptunaPruner | None = None
 
     def put(self, trial: TrialCurve) -> None:

@@ -1,8 +1,7 @@
 """The patient rule: stop a trial that has not improved for some reports; with another rule, only if that agrees.
 
-Optuna's PatientPruner, with two differences. Reports of nan are no improvement, where Optuna never stops a trial whose
-latest ones are all nan. The other rule judges, when the trial has stopped improving, everything that the trial has
-reported so far.
+Like Optuna's PatientPruner, with two differences. NaN is not an improvement, while Optuna never stops a trial whose
+latest reports are all NaN. Once the trial has stopped improving, the other rule judges all of its reports.
 """
 
 from __future__ import annotations
@@ -25,11 +24,11 @@ WRAPPED = ("median", "percentile", "asha", "hyperband", "threshold", "wilcoxon",
 class PatientSettings:
     patience: int = setting(5, "reports without an improvement that a trial may make", min=0)
     min_delta: float = setting(0.0, "a trial that is worse by no more than this has not stopped improving", min=0)
-    rule: str = setting(ALONE, "the rule that must agree; its settings are written beside it", words=(ALONE, *WRAPPED))
+    rule: str = setting(ALONE, "another rule that must agree; its settings go beside this one", words=(ALONE, *WRAPPED))
 
 
 class PatientPruner:
-    """`wrapped`: None where patience alone decides."""
+    """The pruner; `wrapped` is the other rule, or None if patience alone decides."""
 
     def __init__(self, objective: Objective, settings: PatientSettings, wrapped: Pruner | None = None) -> None:
         self._objective = objective

@@ -1,6 +1,6 @@
 """The pruning rules by name: a summary, the settings, and how the pruner is created.
 
-Importing this module loads neither Optuna nor NumPy. Rules that need them load them with their first judgement.
+Importing this module loads neither Optuna nor NumPy. Rules that need them load them with their first judgment.
 """
 
 from __future__ import annotations
@@ -15,10 +15,9 @@ from suggest.pruners.asha import AshaPruner, AshaSettings
 from suggest.pruners.auto import AutoPruner, AutoSettings
 from suggest.pruners.curve import CurvePruner, CurveSettings
 from suggest.pruners.hyperband import HyperbandPruner, HyperbandSettings, hyperband_problems
-from suggest.pruners.median import MedianPruner, MedianSettings
 from suggest.pruners.optuna_rule import CLASSES, OptunaRule, optuna_problems
 from suggest.pruners.patient import ALONE, WRAPPED, PatientPruner, PatientSettings
-from suggest.pruners.percentile import PercentilePruner, PercentileSettings
+from suggest.pruners.percentile import MedianPruner, MedianSettings, PercentilePruner, PercentileSettings
 from suggest.pruners.pruner import Pruner
 from suggest.pruners.threshold import ThresholdPruner, ThresholdSettings, threshold_problems
 from suggest.pruners.wilcoxon import WilcoxonPruner, WilcoxonSettings
@@ -28,20 +27,20 @@ from suggest.study import Objective, Pruning
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A pruning rule. `problems` and `build` take `settings_type`, which a table cannot express as a type."""
+    """A pruning rule. `problems` and `build` take an instance of `settings_type`, which no type can express here."""
 
     name: str
     summary: str
     settings_type: type
     build: Callable[[Objective, Any], Pruner]
-    problems: Callable[[Any], Iterator[Problem]] | None = None  # of settings that are right one by one
+    problems: Callable[[Any], Iterator[Problem]] | None = None  # checks settings that are valid one by one
 
     @property
     def settings(self) -> tuple[Setting, ...]:
         return checked.declared(self.settings_type)
 
 
-PATIENT = "patient"  # which may have another rule inside
+PATIENT = "patient"  # the rule that may contain another one
 _RULES = (
     Rule(
         "auto",
@@ -139,7 +138,7 @@ def new_pruner(pruning: Pruning, objective: Objective) -> Pruner:
 
 
 def _parts(pruning: Pruning) -> list[Pruning]:
-    """Return the rule and the rule inside it, each with its share of the settings, which are written together."""
+    """Return the rule and the rule inside it, if any. Their settings are written together; each gets its own."""
     inner = pruning.settings.get("rule", ALONE)
     if pruning.name != PATIENT or inner not in WRAPPED:
         return [pruning]

@@ -1,6 +1,6 @@
-"""The threshold rule: stop a trial whose value leaves a band that you set, or is nan. It looks at no other trial.
+"""The threshold rule: stop a trial whose value leaves a given range or is NaN. It does not depend on other trials.
 
-Optuna's ThresholdPruner; of a report of several steps every value is judged, not only the last.
+Like Optuna's ThresholdPruner, but if a report has several steps, each value is judged, not only the last one.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class ThresholdSettings:
     lower: float = setting(-math.inf, "a value below this stops the trial; so does nan")
     upper: float = setting(math.inf, "a value above this stops the trial")
     warmup_steps: int = setting(0, "no trial is judged before this step", min=0)
-    interval: int = setting(1, "steps between judgements, counted from warmupSteps", min=1)
+    interval: int = setting(1, "steps between judgments, counted from warmupSteps", min=1)
 
 
 def threshold_problems(settings: ThresholdSettings) -> Iterator[Problem]:
@@ -37,7 +37,7 @@ class ThresholdPruner:
         self._settings = settings
 
     def put(self, trial: TrialCurve) -> None:
-        """Others do not matter."""
+        """Ignore the trial, because other trials do not matter."""
 
     def judge(self, trial: TrialCurve, *, before: int | None) -> StopAdvice:
         curve, settings = trial.curve, self._settings

@@ -1,8 +1,8 @@
 """The rule of Wilcoxon's signed-rank test: stop a trial that is worse than the best one, fold by fold.
 
-For steps that are repetitions of one measurement, such as the folds of a cross-validation or random seeds: their order
-means nothing, and the same step of two trials is the same fold. The best trial is the succeeded one with the best mean.
-As Optuna's WilcoxonPruner, a trial whose mean is not worse goes on whatever the test says. Wilcoxon 1945; zeros are
+For steps that repeat one measurement, such as the folds of a cross-validation or random seeds. Their order has no
+meaning, and the same step of two trials is the same fold. The best trial is the succeeded one with the best mean. As in
+Optuna's WilcoxonPruner, a trial whose mean is not worse continues, whatever the test says. Wilcoxon 1945; zeros are
 split between both sides.
 """
 
@@ -21,20 +21,22 @@ from suggest.settings import setting
 from suggest.study import Objective
 from suggest.trial import StopAdvice, TrialState
 
-EXACT = 50  # differences up to which all signs are counted; beyond, the normal approximation is near enough
+EXACT = 50  # up to this number of differences the p-value is exact; with more, it is the normal approximation
 
 
 @dataclass(frozen=True, slots=True)
 class WilcoxonSettings:
-    p_threshold: float = setting(0.1, "a trial stops below this p-value of being no worse than the best", min=0, max=1)
-    min_steps: int = setting(2, "steps in common with the best trial, below which none stops", min=2)
+    p_threshold: float = setting(
+        0.1, "a trial stops if the p-value of being no worse than the best trial is lower", min=0, max=1
+    )
+    min_steps: int = setting(2, "steps in common with the best trial that a judgment requires", min=2)
 
 
 class WilcoxonPruner:
     def __init__(self, objective: Objective, settings: WilcoxonSettings) -> None:
         self._objective = objective
         self._settings = settings
-        self._best: tuple[float, int, Curve] | None = None  # mean loss, number
+        self._best: tuple[float, int, Curve] | None = None  # mean loss, number, curve
 
     def put(self, trial: TrialCurve) -> None:
         if trial.state is not TrialState.SUCCEEDED or not all(map(math.isfinite, trial.curve.values)):
@@ -68,10 +70,10 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def signed_rank_p(differences: Sequence[float]) -> float:
-    """The p-value of Wilcoxon's signed-rank test: that differences around zero are as positive as these, or more.
+    """Return the one-sided p-value of Wilcoxon's signed-rank test, for differences that tend to be positive.
 
-    `scipy.stats.wilcoxon(…, alternative="greater", zero_method="zsplit")`: the same where that is exact or there are
-    more than 50; between, ties make SciPy approximate what is counted here.
+    Equals `scipy.stats.wilcoxon(…, alternative="greater", zero_method="zsplit")`, except that SciPy approximates the
+    p-value of at most 50 differences with ties, which is exact here.
     """
     ranks: list[tuple[int, float]] = []  # twice the rank, so that it is whole; the difference
     ties = 0
@@ -84,8 +86,8 @@ def signed_rank_p(differences: Sequence[float]) -> float:
     if n > EXACT:
         z = ((positive + zeros / 2) / 2 - n * (n + 1) / 4) / math.sqrt((n * (n + 1) * (2 * n + 1) - ties / 2) / 24)
         return 0.5 * math.erfc(z / math.sqrt(2))
-    # How many choices of signs have each sum of positive ranks: a polynomial whose coefficients, below 2**50, are the
-    # 64-bit digits of one number.
+    # Count the choices of signs for each sum of positive ranks. The counts are the coefficients of a polynomial, and
+    # because they are below 2**50, they fit as 64-bit digits into one integer.
     ways, nonzero = 1, [rank for rank, each in ranks if each != 0]
     for rank in nonzero:
         ways += ways << (64 * rank)

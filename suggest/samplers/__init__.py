@@ -10,7 +10,7 @@ from suggest.samplers.registry import (
     objective_problems,
     space_problems,
 )
-from suggest.samplers.sampler import Computation, Computed, PointRequest, Sampler, completed, steps_of
+from suggest.samplers.sampler import Computation, Computed, PointRequest, Sampler, completed, parents_of, steps_of
 
 __all__ = [
     "Computation",
@@ -25,6 +25,7 @@ __all__ = [
     "completed",
     "new_sampler",
     "objective_problems",
+    "parents_of",
     "space_problems",
     "steps_of",
 ]

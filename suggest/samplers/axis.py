@@ -1,6 +1,6 @@
 """The values of one parameter that a grid tries: those of a countable domain, or the `points` of a continuous float.
 
-Only the grid reads `points`; to all others such a float is continuous, so a trial may lie between the points.
+Only the grid reads `points`. For other algorithms such a float is continuous, so a trial may lie between the points.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class EvenPoints:
     count: int
 
     def at(self, index: int) -> float:
-        """In rising order."""
+        """Return the value at an index from 0 to count - 1, in ascending order."""
         last = self.count - 1
         if index in (0, last):
             return float(self.high if index else self.low)
@@ -36,7 +36,7 @@ class EvenPoints:
         return neat if abs(neat - exact) < self._gap(exact) / 1000 else exact
 
     def index_of(self, value: Value) -> int | None:
-        """The index of the point that `value` is, but for rounding; None when it lies between points."""
+        """Return the index of the point that equals `value` up to rounding; None if it lies between points."""
         x = number(value)
         if x is None or not self.low <= x <= self.high:
             return None
@@ -49,7 +49,7 @@ class EvenPoints:
         return index if abs(x - self.at(index)) <= TOLERANCE * self._gap(x) else None
 
     def _gap(self, x: float) -> float:
-        """From a point near x to the next."""
+        """Return the distance between neighboring points near x."""
         if self.scale is Scale.LOG:
             return x * (math.log(self.high) - math.log(self.low)) / (self.count - 1)
         return (self.high - self.low) / (self.count - 1)
@@ -59,7 +59,7 @@ Axis: TypeAlias = Float | Int | Choice | EvenPoints
 
 
 def axis_of(domain: Domain) -> Axis | None:
-    """None for a continuum of which no points were named: no grid can try it."""
+    """Return the values that a grid tries; None for a continuous float without `points`."""
     if domain.count is not None:
         return domain
     if isinstance(domain, Float) and domain.points is not None:

@@ -1,9 +1,9 @@
-"""`bohb`: TPE's model of where good points are dense, among random points, for studies with a fidelity.
+"""`bohb`: points from TPE's model mixed with random points, for studies with a fidelity.
 
-Falkner et al. 2018, "BOHB: Robust and Efficient Hyperparameter Optimization at Scale": a third of the points is drawn
-at random, which bounds how much worse than Hyperband the search can be. The others come from the model of `tpe`, over
-the values of the largest fidelity that has enough of them (`by_fidelity`). Its kernels are those of `tpe`, not the
-widened ones of the paper. Brackets are those of `hyperband`.
+Falkner et al. 2018, "BOHB: Robust and Efficient Hyperparameter Optimization at Scale". A third of the points is random,
+which bounds how much worse than Hyperband the search can be. The others come from the model of `tpe`, fitted to the
+values of the largest fidelity that has enough of them (`by_fidelity`). The kernels are those of `tpe`; the paper widens
+them. The brackets are those of `hyperband`.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ class BohbSampler:
 
     def steps(self, wanted: Sequence[PointRequest]) -> Steps:
         drawn = {one: self._is_random(one) for one in map(_key, wanted)}
-        modelled = [one for one in wanted if not drawn[_key(one)]]
-        found = (yield from self._tpe.steps(modelled)) if modelled else []
-        points = dict(zip(map(_key, modelled), found, strict=True))
+        modeled = [one for one in wanted if not drawn[_key(one)]]
+        found = (yield from self._tpe.steps(modeled)) if modeled else []
+        points = dict(zip(map(_key, modeled), found, strict=True))
         others = [one for one in wanted if drawn[_key(one)]]
         points.update(zip(map(_key, others), draw_points(self._space, self._seed, others), strict=True))
         return [points[_key(one)] for one in wanted]

@@ -1,9 +1,9 @@
 """A sampler that learns from trials that were run up to different fidelities.
 
-It shows another sampler the values of one fidelity, as if no other had been measured: of the largest at which enough
-trials have a value (Falkner et al. 2018, "BOHB: Robust and Efficient Hyperparameter Optimization at Scale", section
-3.2). Values of different fidelities are not comparable, and a trial's value at one fidelity never changes. When a
-larger fidelity has enough values, the other sampler starts over with those.
+It shows another sampler the values of one fidelity only, because values of different fidelities are not comparable.
+This is the largest fidelity at which enough trials have a value (Falkner et al. 2018, "BOHB: Robust and Efficient
+Hyperparameter Optimization at Scale", section 3.2). A trial's value at one fidelity never changes. When a larger
+fidelity has enough values, the other sampler starts over with those.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from suggest.trial import Trial, TrialState
 
 
 class ByFidelity:
-    """make: the sampler that is shown one fidelity's values; enough: so many of them."""
+    """Shows one fidelity's values to a sampler that `make` creates. `enough` is how many values a fidelity needs."""
 
     def __init__(self, fidelity: Fidelity, make: Callable[[], Sampler], *, enough: int) -> None:
         self._make = make
@@ -26,7 +26,7 @@ class ByFidelity:
         self._levels = fidelity.levels
         self._values = [0] * len(self._levels)  # how many trials have a value at each fidelity
         self._level = 0  # the one whose values are shown
-        self._trials: dict[int, Trial] = {}  # without what no sampler asks for
+        self._trials: dict[int, Trial] = {}  # only with the fields that samplers read
         self._sampler = make()
 
     def put(self, trial: Trial) -> None:
@@ -80,6 +80,6 @@ class ByFidelity:
         if value is not None:
             return replace(trial, state=TrialState.SUCCEEDED, value=value, step=None, fidelity=None, rungs=())
         if trial.state in (TrialState.SUCCEEDED, TrialState.PRUNED, TrialState.PAUSED):
-            # It has no value here: a smaller fidelity's would be taken for one.
+            # It has no value at this fidelity, and the sampler would take that of a smaller one for it.
             return Trial(trial.number, TrialState.CANCELLED, trial.parameters)
         return replace(trial, value=None, step=None, fidelity=None, rungs=())

@@ -1,7 +1,7 @@
-"""`cmaes`: CMA-ES with margin, over the generations that the trials of a study make up.
+"""`cmaes`: CMA-ES with margin. A generation consists of trials of the study.
 
-For numbers that are always active. The model needs the package `cmaes`, and is computed in a worker process; nothing
-here imports it.
+All parameters must be numbers without conditions. The model, `cmaes_model`, runs in a worker process and needs the
+package `cmaes`; nothing here imports either.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 """The model behind `cmaes`: CMA-ES with margin, by the package `cmaes`, replayed from the trials.
 
-Hansen 2016 (the tutorial); Hamano et al. 2022 for whole numbers, whose probability never falls below a margin. The
-generations are those of `generations`, of succeeded trials; what is remembered is the distribution. Trial n is a draw
-from the current one with the random numbers of (study seed, n).
+Hansen 2016, "The CMA Evolution Strategy: A Tutorial"; Hamano et al. 2022 for integers, each of which keeps a minimum
+probability, the margin. The generations are those of `generations`, over succeeded trials; the memory is the optimizer.
+Trial n is drawn from the current distribution with the random numbers of (study seed, n). After convergence the search
+restarts from a random mean.
 
-The distribution is to be told the point before it was rounded to whole numbers. A trial does not say it, so its draw is
-repeated with its own random numbers from the recent distributions, and the one that gives the trial's point is taken;
-of a trial that somebody else proposed, or one drawn long ago, the rounded point. After convergence the search restarts
-from a random mean.
+The optimizer learns from points as they were before rounding to integers, but a trial has only the rounded point. The
+model therefore repeats the trial's draw from the recent distributions, and takes the draw that gives the trial's point.
+If none does, because another client proposed the trial or it was drawn long ago, it takes the rounded point.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from suggest.domain import number
 from suggest.samplers.cmaes import CmaEsSettings
 from suggest.samplers.generations import Generations
 from suggest.samplers.normal import Floats
+from suggest.samplers.quantiles import by_index, fraction_of, quantile
 from suggest.samplers.sampler import PointRequest, generator
-from suggest.samplers.uniform import at_fraction, by_index
-from suggest.space import Assignment, Choice, Domain, Int, Scale, Value
+from suggest.space import Assignment, Choice, Domain, Value
 from suggest.study import StudySpec
 from suggest.trial import Trial
 
-_RECENT = 3  # distributions that a trial may have been drawn from
-_STEPS = 1000  # values, up to which a whole number has a margin; more are as good as a continuum
+_RECENT = 3  # the latest distributions, from which a trial may have been drawn
+_STEPS = 1000  # integers with more values than this have no margin: they are treated as continuous
 
 
 class CmaEsModel:
@@ -41,9 +41,9 @@ class CmaEsModel:
         self._settings = settings
         self._sign = spec.objective.direction.sign
         self._axes = [_Coordinate(p.name, p.domain) for p in spec.space.parameters if p.domain.count != 1]
-        by_itself = 4 + math.floor(3 * math.log(max(1, len(self._axes))))
-        self._size = max(4, settings.population_size) if settings.population_size else by_itself
-        self._generations = Generations(self._size, lambda: self._new_optimizer(0), self._told, recent=_RECENT)
+        default_size = 4 + math.floor(3 * math.log(max(1, len(self._axes))))  # Hansen 2016, equation 48
+        self._size = max(4, settings.population_size) if settings.population_size else default_size
+        self._generations = Generations(self._size, lambda: self._new_optimizer(0), self._updated, recent=_RECENT)
 
     def propose(
         self, learnt: Iterable[Trial], running: Iterable[Trial], wanted: Sequence[PointRequest]
@@ -55,21 +55,22 @@ class CmaEsModel:
         points: list[Assignment] = []
         for one in wanted:
             deadline.check()
-            told, _ = self._drawn(optimizer, one)
-            points.append(self._point(one, told))
+            values, _ = self._drawn(optimizer, one)
+            points.append(self._point(one, values))
         return points
 
-    def _point(self, one: PointRequest, told: Mapping[str, Value]) -> Assignment:
-        found = {p.name: told[p.name] if p.name in told else p.domain.at(0) for p in self._space.parameters}
+    def _point(self, one: PointRequest, drawn: Mapping[str, Value]) -> Assignment:
+        found = {p.name: drawn[p.name] if p.name in drawn else p.domain.at(0) for p in self._space.parameters}
         return {name: one.fixed.get(name, value) for name, value in found.items()}
 
     def _drawn(self, optimizer: CMAwM, one: PointRequest) -> tuple[dict[str, Value], Floats]:
-        """Values, and the draw that they were rounded from. Changes nothing of the optimizer but its random numbers."""
+        """Return the drawn values, and the draw before rounding. Changes only the optimizer's random source."""
         optimizer.reseed_rng(one.source(self._seed, "cmaes").getrandbits(32))
         rounded, raw = optimizer.ask()
         return {axis.name: axis.value(x) for axis, x in zip(self._axes, rounded.tolist(), strict=True)}, raw
 
-    def _told(self, generation: int, trials: Sequence[Trial], optimizers: Mapping[int, CMAwM]) -> CMAwM:
+    def _updated(self, generation: int, trials: Sequence[Trial], optimizers: Mapping[int, CMAwM]) -> CMAwM:
+        """Return the optimizer after a generation. `optimizers` are the recent ones, by their generation."""
         recent = [optimizers[k] for k in range(generation, generation - _RECENT, -1) if k in optimizers]
         solutions = [(self._raw(t, recent), self._sign * (t.value or 0.0)) for t in trials]
         optimizer = copy.deepcopy(optimizers[generation])
@@ -77,14 +78,15 @@ class CmaEsModel:
         return self._new_optimizer(generation + 1) if optimizer.should_stop() else optimizer
 
     def _raw(self, trial: Trial, recent: Sequence[CMAwM]) -> Floats:
+        """Return the trial's point as it was drawn, before rounding. Shape: (axes,)."""
         for optimizer in recent:
-            told, raw = self._drawn(optimizer, PointRequest(trial.number, {}))
-            if all(trial.parameters[name] == value for name, value in told.items()):
+            values, raw = self._drawn(optimizer, PointRequest(trial.number, {}))
+            if all(trial.parameters[name] == value for name, value in values.items()):
                 return raw
         return np.array([axis.place(trial.parameters[axis.name]) for axis in self._axes])
 
     def _new_optimizer(self, generation: int) -> CMAwM:
-        """The first one starts in the middle, those after a convergence anywhere."""
+        """Return a new optimizer. The first one starts in the center, one after a convergence at a random point."""
         rng = generator(self._seed, generation, "cmaes restart")
         mean = [0.5 if not generation else rng.random() for _ in self._axes]
         return CMAwM(
@@ -99,7 +101,10 @@ class CmaEsModel:
 
 
 class _Coordinate:
-    """One parameter as a number from 0 to 1, on its scale. step: from one value to the next; 0 where there are many."""
+    """One parameter as a number from 0 to 1, on its scale.
+
+    `step` is the distance between neighboring values, or 0 if there are so many that they count as continuous.
+    """
 
     def __init__(self, name: str, domain: Domain) -> None:
         self.name = name
@@ -111,16 +116,16 @@ class _Coordinate:
         place = min(max(place, 0.0), 1.0)
         if self._last is not None:
             return self._domain.at(round(place * self._last))
-        return at_fraction(self._domain, place)
+        assert not isinstance(self._domain, Choice)  # a choice is by index
+        return quantile(self._domain, place)
 
     def place(self, value: Value) -> float:
-        """Within the range, also where the value is not."""
+        """Return the place of a value, clipped to the range if the value lies outside."""
         domain = self._domain
         assert not isinstance(domain, Choice)
         x = number(value)
-        assert x is not None  # who is shown a trial has refused values of other types
-        half = 0.5 if isinstance(domain, Int) and self._last is None else 0.0  # as `at_fraction` has it
-        low, high, x = domain.min - half, domain.max + half, min(max(x, domain.min), domain.max)
-        if domain.scale is Scale.LOG:
-            low, high, x = math.log(low), math.log(high), math.log(x)
-        return (x - low) / (high - low) if high > low else 0.5
+        assert x is not None  # trials with values of other types never get here
+        if self._last is None:
+            return fraction_of(domain, x)
+        low, high = domain.min, domain.max
+        return (min(max(x, low), high) - low) / (high - low) if high > low else 0.5

@@ -1,7 +1,7 @@
 """The trials of a model's window as columns of numbers, kept from one proposal to the next.
 
-A stepped value is its index, and so is a choice; any other value is itself. NaN where a trial has no value, or one
-outside the domain. Each trial is read once; its row is freed when it leaves the window.
+Stepped values and choices are encoded as their index, other values as themselves. NaN means that the trial has no value
+or that it is outside the domain. Each trial is read once, and its column is freed when it leaves the window.
 """
 
 from __future__ import annotations
@@ -33,10 +33,13 @@ class Columns:
         return len(self._rows)
 
     def read(self, learnt: Sequence[Trial], running: Sequence[Trial]) -> tuple[Floats, Floats, Floats]:
-        """Values and ranks of the finished trials and values of the running ones; (parameters or 3, trials)."""
+        """Return the finished trials' values and ranks, and the running trials' values.
+
+        The shapes are (parameters, finished), (3, finished) and (parameters, running); see `split.rank` for the ranks.
+        """
         rows = self._rows
         numbers, others = [t.number for t in learnt], [t.number for t in running]
-        # By whole sets: nearly always one trial is new, among hundreds that are not.
+        # Set operations, because usually one trial is new among hundreds of known ones.
         wanted = {*numbers, *others}
         for gone in rows.keys() - wanted:
             self._free.append(rows.pop(gone))
@@ -69,22 +72,22 @@ class Columns:
 
 
 def dimension(domain: Domain) -> Dimension:
-    """For a domain of more than one value."""
+    """Return the dimension of a domain that has more than one value."""
     match domain:
         case Float() if domain.count is None:
             return Dimension(float(domain.min), float(domain.max), log=domain.scale is Scale.LOG)
-        case Int(scale=Scale.LOG):
+        case Int(scale=Scale.LOG, step=1):
             return Dimension(float(domain.min), float(domain.max), log=True, whole=True)
     assert domain.count is not None
     return Dimension(0.0, domain.count - 1.0, whole=True, choice=isinstance(domain, Choice))
 
 
 def _by_value(domain: Domain) -> bool:
-    return domain.count is None or (isinstance(domain, Int) and domain.scale is Scale.LOG)
+    return domain.count is None or (isinstance(domain, Int) and domain.scale is Scale.LOG and domain.step == 1)
 
 
 def encode(domain: Domain, value: Value) -> float:
-    """NaN for what is not of the domain."""
+    """Return a value as a number; NaN if it is not in the domain."""
     if isinstance(domain, Choice) or not _by_value(domain):
         index = domain.index_of(value)
         return np.nan if index is None else float(index)

@@ -30,8 +30,8 @@ from suggest.study import StudySpec
 from suggest.trial import Trial, TrialState
 
 ALLOW, RESAMPLE, REUSE = POLICIES = ("allow", "resample", "reuse")
-AGAIN = 8  # draws by the algorithm, and as many uniform ones
-COUNTED = 10**5  # spaces of at most so many points, conditions aside, are searched for a free one
+AGAIN = 8  # further draws by the algorithm, then as many uniform ones
+COUNTED = 10**5  # a space with at most this many points, ignoring conditions, is searched for a free point
 
 _MEANING = "what happens with a point that the study knows: run it again, draw another, or reuse its value"
 
@@ -54,7 +54,7 @@ class Distinct:
         self._known = _Known(spec.space)
 
     def beside(self, sampler: Sampler) -> Distinct:
-        """Return the same with another sampler, which the caller shows the trials. They share the index of points."""
+        """Return a copy with another sampler, which the caller shows the trials. Both share the index of points."""
         other = copy.copy(self)
         other._sampler = sampler
         return other
@@ -90,7 +90,7 @@ class Distinct:
         self._sampler.warm_up()
 
     def _another(self, one: PointRequest, point: Assignment, taken: _Taken) -> Computed[Assignment | None]:
-        """Return the point if it may be used, else another one; None if no point is left and none is required."""
+        """Return the point if it may be used, otherwise another one; None if no point is left and none is required."""
         known = self._known
         free = known.free(taken.fresh)
         if free == 0:
@@ -102,7 +102,7 @@ class Distinct:
         for other in again:
             if self._will_do(one, other, taken):
                 return other
-        free = known.free(taken.fresh)  # again: the study may have changed during the last step
+        free = known.free(taken.fresh)  # counted again, because the study may have changed during the last step
         if free is None or one.fixed:
             return point
         return known.free_point(one.source(self._seed, "free").randrange(free), taken.fresh) if free else None
@@ -116,22 +116,26 @@ class Distinct:
 
 @dataclass(slots=True)
 class _Taken:
-    """Points of earlier requests of the batch: their keys, and the grid points that no trial held, ascending."""
+    """The points of earlier requests in the batch.
+
+    keys: of all these points.
+    fresh: those of grid points that no trial holds, ascending.
+    """
 
     keys: set[int] = field(default_factory=set)
     fresh: list[int] = field(default_factory=list)
 
 
 class _Known:
-    """The points that trials hold. A key is the point's number in a small grid, else a digest."""
+    """The points that trials hold. A key is the point's number if the space is a small grid, otherwise a digest."""
 
     def __init__(self, space: Space) -> None:
         self._space = space
         self._grid = Grid(space, {}) if counted(space) else None
         self._held: dict[int, int] = {}  # trial -> key
         self._holders: dict[int, int] = {}  # key -> how many trials hold it
-        self._sorted: list[int] = []  # the keys held, of a grid
-        self._succeeded: dict[int, list[int]] = {}  # key -> trials with a value, rising
+        self._sorted: list[int] = []  # the held keys of a grid, ascending
+        self._succeeded: dict[int, list[int]] = {}  # key -> trials with a value, ascending
 
     def put(self, trial: Trial) -> None:
         there = trial.state is not TrialState.CANCELLED and not self._space.missing(trial.parameters)
@@ -169,11 +173,11 @@ class _Known:
         return self._grid.total - len(self._sorted) - len(taken)
 
     def free_point(self, place: int, taken: Sequence[int]) -> Assignment:
-        """Return one of the free points, by its index. `taken` is ascending."""
+        """Return the free point with index `place` among the free ones. `taken` is ascending."""
         assert self._grid is not None
         index = place + _below(self._sorted, place)
         for key in taken:
-            # One more is passed over, and what is held between there and here.
+            # Skip this key, and the held keys that the shift passes.
             if key <= index:
                 place += 1
                 index = place + _below(self._sorted, place)

@@ -1,7 +1,8 @@
 """`nsga2`, `nsga3` and `regularized-evolution`: evolutionary algorithms for one objective or several.
 
-This is the part without NumPy: the settings, and which trials the model is shown. Only trials that succeeded with
-finite values enter a population. The model, `evolution_model`, computes in this process: a point takes milliseconds.
+This part does not import NumPy: it has the settings and decides which trials the model is shown. Only trials that
+succeeded with finite values enter a population. The model, `evolution_model`, runs in this process, because a point
+takes milliseconds.
 """
 
 from __future__ import annotations
@@ -39,7 +40,10 @@ class AgeingSettings(DrawSettings):
 
 
 class SucceededTrials(History):
-    """Those with finite values of all objectives. recent: how many of them, the latest; 0: all."""
+    """The succeeded trials with finite values of all objectives.
+
+    `recent` limits them to that many of the most recent ones; 0 means all.
+    """
 
     def __init__(self, spec: StudySpec, *, recent: int = 0) -> None:
         super().__init__(points=False)
@@ -56,7 +60,7 @@ class SucceededTrials(History):
         return (self._running[number] for number in sorted(self._running)[-LIARS:])
 
 
-# `workers` is what the registry gives to every algorithm that learns. These compute here, so that no point is late.
+# The registry passes `workers` to every algorithm that learns. These algorithms ignore it and compute in this process.
 def genetic(spec: StudySpec, seed: int, settings: GeneticSettings, *, workers: Workers | None = None) -> ModelSampler:
     setup = ModelSetup(f"{MODELS}GeneticModel", spec, seed, settings)
     return ModelSampler(setup, SucceededTrials(spec), requires=(), workers=None)

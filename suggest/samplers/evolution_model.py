@@ -1,13 +1,13 @@
 """The models behind `nsga2`, `nsga3` and `regularized-evolution`: parents, crossover and mutation.
 
-Deb et al. 2002 (NSGA-II), Deb and Jain 2014 (NSGA-III), Real et al. 2019 (regularized evolution). A generation is as
-many succeeded trials as the population has members, in the order of their numbers, see `generations`: so it follows
-from the trials alone. Trial n is a child of the current population, drawn with the random numbers of (study seed, n);
-before there is one, it is a random point. A child that is a parent's or a running trial's point is drawn again, then
-mutated further.
+Deb et al. 2002 (NSGA-II), Deb and Jain 2014 (NSGA-III), Real et al. 2019 (regularized evolution). A generation has as
+many succeeded trials as the population has members, in the order of their numbers (see `generations`), so it is a
+function of the trials. Trial n is a child of the current population, drawn with the random numbers of (study seed, n).
+Before the first generation is complete, it is a random point. If a child equals a parent or a running trial, it is
+drawn again, and finally mutated further.
 
 A point is a row of places, see `gp_space`. A parameter that is inactive, or whose value is not in the space, is
-missing in the row: a child takes the other parent's value, or a random one.
+missing in the row (NaN). A child then takes the other parent's value, or a random one.
 """
 
 from __future__ import annotations
@@ -30,12 +30,18 @@ from suggest.space import Assignment
 from suggest.study import StudySpec
 from suggest.trial import Trial
 
-CHILDREN, MUTATIONS = 4, 16  # draws of a child until it is new, and further mutations of the last one
+CHILDREN, MUTATIONS = 4, 16  # how often a child is drawn, and then mutated, until its point is new
 
 
 @dataclass(frozen=True, slots=True)
 class Population:
-    """rows: (members, axes). merits: (members, any): the lexicographically least is the best parent."""
+    """The points that parents are chosen from.
+
+    rows: (members, axes), places.
+    losses: (members, objectives).
+    violations: (members,), by how much each member breaks the constraints.
+    merits: (members, any). The parent with the lexicographically smallest row is the best one.
+    """
 
     rows: Floats
     losses: Floats
@@ -44,7 +50,7 @@ class Population:
 
 
 class _Breeder:
-    """What the algorithms share: everything but the population and how it makes a child."""
+    """The common part of the algorithms. Subclasses choose the population and create a child from it."""
 
     def __init__(self, spec: StudySpec, seed: int) -> None:
         self._spec = spec
@@ -83,22 +89,22 @@ class _Breeder:
         return row
 
     def _population(self, learnt: Sequence[Trial]) -> Population | None:
-        """None: too few trials have succeeded."""
+        """Return the current population; None if too few trials have succeeded."""
         raise NotImplementedError
 
     def _child(self, population: Population, rng: np.random.Generator) -> Floats:
-        """A row that need not be a point yet."""
+        """Return a new row. It may still lack parameters."""
         raise NotImplementedError
 
     def _members(self, trials: Sequence[Trial]) -> Population:
-        """Of trials that have all losses, without merits."""
+        """Return these trials, all of which have finite losses, as a population without merits."""
         losses = np.array([self._criteria.losses(t) for t in trials]).reshape(len(trials), -1)
         violations = np.array([self._criteria.violation(t) for t in trials])
         rows = self._places.encoded([t.parameters for t in trials])
         return Population(rows, losses, violations, np.zeros((len(trials), 0)))
 
     def _mutated_in_one(self, row: Floats, eta: float, rng: np.random.Generator) -> Floats:
-        """Of the parameters that are there."""
+        """Return the row with a mutation of one of the parameters that it has."""
         there = np.flatnonzero(~np.isnan(row))
         which = np.zeros(len(row), dtype=np.bool_)
         if len(there):
@@ -106,7 +112,10 @@ class _Breeder:
         return self._mutated(row, which, eta, rng)
 
     def _mutated(self, row: Floats, which: Flags, eta: float, rng: np.random.Generator) -> Floats:
-        """Polynomial mutation of numbers (Deb and Agrawal 1999), by a step at least; another value of a choice."""
+        """Return the row with mutations of the parameters `which`.
+
+        Numbers change by polynomial mutation (Deb and Agrawal 1999), by at least one step. Choices take another value.
+        """
         row = row.copy()
         for k in np.flatnonzero(which & ~np.isnan(row)):
             axis, share = self._places.axes[k], float(rng.random())
@@ -122,14 +131,14 @@ class _Breeder:
             if not self._places.smooth[k]:
                 size = max(abs(step), 1.0 / axis.count)
                 step = size if step > 0 else -size
-                if not 0.0 < x + step < 1.0:  # reflected: there is another value on the other side
+                if not 0.0 < x + step < 1.0:  # reflect it: the other side always has another value
                     step = -step
             row[k] = min(max(x + step, 0.0), 1.0)
         return row
 
 
 class GeneticModel(_Breeder):
-    """`nsga2` and `nsga3`, which differ in who survives a generation and in how parents are compared."""
+    """`nsga2` and `nsga3`, which differ in the members that survive a generation and in how parents are compared."""
 
     def __init__(self, spec: StudySpec, seed: int, settings: GeneticSettings) -> None:
         super().__init__(spec, seed)
@@ -169,21 +178,23 @@ class GeneticModel(_Breeder):
         return self._mutated(one, rng.random(self._places.size) < share, self._settings.mutation_eta, rng)
 
     def _parent(self, population: Population, rng: np.random.Generator) -> Floats:
-        """The winner of a binary tournament; of equals, the first that was drawn."""
+        """Return the winner of a binary tournament; between equal members, the first one drawn."""
         one, other = rng.integers(0, len(population.rows), 2)
         merits = population.merits
         row: Floats = population.rows[other if tuple(merits[other]) < tuple(merits[one]) else one]
         return row
 
     def _crossed(self, one: Floats, other: Floats, rng: np.random.Generator) -> Floats:
-        """Simulated binary crossover of numbers (Deb and Agrawal 1995), one of the two children; uniform of choices."""
+        """Return one of the two children: simulated binary crossover (Deb and Agrawal 1995) for numbers, uniform
+        crossover for choices.
+        """
         size = self._places.size
         share = rng.random(size)
         power = 1.0 / (self._settings.crossover_eta + 1.0)
         spread = np.where(share <= 0.5, 2.0 * share, 0.5 / (1.0 - share)) ** power
         blended = 0.5 * (one + other) + 0.5 * spread * np.where(rng.random(size) < 0.5, 1.0, -1.0) * (one - other)
         swapped = np.where(rng.random(size) < 0.5, one, other)
-        # As there, each number is crossed with probability 1/2; what is not keeps the first parent's value.
+        # As in the paper, each number is crossed with probability 1/2, and otherwise keeps the first parent's value.
         numbers = np.where(rng.random(size) < 0.5, np.clip(blended, 0.0, 1.0), one)
         child = np.where(self._places.choice, swapped, numbers)
         child = np.where(np.isnan(child), one, child)
@@ -192,9 +203,10 @@ class GeneticModel(_Breeder):
 
 
 class AgeingModel(_Breeder):
-    """Regularized evolution: the population is the most recent trials, whatever their values; one parent, one mutation.
+    """Regularized evolution: the population consists of the most recent trials, whatever their values.
 
-    With several objectives or constraints a tournament is won by the first of the best front.
+    A child has one parent and one mutation. With several objectives or constraints, the first drawn member of the best
+    front wins the tournament.
     """
 
     def __init__(self, spec: StudySpec, seed: int, settings: AgeingSettings) -> None:
@@ -202,7 +214,7 @@ class AgeingModel(_Breeder):
         self._settings = settings
 
     def _population(self, learnt: Sequence[Trial]) -> Population | None:
-        """learnt: no more than the population has members."""
+        """Return the population; None before it is full. `learnt` has at most as many trials as the population."""
         return self._members(learnt) if len(learnt) >= self._settings.population_size else None
 
     def _child(self, population: Population, rng: np.random.Generator) -> Floats:

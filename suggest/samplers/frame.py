@@ -1,7 +1,7 @@
 """The dimensions that a model and its candidates share: scales, bins and places.
 
-Pure functions of arrays. A point is a column of numbers, one per dimension: a stepped value is its index, and so is a
-choice. A place is a share of the dimension's span, 0 to 1, on its scale; a whole number is a bin.
+Pure functions of arrays. A point is a column of numbers, one per dimension; stepped values and choices are encoded as
+their index. A place is a position within the dimension's span, from 0 to 1 on its scale. An integer is a bin.
 """
 
 from __future__ import annotations
@@ -13,13 +13,14 @@ import numpy as np
 
 from suggest.samplers.normal import Floats, Indexes
 
-# Kernels are never narrower than a hundredth of the span, so a bin up to this width spans at most a quarter of one.
+# The largest width of a narrow bin, as a share of the span. Kernels are at least a hundredth of the span wide, so such
+# a bin covers at most a quarter of a kernel.
 NARROW = 0.0025
 
 
 @dataclass(frozen=True, slots=True)
 class Dimension:
-    """The numbers `first` to `last`: all between them, or (`whole`) whole ones; or that many choices."""
+    """The real numbers from `first` to `last`, or with `whole` the integers; with `choice`, they are unordered."""
 
     first: float
     last: float
@@ -29,27 +30,33 @@ class Dimension:
 
 
 class Frame:
-    """The dimensions that are modelled together, and what follows from them alone."""
+    """The dimensions that are modeled together, with everything that depends on them alone.
+
+    numeric: the indexes of the dimensions that are not choices.
+    choices: (index, number of choices) of the others.
+    first, last, low, span: (numeric, 1); `low` and `span` are on the dimension's scale.
+    log, whole: positions among the numeric dimensions.
+    log_unit: the log of the volume of the continuous dimensions.
+    """
 
     def __init__(self, dimensions: Sequence[Dimension]) -> None:
         numeric = [d for d in dimensions if not d.choice]
         self.size = len(dimensions)
         self.numeric = np.array([k for k, d in enumerate(dimensions) if not d.choice], dtype=np.intp)
-        self.choices = [(k, d.last + 1.0) for k, d in enumerate(dimensions) if d.choice]  # with how many there are
+        self.choices = [(k, d.last + 1.0) for k, d in enumerate(dimensions) if d.choice]
         self.first = np.array([d.first for d in numeric]).reshape(-1, 1)
         self.last = np.array([d.last for d in numeric]).reshape(-1, 1)
-        # Positions among the numeric ones.
         self.log = np.array([k for k, d in enumerate(numeric) if d.log], dtype=np.intp)
         self.whole = np.array([k for k, d in enumerate(numeric) if d.whole], dtype=np.intp)
         self.whole_log = np.array([d.log for d in numeric if d.whole], dtype=np.bool_)
         half = np.array([0.5 if d.whole else 0.0 for d in numeric]).reshape(-1, 1)
         self.low = self.scaled(self.first - half)
         span = self.scaled(self.last + half) - self.low
-        self.span = np.where(span > 0, span, 1.0)  # neighbouring doubles may have the same logarithm
+        self.span = np.where(span > 0, span, 1.0)  # neighboring doubles may have the same logarithm
         self.log_unit = float(np.log(self.span[[k for k, d in enumerate(numeric) if not d.whole]]).sum())
 
     def scaled(self, numbers: Floats) -> Floats:
-        """Numeric rows on their dimensions' scales."""
+        """Return the numeric rows on their dimensions' scales. numbers: (numeric, points)."""
         if self.log.size:
             numbers = numbers.copy()
             numbers[self.log] = np.log(numbers[self.log])
@@ -58,10 +65,11 @@ class Frame:
 
 @dataclass(frozen=True, slots=True)
 class Bins:
-    """The bins of one dimension, `row` among the numeric, in which candidates lie.
+    """The bins of one dimension that contain candidates.
 
-    wide, narrow: the (left, right) of wide and of narrow bins, each once. wide_place, narrow_place: of each candidate
-    among those; -1 where it is none of them.
+    row: the position of the dimension among the numeric ones.
+    wide, narrow: (2, bins), the left and right ends of the distinct wide and narrow bins.
+    wide_place, narrow_place: (candidates,), the index of each candidate's bin among those; -1 for none of them.
     """
 
     row: int
@@ -76,10 +84,11 @@ class Bins:
 
 @dataclass(frozen=True, slots=True)
 class CandidatePoints:
-    """Candidates, and what a density needs of them whatever the mixture.
+    """Candidates, with the parts of their density that do not depend on the mixture.
 
-    features: (candidates, 3 * numeric): place², place and 1, all three 0 where a bin is wide.
-    log_width: of a candidate's narrow bins, all together.
+    numbers: (dimensions, candidates).
+    features: (candidates, 3 * numeric): place², place and 1; all three are 0 for a wide bin.
+    log_width: (candidates,), the sum of the log widths of the candidate's narrow bins.
     """
 
     numbers: Floats
@@ -93,7 +102,7 @@ class CandidatePoints:
 
 
 def points(frame: Frame, numbers: Floats) -> CandidatePoints:
-    """numbers: (dimensions, candidates)."""
+    """Return the candidates with their features. numbers: (dimensions, candidates)."""
     numeric = numbers[frame.numeric]
     places = (frame.scaled(numeric) - frame.low) / frame.span
     features = np.concatenate([places * places, places, np.ones_like(places)])
@@ -103,7 +112,7 @@ def points(frame: Frame, numbers: Floats) -> CandidatePoints:
         values, of = np.unique(numeric[row], return_inverse=True)
         ends = np.stack([values - 0.5, values + 0.5])
         ends = ((np.log(ends) if log else ends) - frame.low[row]) / frame.span[row]
-        # Not right - left: of a billion bins those two agree in most of their digits.
+        # Not right - left: with a billion bins, these two agree in most of their digits.
         width = (2.0 * np.arctanh(0.5 / values) if log else np.ones_like(values)) / frame.span[row]
         wide = width > NARROW
         middle = np.where(wide, 0.0, 0.5 * (ends[0] + ends[1]))[of]

@@ -1,8 +1,8 @@
 """The memory of an algorithm with generations, replayed from the trials of a study.
 
 A generation is a fixed number of trials, in the order of their numbers. The memory after generation k is a function of
-its trials and of the memory before, so nothing is stored, and a rebuilt model remembers the same. The memory is kept
-from one proposal to the next: a trial that ends late changes only the generations after it.
+its trials and of the memory before it, so nothing is stored, and a rebuilt model has the same memory. Memories are kept
+from one proposal to the next. A trial that ends late changes only its own generation and the later ones.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Generic, Protocol, TypeVar
 
 from suggest import deadline
 
-KEPT = 16  # memories: a trial that ends late is mostly a recent one
+KEPT = 16  # how many memories are kept, because most trials that end late are recent ones
 
 
 class Numbered(Protocol):
@@ -25,8 +25,12 @@ M = TypeVar("M")
 
 
 class Generations(Generic[T, M]):
-    """first: what is remembered before any trial. step: what is remembered after generation k, from k, its trials and
-    the last memories, by how many generations they are of; it looks at `recent` of those.
+    """Replays the memory of an algorithm.
+
+    size: trials per generation.
+    first: returns the memory before any trial.
+    step: returns the memory after generation k from k, its trials, and the memories by number of generations.
+    recent: how many of the latest memories `step` reads.
     """
 
     def __init__(

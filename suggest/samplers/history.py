@@ -50,7 +50,7 @@ class Shown(Protocol):
 
 
 class ModelSampler:
-    """A sampler that asks a model. `requires` are packages; without `workers`, this process computes."""
+    """A sampler that asks a model. `requires` are package names. Without `workers`, the model runs in this process."""
 
     def __init__(self, setup: ModelSetup, shown: Shown, *, requires: Sequence[str], workers: Workers | None) -> None:
         self._setup = setup
@@ -66,7 +66,7 @@ class ModelSampler:
         return completed(self.steps(wanted))
 
     def steps(self, wanted: Sequence[PointRequest]) -> Steps:
-        """Propose in steps. Raises FailedPrecondition if a package is missing that was there before."""
+        """Propose in steps. Raises FailedPrecondition if a package is missing on this server."""
         if self._model is None:
             if packages := missing(self._requires):
                 name = self._setup.spec.algorithm.name
@@ -97,7 +97,7 @@ class ValueWindow:
 
 
 class History:
-    """All trials that a model learns from: with `points`, whatever their outcome, else the succeeded ones."""
+    """All trials that a model learns from: with `points`, trials with any outcome; otherwise only succeeded ones."""
 
     def __init__(self, *, points: bool) -> None:
         self._points = points

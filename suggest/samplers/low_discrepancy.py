@@ -1,12 +1,12 @@
 """`sobol` and `halton`: points that fill a space more evenly than independent ones, scrambled by the study's seed.
 
-Index-based: trial n gets the n-th point of a sequence that follows from the study's seed, so trials in parallel and a
-restart need no care. Each parameter has one dimension; of a point, the values of inactive parameters are dropped.
-Pure Python on whole numbers: no NumPy, no SciPy. A coordinate is a word of BITS bits, a fraction of 2^BITS.
+Trial n gets the n-th point of a sequence that depends only on the study's seed, so parallel trials and restarts need
+no extra care. Each parameter is one dimension. The values of inactive parameters are dropped from a point. Pure Python
+on integers, without NumPy or SciPy. A coordinate is a word of BITS bits, as a fraction of 2^BITS.
 
-Sobol': Joe and Kuo 2008 (the direction numbers of their file new-joe-kuo-6.21201), points in the order of the Gray code
-as Antonov and Saleev 1979 have it, scrambled by a random lower triangular matrix and a digital shift (Matousek 1998).
-Halton: Owen 2017 ("A randomized Halton algorithm in R"), a random permutation of the digits at each place.
+Sobol': Joe and Kuo 2008 (direction numbers of their file new-joe-kuo-6.21201). Points come in Gray code order (Antonov
+and Saleev 1979), scrambled by a random lower triangular matrix and a digital shift (Matousek 1998).
+Halton: Owen 2017 ("A randomized Halton algorithm in R"), with a random permutation of the digits at each place.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from suggest.space import Assignment, Space, Value
 from suggest.study import StudySpec
 from suggest.trial import Trial
 
-# Of each dimension beyond the first: the inner coefficients of its primitive polynomial, as bits, and m_1, m_2, ...
+# For each dimension after the first: the inner coefficients of its primitive polynomial as bits, and m_1, m_2, ...
 _JOE_KUO = (
     (0, (1,)),
     (1, (1, 3)),
@@ -102,7 +102,7 @@ def sobol_problems(spec: StudySpec) -> Iterator[Problem]:
 
 
 class SequenceSampler:
-    """`dimension`: makes one dimension of the sequence, from its index and a source of randomness."""
+    """A sampler of a scrambled sequence. `dimension` creates one dimension, from its index and a random source."""
 
     def __init__(
         self, spec: StudySpec, seed: int, name: str, dimension: Callable[[int, random.Random], Coordinates]
@@ -131,7 +131,7 @@ class SequenceSampler:
         return point_at(self._space, words, one.fixed)
 
     def _sequence(self, again: int) -> list[Coordinates]:
-        """Another draw for the same trial is the same point of a sequence that is scrambled another way."""
+        """Return the sequence for a repeated draw: the same sequence, scrambled in another way."""
         if again not in self._sequences:
             purpose = f"{self._name} again {again}" if again else self._name
             self._sequences[again] = [
@@ -149,7 +149,7 @@ def halton(spec: StudySpec, seed: int, settings: DrawSettings) -> SequenceSample
 
 
 def point_at(space: Space, words: Sequence[int], fixed: Assignment) -> Assignment:
-    """words: a coordinate for each parameter, in the order of the space."""
+    """Return the point at these coordinates, one word for each parameter in the order of the space."""
     of = dict(zip((p.name for p in space.parameters), words, strict=True))
     point: dict[str, Value] = {}
     for parameter in space.ordered:
@@ -159,11 +159,11 @@ def point_at(space: Space, words: Sequence[int], fixed: Assignment) -> Assignmen
     return {p.name: point[p.name] for p in space.parameters if p.name in point}
 
 
-Coordinates = Callable[[int], int]  # of one dimension: that of the n-th point
+Coordinates = Callable[[int], int]  # returns the n-th point's coordinate in one dimension
 
 
 class ScrambledSobol:
-    """One dimension of a Sobol' sequence. rng: None: not scrambled."""
+    """One dimension of a Sobol' sequence, not scrambled if `rng` is None."""
 
     def __init__(self, index: int, rng: random.Random | None) -> None:
         self._directions = directions(index)
@@ -186,7 +186,7 @@ class ScrambledSobol:
 
 
 def directions(index: int) -> list[int]:
-    """v_1, v_2, ... of a dimension, as words: Joe and Kuo 2008, equation 2."""
+    """Return v_1, v_2, ... of a dimension as words (Joe and Kuo 2008, equation 2)."""
     if index == 0:
         return [1 << (BITS - 1 - k) for k in range(BITS)]
     inner, first = _JOE_KUO[index - 1]
@@ -202,7 +202,7 @@ def directions(index: int) -> list[int]:
 
 
 def _product(rows: Sequence[int], word: int) -> int:
-    """A matrix over GF(2), by its rows, times a word; the most significant bit comes first."""
+    """Return a matrix over GF(2), given by its rows, times a word. The most significant bit comes first."""
     result = 0
     for row in rows:
         result = (result << 1) | ((row & word).bit_count() & 1)
@@ -210,11 +210,11 @@ def _product(rows: Sequence[int], word: int) -> int:
 
 
 class ScrambledHalton:
-    """One dimension of a Halton sequence: the radical inverse in the index-th prime. rng: None: not scrambled."""
+    """One dimension of a Halton sequence: the radical inverse in the index-th prime. Not scrambled if `rng` is None."""
 
     def __init__(self, index: int, rng: random.Random | None) -> None:
         self._base = base = prime(index)
-        self._places = 1  # as many digits as a word can tell apart, where all of them matter
+        self._places = 1  # how many digits a word can resolve
         self._span = base
         while self._span < 1 << BITS:
             self._span *= base
@@ -232,7 +232,7 @@ class ScrambledHalton:
 
 
 def prime(index: int) -> int:
-    """2, 3, 5, ..."""
+    """Return the prime with this index, from 0: 2, 3, 5, ..."""
     found: list[int] = []
     odd = (k for k in count(2) if all(k % p for p in found if p * p <= k))
     for k in islice(odd, index + 1):

@@ -1,8 +1,8 @@
-"""Minimize several smooth functions in boxes at once: projected L-BFGS, vectorized over the starts.
+"""Minimize a smooth function in a box from several starting points: projected L-BFGS, vectorized over the starts.
 
-Each start has its own history and its own line search; NumPy's cost per call is paid once for all of them.
-Deterministic. Nocedal and Wright 2006, algorithm 7.4 for the direction; backtracking until Armijo's condition holds
-for the step.
+Each start has its own history and line search, and NumPy's overhead per call is paid once for all of them.
+Deterministic. The direction is algorithm 7.4 of Nocedal and Wright 2006; the step is found by backtracking until
+Armijo's condition holds.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ import numpy as np
 
 from suggest.samplers.normal import Floats, Indexes
 
-# Of points (rows, dimensions), which are those of the starts `which`: the values (rows) and the gradients.
+# Takes points (rows, dimensions) and the indexes of their starts; returns values (rows,) and gradients as the points.
 Function = Callable[[Floats, Indexes], tuple[Floats, Floats]]
 
-MEMORY = 8  # pairs of the history
-ARMIJO = 1e-4
-HALVINGS = 12  # shorter steps are tried so many times
-CURVATURE = 1e-10
+MEMORY = 8  # (step, gradient change) pairs in the history
+ARMIJO = 1e-4  # the least decrease of a step, as a share of what the slope predicts
+HALVINGS = 12  # steps that a line search tries, each shorter than the one before
+CURVATURE = 1e-10  # pairs with less curvature than this are ignored
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,14 @@ class Minima:
 def minimize(
     function: Function, starts: Floats, low: Floats, high: Floats, *, iterations: int, tolerance: float
 ) -> Minima:
-    """starts: (rows, dimensions). low, high: (dimensions,) or as starts. tolerance: a smaller gain in value ends it."""
+    """Return the minimum that each start leads to.
+
+    Args:
+        starts: (rows, dimensions).
+        low, high: (dimensions,) or (rows, dimensions).
+        iterations: The most iterations of a start.
+        tolerance: A start ends at the first iteration that improves its value by less.
+    """
     low, high = np.broadcast_to(low, starts.shape), np.broadcast_to(high, starts.shape)
     x = np.clip(starts, low, high)
     every = np.arange(len(x))
@@ -69,7 +76,7 @@ def minimize(
 
 
 def _product(gradient: Floats, steps: Floats, changes: Floats) -> Floats:
-    """The inverse Hessian, as the history has it, times the gradient: the two loops."""
+    """Return the history's estimate of the inverse Hessian times the gradient: the L-BFGS two-loop recursion."""
     count = steps.shape[1]
     curvature = np.einsum("ikj,ikj->ik", steps, changes)
     square = np.einsum("ikj,ikj->ik", changes, changes)
@@ -100,7 +107,10 @@ def _search(
     high: Floats,
     which: Indexes,
 ) -> tuple[Floats, Floats, Floats]:
-    """A step down for each; those that find none stay, with a gradient that is not used again."""
+    """Return the points, values and gradients after a line search along `direction`.
+
+    A start that finds no lower value keeps its point. Its gradient is not used again.
+    """
     reached, reached_value = x.copy(), value.copy()
     reached_gradient = gradient.copy()
     length = np.ones(len(x))
@@ -112,7 +122,8 @@ def _search(
         enough = trial_value <= value[left] + ARMIJO * np.minimum(down, 0.0)
         done = left[enough]
         reached[done], reached_value[done], reached_gradient[done] = trial[enough], trial_value[enough], trial_gradient[enough]  # fmt: skip # noqa: E501
-        # The minimum of the parabola through what is known, within reason; NaN and infinity: a tenth.
+        # Shrink to the minimum of the interpolating parabola, but by a factor from 0.1 to 0.5. A value that is not
+        # finite gives a tenth.
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             best = -0.5 * down / (trial_value - value[left] - down)
         shorter = np.where(np.isfinite(best), np.clip(best, 0.1, 0.5), 0.1)

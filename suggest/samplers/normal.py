@@ -1,7 +1,7 @@
-"""The normal distribution on arrays: masses of intervals on a log scale, and the inverse of a truncated one.
+"""The normal distribution on arrays: log probabilities of intervals, and quantiles of the truncated distribution.
 
-NumPy has no error function, and SciPy would cost the first suggestion a fifth of a second and 30 MB. Everything rests
-on one polynomial, for the center and the tails alike.
+NumPy has no error function, and importing SciPy would cost the first suggestion a fifth of a second and 30 MB. All
+functions use one polynomial, in the center and in the tails.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ ROOT_HALF = math.sqrt(0.5)
 LOG_ROOT_TAU = 0.5 * math.log(2 * math.pi)
 
 # (1 + 2t) exp(t²) erfc(t) in powers of y = (t - K) / (t + K), which maps 0..∞ to -1..1 (Shepherd and Laframboise 1981).
-# The interpolant at 24 Chebyshev nodes, computed with 60 digits: relative error below 2e-15. A row is six powers.
+# These are the coefficients of the interpolant at 24 Chebyshev nodes, computed with 60 digits; its relative error is
+# below 2e-15. Each row has six powers.
 _K = 3.75
 _COEFFICIENTS = np.array(
     [
@@ -35,13 +36,13 @@ _COEFFICIENTS = np.array(
     ]
 ).reshape(4, 6)
 
-# What is worked on together stays in the nearest cache, and no array of it is so large (128 KiB) that the C library
-# asks the system for its memory each time: three times as fast for large arrays.
+# Elements per block. A block stays in the L1 cache, and its arrays are below the 128 KiB from which the C library
+# requests memory from the system for each allocation. This is three times as fast for large arrays.
 _AT_A_TIME = 2048
 
 
 def scaled_erfc(t: Floats) -> Floats:
-    """exp(t²) erfc(t) for finite t >= 0."""
+    """Return exp(t²) erfc(t) for finite t >= 0."""
     if t.size > _AT_A_TIME:
         flat = t.ravel()
         parts = [scaled_erfc(flat[k : k + _AT_A_TIME]) for k in range(0, t.size, _AT_A_TIME)]
@@ -61,16 +62,17 @@ def scaled_erfc(t: Floats) -> Floats:
 
 
 def log_mass(a: Floats, b: Floats) -> Floats:
-    """Log of the standard normal's mass between a and b, a < b, both finite and flat; precise in the tails.
+    """Return the log of the standard normal's probability between a and b; precise in the tails.
 
-    Not for intervals so narrow that their ends agree in most digits: the answer has as few as tell them apart.
+    a, b: (n,), finite, a < b. For an interval so narrow that its ends agree in most digits, the result has only as many
+    correct digits as differ.
     """
-    step = _AT_A_TIME // 2  # which have two ends each
+    step = _AT_A_TIME // 2  # each interval has two ends
     if a.size > step:
         parts = [log_mass(a[k : k + step], b[k : k + step]) for k in range(0, a.size, step)]
         return np.concatenate(parts)
-    # By symmetry only the left half is worked on, where small numbers are exact: there the near end, negated, which is
-    # above 0 where the centre lies between; and the far one.
+    # By symmetry, compute in the left half, where small numbers are exact. ends[0] is the end near the center, positive
+    # if the interval contains the center; ends[1] is the other end, negated.
     ends = np.empty((2, *a.shape))
     np.minimum(-a, b, out=ends[0])
     np.maximum(-a, b, out=ends[1])
@@ -80,20 +82,20 @@ def log_mass(a: Floats, b: Floats) -> Floats:
     ends *= ends
     squares_near, squares_far = ends
     tail = np.exp(np.where(central, -squares_far, squares_near - squares_far)) * scaled[1]
-    within = np.exp(-squares_near) * scaled[0] + tail  # of the two sides, where the centre lies between
+    within = np.exp(-squares_near) * scaled[0] + tail  # both sides of an interval that contains the center
     aside = np.log(np.abs(0.5 * (scaled[0] - tail))) - squares_near
     found: Floats = np.where(central, np.log1p(-0.5 * within), aside)
     return found
 
 
 def central_mass(a: Floats, b: Floats) -> Floats:
-    """The standard normal's mass between a <= 0 and b >= 0."""
+    """Return the standard normal's probability between a <= 0 and b >= 0."""
     below, above = _tails(a, b)
     return 1.0 - (below + above)
 
 
 def _tails(a: Floats, b: Floats) -> tuple[Floats, Floats]:
-    """What lies outside a <= 0 and b >= 0, on either side."""
+    """Return the standard normal's probabilities below a <= 0 and above b >= 0."""
     t = np.empty((2, *a.shape))
     np.multiply(a, -ROOT_HALF, out=t[0])
     np.multiply(b, ROOT_HALF, out=t[1])
@@ -105,7 +107,7 @@ def _tails(a: Floats, b: Floats) -> tuple[Floats, Floats]:
 
 
 def truncated(quantiles: Floats, a: Floats, b: Floats) -> Floats:
-    """The values below which these shares of the standard normal between a <= 0 and b >= 0 lie."""
+    """Return the quantiles of the standard normal truncated to a <= 0 and b >= 0. quantiles: from 0 to 1."""
     below, above = _tails(a, b)
     mass = 1.0 - (below + above)
     left = below + quantiles * mass
@@ -116,8 +118,8 @@ def truncated(quantiles: Floats, a: Floats, b: Floats) -> Floats:
 
 
 def _lower_quantile(p: Floats) -> Floats:
-    """z <= 0 below which the share p <= 0.5 of the standard normal lies."""
-    # Abramowitz and Stegun 26.2.23, right to 4.5e-4; then two steps of Halley, each of which triples the digits.
+    """Return the standard normal's quantile z <= 0 for p <= 0.5."""
+    # Abramowitz and Stegun 26.2.23, accurate to 4.5e-4. Each of two Halley steps triples the number of digits.
     t = np.sqrt(-2.0 * np.log(p))
     top = 2.515517 + t * (0.802853 + t * 0.010328)
     bottom = 1.0 + t * (1.432788 + t * (0.189269 + t * 0.001308))
@@ -125,7 +127,7 @@ def _lower_quantile(p: Floats) -> Floats:
     for _ in range(2):
         s = z * ROOT_HALF
         density = np.exp(-s * s)
-        # (share below z - p) / density at z
+        # (probability below z - p) / density at z
         off = (0.5 * scaled_erfc(-s) - p / density) * math.sqrt(2 * math.pi)
         z = np.minimum(z - off / (1.0 + 0.5 * z * off), 0.0)
     return z

@@ -1,8 +1,8 @@
-"""Optuna's samplers by name: what each needs, its settings, and how its sampler is made.
+"""Optuna's samplers by name: their requirements, their settings, and how each sampler is created.
 
-Nothing here imports Optuna; `optuna_model` does, in the worker. `optuna:tpe` is in `tpe`, beside the one of our own.
-A model sees every trial that its sampler learns from, as generations and exhaustive searches need them all; but the
-Gaussian process a window, for its time grows with the third power of them.
+Nothing here imports Optuna; `optuna_model` does, in a worker process. `optuna:tpe` is in `tpe`, beside our own TPE.
+A model sees every trial that its sampler learns from, because generations and exhaustive searches need them all. The
+Gaussian process sees a window, because its time grows with the cube of the number of trials.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from suggest.study import StudySpec
 from suggest.workers import ModelSetup, Workers
 
 PREFIX = "optuna:"
-MOST_STEPS = 10**6  # values of a stepped parameter that Optuna's Gaussian process makes an array of
+MOST_STEPS = 10**6  # values of a stepped parameter, which Optuna's Gaussian process puts into an array
 _STARTUP = "finished trials before the model takes over from random search"
 
 
@@ -29,7 +29,7 @@ _STARTUP = "finished trials before the model takes over from random search"
 class OptunaGpSettings(DrawSettings):
     startup_trials: int = setting(10, _STARTUP, min=1)
     window: int = setting(200, "finished trials the model sees: the best 25 and the most recent", min=50, max=500)
-    deterministic_objective: bool = setting(False, "the same point always has the same value: no noise is modelled")
+    deterministic_objective: bool = setting(False, "the same point always has the same value: no noise is modeled")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +57,14 @@ class OptunaQmcSettings(DrawSettings):
 
 @dataclass(frozen=True, slots=True)
 class OptunaKind:
-    """One sampler of Optuna. model: the class in `optuna_model`. requires: packages beyond Optuna, each an extra.
+    """One sampler of Optuna.
 
-    points: it learns from the points of all trials that were not cancelled; else from the values of succeeded ones.
-    instead: what to use where it cannot be used; learns: from outcomes; several: objectives, and constraints.
+    model: the class in `optuna_model`.
+    instead: our algorithms to use if it cannot be used.
+    learns: its proposals depend on the outcomes of trials.
+    points: it learns from the points of all trials but cancelled ones; otherwise from the values of succeeded ones.
+    several: it supports several objectives, and constraints.
+    requires: packages besides Optuna; each is also an extra.
     """
 
     name: str

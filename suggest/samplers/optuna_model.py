@@ -1,18 +1,19 @@
-"""The models behind `optuna:NAME`: Optuna's own samplers, unchanged, asked through their public methods.
+"""The models behind `optuna:NAME`: Optuna's own samplers, unchanged, called through their public methods.
 
-A sampler is made for one proposal, with a seed from (study seed, trial number), and sees the study through a storage
-that only reads. What Optuna's samplers would keep in attributes of trials and of the study is derived from the trials:
+Each proposal creates a sampler with a seed from (study seed, trial number), and shows it the study through a read-only
+storage. The state that Optuna's samplers keep in attributes of trials and of the study is derived from the trials:
 
-* `gp`, `random` and `bruteforce` keep nothing that a proposal depends on;
-* `tpe` neither; it is asked group by group over a window of trials;
-* `qmc` counts its points: trial n gets the n-th;
-* `nsgaii`, `nsgaiii` and `cmaes` have generations: those of `generations`, of succeeded trials. Where trials run one
-  after the other, they are Optuna's; in parallel Optuna also counts what was finished when a trial began, which no
-  trial tells. The sampler itself computes what is remembered, parents or the pickled optimizer.
+* `gp`, `random` and `bruteforce` keep no state.
+* `tpe` keeps none either. It is called group by group, over a window of trials.
+* `qmc` counts its points: trial n gets the n-th.
+* `nsgaii`, `nsgaiii` and `cmaes` have generations: those of `generations`, over succeeded trials. If trials run one
+  after the other, they are the same as Optuna's. With parallel trials Optuna also considers which trials had finished
+  when a trial began, which trials do not record. The sampler itself computes the memory: the parents, or the pickled
+  optimizer.
 
-The samplers with a model take the parameters that are always active; others are drawn as `random` draws them, as
-Optuna does. Optuna sees numbers only: a stepped value is its index, and so is a choice (for Optuna, 1 and True are one
-choice). This module imports Optuna; a worker process imports this.
+Samplers with a model propose the parameters that are always active, and the others are drawn as `random` draws them, as
+in Optuna. Optuna sees numbers only: stepped values and choices are encoded as their index, because 1 and True are the
+same choice in Optuna. This module imports Optuna, and only worker processes import it.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ from suggest.space import Assignment, Choice, Value
 from suggest.study import StudySpec
 from suggest.trial import Trial, TrialState
 
-logging.getLogger("optuna").setLevel(logging.ERROR)  # what is wrong is ours to say
+logging.getLogger("optuna").setLevel(logging.ERROR)  # the service reports problems itself
 
 _STATES = {
     TrialState.SUCCEEDED: OptunaState.COMPLETE,
@@ -79,12 +80,12 @@ _STATES = {
 
 _CONSTRAINTS = "constraints"  # Optuna's own attribute of a trial
 
-# What the sampler says for a parameter, after the values before it; None: it leaves this one to chance.
+# Returns the sampler's value for a parameter, given the earlier values; None if it does not propose this parameter.
 Ask = Callable[[str, BaseDistribution, Assignment], float | int | None]
 
 
 class OptunaModel(ABC):
-    """What all have in common: trials become Optuna's once, and each proposal knows those before it."""
+    """The common part: each finished trial is converted once, and each proposal knows the earlier ones of its batch."""
 
     def __init__(self, spec: StudySpec, seed: int) -> None:
         self._space = spec.space
@@ -101,29 +102,29 @@ class OptunaModel(ABC):
     ) -> list[Assignment]:
         known = self._frozen
         self._frozen = {t.number: known.get(t.number) or self._freeze(t) for t in learnt}
-        away = [self._freeze(t) for t in running]
+        pending = [self._freeze(t) for t in running]
         points: list[Assignment] = []
         for one in wanted:
             deadline.check()
             with _quiet():
-                point = self._point(list(self._frozen.values()), away, one)
+                point = self._point(list(self._frozen.values()), pending, one)
             if point is None:
                 break
             points.append(point)
-            insort(away, self._freeze(Trial(one.number, TrialState.RUNNING, point)), key=lambda t: t.number)
+            insort(pending, self._freeze(Trial(one.number, TrialState.RUNNING, point)), key=lambda t: t.number)
         return points
 
     @abstractmethod
     def _point(
-        self, finished: Sequence[FrozenTrial], away: Sequence[FrozenTrial], wanted: PointRequest
+        self, finished: Sequence[FrozenTrial], pending: Sequence[FrozenTrial], wanted: PointRequest
     ) -> Assignment | None:
-        """None: the space is finished. away: running trials, and proposals before this one."""
+        """Return a point; None if the space is exhausted. `pending` are running trials and earlier proposals."""
 
     def _random_seed(self, wanted: PointRequest) -> int:
         return wanted.source(self._seed, self._purpose).getrandbits(32)
 
     def _walk(self, wanted: PointRequest, ask: Ask) -> Assignment:
-        """A point, parameter by parameter."""
+        """Return a point, asking parameter by parameter. Parameters without an answer are drawn at random."""
         rng = wanted.source(self._seed, "random")
         values: dict[str, Value] = {}
         for parameter in self._space.ordered:
@@ -136,8 +137,8 @@ class OptunaModel(ABC):
                 values[name] = domain.at(0)
             else:
                 number = ask(name, self._distributions[name], values)
-                told = number is not None and math.isfinite(number)
-                values[name] = decode(domain, number) if number is not None and told else draw(domain, rng)
+                finite = number is not None and math.isfinite(number)
+                values[name] = decode(domain, number) if number is not None and finite else draw(domain, rng)
         return self._ordered(values)
 
     def _ordered(self, values: Assignment) -> Assignment:
@@ -149,7 +150,7 @@ class OptunaModel(ABC):
 
     def _freeze(self, trial: Trial) -> FrozenTrial:
         params: dict[str, float | int] = {}
-        for parameter in self._space.ordered:  # an exhaustive search follows that order
+        for parameter in self._space.ordered:  # an exhaustive search depends on this order
             name = parameter.name
             if name in trial.parameters and name in self._distributions:
                 number = encode(parameter.domain, trial.parameters[name])
@@ -157,7 +158,7 @@ class OptunaModel(ABC):
                     params[name] = number
         state, value = _STATES[trial.state], trial.value
         several = len(self._criteria.objectives) > 1
-        # With several objectives Optuna has no place for a pruned trial.
+        # With several objectives, Optuna does not accept pruned trials.
         is_complete = state is OptunaState.COMPLETE
         if (is_complete and self._criteria.losses(trial) is None) or (several and state is OptunaState.PRUNED):
             state, value, is_complete = OptunaState.FAIL, None, False
@@ -178,7 +179,7 @@ class OptunaModel(ABC):
         )
 
     def _attributes(self, trial: Trial) -> dict[str, Any]:
-        """What Optuna keeps of the constraints: a number for each bound, above 0 where the trial breaks it."""
+        """Return Optuna's attribute for the constraints: a number for each bound, above 0 if the trial breaks it."""
         if len(trial.constraint_values) != len(self._criteria.constraints) or not self._criteria.constraints:
             return {}
         pairs = zip(self._criteria.constraints, trial.constraint_values, strict=True)
@@ -192,15 +193,18 @@ class OptunaModel(ABC):
 
 
 def _excesses(trial: FrozenTrial) -> Sequence[float]:
-    """What a sampler would ask after a trial; ours are shown what it keeps of the answer."""
+    """Return the constraint values of a trial. A sampler calls this after a trial; here they are already attributes."""
     found: Sequence[float] = trial.system_attrs.get(_CONSTRAINTS, ())
     return found
 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Far from all trials densities underflow to zero, which Optuna means and NumPy would warn of. Optuna warns of
-    experimental classes, and SciPy of sequences whose length is not a power of two."""
+    """Suppress expected warnings.
+
+    Densities far from all trials underflow to zero, which NumPy reports. Optuna warns of experimental classes, and
+    SciPy of sequences whose length is not a power of two.
+    """
     with (
         np.errstate(divide="ignore", over="ignore", under="ignore", invalid="ignore"),
         warnings.catch_warnings(),
@@ -216,18 +220,18 @@ class OptunaTpeModel(OptunaModel):
         self._groups = tuple(groups(spec.space))
 
     def _point(
-        self, finished: Sequence[FrozenTrial], away: Sequence[FrozenTrial], wanted: PointRequest
+        self, finished: Sequence[FrozenTrial], pending: Sequence[FrozenTrial], wanted: PointRequest
     ) -> Assignment | None:
         settings = self._settings
         sampler = TPESampler(
-            n_startup_trials=0,  # those were drawn before this model was asked
+            n_startup_trials=0,  # `TpeSampler` draws these without this model
             n_ei_candidates=settings.candidates,
             multivariate=settings.multivariate,
             constant_liar=settings.constant_liar,
             constraints_func=self._constraints,
             seed=wanted.source(self._seed, "tpe").getrandbits(32),
         )
-        storage = WindowStorage(self._directions, [*finished, *away[-LIARS:]])
+        storage = WindowStorage(self._directions, [*finished, *pending[-LIARS:]])
         study = OptunaStudy(STUDY_NAME, storage, sampler=sampler)
         trial = self._freeze(Trial(wanted.number, TrialState.RUNNING, {}))
         values: dict[str, Value] = {}
@@ -263,7 +267,7 @@ class OptunaRandomModel(OptunaModel):
         super().__init__(spec, seed)
 
     def _point(
-        self, finished: Sequence[FrozenTrial], away: Sequence[FrozenTrial], wanted: PointRequest
+        self, finished: Sequence[FrozenTrial], pending: Sequence[FrozenTrial], wanted: PointRequest
     ) -> Assignment | None:
         sampler = RandomSampler(seed=self._random_seed(wanted))
         trial = self._freeze(Trial(wanted.number, TrialState.RUNNING, {}))
@@ -276,10 +280,10 @@ class OptunaBruteForceModel(OptunaModel):
         super().__init__(spec, seed)
 
     def _point(
-        self, finished: Sequence[FrozenTrial], away: Sequence[FrozenTrial], wanted: PointRequest
+        self, finished: Sequence[FrozenTrial], pending: Sequence[FrozenTrial], wanted: PointRequest
     ) -> Assignment | None:
         sampler = BruteForceSampler(seed=self._random_seed(wanted))
-        others = [t for t in (*finished, *away) if t.number != wanted.number and self._is_whole(t)]
+        others = [t for t in (*finished, *pending) if t.number != wanted.number and self._is_whole(t)]
         study = self._study(sampler, [*others, self._freeze(Trial(wanted.number, TrialState.RUNNING, {}))], {})
 
         def ask(name: str, among: BaseDistribution, before: Assignment) -> float | int:
@@ -290,11 +294,11 @@ class OptunaBruteForceModel(OptunaModel):
 
         point = self._walk(wanted, ask)
         held = {_key(t.params) for t in others}
-        # It proposes a known point only where there is no other; one that a person has asked for is run again.
+        # It proposes a known point only if there is no other. A request with fixed values gets one anyway.
         return None if not wanted.fixed and _key(self._encoded(point)) in held else point
 
     def _is_whole(self, trial: FrozenTrial) -> bool:
-        """Not so is one from before the space became another: it is on no path of the search."""
+        """Return whether the trial has exactly the parameters of a point. One from before the space grew may not."""
         values = {name: decode(self._space.by_name[name].domain, number) for name, number in trial.params.items()}
         ones = {p.name: p.domain.at(0) for p in self._space.parameters if p.domain.count == 1}
         active = self._space.restricted({**ones, **values})
@@ -313,9 +317,9 @@ def _key(params: Mapping[str, float | int]) -> tuple[tuple[str, float | int], ..
 
 
 class OptunaGridModel(OptunaModel):
-    """Optuna's order of all points follows from the study's seed; the first that no trial holds is next.
+    """Proposes the first point that no trial holds, in Optuna's order, which the study's seed determines.
 
-    Optuna knows no conditions: points that differ in inactive parameters only are one point here.
+    Optuna's grid has no conditions. Points that differ only in inactive parameters are the same point here.
     """
 
     def __init__(self, spec: StudySpec, seed: int, settings: NoSettings) -> None:
@@ -323,9 +327,9 @@ class OptunaGridModel(OptunaModel):
         self._points: list[dict[str, float | int]] | None = None
 
     def _point(
-        self, finished: Sequence[FrozenTrial], away: Sequence[FrozenTrial], wanted: PointRequest
+        self, finished: Sequence[FrozenTrial], pending: Sequence[FrozenTrial], wanted: PointRequest
     ) -> Assignment | None:
-        held = {_key(t.params) for t in (*finished, *away) if t.number != wanted.number}
+        held = {_key(t.params) for t in (*finished, *pending) if t.number != wanted.number}
         first: Assignment | None = None
         if self._points is None:
             self._points = self._all_points()
@@ -361,10 +365,10 @@ class OptunaQmcModel(OptunaModel):
         self._settings = settings
 
     def _point(
-        self, finished: Sequence[FrozenTrial], away: Sequence[FrozenTrial], wanted: PointRequest
+        self, finished: Sequence[FrozenTrial], pending: Sequence[FrozenTrial], wanted: PointRequest
     ) -> Assignment | None:
         settings = self._settings
-        # The same seed for all trials of the study: it is one sequence.
+        # All trials use the same seed, because they are points of one sequence.
         shared = wanted.source(self._seed, self._purpose) if wanted.again else generator(self._seed, 0, self._purpose)
         sampler = QMCSampler(qmc_type=settings.qmc_type, scramble=settings.scramble, seed=shared.getrandbits(32))
         trial = self._freeze(Trial(wanted.number, TrialState.RUNNING, {}))
@@ -374,7 +378,7 @@ class OptunaQmcModel(OptunaModel):
         if self._distributions:
             numbers = sampler.sample_relative(study, trial, self._distributions)
             if wanted.number:
-                # The one attribute is the index of the point that was sampled last.
+                # The only attribute is the index of the point that was sampled last.
                 (counter,) = attributes
                 attributes[counter] = wanted.number - 1
                 numbers = sampler.sample_relative(study, trial, self._distributions)
@@ -388,13 +392,13 @@ class OptunaGpModel(OptunaModel):
         self._relative = _always_active(spec, self._distributions)
 
     def _point(
-        self, finished: Sequence[FrozenTrial], away: Sequence[FrozenTrial], wanted: PointRequest
+        self, finished: Sequence[FrozenTrial], pending: Sequence[FrozenTrial], wanted: PointRequest
     ) -> Assignment | None:
         settings = self._settings
-        there = [t for t in (*finished, *away) if self._relative.keys() <= t.params.keys()]
+        usable = [t for t in (*finished, *pending) if self._relative.keys() <= t.params.keys()]
         numbers: Mapping[str, float | int] = {}
-        told = sum(t.state is OptunaState.COMPLETE for t in there)
-        if self._relative and told >= settings.startup_trials:  # before that nobody waits for torch
+        succeeded = sum(t.state is OptunaState.COMPLETE for t in usable)
+        if self._relative and succeeded >= settings.startup_trials:  # earlier proposals do not wait for torch to load
             sampler = GPSampler(
                 n_startup_trials=settings.startup_trials,
                 deterministic_objective=settings.deterministic_objective,
@@ -402,7 +406,7 @@ class OptunaGpModel(OptunaModel):
                 seed=self._random_seed(wanted),
             )
             trial = self._freeze(Trial(wanted.number, TrialState.RUNNING, {}))
-            study = self._study(sampler, [*(t for t in there if t.number != wanted.number), trial], {})
+            study = self._study(sampler, [*(t for t in usable if t.number != wanted.number), trial], {})
             numbers = sampler.sample_relative(study, trial, self._relative)
         return self._walk(wanted, _given(numbers))
 
@@ -424,7 +428,7 @@ def _with_attributes(trial: FrozenTrial, attributes: Mapping[str, Any]) -> Froze
 
 
 class OptunaGeneticModel(OptunaModel):
-    """memory: the study's attributes, which name the parents of the next generation."""
+    """`optuna:nsgaii` and `optuna:nsgaiii`. The memory is the study's attributes, which name the next parents."""
 
     def __init__(self, spec: StudySpec, seed: int, settings: OptunaGeneticSettings) -> None:
         super().__init__(spec, seed)
@@ -435,10 +439,10 @@ class OptunaGeneticModel(OptunaModel):
         self._generation_key = ""
 
     def _point(
-        self, finished: Sequence[FrozenTrial], away: Sequence[FrozenTrial], wanted: PointRequest
+        self, finished: Sequence[FrozenTrial], pending: Sequence[FrozenTrial], wanted: PointRequest
     ) -> Assignment | None:
-        there = [t for t in finished if self._relative.keys() <= t.params.keys()]
-        generation, memory = self._generations.replay(there)
+        usable = [t for t in finished if self._relative.keys() <= t.params.keys()]
+        generation, memory = self._generations.replay(usable)
         numbers: Mapping[str, float | int] = {}
         if generation and self._relative:
             sampler = self._sampler(self._random_seed(wanted))
@@ -484,26 +488,25 @@ class OptunaGeneticModel(OptunaModel):
 
 
 class OptunaCmaEsModel(OptunaModel):
-    """memory: the attributes of a trial that has the optimizer, pickled by Optuna, as it was after a generation."""
+    """`optuna:cmaes`. The memory is a trial's attributes with the pickled optimizer after a generation."""
 
     def __init__(self, spec: StudySpec, seed: int, settings: OptunaCmaEsSettings) -> None:
         super().__init__(spec, seed)
         self._relative = _always_active(spec, self._distributions, choices=False)
-        # As the package has it where nothing is said (Hansen 2016, equation 48).
-        by_itself = 4 + math.floor(3 * math.log(max(1, len(self._relative))))
-        self._size = max(2, settings.popsize) if settings.popsize else by_itself
+        default_size = 4 + math.floor(3 * math.log(max(1, len(self._relative))))  # Hansen 2016, equation 48
+        self._size = max(2, settings.popsize) if settings.popsize else default_size
         self._generations = Generations(self._size, dict[str, Any], self._next_optimizer)
         self._settings = settings
         self._generation_key = ""
 
     def _point(
-        self, finished: Sequence[FrozenTrial], away: Sequence[FrozenTrial], wanted: PointRequest
+        self, finished: Sequence[FrozenTrial], pending: Sequence[FrozenTrial], wanted: PointRequest
     ) -> Assignment | None:
-        there = [t for t in finished if self._relative.keys() <= t.params.keys()]
+        usable = [t for t in finished if self._relative.keys() <= t.params.keys()]
         numbers: Mapping[str, float | int] = {}
-        if len(there) >= self._settings.startup_trials and self._relative:
-            generation, memory = self._generations.replay(there[self._settings.startup_trials :])
-            carrier = [_with_attributes(there[0], memory)] if generation else []
+        if len(usable) >= self._settings.startup_trials and self._relative:
+            generation, memory = self._generations.replay(usable[self._settings.startup_trials :])
+            carrier = [_with_attributes(usable[0], memory)] if generation else []
             numbers, _ = self._asked(self._random_seed(wanted), carrier, wanted.number)
         return self._walk(wanted, _given(numbers))
 
@@ -519,7 +522,7 @@ class OptunaCmaEsModel(OptunaModel):
     def _asked(
         self, seed: int, trials: Sequence[FrozenTrial], number: int
     ) -> tuple[Mapping[str, float | int], dict[str, Any]]:
-        """What the sampler proposes for a trial, and the attributes that it gives it."""
+        """Return the sampler's proposal for a trial, and the attributes that it sets on that trial."""
         sampler = CmaEsSampler(
             n_startup_trials=0,
             popsize=self._size,
@@ -533,5 +536,5 @@ class OptunaCmaEsModel(OptunaModel):
     def _key(self) -> str:
         """What Optuna calls the attribute of a trial that is its generation."""
         if not self._generation_key:
-            (self._generation_key,) = self._asked(0, [], 0)[1]  # of the first there is nothing else to remember
+            (self._generation_key,) = self._asked(0, [], 0)[1]  # the first trial has no other attribute
         return self._generation_key

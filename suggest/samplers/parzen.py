@@ -1,7 +1,7 @@
-"""Optuna's Parzen estimator on arrays: a mixture with a kernel around each trial and one over the whole space.
+"""Optuna's Parzen estimator on arrays: a mixture with a kernel around each trial, and a prior over the whole space.
 
-Pure functions of arrays; no trial and no random source. A kernel is a product of truncated normals (in a whole number's
-bin: their mass there) and of categorical ones.
+Pure functions of arrays, without trials or a random source. A kernel is a product of truncated normal distributions,
+integrated over the bin for an integer, and of categorical distributions.
 """
 
 from __future__ import annotations
@@ -15,26 +15,36 @@ from suggest.samplers.frame import Bins, CandidatePoints, Frame
 from suggest.samplers.normal import LOG_ROOT_TAU, Floats, central_mass, log_mass, truncated
 from suggest.samplers.split import shares
 
-_AT_A_TIME = 8192  # kernels at bins that are worked on together
+_AT_A_TIME = 8192  # (bin, kernel) pairs per block
 
 
 @dataclass(frozen=True, slots=True)
 class Mixture:
-    """A column for each kernel, the last is the prior; `mu` and `sigma` as shares of the span."""
+    """The kernels of a mixture, one per column; the last one is the prior.
+
+    log_weights: (kernels,).
+    mu, sigma: (numeric, kernels), as shares of the span.
+    log_whole: (numeric, kernels), the log of each normal's probability within the span.
+    coefficients: (3 * numeric, kernels), see `coefficients`.
+    codes: (choices, kernels - 1), the trials' choices.
+    sharpness: see `fit`.
+    """
 
     log_weights: Floats
     mu: Floats
     sigma: Floats
-    log_whole: Floats  # of each truncated normal: its mass within the span
-    coefficients: Floats  # of the points' features
-    codes: Floats  # (choices, kernels - 1): the trials' own choices
+    log_whole: Floats
+    coefficients: Floats
+    codes: Floats
     sharpness: float
 
 
 def fit(frame: Frame, numbers: Floats, *, sharpness: float = 1.0) -> Mixture:
-    """numbers: (dimensions, trials), in the order of the trials; every one within its dimension.
+    """Fit a mixture to trials.
 
-    sharpness: how fast the narrowest kernel narrows as trials come; 1 in Optuna.
+    Args:
+        numbers: (dimensions, trials), in the order of the trials, each within its dimension.
+        sharpness: How fast the narrowest kernel narrows as trials are added; 1 in Optuna.
     """
     mu, sigma = _kernels(frame, numbers[frame.numeric], narrowest(numbers.shape[1], sharpness))
     log_whole = np.log(central_mass(-mu / sigma, (1.0 - mu) / sigma))
@@ -44,7 +54,7 @@ def fit(frame: Frame, numbers: Floats, *, sharpness: float = 1.0) -> Mixture:
 
 
 def coefficients(mu: Floats, sigma: Floats, log_whole: Floats) -> Floats:
-    """(3 * numeric, kernels): with the features of points they make the logs of the kernels there."""
+    """Return (3 * numeric, kernels), whose product with the features of points is the kernels' log density there."""
     precision = 1.0 / (sigma * sigma)
     pull = mu * precision
     constant = -0.5 * mu * pull - np.log(sigma) - log_whole - LOG_ROOT_TAU
@@ -52,12 +62,15 @@ def coefficients(mu: Floats, sigma: Floats, log_whole: Floats) -> Floats:
 
 
 def narrowest(trials: int, sharpness: float) -> float:
-    """The least width of the kernels of so many trials."""
+    """Return the smallest width of a kernel, as a share of the span, for this number of trials."""
     return 1.0 / min(100.0, 2.0 + sharpness * trials)
 
 
 def _kernels(frame: Frame, numbers: Floats, least: float) -> tuple[Floats, Floats]:
-    """Each as wide as the larger gap to its neighbours (an outermost one: as its only gap), within limits."""
+    """Return the kernels' centers and widths, the prior last. numbers: (numeric, trials).
+
+    A kernel is as wide as the larger gap to its neighbors, within limits. An outermost kernel has only one gap.
+    """
     rows, count = numbers.shape
     mu, sigma = np.empty((rows, count + 1)), np.empty((rows, count + 1))
     mu[:, count], sigma[:, count] = 0.5, 1.0
@@ -65,7 +78,7 @@ def _kernels(frame: Frame, numbers: Floats, least: float) -> tuple[Floats, Float
         return mu, sigma
     raw = frame.scaled(numbers)
     mu[:, :count] = (raw - frame.low) / frame.span
-    # NumPy's own order among equals, as Optuna has it: it decides which of them is the wide one.
+    # NumPy's order of equal values, as in Optuna, because it decides which of them gets the wide kernel.
     order = np.argsort(raw, axis=1) + np.arange(0, rows * (count + 1), count + 1)[:, None]
     places = np.empty((rows, count + 2))
     places[:, 0], places[:, -1] = 0.0, 1.0
@@ -74,17 +87,17 @@ def _kernels(frame: Frame, numbers: Floats, least: float) -> tuple[Floats, Float
     widths = np.maximum(gaps[:, :-1], gaps[:, 1:])
     if count >= 2:
         widths[:, 0], widths[:, -1] = gaps[:, 1], gaps[:, -2]
-    # np.clip costs three times as much on arrays as small as these.
+    # np.clip takes three times as long for arrays of this size.
     sigma.ravel()[order] = np.minimum(np.maximum(widths, least), 1.0)
     return mu, sigma
 
 
 @dataclass(frozen=True, slots=True)
 class Masses:
-    """Of the bins of one dimension, what each kernel has there; the last row means no bin at all.
+    """The probability of each kernel in the bins of one dimension. The last row is for candidates without such a bin.
 
-    wide: (wide bins + 1, kernels), logs of its mass. narrow: (narrow bins + 1, kernels), its mass over the bin's width
-    times the density in its middle.
+    wide: (wide bins + 1, kernels), the log of the probability.
+    narrow: (narrow bins + 1, kernels), the probability divided by the bin's width times the density in its middle.
     """
 
     wide: Floats
@@ -92,14 +105,14 @@ class Masses:
 
 
 def masses(mixture: Mixture, at: CandidatePoints) -> list[Masses]:
-    """Of each of the points' dimensions of whole numbers."""
+    """Return the probabilities for each integer dimension of the points."""
     if not at.bins:
         return []
     rows = [bins.row for bins in at.bins]
     parts = [
         (bins.wide[:, :, None] - mixture.mu[row]) / mixture.sigma[row] for row, bins in zip(rows, at.bins, strict=True)
     ]
-    # All at once: most of the time goes into the number of calls.
+    # All dimensions in one call, because the number of calls takes most of the time.
     found = log_mass(*(np.concatenate([ends[side].ravel() for ends in parts]) for side in (0, 1)))
     tables: list[Masses] = []
     done = 0
@@ -113,7 +126,10 @@ def masses(mixture: Mixture, at: CandidatePoints) -> list[Masses]:
 
 
 def log_density(frame: Frame, mixture: Mixture, at: CandidatePoints, tables: list[Masses]) -> Floats:
-    """Per unit of each continuous dimension on its scale; a probability in the others. `tables`: those of `masses`."""
+    """Return the mixture's log density at the points; `tables` are those of `masses`.
+
+    It is a density on the scale of each continuous dimension, and a probability in the other dimensions.
+    """
     terms = at.features @ mixture.coefficients
     terms += mixture.log_weights
     _add_choices(frame, mixture, at, terms)
@@ -136,7 +152,7 @@ def log_density(frame: Frame, mixture: Mixture, at: CandidatePoints, tables: lis
 def _add_choices(frame: Frame, mixture: Mixture, at: CandidatePoints, terms: Floats) -> None:
     kernels = mixture.codes.shape[1] + 1
     for row, (k, count) in enumerate(frame.choices):
-        # 1 for the trial's own choice and 1/kernels for every one, over their sum
+        # Weight 1 for the trial's own choice plus 1/kernels for every choice, normalized.
         other = -math.log(kernels + count)
         same = mixture.codes[row] == at.numbers[k][:, None]
         terms[:, :-1] += np.where(same, other + math.log(kernels + 1.0), other)
@@ -144,7 +160,7 @@ def _add_choices(frame: Frame, mixture: Mixture, at: CandidatePoints, terms: Flo
 
 
 def _narrow(mu: Floats, sigma: Floats, bins: Bins) -> Floats:
-    """Each kernel's mass in each narrow bin, over the bin's width times the density in its middle; then a row of 1."""
+    """Return `Masses.narrow`, whose last row is 1."""
     count = bins.narrow.shape[1]
     factor = np.ones((count + 1, mu.size))
     step = max(1, _AT_A_TIME // mu.size)
@@ -155,13 +171,17 @@ def _narrow(mu: Floats, sigma: Floats, bins: Bins) -> Floats:
 
 
 def correction(ends: Floats, mu: Floats, sharp: Floats) -> Floats:
-    """What a normal's mass between ends that are near each other has, over its density in the middle, above 1."""
+    """Return a normal's probability in a narrow bin, divided by width times density in the middle, minus 1.
+
+    The ends are given as `ends`: (2, ...). `sharp` is 1 / sigma.
+    """
     left, right = ends
     m = (0.5 * (left + right) - mu) * sharp
     m *= m
     h = (right - left) * sharp
     h *= h
-    # The normal's even derivatives over itself are Hermite polynomials: the bin's Taylor series, four terms.
+    # Four terms of the Taylor series over the bin. The even derivatives of a normal density, divided by the density,
+    # are Hermite polynomials.
     total: Floats = ((((m - 28) * m + 210) * m - 420) * m + 105) * (h / 92897280)
     total += (((m - 15) * m + 45) * m - 15) / 322560
     total *= h
@@ -173,9 +193,9 @@ def correction(ends: Floats, mu: Floats, sharp: Floats) -> Floats:
 
 
 def draw(frame: Frame, mixture: Mixture, quantiles: Floats) -> Floats:
-    """Points of the mixture, (dimensions, points), from as many columns of numbers in [0, 1).
+    """Return points drawn from the mixture, (dimensions, points).
 
-    quantiles: (dimensions + 1, points); the first row chooses kernels.
+    quantiles: (dimensions + 1, points), uniform in [0, 1). The first row chooses the kernels.
     """
     kernel = np.searchsorted(np.cumsum(np.exp(mixture.log_weights[:-1])), quantiles[0], side="right")
     numbers = np.empty((frame.size, quantiles.shape[1]))
@@ -188,7 +208,7 @@ def draw(frame: Frame, mixture: Mixture, quantiles: Floats) -> Floats:
         numbers[frame.numeric] = np.minimum(np.maximum(drawn, frame.first), frame.last)
     kernels = mixture.codes.shape[1] + 1
     for row, (k, count) in enumerate(frame.choices):
-        # A kernel's own choice beside all choices alike: the mixture that its weights are.
+        # A kernel's weights are a mixture of its trial's choice and a uniform choice.
         own = np.where(kernel < kernels - 1, kernels / (kernels + count), 0.0)
         q = quantiles[1 + k]
         any_choice = np.minimum((q - own) / (1.0 - own) * count, count - 1.0)

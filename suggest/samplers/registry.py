@@ -16,11 +16,13 @@ from suggest.samplers.cmaes import CmaEsSettings, cmaes, cmaes_problems
 from suggest.samplers.default import GRID, HEDGE, NAME, DefaultSettings, chosen_settings, default
 from suggest.samplers.distinct import ALLOW, REUSE, Distinct, DrawSettings
 from suggest.samplers.evolution import AgeingSettings, GeneticSettings, genetic, regularized_evolution
-from suggest.samplers.gp import GpSettings, gp
+from suggest.samplers.gp import MOST_OBJECTIVES, GpSettings, gp
 from suggest.samplers.grid import GridSampler, grid_problems
 from suggest.samplers.history import missing, missing_message
 from suggest.samplers.low_discrepancy import halton, sobol, sobol_problems
 from suggest.samplers.optuna_family import KINDS, PREFIX, optuna_sampler
+from suggest.samplers.pbt import PbtSampler, PbtSettings
+from suggest.samplers.quantiles import on_quantiles
 from suggest.samplers.sampler import Sampler
 from suggest.samplers.tpe import OwnSettings, TpeSettings, optuna_tpe, tpe
 from suggest.samplers.uniform import RandomSampler
@@ -31,7 +33,7 @@ from suggest.workers import Workers
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """An algorithm. `build` takes `settings_type` as its third argument, which a table cannot express as a type."""
+    """An algorithm. `build` takes an instance of `settings_type`, which the type of a table cannot express."""
 
     name: str
     summary: str
@@ -39,10 +41,13 @@ class Family:
     build: Callable[..., Sampler]  # takes spec, seed and settings; also `workers` if it learns or is `in_workers`
     learns: bool  # from outcomes
     space_problems: Callable[[StudySpec], Iterator[Problem]] | None = None
-    several: bool = False  # it supports several objectives and constraints, or reads no values at all
+    several: bool = False  # it supports several objectives and constraints, or reads no values
+    most_objectives: int | None = None  # None: no limit
+    enumerates: bool = False  # it takes the values of the space in turn, whatever their distribution
     in_workers: bool = False  # it takes `workers` although it does not learn
     requires: tuple[str, ...] = ()  # packages; each is also an extra
     instead: tuple[str, ...] = ()  # what to use without those packages
+    waits: bool = False  # it has fewer points than wanted while a trial has to end first; its space has no end
 
     @property
     def settings(self) -> tuple[Setting, ...]:
@@ -60,7 +65,7 @@ _FAMILIES = (
     ),
     Family(
         "random",
-        "Independent points, uniform on each parameter's scale.",
+        "Independent points, each parameter drawn from its distribution.",
         DrawSettings,
         RandomSampler,
         False,
@@ -74,6 +79,7 @@ _FAMILIES = (
         False,
         grid_problems,
         several=True,
+        enumerates=True,
     ),
     Family(
         "sobol",
@@ -101,7 +107,13 @@ _FAMILIES = (
         several=True,
     ),
     Family(
-        "gp", "Models values by a Gaussian process, for studies of up to some hundreds of trials.", GpSettings, gp, True
+        "gp",
+        "Models values by a Gaussian process, for studies of up to some hundreds of trials.",
+        GpSettings,
+        gp,
+        True,
+        several=True,
+        most_objectives=MOST_OBJECTIVES,
     ),
     Family(
         "cmaes",
@@ -138,6 +150,14 @@ _FAMILIES = (
         several=True,
     ),
     Family(
+        "pbt",
+        "Trains a population in generations, which go on from the checkpoints of the best (population based training).",
+        PbtSettings,
+        PbtSampler,
+        True,
+        waits=True,
+    ),
+    Family(
         "hyperband",
         "Random points for trials of several fidelities, which begin in the brackets of Hyperband.",
         DrawSettings,
@@ -163,6 +183,7 @@ _FAMILIES = (
             kind.learns,
             kind.space_problems,
             several=kind.several,
+            enumerates=kind.points,
             in_workers=True,
             requires=kind.requires,
             instead=kind.instead,
@@ -189,11 +210,22 @@ def algorithm_problems(algorithm: Algorithm) -> Iterator[Problem]:
 def objective_problems(spec: StudySpec) -> Iterator[Problem]:
     """Yield what keeps the algorithm from this study's objectives and constraints. Paths are the algorithm's fields."""
     family = _BY_NAME.get(spec.algorithm.name)
-    if family is None or family.several or spec.criteria.is_plain:
+    if family is None or spec.criteria.is_plain:
         return
-    what = "constraints" if len(spec.objectives) == 1 else f"{len(spec.objectives)} objectives"
-    others = ", ".join(f.name for f in _FAMILIES if f.several)
-    yield Problem("name", f"{family.name} takes one objective without constraints, and there are {what}; use {others}")
+    count = len(spec.objectives)
+    others = ", ".join(f.name for f in _FAMILIES if f.several and _takes(f, count))
+    if not family.several:
+        what = "constraints" if count == 1 else f"{count} objectives"
+        yield Problem(
+            "name", f"{family.name} takes one objective without constraints, and there are {what}; use {others}"
+        )
+    elif not _takes(family, count):
+        most = family.most_objectives
+        yield Problem("name", f"{family.name} takes at most {most} objectives, and there are {count}; use {others}")
+
+
+def _takes(family: Family, objectives: int) -> bool:
+    return family.most_objectives is None or objectives <= family.most_objectives
 
 
 def space_problems(spec: StudySpec) -> Iterator[Problem]:
@@ -207,6 +239,12 @@ def learns(algorithm: Algorithm) -> bool:
     """Return whether the algorithm's proposals depend on the outcomes of trials."""
     settings = algorithm.settings
     return (_BY_NAME[algorithm.name].learns or settings.get("duplicates") == REUSE) and settings.get("chosen") != GRID
+
+
+def waits(algorithm: Algorithm) -> bool:
+    """Return whether the algorithm has fewer points than wanted while a trial has to end first."""
+    family = _BY_NAME.get(algorithm.name)
+    return family is not None and family.waits
 
 
 def chosen(spec: StudySpec) -> StudySpec:
@@ -227,11 +265,15 @@ def new_sampler(spec: StudySpec, seed: int, workers: Workers | None = None) -> S
     settings: object = checked.read(family.settings_type, spec.algorithm.settings)
     pool = {"workers": workers} if family.learns or family.in_workers else {}
 
-    def make() -> Sampler:
-        return family.build(spec, seed, settings, **pool)
+    def build(shown: StudySpec) -> Sampler:
+        def make() -> Sampler:
+            return family.build(shown, seed, settings, **pool)
 
-    with_levels = spec.fidelity is not None and learns(spec.algorithm)
-    sampler = _by_fidelity(spec, make, settings) if with_levels else make()
+        with_levels = spec.fidelity is not None and learns(spec.algorithm)
+        return _by_fidelity(shown, make, settings) if with_levels else make()
+
+    enumerates = family.enumerates or spec.algorithm.settings.get("chosen") == GRID
+    sampler = build(spec) if enumerates else on_quantiles(spec, build)
     if isinstance(settings, DrawSettings) and settings.duplicates != ALLOW:
         return Distinct(spec, seed, sampler, policy=settings.duplicates)
     return sampler
@@ -249,12 +291,16 @@ CHEAPER = "tpe"
 def cheaper_sampler(spec: StudySpec, seed: int) -> Sampler | None:
     """Return `tpe` with its default settings, in this process, for trials that cannot wait for the study's algorithm.
 
-    Returns None if `tpe` is not cheaper, or if the algorithm visits points in an order of its own.
+    Returns None if `tpe` is not cheaper, or if the algorithm decides which point follows which.
     """
     name, settings = spec.algorithm.name, chosen(spec).algorithm.settings
-    if name == CHEAPER or not _BY_NAME[name].learns or settings.get("chosen", HEDGE) != HEDGE:
+    if name == CHEAPER or waits(spec.algorithm) or not _BY_NAME[name].learns or settings.get("chosen", HEDGE) != HEDGE:
         return None
     cheap = OwnSettings()
-    if spec.fidelity is None:
-        return tpe(spec, seed, cheap)
-    return _by_fidelity(spec, lambda: tpe(spec, seed, cheap), cheap)
+
+    def build(shown: StudySpec) -> Sampler:
+        if shown.fidelity is None:
+            return tpe(shown, seed, cheap)
+        return _by_fidelity(shown, lambda: tpe(shown, seed, cheap), cheap)
+
+    return on_quantiles(spec, build)

@@ -1,4 +1,4 @@
-"""The running trials of a study, from which a model keeps new points away. Pure; decides nothing about points."""
+"""The running trials of a study, whose points a model avoids. Pure; makes no decisions about points."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from bisect import bisect_left, insort
 
 from suggest.trial import Trial, TrialState
 
-LIARS = 64  # running trials, the most recent ones, that a proposal keeps away from
+LIARS = 64  # the most recent running trials, whose points a proposal avoids (as constant liars)
 
 
 class RunningTrials:
     def __init__(self) -> None:
-        self._numbers: list[int] = []  # rising
+        self._numbers: list[int] = []  # ascending
         self._trials: dict[int, Trial] = {}
 
     def put(self, trial: Trial) -> bool:
@@ -28,7 +28,7 @@ class RunningTrials:
 
     @property
     def numbers(self) -> list[int]:
-        """Those of the LIARS most recent trials, rising."""
+        """The numbers of the LIARS most recent trials, ascending."""
         return self._numbers[-LIARS:]
 
     @property

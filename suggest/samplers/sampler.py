@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias, TypeVar
 
@@ -28,9 +28,9 @@ Steps: TypeAlias = Computed[list[Assignment]]
 class PointRequest:
     """A trial that needs a point.
 
-    fixed: the values that a person has decided, valid and canonical; mostly empty.
-    again: which of several draws for the same trial this is.
-    new: the point must not be one that the study has already, if there is another.
+    fixed: the values that a person has chosen, valid and canonical; usually empty.
+    again: 0 for the first draw for this trial, 1 for the next one, and so on.
+    new: the point must be new to the study, if possible.
     """
 
     number: int
@@ -45,7 +45,8 @@ class PointRequest:
 class Sampler(Protocol):
     """The sampler of one study. Not thread-safe: its owner holds the study's lock.
 
-    A sampler that computes in workers also has `steps(wanted)`; `propose` runs all of these steps.
+    A sampler that computes in workers also has `steps(wanted)`; `propose` runs all of these steps. One whose trials go
+    on from others has `parents(wanted)`.
     """
 
     def put(self, trial: Trial) -> None:
@@ -53,15 +54,17 @@ class Sampler(Protocol):
         ...
 
     def propose(self, wanted: Sequence[PointRequest]) -> list[Assignment]:
-        """Return points for the first of `wanted`, each aware of those before; fewer if the space is exhausted.
+        """Return a point for each request, or for the first ones only if the space is exhausted.
 
-        The points have active parameters only, in the order of the space. Requests with a fixed part always get one.
-        The call changes no later answer.
+        A sampler whose family `waits` also returns fewer while a trial has to end first.
+
+        Each point takes the earlier ones into account. Points have active parameters only, in the order of the space. A
+        request with fixed values always gets a point. The call has no effect on later proposals.
         """
         ...
 
     def warm_up(self) -> None:
-        """Load what the first proposal would wait for. Another thread may call it; a repeated call is cheap."""
+        """Load the modules that the first proposal needs. Any thread may call this; a repeated call is cheap."""
         ...
 
 
@@ -72,15 +75,24 @@ def generator(seed: int, number: int, purpose: str) -> random.Random:
 
 
 def steps_of(sampler: Sampler, wanted: Sequence[PointRequest]) -> Steps:
-    """Propose in steps if the sampler has them. It may be shown trials between two steps."""
+    """Propose in steps if the sampler supports it. Trials may be put into the sampler between two steps."""
     steps: Callable[[Sequence[PointRequest]], Steps] | None = getattr(sampler, "steps", None)
     if steps is None:
         return sampler.propose(wanted)
     return (yield from steps(wanted))
 
 
+def parents_of(sampler: Sampler, wanted: Sequence[PointRequest]) -> Mapping[int, int]:
+    """Return the trials from whose checkpoints the proposed trials go on, by trial, of those that do.
+
+    The sampler must not be shown a trial between this call and that of `propose`.
+    """
+    parents: Callable[[Sequence[PointRequest]], Mapping[int, int]] | None = getattr(sampler, "parents", None)
+    return {} if parents is None else parents(wanted)
+
+
 def completed(steps: Computed[T]) -> T:
-    """Run all computations here, and return the result."""
+    """Run all computations in this process, and return the result."""
     try:
         computation = next(steps)
         while True:

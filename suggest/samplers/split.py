@@ -1,6 +1,6 @@
 """Which trials TPE counts as good, and their weights: Optuna's rules, on arrays.
 
-Pure functions; a trial is its position in arrays ordered by trial number.
+Pure functions. Arrays are in the order of the trial numbers.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from suggest.study import Criteria
 from suggest.trial import Trial, TrialState
 
 MOST_GOOD = 25
-MOST_MEASURED = 4  # objectives
-AS_RECENT = 25  # so many of the most recent trials count fully
+MOST_MEASURED = 4  # objectives; computing a hypervolume takes too long with more
+AS_RECENT = 25  # how many of the most recent trials have the full weight
 
 
 def rank(trial: Trial, criteria: Criteria) -> tuple[float, float, float]:
-    """What good trials are least in; of equals, the smaller number.
+    """Return the trial's sort key: the trials with the smallest keys are good. Equal keys are ordered by number.
 
-    Succeeded ones come first, by their first loss; then pruned ones, those that came farther first; then those that
-    were pruned without a value; last those that break a constraint, by how much (Optuna's order).
+    Optuna's order: succeeded trials come first, by their first loss; then pruned trials, those with more steps first;
+    then trials that were pruned without a value; last the trials that break a constraint, by how much they break it.
     """
     sign = criteria.objectives[0].direction.sign
     if trial.state is TrialState.SUCCEEDED:
@@ -36,7 +36,7 @@ def rank(trial: Trial, criteria: Criteria) -> tuple[float, float, float]:
 
 
 def nondomination_ranks(losses: Floats) -> Indexes:
-    """Return for each of the trials how many fronts lie before its own. losses: (objectives, trials)."""
+    """Return how many fronts lie before that of each trial, (trials,). losses: (objectives, trials)."""
     at_least: Flags = np.all(losses[:, :, None] <= losses[:, None, :], axis=0)
     dominates: Flags = at_least & ~at_least.T
     found = np.full(losses.shape[1], -1, dtype=np.intp)
@@ -50,11 +50,15 @@ def nondomination_ranks(losses: Floats) -> Indexes:
 
 
 def by_fronts(ranks: Floats, losses: Floats, good: int) -> Floats:
-    """Return the ranks of `rank` with those of succeeded trials by several objectives instead of one.
+    """Return the keys of `rank` with succeeded trials ordered by several objectives instead of one.
 
-    ranks: (3, trials). losses: (objectives, trials). Trials go front by front. Of the front that only a part of the
-    `good` best is taken from, those come first that dominate most beside the ones before (greedy hypervolume subset
-    selection; Ozaki et al., 2022).
+    Trials are ordered front by front. If only a part of a front belongs to the `good` best trials, its trials are
+    ordered by greedy hypervolume subset selection (Ozaki et al., 2022).
+
+    Args:
+        ranks: (3, trials).
+        losses: (objectives, trials).
+        good: How many trials are good.
     """
     found = ranks.copy()
     kept = np.flatnonzero(ranks[0] == 0.0)
@@ -71,9 +75,11 @@ def by_fronts(ranks: Floats, losses: Floats, good: int) -> Floats:
 
 
 def most_spread(losses: Floats, count: int) -> list[int]:
-    """Return the places of so many points, greedily those that add most hypervolume. losses: (objectives, points).
+    """Return the indexes of `count` points, chosen greedily by the hypervolume that they add.
 
-    With more than four objectives, where hypervolumes take too long, those with the least sum of normalized losses.
+    With more than MOST_MEASURED objectives, they are those with the smallest sum of normalized losses.
+
+    losses: (objectives, points).
     """
     low, high = losses.min(axis=1, keepdims=True), losses.max(axis=1, keepdims=True)
     normalized = (losses - low) / np.where(high > low, high - low, 1.0)
@@ -86,7 +92,7 @@ def most_spread(losses: Floats, count: int) -> list[int]:
     gains = dict.fromkeys(range(len(points)), np.inf)
     for _ in range(min(count, len(points))):
         best, most = -1, -1.0
-        # A gain only falls as others are chosen, so an old gain bounds the new one.
+        # A point's gain only decreases as other points are chosen, so its earlier gain is an upper bound.
         for place in sorted(gains, key=lambda place: -gains[place]):
             if gains[place] <= most:
                 break
@@ -101,7 +107,7 @@ def most_spread(losses: Floats, count: int) -> list[int]:
 
 
 def good_and_other(ranks: Floats, share: float) -> tuple[Indexes, Indexes]:
-    """ranks: (3, trials). This share of them are good; both in the order of the trials."""
+    """Return the indexes of the good trials, which are this share of all, and of the others. ranks: (3, trials)."""
     count = ranks.shape[1]
     order = np.lexsort(ranks[::-1])
     good = good_count(count, share)
@@ -114,10 +120,10 @@ def good_count(count: int, share: float) -> int:
 
 @functools.lru_cache(maxsize=64)
 def shares(count: int) -> Floats:
-    """The weights of so many trials, in their order, and of the prior after them; their sum is 1."""
+    """Return the weights of this number of trials, in their order, then of the prior. Their sum is 1."""
     weights = np.ones(count + 1)
     if count >= AS_RECENT:
         weights[: count - AS_RECENT] = np.linspace(1.0 / count, 1.0, num=count - AS_RECENT)
     weights /= weights.sum()
-    weights.flags.writeable = False  # everybody gets the same array
+    weights.flags.writeable = False  # every caller gets the same array
     return weights

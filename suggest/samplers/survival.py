@@ -1,9 +1,9 @@
 """Which members of a population survive a generation: the rules of NSGA-II and NSGA-III.
 
-Pure functions. losses: (members, objectives), the smaller the better. violations: by how much each member breaks the
-constraints, 0 if it keeps them. Constraint-domination (Deb et al. 2002, section VI): a member that keeps the
-constraints is better than one that does not; of two that do not, the one that breaks them less is better; two that do
-are compared by Pareto dominance.
+Pure functions. losses: (members, objectives), smaller is better. violations: (members,), by how much each member breaks
+the constraints, 0 if it keeps them. Constraint-domination (Deb et al. 2002, section VI): a member that keeps the
+constraints is better than one that does not. If both break them, the one with the smaller violation is better. If both
+keep them, they are compared by Pareto dominance.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ import numpy as np
 from suggest.samplers.normal import Floats, Indexes
 from suggest.samplers.split import nondomination_ranks
 
-LARGEST = 1e100  # losses beyond are equally far when distances are measured; their order still counts
+LARGEST = 1e100  # losses are clipped to this when distances are computed; their order is not affected
 
 
 def levels(losses: Floats, violations: Floats) -> Indexes:
-    """Return for each member how many fronts lie before its own, by constraint-domination."""
+    """Return how many fronts lie before that of each member, by constraint-domination."""
     found = np.zeros(len(losses), dtype=np.intp)
     kept = violations == 0
     found[kept] = nondomination_ranks(losses[kept].T)
@@ -45,7 +45,7 @@ def crowding(losses: Floats) -> Floats:
 
 
 def by_crowding(losses: Floats, violations: Floats, count: int) -> tuple[Indexes, Floats]:
-    """NSGA-II: return so many survivors, the best first, and for each (front, minus crowding): the less, the better."""
+    """Return `count` survivors of NSGA-II, the best first, and their merits (front, -crowding); smaller is better."""
     fronts = levels(losses, violations)
     distances = np.zeros(len(losses))
     for level in range(int(fronts.max(initial=-1)) + 1):
@@ -58,8 +58,9 @@ def by_crowding(losses: Floats, violations: Floats, count: int) -> tuple[Indexes
 def by_reference_points(
     losses: Floats, violations: Floats, count: int, rng: np.random.Generator
 ) -> tuple[Indexes, Floats]:
-    """NSGA-III: return so many survivors, and the violation of each: between members that keep the constraints
-    mating does not choose (Deb and Jain 2014, part I; part II for constraints).
+    """Return `count` survivors of NSGA-III, and their violations as merits (Deb and Jain 2014, parts I and II).
+
+    Members that keep the constraints are equal in mating.
     """
     fronts = levels(losses, violations)
     order = np.argsort(fronts, kind="stable")
@@ -78,7 +79,7 @@ def by_reference_points(
 
 
 def _associated(members: Floats, front: Floats, lines: Floats) -> tuple[Indexes, Floats]:
-    """Return the nearest reference line of each member, and its distance. front: the losses of the first front."""
+    """Return the nearest reference line of each member, and its distance. `front` has the losses of the first front."""
     bounded = np.clip(members, -LARGEST, LARGEST)
     ideal = bounded.min(axis=0)
     scaled = (bounded - ideal) / _intercepts(np.clip(front, -LARGEST, LARGEST) - ideal)
@@ -90,7 +91,10 @@ def _associated(members: Floats, front: Floats, lines: Floats) -> tuple[Indexes,
 
 
 def _intercepts(front: Floats) -> Floats:
-    """Return where the hyperplane through the extreme points meets each axis; the front's worst where there is none."""
+    """Return where the hyperplane through the extreme points meets each axis, (objectives,).
+
+    If there is no such hyperplane, return the largest loss of the front on each axis.
+    """
     size = front.shape[1]
     worst = front.max(axis=0)
     fallback: Floats = np.where(worst > 0, worst, 1.0)
@@ -107,7 +111,7 @@ def _intercepts(front: Floats) -> Floats:
 
 
 def _niched(near: Indexes, distance: Floats, sure: int, count: int, rng: np.random.Generator) -> list[int]:
-    """Return places among the members after the first `sure` ones, so many (Deb and Jain 2014, algorithm 4)."""
+    """Return the indexes of `count` of the members after the first `sure` ones (Deb and Jain 2014, algorithm 4)."""
     held = np.bincount(near[:sure], minlength=int(near.max()) + 1)
     waiting: dict[int, list[int]] = {}
     for place in np.argsort(distance[sure:], kind="stable").tolist():
@@ -127,9 +131,9 @@ def _niched(near: Indexes, distance: Floats, sure: int, count: int, rng: np.rand
 
 @functools.lru_cache(maxsize=16)
 def reference_points(objectives: int, most: int) -> Floats:
-    """Return evenly spaced weights whose sum is 1 (Das and Dennis 1998): the largest set of at most so many.
+    """Return evenly spaced weights whose sum is 1 (Das and Dennis 1998), (points, objectives).
 
-    The least set has one point for each objective.
+    The set is the largest one with at most `most` points, but has at least one point for each objective.
     """
     divisions = 1
     while objectives > 1 and math.comb(divisions + objectives, objectives - 1) <= most:

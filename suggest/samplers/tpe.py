@@ -1,9 +1,9 @@
 """TPE: random search first, then a model of where good points are dense, over a bounded window of the study.
 
-The tree of conditions is walked from the root: parameters with the same conditions are drawn together (jointly if
-`multivariate`), each group once its conditions are decided. `tpe` computes Optuna's estimator itself; `optuna:tpe` asks
-Optuna's own `TPESampler`. All randomness belongs to one trial, so a crash loses nothing. Importing this module loads
-neither NumPy nor Optuna; the first proposal beyond the random ones loads them, or `warm_up`.
+The parameters are drawn along the tree of conditions, from the root: parameters with the same conditions form a group,
+which is drawn together (jointly if `multivariate`) once its conditions are decided. `tpe` computes Optuna's estimator
+itself; `optuna:tpe` calls Optuna's own `TPESampler`. Randomness depends on the trial only, so a crash loses nothing.
+Importing this module loads neither NumPy nor Optuna; the first proposal of the model loads them, or `warm_up`.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ class OwnSettings(TpeSettings):
 
 
 OWN_MODEL, OPTUNAS_MODEL = "suggest.samplers.tpe_model:TpeModel", "suggest.samplers.optuna_model:OptunaTpeModel"
-SHORT = 2_000_000  # densities; a worker computes proposals with more, which take over 20 ms
+SHORT = 2_000_000  # densities; a proposal that needs more takes over 20 ms, and a worker process computes it
 
 
 class TpeSampler:
-    """The sampler of `tpe` and `optuna:tpe`. `model` is a `ModelSetup.path`; without `workers` it computes here."""
+    """The sampler of `tpe` and `optuna:tpe`. `model` is a `ModelSetup.path`. Without `workers` it computes here."""
 
     def __init__(
         self, spec: StudySpec, seed: int, settings: TpeSettings, *, model: str, workers: Workers | None

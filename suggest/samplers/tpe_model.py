@@ -1,7 +1,8 @@
-"""The model behind `tpe`: Optuna's estimator, fitted to a window of trials and asked group by group.
+"""The model behind `tpe`: Optuna's estimator, fitted to a window of trials, and sampled group by group.
 
-It imports NumPy and neither Optuna nor SciPy. A batch is fitted once and its candidates are drawn and weighed together;
-then each of its points joins the running trials as one more kernel, and the rest stays as it was fitted.
+Imports NumPy, but neither Optuna nor SciPy. For a batch of requests, the model is fitted once, and all candidates are
+drawn and evaluated together. Each point of the batch is then added to the running trials as one more kernel, without
+fitting the others again.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ from suggest.space import Assignment, Value
 from suggest.study import StudySpec
 from suggest.trial import Trial
 
-TOGETHER = 64  # trials, of a batch, after which the model is fitted again
-AT_A_TIME = 2**15  # densities of a kernel at a candidate
+TOGETHER = 64  # requests of a batch that are drawn with one fit
+AT_A_TIME = 2**15  # (candidate, kernel) pairs per block
 
 
 class TpeModel:
@@ -38,18 +39,18 @@ class TpeModel:
         self._space = spec.space
         self._seed = seed
         self._settings = settings
-        modelled = [p for p in spec.space.parameters if p.domain.count != 1]
-        self._place = {p.name: k for k, p in enumerate(modelled)}
-        self._dimensions = {p.name: dimension(p.domain) for p in modelled}
+        modeled = [p for p in spec.space.parameters if p.domain.count != 1]
+        self._place = {p.name: k for k, p in enumerate(modeled)}
+        self._dimensions = {p.name: dimension(p.domain) for p in modeled}
         self._groups = tuple(groups(spec.space))
         self._frames: dict[tuple[str, ...], Frame] = {}
         self._good: dict[tuple[str, ...], tuple[bytes, Mixture]] = {}
-        self._columns = Columns(modelled, spec.criteria)
+        self._columns = Columns(modeled, spec.criteria)
 
     def propose(
         self, learnt: Iterable[Trial], running: Iterable[Trial], wanted: Sequence[PointRequest]
     ) -> list[Assignment]:
-        # Far from all trials densities underflow to zero, which is meant and which NumPy would warn of.
+        # Densities far from all trials underflow to zero. This is intended, but NumPy would warn about it.
         with np.errstate(divide="ignore", over="ignore", under="ignore", invalid="ignore"):
             batch = self.fit(learnt, running)
             points: list[Assignment] = []
@@ -77,7 +78,7 @@ class TpeModel:
         return Batch(Known(numbers[good], values[:, good]), others)
 
     def group(self, batch: Batch, names: tuple[str, ...]) -> ParameterGroup:
-        """The parameters that are drawn together, as the batch knows them."""
+        """Return the group of these parameters, which are drawn together, as fitted for the batch."""
         group = batch.groups.get(names)
         if group is None:
             rows = np.array([self._place[name] for name in names], dtype=np.intp)
@@ -89,7 +90,7 @@ class TpeModel:
         return group
 
     def _fitted_to_good(self, batch: Batch, names: tuple[str, ...], frame: Frame, rows: Indexes) -> Mixture:
-        """In a long study most trials leave the good ones unchanged: fitted again only when they change."""
+        """Return the mixture of the good trials. It is fitted again only if they have changed, rare in long studies."""
         which = batch.good.numbers.tobytes()
         known = self._good.get(names)
         if known is not None and known[0] == which:
@@ -101,7 +102,7 @@ class TpeModel:
     def _point(
         self, batch: Batch, wanted: Sequence[PointRequest], one: PointRequest, numbers: dict[str, float]
     ) -> Assignment:
-        """Fills `numbers` with the point as its columns have it."""
+        """Return a point for request `one`, and fill `numbers` with its values as encoded in the columns."""
         values: dict[str, Value] = {}
         for group in self._groups:
             if not group[0].active(values):
@@ -117,7 +118,8 @@ class TpeModel:
                     free.append(name)
                 else:
                     values[name] = parameter.domain.at(0)
-            # Along a front some parameters depend on each other and others do not: each kind of model fails on one.
+            # Along a Pareto front, some parameters depend on each other and others do not. Neither kind of model fits
+            # both, so with several objectives they alternate.
             jointly = self._settings.multivariate and (len(self._criteria.objectives) == 1 or one.number % 2 == 0)
             together = [tuple(free)] if jointly else [(name,) for name in free]
             for names in together:
@@ -129,7 +131,7 @@ class TpeModel:
         return {p.name: values[p.name] for p in self._space.parameters if p.name in values}
 
     def _draw(self, batch: Batch, names: tuple[str, ...], wanted: Sequence[PointRequest]) -> list[float]:
-        """The most promising of the first wanted trial's candidates."""
+        """Return the best candidate of the first request, drawing the candidates of the block if necessary."""
         group = self.group(batch, names)
         one = wanted[0]
         if not group.has(one):
@@ -138,7 +140,7 @@ class TpeModel:
         return group.best(one)
 
     def _quantiles(self, one: PointRequest, names: tuple[str, ...]) -> Floats:
-        """(names + 1, candidates), each of the 2^53 evenly spaced values in [0, 1)."""
+        """Return random numbers in [0, 1), with 53 bits: (names + 1, candidates)."""
         rows, count = len(names) + 1, self._settings.candidates
         words = one.source(self._seed, f"tpe {' '.join(names)}").randbytes(8 * rows * count)
         numbers = np.frombuffer(words, dtype="<u8").astype(np.uint64) >> np.uint64(11)
@@ -147,13 +149,13 @@ class TpeModel:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """Trials by their numbers, rising, and their values: (parameters, trials)."""
+    """Trials in ascending order of their numbers, and their values: (parameters, trials)."""
 
     numbers: Indexes
     values: Floats
 
     def having(self, rows: Indexes) -> Known:
-        """Values of these parameters, of the trials that have them all."""
+        """Return the values of these parameters, for the trials that have all of them."""
         mine = self.values[rows]
         there = ~np.isnan(mine).any(axis=0)
         return Known(self.numbers[there], mine[:, there])
@@ -168,19 +170,19 @@ class Known:
 
 
 class Others:
-    """The trials that are not good ones, running ones among them. `running`: None where those do not count."""
+    """The trials that are not good, including running ones. `running` is None if running trials are ignored."""
 
     def __init__(self, finished: Known) -> None:
         self.finished = finished
         self.running: Known | None = None
-        self._pending: list[tuple[int, list[float]]] = []  # further ones, not among the running yet
+        self._pending: list[tuple[int, list[float]]] = []  # added to `running` when it is next needed
 
     def pend(self, number: int, values: list[float]) -> None:
-        """One more running trial, in place of the oldest where there are many."""
+        """Add a running trial. If there are more than LIARS, the oldest one is dropped."""
         self._pending.append((number, values))
 
     def known(self, rows: Indexes) -> Known:
-        """As they are now, those that have all these parameters."""
+        """Return the current trials that have all of these parameters."""
         if self._pending and self.running is not None:
             numbers, values = zip(*self._pending, strict=True)
             self._pending.clear()
@@ -191,7 +193,7 @@ class Others:
 
 
 class Batch:
-    """What a proposal is fitted to."""
+    """The trials that the proposals of one call are fitted to, and the groups fitted so far."""
 
     def __init__(self, good: Known, others: Others) -> None:
         self.good = good
@@ -199,20 +201,20 @@ class Batch:
         self.groups: dict[tuple[str, ...], ParameterGroup] = {}
 
     def pend(self, one: PointRequest, values: list[float]) -> None:
-        """One more running trial."""
+        """Add the point of an earlier request as a running trial."""
         self.others.pend(one.number, values)
         column = np.array(values)
         for group in self.groups.values():
-            # A group that others of the batch drew from is fitted again before it is drawn from again.
+            # A group without candidates for this request is fitted again before its next draw.
             if group.has(one):
                 group.pend(column)
 
 
 class ParameterGroup:
-    """Parameters that are modelled together: how dense the good trials are where, and how dense the others.
+    """Parameters that are modeled together, with the densities of the good trials and of the others.
 
-    It does not know its batch: a circle would be freed only now and then, thousands of them at once, and every call
-    would wait for that.
+    It has no reference to its batch, because cycles are freed by the garbage collector only: it would free thousands of
+    them at once, and delay every call.
     """
 
     def __init__(self, others: Others, rows: Indexes, frame: Frame, good: Mixture) -> None:
@@ -221,18 +223,18 @@ class ParameterGroup:
         self.frame = frame
         self.good = good
         self._places: dict[tuple[int, int], slice] = {}
-        self._pending: Pending | None = None  # of most requests, which are for one trial, there is none
+        self._pending: Pending | None = None  # created for batches only
 
     def known(self) -> Known:
-        """The trials that are not good ones, as they are now."""
+        """Return the current trials that are not good."""
         return self._trials.known(self._rows)
 
     def others(self) -> Mixture:
-        """Fitted to them as they are now."""
+        """Return a mixture fitted to the current trials that are not good."""
         return parzen.fit(self.frame, self.known().values, sharpness=self.good.sharpness)
 
     def draw(self, wanted: Sequence[PointRequest], quantiles: Floats) -> None:
-        """Candidates for these trials, equally many for each, and how dense all trials are there now."""
+        """Draw candidates, the same number for each request, and compute both densities at them."""
         each = quantiles.shape[1] // len(wanted)
         self._places = {(one.number, one.again): slice(k * each, (k + 1) * each) for k, one in enumerate(wanted)}
         others = self.others()
@@ -243,11 +245,11 @@ class ParameterGroup:
         self._new_pending = partial(Pending, self.frame, others, self.drawn, room=len(wanted))
 
     def has(self, one: PointRequest) -> bool:
-        """Whether there are candidates for this trial."""
+        """Return whether there are candidates for this request."""
         return (one.number, one.again) in self._places
 
     def pend(self, values: Floats) -> None:
-        """A point of the batch, one of those that candidates were drawn for: the next ones keep away from it."""
+        """Add the point of an earlier request to the density of the others, so that the next points avoid it."""
         mine = values[self._rows]
         if self._places and not np.isnan(mine).any():
             if self._pending is None:
@@ -255,12 +257,12 @@ class ParameterGroup:
             self._pending.add(mine)
 
     def others_near(self, here: slice) -> Floats:
-        """The log of how dense the others are, the batch's own points among them, at these candidates."""
+        """Return the log density of the others, including the batch's own points, at these candidates."""
         others = self._others[here]
         return others if self._pending is None else self._pending.log_density(here, others)
 
     def best(self, one: PointRequest) -> list[float]:
-        """The candidate of this trial, which was drawn, that has most good trials near it for the others there."""
+        """Return this request's candidate with the largest ratio of the good trials' density to that of the others."""
         here = self._places[one.number, one.again]
         promise = self._good[here] - self.others_near(here)
         best: list[float] = self.drawn.numbers[:, here][:, np.argmax(promise)].tolist()
@@ -268,7 +270,7 @@ class ParameterGroup:
 
 
 def _density(frame: Frame, mixture: Mixture, at: CandidatePoints) -> Floats:
-    """In parts that stay in the nearest caches."""
+    """Return the mixture's log density, computed in blocks that fit into the CPU's caches."""
     tables = parzen.masses(mixture, at)
     size = len(at.features)
     step = max(24, AT_A_TIME // mixture.mu.shape[1])
@@ -280,7 +282,10 @@ def _density(frame: Frame, mixture: Mixture, at: CandidatePoints) -> Floats:
 
 
 class Pending:
-    """Kernels beside those of `base`, at the candidates `at` only; each counts as its most recent trial does."""
+    """Kernels in addition to those of `base`, evaluated at the candidates `at` only.
+
+    Each has the weight of the most recent trial. `room` is the largest number of kernels.
+    """
 
     def __init__(self, frame: Frame, base: Mixture, at: CandidatePoints, *, room: int) -> None:
         self._frame = frame
@@ -295,12 +300,12 @@ class Pending:
         self._wide = [np.zeros((bins.wide.shape[1] + 1, room)) for bins in at.bins]
         self._narrow = [np.ones((bins.narrow.shape[1] + 1, room)) for bins in at.bins]
         self._edges = np.concatenate([np.zeros((2, rows)), *(bins.wide for bins in at.bins)], axis=1)
-        self._edges[1, :rows] = 1.0  # first of all the span itself
+        self._edges[1, :rows] = 1.0  # the first columns are the whole span of each dimension
         of = [np.arange(rows), *(np.full(bins.wide.shape[1], bins.row) for bins in at.bins)]
-        self._rows = np.concatenate(of)  # which dimension each of the edges is of
+        self._rows = np.concatenate(of)  # the dimension of each column of the edges
 
     def add(self, numbers: Floats) -> None:
-        """A point: (dimensions,)."""
+        """Add a kernel around a point: (dimensions,)."""
         frame, k = self._frame, self._count
         self._count += 1
         self._codes[:, k] = numbers[[place for place, _ in frame.choices]]
@@ -321,7 +326,7 @@ class Pending:
                 factor[:-1, k] += correction(bins.narrow, mu[bins.row], 1.0 / sigma[bins.row])
 
     def _width(self, row: int, place: float) -> float:
-        """As wide as the larger gap to its neighbours, as in a fit."""
+        """Return the width of a new kernel: the larger gap to its neighbors, as in `parzen.fit`."""
         places = self._places[row]
         at, count = bisect_left(places, place), len(places)
         left = place - (places[at - 1] if at else 0.0)
@@ -331,13 +336,16 @@ class Pending:
         return min(max(width, narrowest(count + 1, self._sharpness)), 1.0)
 
     def log_density(self, here: slice, base: Floats) -> Floats:
-        """Of the mixture with these kernels, up to a constant, at some of the candidates, of which `base` is given."""
+        """Return the log density of the mixture with these kernels, up to a constant, at the candidates `here`.
+
+        `base` is the log density without them.
+        """
         count = self._count
         if not count:
             return base
         at = self._at.part(here)
         terms = at.features @ self._coefficients[:, :count]
-        # What points have in common with the mixture's own measure.
+        # The factors that a new kernel shares with the mixture, relative to the density without it.
         terms += ((self._log_weight + at.log_width - self._frame.log_unit) - base)[:, None]
         for row, (k, choices) in enumerate(self._frame.choices):
             other = -math.log(self._kernels + choices)

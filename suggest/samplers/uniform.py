@@ -1,22 +1,22 @@
-"""Random search: points independent of each other, uniform on each parameter's scale.
+"""Random search: independent points, each parameter drawn from its distribution.
 
-Trial n's point is a function of (space, study seed, n) and its fixed part, so it costs the same after any history.
-Other samplers begin with it.
+Trial n's point is a function of the space, the study's seed, n and the fixed values, so the time it takes does not
+depend on the history. Other samplers begin with random search.
 """
 
 from __future__ import annotations
 
-import math
 import random
 from collections.abc import Sequence
 
 from suggest import deadline
+from suggest.samplers.quantiles import by_index, quantile
 from suggest.samplers.sampler import PointRequest
-from suggest.space import Assignment, Domain, Float, Int, Scale, Space, Value
+from suggest.space import Assignment, Choice, Domain, Space, Value
 from suggest.study import StudySpec
 from suggest.trial import Trial
 
-BITS = 64  # of a word, the share word / 2^BITS: enough for each of 2^54 whole numbers
+BITS = 64  # of a word, which is the fraction word / 2^BITS; enough to reach each of 2^54 integers
 
 
 class RandomSampler:
@@ -53,41 +53,21 @@ def draw_point(space: Space, seed: int, wanted: PointRequest) -> Assignment:
 
 
 def draw(domain: Domain, rng: random.Random) -> Value:
-    """Return a value, uniform on its scale. Countable values are equally likely, except ints on a log scale."""
+    """Return a value drawn from the domain's distribution. Without one, values are equally likely on their scale."""
     if by_index(domain):
         assert domain.count is not None
         return domain.at(rng.randrange(domain.count))
-    return at_fraction(domain, rng.random())
+    return _quantile(domain, rng.random())
 
 
 def at_share(domain: Domain, word: int) -> Value:
-    """Return the quantile of `draw`: the value below which the share word / 2^BITS of all draws lies."""
+    """Return the quantile of `draw` at the fraction word / 2^BITS."""
     if by_index(domain):
         assert domain.count is not None
         return domain.at((word * domain.count) >> BITS)
-    return at_fraction(domain, (word >> (BITS - 53)) * 2.0**-53)
+    return _quantile(domain, (word >> (BITS - 53)) * 2.0**-53)
 
 
-def by_index(domain: Domain) -> bool:
-    """Return whether the values are equally likely: countable ones, except ints on a log scale."""
-    return domain.count is not None and not (isinstance(domain, Int) and domain.scale is Scale.LOG)
-
-
-def at_fraction(domain: Domain, fraction: float) -> Value:
-    """Return the quantile at a fraction from 0 to 1, for values that are not drawn by index."""
-    match domain:
-        case Float():
-            return _between(domain.min, domain.max, domain.scale, fraction)
-        case Int():
-            # Begin half a step beyond each end, so that the ends are as likely as other values.
-            whole = round(_between(domain.min - 0.5, domain.max + 0.5, Scale.LOG, fraction))
-            return min(max(whole, domain.min), domain.max)
-    raise AssertionError(f"{domain} is drawn by index")
-
-
-def _between(low: float, high: float, scale: Scale, fraction: float) -> float:
-    if scale is Scale.LOG:
-        x = math.exp(math.log(low) + (math.log(high) - math.log(low)) * fraction)
-    else:
-        x = low + (high - low) * fraction
-    return float(min(max(x, low), high))
+def _quantile(domain: Domain, fraction: float) -> Value:
+    assert not isinstance(domain, Choice)  # those are drawn by index
+    return quantile(domain, fraction)

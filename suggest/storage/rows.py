@@ -94,6 +94,7 @@ def trial_columns(name: StudyName, trial: Trial, *, add_request_id: str | None =
         "tries": trial.tries,
         "lease_us": None if trial.lease_s is None else round(trial.lease_s * 1e6),
         "fidelity": trial.fidelity,
+        "parent": trial.parent,
     }
 
 
@@ -119,7 +120,8 @@ def trial_of(row: AnyRow) -> Trial:
     """
     columns: Sequence[Any] = row
     (_, _, number, word, parameters, value, step, reason, failure_class, client_id, request_id, _, labels, create_us,
-     end_us, deleted, tries, lease_us, further, constraint_values, fidelity, rungs) = columns  # fmt: skip
+     end_us, deleted, tries, lease_us, further, constraint_values, fidelity, rungs,
+     parent) = columns  # fmt: skip
     # Only engines read deleted trials, and treat them as cancelled.
     return Trial(
         number,
@@ -141,6 +143,7 @@ def trial_of(row: AnyRow) -> Trial:
         () if deleted or constraint_values is None else tuple(constraint_values),
         fidelity,
         () if deleted or rungs is None else tuple(RungResult(*each) for each in rungs),
+        parent,
     )
 
 

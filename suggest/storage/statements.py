@@ -1,14 +1,15 @@
 """The statements that a store executes often: built once, compiled once, guarded by the lease.
 
 On PostgreSQL, where every round trip counts, many rows are one statement with an array for each column. SQLite is only
-a function call away and executes the statement for each row. It gets text and values directly, because SQLAlchemy would
-take several times as long for a row as SQLite does. Measurements, of which there are thousands, are inserted in blocks:
-each statement releases the GIL and has to wait for it again.
+a function call away. It gets text and values directly, because SQLAlchemy would take several times as long for a row as
+SQLite does. Measurements and imported trials, of which there are thousands, are inserted in blocks: each statement
+releases the GIL and has to wait for it again.
 """
 
 from __future__ import annotations
 
 import functools
+import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -47,6 +48,7 @@ from suggest.storage.store import Lease
 from suggest.storage.study_tables import measurements, studies, trials
 from suggest.trial import OPEN, Measurement, TrialState
 
+TRIALS = 250  # per statement; each has at most 22 values
 BLOCK, ROUND = 1000, 100  # measurements per statement; SQLite accepts about 32,000 values, four per measurement
 
 # The columns that change when a trial is handed out. A paused trial loses its value until it ends again.
@@ -133,12 +135,12 @@ def _quoted(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Plain:
-    """A statement as text for the driver. `converted` are the positions of JSON documents, which need conversion."""
+    """A statement as text for the driver. `documents` are the JSON columns, with their places among the values."""
 
     text: str
     ordered: Callable[[Mapping[str, object]], tuple[object, ...]]
     constants: Mapping[str, object]
-    converted: Sequence[tuple[int, Callable[[object], object]]]
+    documents: Mapping[str, int]
 
     def execute(self, connection: Connection, rows: Sequence[Columns], same: Columns) -> int:
         """Execute the statement for each row. Return how many rows were touched."""
@@ -150,11 +152,11 @@ class _Plain:
         return touched
 
     def _line(self, values: Columns) -> tuple[object, ...]:
-        if not self.converted:
+        if not self.documents:
             return self.ordered(values)
         line = list(self.ordered(values))
-        for place, convert in self.converted:
-            line[place] = convert(line[place])
+        for place in self.documents.values():
+            line[place] = _json_text(line[place])
         return tuple(line)
 
 
@@ -163,11 +165,16 @@ def _plain(statement: Insert | Update, dialect: Dialect, columns: list[str]) -> 
     assert isinstance(compiled, SQLCompiler)
     places = compiled.positiontup
     assert places is not None, "SQLite's parameters go by their places"
-    types = [compiled.binds[name].type for name in places]
-    documents = [(place, kind.dialect_impl(dialect)) for place, kind in enumerate(types) if isinstance(kind, JSON)]
-    processors = [(place, kind.bind_processor(dialect)) for place, kind in documents]
-    converted = [(place, convert) for place, convert in processors if convert is not None]
-    return _Plain(compiled.string, itemgetter(*places), compiled.params, converted)
+    documents = {name: place for place, name in enumerate(places) if isinstance(compiled.binds[name].type, JSON)}
+    return _Plain(compiled.string, itemgetter(*places), compiled.params, documents)
+
+
+_encode = json.JSONEncoder().encode
+
+
+def _json_text(value: object) -> str | None:
+    """Return a document as it is stored: as SQLAlchemy writes it, in less time. Only nullable columns have None."""
+    return None if value is None else _encode(value)
 
 
 def _straight(connection: Connection, text: str, values: tuple[object, ...]) -> int:
@@ -215,6 +222,18 @@ def _block(rows: int) -> str:
     )
 
 
+@functools.cache
+def _trial_block(shared: tuple[str, ...], own: tuple[str, ...], rows: int) -> str:
+    """Return SQLite's INSERT into `trials`. Its values: the shared columns, each row's own ones, then the lease."""
+    named = ", ".join(f"column{place + 1}" for place in range(len(own)))
+    each = f"({', '.join('?' * len(own))})"
+    condition = held_by_parameters().compile(dialect=sqlite.dialect())
+    return (
+        f"INSERT INTO {trials.name} ({', '.join(shared + own)}) SELECT {'?, ' * len(shared)}{named} "
+        f"FROM (VALUES {', '.join([each] * rows)}) WHERE {condition}"
+    )
+
+
 class Statements:
     """The frequent statements in one SQL dialect.
 
@@ -248,7 +267,26 @@ class Statements:
         if self._arrays:
             columns = {name: [row[name] for row in rows] for name in rows[0]}
             return connection.execute(statement, {**columns, **same}).rowcount
+        if len(rows) > 1 and statement is self.insert_trial:
+            return self._insert_trials(connection, rows, tuple(same.values()))
         return self._plain(connection, statement, rows[0]).execute(connection, rows, same)
+
+    def _insert_trials(self, connection: Connection, rows: Sequence[Columns], lease: tuple[object, ...]) -> int:
+        """Insert trials in blocks. Most columns of a history are the same in all rows, which are sent once."""
+        documents = self._plain(connection, self.insert_trial, rows[0]).documents
+        columns: dict[str, list[object]] = {}
+        for name in rows[0]:
+            values = [row[name] for row in rows]
+            columns[name] = list(map(_json_text, values)) if name in documents else values
+        shared = tuple(name for name, values in columns.items() if values.count(values[0]) == len(values))
+        own = tuple(name for name in columns if name not in shared)
+        first = tuple(columns[name][0] for name in shared)
+        lines = list(zip(*(columns[name] for name in own), strict=True))
+        written = 0
+        for block in (lines[k : k + TRIALS] for k in range(0, len(lines), TRIALS)):
+            line = (*first, *chain.from_iterable(block), *lease)
+            written += _straight(connection, _trial_block(shared, own, len(block)), line)
+        return written
 
     def insert_measurements(
         self, connection: Connection, lease: Lease, reports: Sequence[tuple[int, Sequence[Measurement]]]

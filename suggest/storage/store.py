@@ -5,7 +5,7 @@ no lease and sees what is committed.
 
 Raises:
     Unavailable: try again. Nothing changed, unless the connection broke: then take the study again and read it.
-    StoreBroken: the store cannot be used until somebody repairs it.
+    StoreBroken: the store cannot be used until a person repairs it.
     NotOwner: of writes; the study was taken over or deleted since `lease` was given.
 """
 
@@ -60,10 +60,13 @@ class StudyContents:
 
 @dataclass(frozen=True, slots=True)
 class Addition:
-    """A trial that was added, not handed out, with its measurements. `request_id` is unique in the study."""
+    """A trial that was added, not handed out, with its measurements.
+
+    `request_id` is unique in the study; None for a trial that is not added by a request of its own.
+    """
 
     trial: Trial
-    request_id: str
+    request_id: str | None
     measurements: Sequence[Measurement] = ()
 
 

@@ -9,7 +9,7 @@ import hashlib
 import json
 from typing import Any
 
-from suggest.space import Choice, Condition, Domain, Float, Int, Parameter, Scale, Space
+from suggest.space import Choice, Condition, Domain, Float, Int, Normal, Parameter, Scale, Space
 from suggest.study import Algorithm, Constraint, Direction, Fidelity, Objective, Pruning, StudySpec, ValueRule
 
 # The result of json.loads: any JSON type at any depth.
@@ -85,11 +85,14 @@ def _parameter_document(parameter: Parameter) -> Document:
 def _domain_document(domain: Domain) -> Document:
     match domain:
         case Float(low, high, scale, step, points):
-            return {"type": "float", "min": low, "max": high, "scale": scale.value, "step": step, "points": points}
+            found = {"type": "float", "min": low, "max": high, "scale": scale.value, "step": step, "points": points}
         case Int(low, high, scale, step):
-            return {"type": "int", "min": low, "max": high, "scale": scale.value, "step": step}
+            found = {"type": "int", "min": low, "max": high, "scale": scale.value, "step": step}
         case Choice(values):
             return {"type": "choice", "values": list(values)}
+    if domain.normal is not None:  # null would change the fingerprints of studies from before distributions existed
+        found["normal"] = {"mean": domain.normal.mean, "deviation": domain.normal.deviation}
+    return found
 
 
 def _parameter_of(document: Document) -> Parameter:
@@ -98,12 +101,10 @@ def _parameter_of(document: Document) -> Parameter:
 
 
 def _domain_of(document: Document) -> Domain:
-    match document["type"]:
-        case "float":
-            return Float(
-                document["min"], document["max"], Scale(document["scale"]), document["step"], document["points"]
-            )
-        case "int":
-            return Int(document["min"], document["max"], Scale(document["scale"]), document["step"])
-        case _:
-            return Choice(tuple(document["values"]))
+    if document["type"] == "choice":
+        return Choice(tuple(document["values"]))
+    low, high, scale, step = document["min"], document["max"], Scale(document["scale"]), document["step"]
+    normal = Normal(**document["normal"]) if "normal" in document else None
+    if document["type"] == "float":
+        return Float(low, high, scale, step, document["points"], normal)
+    return Int(low, high, scale, step, normal)

@@ -111,6 +111,7 @@ class Dispatch:
             tries=base.tries + 1,
             lease_s=self.lease_s,
             fidelity=p.fidelity,
+            parent=p.parent,
             value=None,
             step=None,
             reason="",

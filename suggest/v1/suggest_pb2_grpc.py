@@ -135,14 +135,19 @@ class SuggestServiceStub(object):
                 request_serializer=suggest_dot_v1_dot_suggest__pb2.ListOptimalTrialsRequest.SerializeToString,
                 response_deserializer=suggest_dot_v1_dot_suggest__pb2.ListOptimalTrialsResponse.FromString,
                 _registered_method=True)
+        self.EstimateStudy = channel.unary_unary(
+                '/tuner.suggest.v1.SuggestService/EstimateStudy',
+                request_serializer=suggest_dot_v1_dot_suggest__pb2.EstimateStudyRequest.SerializeToString,
+                response_deserializer=suggest_dot_v1_dot_suggest__pb2.StudyEstimate.FromString,
+                _registered_method=True)
 
 
 class SuggestServiceServicer(object):
     """Missing associated documentation comment in .proto file."""
 
     def CreateStudy(self, request, context):
-        """Creates a study. The same request_id with the same spec returns the study that is there; a name that is taken
-        otherwise is ALREADY_EXISTS.
+        """Creates a study. The same request_id with the same spec returns the existing study. If the name is taken by another
+        study, the call fails with ALREADY_EXISTS.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -155,52 +160,52 @@ class SuggestServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ListStudies(self, request, context):
-        """Ordered by namespace and study.
+        """Lists studies, ordered by namespace and name.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def UpdateStudy(self, request, context):
-        """Changes `spec.parameters`, `spec.pruning` and `labels`, as the mask says; nothing else of a study ever changes.
-        Parameters only grow: wider ranges, further choices, finer steps; each point of before stays a point, so that all
-        trials keep their meaning. Everything else is INVALID_ARGUMENT with its path.
+        """Updates the fields in the mask: `spec.parameters`, `spec.pruning` or `labels`. No other field of a study can change.
+        Parameters can only grow, by wider ranges, more choices or finer steps. Every existing point remains valid, so that all
+        trials keep their meaning. Any other change is INVALID_ARGUMENT with its path.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def DeleteStudy(self, request, context):
-        """Removes the study with its trials and measurements, for good. Sent again: NOT_FOUND.
+        """Deletes the study with its trials and measurements. A repeated call fails with NOT_FOUND.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ValidateStudy(self, request, context):
-        """Says whether CreateStudy would take this spec: an empty answer, or INVALID_ARGUMENT with all problems.
+        """Checks a spec as CreateStudy does. Fails with INVALID_ARGUMENT and all problems if CreateStudy would.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListAlgorithms(self, request, context):
-        """The algorithms this server offers, with their settings.
+        """Lists the algorithms of this server, with their settings.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def AddTrial(self, request, context):
-        """Enqueues a point, to be handed out by the next SuggestTrials; or, with an outcome, imports a finished trial.
+        """Enqueues a point for the next SuggestTrials or, if it has an outcome, imports a finished trial.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ImportTrials(self, request, context):
-        """Takes finished trials from elsewhere, to be learnt from: they are never handed out, and values outside of the
-        ranges are kept and told. Each is taken once, however often it is sent.
+        """Imports finished trials from another source, so that the algorithm learns from them. They are never handed out. Values
+        outside of the ranges are kept and reported as remarks. A trial that is sent again is imported only once.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -213,77 +218,85 @@ class SuggestServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ListTrials(self, request, context):
-        """Ordered by number.
+        """Lists trials, ordered by number.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def UpdateTrial(self, request, context):
-        """Changes `labels`, the only thing of a trial that a client may change.
+        """Updates `labels`, the only field of a trial that a client can change.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def DeleteTrial(self, request, context):
-        """Takes a queued or finished trial out of the study, with its measurements: the search no longer learns from it. Its
-        number is not given again. A running trial is refused: complete it as cancelled first.
+        """Deletes a queued or finished trial with its measurements. The algorithm no longer learns from it, and its number is not
+        used again. A running trial must be completed as cancelled first.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def SuggestTrials(self, request, context):
-        """Hands out up to `count` trials, which are RUNNING from then on: queued ones first, then what the algorithm proposes.
-        A request_id that the study knows returns the trials it returned before, in their present state, but for those that
-        were handed out again since, after their lease had expired. A client that lost everything finds its trials by
-        ListTrials(client_id, states: RUNNING). Fewer trials than asked for are no error: a reply has at most 3 MiB.
+        """Hands out up to `count` trials and sets them to RUNNING: first queued trials, then proposals of the algorithm.
+        A known request_id returns the same trials in their current state, except trials that were handed out again because
+        their lease had expired. A client that has lost its state finds its trials by ListTrials(client_id, states: RUNNING).
+        A reply may have fewer trials than requested, because it is limited to 3 MiB.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ReportMeasurements(self, request, context):
-        """Reports metric values and learns whether the trial should stop now. A measurement that is known is ignored.
+        """Reports metric values, and returns whether the trial should stop. Known measurements are ignored.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def RenewLeases(self, request, context):
-        """Renews the leases of running trials, so that they are not handed out again. Send it three times per lease_duration,
-        or more often; ReportMeasurements does the same for its trial.
+        """Renews the leases of running trials, so that they are not handed out again. Call it at least three times per
+        lease_duration. ReportMeasurements also renews the lease of its trial.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def CompleteTrial(self, request, context):
-        """Ends a trial. The same way again succeeds; another way is FAILED_PRECONDITION.
+        """Ends a trial. Repeating the call with the same outcome succeeds; another outcome is FAILED_PRECONDITION.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ReopenTrials(self, request, context):
-        """Opens failed trials again, all or none: they are RUNNING, without the outcome that they had, and keep their number,
-        parameters and measurements. A trial that is running is returned as it is; any other state is FAILED_PRECONDITION.
+        """Reopens failed trials, all or none. They are RUNNING without an outcome, and keep their numbers, parameters and
+        measurements. A running trial is returned unchanged; any other state is FAILED_PRECONDITION.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListMeasurements(self, request, context):
-        """In the order of the reports.
+        """Lists measurements, in the order of the reports.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListOptimalTrials(self, request, context):
-        """The best succeeded trial that keeps the constraints, or none. With several objectives the Pareto front: each trial
-        that no other one dominates, ordered by number.
+        """Returns the best succeeded trial that keeps the constraints, or none. With several objectives it returns the Pareto
+        front: all trials that no other trial dominates, ordered by number.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def EstimateStudy(self, request, context):
+        """What a Gaussian process says of the objective without the noise of single trials. FAILED_PRECONDITION with fewer than
+        10 values, and in studies with several objectives or constraints.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -391,6 +404,11 @@ def add_SuggestServiceServicer_to_server(servicer, server):
                     servicer.ListOptimalTrials,
                     request_deserializer=suggest_dot_v1_dot_suggest__pb2.ListOptimalTrialsRequest.FromString,
                     response_serializer=suggest_dot_v1_dot_suggest__pb2.ListOptimalTrialsResponse.SerializeToString,
+            ),
+            'EstimateStudy': grpc.unary_unary_rpc_method_handler(
+                    servicer.EstimateStudy,
+                    request_deserializer=suggest_dot_v1_dot_suggest__pb2.EstimateStudyRequest.FromString,
+                    response_serializer=suggest_dot_v1_dot_suggest__pb2.StudyEstimate.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -933,6 +951,33 @@ class SuggestService(object):
             '/tuner.suggest.v1.SuggestService/ListOptimalTrials',
             suggest_dot_v1_dot_suggest__pb2.ListOptimalTrialsRequest.SerializeToString,
             suggest_dot_v1_dot_suggest__pb2.ListOptimalTrialsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def EstimateStudy(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tuner.suggest.v1.SuggestService/EstimateStudy',
+            suggest_dot_v1_dot_suggest__pb2.EstimateStudyRequest.SerializeToString,
+            suggest_dot_v1_dot_suggest__pb2.StudyEstimate.FromString,
             options,
             channel_credentials,
             insecure,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from suggest import names
 from suggest.errors import Problem
-from suggest.space import Choice, Condition, Domain, Float, Int, Parameter, Scale, Space, Value
+from suggest.space import Choice, Condition, Domain, Float, Int, Normal, Parameter, Scale, Space, Value
 from suggest.study import (
     DEFAULT_ETA,
     Algorithm,
@@ -136,25 +136,46 @@ def _read_domain(message: pb.Parameter, path: str, problems: Problems) -> Domain
     match message.WhichOneof("domain"):
         case "float_domain":
             real = message.float_domain
+            scale = read_enum(real.scale, _SCALES, f"{path}.float_domain.scale", problems, default=Scale.LINEAR)
             return Float(
                 real.min,
                 real.max,
-                read_enum(real.scale, _SCALES, f"{path}.float_domain.scale", problems, default=Scale.LINEAR),
+                scale,
                 step=real.step if real.HasField("step") else None,
                 points=real.points if real.HasField("points") else None,
+                normal=_read_normal(real, scale),
             )
         case "int_domain":
             whole = message.int_domain
+            scale = read_enum(whole.scale, _SCALES, f"{path}.int_domain.scale", problems, default=Scale.LINEAR)
             return Int(
                 whole.min,
                 whole.max,
-                read_enum(whole.scale, _SCALES, f"{path}.int_domain.scale", problems, default=Scale.LINEAR),
+                scale,
                 step=whole.step if whole.HasField("step") else 1,
+                normal=_read_normal(whole, scale),
             )
         case "choice_domain":
             return Choice(_read_choices(message.choice_domain.values, f"{path}.choice_domain.values", problems))
     problems.append(Problem(path, "has no domain; set one of float_domain, int_domain, choice_domain"))
     return Choice(("",))
+
+
+def _read_normal(message: pb.FloatDomain | pb.IntDomain, scale: Scale) -> Normal | None:
+    if not message.HasField("normal"):
+        return None
+    normal = message.normal
+    return Normal.within(
+        message.min,
+        message.max,
+        scale,
+        mean=normal.mean if normal.HasField("mean") else None,
+        deviation=normal.deviation if normal.HasField("deviation") else None,
+    )
+
+
+def _write_normal(normal: Normal | None) -> pb.NormalDistribution | None:
+    return None if normal is None else pb.NormalDistribution(mean=normal.mean, deviation=normal.deviation)
 
 
 def _write_parameter(parameter: Parameter) -> pb.Parameter:
@@ -165,13 +186,26 @@ def _write_parameter(parameter: Parameter) -> pb.Parameter:
         ],
     )
     match parameter.domain:
-        case Float(low, high, scale, step, points):
+        case Float(low, high, scale, step, points, normal):
             message.float_domain.CopyFrom(
-                pb.FloatDomain(min=low, max=high, scale=_TO_SCALE[scale], step=step, points=points)
+                pb.FloatDomain(
+                    min=low,
+                    max=high,
+                    scale=_TO_SCALE[scale],
+                    step=step,
+                    points=points,
+                    normal=_write_normal(normal),
+                )
             )
-        case Int(low, high, scale, step):
+        case Int(low, high, scale, step, normal):
             message.int_domain.CopyFrom(
-                pb.IntDomain(min=low, max=high, scale=_TO_SCALE[scale], step=None if step == 1 else step)
+                pb.IntDomain(
+                    min=low,
+                    max=high,
+                    scale=_TO_SCALE[scale],
+                    step=None if step == 1 else step,
+                    normal=_write_normal(normal),
+                )
             )
         case Choice(values):
             message.choice_domain.CopyFrom(pb.ChoiceDomain(values=[write_value(v) for v in values]))

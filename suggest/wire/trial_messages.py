@@ -59,6 +59,7 @@ def write_trial(study: StudyName, trial: Trial) -> pb.Trial:
         constraint_values=trial.constraint_values,
         fidelity=trial.fidelity,
         rungs=[pb.RungResult(fidelity=each.fidelity, value=each.value) for each in trial.rungs],
+        parent=trial.parent,
     )
     write_values(trial.parameters, message.parameters)
     return message
@@ -87,6 +88,7 @@ def read_trial(message: pb.Trial) -> Trial:
         constraint_values=tuple(message.constraint_values),
         fidelity=message.fidelity if message.HasField("fidelity") else None,
         rungs=tuple(RungResult(each.fidelity, each.value) for each in message.rungs),
+        parent=message.parent if message.HasField("parent") else None,
     )
     raise_if(problems)
     return trial

@@ -22,7 +22,7 @@ from tests.cluster.binaries import build, cache, locked, module_of, program
 RELEASE = "bookworm"
 PACKAGES = "python3,python3-numpy"
 PAUSE, BASE, DIGITS = "localhost/tuner-test/pause:1", "localhost/tuner-test/base:1", "localhost/tuner-test/digits:1"
-SERVER = "localhost/tuner-test/server:1"
+SERVER, COLLECTOR = "localhost/tuner-test/server:1", "localhost/tuner-test/collector:1"
 UNNEEDED = (
     "var/cache/apt",
     "var/lib/apt/lists",
@@ -109,6 +109,11 @@ def server() -> Path:
         _run([*download, "--require-hashes", "--only-binary=:all:", "-r", str(ROOT / "deploy/requirements.lock")])
         _run([*download, "--only-binary=:all:", "pip"])  # `base` has none
         return _built("server", SERVER, WHEELS=wheels)
+
+
+def collector() -> Path:
+    """The sidecar that collects metrics, as trial_image/build.sh builds it."""
+    return _built("collector", COLLECTOR)
 
 
 def _built(what: str, tag: str, **settings: str) -> Path:

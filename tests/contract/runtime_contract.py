@@ -1,7 +1,7 @@
-"""What every runtime promises, as claims: subclass `RuntimeContract` and give it a `testbed` fixture.
+"""The contract of every runtime: subclass `RuntimeContract` and provide a `testbed` fixture.
 
-Nothing here knows of processes: a `Script` says what an attempt does, the testbed makes it so. Time passes only in
-`Runtime.wait`, so that a runtime in virtual time can keep the same promises.
+Nothing here depends on processes: a `Script` describes an attempt, and the testbed runs it. Time passes only in
+`Runtime.wait`, so that a runtime in virtual time can fulfill the same contract.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from controller.runtime.protocol import AttemptStatus, CannotStart, Exit, Launch
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """What an attempt does: prints its lines, takes its time (None: for ever), exits with its code."""
+    """The behavior of an attempt: its lines, its duration (None: forever), and its exit code."""
 
     lines: tuple[str, ...] = ()
     lasts_s: float | None = 0.0
@@ -35,31 +35,31 @@ STUBBORN = Script(lines=("deaf",), lasts_s=None, ignores_sigterm=True)
 
 
 class Testbed(Protocol):
-    """One experiment's place to run, and what only its owner can do to it."""
+    """The environment of one experiment's runtime, with operations from outside of the runtime."""
 
     async def open(self) -> Runtime:
-        """A runtime as a new controller would make it."""
+        """Open a runtime like a new controller."""
 
     async def crash(self, runtime: Runtime) -> None:
-        """The controller that held this runtime dies without a word."""
+        """Simulate the death of the controller that has this runtime."""
 
     async def leave(self) -> None:
-        """The claim is over: leave nothing behind on this loop."""
+        """Clean up at the end of a test, so that nothing is left on its loop."""
 
     async def vanish(self, name: str) -> None:
-        """An ended attempt's traces are gone from the place, behind the runtime's back. No runtime is open."""
+        """Delete all traces of an ended attempt while no runtime is open."""
 
     def launch(self, name: str, script: Script) -> Launch: ...
 
     def runs(self, name: str) -> int:
-        """How often the attempt's command was really run."""
+        """Return how often the attempt's command was actually run."""
 
 
 Claim = Callable[..., Awaitable[None]]
 
 
 def on_a_loop(claim: Claim) -> Callable[..., None]:
-    """pytest calls plain functions."""
+    """Run a coroutine test in a loop, because pytest calls plain functions."""
 
     @functools.wraps(claim)
     def run(*args: Any, **kwargs: Any) -> None:
@@ -76,13 +76,13 @@ async def _in(testbed: Testbed, claim: Claim, args: Any, kwargs: Any) -> None:
 
 
 async def look(runtime: Runtime) -> Mapping[str, AttemptStatus]:
-    """What the loop sees in one turn."""
+    """Reconcile and observe, as the loop does in one turn."""
     await runtime.reconcile()
     return await runtime.observe()
 
 
 async def seen(runtime: Runtime, name: str, condition: Callable[[AttemptStatus], bool]) -> AttemptStatus:
-    """The attempt, as soon as it looks so; fails after 400 waits."""
+    """Return the attempt's status once it satisfies the condition. Fails after 400 waits."""
     status = None
     for _ in range(400):
         status = (await look(runtime)).get(name)
@@ -93,7 +93,7 @@ async def seen(runtime: Runtime, name: str, condition: Callable[[AttemptStatus],
 
 
 async def ended(runtime: Runtime, name: str) -> Exit:
-    """How it ended, without the time: whole values compare."""
+    """Return how the attempt ended, without the time, for comparison."""
     exit = (await seen(runtime, name, lambda status: status.exit is not None)).exit
     assert exit is not None
     assert exit.time.tzinfo is not None
@@ -105,7 +105,7 @@ def alike(exit: Exit, **facts: Any) -> bool:
 
 
 def killed(exit: Exit, number: int, **facts: Any) -> bool:
-    """By that signal; of a container one is told 128 + its number."""
+    """Return whether the signal killed it. A container's exit code is 128 plus the signal."""
     return alike(exit, signal=number, **facts) or alike(exit, code=128 + number, **facts)
 
 
@@ -119,7 +119,7 @@ async def printed(runtime: Runtime, name: str, text: bytes) -> None:
 
 
 async def _refusal(runtime: Runtime, launch: Launch) -> FailureClass | None:
-    """Said at once, or by the status where it is tried later."""
+    """Return the refusal, raised by `start` or shown in the status."""
     try:
         await runtime.start(launch)
     except CannotStart as error:
@@ -192,7 +192,7 @@ class RuntimeContract:
         await runtime.close()
 
     @on_a_loop
-    async def test_beyond_its_slots_an_attempt_waits_and_begins_when_one_has_ended(self, testbed: Testbed) -> None:
+    async def test_an_attempt_beyond_the_slots_waits_until_another_has_ended(self, testbed: Testbed) -> None:
         runtime = await testbed.open()
         await runtime.start(replace(testbed.launch("a", Script(lasts_s=0.3)), slots=1))
         await runtime.start(replace(testbed.launch("b", Script(code=3)), slots=1))
@@ -204,7 +204,7 @@ class RuntimeContract:
         await runtime.close()
 
     @on_a_loop
-    async def test_what_waits_for_a_slot_can_be_taken_back(self, testbed: Testbed) -> None:
+    async def test_an_attempt_that_waits_for_a_slot_can_be_withdrawn(self, testbed: Testbed) -> None:
         runtime = await testbed.open()
         await runtime.start(replace(testbed.launch("a", FOREVER), slots=1))
         for name in "bc":
@@ -220,7 +220,9 @@ class RuntimeContract:
         await runtime.close()
 
     @on_a_loop
-    async def test_what_waits_for_a_slot_waits_on_for_the_next_controller(self, testbed: Testbed) -> None:
+    async def test_an_attempt_that_waits_for_a_slot_keeps_waiting_for_the_next_controller(
+        self, testbed: Testbed
+    ) -> None:
         runtime = await testbed.open()
         await runtime.start(replace(testbed.launch("a", Script(lasts_s=0.5)), slots=1))
         launch = replace(testbed.launch("b", Script(code=3)), slots=1)
@@ -251,7 +253,7 @@ class RuntimeContract:
         await runtime.close()
 
     @on_a_loop
-    async def test_an_end_while_nobody_watched_is_learned_later(self, testbed: Testbed) -> None:
+    async def test_an_end_without_a_controller_is_learned_later(self, testbed: Testbed) -> None:
         runtime = await testbed.open()
         await runtime.start(testbed.launch("a", Script(lasts_s=0.2, code=7)))
         await runtime.start(testbed.launch("clock", Script(lasts_s=0.5)))
@@ -281,7 +283,7 @@ class RuntimeContract:
         await runtime.close()
 
     @on_a_loop
-    async def test_who_ignores_sigterm_is_killed_after_its_grace(self, testbed: Testbed) -> None:
+    async def test_an_attempt_that_ignores_sigterm_is_killed_after_its_grace_period(self, testbed: Testbed) -> None:
         runtime = await testbed.open()
         await runtime.start(testbed.launch("a", STUBBORN))
         await printed(runtime, "a", b"deaf")
@@ -332,7 +334,7 @@ class RuntimeContract:
         await runtime.close()
 
     @on_a_loop
-    async def test_what_cannot_be_started_leaves_nothing_and_may_be_started_once_fixed(self, testbed: Testbed) -> None:
+    async def test_a_command_that_cannot_start_leaves_nothing_and_can_start_once_fixed(self, testbed: Testbed) -> None:
         runtime = await testbed.open()
         assert await _refusal(runtime, testbed.launch("a", Script(command_exists=False))) is FailureClass.CONFIGURATION
         await testbed.crash(runtime)
@@ -355,7 +357,7 @@ class RuntimeContract:
         await runtime.close()
 
     @on_a_loop
-    async def test_unknown_names_are_no_errors(self, testbed: Testbed) -> None:
+    async def test_unknown_names_are_not_errors(self, testbed: Testbed) -> None:
         runtime = await testbed.open()
         await runtime.stop("nobody", grace_s=1)
         await runtime.remove("nobody")
@@ -388,7 +390,7 @@ class RuntimeContract:
         await runtime.close()
 
     @on_a_loop
-    async def test_an_end_ends_a_wait_also_one_begun_later(self, testbed: Testbed) -> None:
+    async def test_an_end_ends_a_wait_that_began_later(self, testbed: Testbed) -> None:
         runtime = await testbed.open()
         for name, lasts_s in (("before", 0.0), ("during", 0.5)):
             await look(runtime)
@@ -401,7 +403,7 @@ class RuntimeContract:
         await runtime.close()
 
     @on_a_loop
-    async def test_a_wait_is_over_in_time(self, testbed: Testbed) -> None:
+    async def test_a_wait_ends_at_its_timeout(self, testbed: Testbed) -> None:
         runtime = await testbed.open()
         await look(runtime)
         await runtime.wait(0.05, log_growth=False)

@@ -1,4 +1,4 @@
-"""What every store of studies must do: subclass, and say how one is opened on what another left behind."""
+"""The contract of every study store: subclass it, and define how a store is opened on existing data."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def measured(step: int, value: float, *, metric: str = "accuracy", attempt: int 
 
 
 class StoreContract:
-    """`opening()` may be entered several times at once: each is another process as far as the store can tell."""
+    """`opening()` may be entered several times at once; each store then acts like another process."""
 
     def opening(self) -> AbstractContextManager[StudyStore]:
         raise NotImplementedError
@@ -92,7 +92,7 @@ class StoreContract:
         with self.a_leased_study(store) as lease:
             yield lease
 
-    def test_a_study_comes_back_as_it_was_given(self, store: StudyStore) -> None:
+    def test_a_study_reads_back_as_it_was_written(self, store: StudyStore) -> None:
         record = a_study(team="vision")
         assert store.insert_study(record)
         assert store.study(NAME) == record
@@ -102,16 +102,16 @@ class StoreContract:
         assert isinstance(kinds, Choice)
         assert [type(v) for v in kinds.values] == [str, int, float, bool]
 
-    def test_a_taken_name_is_left_alone(self, store: StudyStore) -> None:
+    def test_creating_a_study_with_a_taken_name_changes_nothing(self, store: StudyStore) -> None:
         store.insert_study(a_study())
         assert not store.insert_study(a_study(other="yes"))
         assert store.study(NAME) == a_study()
 
-    def test_names_of_different_namespaces_do_not_meet(self, store: StudyStore) -> None:
+    def test_the_same_name_in_two_namespaces_is_two_studies(self, store: StudyStore) -> None:
         assert store.insert_study(a_study())
         assert store.insert_study(a_study(namespace="other"))
 
-    def test_an_unknown_study_is_nothing_to_read_and_an_error_to_take(self, store: StudyStore) -> None:
+    def test_an_unknown_study_reads_as_none_and_cannot_be_taken(self, store: StudyStore) -> None:
         assert store.study(NAME) is None
         with pytest.raises(NotFound):
             store.contents(NAME)
@@ -132,7 +132,7 @@ class StoreContract:
         assert names(None, team="1") == ["a/y", "a/z"]
         assert names(None, **{"it's": '"odd"'}) == []
 
-    def test_what_a_namespace_takes_is_counted(self, store: StudyStore, lease: Lease) -> None:
+    def test_the_usage_of_a_namespace_is_counted(self, store: StudyStore, lease: Lease) -> None:
         assert store.insert_study(a_study("second"))
         assert store.insert_study(a_study(namespace="other"))
         store.hand_out(lease, [running(0), running(1)])
@@ -143,7 +143,7 @@ class StoreContract:
         assert store.counts("other") == Counts(studies=1)
         assert store.counts("nobody") == Counts()
 
-    def test_a_label_is_found_whatever_its_characters(self, store: StudyStore) -> None:
+    def test_labels_with_any_characters_are_found(self, store: StudyStore) -> None:
         labels = {"équipe": "研究 🂡", "a.b\"c'd": "\\", "$": "[0]", "": ""}
         store.insert_study(a_study(**labels))
         store.insert_study(a_study("other", **dict.fromkeys(labels, "else")))
@@ -158,7 +158,7 @@ class StoreContract:
         assert read is not None
         assert (read.study.spec, read.study.labels) == (changed.spec, changed.labels)
 
-    def test_a_grown_space_is_kept_with_what_it_was(self, store: StudyStore, lease: Lease) -> None:
+    def test_a_grown_space_is_stored_with_the_earlier_ones(self, store: StudyStore, lease: Lease) -> None:
         grown = replace(SPEC, space=Space((*SPEC.space.parameters, Parameter("more", Choice((True, 1.0, "x"))))))
         store.update_study(lease, replace(a_study().study, spec=grown, past=(PastSpace(SPEC.space, 7, NOW),)))
         contents = store.contents(NAME)
@@ -167,7 +167,7 @@ class StoreContract:
         assert read is not None
         assert read.fingerprint == fingerprint(SPEC), "by which a repeated CreateStudy is known"
 
-    def test_trials_and_measurements_come_back_as_they_were_given(self, store: StudyStore, lease: Lease) -> None:
+    def test_trials_and_measurements_read_back_as_they_were_written(self, store: StudyStore, lease: Lease) -> None:
         reports = [measured(0, 0.5), measured(2, math.inf), measured(1, -math.inf, attempt=2), measured(1, 1e-300)]
         store.hand_out(lease, [running(0), running(1)])
         store.add_measurements(lease, 1, reports)
@@ -177,7 +177,7 @@ class StoreContract:
         assert list(contents.measurements) == [(1, m) for m in reports]
 
     @pytest.mark.parametrize("count", [2, 99, 100, 101, 700, 1000, 2345])
-    def test_many_measurements_come_back_in_their_order(self, store: StudyStore, lease: Lease, count: int) -> None:
+    def test_many_measurements_read_back_in_order(self, store: StudyStore, lease: Lease, count: int) -> None:
         reports = [measured(step, 0.1 * step) for step in reversed(range(count))]
         store.hand_out(lease, [running(0), running(1)])
         store.add_measurements(lease, 1, reports)
@@ -225,14 +225,14 @@ class StoreContract:
         other = StudyName("default", "nothing-here")
         assert store.trial_counts([NAME, other]) == {NAME: {TrialState.RUNNING: 4}, other: {}}
 
-    def test_a_metric_is_kept_whatever_its_characters(self, store: StudyStore, lease: Lease) -> None:
+    def test_metrics_with_any_characters_are_stored(self, store: StudyStore, lease: Lease) -> None:
         odd = ['a"b', "a\\b", "a,b", "{a}", "NULL", " a ", "'a'", "é%s:a", "?", "line\nline"]
         reports = [measured(0, 0.5, metric=metric) for metric in odd]
         store.hand_out(lease, [running(0)])
         store.add_measurements(lease, 0, reports)
         assert [m for _, _, m in store.measurements(NAME, 0, after=0, limit=100)] == reports
 
-    def test_nan_is_kept(self, store: StudyStore, lease: Lease) -> None:
+    def test_nan_is_stored(self, store: StudyStore, lease: Lease) -> None:
         store.hand_out(lease, [running(0)])
         store.add_measurements(lease, 0, [measured(0, math.nan)])
         [(_, _, read)] = store.measurements(NAME, 0, after=0, limit=10)
@@ -262,7 +262,7 @@ class StoreContract:
         assert store.trial(NAME, 0) == succeeded(running(0), 0.75)
         assert store.measurements(NAME, 0, after=0, limit=9) == []
 
-    def test_an_imported_trial_is_there_with_its_measurements(self, store: StudyStore, lease: Lease) -> None:
+    def test_an_imported_trial_is_stored_with_its_measurements(self, store: StudyStore, lease: Lease) -> None:
         done = succeeded(running(0), 0.5)
         store.add_trial(lease, done, request_id="add", measurements=[measured(0, 0.5)])
         assert store.trial_added_by(NAME, "add") == done
@@ -278,6 +278,29 @@ class StoreContract:
         store.delete_trial(lease, 2)
         assert store.numbers_added_by(NAME, ["c", "x", "a"]) == {"a": 0, "c": 2}
         assert store.numbers_added_by(StudyName("default", "other"), ["a"]) == {}
+
+    def test_a_long_history_keeps_the_type_of_each_value(self, store: StudyStore, lease: Lease) -> None:
+        values = [True, 1, 1.0, "1", None, [1], {"a": 1.0}]
+        done = [
+            succeeded(replace(running(n), parameters={"x": values[n % 7]}, request_id="", client_id=""), 0.1 + 0.2 * n)
+            for n in range(600)
+        ]
+        store.add_trials(lease, [Addition(trial, None) for trial in done])
+        assert repr(store.trials(NAME, states=[], client_id="", after=-1, limit=600)) == repr(done)
+        with pytest.raises(NotOwner):
+            store.add_trials(replace(lease, epoch=lease.epoch - 1), [Addition(replace(done[0], number=600), None)] * 2)
+
+    def test_trials_of_one_history_with_equal_parameters_differ_by_type(self, store: StudyStore, lease: Lease) -> None:
+        done = [
+            succeeded(replace(running(n), parameters={"x": value}, request_id="", client_id=""), 0.5)
+            for n, value in enumerate((True, 1, 1.0))
+        ]
+        store.add_trials(lease, [Addition(trial, None) for trial in done])
+        assert [repr(t.parameters["x"]) for t in store.trials(NAME, states=[], client_id="", after=-1, limit=9)] == [
+            "True",
+            "1",
+            "1.0",
+        ]
 
     def test_trials_are_filtered_and_paged(self, store: StudyStore, lease: Lease) -> None:
         store.hand_out(lease, [running(n, client_id=f"c{n % 2}") for n in range(6)])
@@ -301,7 +324,7 @@ class StoreContract:
         rest = store.measurements(NAME, None, after=first[-1][0], limit=4)
         assert [(trial, m.step) for _, trial, m in first + rest] == [(0, 3), (1, 3), (0, 1), (1, 1), (0, 2), (1, 2)]
 
-    def test_what_ended_is_left_out_of_the_measurements_and_told_as_curves(
+    def test_finished_trials_are_returned_as_curves_and_not_as_measurements(
         self, store: StudyStore, lease: Lease
     ) -> None:
         store.hand_out(lease, [running(n) for n in range(5)])
@@ -348,7 +371,7 @@ class StoreContract:
         assert [(t.number, t.state, t.value) for t in contents.trials] == [(0, TrialState.CANCELLED, None)]
         assert list(contents.measurements) == []
 
-    def test_choices_of_any_json_value_come_back_with_their_types(self, store: StudyStore) -> None:
+    def test_choices_of_any_json_value_keep_their_types(self, store: StudyStore) -> None:
         values = (None, [1, 2.5, None, [True]], {"b": {"c": []}, "a": "ü\u2028"}, "null", 0.1, 1, True, {})
         space = Space(
             (Parameter("x", Choice(values)), Parameter("y", Float(0, 1), (Condition("x", (None, values[2])),)))
@@ -379,7 +402,7 @@ class StoreContract:
         assert store.trials(NAME, states=[], client_id="", after=-1, limit=9) == [running(0), running(1), running(2)]
         assert len(store.measurements(NAME, None, after=0, limit=9)) == 2
 
-    def test_a_trial_is_relabelled(self, store: StudyStore, lease: Lease) -> None:
+    def test_a_trial_is_relabeled(self, store: StudyStore, lease: Lease) -> None:
         store.hand_out(lease, [running(0)])
         store.relabel_trial(lease, 0, {"new": "label"})
         assert store.trial(NAME, 0) == replace(running(0), labels={"new": "label"})
@@ -392,13 +415,13 @@ class StoreContract:
         assert list(store.contents(NAME).trials) == []
         assert store.measurements(NAME, None, after=0, limit=9) == []
 
-    def test_what_was_written_is_there_for_the_next_process(self, store: StudyStore, lease: Lease) -> None:
+    def test_written_data_is_visible_to_the_next_process(self, store: StudyStore, lease: Lease) -> None:
         store.hand_out(lease, [running(0)])
         store.close()
         with self.opening() as other:
             assert other.trial(NAME, 0) == running(0)
 
-    def test_each_taking_raises_the_epoch_and_names_the_taker(self, store: StudyStore, lease: Lease) -> None:
+    def test_each_takeover_raises_the_epoch_and_names_the_owner(self, store: StudyStore, lease: Lease) -> None:
         assert lease.epoch == 1
         store.release(lease)
         assert store.take(NAME, uid="default-digits", address="there").epoch == 2
@@ -469,7 +492,7 @@ class StoreContract:
                 write()
         assert store.contents(NAME) == before
 
-    def test_a_lease_from_before_a_restore_changes_nothing_though_its_epoch_comes_again(
+    def test_a_lease_from_before_a_restore_changes_nothing_even_if_its_epoch_repeats(
         self, store: StudyStore, lease: Lease
     ) -> None:
         store.release(lease)
@@ -490,7 +513,7 @@ class StoreContract:
             other.finish_trial(current, succeeded(running(0), 0.5), [measured(0, 0.5)])
             other.release(current)
 
-    def test_observations_come_back_by_time_and_in_the_order_of_their_arrival(self, store: StudyStore) -> None:
+    def test_observations_are_ordered_by_time_then_by_arrival(self, store: StudyStore) -> None:
         log = store.observations
         lines = [Observed(us, f"at {us}", "accuracy", value) for us, value in ((2, "c"), (1, "a"), (1, "b"), (3, ""))]
         for line in lines:
@@ -524,7 +547,7 @@ class StoreContract:
     lock_is_enough = False  # nobody can take a study from a living owner, so that it need not look
 
     def ownership_of(self, store: StudyStore) -> dict[str, object]:
-        """The columns of the study's row that say who owns it."""
+        """Return the ownership columns of the study's row."""
         with self.connections(store).reading() as connection:
             columns = [studies.c.owner_epoch, studies.c.owner_nonce, studies.c.owner_address]
             return dict(connection.execute(select(*columns)).mappings().one())

@@ -1,4 +1,4 @@
-"""The controller's store: what it promises the loop, and what it says when its file is in trouble."""
+"""The controller's store: its guarantees for the loop, and its messages when its file has a problem."""
 
 import os
 import sqlite3
@@ -115,7 +115,7 @@ def test_events_are_kept_in_order(store: SqlExperimentStore) -> None:
     assert store.events(uid, trial=3) == [story[0], story[2]]
 
 
-def test_a_turns_changes_are_all_there_or_none(store: SqlExperimentStore) -> None:
+def test_the_changes_of_a_turn_are_stored_together_or_not_at_all(store: SqlExperimentStore) -> None:
     experiment = created(store)
     broken = Event(at(1), "ended", None)  # type: ignore[arg-type]  # refused by the database, last of all
     changes = Changes(replace(experiment, reason="new"), [attempt(1, RUNNING)], [broken])
@@ -125,14 +125,14 @@ def test_a_turns_changes_are_all_there_or_none(store: SqlExperimentStore) -> Non
     assert (store.attempts(experiment.uid), store.events(experiment.uid)) == ([], [])
 
 
-def test_what_was_saved_survives_its_writer(store: SqlExperimentStore, path: Path) -> None:
+def test_saved_changes_survive_their_process(store: SqlExperimentStore, path: Path) -> None:
     uid = created(store).uid
     store.save(uid, Changes(attempts=[attempt(1, RUNNING)]))
     with closing(opened(path)) as other:
         assert other.attempts(uid) == [attempt(1, RUNNING)]
 
 
-def test_two_experiments_never_meet(store: SqlExperimentStore) -> None:
+def test_two_experiments_are_independent(store: SqlExperimentStore) -> None:
     one, two = created(store), created(store, name="cifar", uid=OTHER)
     store.save(one.uid, Changes(attempts=[attempt(1, RUNNING)], events=[Event(at(1), "created", "one", 0, 1)]))
     store.save(two.uid, Changes(attempts=[attempt(1)], events=[Event(at(2), "created", "two", 0, 1)]))
@@ -183,7 +183,7 @@ def test_a_stop_that_another_process_asks_for_is_not_overwritten(store: SqlExper
     assert not store.stop_requested(experiment.uid)
 
 
-def test_a_folder_may_be_called_anything(tmp_path: Path) -> None:
+def test_a_folder_may_have_any_name(tmp_path: Path) -> None:
     path = tmp_path / "what? #1 100%" / "controller.db"
     with closing(opened(path)) as store:
         created(store)
@@ -219,7 +219,7 @@ def lock(path: Path) -> Callable[[], None]:
     return holder.close
 
 
-def test_a_locked_database_says_who_is_in_the_way(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_locked_database_is_unavailable_with_the_cure(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store_module, "BUSY_S", 0.05)
     with closing(opened(path)) as store:
         experiment = created(store)
@@ -232,7 +232,7 @@ def test_a_locked_database_says_who_is_in_the_way(path: Path, monkeypatch: pytes
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everything")
-def test_a_read_only_folder_says_so(path: Path) -> None:
+def test_a_read_only_folder_is_reported(path: Path) -> None:
     with closing(opened(path)) as store:
         created(store)
     path.chmod(0o400)
@@ -244,7 +244,7 @@ def test_a_read_only_folder_says_so(path: Path) -> None:
         path.parent.chmod(0o700)
 
 
-def test_a_read_only_database_says_so(path: Path) -> None:
+def test_a_read_only_database_is_reported(path: Path) -> None:
     with closing(opened(path)) as store:
         experiment = created(store)
         sa.event.listen(store._engine, "begin", lambda c: c.exec_driver_sql("PRAGMA query_only = ON"))
@@ -261,7 +261,7 @@ def test_a_read_only_database_says_so(path: Path) -> None:
     ],
     ids=["no database", "truncated", "a folder"],
 )
-def test_a_spoilt_database_says_so(
+def test_a_damaged_database_is_reported(
     path: Path, spoil: Callable[[Path], object], error: type[TunerError], sentence: str
 ) -> None:
     with closing(opened(path)) as store:
@@ -271,7 +271,7 @@ def test_a_spoilt_database_says_so(
         store.experiments()
 
 
-def test_a_file_where_the_folder_should_be_says_so(tmp_path: Path) -> None:
+def test_a_file_in_place_of_the_folder_is_reported(tmp_path: Path) -> None:
     (tmp_path / "state").write_text("")
     with pytest.raises(Unavailable, match=r"state/controller\.db: "):
         opened(tmp_path / "state" / "controller.db")
@@ -286,7 +286,7 @@ def test_a_newer_schema_is_left_alone(path: Path) -> None:
         opened(path)
 
 
-def test_what_people_wrote_is_readable_by_its_owner_alone(tmp_path: Path) -> None:
+def test_the_database_is_readable_by_its_owner_only(tmp_path: Path) -> None:
     tmp_path.chmod(0o755)
     with closing(opened(tmp_path / "controller.db")) as store:
         created(store)
@@ -314,7 +314,7 @@ def _drop_marks(raw: sqlite3.Connection) -> None:
         raw.execute(f"ALTER TABLE attempts DROP COLUMN {column}")
 
 
-def test_a_database_of_the_first_schema_goes_on_with_all_that_it_has(path: Path) -> None:
+def test_a_database_of_the_first_schema_is_upgraded_with_all_its_data(path: Path) -> None:
     with closing(opened(path)) as store:
         before = created(store)
         store.save(before.uid, Changes(attempts=[attempt(1, RUNNING)]))
@@ -342,7 +342,7 @@ def test_failures_of_an_older_schema_are_neither_reviewed_nor_to_run_again(path:
         assert store.attempts(before.uid) == [marked]
 
 
-def test_two_that_come_at_once_to_an_old_database_upgrade_it_once(path: Path) -> None:
+def test_two_processes_that_open_an_old_database_at_once_upgrade_it_once(path: Path) -> None:
     with closing(opened(path)) as store:
         created(store)
     as_of_schema_1(path)

@@ -1,4 +1,4 @@
-"""GPUs lent to the local attempts of several experiments: each to one at a time, whatever is killed, and in turn."""
+"""GPUs of local attempts: one attempt at a time, across experiments, in turn, whatever is killed."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ async def runs(runtime: LocalRuntime, name: str) -> None:
 
 
 async def waiting(runtime: LocalRuntime, name: str) -> str:
-    """What it waits for; empty if it runs."""
+    """Return what the attempt waits for; empty if it runs."""
     status = (await runtime.observe())[name]
     assert (status.waiting == "") is (status.start_time is not None)
     return status.waiting
 
 
 def claims() -> list[str]:
-    """The attempts that hold GPUs, for any caller."""
+    """Return the attempts that hold GPUs, of all experiments."""
     return [name for name, _, _ in gpu_claims.holders(os.environ["TUNER_LOCK_DIR"])]
 
 
@@ -134,7 +134,7 @@ async def test_a_trial_that_closes_all_its_files_keeps_its_gpu(testbed: LocalTes
 
 @linux_only
 @on_a_loop
-async def test_what_a_killed_trial_leaves_running_keeps_its_gpu_until_it_ends_or_is_cleared_away(
+async def test_child_processes_of_a_killed_trial_keep_its_gpu_until_they_end_or_are_killed(
     testbed: LocalTestbed,
 ) -> None:
     other_testbed = testbed.another()
@@ -171,7 +171,7 @@ async def test_a_supervisor_that_takes_over_gives_the_gpu_back(testbed: LocalTes
 
 @linux_only
 @on_a_loop
-async def test_what_escapes_from_an_ended_trial_holds_no_gpu(testbed: LocalTestbed) -> None:
+async def test_a_process_that_escapes_from_an_ended_trial_holds_no_gpu(testbed: LocalTestbed) -> None:
     escape = 'setsid env -i "TUNER_TEST_RUN=$TUNER_TEST_RUN" sleep 600 & echo away'
     runtime = await testbed.open(devices=["0"])
     await runtime.start(showing(testbed, "a", text=escape))
@@ -212,7 +212,7 @@ async def test_two_experiments_that_need_all_gpus_take_turns(testbed: LocalTestb
 
 
 @on_a_loop
-async def test_a_frozen_supervisor_that_waits_holds_nobody_up(testbed: LocalTestbed) -> None:
+async def test_a_frozen_waiting_supervisor_does_not_block_others(testbed: LocalTestbed) -> None:
     other_testbed = testbed.another()
     one, other = await testbed.open(), await other_testbed.open()
     await one.start(showing(testbed, "a"))

@@ -1,4 +1,4 @@
-"""Two controllers of one experiment: only one may write, and what one has made the other never takes for its own.
+"""Two controllers of one experiment: only one may write, and neither adopts objects of the other.
 
 On a small API server in this process.
 """
@@ -123,7 +123,7 @@ async def test_without_the_right_to_leases_trials_run_all_the_same(experiment: E
 
 
 @on_a_loop
-async def test_what_is_seen_under_the_same_number_with_other_parameters_is_neither_adopted_nor_removed(
+async def test_a_job_with_the_same_number_and_other_parameters_is_neither_adopted_nor_removed(
     experiment: Experiment,
 ) -> None:
     first = await experiment.open()

@@ -1,6 +1,6 @@
-"""Attempts of a template whose operator reuses the names of pods, keeps pods, and starts containers again.
+"""Attempts of a template whose operator reuses the names of pods, keeps pods, and restarts containers.
 
-On a small API server in this process, with an operator that is played (`tests.kube.fake_operator`).
+On a small API server in this process, with a simulated operator (`tests.kube.fake_operator`).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def training_job(experiment: Experiment, **more: Any) -> Launch:
 
 
 async def begun(experiment: Experiment, **more: Any) -> tuple[KubernetesRuntime, FakeOperator, str, tuple[str, str]]:
-    """An attempt whose master and worker run."""
+    """Start an attempt whose master and worker are running."""
     operator = FakeOperator(experiment.api)
     runtime, name = await experiment.open(template=TRAINING_JOB), experiment.name(0)
     await runtime.start(training_job(experiment, **more))
@@ -62,7 +62,7 @@ def exit_in(seen: Mapping[str, AttemptStatus], name: str) -> Exit:
 
 
 @on_a_loop
-async def test_the_log_of_a_second_life_with_the_same_pod_names_is_read_too(experiment: Experiment) -> None:
+async def test_the_log_of_recreated_pods_with_the_same_names_is_read(experiment: Experiment) -> None:
     kubelet = experiment.api.kubelet
     runtime, operator, name, (master, _) = await begun(experiment)
     kubelet.print(master, "accuracy=0.1")
@@ -80,7 +80,7 @@ async def test_the_log_of_a_second_life_with_the_same_pod_names_is_read_too(expe
 
 
 @on_a_loop
-async def test_another_controller_goes_on_with_the_log_of_the_second_life(experiment: Experiment) -> None:
+async def test_another_controller_continues_the_log_of_recreated_pods(experiment: Experiment) -> None:
     kubelet = experiment.api.kubelet
     runtime, operator, name, (master, _) = await begun(experiment)
     kubelet.print(master, "accuracy=0.1")
@@ -98,7 +98,7 @@ async def test_another_controller_goes_on_with_the_log_of_the_second_life(experi
 
 
 @on_a_loop
-async def test_a_deleted_main_pod_is_lost_though_its_program_ends_by_itself_on_sigterm(experiment: Experiment) -> None:
+async def test_a_deleted_main_pod_counts_as_lost_even_if_its_program_exits_on_sigterm(experiment: Experiment) -> None:
     """The kubelet deletes a pod again, without grace, once its containers have ended."""
     runtime, operator, name, (master, _) = await begun(experiment)
 

@@ -43,7 +43,7 @@ def experiment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Experiment:
 
 
 def held(of: object, at: str = "runtime", known: set[int] | None = None) -> Iterator[tuple[str, int]]:
-    """Every map, set and list within, and how much is in it; but of the records, which are held to their own claim."""
+    """Return the size of each mapping, set and list inside, except the records, which another test covers."""
     known = set() if known is None else known
     if id(of) in known or isinstance(of, Records):
         return
@@ -63,7 +63,7 @@ def held(of: object, at: str = "runtime", known: set[int] | None = None) -> Iter
 
 
 def grown(runtime: KubernetesRuntime, before: dict[str, int]) -> dict[str, int]:
-    """What holds more than before; events are watched only since then."""
+    """Return the containers that have grown. Events are watched only from then on."""
     return {at: size for at, size in held(runtime) if size > before.get(at, 0) and not at.endswith("._selection")}
 
 
@@ -72,7 +72,7 @@ def records_of(runtime: KubernetesRuntime) -> Sized:
 
 
 @on_a_loop
-async def test_nothing_but_a_bounded_number_of_records_is_held_of_what_was_removed(
+async def test_only_a_bounded_number_of_records_of_removed_attempts_is_kept(
     experiment: Experiment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(records, "_REMOVED_IN_MEMORY", 20)
@@ -108,7 +108,7 @@ async def test_nothing_but_a_bounded_number_of_records_is_held_of_what_was_remov
 
 
 @on_a_loop
-async def test_what_is_removed_while_it_waits_leaves_nothing_either(experiment: Experiment) -> None:
+async def test_an_attempt_that_is_removed_while_it_waits_leaves_nothing(experiment: Experiment) -> None:
     experiment.api.put("resourcequotas", {"metadata": {"name": "team", "namespace": NAMESPACE},
                        "spec": {"hard": {"requests.cpu": "8"}},
                        "status": {"hard": {"requests.cpu": "8"}, "used": {"requests.cpu": "8"}}})  # fmt: skip
@@ -141,7 +141,7 @@ async def test_observe_only_reads_and_reconcile_starts_what_has_room(experiment:
 
 
 def put_behind_our_back(experiment: Experiment, launch: Launch, **about: Any) -> Raw:
-    """As an earlier life has made it, of whose Job we have not heard yet."""
+    """Create the Job of an earlier controller, which this one has not observed yet."""
     job = build_objects(launch)[-1]
     job["metadata"] |= about
     experiment.api.lose_events(1)
@@ -177,7 +177,7 @@ async def test_the_same_number_with_other_parameters_is_refused_and_left_alone(e
 
 
 @on_a_loop
-async def test_what_is_being_deleted_is_not_adopted_but_made_again_when_it_is_gone(experiment: Experiment) -> None:
+async def test_an_object_being_deleted_is_not_adopted_but_created_again_when_it_is_gone(experiment: Experiment) -> None:
     runtime, name = await experiment.open(), experiment.name(0)
     assert await look(runtime) == {}
     experiment.api.kubelet.play(lambda job: None if "deletionTimestamp" in job["metadata"] else FOREVER)
@@ -194,7 +194,7 @@ async def test_what_is_being_deleted_is_not_adopted_but_made_again_when_it_is_go
 
 
 @on_a_loop
-async def test_where_a_kind_lives_is_asked_once(experiment: Experiment) -> None:
+async def test_a_kind_is_discovered_once(experiment: Experiment) -> None:
     experiment.api.define("example.dev/v1", "widgets", "Widget")
     runtime = await experiment.open(template=WIDGET)
     for trial in range(5):
@@ -204,7 +204,7 @@ async def test_where_a_kind_lives_is_asked_once(experiment: Experiment) -> None:
 
 
 @on_a_loop
-async def test_a_kind_that_cannot_be_asked_about_now_is_waited_for_and_one_that_is_not_there_is_refused(
+async def test_a_failed_discovery_is_retried_and_an_unknown_kind_is_refused(
     experiment: Experiment,
 ) -> None:
     runtime, name, told = await experiment.open(), experiment.name(0), list[str]()
@@ -291,7 +291,7 @@ async def test_a_pod_that_was_orphaned_can_be_stopped(experiment: Experiment) ->
 
 
 @on_a_loop
-async def test_when_another_pod_takes_over_its_log_comes_behind_that_of_the_first(experiment: Experiment) -> None:
+async def test_the_log_of_a_replacement_pod_follows_that_of_the_first(experiment: Experiment) -> None:
     api, kubelet = experiment.api, experiment.api.kubelet
     runtime, name = await experiment.open(template=JOB), experiment.name(0)
 
@@ -326,12 +326,12 @@ async def test_when_another_pod_takes_over_its_log_comes_behind_that_of_the_firs
 
 
 def logs_asked(experiment: Experiment) -> list[bool]:
-    """Of each request for a log, whether it was to be followed."""
+    """Return for each request for a log whether it follows the log."""
     return ["follow" in query for _, path, query in experiment.api.requests if path.endswith("/log")]
 
 
 async def begun(experiment: Experiment, lines: tuple[str, ...]) -> tuple[KubernetesRuntime, str]:
-    """A trial that runs and has printed these; nobody waits for them."""
+    """Start a trial that has printed these lines, for which no reader waits."""
     experiment.api.kubelet.play(lambda job: Script(lines, forever=True))
     runtime, name = await experiment.open(), experiment.name(0)
     await look(runtime)
@@ -342,7 +342,7 @@ async def begun(experiment: Experiment, lines: tuple[str, ...]) -> tuple[Kuberne
 
 
 @on_a_loop
-async def test_where_nobody_waits_for_lines_the_log_of_a_short_trial_is_read_once_and_whole(
+async def test_the_log_of_a_short_trial_without_a_waiting_reader_is_read_once(
     experiment: Experiment,
 ) -> None:
     runtime, name = await begun(experiment, ("epoch=1", "epoch=2"))
@@ -355,7 +355,7 @@ async def test_where_nobody_waits_for_lines_the_log_of_a_short_trial_is_read_onc
 
 
 @on_a_loop
-async def test_what_runs_on_is_followed_from_its_first_line(
+async def test_the_log_of_a_longer_trial_is_followed_from_its_first_line(
     experiment: Experiment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(logs, "SOON_S", 0.2)
@@ -376,7 +376,7 @@ async def test_a_waiting_reader_gets_lines_at_once(experiment: Experiment) -> No
 
 
 @on_a_loop
-async def test_of_pods_that_take_over_so_soon_each_is_read_in_their_order(experiment: Experiment) -> None:
+async def test_the_logs_of_pods_in_quick_succession_are_read_in_order(experiment: Experiment) -> None:
     kubelet = experiment.api.kubelet
     runtime, name = await experiment.open(template=JOB), experiment.name(0)
     await look(runtime)

@@ -1,6 +1,6 @@
-"""A cluster that is slow, refuses or loses what it is asked: nothing is lost by it, and nothing else waits for it.
+"""A cluster that is slow, or refuses or loses requests: nothing is lost, and nothing else waits.
 
-On a small API server in this process. What is told is `RuntimeLost`, for which the loop waits.
+On a small API server in this process. Errors are `RuntimeLost`, after which the loop retries.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def pod_of(experiment: Experiment, trial: int) -> str:
 
 
 @on_a_loop
-async def test_a_timeout_is_asked_for_until_the_cluster_has_heard_it(experiment: Experiment) -> None:
+async def test_a_timeout_is_enforced_until_the_cluster_has_accepted_it(experiment: Experiment) -> None:
     experiment.api.kubelet.play(lambda job: FOREVER)
     experiment.api.answer(500, times=2, method="DELETE", path="/pods/")
     runtime, told = await experiment.open(), list[str]()
@@ -54,7 +54,7 @@ async def test_a_timeout_is_asked_for_until_the_cluster_has_heard_it(experiment:
 
 
 @on_a_loop
-async def test_what_is_slow_to_be_made_holds_up_nothing_else(experiment: Experiment) -> None:
+async def test_a_slow_create_does_not_block_other_attempts(experiment: Experiment) -> None:
     experiment.api.kubelet.play(lambda job: FOREVER)
     runtime, first = await experiment.open(), experiment.name(0)
     await runtime.start(experiment.launch(0))
@@ -78,7 +78,7 @@ async def test_what_is_slow_to_be_made_holds_up_nothing_else(experiment: Experim
 
 
 @on_a_loop
-async def test_to_close_is_to_wait_for_what_is_being_made(experiment: Experiment) -> None:
+async def test_closing_waits_for_creates_in_progress(experiment: Experiment) -> None:
     experiment.api.kubelet.play(lambda job: FOREVER)
     experiment.api.hold("POST", "/jobs")
     runtime = await experiment.open()
@@ -99,7 +99,7 @@ async def test_to_close_is_to_wait_for_what_is_being_made(experiment: Experiment
 
 
 @on_a_loop
-async def test_to_stop_what_is_being_made_is_to_end_it_once_it_is_there(experiment: Experiment) -> None:
+async def test_an_attempt_that_is_stopped_while_it_is_created_ends_once_it_exists(experiment: Experiment) -> None:
     experiment.api.kubelet.play(lambda job: FOREVER)
     experiment.api.hold("POST", "/jobs")
     runtime, name = await experiment.open(), experiment.name(0)
@@ -119,7 +119,7 @@ async def test_to_stop_what_is_being_made_is_to_end_it_once_it_is_there(experime
 
 
 @on_a_loop
-async def test_a_create_that_is_refused_is_told_in_each_look_and_goes_on_once_that_is_fixed(
+async def test_a_refused_create_is_reported_each_turn_and_retried_until_it_succeeds(
     experiment: Experiment,
 ) -> None:
     experiment.api.kubelet.play(lambda job: FOREVER)
@@ -137,7 +137,7 @@ async def test_a_create_that_is_refused_is_told_in_each_look_and_goes_on_once_th
 
 
 @on_a_loop
-async def test_a_delete_that_is_refused_is_told_and_repeated_until_it_is_gone(experiment: Experiment) -> None:
+async def test_a_refused_delete_is_reported_and_repeated_until_it_succeeds(experiment: Experiment) -> None:
     gone, stays = experiment.name(0), experiment.name(1)
     experiment.api.kubelet.play(lambda job: FOREVER if job["metadata"]["name"] == stays else Script())
     runtime, told = await experiment.open(), list[str]()
@@ -152,7 +152,7 @@ async def test_a_delete_that_is_refused_is_told_and_repeated_until_it_is_gone(ex
 
 
 @on_a_loop
-async def test_the_last_one_removed_is_waited_for(experiment: Experiment) -> None:
+async def test_closing_waits_for_the_last_removal(experiment: Experiment) -> None:
     experiment.api.kubelet.play(lambda job: Script())
     runtime, name = await experiment.open(), experiment.name(0)
     await runtime.start(experiment.launch(0))
@@ -165,7 +165,7 @@ async def test_the_last_one_removed_is_waited_for(experiment: Experiment) -> Non
 
 
 @on_a_loop
-async def test_to_close_is_to_finish_what_is_being_removed(experiment: Experiment) -> None:
+async def test_closing_finishes_removals_in_progress(experiment: Experiment) -> None:
     gone, stays = experiment.name(0), experiment.name(1)
     experiment.api.kubelet.play(lambda job: FOREVER if job["metadata"]["name"] == stays else Script())
     runtime = await experiment.open()
@@ -229,7 +229,7 @@ async def test_a_pod_that_a_fresh_quota_refuses_is_taken_back_and_waits_for_room
 
 
 @on_a_loop
-async def test_an_opening_that_failed_halfway_leaves_nothing_running_and_is_repeated(experiment: Experiment) -> None:
+async def test_an_open_that_fails_halfway_leaves_nothing_running_and_can_be_repeated(experiment: Experiment) -> None:
     def reflecting() -> bool:
         return any("Reflector" in str(task.get_coro()) for task in asyncio.all_tasks())
 
@@ -247,7 +247,7 @@ async def test_an_opening_that_failed_halfway_leaves_nothing_running_and_is_repe
 
 
 @on_a_loop
-async def test_a_full_disk_is_told_and_waited_for(experiment: Experiment, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_full_disk_is_reported_and_waited_for(experiment: Experiment, monkeypatch: pytest.MonkeyPatch) -> None:
     write, full = records.write_in_place, True
 
     def refused(path: Path, text: str) -> None:

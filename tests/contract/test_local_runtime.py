@@ -1,4 +1,4 @@
-"""The local runtime with real processes: the contract, and what only processes can do."""
+"""The local runtime with real processes: the contract, and behavior that only processes have."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ async def test_after_close_with_nothing_running_no_process_and_no_socket_is_left
 
 
 @on_a_loop
-async def test_the_supervisor_goes_by_itself_when_its_last_trial_ends_without_a_controller(
+async def test_the_supervisor_exits_when_its_last_trial_ends_without_a_controller(
     testbed: LocalTestbed,
 ) -> None:
     runtime = await testbed.open()
@@ -74,7 +74,7 @@ async def test_the_supervisor_goes_by_itself_when_its_last_trial_ends_without_a_
 
 
 @on_a_loop
-async def test_the_supervisor_goes_soon_after_a_controller_died_with_nothing_running(testbed: LocalTestbed) -> None:
+async def test_the_supervisor_exits_soon_after_its_controller_died_with_nothing_running(testbed: LocalTestbed) -> None:
     runtime = await testbed.open()
     await runtime.observe()
     await testbed.crash(runtime)
@@ -256,7 +256,7 @@ async def test_children_that_escaped_into_their_own_session_die_too(testbed: Loc
     ],
 )
 @on_a_loop
-async def test_what_cannot_be_started_says_why(
+async def test_a_command_that_cannot_start_has_the_reason(
     testbed: LocalTestbed, command: tuple[str, ...], folder: str, message: str
 ) -> None:
     (testbed.folder / "plain.txt").write_text("echo")
@@ -371,7 +371,7 @@ async def test_a_supervisor_whose_socket_was_deleted_is_found_again(testbed: Loc
 
 
 @on_a_loop
-async def test_a_supervisor_that_cannot_start_is_said_at_once_with_its_log(testbed: LocalTestbed) -> None:
+async def test_a_supervisor_that_cannot_start_is_reported_at_once_with_its_log(testbed: LocalTestbed) -> None:
     (testbed.folder / "live").write_text("in the way")
     runtime = await testbed.open()
     log = testbed.folder / "supervisor.log"
@@ -385,7 +385,7 @@ async def test_a_supervisor_that_cannot_start_is_said_at_once_with_its_log(testb
 
 
 @on_a_loop
-async def test_a_missing_experiment_folder_is_said(testbed: LocalTestbed) -> None:
+async def test_a_missing_experiment_folder_is_reported(testbed: LocalTestbed) -> None:
     with pytest.raises(RuntimeLost, match="No such file or directory"):
         await LocalRuntime(testbed.folder / "missing").observe()
 

@@ -1,4 +1,4 @@
-"""One attempt as several processes of this machine: what they are told, and that they live and die together."""
+"""One attempt as several processes on this machine: their environment, and that they live and die together."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ def testbed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalTe
 
 
 def several(testbed: LocalTestbed, text: str, *, name: str = "a", workers: int = 2) -> Launch:
-    """Workers that each run a shell with this text."""
+    """Start workers that each run this shell script."""
     return replace(testbed.shell(name, text), workers=workers)
 
 
 def each(*texts: str) -> str:
-    """A text for each rank."""
+    """Return a script with a branch for each rank."""
     return "case $RANK in " + " ".join(f"{rank}) {text};;" for rank, text in enumerate(texts)) + " esac"
 
 
@@ -48,7 +48,7 @@ def of_rank(testbed: LocalTestbed, rank: int, name: str = "a") -> bytes:
 
 
 async def all_on(testbed: LocalTestbed, runtime: Runtime, workers: int = 2, *, name: str = "a") -> list[int]:
-    """Their pids, once each has printed its own."""
+    """Return the process ids, once each worker has printed its own."""
     await printed(runtime, name, b"\n")
     await eventually(lambda: all(of_rank(testbed, rank, name).endswith(b"\n") for rank in range(workers)))
     return [int(of_rank(testbed, rank, name).split()[0]) for rank in range(workers)]
@@ -59,7 +59,7 @@ DEAF = "trap '' TERM; echo $$; sleep 600; sleep 600"
 
 
 @on_a_loop
-async def test_each_worker_is_told_its_rank_and_where_to_meet_as_a_pod_would_be(
+async def test_each_worker_gets_its_rank_and_the_master_address_like_a_pod(
     testbed: LocalTestbed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MASTER_PORT", "1")  # of whatever started us
@@ -76,7 +76,7 @@ async def test_each_worker_is_told_its_rank_and_where_to_meet_as_a_pod_would_be(
 
 
 @on_a_loop
-async def test_what_the_file_says_of_the_meeting_point_holds(testbed: LocalTestbed) -> None:
+async def test_the_master_port_of_the_file_is_used(testbed: LocalTestbed) -> None:
     runtime = await testbed.open()
     launch = several(testbed, 'echo "$MASTER_ADDR $MASTER_PORT $PET_MASTER_PORT"')
     await runtime.start(replace(launch, env={**launch.env, "MASTER_ADDR": "::1", "MASTER_PORT": "4000"}))
@@ -85,7 +85,7 @@ async def test_what_the_file_says_of_the_meeting_point_holds(testbed: LocalTestb
     await runtime.close()
 
 
-def test_workers_share_the_cores_unless_somebody_says_how_many_threads(testbed: LocalTestbed) -> None:
+def test_workers_share_the_cores_unless_omp_num_threads_is_set(testbed: LocalTestbed) -> None:
     launch = several(testbed, "", workers=3)
     shares = [ranks.world(launch, {}, cores=cores).get("OMP_NUM_THREADS") for cores in (1, 2, 8, 64)]
     assert shares == ["1", "1", "2", "21"]
@@ -104,7 +104,7 @@ async def test_the_log_is_that_of_rank_0_and_the_others_have_their_own(testbed: 
 
 @linux_only
 @on_a_loop
-async def test_rank_0_can_listen_where_nobody_else_can(testbed: LocalTestbed) -> None:
+async def test_only_rank_0_can_listen_on_the_master_port(testbed: LocalTestbed) -> None:
     runtime = await testbed.open()
     await runtime.start(several(testbed, "echo $MASTER_PORT; exec sleep 600"))
     _, port = await all_on(testbed, runtime)
@@ -146,7 +146,7 @@ async def test_the_first_that_fails_ends_the_others_and_the_attempt_ends_as_it_d
     ],
 )
 @on_a_loop
-async def test_what_another_than_the_first_said_last_is_the_reason(
+async def test_the_last_line_of_the_failed_worker_is_the_reason(
     testbed: LocalTestbed, said: str, code: int, failure_class: FailureClass
 ) -> None:
     runtime = await testbed.open()
@@ -156,7 +156,7 @@ async def test_what_another_than_the_first_said_last_is_the_reason(
     await runtime.close()
 
 
-def test_a_crash_of_another_than_the_first_is_one_though_its_shell_tells_an_exit_code() -> None:
+def test_a_crash_of_another_worker_is_recognized_by_its_exit_code() -> None:
     lost = {"rank": 1, "workers": 2, "said": "Segmentation fault"}
     end = {"code": 139, "lost": lost, "stopped": False, "timed_out": False, "out_of_memory": False}
     reason = "worker 1 of 2: exit code 139 (its program crashed: SIGSEGV): Segmentation fault"
@@ -173,7 +173,7 @@ async def test_infeasible_is_infeasible_from_any_worker(testbed: LocalTestbed) -
 
 @pytest.mark.parametrize("victim", [0, 1])
 @on_a_loop
-async def test_who_was_killed_is_the_cause_though_the_other_complains_in_the_same_moment(
+async def test_a_killed_worker_is_the_cause_even_if_another_fails_at_the_same_time(
     testbed: LocalTestbed, victim: int
 ) -> None:
     runtime = await testbed.open()
@@ -189,7 +189,7 @@ async def test_who_was_killed_is_the_cause_though_the_other_complains_in_the_sam
 
 
 @on_a_loop
-async def test_a_killed_leader_takes_all_with_it(testbed: LocalTestbed) -> None:
+async def test_workers_end_with_a_killed_leader(testbed: LocalTestbed) -> None:
     runtime = await testbed.open()
     await runtime.start(several(testbed, ON))
     await all_on(testbed, runtime)
@@ -200,7 +200,7 @@ async def test_a_killed_leader_takes_all_with_it(testbed: LocalTestbed) -> None:
 
 
 @on_a_loop
-async def test_stop_asks_all_and_kills_who_does_not_listen(testbed: LocalTestbed) -> None:
+async def test_stop_terminates_all_workers_and_kills_those_that_ignore_it(testbed: LocalTestbed) -> None:
     runtime = await testbed.open()
     await runtime.start(several(testbed, ON, name="polite"))
     await runtime.start(several(testbed, DEAF, name="deaf"))
@@ -215,7 +215,9 @@ async def test_stop_asks_all_and_kills_who_does_not_listen(testbed: LocalTestbed
 
 
 @on_a_loop
-async def test_who_does_not_end_with_the_others_is_killed_after_the_grace_time(testbed: LocalTestbed) -> None:
+async def test_a_worker_that_does_not_end_with_the_others_is_killed_after_the_grace_period(
+    testbed: LocalTestbed,
+) -> None:
     runtime = await testbed.open()
     # Rank 0 waits for the deaf one to be deaf.
     quitter = f"echo $$; until [ -s {testbed.directory('a')}/log.1.txt ]; do sleep .01; done; exit 5"

@@ -144,7 +144,7 @@ def test_a_file_for_a_cluster_can_be_checked_without_one(cli: Cli) -> None:
     assert (code, "is valid" in out, err) == (0, True, "")
 
 
-def test_of_two_concurrent_starts_one_runs_it_and_the_other_gets_an_error(cli: Cli) -> None:
+def test_one_of_two_concurrent_starts_runs_the_experiment_and_the_other_fails(cli: Cli) -> None:
     cli.file.write_text(experiment(trials=3, trial="gracePeriod: 1s"))
     both = [cli.start("run", cli.file) for _ in range(2)]
     codes, said = zip(*map(ended, both), strict=True)

@@ -149,7 +149,7 @@ def test_a_store_that_is_locked_for_a_while_is_waited_for(cli: Cli, database: st
     assert [start.split()[:2] for start in cli.starts()] == [["0", "1"], ["1", "1"], ["2", "1"]]
 
 
-def test_a_locked_store_refuses_a_start_in_one_sentence_and_reading_goes_on(finished: Cli, cli: Cli) -> None:
+def test_a_locked_store_refuses_a_start_in_one_sentence_and_can_be_read(finished: Cli, cli: Cli) -> None:
     shutil.copytree(finished.folder / "state", cli.folder / "state")
     cli.file.write_text(experiment(name="other"))
     with locked(cli.folder / "state" / "controller.db"):

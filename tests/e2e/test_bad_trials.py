@@ -101,7 +101,7 @@ def test_bad_trials_do_not_end_a_search_that_has_a_result(everything: tuple[Cli,
     assert shown["trials"] == {"succeeded": 5, "infeasible": 1, "failed": len(failed)}
 
 
-def test_what_a_trial_forks_does_not_outlive_it(everything: tuple[Cli, int, dict[str, Any]]) -> None:
+def test_child_processes_of_a_trial_do_not_outlive_it(everything: tuple[Cli, int, dict[str, Any]]) -> None:
     cli, _, _ = everything
     eventually(lambda: not processes_of(cli.folder))  # the two sleeping children would live for a minute
 
@@ -174,7 +174,7 @@ def test_ctrl_c_ends_a_trial_that_ignores_sigterm(cli: Cli) -> None:
         (["sh", "-c", "no-such-program"], "exit code 127 (a command could not be executed): sh: "),
     ],
 )
-def test_a_trial_that_cannot_start_pauses_the_run_and_the_corrected_file_goes_on(
+def test_a_trial_that_cannot_start_pauses_the_run_and_the_corrected_file_continues(
     cli: Cli, command: list[str], reason: str
 ) -> None:
     (cli.folder / "here.txt").write_text("no program")

@@ -124,7 +124,7 @@ def test_problems_found_by_the_service_have_their_place_in_the_file(cli: Cli) ->
     assert not list((cli.folder / "state" / "experiments").glob("*"))
 
 
-def test_a_missing_command_pauses_the_run_and_the_corrected_file_goes_on(cli: Cli) -> None:
+def test_a_missing_command_pauses_the_run_and_the_corrected_file_continues(cli: Cli) -> None:
     code, _, err = cli.tuner("run", cli.write(command="[no-such-program]"))
     assert code == 8
     assert "no-such-program" in err
@@ -142,7 +142,7 @@ def test_a_missing_command_pauses_the_run_and_the_corrected_file_goes_on(cli: Cl
     assert (folder / "experiment.r2.yaml").exists()
 
 
-def test_a_finished_experiment_goes_on_with_a_larger_budget(cli: Cli) -> None:
+def test_a_finished_experiment_continues_with_a_larger_budget(cli: Cli) -> None:
     cli.tuner("run", cli.write(trials=1))
     code, _, err = cli.tuner("resume", cli.write(trials=2, parallelism=2))
     assert code == 0, err
@@ -159,7 +159,7 @@ def test_an_experiment_remembers_its_storage(cli: Cli) -> None:
     assert "elsewhere.db" in err
 
 
-def test_of_two_concurrent_runs_only_one_runs_the_experiment(cli: Cli) -> None:
+def test_only_one_of_two_concurrent_runs_runs_the_experiment(cli: Cli) -> None:
     cli.write(trials=1)
     cli.let_go()
     both = [cli.start("run", cli.file) for _ in range(2)]
@@ -238,7 +238,7 @@ def test_a_killed_run_adopts_its_running_trials(cli: Cli) -> None:
     assert cli.starts() == ["0 1", "1 1", "2 1"], "no trial was started twice"
 
 
-def test_a_second_run_is_told_which_process_runs_the_experiment(cli: Cli) -> None:
+def test_a_second_run_names_the_process_that_runs_the_experiment(cli: Cli) -> None:
     run = cli.start("run", cli.write(seconds=60))
     eventually(lambda: len(cli.starts()) == 1)
     code, _, err = cli.tuner("run", cli.file)
@@ -291,7 +291,7 @@ def test_stop_ends_trials_of_a_killed_run(cli: Cli) -> None:
     assert cli.tuner("stop", "tiny")[0] == 0
 
 
-def test_an_empty_list_comes_with_a_message_on_stderr(cli: Cli) -> None:
+def test_an_empty_list_prints_a_message_on_stderr(cli: Cli) -> None:
     said = f"no experiments in {cli.folder}/state\n"
     assert cli.tuner("get", "experiments") == (0, "", said)
     assert cli.tuner("get", "experiments", "-o", "json") == (0, "[]\n", said)

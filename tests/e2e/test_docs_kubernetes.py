@@ -21,6 +21,7 @@ def test_each_piece_of_a_trial_is_valid(piece: str, tmp_path: Path) -> None:
     document = yaml.safe_load(EXAMPLE.read_text(encoding="utf-8"))
     document["spec"]["trial"] |= yaml.safe_load(piece)
     (tmp_path / "experiment.yaml").write_text(yaml.safe_dump(document))
+    (tmp_path / "train.py").touch()
     done = subprocess.run(
         [Path(sys.executable).parent / "tuner", "validate", "experiment.yaml"],
         cwd=tmp_path,

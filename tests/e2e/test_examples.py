@@ -90,6 +90,22 @@ def test_a_random_search_can_be_made_shorter_on_the_command_line(tmp_path: Path)
     assert len(trials_of("digits-random", state=tmp_path)) == 6
 
 
+def test_generations_go_on_from_the_checkpoints_of_the_best(tmp_path: Path) -> None:
+    run("generations.yaml", "spec.budget.trials=32", state=tmp_path)
+    trials = {trial["number"]: trial for trial in trials_of("digits-generations", state=tmp_path)}
+    ended = [trial for trial in trials.values() if trial["state"] == "succeeded"]
+    assert len(trials) == 32
+    assert len(ended) >= 24
+    for trial in ended:  # each has the epochs of its parent and two more
+        parent = trials.get(trial.get("parent"))
+        assert trial["step"] == (2 if parent is None else parent["step"] + 2)
+    moved = [t for t in ended if "parent" in t and t["parameters"] != trials[t["parent"]]["parameters"]]
+    assert moved
+    best = best_of("digits-generations", state=tmp_path)
+    assert best["step"] >= 4
+    assert best["value"] > 0.9
+
+
 def test_two_processes_train_each_network_together(tmp_path: Path) -> None:
     run("distributed.yaml", "spec.budget.trials=2", state=tmp_path)
     assert [trial["state"] for trial in trials_of("digits-distributed", state=tmp_path)] == ["succeeded"] * 2
@@ -145,6 +161,17 @@ def test_training_ends_on_sigterm() -> None:
         assert process.wait(10) == 143
 
 
+def test_a_search_for_layers_tries_networks_of_several_depths(tmp_path: Path) -> None:
+    done = tuner("run", DIGITS.parent / "layers" / "experiment.yaml", state=tmp_path)
+    assert done.returncode == 0, done.stderr
+    trials = trials_of("layers", state=tmp_path)
+    assert {trial["state"] for trial in trials} == {"succeeded"}
+    depths = {sum(name.startswith("units") for name in trial["parameters"]) for trial in trials}
+    assert depths >= {1, 2}
+    assert all(("layer3" in t["parameters"]) == (t["parameters"]["layer2"] != "skip") for t in trials)
+    assert best_of("layers", state=tmp_path)["value"] > 0.9
+
+
 KATIB = {  # how many trials end in each state, where it is certain
     "random": {"succeeded": 4},
     "grid": {"succeeded": 6},
@@ -154,9 +181,17 @@ KATIB = {  # how many trials end in each state, where it is certain
     "cma-es": {"succeeded": 5},
     "sobol": {"succeeded": 5},
     "hyperband": None,
+    "pbt": {"succeeded": 15},
     "early-stopping": None,
     "metric-strategies": {"succeeded": 5},
     "resume-and-metadata": {"succeeded": 5},
+    "distributions": {"succeeded": 6},
+    "configmap-template": {"succeeded": 4},
+    "file-metrics": {"succeeded": 3},
+    "json-metrics": {"succeeded": 3},
+    "tensorflow-event": {"succeeded": 3},
+    "prometheus": {"succeeded": 3},
+    "push": {"succeeded": 3},
 }
 
 
@@ -168,9 +203,15 @@ def test_every_example_of_katibs_is_run() -> None:
 def test_a_katib_file_runs_unchanged(tmp_path: Path, name: str) -> None:
     if name == "cma-es":
         pytest.importorskip("cmaes")
+    if name == "tensorflow-event":
+        pytest.importorskip("tensorboard")
+        pytest.importorskip("torch")
     done = tuner("run", DIGITS.parent / "katib" / f"{name}.yaml", state=tmp_path)
     assert done.returncode == 0, done.stderr
     trials = trials_of(f"katib-{name}", state=tmp_path)
+    if name == "pbt":
+        assert sum("parent" in trial for trial in trials) == 10
+        assert max(trial["step"] for trial in trials) in (5, 6)  # of the third generation
     states = Counter(trial["state"] for trial in trials)
     if (certain := KATIB[name]) is not None:
         assert states == certain

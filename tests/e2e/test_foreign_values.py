@@ -42,9 +42,7 @@ def grow(member: Client) -> StudyName:
     return study.name
 
 
-def test_a_choice_that_another_member_added_is_refused_and_the_search_goes_on_without_it(
-    cli: Cli, member: Client
-) -> None:
+def test_a_choice_added_by_another_member_is_refused_and_the_search_continues(cli: Cli, member: Client) -> None:
     member.add_trial(grow(member), {"c": EVIL}, request_id="evil")
     code, _, err = cli.tuner("extend", "tiny", "--trials", "+4", "--server", member.address)
     assert code == 8, err

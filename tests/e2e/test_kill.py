@@ -59,7 +59,8 @@ ONCE = (
     "store.add_trial",
 )
 ON_A_CLUSTER = ("cluster.note", "cluster.delete")  # tests/cluster/test_faults.py
-LATER = BY_CLIENTS + BY_REOPENING + BY_REVISION + BY_DELETE + BY_STOP + ON_A_CLUSTER + BY_RESTORE
+BY_PARENTS = ("checkpoint.copy",)  # tests/e2e/test_generations.py
+LATER = BY_CLIENTS + BY_REOPENING + BY_REVISION + BY_DELETE + BY_STOP + ON_A_CLUSTER + BY_RESTORE + BY_PARENTS
 
 
 class Killed:

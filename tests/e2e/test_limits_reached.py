@@ -9,7 +9,7 @@ from tests.e2e.cli import cli_in, eventually, experiment
 from tests.service.running import a_server
 
 
-def test_a_full_namespace_pauses_and_resume_goes_on_when_there_is_room(tmp_path: Path) -> None:
+def test_a_full_namespace_pauses_and_resume_continues_when_there_is_room(tmp_path: Path) -> None:
     limits = tmp_path / "limits.yaml"
     limits.write_text("defaults: {trials: 3, measurements: 1}")
     with (

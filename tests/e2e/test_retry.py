@@ -117,7 +117,7 @@ def failed(cli: Cli) -> Cli:
     return cli
 
 
-def test_failed_trials_run_again_and_the_search_goes_on(failed: Cli) -> None:
+def test_failed_trials_run_again_and_the_search_continues(failed: Cli) -> None:
     (failed.folder / "bad").write_text("2\n")
     code, _, err = failed.tuner("retry", "tiny", "1", "2")
     assert code == 0, err
@@ -170,7 +170,7 @@ def test_a_trial_that_cannot_run_again_is_refused_in_one_sentence(failed: Cli) -
     assert [len(trial["attempts"]) for trial in failed.trials()] == [1] * 5
 
 
-def test_resume_at_the_failure_limit_names_the_cure_or_goes_on(failed: Cli) -> None:
+def test_resume_at_the_failure_limit_names_the_cure_or_continues(failed: Cli) -> None:
     code, _, err = failed.tuner("resume", failed.file)
     assert (code, "tuner retry tiny --failed" in err, "resuming" in err) == (1, True, False), err
     failed.file.write_text(failed.file.read_text().replace("trials: 6", "trials: 7"))

@@ -128,7 +128,7 @@ def test_a_metric_that_never_appears_is_named_with_its_place(cli: Cli, old: str,
         (("latency_ms, max: 20", "latency_ms"), "spec.constraints[0]: no bound; write min, max or both"),
         (("max: 20", "max: 20, min: 30"), "spec.constraints[0]: min 30 is above max 20"),
         (("metric: size", "metric: loss"), "spec.objectives[1].metric: loss is an objective already"),
-        (("name: tpe", "name: gp"), "spec.algorithm.name: gp takes one objective"),
+        (("name: tpe", "name: cmaes"), "spec.algorithm.name: cmaes takes one objective"),
     ],
 )
 def test_an_unsupported_combination_is_refused_with_its_place(cli: Cli, change: tuple[str, str], message: str) -> None:
@@ -137,7 +137,7 @@ def test_an_unsupported_combination_is_refused_with_its_place(cli: Cli, change: 
     assert (code, message in err) == (2, True), err
 
 
-def test_an_interrupted_search_goes_on_with_the_same_front(cli: Cli) -> None:
+def test_an_interrupted_search_continues_with_the_same_front(cli: Cli) -> None:
     write(cli, ("trials: 20", "trials: 6"))
     assert cli.tuner("run", cli.file)[0] == 0
     before = cli.json("get", "experiments", "-o", "json")[0]["front"]
@@ -147,3 +147,25 @@ def test_an_interrupted_search_goes_on_with_the_same_front(cli: Cli) -> None:
     assert len(trials) == 12
     known = {each["number"]: each["values"] for each in before}
     assert all(t["values"] == known[t["number"]] for t in trials if t["number"] in known)
+
+
+def test_the_final_stage_takes_the_knee_of_the_front(cli: Cli) -> None:
+    write(cli, ("  trial: {", "  final: {choose: knee}\n  trial: {"))
+    code, _, err = cli.tuner("run", cli.file)
+    assert code == 0, err
+    (shown,) = cli.json("get", "experiments", "-o", "json")
+    trials = cli.json("get", "trials", "goals", "-o", "json")
+    front = [trials[each["number"]] for each in shown["front"]]
+    knee = front[pareto.compromise([tuple(t["values"].values()) for t in front], (1.0, 1.0))]
+    assert cli.json("best", "goals", "-o", "json")["final"]["trial"] == knee["number"]
+
+
+def test_a_choice_on_the_front_is_checked(cli: Cli) -> None:
+    write(cli, ("  trial: {", "  final: {choose: {loss: 1, sizes: 2}}\n  trial: {"))
+    code, _, err = cli.tuner("validate", cli.file)
+    assert (code, "spec.final.choose.sizes: is not an objective; there are loss, size" in err) == (2, True), err
+    write(
+        cli, ("    - {metric: size, direction: minimize}\n", ""), ("  trial: {", "  final: {choose: knee}\n  trial: {")
+    )
+    code, _, err = cli.tuner("validate", cli.file)
+    assert (code, "spec.final.choose: there is one objective" in err) == (2, True), err

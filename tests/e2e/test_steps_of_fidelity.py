@@ -69,7 +69,7 @@ def epochs_run(cli: Cli) -> Counter[tuple[int, int]]:
     return Counter((int(number), int(epoch)) for number, epoch in map(str.split, lines))
 
 
-def test_the_best_go_on_from_their_checkpoints_and_the_others_are_pruned(cli: Cli) -> None:
+def test_the_best_continue_from_their_checkpoints_and_the_others_are_pruned(cli: Cli) -> None:
     write(cli)
     code, _, err = cli.tuner("run", "experiment.yaml")
     assert code == 0, err
@@ -90,7 +90,7 @@ def test_the_best_go_on_from_their_checkpoints_and_the_others_are_pruned(cli: Cl
     assert json.loads(provenance.read_text())["parameters"]["epochs"] == 9
 
 
-def test_a_killed_controller_goes_on_with_paused_and_promoted_trials(cli: Cli) -> None:
+def test_a_killed_controller_continues_with_paused_and_promoted_trials(cli: Cli) -> None:
     write(cli, pace=0.02)
     for _ in range(3):
         controller = cli.start("run", "experiment.yaml")

@@ -54,7 +54,7 @@ def test_the_builder_gets_the_programs_and_the_images_and_nothing_else(tmp_path:
     done = build(tmp_path, "docker")
     call, *context, last = done.stdout.splitlines()
     assert call.startswith("docker build --build-arg BASE=python:3.11-slim --tag tuner/digits:1 /")
-    assert context == ["Dockerfile", "digits.csv.gz", "parallel.py", "train.py"]
+    assert context == ["Dockerfile", "digits.csv.gz", "parallel.py", "train.py", "train_generations.py"]
     assert last == "built tuner/digits:1 on python:3.11-slim with docker"
     assert (done.returncode, done.stderr) == (0, "")
     assert not Path(call.split()[-1]).exists()
@@ -143,7 +143,7 @@ def test_the_cifar10_image_can_include_wheels_and_data(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "problem"),
     [
-        ({"trial": "mnist"}, "mnist is none of digits, cifar10 and server"),
+        ({"trial": "mnist"}, "mnist is none of digits, cifar10, server and collector"),
         ({"TORCH": "rocm"}, "TORCH=rocm is neither cuda nor cpu"),
         ({"WHEELS": "/"}, "WHEELS=/ is not a folder with wheels (*.whl)"),
         ({"DATA": "/gone.npz"}, "DATA=/gone.npz is not there"),

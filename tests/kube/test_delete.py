@@ -1,4 +1,4 @@
-"""`tuner delete` of an experiment whose cluster does not answer any more, or is not known any more."""
+"""`tuner delete` of an experiment whose cluster is unreachable or no longer configured."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.kube.fake_api import FakeApi, Raw
 from tests.kube.test_top import known
 
 
-def test_what_is_here_is_deleted_without_the_cluster_only_if_that_is_said(tmp_path: Path) -> None:
+def test_local_data_is_deleted_without_the_cluster_only_with_local_only(tmp_path: Path) -> None:
     known(tmp_path)
 
     async def go() -> None:

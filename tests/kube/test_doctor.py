@@ -1,4 +1,4 @@
-"""`tuner doctor`: each thing that stands in the way of trials is one line with its cure, and nothing is changed."""
+"""`tuner doctor` prints one line with the cure for each problem, and changes nothing."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def see(
     prepare: Prepare | None = None,
     config: Callable[[FakeApi], Raw] | None = None,
 ) -> tuple[Answer, dict[str, str]]:
-    """What it says, and its lines by what they are about: `ok …`."""
+    """Return its output, and its lines by subject: `ok …`."""
     if text:
         (folder / "x.yaml").write_text(text)
         words = (str(folder / "x.yaml"), *words)
@@ -97,7 +97,7 @@ def test_without_a_cluster_this_machine_is_looked_at(tmp_path: Path, monkeypatch
         pytest.param(lambda api: setattr(api, "token", "secret"), 4, "credentials", "FAIL http://127", id="401"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_is_said_with_its_cure(tmp_path: Path, prepare: Prepare, code: int, what: str, line: str) -> None:
+def test_problems_are_reported_with_the_cure(tmp_path: Path, prepare: Prepare, code: int, what: str, line: str) -> None:
     answer, lines = see(tmp_path, prepare=prepare)
     assert lines[what].startswith(line), answer.out
     assert answer.code == code
@@ -163,7 +163,7 @@ PLUGIN = {"apiVersion": CREDENTIAL["apiVersion"], "command": "echo", "args": [js
          "ok http://127.0.0.1:1, from proxy-url"),
     ],
 )  # fmt: skip
-def test_how_one_logs_in_is_said(tmp_path: Path, config: Callable[[FakeApi], Raw], what: str, line: str) -> None:
+def test_the_login_method_is_shown(tmp_path: Path, config: Callable[[FakeApi], Raw], what: str, line: str) -> None:
     answer, lines = see(tmp_path, config=config)
     assert lines[what] == line, answer.out
     assert "secret" not in answer.out
@@ -225,7 +225,7 @@ NEEDY = """imagePullSecrets: [hub]
     resources: {gpu: 1}"""
 
 
-def test_what_a_file_leans_on_must_be_there(tmp_path: Path) -> None:
+def test_objects_that_the_file_needs_must_exist(tmp_path: Path) -> None:
     answer, lines = see(tmp_path, text=experiment(trial=NEEDY))
     assert answer.code == 7
     for what in ("Secret hub", "PersistentVolumeClaim cifar", "ServiceAccount trainer", "Secret api"):
@@ -342,7 +342,7 @@ def test_without_the_rights_to_kueue_trials_run_and_what_is_lost_is_named(tmp_pa
     assert lines["right localqueues"].startswith("warn list denied (lost: whether spec.trial.queue exists")
 
 
-def test_what_an_operator_makes_between_its_object_and_the_pods_is_to_be_seen(tmp_path: Path) -> None:
+def test_the_right_to_read_intermediate_objects_is_checked(tmp_path: Path) -> None:
     def prepare(api: FakeApi) -> None:
         api.define("trainer.kubeflow.org/v1alpha1", "trainjobs", "TrainJob")
         api.forbid("get", "jobsets")
@@ -366,7 +366,7 @@ def test_a_secret_without_the_key_says_which_it_has(tmp_path: Path) -> None:
     assert lines["Secret api"] == "FAIL has no key key; its keys are token"
 
 
-def test_what_is_asked_for_is_what_the_shipped_role_grants() -> None:
+def test_the_checked_rights_are_those_of_the_shipped_role() -> None:
     (role,) = (
         each
         for each in yaml.safe_load_all((Path(__file__).parents[2] / "deploy" / "rbac.yaml").read_text())

@@ -1,4 +1,4 @@
-"""`tuner run FILE --dry-run`: what a cluster would get is shown or checked, and nothing is made anywhere."""
+"""`tuner run FILE --dry-run` prints or checks the objects for a cluster, and creates nothing."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def ask(folder: Path, *, text: str = "", how: str = "server", prepare: object = 
     return asyncio.run(go())
 
 
-def test_client_prints_the_job_and_its_pod_and_asks_nobody(tmp_path: Path) -> None:
+def test_a_client_dry_run_prints_the_job_and_its_pod_without_a_request(tmp_path: Path) -> None:
     answer, api = ask(tmp_path, how="client")
     assert (answer.code, answer.err, api.requests) == (0, "", [])
     job, pod = yaml.safe_load_all(answer.out)
@@ -43,7 +43,7 @@ def test_client_prints_the_job_and_its_pod_and_asks_nobody(tmp_path: Path) -> No
     assert "in the middle of their ranges" in answer.out
 
 
-def test_a_first_point_of_the_file_comes_first(tmp_path: Path) -> None:
+def test_an_initial_point_of_the_file_is_used_first(tmp_path: Path) -> None:
     answer, _ = ask(tmp_path, how="client", text=experiment(more="initial: [{act: tanh}]"))
     job, _ = yaml.safe_load_all(answer.out)
     assert job["spec"]["template"]["spec"]["containers"][0]["command"][2:] == ["--x=0.5", "--act=tanh"]
@@ -86,7 +86,7 @@ QUOTA = "exceeded quota: gpus, requested: requests.nvidia.com/gpu={asked}, used:
         ("no PriorityClass with name fast was found", 2, "correct spec.trial.priorityClass"),
     ],
 )
-def test_a_refused_pod_is_told_with_its_cure(tmp_path: Path, message: str, code: int, said: str) -> None:
+def test_a_refused_pod_is_reported_with_the_cure(tmp_path: Path, message: str, code: int, said: str) -> None:
     answer, _ = ask(tmp_path, prepare=refuse_pods(message))
     assert answer.code == code
     *accepted, last = answer.out.splitlines()
@@ -110,7 +110,7 @@ def test_workers_that_fit_one_by_one_and_never_together_are_refused(tmp_path: Pa
     assert "quota gpus" in last
 
 
-def test_a_queue_that_is_not_there_is_refused(tmp_path: Path) -> None:
+def test_a_missing_queue_is_refused(tmp_path: Path) -> None:
     answer, _ = ask(tmp_path, text=experiment(trial="queue: team-a"), prepare=FakeKueue)
     said = "A trial as a whole: refused: LocalQueue team-a is not in user1; create it, or name another one"
     assert answer.code == 2
@@ -130,7 +130,7 @@ def test_trials_need_no_right_to_make_pods(tmp_path: Path) -> None:
     assert "Pod tiny-dryru-0: not checked: " in answer.out
 
 
-def test_a_namespace_that_is_not_there_is_said_once(tmp_path: Path) -> None:
+def test_a_missing_namespace_is_reported_once(tmp_path: Path) -> None:
     answer, _ = ask(tmp_path, prepare=lambda api: api.remove("namespaces", None, "user1"))
     assert answer.code == 2
     assert answer.out.splitlines() == [
@@ -138,7 +138,7 @@ def test_a_namespace_that_is_not_there_is_said_once(tmp_path: Path) -> None:
     ]
 
 
-def test_a_kind_that_the_server_lacks_is_said(tmp_path: Path) -> None:
+def test_an_unknown_kind_is_reported(tmp_path: Path) -> None:
     wheel = "{apiVersion: x.org/v1, kind: Wheel, spec: {template: {spec: {containers: []}}}}"
     text = f"{experiment().partition('  trial:')[0]}  trial:\n    template: {wheel}\n"
     answer, _ = ask(tmp_path, text=text)

@@ -1,4 +1,4 @@
-"""How a kubeconfig's user and cluster are used: tokens that are renewed, plugins, proxies, TLS; and what is refused."""
+"""The user and cluster of a kubeconfig: renewed tokens, plugins, proxies and TLS; and what is refused."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def config_of(api: FakeApi, *, cluster: Raw | None = None, **user: object) -> Ra
 
 
 def refused(config: Raw) -> str:
-    """Why nothing can be reached with it."""
+    """Return the error of connecting with this kubeconfig."""
     with kubeconfig_of(config) as path, pytest.raises((BadKubeconfig, AccessDenied)) as caught:
         asyncio.run(load(None))
     return f"{type(caught.value).__name__}: {caught.value}".replace(str(path), "CONFIG")
@@ -58,13 +58,13 @@ def in_seconds(seconds: float) -> datetime:
 
 
 def jwt(expires_at: datetime) -> str:
-    """Unsigned; with characters that only base64url has."""
+    """Return an unsigned token with characters that only base64url has."""
     claims = json.dumps({"exp": int(expires_at.timestamp()), "sub": "ana?>~"}).encode()
     return f"e30.{base64.urlsafe_b64encode(claims).decode().rstrip('=')}.x"
 
 
 class Plugin:
-    """A credential plugin whose answer tests change, and which writes down how it was called."""
+    """A credential plugin whose reply tests can change, and which records its calls."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -129,7 +129,7 @@ def test_a_token_file_is_read_again_when_it_changes(tmp_path: Path) -> None:
     asyncio.run(check())
 
 
-def test_a_token_file_comes_before_a_token_and_lies_beside_the_kubeconfig() -> None:
+def test_a_token_file_takes_precedence_and_is_relative_to_the_kubeconfig() -> None:
     async def check() -> None:
         async with FakeApi() as api:
             api.token = "right"
@@ -207,7 +207,7 @@ def test_a_plugin_is_asked_again_when_its_token_is_refused(plugin: Plugin) -> No
 
 
 def test_while_a_plugin_fails_the_server_counts_as_unreachable(plugin: Plugin, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What runs goes on, and the controller asks again for a while."""
+    """Trials keep running, and the controller retries for a while."""
 
     async def check(*, calls: int) -> None:
         async with FakeApi() as api:
@@ -229,7 +229,7 @@ def test_while_a_plugin_fails_the_server_counts_as_unreachable(plugin: Plugin, m
     asyncio.run(check(calls=3))
 
 
-def test_a_plugin_is_told_of_the_cluster_if_it_asks(plugin: Plugin, tmp_path: Path) -> None:
+def test_a_plugin_gets_the_cluster_info_on_request(plugin: Plugin, tmp_path: Path) -> None:
     (tmp_path / "ca.crt").write_text("an authority")
     plugin.answers(token="x")
     settings = {"audience": "vision"}
@@ -299,7 +299,7 @@ def test_a_plugin_that_does_not_end_is_killed_with_all_that_it_started(
     assert not state.exists() or state.read_text().split()[2] == "Z"
 
 
-def test_a_plugin_may_ask_at_the_terminal_where_somebody_has_just_typed_a_command(tmp_path: Path) -> None:
+def test_a_plugin_may_use_the_terminal_during_a_command(tmp_path: Path) -> None:
     answer = {"apiVersion": V1, "kind": "ExecCredential", "status": {"token": "TYPED"}}
     ask = f"echo Password: >&2; read -r typed; echo '{json.dumps(answer)}' | sed s/TYPED/$typed/"
     config = config_of(
@@ -352,7 +352,7 @@ def test_a_plugin_may_ask_at_the_terminal_where_somebody_has_just_typed_a_comman
         ({"auth-provider": {"name": "azure"}}, "use an exec plugin (kubelogin)"),
     ],
 )  # fmt: skip
-def test_a_user_that_may_be_somebody_else_for_kubectl_is_refused(user: Raw, said: str) -> None:
+def test_unsupported_fields_of_a_user_are_refused(user: Raw, said: str) -> None:
     problem = refused(config_of(FakeApi(), **user))
     assert problem.startswith("BadKubeconfig: CONFIG: user 'tester'")
     assert said in problem
@@ -417,7 +417,7 @@ def test_an_id_token_that_kubectl_has_renewed_meanwhile_is_found() -> None:
     asyncio.run(check())
 
 
-def test_a_token_comes_before_a_plugin_as_for_kubectl(plugin: Plugin) -> None:
+def test_a_token_takes_precedence_over_a_plugin_as_in_kubectl(plugin: Plugin) -> None:
     async def check() -> None:
         async with FakeApi() as api:
             api.token = "right"
@@ -470,7 +470,7 @@ async def _pipe(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 
 class Relay:
-    """Passes connections on to a port; with `serving` they come by TLS, as a `proxy` it is told CONNECT first."""
+    """Forwards connections to a port; with `serving` they use TLS, and as a `proxy` they begin with CONNECT."""
 
     def __init__(self, to: int, *, serving: ssl.SSLContext | None = None, proxy: bool = False) -> None:
         self._to = to
@@ -569,7 +569,7 @@ def test_a_plugins_certificate_is_shown_and_replaced(
 
 
 @pytest.mark.parametrize("scheme", ["http", "https"])
-def test_a_proxy_is_told_the_servers_name(authority: Authority, serving: ssl.SSLContext, scheme: str) -> None:
+def test_a_proxy_gets_the_name_of_the_server(authority: Authority, serving: ssl.SSLContext, scheme: str) -> None:
     """An https:// proxy needs a certificate of the cluster's authority, as with kubectl."""
 
     async def check() -> None:

@@ -52,20 +52,20 @@ def test_it_ends_by_signals_as_others_do(number: signal.Signals) -> None:
         assert process.returncode == -number
 
 
-def test_one_that_ends_is_told_of_though_nobody_reads_what_it_prints(tmp_path: Path) -> None:
+def test_the_end_of_a_command_is_reported_even_if_its_output_is_not_read(tmp_path: Path) -> None:
     process = forked.tuner(["version"], folder=tmp_path, env=os.environ)
     assert process.wait(timeout=60) == 0
     out, err = process.communicate(timeout=60)
     assert (out.startswith("tuner "), err) == (True, "")
 
 
-def test_what_only_a_new_interpreter_reads_makes_one() -> None:
+def test_options_of_the_interpreter_start_a_new_one() -> None:
     process = forked.python("import sys; print(sys.flags.optimize)", env={**os.environ, "PYTHONOPTIMIZE": "1"})
     assert not isinstance(process, forked.Forked)
     assert process.communicate(timeout=60)[0] == "1\n"
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="threads are counted in /proc")
-def test_what_forks_has_one_thread_and_has_imported_no_library_that_starts_others() -> None:
+def test_the_fork_server_has_one_thread_and_no_library_that_starts_more() -> None:
     code = "import os, sys; print(len(os.listdir(f'/proc/{os.getppid()}/task')), {'grpc', 'numpy'} & set(sys.modules))"
     assert forked.python(code, env=os.environ).communicate(timeout=60)[0] == "1 {'grpc'}\n"

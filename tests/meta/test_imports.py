@@ -30,11 +30,11 @@ def test_the_nouns_of_the_service_bring_no_library_with_them(noun: str) -> None:
 @pytest.mark.parametrize(
     "module", ["model", "states", "observe", "decide", "metrics", "failures", "budget", "breaker", "progress"]
 )
-def test_the_core_of_the_controller_brings_no_library_with_it(module: str) -> None:
+def test_the_core_of_the_controller_imports_no_library(module: str) -> None:
     assert heavy_after(f"import controller.core.{module}") == []
 
 
-def test_a_pruning_rule_loads_its_library_with_its_first_judgement() -> None:
+def test_a_pruning_rule_loads_its_library_with_its_first_judgment() -> None:
     program = (
         "from suggest.pruners import new_pruner, rules\n"
         "from suggest.study import Direction, Objective, Pruning\n"

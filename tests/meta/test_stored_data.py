@@ -27,7 +27,7 @@ def sources() -> list[Path]:
     return sorted(path for path in found if path.exists())
 
 
-def test_there_is_something_to_look_at() -> None:
+def test_the_stored_states_exist() -> None:
     assert len(sources()) > 15
 
 

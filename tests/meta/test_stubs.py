@@ -42,7 +42,7 @@ def test_stale_stubs_are_named_with_the_cure(tmp_path: Path) -> None:
     assert "run `python proto/generate.py` and commit the result" in said
 
 
-def test_the_proto_folder_is_no_package() -> None:
+def test_the_proto_folder_is_not_a_package() -> None:
     assert not list((ROOT / "proto").rglob("__init__.py")), "it would shadow Google's proto-plus"
 
 

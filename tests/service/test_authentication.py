@@ -114,7 +114,7 @@ def test_a_wildcard_namespace_is_refused_by_other_methods(channel: grpc.Channel)
     assert answer.reason == "PERMISSION_DENIED"
 
 
-def test_health_is_for_everybody_and_reflection_for_tokens(channel: grpc.Channel) -> None:
+def test_health_needs_no_token_and_reflection_does(channel: grpc.Channel) -> None:
     health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=20)
     ask = reflection_pb2_grpc.ServerReflectionStub(channel).ServerReflectionInfo
     listing = reflection_pb2.ServerReflectionRequest(list_services="")

@@ -68,7 +68,7 @@ def tuner_db(*words: str | Path) -> int:
     return main(["db", *map(str, words)])
 
 
-def test_a_state_directory_comes_back_as_it_was(state: Path, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_state_directory_is_restored_as_it_was(state: Path, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert tuner_db("backup", folder / "saved", "--state-dir", state) == 0
     assert "1 study" in capsys.readouterr().out
     add(state, "second")

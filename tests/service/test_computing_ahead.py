@@ -121,7 +121,7 @@ def several(threads: ThreadPoolExecutor, studies: StudyService, request_id: str 
 # Other calls while a worker computes
 
 
-def test_reports_ends_and_reads_go_on_while_a_worker_computes(
+def test_reports_completions_and_reads_continue_while_a_worker_computes(
     studies: StudyService, threads: ThreadPoolExecutor, gate: Gate
 ) -> None:
     one, other = begun(studies, running=2)

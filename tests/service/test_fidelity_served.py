@@ -50,7 +50,7 @@ def promoted(client: Client) -> Trial:
     return trial
 
 
-def test_a_trial_pauses_goes_on_and_succeeds(client: Client) -> None:
+def test_a_trial_pauses_continues_and_succeeds(client: Client) -> None:
     trial = promoted(client)
     assert (trial.state, trial.fidelity, trial.value, trial.tries) == (RUNNING, 3, None, 2)
     paused = end(client, 2, 7.0)
@@ -102,7 +102,7 @@ def test_a_restarted_server_knows_the_rungs(storage: Path) -> None:
         assert (trial.number, trial.fidelity) == (2, 9)
 
 
-def test_a_promoted_trial_whose_client_died_goes_on_at_the_same_fidelity(client: Client) -> None:
+def test_a_promoted_trial_whose_client_died_continues_at_the_same_fidelity(client: Client) -> None:
     for trial in ask(client, "first", 3).trials:
         end(client, trial.number, float(trial.number))
     for k in range(3):  # three silent clients; a run that paused does not count as one

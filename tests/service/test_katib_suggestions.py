@@ -432,3 +432,39 @@ def test_histories_of_a_thousand_trials_are_learned_bit_by_bit(served: tuple[Ser
     finished = [state for state, _ in states(server).values() if state.finished]
     assert len(finished) == 800, "of the last two hundred, the server knows only that they run or were suggested"
     assert len(studies(server)) == 1
+
+
+# Hyperband
+
+
+HYPERBAND = {"r_l": "9", "resource_name": "epochs", "eta": "3"}
+WITH_EPOCHS = (double("lr", "0.01", "0.1"), whole("epochs", "1", "100"))
+
+
+def test_hyperband_trains_the_best_configurations_with_more_of_the_resource(tmp_path: Path) -> None:
+    """A restart in each turn, any number of parallel trials, failed ones, and no end at which it hangs."""
+    experiment = an_experiment("hyperband", WITH_EPOCHS, settings=HYPERBAND)
+
+    def ask_a_new_server(request: pb.GetSuggestionsRequest) -> pb.GetSuggestionsReply:
+        with a_server(tmp_path / "studies.db") as server, a_stub(server) as stub:
+            return stub.GetSuggestions(request, timeout=60)
+
+    controller = KatibController(experiment, ask_a_new_server, seed=3)
+    for count in (4, 1, 7, 2, 9, 9, 9, 9):
+        controller.turn(count)
+    trained: dict[str, list[int]] = {}
+    for point in controller.suggested:
+        trained.setdefault(point["lr"], []).append(int(point["epochs"]))
+    assert {epochs for each in trained.values() for epochs in each} == {1, 3, 9}
+    steps = [each for each in trained.values() if len(each) > 1]
+    assert steps
+    assert all(each in ([1, 3], [3, 9], [1, 3, 9]) for each in steps)
+
+
+def test_a_hyperband_of_katibs_goes_on_here_from_its_history(stub: SuggestionStub) -> None:
+    experiment = an_experiment("hyperband", WITH_EPOCHS, settings={**HYPERBAND, "current_s": "2", "n": "9", "r": "1"})
+    history = [
+        a_trial(f"search-{k}", {"lr": f"0.0{k}", "epochs": "1"}, DONE if k < 4 else FAILED, f"0.{k}")
+        for k in range(1, 6)
+    ]
+    assert ask(stub, a_request(experiment, history)) == [{"lr": "0.03", "epochs": "3"}]

@@ -54,7 +54,7 @@ def refused(client: Client, request_id: str) -> bool:
     return False
 
 
-def test_a_rate_limited_client_waits_and_goes_on(tmp_path: Path, file: Path) -> None:
+def test_a_rate_limited_client_waits_and_continues(tmp_path: Path, file: Path) -> None:
     options = limited(file, "defaults: {rate: 40, burst: 5}")
     with a_server(tmp_path / "studies.db", options=options) as server, Client(server.address) as client:
         client.create_study(NAME, SPEC, request_id="create")

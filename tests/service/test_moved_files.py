@@ -118,7 +118,7 @@ def test_neither_file_is_damaged_when_one_replaces_the_other(folder: Path) -> No
         assert connection.execute("SELECT study FROM studies").fetchall() == [("other",)]
 
 
-def test_a_file_that_comes_back_is_not_trusted(folder: Path) -> None:
+def test_a_file_that_reappears_is_not_trusted(folder: Path) -> None:
     path = folder / "studies.db"
     with closing(SqliteStore(path)) as store:
         store.insert_study(a_study())
@@ -197,7 +197,7 @@ def test_a_file_without_tables_is_an_error_where_a_store_was(path: Path) -> None
         opened(path)
 
 
-def test_a_missing_file_whose_log_is_still_there_is_an_error(path: Path) -> None:
+def test_a_missing_file_whose_log_exists_is_an_error(path: Path) -> None:
     opened(path)
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("CREATE TABLE more (x)")

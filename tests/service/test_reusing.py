@@ -70,7 +70,7 @@ def test_no_request_id_of_a_client_conflicts_with_a_reused_value(tmp_path: Path,
             )
 
 
-def test_a_study_left_stuck_by_an_earlier_version_goes_on(tmp_path: Path) -> None:
+def test_a_study_left_stuck_by_an_earlier_version_continues(tmp_path: Path) -> None:
     """A client's key equals the one that the earlier version would have used."""
     algorithm = Algorithm("random", 3, {"duplicates": "reuse"})
     with a_server(tmp_path / "studies.db") as server, Client(server.address) as client:

@@ -79,7 +79,9 @@ def test_a_client_with_several_addresses_survives_the_loss_of_any_server(
         assert client.get_study(NAME).owner_address == second.address
 
 
-def test_a_search_goes_on_when_its_first_server_dies(two: tuple[ServerProcess, ServerProcess], tmp_path: Path) -> None:
+def test_a_search_continues_when_its_first_server_dies(
+    two: tuple[ServerProcess, ServerProcess], tmp_path: Path
+) -> None:
     first, second = two
     (tmp_path / "tiny.yaml").write_text(experiment(["sh", "-c", "sleep 0.3; echo score=${x}"], trials=12))
     words = ["run", "tiny.yaml", "--server", f"{first.address},{second.address}", "--state-dir", "state"]
@@ -125,7 +127,7 @@ def test_an_owner_that_was_frozen_writes_nothing_after_it_wakes(two: tuple[Serve
 @pytest.mark.parametrize(
     "point", [f"store.{write}:9" for write in ("hand_out.before", "hand_out.after", "finish_trial.after")]
 )
-def test_a_killed_server_goes_on_after_a_restart(point: str, postgres_url: str, folder: Path) -> None:
+def test_a_killed_server_continues_after_a_restart(point: str, postgres_url: str, folder: Path) -> None:
     with (
         a_process(postgres_url, f"unix:{folder}/s.sock", failpoint=point, revive=True) as server,
         a_client(server) as client,
@@ -168,7 +170,7 @@ def cut_all(url: str) -> None:
         )
 
 
-def test_a_process_frozen_within_a_transaction_blocks_nobody(postgres_url: str) -> None:
+def test_a_process_frozen_within_a_transaction_does_not_block_others(postgres_url: str) -> None:
     store, other = PostgresStore(postgres_url), PostgresStore(postgres_url)
     try:
         store.insert_study(a_study())

@@ -42,7 +42,7 @@ def beginning(path: Path) -> bytes:
         return log.read(BEGINNING)
 
 
-def test_the_log_restarts_while_writes_go_on(database: SqliteDatabase, path: Path) -> None:
+def test_the_log_restarts_while_writes_continue(database: SqliteDatabase, path: Path) -> None:
     before, deadline = beginning(path), time.monotonic() + WITHIN_S
     while beginning(path) == before:
         assert time.monotonic() < deadline, "the log only grows"
@@ -81,7 +81,7 @@ def test_a_long_reader_blocks_nothing(database: SqliteDatabase, path: Path) -> N
         reader.execute("SELECT count(*) FROM words").fetchone()
         write(database, 3 * WRITES)
         assert reader.execute("SELECT count(*) FROM words").fetchone() == (0,)
-    test_the_log_restarts_while_writes_go_on(database, path)
+    test_the_log_restarts_while_writes_continue(database, path)
 
 
 def test_closing_checkpoints_everything_and_leaves_no_thread(path: Path) -> None:

@@ -113,7 +113,7 @@ def test_an_expired_trial_is_handed_out_unchanged_before_new_points(alice: Asker
     assert numbers(bob()) == [2]
 
 
-def test_a_trial_without_a_lease_runs_until_somebody_completes_it(alice: Asker, bob: Asker, hours: Hours) -> None:
+def test_a_trial_without_a_lease_runs_until_a_client_completes_it(alice: Asker, bob: Asker, hours: Hours) -> None:
     [trial] = alice(lease_s=None)
     hours.pass_by(1_000_000)
     assert (trial.lease_s, trial.lease_expire_time, trial.tries) == (None, None, 1)
@@ -168,7 +168,7 @@ def test_a_late_client_changes_nothing_once_another_client_has_the_trial(
 
 
 @pytest.mark.parametrize("by", ["report", "renewal", "the same request again"])
-def test_a_late_client_goes_on_while_no_other_client_has_the_trial(
+def test_a_late_client_may_continue_while_no_other_client_has_the_trial(
     by: str, studies: StudyService, alice: Asker, bob: Asker, hours: Hours
 ) -> None:
     alice(2, request_id="a")

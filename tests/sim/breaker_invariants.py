@@ -20,11 +20,15 @@ _EARLIEST = datetime.min.replace(tzinfo=UTC)
 
 @dataclass
 class BreakerInvariants:
-    """Checks the pauses of one experiment. `failed_before`: failed attempts when the experiment last went on."""
+    """Checks the pauses of one experiment.
+
+    failed_before: how many attempts had failed when the experiment last continued.
+    aside_at_end: the failed trials that were set aside when the experiment ended.
+    """
 
     pauses: int = 0
     failed_before: int = 0
-    seen: list[int] = field(default_factory=list)
+    aside_at_end: set[int] = field(default_factory=set)
 
     def go_on(self, attempts: Sequence[Attempt]) -> None:
         self.failed_before = _failed(attempts)
@@ -39,6 +43,11 @@ class BreakerInvariants:
             raise InvariantViolation(f"paused for {experiment.reason}, and these are to run again: {aside}")
         if _failed(attempts) - self.failed_before < 2:
             raise InvariantViolation(f"paused again for what had failed before: {experiment.reason}")
+
+    def note_end(self, attempts: Sequence[Attempt], trials: Sequence[Trial]) -> None:
+        newest = {attempt.trial: attempt for attempt in attempts}
+        failed = {trial.number for trial in trials if trial.state is TrialState.FAILED}
+        self.aside_at_end = {number for number in failed if number in newest and newest[number].rerun}
 
     def check_begun(
         self,
@@ -76,7 +85,7 @@ class BreakerInvariants:
         newest = {attempt.trial: attempt for attempt in attempts}
         for trial in trials:
             if trial.state is not TrialState.CANCELLED and trial.number in newest and newest[trial.number].rerun:
-                raise InvariantViolation(f"{trial} was to run again, and did not")
+                raise InvariantViolation(f"the experiment ended, and {trial} is still marked to run again")
         if spec.canary_s <= 0 or "time budget" in reason or any(newest[n].reviewed for n in newest):
             return
         ended = [trial for trial in trials if trial.state is not TrialState.CANCELLED]

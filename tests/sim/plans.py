@@ -12,12 +12,15 @@ from controller.core.model import (
     ExperimentObjective,
     ExperimentSpec,
     FailureClass,
+    MetricsFile,
+    MetricsRule,
     TrialTemplate,
 )
 from controller.runtime.simulated import Script
 from suggest.space import Choice, Float, Int, Parameter, Space
 from suggest.study import Algorithm, Direction, Fidelity, Pruning, ValueRule
-from tests.sim.simulation import Blow, Plan
+from tests.sim.checkpoint_invariants import POPULATION, TRUNCATION
+from tests.sim.simulation import Fault, Plan
 
 TIMEOUT_S, FINAL_TIMEOUT_S, GRACE_S = 60.0, 4.0, 5.0
 
@@ -27,7 +30,7 @@ METHODS = (
     * 2,  # calls that change something, twice as often
     *("reopen_trials", "complete", "save"),
     *("get_study", "create_study", "add_trial", "list_trials", "get_trial", "optimal_trials"),
-    *("observe", "read_log", "wait", "attempts", "stop_requested"),
+    *("observe", "read_log", "read_metrics", "wait", "attempts", "stop_requested", "launch"),
 )
 
 LAST_METHODS = (
@@ -48,6 +51,11 @@ FINALS = (
 )
 
 GRID = Space((Parameter("a", Choice(("x", "y"))), Parameter("b", Int(1, 3))))
+ALGORITHMS = (
+    Algorithm("random", 1),
+    Algorithm("tpe", 1),
+    Algorithm("pbt", 1, {"population": POPULATION, "truncation": TRUNCATION}),
+)
 RANDOM = Space((Parameter("lr", Float(0.1, 1.0)), Parameter("b", Int(1, 3))))
 
 
@@ -133,7 +141,9 @@ def specs(draw: st.DrawFn) -> ExperimentSpec:
         objective=ExperimentObjective(
             "score", Direction.MAXIMIZE, draw(st.sampled_from(ValueRule)), draw(st.sampled_from([None, None, 0.9]))
         ),
-        algorithm=Algorithm("grid" if grid else draw(st.sampled_from(["random", "tpe"])), 1),
+        algorithm=Algorithm("grid", 1)
+        if grid
+        else draw(st.sampled_from(ALGORITHMS if fidelity is None else ALGORITHMS[:2])),
         trial=trial,
         final=draw(st.sampled_from([None, replace(trial, timeout_s=FINAL_TIMEOUT_S)])),
         initial=draw(st.sampled_from([(), ({"b": 2},), ({"b": 1}, {"b": 3})])),
@@ -145,32 +155,33 @@ def specs(draw: st.DrawFn) -> ExperimentSpec:
             failed_trials=draw(st.sampled_from([None, 1, 3])),
             wall_clock_s=draw(st.sampled_from([None, None, None, 10.0])),
         ),
+        metrics=MetricsRule(source=draw(st.sampled_from([None, None, MetricsFile("metrics.txt")]))),
         canary_s=draw(st.sampled_from([0.0, 3.0, 10.0])),
     )
 
 
 @st.composite
 def plans(draw: st.DrawFn) -> Plan:
-    wishes = draw(
+    requests = draw(
         st.lists(st.tuples(st.floats(0, 40), st.sampled_from(["interrupt", "kill", "stop", "detach"])), max_size=2)
     )
     plan = Plan(
         spec=draw(specs()),
         scripts=draw(st.lists(scripts(), min_size=1, max_size=8)),
         finals=draw(st.lists(st.sampled_from(FINALS), min_size=1, max_size=3)),
-        blows=draw(
-            st.dictionaries(st.tuples(st.sampled_from(METHODS), st.integers(1, 8)), st.sampled_from(Blow), max_size=8)
+        faults=draw(
+            st.dictionaries(st.tuples(st.sampled_from(METHODS), st.integers(1, 8)), st.sampled_from(Fault), max_size=8)
         ),
-        wishes=sorted(wishes, key=lambda pair: pair[0]),
+        requests=sorted(requests, key=lambda pair: pair[0]),
         retries=draw(st.sampled_from(["", "", "all", "one"])),
         grows=draw(st.sampled_from(["", "", "finished", "killed"])),
         shows_at_once=draw(st.booleans()),
-        last_blows=draw(
+        last_faults=draw(
             st.dictionaries(
-                st.tuples(st.sampled_from(LAST_METHODS), st.integers(1, 4)), st.sampled_from(Blow), max_size=3
+                st.tuples(st.sampled_from(LAST_METHODS), st.integers(1, 4)), st.sampled_from(Fault), max_size=3
             )
         ),
-        last_wishes=draw(
+        last_requests=draw(
             st.lists(st.tuples(st.floats(0, 3), st.sampled_from(["interrupt", "kill", "stop", "detach"])), max_size=1)
         ),
     )

@@ -1,4 +1,4 @@
-"""An attempt as a cluster is asked to run it, in one line."""
+"""Builds the launch of an attempt on a cluster in one line."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from controller.core.model import AttemptState, FailureClass, Resources, TrialTemplate
+from controller.core.model import AttemptState, FailureClass, MetricsRule, Resources, TrialTemplate
 from controller.folders import ExperimentFolders
 from controller.launch import cluster_launch
 from controller.runtime.protocol import Launch
@@ -22,6 +22,8 @@ def a_launch(
     nodes: tuple[str, ...] = (),
     name: str = "digits",
     namespace: str = "default",
+    metrics: MetricsRule = MetricsRule(),  # noqa: B008  an immutable value
+    environ: dict[str, str] | None = None,
     **cluster: object,
 ) -> Launch:
     """Of trial 12. nodes: those that have let down an earlier attempt of it.
@@ -35,9 +37,9 @@ def a_launch(
         image="registry.example/digits:3",
         cluster=cluster,
     )
-    experiment = an_experiment(replace(a_spec(trial=template, name=name), namespace=namespace))
+    experiment = an_experiment(replace(a_spec(trial=template, name=name), namespace=namespace, metrics=metrics))
     lost = attempt(1, AttemptState.FAILED, trial=12, failed=FailureClass.INFRASTRUCTURE)
     let_down = [replace(lost, number=n + 1, node=node) for n, node in enumerate(nodes)]
     attempts = [*let_down, attempt(len(nodes) + 1, trial=12)]
     folders = ExperimentFolders(Path("/state/experiments/x")).attempt(12, 1)
-    return cluster_launch(experiment, a_trial(12, lr=0.1, activation="tanh"), attempts, folders)
+    return cluster_launch(experiment, a_trial(12, lr=0.1, activation="tanh"), attempts, folders, environ=environ or {})

@@ -1,4 +1,4 @@
-"""The file of tokens and what a server is protected by: what is good, what is refused, and how that is said."""
+"""The files of tokens and certificates: what is accepted, what is refused, and with which message."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_all_means_all_verbs_and_all_namespaces() -> None:
         (f"tokens: {{a: {{token: {SECRET}, {REST}, admin: true}}}}", "t.yaml: tokens.a: admin is not known; there are"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_is_told_with_its_place(content: str, complaint: str) -> None:
+def test_problems_are_reported_with_their_place(content: str, complaint: str) -> None:
     (first, *_) = refused(content)
     assert first.startswith(complaint)
 
@@ -87,7 +87,7 @@ def test_tokens_as_they_are_in_a_file_for_all_eyes_are_warned_of(
     assert SECRET not in caplog.text
 
 
-def test_a_file_that_everybody_may_write_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_others_can_write_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "tokens.yaml"
     file.write_text(f"tokens: {{a: {{sha256: '{DIGEST}', {REST}}}}}")
     file.chmod(0o606)

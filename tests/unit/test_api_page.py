@@ -1,4 +1,4 @@
-"""docs/api.md: its tables are those of the code."""
+"""The tables of docs/api.md agree with the code."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PAGE = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
 
 
 def table(section: str) -> list[list[str]]:
-    """The cells of the section's first table, without its head."""
+    """Return the cells of the section's first table without its header."""
     lines = PAGE.partition(f"## {section}\n")[2].partition("\n## ")[0].splitlines()
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("|")]
     return rows[2:]
@@ -60,7 +60,7 @@ def test_the_limits_are_those_of_the_code() -> None:
     assert limits["trials in an ImportTrials"] == most["ImportTrials"]
     assert limits["trials in a RenewLeases"] == most["RenewLeases"] == f"{request_sizes.MAX_LEASES:,}"
     assert spec_rules.MAX_STUDY_BYTES == 2.5 * 2**20
-    assert limits["a study in a reply, with what it was before it grew"] == "2.5 MiB"
+    assert limits["a study in a reply, with its earlier parameters"] == "2.5 MiB"
     assert limits["values of a choice"] == f"{MAX_CHOICES:,}"
     assert limits["parameters of a study, or of a point"] == f"{request_sizes.MAX_PARAMETERS:,}"
     assert limits["conditions of a parameter"] == f"{request_sizes.MAX_CONDITIONS:,}"

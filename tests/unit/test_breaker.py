@@ -1,4 +1,4 @@
-"""Which failures the circuit breaker takes for one reason, and how many it looks at."""
+"""Which failures the circuit breaker considers to have the same cause, and how many of them open it."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_other_reasons_differ(one: Outcome, other: Outcome) -> None:
     assert Cause.of(one) != Cause.of(other)
 
 
-def test_what_did_not_fail_ends_the_streak_and_a_cancelled_trial_says_nothing() -> None:
+def test_a_trial_that_did_not_fail_ends_the_streak_and_a_cancelled_one_does_not_count() -> None:
     streak = Streak().after(0, failed("a")).after(1, Outcome(TrialState.CANCELLED)).after(2, failed("a"))
     assert (streak.first, streak.alike) == ((0, 2), (0, 2))
     for state in (TrialState.SUCCEEDED, TrialState.PRUNED, TrialState.INFEASIBLE):
@@ -85,7 +85,7 @@ def test_so_many_alike_open_it(parallelism: int, limit: int | None, most: int) -
     assert most_alike(a_spec(parallelism=parallelism, failed_trials=limit)) == most
 
 
-def test_what_was_set_aside_or_reviewed_is_not_continued() -> None:
+def test_set_aside_and_reviewed_failures_are_not_continued() -> None:
     three = Streak().after(0, failed("a")).after(1, failed("a")).after(2, failed("a"))
     assert three.without((0, 1, 2)) == Streak()
     assert three.without((0, 1, 2)).after(3, failed("a")).alike == (3,)

@@ -1,4 +1,4 @@
-"""What may be typed: words become verbs and flags, wherever the flags stand."""
+"""Parsing of the command line: verbs and flags in any order."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_overrides_add_up() -> None:
 @pytest.mark.parametrize(
     "line", ["", "runn x", "run", "get", "run x --set", "run x -q -v", "best x --server a --storage b"]
 )
-def test_what_makes_no_sense_is_usage(line: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_arguments_are_usage_errors(line: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         parse(line.split())
     assert ended.value.code == 2
@@ -79,7 +79,7 @@ def test_what_makes_no_sense_is_usage(line: str, capsys: pytest.CaptureFixture[s
         ("xyzzy", "there is no verb xyzzy; see tuner --help"),
     ],
 )
-def test_a_verb_that_is_not_there_is_told_with_the_way_on(
+def test_an_unknown_verb_is_reported_with_the_known_ones(
     line: str, sentence: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as ended:

@@ -1,4 +1,4 @@
-"""Parameters and other arguments as programs write them: what they mean, and what a wrong type is told."""
+"""Parameters and other arguments in Python programs: their meaning, and the errors for wrong types."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from suggest.trial import Trial, TrialState
 LOG = domain.Float(1e-5, 1, Scale.LOG)
 
 
-def test_a_log_scale_may_be_said_three_ways() -> None:
+def test_a_log_scale_can_be_written_in_three_ways() -> None:
     assert Float(1e-5, 1, scale="log") == Float(1e-5, 1, log=True) == Float(1e-5, 1, Scale.LOG) == LOG
     assert Int(1, 9, log=True) == domain.Int(1, 9, Scale.LOG)
     assert Float(0, 1, scale="linear", step=0.5) == domain.Float(0, 1, step=0.5)
@@ -83,7 +83,8 @@ CALLS: list[tuple[Callable[[], Any], str]] = [
     (lambda: maximize(3), "maximize: metric: expected text, got 3 (int)"),
     (
         lambda: study(objective="maximize"),
-        """study: objective: expected maximize("METRIC") or minimize("METRIC"), got 'maximize' (str)""",
+        'study: objective: expected maximize("METRIC"), minimize("METRIC") or a list of these, '
+        "got 'maximize' (str)",
     ),
     (lambda: study(name=3), "study: name: expected text, got 3 (int)"),
     (lambda: study(algorithm=None), "study: algorithm: expected text, got None (NoneType)"),

@@ -1,4 +1,4 @@
-"""`cmaes`: points of the space, the same after a restart, and what it finds in continua and among whole numbers."""
+"""`cmaes`: its points are in the space, restarts change nothing, and it optimizes continuous and integer functions."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def test_every_point_of_a_drawn_space_is_a_point(space: Space, seed: int) -> Non
 
 
 @pytest.mark.parametrize("domain", [*EDGES, Int(0, 1), Float(2, 2)])
-def test_the_edges_of_what_a_domain_may_be_are_no_edges_of_the_model(domain: Domain) -> None:
+def test_the_model_accepts_domains_at_the_limits(domain: Domain) -> None:
     space = Space((Parameter("x", domain), Parameter("y", Float(0, 1))))
     engine = Engine(study(space, "cmaes"), (), ())
     for _ in range(40):
@@ -142,7 +142,7 @@ def test_the_edges_of_what_a_domain_may_be_are_no_edges_of_the_model(domain: Dom
 
 
 def best_of(algorithm: str, space: Space, trials: int, *, parallel: int = 1) -> float:
-    """The median of three searches for a minimum beside the middle."""
+    """Return the median of three searches for a minimum away from the center."""
 
     def far(point: Assignment) -> float:
         return sum((k + 1) * (float(v) - 3) ** 2 for k, v in enumerate(point.values()) if not isinstance(v, str))
@@ -164,7 +164,7 @@ def test_it_converges_where_random_search_does_not(parallel: int) -> None:
     assert best_of("cmaes", WHOLE, 400, parallel=parallel) <= 2 < 40 < best_of("random", WHOLE, 400)
 
 
-def test_a_search_goes_on_elsewhere_once_it_has_converged() -> None:
+def test_a_converged_search_restarts_elsewhere() -> None:
     space = Space((Parameter("x", Float(0, 1)),))
     engine = Engine(study(space, "cmaes", config={"populationSize": 4}, direction=MINIMIZE), (), ())
     for _ in range(400):

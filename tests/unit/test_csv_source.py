@@ -1,4 +1,4 @@
-"""Finished trials in a CSV file: what columns and cells mean, and what is told of those that mean nothing."""
+"""Finished trials in a CSV file: the meaning of columns and cells, and the remarks about invalid ones."""
 
 from __future__ import annotations
 
@@ -87,16 +87,14 @@ def test_the_columns_of_our_export_and_of_optunas_frames_are_known(tmp_path: Pat
         ("__import__('os'),0.5,3,1", "is not a finite number"),
     ],
 )
-def test_a_row_that_means_nothing_is_told_by_its_line_and_the_others_are_taken(
-    tmp_path: Path, row: str, said: str
-) -> None:
+def test_an_invalid_row_is_reported_by_line_and_the_others_are_imported(tmp_path: Path, row: str, said: str) -> None:
     found = source(tmp_path, f"score,x,n,kind\n1,0.5,3,1\n{row}\n2,0.5,3,1\n")
     assert [place for place, _ in found.trials] == ["line 2", "line 4"]
     [problem] = found.refused
     assert (problem.path, said in problem.message) == ("line 3", True), problem
 
 
-def test_what_a_file_lacks_is_told_all_at_once(tmp_path: Path) -> None:
+def test_all_missing_columns_are_reported_at_once(tmp_path: Path) -> None:
     with pytest.raises(InvalidArgument) as refused:
         source(tmp_path, "accuracy,X,kind,kind\n1,2,3,4\n")
     said = str(refused.value)
@@ -124,7 +122,7 @@ def test_a_row_is_known_by_what_it_says(tmp_path: Path) -> None:
     assert (len(set(longer)), longer[:3]) == (5, first)
 
 
-def test_what_is_no_such_file_or_far_too_long_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_or_too_long_file_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(NotFound, match="there is no such file"):
         read_csv(str(tmp_path / "none.csv"), SPEC, value="", fill={})
     (tmp_path / "b.csv").write_bytes(b"score,x\n\xff\xfe\x00")

@@ -1,4 +1,4 @@
-"""What to do next, as a table: a sentence, a snapshot, the actions that follow."""
+"""Decisions as a table: a sentence, a snapshot, and the expected actions."""
 
 from dataclasses import replace
 
@@ -13,6 +13,7 @@ from controller.core.model import AttemptState, ExperimentState, FailureClass, S
 from controller.core.snapshot import (
     Action,
     AskStop,
+    BoundRegret,
     Break,
     ChangeState,
     Complete,
@@ -88,7 +89,7 @@ waits_again = open_trial(0, CANCELLED, cause=INTERRUPTED)
 
 
 def said(number: int, reason: str) -> UnfinishedTrial:
-    """It has failed by itself, and said why."""
+    """A trial that failed by itself, with this reason."""
     return open_trial(number, FAILED, failed=CRASHED, reason=reason)
 
 
@@ -520,7 +521,7 @@ SENTENCES: list[tuple[str, Snapshot, list[Action]]] = [
 
 
 @pytest.mark.parametrize(("before", "actions"), [s[1:] for s in SENTENCES], ids=[s[0] for s in SENTENCES])
-def test_what_follows(before: Snapshot, actions: list[Action]) -> None:
+def test_decide_returns_the_expected_actions(before: Snapshot, actions: list[Action]) -> None:
     assert decide(before) == actions
 
 
@@ -589,7 +590,7 @@ def test_a_controller_leaves_only_when_nothing_runs(before: Snapshot) -> None:
 
 
 @given(situations())
-def test_each_trial_is_told_one_thing_at_a_time(before: Snapshot) -> None:
+def test_each_trial_gets_one_action_at_a_time(before: Snapshot) -> None:
     told = [a.trial for a in decide(before) if not isinstance(a, Suggest | ChangeState)]
     assert len(told) == len(set(told))
 
@@ -607,7 +608,7 @@ def test_a_failed_attempt_does_not_run_on_while_the_experiment_is_paused() -> No
     assert RemoveAttempt(0) in decide(snapshot(two, wrong, desired=DesiredState.INTERRUPT, removed=set()))
 
 
-def test_what_the_runtime_holds_is_not_started_again_and_keeps_its_slot() -> None:
+def test_a_held_attempt_is_not_started_again_and_keeps_its_slot() -> None:
     waiting = open_trial(0, CREATED, reason="QuotaExceeded: pods 4/4")
     assert decide(snapshot(a_spec(parallelism=1), waiting, held={0})) == []
     assert decide(snapshot(a_spec(parallelism=1), waiting)) == [StartAttempt(0, 1)]
@@ -626,7 +627,7 @@ def test_no_suggestion_begins_after_the_wish_to_stop() -> None:
     assert beginnings(snapshot(two, open_trial(0), desired=DesiredState.STOP)) == []
 
 
-def test_what_was_started_is_not_started_again_before_another_look() -> None:
+def test_a_started_attempt_is_not_started_again_before_the_next_observation() -> None:
     left = snapshot(two, open_trial(0, SUCCEEDED, value=0.5, running=False), open_trial(1, CREATED), open_trial(2))
     assert follow_ups(left) == [CreateAttempt(2, 1), Forget(0)]
 
@@ -639,7 +640,7 @@ stepped = replace(a_spec(parallelism=2, trials=4), fidelity=Fidelity("epochs", 1
 def step(
     number: int, state: AttemptState | None, *, at: float = 1, wanted: float = 1, value: float = 0.5
 ) -> UnfinishedTrial:
-    """A trial that runs up to `wanted`; its newest attempt ran up to `at`."""
+    """A trial that has to run up to `wanted`, whose newest attempt ran up to `at`."""
     trial = open_trial(number, state, value=value if state is SUCCEEDED else None)
     attempts = tuple(replace(each, fidelity=at) for each in trial.attempts)
     return replace(trial, attempts=attempts, fidelity=wanted)
@@ -717,4 +718,53 @@ STEPS: list[tuple[str, Snapshot, list[Action]]] = [
 
 @pytest.mark.parametrize(("before", "actions"), [s[1:] for s in STEPS], ids=[s[0] for s in STEPS])
 def test_trials_that_run_in_steps(before: Snapshot, actions: list[Action]) -> None:
+    assert decide(before) == actions
+
+
+content = replace(two, budget=replace(two.budget, regret_below=0.01))
+
+
+def test_the_regret_is_bounded_after_the_slots_are_filled() -> None:
+    told = snapshot(content, open_trial(12, attempt(RUNNING)), done={OK: 12}, best=0.5)
+    assert decide(told) == [Suggest(1), BoundRegret(12)]
+    assert decide(replace(told, estimated=12, regret_bound=0.5)) == [Suggest(1)]
+
+
+def test_a_small_regret_lets_running_trials_end_and_starts_none() -> None:
+    told = snapshot(content, open_trial(12, attempt(RUNNING)), done={OK: 12}, best=0.5)
+    assert decide(replace(told, estimated=12, regret_bound=0.001)) == []
+    over = replace(snapshot(content, done={OK: 13}, best=0.5), estimated=12, regret_bound=0.001)
+    reason = "no point is likely to be better by more than 0.001 (budget.regretBelow: 0.01)"
+    assert decide(over) == [done(ExperimentState.SUCCEEDED, reason)]
+
+
+def generation(*trials: UnfinishedTrial, **known: object) -> Snapshot:
+    """The study has said that no trial begins before a running one ends."""
+    before = snapshot(a_spec(trials=9, parallelism=4), *trials, **known)  # type: ignore[arg-type]  # what a builder takes
+    return replace(before, none_begins=True)
+
+
+GENERATIONS: list[tuple[str, Snapshot, list[Action]]] = [
+    ("Free slots stay empty while a generation is not complete enough", generation(open_trial(0, RUNNING)), []),
+    (
+        "The next end is a reason to ask again",
+        generation(open_trial(0, RUNNING), open_trial(1, SUCCEEDED, value=0.5)),
+        [gone(1, OK, 0.5), Suggest(3)],
+    ),
+    (
+        "and so is a failure, after which the generation needs another member",
+        generation(open_trial(0, RUNNING), open_trial(1, FAILED, failed=CRASHED, reason="exit code 1")),
+        [gone(1, BAD, reason="exit code 1", failure="userError"), Suggest(3)],
+    ),
+    ("With nothing running the study is asked again", generation(done={OK: 2}, best=0.5), [Suggest(4)]),
+    (
+        "A trial that waits to run again does so",
+        generation(open_trial(0, RUNNING), open_trial(1)),
+        [CreateAttempt(1, 1)],
+    ),
+]
+
+
+@pytest.mark.parametrize(("before", "actions"), [g[1:] for g in GENERATIONS], ids=[g[0] for g in GENERATIONS])
+def test_generations(before: Snapshot, actions: list[Action]) -> None:
     assert decide(before) == actions

@@ -1,4 +1,4 @@
-"""What becomes of a proposal that repeats a point: it runs again, another is drawn, or its value is taken over."""
+"""A proposal that repeats a point: it runs again, another point is drawn, or its value is reused."""
 
 import pytest
 from hypothesis import given
@@ -45,7 +45,7 @@ def test_the_points_of_one_batch_differ_too_and_end_with_the_space(algorithm: st
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_allowing_repeats_goes_on_for_ever(algorithm: str) -> None:
+def test_the_policy_allow_never_exhausts_the_space(algorithm: str) -> None:
     engine = searching(algorithm, "allow")
     trials = play(engine, 20)
     assert len(trials) == 20
@@ -70,7 +70,7 @@ def test_a_queued_point_is_known_and_a_person_gets_what_she_enqueued() -> None:
     assert (len(trials), different(trials)) == (13, 12)
 
 
-def test_a_partial_point_is_completed_to_one_that_is_new_while_there_is_one() -> None:
+def test_a_partial_point_is_completed_to_a_new_one_if_possible() -> None:
     engine = searching("tpe", "resample")
     for number in range(4):
         engine.put(Trial(number, QUEUED, {"a": 2}))
@@ -88,7 +88,7 @@ def test_an_engine_rebuilt_from_its_trials_proposes_the_same() -> None:
     assert again.propose(4) == engine.propose(4)
 
 
-def test_points_of_a_continuum_are_told_apart_and_never_run_out() -> None:
+def test_points_of_a_continuous_space_are_distinct_and_never_exhausted() -> None:
     space = Space((Parameter("x", Float(0, 1)), Parameter("kind", Choice(("a", "b")))))
     engine = searching("random", "resample", space)
     [first] = play(engine, 1)
@@ -129,7 +129,7 @@ def test_no_value_is_reused_of_a_trial_that_has_none_or_runs() -> None:
 
 @given(spaces(finite=True, most=3), st.data())
 @examples(60)
-def test_a_free_point_is_any_that_nobody_holds(space: Space, data: st.DataObject) -> None:
+def test_a_free_point_is_any_point_that_no_trial_holds(space: Space, data: st.DataObject) -> None:
     grid = Grid(space, {})
     if grid.total > 400 or any(p.domain.count is None for p in space.parameters):
         return

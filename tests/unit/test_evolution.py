@@ -1,4 +1,4 @@
-"""`nsga2`, `nsga3` and `regularized-evolution`: who survives, what children are, and that the searches move."""
+"""`nsga2`, `nsga3` and `regularized-evolution`: survivors, children, and that the searches improve."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ def test_values_near_the_largest_double_have_an_order(algorithm: str) -> None:
     assert_points(LATER, [p.parameters for p in Engine(replace(of, spec=several), trials, ()).propose(4).trials])
 
 
-def test_what_keeps_the_constraints_comes_before_what_does_not() -> None:
+def test_members_that_keep_the_constraints_come_first() -> None:
     losses = np.array([[0.0, 0.0], [2.0, 2.0], [1.0, 3.0], [3.0, 3.0], [0.0, 0.0]])
     violations = np.array([2.0, 0.0, 0.0, 0.0, 1.0])
     assert survival.levels(losses, violations).tolist() == [3, 0, 0, 1, 2]
@@ -160,7 +160,7 @@ def test_what_keeps_the_constraints_comes_before_what_does_not() -> None:
     assert sorted(chosen.tolist()) == [1, 2, 3, 4]
 
 
-def test_of_a_front_the_lonely_members_survive() -> None:
+def test_the_least_crowded_members_of_a_front_survive() -> None:
     losses = np.array([[0.0, 4.0], [1.0, 3.0], [1.1, 2.9], [1.2, 2.8], [4.0, 0.0]])
     assert survival.crowding(losses).tolist() == pytest.approx([math.inf, 0.55, 0.1, 1.45, math.inf])
     assert survival.by_crowding(losses, np.zeros(5), 3)[0].tolist() == [0, 4, 3]

@@ -1,4 +1,4 @@
-"""Which experiment a file means: decided on what is read under its lock, not on what was read before."""
+"""Which experiment a file means is decided on what is read under the lock."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ spec:
 
 
 class Eventful(LocalExperiments):
-    """Something happens right after an experiment was read."""
+    """A store in which `meanwhile` happens right after an experiment was read."""
 
     meanwhile: Callable[[], object] | None = None
 
@@ -46,7 +46,7 @@ class Eventful(LocalExperiments):
 
 
 class Shop:
-    """A state directory with one experiment that nobody runs."""
+    """A state directory with one experiment and no controller."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -87,7 +87,7 @@ def shop(tmp_path: Path) -> Iterator[Shop]:
     shop.store.close()
 
 
-def test_an_earlier_revision_goes_on_with_the_newest_one_and_says_what_differs(shop: Shop) -> None:
+def test_an_earlier_revision_continues_with_the_newest_one_and_prints_the_difference(shop: Shop) -> None:
     document = shop.file()
     shop.store.meanwhile = shop.revise
     admitted = shop.service.run(document, shop.folder)
@@ -100,7 +100,7 @@ def test_an_earlier_revision_goes_on_with_the_newest_one_and_says_what_differs(s
     admitted.lease.release()
 
 
-def test_to_resume_an_edited_file_goes_back_to_an_earlier_revision(shop: Shop) -> None:
+def test_resuming_an_edited_file_restores_an_earlier_revision(shop: Shop) -> None:
     document = shop.file()
     shop.revise()
     admitted = shop.service.resume_file(document, shop.folder)
@@ -150,7 +150,7 @@ def test_a_change_that_is_in_force_already_makes_no_second_revision(shop: Shop) 
     admitted.lease.release()
 
 
-def test_who_has_it_is_told_before_what_has_changed(shop: Shop) -> None:
+def test_the_running_controller_is_reported_before_changes_of_the_file(shop: Shop) -> None:
     running = shop.service.run(shop.file(), shop.folder)
     assert isinstance(running, Admitted)
     with pytest.raises(Held, match="is being run by process"):

@@ -1,4 +1,4 @@
-"""What the words of `tuner extend` make of an experiment: which file comes of them, and what is refused."""
+"""The arguments of `tuner extend`: the resulting file, and what is refused."""
 
 from __future__ import annotations
 
@@ -74,12 +74,12 @@ def test_the_words_become_changes_of_the_file(trials: str, sets: Sequence[str], 
     assert changes(*sets, trials=trials) == expected
 
 
-def test_the_file_that_comes_of_it_means_what_is_recorded() -> None:
+def test_the_written_file_means_the_recorded_revision() -> None:
     made = edited("spec.parameters.kind[2]=c", trials="+1")
     assert read(made.text, source="experiment.r2.yaml").spec == made.spec
 
 
-def test_a_search_that_comes_to_new_choices_by_itself_needs_no_first_tries() -> None:
+def test_an_algorithm_that_tries_new_choices_needs_no_initial_points() -> None:
     random = an_experiment(read(FILE.replace("tpe", "random"), source="tiny.yaml").spec)
     assert edited("spec.parameters.kind=[a, b, c]", of=random).spec.initial == random.spec.initial
 
@@ -94,7 +94,7 @@ def test_another_search_is_refused_with_the_difference_and_the_way_on(sets: str)
     ("trials", "said"),
     [("+x", "write \\+20, or 120 for the total"), ("-3", "not a number of trials"), ("+", "not a number of trials")],
 )
-def test_what_is_no_number_of_trials_is_said(trials: str, said: str) -> None:
+def test_an_invalid_number_of_trials_is_reported(trials: str, said: str) -> None:
     with pytest.raises(InvalidArgument, match=said):
         edited(trials=trials)
 
@@ -118,14 +118,14 @@ def test_a_grid_has_no_trials_to_add_to() -> None:
         ({TrialState.SUCCEEDED: 20}, 7.0, "the target was reached"),
     ],
 )
-def test_what_would_end_again_at_once_is_not_begun(done: dict[TrialState, int], best: float, said: str) -> None:
+def test_an_extension_that_would_end_at_once_is_refused(done: dict[TrialState, int], best: float, said: str) -> None:
     trials = [Trial(0, state, {}, value=best) for state, count in done.items() for _ in range(count)]
     with pytest.raises(FailedPrecondition, match=f"would end again at once: .*{said}.*; raise that too"):
         refuse_an_end(TINY, edited(trials="+20").spec, trials)
     refuse_an_end(TINY, edited("spec.objective.target=9", "spec.budget.failedTrials=9", trials="+21").spec, trials)
 
 
-def test_an_extension_is_a_revision_of_its_own_and_goes_on_with_what_had_ended(tmp_path: Path) -> None:
+def test_an_extension_is_a_new_revision_of_the_finished_experiment(tmp_path: Path) -> None:
     state = StateDirectory(tmp_path)
     state.make()
     with closing(LocalExperiments(state)) as experiments:

@@ -1,4 +1,4 @@
-"""How an end is judged, as a table: what was seen, and what it is called."""
+"""Classification of ends, as a table: what was observed, and the failure class."""
 
 import math
 import signal
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from controller.core.failures import Judgement, LogSummary, judge, may_retry
+from controller.core.failures import Judgment, LogSummary, judge, may_retry
 from controller.core.model import Attempt, AttemptState, FailureClass, StopCause
 from controller.runtime.protocol import Exit
 from tests.unit.builders import CANCELLED, FAILED, INFEASIBLE, PRUNED, START, SUCCEEDED, attempt
@@ -19,13 +19,13 @@ TIMEOUT, USER = FailureClass.TIMEOUT, FailureClass.USER_ERROR
 KILL, SEGV, TERM = int(signal.SIGKILL), int(signal.SIGSEGV), int(signal.SIGTERM)
 
 
-def failed(failure_class: FailureClass, reason: str) -> Judgement:
-    return Judgement(FAILED, failure_class, reason)
+def failed(failure_class: FailureClass, reason: str) -> Judgment:
+    return Judgment(FAILED, failure_class, reason)
 
 
 @dataclass(frozen=True)
 class Seen:
-    """What was seen of an end."""
+    """The observed facts about an end."""
 
     end: Exit
     log: LogSummary
@@ -45,7 +45,7 @@ def seen(
 
 
 ENDS = [
-    ("it reported a value", seen(code=0, value=0.9), None, Judgement(SUCCEEDED)),
+    ("it reported a value", seen(code=0, value=0.9), None, Judgment(SUCCEEDED)),
     (
         "it reported nothing",
         seen(code=0, metric="accuracy", last_line="done"),
@@ -74,7 +74,7 @@ ENDS = [
         None,
         failed(INFRASTRUCTURE, "exit code 0, but the end of its log could not be read"),
     ),
-    ("a part of its log is lost, but no value", seen(code=0, value=0.9, reason="lines"), None, Judgement(SUCCEEDED)),
+    ("a part of its log is lost, but no value", seen(code=0, value=0.9, reason="lines"), None, Judgment(SUCCEEDED)),
     (
         "it reported nan",
         seen(code=0, value=math.nan, metric="accuracy"),
@@ -91,13 +91,13 @@ ENDS = [
         "42 is infeasible, whatever was measured",
         seen(code=42, value=0.9, last_line="too wide"),
         None,
-        Judgement(INFEASIBLE, reason="too wide"),
+        Judgment(INFEASIBLE, reason="too wide"),
     ),
     (
         "what another worker said of it comes before what the first was saying",
         seen(code=42, last_line="epoch=2 accuracy=0.4", reason="too wide"),
         None,
-        Judgement(INFEASIBLE, reason="too wide"),
+        Judgment(INFEASIBLE, reason="too wide"),
     ),
     (
         "42 of a final stage's worker",
@@ -105,7 +105,7 @@ ENDS = [
         None,
         failed(USER, "exit code 42: too wide"),
     ),
-    ("42 without a word", seen(code=42), None, Judgement(INFEASIBLE, reason="exit code 42")),
+    ("42 without a word", seen(code=42), None, Judgment(INFEASIBLE, reason="exit code 42")),
     (
         "an error of the program",
         seen(code=1, last_line="KeyError: 'x'"),
@@ -135,7 +135,7 @@ ENDS = [
         "what it says of memory is not an error where it succeeds",
         seen(code=0, value=0.9, last_line="recovered from: out of memory"),
         None,
-        Judgement(SUCCEEDED),
+        Judgment(SUCCEEDED),
     ),
     (
         "a shell found no command",
@@ -171,7 +171,7 @@ ENDS = [
         "a child was killed for memory, the program coped",
         seen(code=0, value=0.9, out_of_memory=True),
         None,
-        Judgement(SUCCEEDED),
+        Judgment(SUCCEEDED),
     ),
     (
         "killed by somebody",
@@ -220,39 +220,39 @@ ENDS = [
         "pruned, by our signal",
         seen(signal=TERM, stopped=True),
         StopCause.PRUNED,
-        Judgement(PRUNED, reason="because"),
+        Judgment(PRUNED, reason="because"),
     ),
     (
         "pruned, and it left politely",
         seen(code=0, value=0.9, stopped=True),
         StopCause.PRUNED,
-        Judgement(PRUNED, reason="because"),
+        Judgment(PRUNED, reason="because"),
     ),
     (
         "cancelled, and killed after its grace",
         seen(signal=KILL, stopped=True),
         StopCause.CANCELLED,
-        Judgement(CANCELLED, reason="because"),
+        Judgment(CANCELLED, reason="because"),
     ),
     (
         "interrupted",
         seen(signal=TERM, stopped=True),
         StopCause.INTERRUPTED,
-        Judgement(CANCELLED, reason="because"),
+        Judgment(CANCELLED, reason="because"),
     ),
     (
         "asked to stop, and nobody saw its end",
         seen(unknown=True),
         StopCause.PRUNED,
-        Judgement(PRUNED, reason="because"),
+        Judgment(PRUNED, reason="because"),
     ),
     (
         "its timeout struck within the grace time of our stop",
         seen(signal=KILL, stopped=True, timed_out=True),
         StopCause.INTERRUPTED,
-        Judgement(CANCELLED, reason="because"),
+        Judgment(CANCELLED, reason="because"),
     ),
-    ("it succeeded before our signal", seen(code=0, value=0.9), StopCause.PRUNED, Judgement(SUCCEEDED)),
+    ("it succeeded before our signal", seen(code=0, value=0.9), StopCause.PRUNED, Judgment(SUCCEEDED)),
     (
         "it failed before our signal",
         seen(code=1, last_line="x"),
@@ -262,10 +262,10 @@ ENDS = [
 ]
 
 
-@pytest.mark.parametrize(("seen", "cause", "judgement"), [e[1:] for e in ENDS], ids=[e[0] for e in ENDS])
-def test_an_end_is_judged(seen: Seen, cause: StopCause | None, judgement: Judgement) -> None:
+@pytest.mark.parametrize(("seen", "cause", "judgment"), [e[1:] for e in ENDS], ids=[e[0] for e in ENDS])
+def test_an_end_is_judged(seen: Seen, cause: StopCause | None, judgment: Judgment) -> None:
     judged = judge(seen.end, seen.log, cause, of_trial=seen.of_trial, asked_because="because", timeout_s=60.0)
-    assert judged == judgement
+    assert judged == judgment
 
 
 def test_a_stop_without_a_reason_names_its_cause() -> None:

@@ -1,4 +1,4 @@
-"""docs/final.md: its file is one, its commands the command line takes, its variables are told."""
+"""docs/final.md: its file is valid, its commands parse, and its variables are set."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_every_command_on_the_page_is_one() -> None:
         assert parse(words).verb in ("show:describe", "show:logs", "show:best", "lifecycle:resume")
 
 
-def test_every_variable_that_it_names_is_told() -> None:
+def test_every_variable_on_the_page_is_set() -> None:
     told = identity(an_experiment(), a_trial(12), Attempt(FINAL, 1), output="/o", checkpoint="/c")
     named = set(re.findall(r"TUNER_[A-Z_]+", PAGE))
     assert named

@@ -1,5 +1,5 @@
 # ruff: noqa: E501 - a table reads best with one case a line
-"""`spec.final` in a file: what it takes from `trial`, what it may say itself, and what people are told."""
+"""`spec.final` in a file: what it inherits from `trial`, what it may override, and the messages for errors."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def with_final(final: str, trial: str = TRIAL) -> str:
     return f"{GOOD}{trial}  final:\n" + "".join(f"    {line}\n" for line in final.splitlines())
 
 
-def test_what_it_does_not_say_is_as_in_trial() -> None:
+def test_omitted_keys_are_those_of_the_trial() -> None:
     spec = read(with_final("command: [python, export.py, '--lr=${lr}']"), source="x").spec
     final, trial = spec.final, spec.trial
     assert final is not None
@@ -37,7 +37,7 @@ def test_what_it_does_not_say_is_as_in_trial() -> None:
     assert (final.grace_s, final.retries) == (7.0, trial.retries)
 
 
-def test_each_variable_and_each_resource_is_taken_by_itself() -> None:
+def test_variables_and_resources_are_overridden_one_by_one() -> None:
     spec = read(with_final("env: {THREADS: 8}\nresources: {memory: 4Gi}\ntimeout: 1h\nargs: []"), source="x").spec
     final = spec.final
     assert final is not None
@@ -46,11 +46,11 @@ def test_each_variable_and_each_resource_is_taken_by_itself() -> None:
     assert (final.command, final.args, final.timeout_s) == (spec.trial.command, (), 3600.0)
 
 
-def test_without_it_there_is_none() -> None:
+def test_without_the_key_there_is_no_final_stage() -> None:
     assert read(GOOD, source="x").spec.final is None
 
 
-def test_what_is_stored_reads_back_the_same() -> None:
+def test_a_stored_document_reads_back_the_same() -> None:
     spec = read(with_final("command: [python, export.py]\nresources: {gpu: 0}"), source="x").spec
     assert from_document(spec.document) == spec
     assert read(file_text(spec.document), source="x").spec.document == spec.document
@@ -75,7 +75,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("final", "complaint"), REFUSED, ids=[case[0][:20] for case in REFUSED])
-def test_what_it_may_not_say(final: str, complaint: str) -> None:
+def test_invalid_keys_are_refused(final: str, complaint: str) -> None:
     assert complaints(with_final(final)) == [complaint]
 
 

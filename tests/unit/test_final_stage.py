@@ -1,4 +1,4 @@
-"""The final stage on paper: when it begins, what ends it, with whose parameters, and how its own end is judged."""
+"""Decisions about the final stage: when it begins, what ends it, its parameters, and how its end is classified."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def over(reason: str = ALL) -> ChangeState:
 
 
 def ended(final: object = None, **more: object) -> Snapshot:
-    """The search has tried all that it may, and something succeeded."""
+    """A snapshot of a search that has used its budget, with a succeeded trial."""
     return snapshot(two, done=tried, best=0.5, final=final, **more)  # type: ignore[arg-type]  # its own words
 
 
@@ -217,7 +217,7 @@ SENTENCES: list[tuple[str, Snapshot, list[Action]]] = [
 
 
 @pytest.mark.parametrize(("situation", "actions"), [s[1:] for s in SENTENCES], ids=[s[0] for s in SENTENCES])
-def test_what_is_done_about_it(situation: Snapshot, actions: list[Action]) -> None:
+def test_decide_returns_the_actions_of_the_final_stage(situation: Snapshot, actions: list[Action]) -> None:
     assert decide(situation) == actions
 
 
@@ -265,7 +265,7 @@ def test_only_what_was_stopped_for_good_is_chosen_anew(cause: StopCause | None, 
 # What it is told, and what it is called
 
 
-def test_it_is_told_which_trial_it_is_of_and_that_it_is_none() -> None:
+def test_the_final_stage_gets_the_number_of_its_trial_and_its_own_stage() -> None:
     experiment = replace(an_experiment(two), final=FinalRun(12, 1))
     folders = ExperimentFolders(Path("/state/x")).attempt(FINAL, 2)
     made = launch(
@@ -284,7 +284,7 @@ def test_it_is_told_which_trial_it_is_of_and_that_it_is_none() -> None:
     assert made.env["TUNER_CHECKPOINT_DIR"] == "/state/x/final/checkpoint"
 
 
-def test_a_trial_is_told_of_no_stage() -> None:
+def test_a_trial_gets_no_stage() -> None:
     told = identity(an_experiment(two), a_trial(12), Attempt(12, 1), output="/o", checkpoint="/c")
     assert "TUNER_STAGE" not in told
 
@@ -292,13 +292,13 @@ def test_a_trial_is_told_of_no_stage() -> None:
 def test_each_end_of_the_search_has_checkpoints_of_its_own() -> None:
     experiment = replace(an_experiment(two), final=FinalRun(12, 3))
     folders = ExperimentFolders(Path("/state/x")).attempt(FINAL, 4)
-    part = cluster_launch(experiment, a_trial(12, lr=0.25), [Attempt(FINAL, 4)], folders)
+    part = cluster_launch(experiment, a_trial(12, lr=0.25), [Attempt(FINAL, 4)], folders, environ={})
     assert part.env["TUNER_CHECKPOINT_DIR"] == "/tuner/checkpoints/final-r3"
 
 
 def test_a_cluster_finds_it_again_by_its_labels_and_takes_it_for_no_trial() -> None:
     folders = ExperimentFolders(Path("/state/x")).attempt(FINAL, 2)
-    part = cluster_launch(an_experiment(two), a_trial(12, lr=0.25), [Attempt(FINAL, 2)], folders).cluster
+    part = cluster_launch(an_experiment(two), a_trial(12, lr=0.25), [Attempt(FINAL, 2)], folders, environ={}).cluster
     assert part is not None
     labels = labels_of(part)
     assert (labels["tuner.dev/trial"], labels["tuner.dev/attempt"]) == ("final", "2")

@@ -1,4 +1,4 @@
-"""Which GPUs there are, how many attempts fit on them, and who gets which."""
+"""Which GPUs are available, how many attempts fit, and how they are assigned."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_a_file_may_name_some_of_the_gpus_that_are_lent(tmp_path: Path) -> None:
     assert not_lent(environment, ["3", "0"]) == ["0"]
 
 
-def test_where_nothing_says_which_gpus_there_are_those_that_the_file_names_are_lent(tmp_path: Path) -> None:
+def test_without_detected_gpus_those_of_the_file_are_used(tmp_path: Path) -> None:
     environment = {"PATH": str(tmp_path)}
     assert _ids(environment, "0", "1") == ("0", "1")
     assert not_lent(environment, ["0", "1"]) == []

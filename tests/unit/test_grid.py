@@ -1,4 +1,4 @@
-"""The numbering of a finite space, and who gets which of its points."""
+"""The numbering of a finite space, and which trial gets which point."""
 
 import itertools
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from tests.unit.searches import RUNNING, examples, finish, play, spaces, study, 
 
 
 def every_point(space: Space) -> Iterator[Assignment]:
-    """By brute force: the product of all values, inactive ones taken out."""
+    """Return all points by brute force: the product of all values, without inactive ones."""
     columns = [values_of(p.domain) for p in space.parameters]
     for values in itertools.product(*columns):
         yield space.restricted({p.name: v for p, v in zip(space.parameters, values, strict=True)})
@@ -113,7 +113,7 @@ def test_a_part_whose_points_are_all_taken_is_run_again_for_the_person_asked() -
     spaces(finite=True, most=3), st.lists(st.tuples(st.integers(1, 4), st.sampled_from(list(TrialState))), max_size=8)
 )
 @examples(60)
-def test_a_rebuilt_grid_goes_on_where_the_lost_one_was(space: Space, turns: list[tuple[int, TrialState]]) -> None:
+def test_a_rebuilt_grid_continues_where_the_lost_one_was(space: Space, turns: list[tuple[int, TrialState]]) -> None:
     engine = Engine(study(space, "grid"), (), ())
     for count, state in turns:
         finish(engine, play(engine, count)[:2], RUNNING if state is TrialState.QUEUED else state)

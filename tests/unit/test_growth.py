@@ -1,4 +1,4 @@
-"""How a search space may grow, and how a search goes on in a grown one: what was learnt stays learnt."""
+"""How a search space may grow, and that a search in a grown space keeps what it has learned."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_everything_else_is_refused_with_its_path(old: Domain, new: Domain, path
             Space((OPTIMIZER, replace(MOMENTUM, when=(Condition("optimizer", ("sgd", "adam")),)))),
             ["momentum.when.optimizer"],
         ),
-        # What only a new choice makes active, no trial can lack; and what hangs on that neither.
+        # Parameters that only a new choice activates are missing in no trial, and neither are their dependents.
         (Space((MORE, replace(MOMENTUM, when=(Condition("optimizer", ("sgd", "lamb")),)))), []),
         (
             Space(
@@ -147,7 +147,7 @@ LARGE = Space((Parameter("x", Float(0, 4)), MORE, MOMENTUM, Parameter("n", Int(1
 
 
 def value(point: Assignment) -> float:
-    """Rises, and goes on rising beyond the small space."""
+    """A value that keeps rising beyond the small space."""
     return float(point["x"])
 
 
@@ -161,7 +161,7 @@ def search(engine: Engine, count: int) -> list[Trial]:
 
 
 @pytest.mark.parametrize("algorithm", ["random", "tpe", "optuna:tpe", "gp", "default"])
-def test_a_search_goes_on_in_a_grown_space_as_one_restarted_right_then(algorithm: str) -> None:
+def test_a_search_in_a_grown_space_continues_like_a_restarted_one(algorithm: str) -> None:
     engine = Engine(study(SMALL, algorithm), (), ())
     before = search(engine, 15)
     running = play(engine, 2)
@@ -174,7 +174,7 @@ def test_a_search_goes_on_in_a_grown_space_as_one_restarted_right_then(algorithm
 
 
 @pytest.mark.parametrize("algorithm", ["tpe", "optuna:tpe"])
-def test_what_was_learnt_guides_the_grown_search(algorithm: str) -> None:
+def test_earlier_trials_guide_the_search_in_the_grown_space(algorithm: str) -> None:
     engine = Engine(study(SMALL, algorithm), (), ())
     search(engine, 20)
     engine.update_study(grown(engine.study, LARGE, trials=20))

@@ -59,7 +59,7 @@ def test_key_order_and_spelling_of_numbers_do_not_tell_values_apart(one: Value, 
 @pytest.mark.parametrize(
     ("one", "other"), [([1], [True]), ([1], ["1"]), ([None], [0]), ({"a": 1}, {"a": True}), ([], {})]
 )
-def test_what_python_takes_for_equal_within_lists_may_differ(one: Value, other: Value) -> None:
+def test_values_in_lists_that_are_equal_in_python_may_be_different_choices(one: Value, other: Value) -> None:
     assert Space((Parameter("x", Choice((one, other))),)).problems() == ()
     assert Choice((one,)).canonical(other) is NO_MEMBER
 

@@ -7,8 +7,8 @@ import pytest
 from suggest.errors import InvalidArgument
 from suggest.katib.experiment import read_experiment, validate
 from suggest.katib.v1beta1 import api_pb2 as pb
-from suggest.space import Choice, Domain, Float, Int, Scale
-from suggest.study import Algorithm, Direction, Objective
+from suggest.space import Choice, Domain, Float, Int, Normal, Scale
+from suggest.study import Algorithm, Direction, Fidelity, Objective
 from tests.service.katib_caller import NUMBERS, an_experiment, choice, double, whole
 
 X = double("x", "0", "1")
@@ -31,19 +31,30 @@ DOMAINS = {
         double("x", "0.5", "1", distribution=pb.DISTRIBUTION_UNSPECIFIED),
         Float(0.5, 1.0),
     ),
-    "a logarithmic one, whose step Katib drops": (
-        double("x", "0.001", "1", "0.1", pb.LOG_UNIFORM),
-        Float(0.001, 1.0, Scale.LOG),
+    "a logarithmic one in steps": (
+        double("x", "0.1", "1", "0.2", pb.LOG_UNIFORM),
+        Float(0.1, 0.9, Scale.LOG, 0.2),
     ),
     "steps": (double("x", "0.1", "0.5", "0.1"), Float(0.1, 0.5, step=0.1)),
     "steps that do not lead to the end": (double("x", "0.1", "0.55", "0.2"), Float(0.1, 0.5, step=0.2)),
     "a step that is wider than the range": (double("x", "0.1", "0.5", "2"), Float(0.1, 0.1)),
     "an int": (whole("x", "-1", "5"), Int(-1, 5)),
     "an int in steps": (whole("x", "1", "6", "2"), Int(1, 5, step=2)),
-    "a logarithmic int": (whole("x", "1", "64", "3", pb.LOG_UNIFORM), Int(1, 64, Scale.LOG)),
+    "a logarithmic int": (whole("x", "1", "65", "3", pb.LOG_UNIFORM), Int(1, 64, Scale.LOG, 3)),
     "a category": (choice("x", "a", "b"), Choice(("a", "b"))),
     "a discrete one": (choice("x", "0.5", "8", kind=pb.DISCRETE), Choice(("0.5", "8"))),
-    "quantiles of a normal one": (double("x", "0", "1", distribution=pb.NORMAL), Float(1e-9, 1 - 1e-9)),
+    "a normal one, three deviations from its ends": (
+        double("x", "1", "7", distribution=pb.NORMAL),
+        Float(1.0, 7.0, normal=Normal(4.0, 1.0)),
+    ),
+    "a lognormal one": (
+        double("x", "1", "1000000", distribution=pb.LOG_NORMAL),
+        Float(1.0, 1e6, Scale.LOG, normal=Normal.within(1.0, 1e6, Scale.LOG)),
+    ),
+    "a normal int in steps": (
+        whole("x", "0", "60", "5", pb.NORMAL),
+        Int(0, 60, Scale.LINEAR, 5, Normal(30.0, 10.0)),
+    ),
 }
 
 
@@ -104,6 +115,10 @@ def test_a_bad_parameter_is_refused_with_its_place(name: str) -> None:
     assert said.endswith(message)
 
 
+def hyperband(**settings: str) -> pb.Experiment:
+    return an_experiment("hyperband", NUMBERS, settings={"r_l": "9", "resource_name": "n", **settings})
+
+
 def in_katibs_words() -> dict[str, tuple[pb.Experiment, str]]:
     def setting(algorithm: str, name: str, value: str) -> pb.Experiment:
         return an_experiment(algorithm, NUMBERS, settings={name: value})
@@ -146,10 +161,27 @@ def in_katibs_words() -> dict[str, tuple[pb.Experiment, str]]:
             "failed to validate parameters(x): Param x step is nil; For discrete search space, all parameters must "
             "include step",
         ),
-        "hyperband": (
-            an_experiment("hyperband"),
-            "unknown algorithm name hyperband; random, grid, tpe, multivariate-tpe, bayesianoptimization, cmaes, sobol "
-            "are served",
+        "darts": (
+            an_experiment("darts"),
+            "unknown algorithm name darts; random, grid, tpe, multivariate-tpe, bayesianoptimization, cmaes, sobol, "
+            "hyperband are served",
+        ),
+        "hyperband without settings": (an_experiment("hyperband", NUMBERS), "r_l and resource_name must be set."),
+        "hyperband without r_l": (setting("hyperband", "resource_name", "n"), "r_l and resource_name must be set."),
+        "r_l that is no number": (hyperband(r_l="many"), "r_l must be a positive float number."),
+        "r_l of 0": (hyperband(r_l="0"), "r_l must be a positive float number."),
+        "r_l below 1": (
+            hyperband(r_l="0.5"),
+            "failed to validate r_l(0.5): at least 1, and below 2^53: resources are whole numbers",
+        ),
+        "eta of 1": (hyperband(eta="1"), "failed to validate eta(1): eta should be greater than one"),
+        "a resource that is no parameter": (
+            hyperband(resource_name="epochs"),
+            "value of resource_name setting must be in parameters.",
+        ),
+        "a resource that is no int": (
+            hyperband(resource_name="x"),
+            "x, of resource_name, must be an int: it counts what is trained",
         ),
     }
 
@@ -202,6 +234,7 @@ ALGORITHMS = {
     ),
     "cmaes": ({"sigma": "0.5", "restart_strategy": "ipop"}, Algorithm("cmaes", None, {})),
     "sobol": ({}, Algorithm("sobol", None, {})),
+    "hyperband": ({"r_l": "9", "resource_name": "n", "eta": "3"}, Algorithm("random", None, {})),
 }
 
 
@@ -230,16 +263,16 @@ def test_the_text_of_a_value_means_that_value(distribution: pb.Distribution) -> 
         assert back == pytest.approx(value)
 
 
-def test_a_normal_distribution_is_between_min_and_max_within_three_deviations() -> None:
-    [text] = read_experiment(an_experiment("random", [double("x", "1", "7", distribution=pb.NORMAL)])).texts
-    assert float(text.text(0.5)) == pytest.approx(4.0)
-    assert float(text.text(0.00134989803163)) == pytest.approx(1.0)
-    assert text.value("100") == (1 - 1e-9, True), "unbounded, as in Katib"
+def test_the_resource_of_hyperband_is_searched_at_its_levels() -> None:
+    experiment = read_experiment(hyperband(r_l="10.2"))
+    assert experiment.fidelity == Fidelity("n", 1, 10, 3)
+    assert experiment.fidelity.levels == (1, 3, 10)
+    assert experiment.spec.space.by_name["n"].domain == Int(1, 10)
 
 
-def test_a_normal_int_is_a_whole_number_in_its_steps() -> None:
-    [text] = read_experiment(an_experiment("random", [whole("x", "0", "60", "5", pb.NORMAL)])).texts
-    assert {int(text.text(share / 100)) % 5 for share in range(1, 100)} == {0}
+def test_the_state_that_katibs_hyperband_keeps_in_its_settings_does_not_matter() -> None:
+    with_state = hyperband(current_s="2", s_max="2", evaluating_trials="9", r="1.0", n="9", b_l="27", current_i="1")
+    assert read_experiment(with_state).key == read_experiment(hyperband()).key
 
 
 def test_experiments_differ_by_what_is_searched_only() -> None:

@@ -1,4 +1,4 @@
-"""Calls that write one study come one after the other, and wait without a thread."""
+"""Calls that write the same study run one after the other, and wait without a thread."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_a_queue_has_an_end() -> None:
     asyncio.run(play())
 
 
-def test_who_gives_up_waiting_is_never_served_and_makes_room() -> None:
+def test_a_canceled_waiter_is_never_served_and_frees_its_place() -> None:
     async def play() -> None:
         async with turns() as them:
             gate, done = threading.Event(), list[str]()
@@ -110,7 +110,7 @@ def test_who_gives_up_waiting_is_never_served_and_makes_room() -> None:
     asyncio.run(play())
 
 
-def test_who_gives_up_just_before_its_turn_leaves_it_to_the_next() -> None:
+def test_a_waiter_canceled_just_before_its_turn_passes_it_on() -> None:
     async def play() -> None:
         with ThreadPoolExecutor(1) as executor:
             them, gate = KeyedQueue(executor, workers=1), threading.Event()
@@ -129,7 +129,7 @@ def test_who_gives_up_just_before_its_turn_leaves_it_to_the_next() -> None:
     asyncio.run(play())
 
 
-def test_what_was_begun_is_finished_before_the_next_though_nobody_waits_for_it() -> None:
+def test_a_started_call_finishes_before_the_next_one_even_if_its_caller_is_gone() -> None:
     async def play() -> None:
         async with turns() as them:
             begun, gate, order = threading.Event(), threading.Event(), list[str]()
@@ -163,7 +163,7 @@ def test_work_that_fails_passes_its_turn_on() -> None:
 
 
 async def begun_by(them: KeyedQueue, flows: list[Flow], kinds: list[CallKind] | None = None) -> list[str]:
-    """Work that lasts until the end is wanted for each flow in turn; of whom it has been begun."""
+    """Run work for each flow in turn, and return the flows whose work has started."""
     gate, begun = threading.Event(), list[str]()
 
     def work(flow: Flow) -> None:
@@ -215,7 +215,7 @@ def test_calls_that_are_known_to_be_long_have_a_quarter_of_the_threads() -> None
 
 
 def burn(seconds: float) -> None:
-    """Of a processor."""
+    """Use processor time."""
     end = time.thread_time() + seconds
     while time.thread_time() < end:
         pass
@@ -283,7 +283,7 @@ def test_a_burst_of_unknown_calls_does_not_get_round_the_limit_on_unsent_replies
     asyncio.run(play())
 
 
-def test_what_was_not_begun_is_sent_away_at_the_end() -> None:
+def test_calls_that_have_not_started_are_rejected_on_shutdown() -> None:
     async def play() -> None:
         async with turns(1) as them:
             gate = threading.Event()

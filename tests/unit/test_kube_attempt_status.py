@@ -1,4 +1,4 @@
-"""What the runtime shows of an attempt, from its Job and its pods as API servers show them."""
+"""The status of an attempt, derived from its Job and its pods as API servers return them."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def a_pod(
     containers: tuple[str, ...] = ("trial",),
     init: tuple[Raw, ...] = (),
 ) -> Raw:
-    """state: of its first container. deleted: when somebody asked for that."""
+    """A pod. `state` is that of its first container, `deleted` the time of its deletion."""
     about: Raw = {"name": name or f"x-0-{index or 0}", "creationTimestamp": stamp(created)}
     about["labels"] = {"batch.kubernetes.io/job-name": "x-0", **(labels or {})}
     if index is not None:
@@ -158,12 +158,12 @@ def test_an_exit_code_that_tells_the_story_is_passed_on(code: int) -> None:
     assert end_of(a_job(conditions=(FAILED,)), a_pod(ended(code), phase="Failed")) == Exit(at(5), code=code)
 
 
-def test_killed_for_memory_is_said_beside_the_code() -> None:
+def test_a_kill_for_memory_is_named_beside_the_exit_code() -> None:
     assert end_of(a_job(), a_pod(ended(137, "OOMKilled"), phase="Failed")) == Exit(at(5), code=137, out_of_memory=True)
 
 
 @pytest.mark.parametrize("code", [137, 143])
-def test_killed_by_nobody_known_is_the_machines_fault(code: int) -> None:
+def test_a_kill_from_an_unknown_source_counts_as_infrastructure(code: int) -> None:
     expected = lost(5, f"killed from outside (exit code {code}), not for lack of memory")
     assert end_of(a_job(), a_pod(ended(code), phase="Failed")) == expected
 
@@ -191,7 +191,7 @@ def test_a_disruption_is_the_clusters_doing_whatever_code_the_program_ended_with
         assert end_of(a_job(), pod) == lost(5, f"{said}: as it says")
 
 
-def test_what_had_ended_before_it_was_disrupted_is_judged_by_itself() -> None:
+def test_a_pod_that_ended_before_its_disruption_is_judged_by_its_own_exit() -> None:
     disrupted = a_condition("DisruptionTarget", "EvictionByEvictionAPI", after=7)
     pod = a_pod(ended(0), phase="Succeeded", conditions=(disrupted,), deleted=7)
     assert end_of(a_job(), pod) == Exit(at(5), code=0)
@@ -232,6 +232,16 @@ def test_a_jobs_own_deadline_is_a_timeout_though_its_pods_were_deleted() -> None
     assert end_of(a_job(conditions=(over,))) == expected
 
 
+def test_an_init_container_whose_command_is_not_in_the_image_is_a_configuration_failure() -> None:
+    message = OCI + 'exec: "sh": executable file not found in $PATH: unknown'
+    state = {"terminated": {"exitCode": 128, "reason": "StartError", "finishedAt": stamp(3), "message": message}}
+    pod = a_pod(waiting("PodInitializing"), phase="Failed", init=({"name": "tuner-parent", "state": state},))
+    end = end_of(a_job(), pod)
+    assert end is not None
+    assert end.failure_class is FailureClass.CONFIGURATION
+    assert end.reason.startswith("command sh was not found in image")
+
+
 def test_an_init_container_that_failed_is_named_with_its_last_line() -> None:
     init = {"name": "data", "state": {"terminated": {"exitCode": 2, "finishedAt": stamp(3), "message": "a\nno room\n"}}}
     pod = a_pod(waiting("PodInitializing"), phase="Failed", init=(init,))
@@ -242,26 +252,26 @@ def test_an_init_container_that_failed_is_named_with_its_last_line() -> None:
 # Asked to end, by us or by others
 
 
-def test_what_we_stopped_has_ended_because_we_asked() -> None:
+def test_an_attempt_that_we_stopped_ended_because_of_the_stop() -> None:
     pod = a_pod(ended(143, after=7), phase="Failed", deleted=6)
     assert end_of(a_job(), pod, stopped=True) == Exit(at(7), code=143, stopped=True)
     at_once = a_pod(ended(0, after=6), phase="Succeeded", deleted=6)
     assert end_of(a_job(), at_once, stopped=True) == Exit(at(6), code=0, stopped=True)
 
 
-def test_what_our_signal_ended_was_stopped_also_where_a_nodes_clock_is_behind() -> None:
+def test_a_stop_is_recognized_even_if_the_clock_of_the_node_is_behind() -> None:
     behind = a_pod(ended(143, after=3), phase="Failed", deleted=6)
     assert end_of(a_job(), behind, stopped=True) == Exit(at(3), code=143, stopped=True)
     for_memory = a_pod(ended(137, "OOMKilled", after=3), phase="Failed", deleted=6)
     assert end_of(a_job(), for_memory, stopped=True) == Exit(at(3), code=137, out_of_memory=True)
 
 
-def test_what_ended_before_our_signal_is_judged_by_itself() -> None:
+def test_an_attempt_that_ended_before_the_signal_is_judged_by_its_own_exit() -> None:
     assert end_of(a_job(), a_pod(ended(0), phase="Succeeded", deleted=6), stopped=True) == Exit(at(5), code=0)
     assert end_of(a_job(), a_pod(ended(3), phase="Failed"), stopped=True) == Exit(at(5), code=3)
 
 
-def test_what_was_stopped_and_left_nothing_was_stopped() -> None:
+def test_a_stopped_attempt_without_objects_counts_as_stopped() -> None:
     assert end_of(None, stopped=True) == Exit(at(10), unknown=True, stopped=True)
     assert end_of(a_job(conditions=(FAILED,)), stopped=True) == Exit(at(9), unknown=True, stopped=True)
     assert end_of(a_job(queue="a", suspend=True), stopped=True) == Exit(at(10), unknown=True, stopped=True)
@@ -284,7 +294,7 @@ def test_a_job_deleted_by_hand_is_the_machines_fault_once_its_pod_has_ended() ->
     assert end_of(None) == lost(10, "its Job was deleted by someone else")
 
 
-def test_what_had_ended_before_its_job_was_deleted_is_judged_by_itself() -> None:
+def test_a_pod_that_ended_before_its_job_was_deleted_is_judged_by_its_own_exit() -> None:
     assert end_of(None, a_pod(ended(0), phase="Succeeded", deleted=6)) == Exit(at(5), code=0)
 
 
@@ -319,14 +329,14 @@ def test_a_jobs_end_waits_for_the_sight_of_its_pods() -> None:
 # Not running yet
 
 
-def test_nothing_is_said_of_what_is_usual() -> None:
+def test_a_normal_start_has_no_reason() -> None:
     assert look(a_job()) == AttemptStatus("x-0", None)
     assert look(a_job(), a_pod(phase="Pending", node="")) == AttemptStatus("x-0", None)
     made = look(a_job(), a_pod(waiting("ContainerCreating"), phase="Pending"), now=3)
     assert (made.waiting, made.node) == ("", "gpu-7")
 
 
-def test_a_container_that_takes_long_to_make_is_said_to_be_made() -> None:
+def test_a_container_that_is_created_slowly_is_reported() -> None:
     pod = a_pod(waiting("ContainerCreating"), phase="Pending")
     assert look(a_job(), pod).waiting == "its container is being created on node gpu-7"
 
@@ -344,7 +354,7 @@ def test_a_pod_without_a_node_waits_with_the_schedulers_message_for_half_an_hour
     assert end_of(a_job(), pod, now=1801) == expected
 
 
-def test_a_claim_that_is_not_there_is_named_with_its_mount() -> None:
+def test_a_missing_claim_is_named_with_its_mount() -> None:
     pod = an_unschedulable('0/1 nodes are available: persistentvolumeclaim "cifar10" not found. preemption: no')
     reason = "volume data (at /data) cannot be mounted: the claim cifar10 is not in the namespace"
     assert look(a_job(), pod).waiting == reason
@@ -386,7 +396,7 @@ def test_a_registry_that_hiccups_is_given_more_time() -> None:
     assert end_of(a_job(), pod, now=301).failure_class is CONFIGURATION
 
 
-def test_a_stopped_attempt_is_no_mistake_any_more() -> None:
+def test_a_stopped_attempt_is_not_a_configuration_failure() -> None:
     assert look(a_job(), a_pod(waiting("ErrImagePull", PULL), phase="Pending"), stopped=True, now=30).exit is None
 
 
@@ -436,7 +446,7 @@ MOUNT = (
         ),
     ],
 )
-def test_what_no_time_will_mend_is_a_mistake_at_once(reason: str, message: str, said: str) -> None:
+def test_a_permanent_error_is_a_configuration_failure_at_once(reason: str, message: str, said: str) -> None:
     pod = a_pod(waiting(reason, message), phase="Pending")
     assert end_of(a_job(), pod, now=2) == Exit(at(2), failure_class=CONFIGURATION, reason=said)
 
@@ -543,7 +553,7 @@ def test_a_worker_that_was_lost_is_the_cause_of_those_that_miss_it() -> None:
     assert found.node == "gpu-8"
 
 
-def test_who_says_that_it_has_lost_another_is_not_the_cause_though_the_job_had_it_deleted_at_once() -> None:
+def test_a_worker_that_reports_a_lost_one_is_not_the_cause_even_if_the_job_deletes_it_at_once() -> None:
     missing = a_pod(ended(75, after=6), phase="Failed", index=0, deleted=6)
     for after in (6, 7):
         gone = a_pod(ended(143, after=after), phase="Failed", index=1, deleted=5, grace_s=1)
@@ -566,7 +576,7 @@ def test_a_worker_killed_for_memory_is_out_of_memory() -> None:
     assert found.exit == Exit(at(5), failure_class=OUT_OF_MEMORY, reason=reason)
 
 
-def test_a_worker_may_say_itself_of_what_class_its_failure_is() -> None:
+def test_a_worker_can_report_its_own_failure_class() -> None:
     said = "cifar10.py: out of memory: the GPU has no room"
     lacking = a_pod(ended(1, message=f"...\n{said}\n"), phase="Failed", index=1)
     reason = f"worker 1 of 2: exit code 1: {said}"
@@ -623,7 +633,7 @@ def test_conditions_of_the_persons_own_are_kept() -> None:
     assert look(a_job(**kind, conditions=turned)).exit is None
 
 
-def test_what_its_operator_deletes_when_it_has_failed_is_no_cause() -> None:
+def test_pods_that_the_operator_deletes_after_a_failure_are_not_the_cause() -> None:
     worker = a_pod(ended(1, after=9), phase="Failed", name="x-0-w", index=1)
     failed = a_job(kind="JobSet", conditions=(a_condition("Failed", "FailedJobs", "first failed job: x-0-w"),))
 
@@ -643,7 +653,7 @@ def a_volcano_job(**state: Any) -> Raw:
     return a_job(kind="Job", tasks=[]) | {"apiVersion": "batch.volcano.sh/v1alpha1", "status": {"state": state}}
 
 
-def test_a_field_that_stands_beside_a_time_and_a_message_is_read_with_them() -> None:
+def test_the_time_and_message_beside_a_status_field_are_read() -> None:
     aborted = a_volcano_job(phase="Aborted", lastTransitionTime=stamp(9), message="policy AbortJob")
     assert look(aborted).exit is None  # its pods may be seen a moment later
     reason = "its Job failed: policy AbortJob"
@@ -676,7 +686,7 @@ def test_it_is_given_time_while_a_pod_runs_or_it_is_suspended_or_stopped() -> No
     assert look(a_job(kind="JobSet", suspend=True), done, now=9999).exit is None
 
 
-def test_an_object_that_nobody_touches_is_asked_after_its_operator() -> None:
+def test_an_object_without_a_status_names_its_operator() -> None:
     new = a_job(kind="JobSet") | {"status": {}}
     said = "no pods and no status after 60 s; is the operator of JobSet running?"
     assert (look(new, now=59).waiting, look(new, now=61).waiting) == ("", said)
@@ -686,7 +696,7 @@ def test_an_object_that_nobody_touches_is_asked_after_its_operator() -> None:
 
 
 def test_an_evicted_pod_is_the_cause_though_it_shows_a_later_deletion() -> None:
-    """The Training Operator fails its object when the eviction begins; the kubelet's last deletion is later."""
+    """The Training Operator marks its object as failed when the eviction begins, before the kubelet's last deletion."""
     evicted: Raw = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}
     evicted["lastTransitionTime"] = stamp(5)
     main = a_pod(ended(143, after=8), phase="Failed", conditions=(evicted,), deleted=9, grace_s=0)
@@ -698,7 +708,7 @@ def test_an_evicted_pod_is_the_cause_though_it_shows_a_later_deletion() -> None:
 
 
 def restarted(state: Raw, times: int, *, code: int = 1, said: str = "", reason: str = "Error") -> Raw:
-    """A pod of an operator whose container was restarted, last after that exit code."""
+    """A pod of an operator whose container was last restarted after this exit code."""
     pod = a_pod(state, labels={"role": "leader"}, name="leader")
     pod["spec"]["restartPolicy"] = "OnFailure"
     last = {"terminated": ended(code, reason, message=said, start=stamp(3))["terminated"]}
@@ -751,7 +761,7 @@ def test_a_crash_loop_that_we_stopped_was_stopped() -> None:
 
 
 def test_a_job_that_gives_up_restarting_failed_by_its_program() -> None:
-    """With backoffLimit 0 it deletes the pod after the first restart, and the second life ends by SIGTERM."""
+    """With backoffLimit 0 the Job deletes the pod after the first restart, and SIGTERM ends the second run."""
     gone = restarted(ended(143, start=stamp(5), after=6), 1)
     gone["metadata"] |= {"deletionTimestamp": stamp(5), "deletionGracePeriodSeconds": 0}
     gone["status"]["phase"] = "Failed"
@@ -772,7 +782,7 @@ def test_a_job_that_gives_up_restarting_failed_by_its_program() -> None:
 # Whose log
 
 
-def test_the_log_is_that_of_the_container_that_stands_for_the_trial() -> None:
+def test_the_log_is_that_of_the_trial_container() -> None:
     assert log_source(a_job(), [a_pod(waiting("ContainerCreating"), phase="Pending")]) is None
     assert log_source(a_job(), []) is None
     assert log_source(a_job(), [a_pod(RUNNING)]) == PodContainer("x-0-0", "trial")
@@ -795,7 +805,7 @@ def test_the_log_is_the_primarys_where_the_file_names_one() -> None:
 # Small readings
 
 
-def test_what_a_kubelet_writes_for_never_is_no_time() -> None:
+def test_the_zero_time_of_a_kubelet_is_not_a_time() -> None:
     assert [parse_time(text) for text in (None, "", "1970-01-01T00:00:00Z", "soon")] == [None] * 4
     assert parse_time("2026-11-21T09:40:00Z") == CREATED
 

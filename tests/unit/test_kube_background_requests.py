@@ -1,4 +1,4 @@
-"""Background requests run beside what their sender does, a few at a time; the next sender is told of a failure."""
+"""Background requests run concurrently, a few at a time; the next sender gets an earlier failure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ AWAY = RuntimeError("away")
 
 
 class Desk:
-    """Sends requests that last until they are let go, and counts what is told."""
+    """Sends requests that last until they are released, and records the results."""
 
     def __init__(self) -> None:
         self.requests = BackgroundRequests(failed=self._failed)
@@ -44,7 +44,7 @@ class Desk:
             await self.requests.send(name, self.work(name, error=error))
 
     async def fail(self, name: str) -> None:
-        """It has failed, and nobody was told but by the call."""
+        """Let a request fail, reported only by the call."""
         self.go.set()
         await self.begin(name, error=AWAY)
         await eventually(lambda: not self.requests.is_under_way(name))
@@ -92,7 +92,7 @@ async def test_at_most_sixteen_are_done_at_once_and_all_of_them_in_the_end(desk:
 
 
 @at_a_desk
-async def test_who_sends_after_a_failure_waits_for_his_own_and_is_told_of_it(desk: Desk) -> None:
+async def test_a_sender_after_a_failure_waits_for_its_own_request_and_its_result(desk: Desk) -> None:
     await desk.fail("a")
     assert desk.failures == 1
     sending = asyncio.create_task(desk.begin("b", error=AWAY))
@@ -105,7 +105,7 @@ async def test_who_sends_after_a_failure_waits_for_his_own_and_is_told_of_it(des
 
 
 @at_a_desk
-async def test_what_goes_well_after_a_failure_ends_the_waiting(desk: Desk) -> None:
+async def test_a_success_after_a_failure_ends_the_waiting(desk: Desk) -> None:
     await desk.fail("a")
     desk.go.set()
     await desk.begin("b")
@@ -117,7 +117,7 @@ async def test_what_goes_well_after_a_failure_ends_the_waiting(desk: Desk) -> No
 
 
 @at_a_desk
-async def test_who_waits_waits_for_all_and_is_told_of_any_that_failed(desk: Desk) -> None:
+async def test_waiting_covers_all_requests_and_raises_any_failure(desk: Desk) -> None:
     await desk.begin("a", error=AWAY)
     sending = asyncio.create_task(desk.requests.send("b", desk.work("b"), wait=True))
     await eventually(lambda: desk.doing == {"a", "b"})
@@ -128,7 +128,7 @@ async def test_who_waits_waits_for_all_and_is_told_of_any_that_failed(desk: Desk
 
 
 @at_a_desk
-async def test_to_settle_is_to_wait_for_that_one_whatever_becomes_of_it(desk: Desk) -> None:
+async def test_settling_waits_for_one_request_whatever_its_result(desk: Desk) -> None:
     await desk.requests.settle("nobody")
     await desk.begin("a", error=AWAY)
     settling = asyncio.create_task(desk.requests.settle("a"))
@@ -140,7 +140,7 @@ async def test_to_settle_is_to_wait_for_that_one_whatever_becomes_of_it(desk: De
 
 
 @at_a_desk
-async def test_a_name_is_free_again_for_its_next_errand_at_the_moment_it_is_told_to_have_failed(desk: Desk) -> None:
+async def test_a_name_is_free_for_its_next_request_once_its_failure_is_reported(desk: Desk) -> None:
     await desk.fail("a")
     desk.go.set()
     await desk.begin("a")
@@ -148,7 +148,7 @@ async def test_a_name_is_free_again_for_its_next_errand_at_the_moment_it_is_told
 
 
 @at_a_desk
-async def test_to_close_is_to_finish_what_is_under_way(desk: Desk) -> None:
+async def test_closing_finishes_requests_in_progress(desk: Desk) -> None:
     names = [str(number) for number in range(20)]
     await desk.begin(*names)
     closing = asyncio.create_task(desk.requests.close())
@@ -159,7 +159,7 @@ async def test_to_close_is_to_finish_what_is_under_way(desk: Desk) -> None:
     assert desk.done == names
 
 
-def test_what_takes_too_long_at_the_close_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_closing_abandons_requests_that_take_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_PATIENCE_S", 0.05)
 
     async def main() -> None:

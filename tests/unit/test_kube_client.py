@@ -81,9 +81,7 @@ def test_an_object_has_one_place(path: str, expected: str) -> None:
 
 
 @with_a_cluster
-async def test_what_is_created_comes_back_whole_also_what_no_model_knows(
-    api: FakeApi, client: KubernetesClient
-) -> None:
+async def test_a_created_object_keeps_unknown_fields(api: FakeApi, client: KubernetesClient) -> None:
     made = await client.create(JOBS, "user1", job("a") | {"spec": {"newField": {"deep": [1, 2.5, None]}}})
     assert made == await client.get(JOBS, "user1", "a") == api.get("jobs", "user1", "a")
     assert api.requests[0] == ("POST", JOBS.path("user1"), {"fieldValidation": "Strict"})
@@ -103,7 +101,7 @@ async def test_a_second_of_a_name_is_refused_by_its_reason(api: FakeApi, client:
 
 
 @with_a_cluster
-async def test_what_is_missing_is_not_found(api: FakeApi, client: KubernetesClient) -> None:
+async def test_a_missing_object_is_not_found(api: FakeApi, client: KubernetesClient) -> None:
     assert (await refused(client.get(JOBS, "user1", "a"))).reason == "NotFound"
     assert str(await refused(client.create(JOBS, "nowhere", job("a")))) == 'namespaces "nowhere" not found'
 
@@ -150,7 +148,7 @@ async def test_labels_and_fields_select(api: FakeApi, client: KubernetesClient) 
 
 
 @with_a_cluster
-async def test_deleting_what_is_gone_or_another_is_no_error(api: FakeApi, client: KubernetesClient) -> None:
+async def test_deleting_a_missing_or_replaced_object_is_not_an_error(api: FakeApi, client: KubernetesClient) -> None:
     await client.create(JOBS, "user1", job("a"))
     await client.delete(JOBS, "user1", "a", uid="that of an earlier one")
     assert len(api.all("jobs")) == 1
@@ -195,7 +193,7 @@ async def test_a_watch_tells_all_that_happens_and_ends_when_the_server_ends_it(
 
 
 @pytest.mark.parametrize("form", ["event", "status"])
-def test_an_expired_version_is_said_in_one_way_though_servers_have_two(form: str) -> None:
+def test_both_forms_of_an_expired_resource_version_are_recognized(form: str) -> None:
     @with_a_cluster
     async def check(api: FakeApi, client: KubernetesClient) -> None:
         api.gone_as = form
@@ -348,7 +346,7 @@ async def listing(context: str | None) -> None:
 
 
 async def said(config: Raw, *, context: str | None = None) -> str:
-    """Why somebody with this kubeconfig cannot list Jobs."""
+    """Return the error of listing Jobs with this kubeconfig."""
     with kubeconfig_of(config), pytest.raises((Unreachable, AccessDenied, BadKubeconfig)) as caught:
         await listing(context)
     return f"{type(caught.value).__name__}: {caught.value}"
@@ -368,7 +366,7 @@ def test_an_unknown_context_is_answered_with_those_there_are() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "just words", "contexts: [", "contexts: {a: b}", "clusters: []\ncontexts: [1]"])
-def test_what_is_no_kubeconfig(text: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_an_invalid_kubeconfig_is_reported(text: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     path = tmp_path / "config"
     path.write_text(text)
     monkeypatch.setenv("KUBECONFIG", str(path))
@@ -399,7 +397,7 @@ def test_the_users_namespace_is_that_of_the_context() -> None:
     asyncio.run(check())
 
 
-def test_a_context_that_impersonates_somebody_does_so_in_every_request() -> None:
+def test_a_context_with_impersonation_sends_it_with_every_request() -> None:
     async def check() -> None:
         async with FakeApi() as api:
             config = api.kubeconfig()
@@ -532,7 +530,7 @@ def test_a_server_that_redirects_is_not_followed() -> None:
 
 @pytest.fixture
 def speaks_tls(tmp_path: Path) -> tuple[ssl.SSLContext, bytes]:
-    """For a server at 127.0.0.1, and the certificate by which it is known."""
+    """Return a TLS context for a server at 127.0.0.1, and its certificate."""
     made = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2"]
     key, certificate = tmp_path / "key", tmp_path / "certificate"
     try:
@@ -546,7 +544,7 @@ def speaks_tls(tmp_path: Path) -> tuple[ssl.SSLContext, bytes]:
     return context, certificate.read_bytes()
 
 
-def test_a_certificate_that_nobody_vouches_for(speaks_tls: tuple[ssl.SSLContext, bytes]) -> None:
+def test_an_untrusted_certificate_is_refused(speaks_tls: tuple[ssl.SSLContext, bytes]) -> None:
     async def check() -> None:
         server = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0, ssl=speaks_tls[0])
         config = FakeApi().kubeconfig()
@@ -561,7 +559,7 @@ def test_a_certificate_that_nobody_vouches_for(speaks_tls: tuple[ssl.SSLContext,
 
 
 @with_a_cluster
-async def test_a_forbidden_verb_comes_with_the_rule_that_is_missing(api: FakeApi, client: KubernetesClient) -> None:
+async def test_a_forbidden_verb_names_the_missing_rule(api: FakeApi, client: KubernetesClient) -> None:
     api.forbid("create", "jobs")
     api.forbid("get", "pods/log")
     error = await refused(client.create(JOBS, "user1", job("a")))
@@ -574,7 +572,7 @@ async def test_a_forbidden_verb_comes_with_the_rule_that_is_missing(api: FakeApi
 
 
 @with_a_cluster
-async def test_a_quota_or_an_admission_that_refuses_is_no_missing_rule(api: FakeApi, client: KubernetesClient) -> None:
+async def test_a_refusal_by_quota_or_admission_is_not_a_missing_rule(api: FakeApi, client: KubernetesClient) -> None:
     api.refuse = lambda plural, obj: "exceeded quota: q, requested: count/jobs.batch=1"
     error = await refused(client.create(JOBS, "user1", job("a")))
     assert (error.status, rule_for(error), error.refusal) == (403, "", None)

@@ -1,4 +1,4 @@
-"""What an attempt asks of its namespace, read off its objects."""
+"""The resources that an attempt requests in its namespace, read from its objects."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_quantities_are_read_as_kubernetes_reads_them(text: object, value: str) 
 
 
 @pytest.mark.parametrize("text", ["", "4 cores", "16gi", "1.2.3", "Gi", "1Kb", None, True])
-def test_what_is_no_quantity_is_refused_by_name(text: object) -> None:
+def test_an_invalid_quantity_is_refused_by_name(text: object) -> None:
     with pytest.raises(ValueError, match="is not a quantity"):
         parse_quantity(text)
 

@@ -1,4 +1,4 @@
-"""Events are listened to only once something waits for an explanation, and what was said before is told then."""
+"""Events are watched only while an attempt waits for an explanation, and earlier events are found."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ async def heard(client: KubernetesClient, *, changed: Callable[[], None] = lambd
 
 
 @with_a_cluster
-async def test_a_refused_pod_is_heard_of_after_a_while_though_it_was_said_before(
+async def test_the_refusal_of_a_pod_is_found_although_its_event_came_earlier(
     api: FakeApi, client: KubernetesClient
 ) -> None:
     say(api, "FailedCreate", "job", "forbidden")
@@ -75,7 +75,7 @@ async def test_a_refused_pod_is_heard_of_after_a_while_though_it_was_said_before
 
 
 @with_a_cluster
-async def test_of_the_first_pod_of_all_it_is_heard_of_sooner(api: FakeApi, client: KubernetesClient) -> None:
+async def test_the_refusal_of_the_first_pod_is_found_sooner(api: FakeApi, client: KubernetesClient) -> None:
     say(api, "FailedCreate", "job", "violates PodSecurity")
     async with heard(client) as found:
         found.note_waiting("a", JOBS, [], has_quota=False)
@@ -112,7 +112,7 @@ async def test_a_volume_that_cannot_be_mounted_is_heard_of_once_its_pod_waits_on
 
 
 @with_a_cluster
-async def test_what_ran_or_went_in_between_has_not_waited_for_long(api: FakeApi, client: KubernetesClient) -> None:
+async def test_an_attempt_that_ran_in_between_has_not_waited_long(api: FakeApi, client: KubernetesClient) -> None:
     async with heard(client) as found:
         found.note_waiting("a", JOBS, [], has_quota=False)
         found.note_running("a")
@@ -123,7 +123,7 @@ async def test_what_ran_or_went_in_between_has_not_waited_for_long(api: FakeApi,
 
 
 @with_a_cluster
-async def test_who_may_not_see_events_is_not_troubled(api: FakeApi, client: KubernetesClient) -> None:
+async def test_without_the_right_to_events_nothing_fails(api: FakeApi, client: KubernetesClient) -> None:
     api.forbid("list", "events")
     async with heard(client) as found:
         for _ in range(3):

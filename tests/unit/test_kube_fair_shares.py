@@ -1,4 +1,4 @@
-"""Experiments that share a namespace start by turns, and one that is dead holds nobody up."""
+"""Experiments that share a namespace start trials in turn; one without a controller blocks no other."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from controller.runtime.kubernetes.admission import STALE_S, FairShares, Share, 
     ],
     ids=["alone", "poorer but content", "poorer", "equal, after us", "equal, before us", "richer", "one is poorer"],
 )
-def test_the_poorest_who_waits_is_first(others: list[Share], may: bool) -> None:
+def test_the_waiting_experiment_with_the_fewest_trials_is_first(others: list[Share], may: bool) -> None:
     assert may_start(Share("a", 2, 1), others) is may
 
 
@@ -47,7 +47,7 @@ def test_shares_are_equal_to_within_one_trial_and_no_room_stays_empty(
         return [share(other) for other in range(len(wanted)) if other != index]
 
     def settle() -> None:
-        """Everybody who may start does, until nobody may."""
+        """Start trials until no experiment may start another one."""
         while sum(running) < room and any(each.waiting for each in map(share, range(len(wanted)))):
             ready = [i for i in range(len(wanted)) if share(i).waiting and may_start(share(i), others(i))]
             assert len(ready) == 1
@@ -68,7 +68,7 @@ def shares(folder: Path, uid: str, namespace: str = "team-a") -> FairShares:
     return FairShares(folder, server="https://cluster:6443", namespace=namespace, uid=uid)
 
 
-def test_what_one_says_the_others_of_its_namespace_read(tmp_path: Path) -> None:
+def test_shares_are_visible_to_other_experiments_of_the_namespace(tmp_path: Path) -> None:
     first, second, elsewhere = shares(tmp_path, "a"), shares(tmp_path, "b"), shares(tmp_path, "c", "team-b")
     assert first.others(now_s=100.0) == []
     assert first.publish(12345, 2, now_s=100.0) == Share("a", 12345, 2)
@@ -109,7 +109,7 @@ def test_the_file_of_a_killed_one_is_cleared_away(tmp_path: Path) -> None:
     again.close()
 
 
-def test_a_file_that_says_nothing_sensible_is_nobody(tmp_path: Path) -> None:
+def test_an_unreadable_share_file_is_ignored(tmp_path: Path) -> None:
     first = shares(tmp_path, "a")
     first.publish(1, 1, now_s=100.0)
     (written,) = tmp_path.rglob("a.json")

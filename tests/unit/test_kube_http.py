@@ -41,7 +41,7 @@ CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 
 class Peer:
-    """A server's end of one connection."""
+    """The server's end of one connection."""
 
     def __init__(self, number: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.number = number  # 1 for the first connection
@@ -49,7 +49,7 @@ class Peer:
         self.writer = writer
 
     async def hear(self) -> str:
-        """A request's line and headers; its body is read, too."""
+        """Return a request's line and headers, and read its body."""
         head = (await self.reader.readuntil(b"\r\n\r\n")).decode()
         for line in head.splitlines():
             if line.startswith("content-length: ") or line.startswith("Content-Length: "):
@@ -66,7 +66,7 @@ class Peer:
         self.writer.transport.abort()
 
     async def gone(self) -> None:
-        """Until the client has closed the connection."""
+        """Wait until the client has closed the connection."""
         with suppress(OSError):
             await self.reader.read()
 
@@ -89,7 +89,7 @@ class RawServer:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Nothing is left of it: that would be a warning in another test."""
+        """Close everything; a leak would be a warning in another test."""
         self._server.close()
         await self._server.wait_closed()
         for task, writer in self._accepted:
@@ -116,7 +116,7 @@ class RawServer:
 
 
 def says(answer: bytes) -> Serve:
-    """To one request, then the connection ends."""
+    """Return a server that replies to one request with this text, and closes the connection."""
 
     async def serve(peer: Peer) -> None:
         await peer.hear()
@@ -163,7 +163,7 @@ async def pool_of(server: str, context: ssl.SSLContext = PLAIN, **settings: Any)
 async def asked(pool: HttpPool, method: str = "GET", target: str = "/", body: bytes | None = None, *,
                 headers: list[tuple[str, str]] | None = None, silence_s: float = 10,
                 total_s: float | None = None) -> bytes:  # fmt: skip
-    """The whole body of the answer."""
+    """Return the whole body of the reply."""
     response = await pool.request(method, target, headers or [], body, silence_s=silence_s, total_s=total_s)
     found = b""
     while piece := await response.read_some():
@@ -172,7 +172,7 @@ async def asked(pool: HttpPool, method: str = "GET", target: str = "/", body: by
 
 
 async def failure(serve: Serve, **limits: float) -> HttpError:
-    """What a client is told whose server does that."""
+    """Return the client's error for a server that behaves like this."""
     async with RawServer(serve) as server, pool_of(server.url) as pool:
         with pytest.raises(HttpError) as caught:
             await asked(pool, **limits)  # type: ignore[arg-type]
@@ -243,7 +243,7 @@ def test_chunks_may_be_cut_at_any_byte() -> None:
     ],
 )
 @pytest.mark.parametrize("cut", [1, 1 << 20])
-def test_what_are_no_chunks(wire: bytes, why: str, cut: int) -> None:
+def test_invalid_chunks_are_errors(wire: bytes, why: str, cut: int) -> None:
     body = body_of(200, "chunked", None)
 
     def take_all() -> None:
@@ -276,7 +276,7 @@ def test_a_compressed_body_that_is_damaged_is_an_error(body: bytes, why: str) ->
     assert why in str(error)
 
 
-def test_a_compressed_body_comes_unpacked() -> None:
+def test_a_compressed_body_is_decompressed() -> None:
     async def check() -> None:
         packed = gzip.compress(b"some text" * 10_000)
         answer = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -379,7 +379,7 @@ def test_a_request_on_a_new_connection_is_not_repeated() -> None:
     asyncio.run(check())
 
 
-def test_what_nobody_asked_for_ends_a_kept_connection() -> None:
+def test_an_unsolicited_reply_closes_a_kept_connection() -> None:
     async def serve(peer: Peer) -> None:
         await peer.hear()
         await peer.say(OK)
@@ -620,7 +620,7 @@ def test_a_server_may_answer_before_it_has_read_the_request() -> None:
         b"HTTP/1.1 100 Continue\r\n\r\n" * 100,
     ],
 )
-def test_what_is_no_answer_is_an_error(answer: bytes) -> None:
+def test_an_invalid_reply_is_an_error(answer: bytes) -> None:
     async def serve(peer: Peer) -> None:
         await peer.hear()
         await peer.say(answer)
@@ -694,7 +694,7 @@ def test_a_request_that_http_cannot_say_is_refused_without_its_token_in_the_mess
 # The way to the server.
 
 
-def test_an_untrusted_certificate_is_told_in_the_words_of_openssl(tls: ssl.SSLContext) -> None:
+def test_an_untrusted_certificate_is_reported_with_the_message_of_openssl(tls: ssl.SSLContext) -> None:
     async def check() -> None:
         async with RawServer(answers, tls) as server, pool_of(server.url, ssl.create_default_context()) as pool:
             with pytest.raises(Untrusted, match=r"^\[SSL: CERTIFICATE_VERIFY_FAILED\] certificate verify failed"):
@@ -785,7 +785,7 @@ def test_a_host_without_an_address_and_a_port_without_a_server() -> None:
 
 @asynccontextmanager
 async def no_room() -> AsyncIterator[int]:
-    """The port of a server that accepts nobody: who connects hears nothing."""
+    """Return the port of a server that accepts no connection, so that clients get no reply."""
     with socket.socket() as full:
         full.bind(("127.0.0.1", 0))
         full.listen(0)

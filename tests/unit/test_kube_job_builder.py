@@ -1,10 +1,13 @@
-"""What is sent to a cluster for one attempt."""
+"""The objects that are sent to a cluster for one attempt."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import os
+import subprocess
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -129,19 +132,19 @@ def test_requests_are_limits_and_what_is_zero_is_not_asked_for() -> None:
     assert odd == {"cpu": "4", "memory": "1500000"}
 
 
-def test_nobody_but_the_program_reads_its_words() -> None:
+def test_no_shell_interprets_the_arguments() -> None:
     launch = a_launch("sh", "-c", "echo $(date) $HOME $$", env={"A": "$(B)"})
     assert the_container(launch)["command"] == ["sh", "-c", "echo $$(date) $HOME $$$$"]
     assert env_of(the_container(launch))["A"] == "$$(B)"
 
 
 @pytest.mark.parametrize("text", ["$", "$$", "$$$", "$(A)", "$$(A)", "a$b", "$($A)$", "$(A)$(B)", "no"])
-def test_what_kubernetes_makes_of_a_word_is_the_word(text: str) -> None:
+def test_kubernetes_does_not_expand_the_arguments(text: str) -> None:
     assert expanded_by_kubernetes(as_is(text)) == text
 
 
 def expanded_by_kubernetes(text: str) -> str:
-    """Its rule: $$ is one $, $(NAME) a variable where closed, anything else is left."""
+    """Expand like Kubernetes: $$ is $, $(NAME) is a variable, and everything else is unchanged."""
     out, at = "", 0
     while at < len(text):
         if text.startswith("$$", at):
@@ -220,6 +223,91 @@ def test_checkpoints_are_a_folder_of_the_claim_that_the_images_user_can_write() 
     assert volumes["tuner-checkpoints"] == {"persistentVolumeClaim": {"claimName": "kept"}}
     assert mounts["/tuner/checkpoints/12"] == {"name": "tuner-checkpoints", "subPath": "digits-x7k2q/12"}
     assert the_pod(launch)["securityContext"]["fsGroup"] > 0
+
+
+def of_a_child(**keys: Any) -> Launch:
+    launch = a_launch(checkpoints={"claim": "kept"}, **keys)
+    assert launch.cluster is not None
+    return replace(launch, cluster=replace(launch.cluster, parent_checkpoint="/tuner/checkpoints/3"))
+
+
+def test_a_child_gets_its_parents_checkpoint_before_its_program_starts() -> None:
+    launch = of_a_child(imagePullPolicy="Always")
+    pod = the_pod(launch)
+    (copier,) = pod["initContainers"]
+    trial = pod["containers"][0]
+    for key in ("image", "imagePullPolicy", "securityContext"):
+        assert copier[key] == trial[key]
+    assert copier["command"][-3:] == [
+        "/tuner/checkpoints/3",
+        "/tuner/checkpoints/12",
+        "/tuner/checkpoints/digits-x7k2q-12.partial",
+    ]
+    assert copier["volumeMounts"] == [
+        {"name": "tuner-checkpoints", "mountPath": "/tuner/checkpoints", "subPath": "digits-x7k2q"}
+    ]
+
+
+def test_the_copy_asks_for_no_gpu_but_for_what_a_quota_may_want_of_each_container() -> None:
+    launch = of_a_child()
+    assert launch.cluster is not None
+    resources = Resources(cpu=2, memory_bytes=GIB, gpu=1)
+    template = replace(launch.cluster.template, resources=resources)
+    pod = the_pod(replace(launch, cluster=replace(launch.cluster, template=template)))
+    asked = {"cpu": "2", "memory": "1Gi"}
+    assert pod["initContainers"][0]["resources"] == {"requests": asked, "limits": asked}
+
+
+def test_without_a_claim_or_a_parent_nothing_is_copied() -> None:
+    assert "initContainers" not in the_pod(a_launch(checkpoints={"claim": "kept"}))
+    alone = a_launch()
+    assert alone.cluster is not None
+    orphan = replace(alone, cluster=replace(alone.cluster, parent_checkpoint="/tuner/checkpoints/3"))
+    assert "initContainers" not in the_pod(orphan)
+
+
+def copied(folder: Path, *, rank: int = 0) -> subprocess.CompletedProcess[str]:
+    """Run the copier's command on a folder of this machine."""
+    command = the_pod(of_a_child())["initContainers"][0]["command"]
+    command = [word.replace("/tuner/checkpoints", str(folder)) for word in command]
+    env = {"PATH": os.environ["PATH"], "JOB_COMPLETION_INDEX": str(rank)}
+    return subprocess.run(command, env=env, capture_output=True, text=True, timeout=30, check=False)
+
+
+def test_the_copy_is_whole_or_absent_and_is_made_once(tmp_path: Path) -> None:
+    (tmp_path / "3" / "deep").mkdir(parents=True)
+    (tmp_path / "3" / "deep" / "weights").write_text("good")
+    (tmp_path / "digits-x7k2q-12.partial").mkdir()  # an earlier run was killed
+    (tmp_path / "digits-x7k2q-12.partial" / "half").touch()
+    assert copied(tmp_path).returncode == 0
+    assert [str(p.relative_to(tmp_path / "12")) for p in sorted((tmp_path / "12").rglob("*"))] == [
+        "deep",
+        "deep/weights",
+    ]
+    (tmp_path / "12" / "deep" / "weights").write_text("better")
+    assert copied(tmp_path).returncode == 0  # another attempt of the trial
+    assert copied(tmp_path, rank=1).returncode == 0
+    assert (tmp_path / "12" / "deep" / "weights").read_text() == "better"
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["12", "3"]
+
+
+def test_a_parent_without_a_checkpoint_leaves_an_empty_folder(tmp_path: Path) -> None:
+    assert copied(tmp_path).returncode == 0
+    assert list((tmp_path / "12").iterdir()) == []
+
+
+def test_a_copy_that_fails_says_why_and_leaves_nothing_under_the_name(tmp_path: Path) -> None:
+    (tmp_path / "3").mkdir()
+    (tmp_path / "digits-x7k2q-12.partial").write_text("")
+    program = tmp_path / "cp"
+    program.write_text("#!/bin/sh\necho no space left >&2; exit 1\n")
+    program.chmod(0o755)
+    command = the_pod(of_a_child())["initContainers"][0]["command"]
+    command = [word.replace("/tuner/checkpoints", str(tmp_path)) for word in command]
+    env = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    failed = subprocess.run(command, env=env, capture_output=True, text=True, timeout=30, check=False)
+    assert (failed.returncode, failed.stderr) == (1, "no space left\n")
+    assert not (tmp_path / "12").exists()
 
 
 def test_a_program_that_writes_beside_its_files_is_given_a_writable_root() -> None:
@@ -302,7 +390,7 @@ def test_timeout_and_grace_are_read_off_the_object() -> None:
     assert (timeout_of({"metadata": {}}), grace_of({"metadata": {}})) == (None, 30.0)
 
 
-def test_names_that_make_a_host_name_too_long_are_told_before() -> None:
+def test_names_that_make_a_host_name_too_long_are_refused() -> None:
     longest = "n" * 40
     assert name_problem(a_launch(name=longest)) == ""
     assert name_problem(a_launch(name=longest, distributed={"workers": 1000})) == ""

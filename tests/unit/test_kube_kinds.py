@@ -1,4 +1,4 @@
-"""The presets: how an object of each kind is read, and what an attempt of that kind is created with."""
+"""The presets: how an object of each kind is read, and which fields are added to it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from controller.runtime.kubernetes.attempt_status import main_of, ranks_of
-from controller.runtime.kubernetes.job_builder import build_objects, cannot_be_labelled, cannot_be_queued, warnings
+from controller.runtime.kubernetes.job_builder import build_objects, cannot_be_labeled, cannot_be_queued, warnings
 from controller.runtime.kubernetes.kinds import (
     KEPT_S,
     PRESETS,
@@ -75,7 +75,7 @@ KINDS = pytest.mark.parametrize("name", OBJECTS)
 
 
 def shown(name: str, status: Raw, **spec: Any) -> Raw:
-    """As the server shows it."""
+    """Return the object as the server shows it."""
     made = copy.deepcopy(OBJECTS[name])
     return {**made, "metadata": {"name": "x-0"}, "spec": made["spec"] | spec, "status": status}
 
@@ -151,13 +151,13 @@ def test_failure_is_known(name: str, status: Raw) -> None:
 
 
 @pytest.mark.parametrize(("name", "status"), GOES_ON)
-def test_what_has_not_ended_is_not_taken_for_ended(name: str, status: Raw) -> None:
+def test_an_unfinished_object_has_not_ended(name: str, status: Raw) -> None:
     found = shown(name, status)
     reading = status_rules_of(found)
     assert (reading.succeeded(found), reading.failed(found), over(found)) == (None, None, False)
 
 
-def test_what_a_file_says_wins_over_the_preset() -> None:
+def test_keys_of_the_file_override_the_preset() -> None:
     found = shown("RayJob", {"jobStatus": "FAILED", "done": True})
     found["metadata"]["annotations"] = {
         STATUS_RULES: '{"success": {"path": "status.done", "equals": true}, "primary": {"labels": {"role": "x"}}}'
@@ -207,7 +207,7 @@ SUSPEND = dict.fromkeys(("Job", "JobSet", "TrainJob", "RayJob"), "spec.suspend")
 
 @KINDS
 def test_a_queue_suspends_by_the_field_of_the_kind(name: str) -> None:
-    """Kueue knows neither the Training Operator's MPIJob nor Volcano's Job."""
+    """Kueue supports neither the Training Operator's MPIJob nor Volcano's Job."""
     (made,) = build_objects(a_launch(template=OBJECTS[name], queue="team"))
     assert made["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "team"
     suspended = [path for path in ("spec.suspend", "spec.runPolicy.suspend") if at(made, path) is not None]
@@ -229,7 +229,7 @@ def test_its_condition_says_that_it_is_suspended_where_the_field_does_not(name: 
 
 
 @KINDS
-def test_what_stands_between_an_object_and_its_pods_is_named(name: str) -> None:
+def test_the_kinds_between_an_object_and_its_pods_are_named(name: str) -> None:
     between = {
         "TrainJob": ("jobset.x-k8s.io/v1alpha2", "jobsets", "JobSet"),
         "RayJob": ("ray.io/v1", "rayclusters", "RayCluster"),
@@ -385,7 +385,7 @@ def test_an_affinity_of_the_writers_own_stays() -> None:
 
 
 @KINDS
-def test_the_trials_program_is_told_who_it_is(name: str) -> None:
+def test_the_program_gets_the_variables_of_its_trial(name: str) -> None:
     found = made(name)["spec"]
     if name == "TrainJob":
         containers = [found["trainer"]]
@@ -395,7 +395,7 @@ def test_the_trials_program_is_told_who_it_is(name: str) -> None:
         assert {"name": "TUNER_TRIAL_NUMBER", "value": "12"} in container["env"]
 
 
-def test_a_step_before_the_program_is_told_too() -> None:
+def test_init_containers_get_the_variables_too() -> None:
     found = made("Job", template=template(initContainers=[{"name": "data"}]))["spec"]["template"]["spec"]
     assert {"name": "TUNER_TRIAL_NUMBER", "value": "12"} in found["initContainers"][0]["env"]
 
@@ -408,7 +408,7 @@ def test_a_train_job_that_says_nothing_of_its_pods_is_overridden_in_the_job_that
     assert named == [[{"name": "model-initializer"}], [{"name": "node"}]]
 
 
-def test_what_a_train_job_says_itself_of_its_pods_and_its_trainer_stays() -> None:
+def test_the_overrides_of_a_train_job_are_kept() -> None:
     overrides = [
         {"targetJobs": [{"name": "launcher"}], "metadata": {"labels": {"team": "x"}}},
         {"targetJobs": [{"name": "node"}], "spec": {"serviceAccountName": "reader"}},
@@ -453,12 +453,12 @@ LEFT: dict[str, Raw] = {
 
 
 @KINDS
-def test_nothing_runs_on_when_it_has_ended_and_nobody_looks(name: str) -> None:
+def test_nothing_keeps_running_after_the_end_without_a_controller(name: str) -> None:
     keys = {"ttlSecondsAfterFinished", "runPolicy", "shutdownAfterJobFinishes"}
     assert {key: value for key, value in made(name)["spec"].items() if key in keys} == LEFT[name]
 
 
-def test_what_the_writer_says_of_its_end_stays() -> None:
+def test_the_cleanup_fields_of_the_template_are_kept() -> None:
     assert made("Job", ttlSecondsAfterFinished=0)["spec"]["ttlSecondsAfterFinished"] == 0
     said = made("PyTorchJob", runPolicy={"cleanPodPolicy": "None"})["spec"]["runPolicy"]
     assert said == {"cleanPodPolicy": "None", "ttlSecondsAfterFinished": KEPT_S}
@@ -470,7 +470,7 @@ def test_what_the_writer_says_of_its_end_stays() -> None:
 
 
 def warned(name: str, policy: str = "", *, beside: str = "", version: str = "") -> tuple[str, ...]:
-    """policy: of its pods; beside: what stands beside their template."""
+    """Return the warnings. `policy` is that of the pods, `beside` the fields beside their template."""
     manifest = copy.deepcopy(OBJECTS[name]) if name in OBJECTS else obj("example.org/v1", name)
     pods = template(**({"restartPolicy": policy} if policy else {}))
     manifest["spec"] = {"groups": [{"template": pods} | ({"restartPolicy": beside} if beside else {})]}
@@ -529,7 +529,7 @@ def test_a_version_that_is_not_known_is_warned_of() -> None:
         ("trainer.kubeflow.org/v1", "TrainJob", "trainer.kubeflow.org/v1alpha1 (Trainer 2.1)"),
     ],
 )
-def test_another_version_is_read_as_the_known_one_and_said(version: str, kind: str, known: str) -> None:
+def test_another_version_is_read_like_the_known_one_with_a_warning(version: str, kind: str, known: str) -> None:
     manifest = obj(version, kind)
     assert missing_conditions(manifest) == ""
     assert foreign_version(manifest) == (
@@ -545,7 +545,7 @@ def test_a_known_version_needs_no_word(name: str) -> None:
 
 @KINDS
 def test_every_kind_can_be_a_trial(name: str) -> None:
-    assert (cannot_be_labelled(OBJECTS[name]), missing_conditions(OBJECTS[name])) == ("", "")
+    assert (cannot_be_labeled(OBJECTS[name]), missing_conditions(OBJECTS[name])) == ("", "")
 
 
 @pytest.mark.parametrize(
@@ -556,7 +556,7 @@ def test_every_kind_can_be_a_trial(name: str) -> None:
     ],
 )  # fmt: skip
 def test_a_ray_job_whose_submitter_is_a_pod_can_be_a_trial(spec: Raw) -> None:
-    assert cannot_be_labelled(obj("ray.io/v1", "RayJob", rayClusterSpec=RAY_CLUSTER, **spec)) == ""
+    assert cannot_be_labeled(obj("ray.io/v1", "RayJob", rayClusterSpec=RAY_CLUSTER, **spec)) == ""
 
 
 @pytest.mark.parametrize(
@@ -568,13 +568,13 @@ def test_a_ray_job_whose_submitter_is_a_pod_can_be_a_trial(spec: Raw) -> None:
         (obj("ray.io/v1", "RayJob", clusterSelector={"ray.io/cluster": "x"}), "write spec.submitterPodTemplate"),
     ],
 )
-def test_what_cannot_be_labelled_is_refused_with_the_reason(manifest: Raw, said: str) -> None:
-    assert said in cannot_be_labelled(manifest)
+def test_an_object_without_a_pod_template_is_refused_with_the_reason(manifest: Raw, said: str) -> None:
+    assert said in cannot_be_labeled(manifest)
 
 
 def test_a_file_is_not_changed_by_being_checked() -> None:
     before = copy.deepcopy(OBJECTS["RayJob"])
-    cannot_be_labelled(OBJECTS["RayJob"])
+    cannot_be_labeled(OBJECTS["RayJob"])
     assert OBJECTS["RayJob"] == before
 
 
@@ -591,7 +591,7 @@ BROKEN: list[object] = [None, "text", 7, [], ["x"], {}, {"x": "y"}]
 @KINDS
 @pytest.mark.parametrize("broken", BROKEN, ids=str)
 def test_a_malformed_object_breaks_nothing(name: str, broken: object) -> None:
-    """The server refuses it; until then it is read like any other."""
+    """The server refuses such an object, but it may be read before that."""
     for key in ("", *OBJECTS[name]["spec"], "podTemplateOverrides", "submitterPodTemplate", "trainer", "runPolicy"):
         manifest = copy.deepcopy(OBJECTS[name])
         if key:
@@ -599,13 +599,13 @@ def test_a_malformed_object_breaks_nothing(name: str, broken: object) -> None:
         else:
             manifest["spec"] = broken
         build_objects(a_launch(template=manifest, queue="q"))
-        cannot_be_labelled(manifest)
+        cannot_be_labeled(manifest)
         found = {**manifest, "metadata": {"name": "x"}, "status": broken if isinstance(broken, dict) else {}}
         assert isinstance(status_rules_of(found).container, str)
         is_suspended(found)
 
 
-def test_nobody_else_speaks_for_an_unknown_kind() -> None:
+def test_an_unknown_kind_has_no_preset() -> None:
     assert (
         status_rules_of({"apiVersion": "example.org/v1", "kind": "Widget", "metadata": {}}).labels
         == PrimaryPod().labels

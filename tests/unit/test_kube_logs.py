@@ -1,4 +1,4 @@
-"""A container's log reaches its file whole, once and in order, however often streams break and controllers die."""
+"""A container's log reaches its file completely, once and in order, despite broken streams and killed controllers."""
 
 from __future__ import annotations
 
@@ -116,13 +116,13 @@ def played(scene: Callable[[], Awaitable[None]]) -> None:
 
 @pytest.fixture(autouse=True)
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Back-offs as in life, a hundred times faster."""
+    """The real back-offs, a hundred times faster."""
     monkeypatch.setattr(logs, "_BACKOFF", Backoff(0.001, 0.01))
     monkeypatch.setattr(logs, "_OFTEN_ENOUGH_S", 0.01)
 
 
 def copied(node: Node, folder: Path) -> LogFollower:
-    """Follow a container that has ended to its end."""
+    """Follow the log of an ended container to its end."""
     followed = follower(node, folder)
 
     async def scene() -> None:
@@ -137,7 +137,7 @@ def copied(node: Node, folder: Path) -> LogFollower:
 
 LINES = st.lists(
     st.tuples(
-        # Seconds that repeat, go on, and sometimes back by a little, as two streams or a clock make them.
+        # Times that repeat, advance, and sometimes go back a little, as with two streams or an adjusted clock.
         st.sampled_from([0, 0, 0, 0, 1, 1000, 400_000, 1_000_000, 3_700_000, -1, -2_900_000]),
         st.sampled_from([0, 0, 1, 999]),
         st.binary(max_size=12).map(lambda text: text.replace(b"\n", b"\xff"))
@@ -184,7 +184,7 @@ def test_no_line_is_lost_or_doubled_whatever_breaks_and_whoever_dies(
             followed.begin()
             for _ in range(turns):
                 await asyncio.sleep(0)
-            # Killed here: what is on the disk now is all that its successor finds.
+            # The controller is killed here, so its successor finds only what is on the disk.
             heir = root / str(life)
             shutil.copytree(folder, heir)
             await followed.close()
@@ -277,7 +277,7 @@ def test_a_pod_that_is_gone_ends_it_and_leaves_what_was_read(tmp_path: Path) -> 
     played(scene)
 
 
-def test_what_a_killed_controller_had_not_noted_yet_stays_when_the_pod_is_gone(tmp_path: Path) -> None:
+def test_log_lines_written_before_a_kill_are_kept_when_the_pod_is_gone(tmp_path: Path) -> None:
     (tmp_path / "log.txt").write_bytes(b"one\ntwo\n")
     assert copied(Node(answers=[GONE]), tmp_path).done
     assert text_of(tmp_path) == b"one\ntwo\n"
@@ -322,7 +322,7 @@ def test_lines_that_were_rotated_away_are_reported_and_the_rest_is_read(tmp_path
     played(scene)
 
 
-def test_what_the_node_says_in_place_of_the_log_is_trouble_and_no_line(tmp_path: Path) -> None:
+def test_an_error_of_the_node_in_place_of_the_log_is_not_a_line(tmp_path: Path) -> None:
     async def scene() -> None:
         node = Node(words=b"failed to try resolving symlinks in path", over=True)
         followed = follower(node, tmp_path)
@@ -338,7 +338,7 @@ def test_what_the_node_says_in_place_of_the_log_is_trouble_and_no_line(tmp_path:
     played(scene)
 
 
-def test_the_end_of_a_line_that_began_before_the_asked_second_is_no_line(tmp_path: Path) -> None:
+def test_the_rest_of_a_line_from_before_the_requested_second_is_dropped(tmp_path: Path) -> None:
     async def scene() -> None:
         node = Node(lines=[(START, 0, b"one")])
         followed = follower(node, tmp_path)
@@ -363,7 +363,7 @@ def copied_in(node: Node, folder: Path) -> LogFollower:
     return followed
 
 
-def test_a_full_disk_is_told_and_when_there_is_room_nothing_is_missing(tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_and_nothing_is_missing_once_there_is_room(tmp_path: Path) -> None:
     async def scene() -> None:
         node = Node()
         node.print(b"one")
@@ -411,7 +411,7 @@ def test_while_the_cluster_does_not_answer_or_let_us_read_the_rest_is_not_given_
     assert text_of(tmp_path) == b"score=1\n"
 
 
-def test_another_pod_of_the_attempt_goes_on_behind_the_first(tmp_path: Path) -> None:
+def test_the_log_of_another_pod_is_appended_to_the_first(tmp_path: Path) -> None:
     (tmp_path / "log.txt").write_bytes(b"of the first pod\n")
     (tmp_path / "log.position").write_text(
         '{"pod": "another", "container": "trial", "offset": 17, "newest": "2027", "second": 9, "floor": 0, '
@@ -441,7 +441,7 @@ def test_a_log_that_was_read_to_its_end_is_not_asked_for_again(tmp_path: Path) -
     assert len(node.asked) == asked
 
 
-def test_an_end_may_be_told_again_at_any_moment(tmp_path: Path) -> None:
+def test_an_end_may_be_reported_repeatedly(tmp_path: Path) -> None:
     node = Node(lines=[(START, 0, b"one")])
 
     async def scene() -> None:

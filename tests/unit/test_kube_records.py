@@ -1,4 +1,4 @@
-"""What is kept of an attempt's object on the cluster outlives the controller, and only the latest of it is at hand."""
+"""Records of an attempt's objects survive the controller; only the latest ones are cached."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from controller.runtime.kubernetes.records import Record, Records, write_in_plac
 from controller.runtime.protocol import RuntimeLost
 
 
-def test_what_is_noted_is_found_by_a_successor(tmp_path: Path) -> None:
+def test_a_record_is_found_by_the_next_controller(tmp_path: Path) -> None:
     records = Records()
     assert records.of(tmp_path) is None
     records.note(tmp_path, uid="u1")
@@ -21,7 +21,7 @@ def test_what_is_noted_is_found_by_a_successor(tmp_path: Path) -> None:
     assert records.of(tmp_path) == Records().of(tmp_path) == Record("u1", stopped=True)
 
 
-def test_what_is_forgotten_may_be_made_again(tmp_path: Path) -> None:
+def test_a_forgotten_attempt_may_be_created_again(tmp_path: Path) -> None:
     records = Records()
     records.note(tmp_path, uid="u1")
     records.forget(tmp_path)
@@ -29,7 +29,7 @@ def test_what_is_forgotten_may_be_made_again(tmp_path: Path) -> None:
     assert (records.of(tmp_path), Records().of(tmp_path)) == (None, None)
 
 
-def test_what_cannot_be_read_was_something(tmp_path: Path) -> None:
+def test_an_unreadable_record_counts_as_an_existing_object(tmp_path: Path) -> None:
     (tmp_path / "job.json").write_text("{")
     assert Records().of(tmp_path) == Record("unreadable")
 
@@ -50,13 +50,13 @@ def test_a_shorter_text_leaves_nothing_of_a_longer_one(tmp_path: Path) -> None:
     assert [file.name for file in tmp_path.iterdir()] == ["job.json"]
 
 
-def test_a_text_that_was_taken_in_part_is_no_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_partly_written_record_means_that_the_disk_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "write", lambda _file, data: len(data) - 1)
     with pytest.raises(OSError, match="No space left on device"):
         write_in_place(tmp_path / "x", "text")
 
 
-def test_of_what_was_removed_the_latest_are_at_hand_and_the_others_still_known(
+def test_the_latest_removed_attempts_are_cached_and_the_others_remain_known(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_REMOVED_IN_MEMORY", 3)
@@ -72,7 +72,7 @@ def test_of_what_was_removed_the_latest_are_at_hand_and_the_others_still_known(
 
 
 @pytest.mark.parametrize("how", ["note", "forget"])
-def test_a_disk_that_takes_nothing_is_said_and_nothing_is_believed_that_was_not_written(
+def test_a_full_disk_is_reported_and_unwritten_records_do_not_count(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
     records = Records()

@@ -1,4 +1,4 @@
-"""What a reflector shows is what the server has, whatever happens on the way; against a small server with real HTTP."""
+"""A reflector shows the objects of the server, despite errors; on a small server with real HTTP."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def lists(api: FakeApi) -> int:
 
 
 @with_a_cluster
-async def test_what_is_there_at_the_start_is_there_when_start_returns(api: FakeApi, client: KubernetesClient) -> None:
+async def test_start_returns_with_the_existing_objects(api: FakeApi, client: KubernetesClient) -> None:
     api.put("jobs", job("a"))
     api.put("jobs", job("strange", {"app": "other"}))
     async with a_watcher(api, client) as watcher:
@@ -132,7 +132,7 @@ async def test_changes_are_heard(api: FakeApi, client: KubernetesClient) -> None
 
 
 @with_a_cluster
-async def test_what_loses_its_label_is_gone(api: FakeApi, client: KubernetesClient) -> None:
+async def test_an_object_that_loses_its_label_is_gone(api: FakeApi, client: KubernetesClient) -> None:
     api.put("jobs", job("a"))
     async with a_watcher(api, client) as watcher:
         api.change("jobs", NAMESPACE, "a", lambda obj: obj["metadata"]["labels"].clear())
@@ -140,7 +140,7 @@ async def test_what_loses_its_label_is_gone(api: FakeApi, client: KubernetesClie
 
 
 @with_a_cluster
-async def test_a_broken_connection_goes_on_from_the_last_version_without_a_list(
+async def test_a_broken_watch_continues_from_the_last_version_without_a_list(
     api: FakeApi, client: KubernetesClient
 ) -> None:
     async with a_watcher(api, client) as watcher:
@@ -190,7 +190,7 @@ async def test_a_bookmark_moves_the_version_past_a_compaction(api: FakeApi, clie
 
 
 @with_a_cluster
-async def test_an_event_that_was_lost_comes_with_the_next_full_list(api: FakeApi, client: KubernetesClient) -> None:
+async def test_a_lost_event_is_repaired_by_the_next_full_list(api: FakeApi, client: KubernetesClient) -> None:
     api.put("jobs", job("a"))
     async with a_watcher(api, client, resync_s=0.1) as watcher:
         await eventually(lambda: watches(api) >= 1)
@@ -251,9 +251,7 @@ async def test_our_own_writes_are_seen_at_once_and_never_unseen(api: FakeApi, cl
 
 
 @with_a_cluster
-async def test_what_was_made_while_a_list_was_under_way_is_not_missing_from_it(
-    api: FakeApi, client: KubernetesClient
-) -> None:
+async def test_an_object_created_during_a_list_is_not_missed(api: FakeApi, client: KubernetesClient) -> None:
     async with a_watcher(api, client, resync_s=0.05) as watcher:
         api.quiet = api.late = True
         before = lists(api)
@@ -294,7 +292,7 @@ async def test_an_old_answer_does_not_hide_newer_news(api: FakeApi, client: Kube
 
 
 @with_a_cluster
-async def test_what_we_deleted_does_not_come_back_nor_is_it_news(api: FakeApi, client: KubernetesClient) -> None:
+async def test_a_deleted_object_does_not_reappear(api: FakeApi, client: KubernetesClient) -> None:
     api.put("jobs", job("a"))
     api.put("pods", {"metadata": {"name": "p", "namespace": NAMESPACE, "ownerReferences": [{"uid": uid(api, "a")}]}})
     async with a_watcher(api, client, resync_s=0.02) as watcher:
@@ -307,9 +305,7 @@ async def test_what_we_deleted_does_not_come_back_nor_is_it_news(api: FakeApi, c
 
 
 @with_a_cluster
-async def test_what_we_deleted_stays_away_also_while_it_takes_its_time_to_go(
-    api: FakeApi, client: KubernetesClient
-) -> None:
+async def test_a_deleted_object_stays_hidden_while_it_terminates(api: FakeApi, client: KubernetesClient) -> None:
     api.put("jobs", job("a"))
     async with a_watcher(api, client, resync_s=0.02) as watcher:
         watcher.reflector.drop("a")
@@ -407,9 +403,9 @@ async def take(step: Step, api: FakeApi, client: KubernetesClient, watcher: Watc
 async def play(steps: list[Step], api: FakeApi, client: KubernetesClient) -> None:
     # Events that were lost come back with the next full list; all else has to do without.
     resync_s = 0.15 if any(step.what == "lose" for step in steps) else 600.0
-    relabelled = any(step.what == "relabel" for step in steps)  # gone, and back again: there is no telling
+    relabeled = any(step.what == "relabel" for step in steps)  # gone, and back again: there is no telling
     async with a_watcher(api, client, resync_s=resync_s, pace=QUICK) as watcher:
-        if not relabelled:
+        if not relabeled:
             watcher.there = lambda: uids(api.all("jobs"))
         for step in steps:
             await take(step, api, client, watcher)

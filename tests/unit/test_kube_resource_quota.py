@@ -1,4 +1,4 @@
-"""Nothing is launched that a quota would refuse, nothing waits that would fit, and what never fits is said."""
+"""No object is created that a quota would refuse, none waits that fits, and one that never fits is reported."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def pod(name: str, of: str, *, asks: int = 1, version: int = 1, phase: str = "Ru
 
 
 class ManualClock:
-    """A clock that the test moves."""
+    """A clock that the test advances."""
 
     def __init__(self) -> None:
         self.now_s = 0.0
@@ -150,7 +150,7 @@ def test_pods_that_are_not_there_yet_stay_on_top_however_long_and_one_by_one() -
     assert reservations.on_top(quota({GPU: "8"})).get(GPU, 0) == 0
 
 
-def test_what_is_alive_counts_though_the_server_has_counted_anew_without_it() -> None:
+def test_a_live_pod_counts_even_if_the_server_has_recounted_without_it() -> None:
     hand = ManualClock()
     reservations = Reservations(hand)
     for name in ("a", "b"):
@@ -166,7 +166,7 @@ def test_what_is_alive_counts_though_the_server_has_counted_anew_without_it() ->
     assert reason_to_wait(gpus(1), [forgetful], reservations) == ""
 
 
-def test_what_was_taken_back_is_no_longer_on_top() -> None:
+def test_a_withdrawn_reservation_no_longer_counts() -> None:
     reservations = Reservations(ManualClock())
     reservations.launched("a", gpus(1))
     reservations.forget("a")
@@ -233,7 +233,7 @@ STEPS = ("launch", "make_pod", "end_pod", "take_off", "quota_news", "pod_news", 
     asks=st.lists(st.integers(1, 3), min_size=1, max_size=12),
     steps=st.lists(st.sampled_from(STEPS), min_size=60, max_size=120),
 )
-def test_whatever_comes_late_no_pod_is_refused_and_nothing_waits_beside_room(
+def test_late_events_neither_exceed_the_quota_nor_block_a_fitting_trial(
     room: int, strangers: int, asks: list[int], steps: list[str]
 ) -> None:
     cluster, clock = Cluster(room, min(strangers, room)), ManualClock()
@@ -263,7 +263,7 @@ def test_whatever_comes_late_no_pod_is_refused_and_nothing_waits_beside_room(
         return False
 
     def tick() -> None:
-        """Time passes, and news of quotas are never later than that."""
+        """Advance the time; quota events are never later than this."""
         while cluster.quota_news:
             see_quota()
         clock.now_s += SETTLE_S
@@ -273,7 +273,7 @@ def test_whatever_comes_late_no_pod_is_refused_and_nothing_waits_beside_room(
         actions[step]() if step in actions else getattr(cluster, step)()
         assert cluster.used <= room
     for _ in range(len(asks) + 1):
-        # All news arrive, what runs goes on: what waits now waits for want of room.
+        # All events have arrived, and running jobs continue: a job that still waits does not fit.
         while cluster.jobs or cluster.pod_news or cluster.quota_news or cluster.charged:
             cluster.make_pod()
             cluster.take_off()
@@ -352,7 +352,9 @@ NODES = [node("gpu-0", **{"nvidia.com/gpu": "8"}), node("cpu-0", memory="1Ti")]
         (Demand(1, {"requests.cpu": Decimal(2)}, containers=2), [], [limit_range(max={"cpu": "1"})], ""),
     ],
 )  # fmt: skip
-def test_what_can_never_fit_is_said(demand: Demand, quotas: list[Raw], limits: list[Raw], said: str) -> None:
+def test_a_request_above_the_whole_quota_is_reported(
+    demand: Demand, quotas: list[Raw], limits: list[Raw], said: str
+) -> None:
     assert never_fits(demand, quotas, limits, NODES) == said
 
 

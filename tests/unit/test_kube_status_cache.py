@@ -1,4 +1,4 @@
-"""What goes on and shows no change is not judged anew; what has changed, or may have by time alone, is."""
+"""The status of an unchanged attempt is cached; it is derived again after a change, or once time may change it."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ def noted(status: AttemptStatus = RUNS, *, job: dict[str, Any] = JOB, left_s: fl
     return cache
 
 
-def test_what_was_never_judged_is_to_be_judged(clock: Clock) -> None:
+def test_a_new_attempt_has_to_be_derived(clock: Clock) -> None:
     assert noted().get("b", JOB, [POD], quiet=True) is None
 
 
-def test_what_has_not_changed_is_as_it_was(clock: Clock) -> None:
+def test_an_unchanged_attempt_keeps_its_status(clock: Clock) -> None:
     cache = noted()
     assert cache.get("a", JOB, [POD], quiet=True) is RUNS
     assert cache.get("a", JOB, [POD], quiet=True) is RUNS
@@ -61,7 +61,7 @@ def test_what_has_not_changed_is_as_it_was(clock: Clock) -> None:
         ("its pod is gone", JOB, []),
     ],
 )
-def test_what_has_changed_is_judged_anew(clock: Clock, what: str, job: dict[str, Any], pods: list[Any]) -> None:
+def test_a_changed_attempt_is_derived_again(clock: Clock, what: str, job: dict[str, Any], pods: list[Any]) -> None:
     assert noted().get("a", job, pods, quiet=True) is None, what
 
 
@@ -93,13 +93,13 @@ def test_a_time_that_is_up_already_is_judged_at_every_look(clock: Clock) -> None
     assert noted(left_s=-0.2).get("a", JOB, [POD], quiet=True) is None
 
 
-def test_what_has_ended_is_steady_no_more(clock: Clock) -> None:
+def test_an_ended_attempt_leaves_the_cache(clock: Clock) -> None:
     cache = noted()
     cache.put("a", JOB, [POD], replace(RUNS, exit=Exit(NOW, code=0)), left_s=None)
     assert cache.get("a", JOB, [POD], quiet=True) is None
 
 
-def test_what_waits_is_believed_for_a_second(clock: Clock) -> None:
+def test_the_status_of_a_waiting_attempt_is_cached_for_a_second(clock: Clock) -> None:
     cache = noted(WAITS)
     clock.now_s += 0.99
     assert cache.get("a", JOB, [POD], quiet=True) is WAITS
@@ -107,12 +107,12 @@ def test_what_waits_is_believed_for_a_second(clock: Clock) -> None:
     assert cache.get("a", JOB, [POD], quiet=True) is None
 
 
-def test_what_waits_is_judged_at_every_look_while_there_is_trouble(clock: Clock) -> None:
+def test_a_waiting_attempt_is_derived_every_turn_while_there_are_errors(clock: Clock) -> None:
     assert noted(WAITS).get("a", JOB, [POD], quiet=False) is None
     assert noted(RUNS).get("a", JOB, [POD], quiet=False) is RUNS
 
 
-def test_what_is_forgotten_is_judged_anew(clock: Clock) -> None:
+def test_a_forgotten_attempt_is_derived_again(clock: Clock) -> None:
     cache = noted()
     cache.forget("a")
     cache.forget("a")

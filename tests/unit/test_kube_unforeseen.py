@@ -1,4 +1,4 @@
-"""What nobody has foreseen stops no reflector and no log: it is told, logged once as a bug, and begun again."""
+"""An unexpected exception stops neither reflectors nor logs: it is logged once as a bug, and they restart."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from tests.kube.small_cluster import eventually
 
 ODD: Raw = {"type": "ADDED", "object": {"metadata": {"name": "a"}}}
 SENTENCE = "what the cluster says of jobs cannot be read (KeyError: 'resourceVersion'); this is a bug"
-# Every watch counts as one that has lasted: the shortest way to begin the next.
+# Every watch counts as a long one, so that the next one starts without a pause.
 PACE = Pace(watch_s=(60.0, 60.0), backoff=Backoff(0.005, 0.02, 0.5), settled_s=0.0)
 
 
 def bugs(caplog: pytest.LogCaptureFixture) -> list[type[BaseException] | None]:
-    """Those that were logged with their traceback."""
+    """Return the messages that were logged with a traceback."""
     return [record.exc_info[0] for record in caplog.records if record.exc_info and "bug" in record.getMessage()]
 
 
@@ -33,7 +33,7 @@ def watches(api: FakeApi) -> int:
     return sum("watch" in query for _, _, query in api.requests)
 
 
-def test_an_odd_event_is_told_and_followed_by_a_list(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_unexpected_event_is_logged_and_followed_by_a_list(caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
         told: list[str] = []
         async with FakeApi() as api, api.client() as client:
@@ -73,7 +73,7 @@ def test_while_it_lasts_it_is_trouble(caplog: pytest.LogCaptureFixture) -> None:
 
 
 class OddNode:
-    """Stumbles so often, then tells its one line, and that is all until it is over."""
+    """A node that fails this many times, and then returns a single line."""
 
     def __init__(self, times: int) -> None:
         self.times = times
@@ -136,7 +136,7 @@ def test_the_rest_of_a_log_is_asked_for_again_after_it(tmp_path: Path, caplog: p
 
 
 @pytest.mark.usefixtures("hasty")
-def test_a_rest_that_cannot_be_read_for_it_is_given_up_and_that_is_told(
+def test_an_unreadable_rest_of_a_log_is_abandoned_and_reported(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(logs, "_PATIENCE_S", 0.1)

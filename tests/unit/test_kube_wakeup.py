@@ -1,4 +1,4 @@
-"""Who waits for news rests in proportion to what a look costs, misses nothing meanwhile, and is woken at once later."""
+"""A waiter pauses in proportion to the cost of observing, misses no change, and wakes at once later."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_a_look_that_costs_more_is_followed_by_a_longer_rest(
     assert rests == [pytest.approx(rest_s)]
 
 
-def test_what_rings_while_somebody_rests_or_acts_is_not_lost(rests: list[float]) -> None:
+def test_a_wakeup_during_a_pause_or_an_action_is_not_lost(rests: list[float]) -> None:
     async def life() -> None:
         wakeup = Wakeup()
         wakeup.clear()
@@ -60,7 +60,7 @@ def test_what_rings_while_somebody_rests_or_acts_is_not_lost(rests: list[float])
     asyncio.run(life())
 
 
-def test_news_wake_who_waits() -> None:
+def test_a_change_wakes_the_waiter() -> None:
     async def life() -> None:
         wakeup = Wakeup()
         asyncio.get_running_loop().call_later(0.01, wakeup.notify)

@@ -1,4 +1,4 @@
-"""Which changes are worth a look at once: an attempt's life on a cluster, change by change."""
+"""Which changes of an object wake the loop, over the life of an attempt on a cluster."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ FULL, FULLER = (pod(conditions=[scheduled("False", message)]) for message in ("0
         ("another has its name", ENDED, pod()),
     ],
 )
-def test_what_becomes_of_a_pod_is_told(change: str, before: Raw | None, after: Raw | None) -> None:
+def test_changes_of_a_pod_are_relevant(change: str, before: Raw | None, after: Raw | None) -> None:
     assert pod_matters(before, after), change
 
 
@@ -81,7 +81,7 @@ def test_how_a_pod_is_made_and_cleared_away_is_not(change: str, before: Raw | No
         ("it is gone", job(), None),
     ],
 )
-def test_what_a_job_says_itself_is_told(change: str, before: Raw | None, after: Raw | None) -> None:
+def test_conditions_of_a_job_are_relevant(change: str, before: Raw | None, after: Raw | None) -> None:
     assert job_matters(before, after), change
 
 
@@ -93,5 +93,5 @@ def test_what_a_job_says_itself_is_told(change: str, before: Raw | None, after: 
         ("its pod has ended", job(active=1), job(uncountedTerminatedPods={"succeeded": ["u"]})),
     ],
 )
-def test_what_its_pods_tell_is_not(change: str, before: Raw | None, after: Raw | None) -> None:
+def test_counts_of_pods_in_a_job_are_not_relevant(change: str, before: Raw | None, after: Raw | None) -> None:
     assert not job_matters(before, after), change

@@ -1,4 +1,4 @@
-"""A webhook that nobody answers is told from one that says no, in the words of a real API server."""
+"""An unavailable webhook is told from one that refuses, by the messages of a real API server."""
 
 from __future__ import annotations
 
@@ -25,5 +25,5 @@ CALLED = 'Internal error occurred: failed calling webhook "mjobset.kb.io": faile
         pytest.param('admission webhook "rules.example.org" denied the request: no: not today', "", id="denied"),
     ],
 )
-def test_an_object_that_nobody_could_judge_is_not_refused(message: str, said: str) -> None:
+def test_an_unavailable_webhook_is_not_a_refusal(message: str, said: str) -> None:
     assert unavailable_webhook(ApiError(500, "InternalError", message)) == said

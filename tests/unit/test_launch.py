@@ -1,4 +1,4 @@
-"""What one attempt executes: the command line, who it is told to be, and whose `python` it finds."""
+"""The launch of an attempt: its command line, its variables, and which `python` it finds."""
 
 import json
 import os
@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from controller.core.model import SecretRef
+from controller.core.model import MetricsFile, MetricsRule, SecretRef
 from controller.folders import AttemptFolders, ExperimentFolders
 from controller.launch import ParametersRefused, cluster_launch, launch
+from controller.runtime.collectors import METRICS_FILE, METRICS_PORT
 from controller.runtime.protocol import CannotStart, Launch
 from controller.spec.rules import GIVEN
 from suggest.space import Choice, Int, Parameter, Space, Value
@@ -69,7 +70,7 @@ def test_parameters_reach_the_trial_as_they_are() -> None:
     assert json.loads(made().env["TUNER_PARAMETERS"]) == {"lr": 0.1, "activation": "tanh"}
 
 
-def test_the_files_own_variables_are_filled_in_and_a_secret_comes_from_the_environment() -> None:
+def test_variables_are_substituted_and_secrets_come_from_the_environment() -> None:
     env = {"RATE": "${lr}", "GONE": "${dropout}", "API_KEY": SecretRef("keys", "api")}
     found = made(env=env, environ={"API_KEY": "s3cret"}).env
     assert (found["RATE"], found["API_KEY"], "GONE" in found) == ("0.1", "s3cret", False)
@@ -79,9 +80,12 @@ def test_the_files_own_path_replaces_ours() -> None:
     assert made(env={"PATH": "/elsewhere"}).env["PATH"] == "/elsewhere"
 
 
-def test_nobody_takes_a_trials_identity_away() -> None:
+def test_the_file_cannot_override_the_identity_of_a_trial() -> None:
     assert made(env={"TUNER_TRIAL_NUMBER": "99"}).env["TUNER_TRIAL_NUMBER"] == "12"
-    assert set(made().env) | {"TUNER_STAGE"} == GIVEN | {"PATH"}, "what a file is refused to set is what is set"
+    collected = {METRICS_FILE, METRICS_PORT}  # only in experiments with spec.metrics
+    assert set(made().env) | {"TUNER_STAGE"} | collected == GIVEN | {"PATH"}, (
+        "what a file is refused to set is what is set"
+    )
 
 
 def test_without_a_path_the_systems_own_is_searched() -> None:
@@ -134,7 +138,7 @@ def test_values_outside_of_the_files_own_space_are_never_substituted(
     trial = Trial(12, TrialState.RUNNING, parameters)
     first = attempt(1, trial=12)
     local = partial(launch, experiment, trial, first, FOLDERS, environ={}, interpreter_directory=PYTHON)
-    begin = local if runtime == "local" else partial(cluster_launch, experiment, trial, [first], FOLDERS)
+    begin = local if runtime == "local" else partial(cluster_launch, experiment, trial, [first], FOLDERS, environ={})
     with pytest.raises(ParametersRefused) as caught:
         begin()
     assert said in str(caught.value)
@@ -151,8 +155,29 @@ def test_a_value_that_the_newest_file_has_is_substituted_as_the_file_has_it() ->
     assert json.loads(found.env["TUNER_PARAMETERS"]) == {"n": 3, "kind": {"b": 1, "a": 2}}
 
 
-def test_refused_parameters_of_another_client_are_told_shortly() -> None:
+def test_refused_parameters_of_another_client_have_a_short_message() -> None:
     trial = Trial(12, TrialState.RUNNING, {f"p{k}": "x" * 10_000 for k in range(100)} | {"activation": "y" * 10_000})
     with pytest.raises(ParametersRefused) as caught:
         launch(an_experiment(), trial, attempt(1, trial=12), FOLDERS, environ={}, interpreter_directory=PYTHON)
     assert len(str(caught.value)) < 1200
+
+
+@pytest.mark.parametrize(
+    ("word", "expected"),
+    [
+        ("--log=/katib/m.log", "--log=OUT/katib/m.log"),
+        ("/katib", "OUT/katib"),
+        ("cat '/katib/m.log' > /katib/n", "cat 'OUT/katib/m.log' > OUT/katib/n"),
+        ("/katibs/m.log", "/katibs/m.log"),
+        ("/data/katib/m.log", "/data/katib/m.log"),
+        ("s3://katib/m.log", "s3://katib/m.log"),
+    ],
+)
+def test_a_containers_folder_of_metrics_is_moved_below_the_output_folder(word: str, expected: str) -> None:
+    spec = replace(
+        a_spec(trial=a_template(word, env={"LOG": word})), metrics=MetricsRule(source=MetricsFile("/katib/m.log"))
+    )
+    trial = a_trial(12, lr=0.1, activation="tanh")
+    made = launch(an_experiment(spec), trial, attempt(1, trial=12), FOLDERS, environ={}, interpreter_directory=PYTHON)
+    moved = expected.replace("OUT", str(FOLDERS.output))
+    assert (made.command, made.env["LOG"]) == ((moved,), moved)

@@ -1,4 +1,4 @@
-"""The file of limits, and how often a client may call by it."""
+"""The file of limits, and how often a client may call under it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def read(text: str) -> Limits:
     return read_limits(text.encode(), place="limits.yaml")
 
 
-def test_what_is_not_said_is_the_default_and_the_most_special_word_holds() -> None:
+def test_the_most_specific_limit_applies_and_others_have_defaults() -> None:
     limits = read(
         """
         defaults: {rate: 50, trials: 1000, measurements: unlimited}
@@ -70,7 +70,7 @@ class Clock:
 
 
 def calls(rates: RateLimiter, client: str) -> int:
-    """How many get through just now."""
+    """Return how many calls are admitted now."""
     done = 0
     try:
         while done < 1000:

@@ -27,7 +27,7 @@ def read(*lines: str, metric: str = "accuracy", step: str = "", start: int = 0) 
 
 
 def curve(log: str | bytes, metric: str, *, start: int = 0) -> dict[int, float]:
-    """What the store keeps of the metric: the first reading of a step."""
+    """Return what the store keeps of a metric: the first reading of each step."""
     reader = a_reader(metric, start=start)
     readings = reader.feed(log.encode() if isinstance(log, str) else log) + reader.finish()
     kept: dict[int, float] = {}
@@ -194,7 +194,7 @@ def test_the_objective_is_never_read_under_another_name() -> None:
     assert curve("Val_Acc: 0.9\ntrain_val_acc: 0.8\nval_acc_best: 0.7\nVAL_ACC=0.6\n", "val_acc") == {}
 
 
-def test_percentage_is_told_as_it_was_written() -> None:
+def test_a_percentage_is_reported_as_it_was_written() -> None:
     reader = a_reader()
     reader.feed(b"other: 50%\naccuracy: 91.3%\naccuracy: 92.5%\n")
     assert (reader.percentage, reader.value) == ("91.3%", 0.925)
@@ -225,7 +225,7 @@ def test_sentence_that_mentions_an_epoch_is_not_a_header(line: str) -> None:
     assert curve(f"{line}\naccuracy: 0.9\n", "accuracy") == {1: 0.9}
 
 
-def test_counter_goes_on_after_the_last_step_of_earlier_attempts() -> None:
+def test_the_counter_continues_after_the_last_step_of_earlier_attempts() -> None:
     assert curve("accuracy=0.8\naccuracy=0.9\n", "accuracy", start=6) == {7: 0.8, 8: 0.9}
 
 
@@ -265,7 +265,7 @@ def test_value_behind_a_carriage_return_is_read_before_the_line_ends() -> None:
     assert (reader.last, reader.step) == (0.2, 2)
 
 
-def test_each_epoch_of_labelled_bars_has_one_reading_its_last() -> None:
+def test_each_epoch_of_labeled_bars_has_one_reading_its_last() -> None:
     log = "".join(
         bar(n, 50, f"accuracy={epoch}.{n:02d}", f"Epoch {epoch}: ") for epoch in range(1, 4) for n in range(51)
     )
@@ -286,7 +286,7 @@ def test_best_value_is_never_that_of_a_batch() -> None:
     assert reader.value == 0.91
 
 
-def test_bar_of_a_resumed_attempt_goes_on() -> None:
+def test_the_bar_of_a_resumed_attempt_continues() -> None:
     log = "".join(bar(n, 4, f"accuracy=0.{n}") for n in range(4))
     assert curve(log, "accuracy", start=5) == {6: 0.0, 7: 0.1, 8: 0.2, 9: 0.3}
     log = "".join(bar(n, 9, f"accuracy=0.{n}") for n in range(6, 9))
@@ -339,7 +339,7 @@ def test_name_that_is_nearly_the_metrics_is_found(metric: str, printed: str) -> 
     assert near(metric, f"{printed}: 0.5 lr: 0.1\n" * 10) == [(printed, 10)]
 
 
-def test_names_that_are_not_near_are_not_told() -> None:
+def test_dissimilar_names_are_not_suggested() -> None:
     assert near("val_acc", "loss: 0.5 lr: 0.1 time: 7\n") == []
 
 

@@ -1,4 +1,4 @@
-"""Log lines to measurements: every form of a line, every way to cut a log into portions, and logs full of garbage."""
+"""Log lines to measurements: every form of a line, split at any byte, and logs full of garbage."""
 
 import math
 from itertools import pairwise
@@ -8,12 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.core.metrics import MAX_LINE_BYTES, MAX_METRICS, LogReader, MetricReading
-from controller.core.model import MetricsRule
+from controller.core.model import MetricsFile, MetricsFormat, MetricsRule
 from tests.unit.builders import an_objective
 
 
 def a_reader(*, step: str = "", pattern: str | None = None, value: str = "last", maximize: bool = True) -> LogReader:
-    return LogReader(MetricsRule(step, pattern), an_objective(value=value, maximize=maximize))
+    rule = MetricsRule(step, () if pattern is None else (pattern,))
+    return LogReader(rule, an_objective(value=value, maximize=maximize))
 
 
 def read(*lines: str, step: str = "", pattern: str | None = None) -> list[tuple[str, int, float]]:
@@ -146,7 +147,7 @@ def test_a_line_without_its_end_is_read_when_the_log_is_complete() -> None:
     assert reader.finish() == []
 
 
-def test_what_is_no_utf8_costs_only_itself() -> None:
+def test_invalid_utf8_affects_only_its_own_line() -> None:
     reader = a_reader()
     assert reader.feed(b"\xff\xfe accuracy=0.97 \x80\nloss\xa0=\xa01\n") == [MetricReading("accuracy", 1, 0.97)]
 
@@ -231,3 +232,44 @@ def test_half_epochs_are_counted_throughout_so_that_none_hides_behind_another() 
 
 def test_hosts_ports_and_devices_are_no_metrics() -> None:
     assert read("cuda:0 localhost:8080 train.py:123 epoch:3 accuracy:0.97") == [("accuracy", 3, 0.97)]
+
+
+JSON_FILE = MetricsRule(source=MetricsFile("m.json", MetricsFormat.JSON))
+
+
+@pytest.mark.parametrize(
+    ("text", "readings", "skipped"),
+    [
+        ('{"accuracy": 0.5}', [("accuracy", 1, 0.5)], 0),
+        ('{"accuracy": "0.5", "epoch": "3"}', [("accuracy", 3, 0.5)], 0),
+        ('{"accuracy": 0.5, "timestamp": 1.5e9}', [("accuracy", 1, 0.5)], 0),
+        ('\n  \n{"accuracy": 0.5}\n', [("accuracy", 1, 0.5)], 0),
+        ("accuracy=0.5", [], 1),
+        ('[1]\n3\n"accuracy"\n{"accuracy": 0.5', [], 4),
+        ('{"accuracy": "' + "9" * 10_000_000 + '"}\n{"accuracy": 0.5}', [("accuracy", 1, 0.5)], 1),
+        ("{" * 100_000 + '\n{"accuracy": 0.5}', [("accuracy", 1, 0.5)], 1),
+        ('# tuner: a note\n{"accuracy": 0.5}', [("accuracy", 1, 0.5)], 0),
+    ],
+)
+def test_of_a_json_file_only_objects_are_read_and_other_lines_counted(
+    text: str, readings: list[tuple[str, int, float]], skipped: int
+) -> None:
+    reader = LogReader(JSON_FILE, an_objective())
+    found = reader.feed(text.encode()) + reader.finish()
+    assert ([(r.metric, r.step, r.value) for r in found], reader.skipped) == (readings, skipped)
+
+
+def test_the_step_of_an_event_is_its_step_and_no_tag() -> None:
+    reader = LogReader(MetricsRule(source=MetricsFile("runs", MetricsFormat.TENSORBOARD)), an_objective())
+    found = reader.feed(b'{"step": 7, "epoch": 2.0, "accuracy": 0.5}\n{"accuracy": 0.6}\n')
+    assert [(r.metric, r.step, r.value) for r in found] == [
+        ("epoch", 7, 2.0),
+        ("accuracy", 7, 0.5),
+        ("accuracy", 8, 0.6),
+    ]
+
+
+def test_each_of_several_patterns_is_looked_for() -> None:
+    rule = MetricsRule(patterns=(r"(accuracy) is (.+)", r"(epoch) (\d+)"))
+    found = LogReader(rule, an_objective()).feed(b"epoch 4 accuracy is high\naccuracy is 0.5\n")
+    assert [(r.metric, r.step, r.value) for r in found] == [("accuracy", 1, 0.5)]

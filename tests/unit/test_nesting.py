@@ -1,4 +1,4 @@
-"""A document from outside ends no process and takes no time, however deep it is nested."""
+"""A deeply nested document from outside neither crashes the process nor takes long."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_an_experiment_that_is_nested_too_deep_is_refused(bomb: str) -> None:
         yaml_text.parse(BOMBS[bomb][:MILLION], "experiment.yaml")
 
 
-def test_what_is_nested_as_deep_as_may_be_is_read() -> None:
+def test_a_document_at_the_nesting_limit_is_read() -> None:
     check_yaml("[" * MAX_DEPTH + "]" * MAX_DEPTH)
     assert load_json("[" * MAX_DEPTH + "]" * MAX_DEPTH) == load_json(b"[" * MAX_DEPTH + b"]" * MAX_DEPTH)
     assert load_json(f'["{"[" * 100}", "\\"{"{" * 100}"]') == ["[" * 100, '"' + "{" * 100], (
@@ -52,7 +52,7 @@ def test_what_is_nested_as_deep_as_may_be_is_read() -> None:
 
 
 @pytest.mark.parametrize("opening", ["[", '{"a":', '[{"b":'])
-def test_json_that_is_nested_too_deep_is_no_json(opening: str) -> None:
+def test_too_deeply_nested_json_is_not_read(opening: str) -> None:
     with pytest.raises(TooNested):
         load_json(opening * MILLION)
 

@@ -1,4 +1,4 @@
-"""What the runtime shows, as a table: what was known, what is seen, and the event that it makes (or none)."""
+"""Observation as a table: the known attempt, the status, and the resulting event."""
 
 import pytest
 
@@ -36,7 +36,7 @@ def a_log(text: str = "") -> LogReader:
 def shown(
     *, code: int | None = None, signal: int | None = None, stopped: bool = False, unknown: bool = False
 ) -> AttemptStatus:
-    """Ended with these facts; without any, running."""
+    """A status that has ended with these facts, or is running without any."""
     ended = code is not None or signal is not None or unknown
     exit_ = Exit(at(9), code, signal, stopped=stopped, unknown=unknown) if ended else None
     return AttemptStatus("digits-x7k2q-0", at(1), exit_, "gpu-3")
@@ -128,13 +128,15 @@ TABLE: list[tuple[str, Attempt, AttemptStatus | None, str, AttemptEvent | None]]
 @pytest.mark.parametrize(
     ("known", "status", "said", "expected"), [row[1:] for row in TABLE], ids=[row[0] for row in TABLE]
 )
-def test_what_is_seen_becomes_an_event(
+def test_an_observed_status_becomes_an_event(
     known: Attempt, status: AttemptStatus | None, said: str, expected: AttemptEvent | None
 ) -> None:
-    assert event_for(known, status, a_log(said), a_spec(), now=NOW) == expected
+    log = a_log(said)
+    assert event_for(known, status, log, a_spec(), metrics=log, now=NOW) == expected
 
 
 def test_a_vanished_attempt_keeps_the_step_that_its_log_had_reached() -> None:
-    event = event_for(GOING, None, a_log(GOOD), a_spec(), now=NOW)
+    log = a_log(GOOD)
+    event = event_for(GOING, None, log, a_spec(), metrics=log, now=NOW)
     assert isinstance(event, Ended)
     assert event.step == 4

@@ -1,4 +1,4 @@
-"""examples/operators: one whole file for each kind that is known, which needs nothing but its template."""
+"""examples/operators has one complete file for each known kind, which needs only its template."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_every_known_kind_has_an_example() -> None:
         ("trainjob", "kind: TrainJob", "kind: TrainJobs", "spec.trial.template: how a TrainJobs ends is not known"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_a_trial_is_refused_at_its_line_before_anything_runs(
+def test_an_invalid_template_is_refused_with_its_line_before_anything_runs(
     name: str, old: str, new: str, said: str
 ) -> None:
     text = next(path for path in EXAMPLES if path.stem == name).read_text()

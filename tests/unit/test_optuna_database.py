@@ -1,4 +1,4 @@
-"""An Optuna database as a source of finished trials: made by Optuna itself, read, and left as it was."""
+"""An Optuna database as a source of finished trials: written by Optuna, read, and not changed."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> str:
     return url
 
 
-def test_what_has_finished_is_taken_and_the_rest_is_told(url: str) -> None:
+def test_finished_trials_are_imported_and_the_others_are_reported(url: str) -> None:
     source = optuna_source(url, "mine", "")
     point, curve = {"x": 0.5, "n": 3}, [Measurement(1, "", 0, 0.25), Measurement(1, "", 5, 0.75)]
     assert [trial for _, trial in source.trials] == [
@@ -71,7 +71,7 @@ def test_what_has_finished_is_taken_and_the_rest_is_told(url: str) -> None:
     assert source.identity == optuna_source(url, "mine", "score").identity
 
 
-def test_of_several_objectives_one_must_be_named(url: str) -> None:
+def test_one_of_several_objectives_must_be_named(url: str) -> None:
     with pytest.raises(InvalidArgument, match=r"--value: both has 2 objectives; .* accuracy, loss, or 0 to 1"):
         optuna_source(url, "both", "")
     for value in ("loss", "1"):
@@ -80,7 +80,7 @@ def test_of_several_objectives_one_must_be_named(url: str) -> None:
         assert [trial.outcome.value for _, trial in source.trials] == [0.1]
 
 
-def test_which_study_must_be_said_where_there_are_several(url: str) -> None:
+def test_one_of_several_studies_must_be_named(url: str) -> None:
     with pytest.raises(InvalidArgument, match=r"--study: say which of the studies in .*: mine, both"):
         optuna_source(url, "", "")
     with pytest.raises(NotFound, match=r"has no study 'min'; did you mean mine"):
@@ -95,7 +95,7 @@ def test_reading_changes_nothing(url: str) -> None:
     assert hashlib.sha256(path.read_bytes()).digest() == before
 
 
-def test_what_is_no_database_of_studies_is_said(tmp_path: Path) -> None:
+def test_a_file_that_is_not_an_optuna_database_is_reported(tmp_path: Path) -> None:
     with pytest.raises(NotFound, match="there is no such database"):
         is_optunas(f"sqlite:///{tmp_path}/none.db")
     assert not list(tmp_path.iterdir()), "and none is made"

@@ -1,4 +1,4 @@
-"""What has changed is prepared a moment later, by a thread that gives way when there is too much to do."""
+"""After a change, a thread prepares the next proposal, unless the server is busy."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ WITHIN_S = 10
 
 
 def prepared(ahead: Prefetcher[str], what: str, done: threading.Event) -> None:
-    """It changes until it is prepared: on a busy machine a change may be passed over."""
+    """Change the key until it is prepared, because a busy machine may skip a change."""
     deadline = time.monotonic() + WITHIN_S
     done.clear()
     while not done.is_set():
@@ -25,7 +25,7 @@ def prepared(ahead: Prefetcher[str], what: str, done: threading.Event) -> None:
         done.wait(0.05)
 
 
-def test_what_changes_is_prepared_and_again_when_it_changes_again() -> None:
+def test_a_proposal_is_prefetched_after_each_change() -> None:
     order, done = list[str](), threading.Event()
 
     def prepare(what: str) -> None:
@@ -38,7 +38,7 @@ def test_what_changes_is_prepared_and_again_when_it_changes_again() -> None:
             assert order[-1] == what
 
 
-def test_what_has_waited_too_long_is_left_to_who_asks_for_it() -> None:
+def test_a_prefetch_that_waited_too_long_is_left_to_the_caller() -> None:
     done, busy, go_on = [], threading.Event(), threading.Event()
 
     def prepare(what: str) -> None:
@@ -56,7 +56,7 @@ def test_what_has_waited_too_long_is_left_to_who_asks_for_it() -> None:
 
 
 @pytest.mark.parametrize(("error", "is_bug"), [(ValueError("wrong"), True), (Unavailable("busy"), False)])
-def test_what_cannot_be_prepared_is_logged_and_holds_up_nothing(
+def test_a_failed_prefetch_is_logged_and_blocks_nothing(
     caplog: pytest.LogCaptureFixture, error: Exception, is_bug: bool
 ) -> None:
     caplog.set_level(logging.INFO)

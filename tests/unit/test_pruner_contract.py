@@ -1,4 +1,4 @@
-"""What every pruning rule of the registry keeps to, whatever it decides."""
+"""The contract of every pruning rule in the registry."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.unit.pruning_stories import Teller, Told, a_study, learning_curve, ne
 from tests.unit.searches import MAXIMIZE, MINIMIZE, RUNNING, SUCCEEDED, accuracy
 
 NAMES = [rule.name for rule in rules()]
-# So that short stories have verdicts.
+# Settings under which short histories have verdicts.
 EAGER: dict[str, dict[str, Value]] = {
     "median": {"minTrials": 2},
     "percentile": {"minTrials": 2, "percentile": 40},
@@ -33,7 +33,7 @@ EAGER: dict[str, dict[str, Value]] = {
 }
 UPSIDE_DOWN: dict[str, dict[str, Value]] = {"threshold": {"upper": -0.2}, "optuna:threshold": {"upper": -0.2}}
 WARMUP = ("warmupSteps", "minSteps", "nWarmupSteps", "minResource", "nStartupSteps")
-# Their verdicts depend on who came to a rung first, which Optuna notes and curves do not say.
+# Their verdicts depend on the order of arrival at a rung, which Optuna records and curves do not.
 BY_ARRIVAL = ("optuna:successive-halving", "optuna:hyperband")
 ALONE = ("threshold", "patient", "optuna:threshold", "optuna:patient")  # which look at no other trial
 NEVER = ("optuna:nop",)
@@ -123,7 +123,7 @@ class TestPrunerContract:
             down = Teller(a_study(name, other, MINIMIZE)).tell_all(negated(events))
             assert [a and a.should_stop for a in up] == [a and a.should_stop for a in down]
 
-    def test_trials_that_are_all_the_same_go_on(self, name: str) -> None:
+    def test_equal_trials_continue(self, name: str) -> None:
         teller = Teller(a_study(name, self.settings(name)))
         for number in range(16):
             for step in range(8):
@@ -131,7 +131,7 @@ class TestPrunerContract:
                 assert advice == StopAdvice(False)
             teller.tell(Told(number, end=SUCCEEDED))
 
-    def test_a_single_trial_goes_on(self, name: str) -> None:
+    def test_a_single_trial_continues(self, name: str) -> None:
         if name in ALONE:
             pytest.skip("looks at no other trial")
         teller = Teller(a_study(name, self.settings(name)))

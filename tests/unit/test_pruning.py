@@ -1,4 +1,4 @@
-"""Whom the median rule stops; Optuna's pruner is the reference where steps line up."""
+"""The median rule, compared with Optuna's pruner where steps are aligned."""
 
 import math
 import time
@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from suggest.curves import Curve, TrialCurve
 from suggest.engine import Engine
-from suggest.pruners.median import MedianPruner, MedianSettings
-from suggest.pruners.percentile import KEPT_COLUMNS
+from suggest.pruners.percentile import KEPT_COLUMNS, MedianPruner, MedianSettings
 from suggest.study import Direction, Objective
 from suggest.trial import StopAdvice, Trial
 from tests.unit.searches import MAXIMIZE, MINIMIZE, MIXED, RUNNING, SUCCEEDED, accuracy, examples, study
@@ -70,7 +69,7 @@ THREE = [line(0.1, 0.2, 0.3), line(0.5, 0.6, 0.7), line(0.8, 0.9, 1.0)]
         ("no peers", pruner([]), {0: 0.0}, []),
         ("warm-up", pruner(THREE, warmup=2), {0: 0.0, 1: 0.0, 2: 0.0}, [2]),
         ("interval", pruner(THREE, interval=2, warmup=1), dict.fromkeys(range(6), 0.0), [1, 3, 5]),
-        ("a late judgement is made up for", pruner(THREE, interval=5), {1: 0.1, 4: 0.1, 7: 0.1, 9: 0.1}, [1, 7]),
+        ("a late judgment is made up for", pruner(THREE, interval=5), {1: 0.1, 4: 0.1, 7: 0.1, 9: 0.1}, [1, 7]),
         ("misaligned, the last value before", pruner([curve({0: 0.5, 10: 0.9})]), {5: 0.4, 15: 0.8}, [5, 15]),
         ("a peer that starts later is none", pruner([curve({10: 0.9})]), {5: 0.4}, []),
         ("nan so far", pruner(THREE), {0: math.nan, 1: math.nan, 2: 0.9}, [0, 1]),
@@ -97,7 +96,7 @@ def test_the_reason_has_the_figures() -> None:
     )
 
 
-def test_a_report_of_several_steps_does_not_jump_over_a_judgement() -> None:
+def test_a_report_of_several_steps_does_not_jump_over_a_judgment() -> None:
     engine = Engine(study(MIXED, pruning={"minTrials": 1, "interval": 5}), (), ())
     engine.put(Trial(0, RUNNING, {}))
     engine.measure(0, accuracy(*[0.9] * 10))
@@ -107,7 +106,7 @@ def test_a_report_of_several_steps_does_not_jump_over_a_judgement() -> None:
     assert engine.advise(1) == GO_ON
     engine.put(Trial(2, RUNNING, {}))
     engine.measure(2, accuracy(0.1, first=1))
-    assert engine.advise(2).should_stop  # the judgement due at 0 comes with the first report
+    assert engine.advise(2).should_stop  # the judgment due at 0 comes with the first report
     engine.measure(2, accuracy(0.1, 0.1, 0.1, first=4))
     assert engine.advise(2).should_stop
     engine.measure(2, accuracy(0.1, first=7))
@@ -171,7 +170,7 @@ def test_it_decides_as_optuna_does_where_steps_line_up(
     for step, value in enumerate(mine):
         trial.report(value, step)
         so_far.add(step, value)
-        # Infinite peers aside, from which numpy.percentile makes nan where the median is a plain number.
+        # Except for infinite peers, for which numpy.percentile returns NaN where the median is a number.
         if not any(math.isinf(v) for v in ours._column(step).values):
             assert ours.judge(running(so_far), before=before).should_stop == trial.should_prune()
         before = step
@@ -186,4 +185,4 @@ def test_ten_thousand_peers_of_fifty_steps_are_judged_in_a_moment() -> None:
         judge.put(TrialCurve(10_000 + number, SUCCEEDED, line(*[0.5] * 50)))
         for step in range(50):
             assert judge.judge(running(curve({step: 0.4})), before=None).should_stop, number
-    assert time.process_time() - begin < 1.0  # 1,000 judgements and 20 new peers; about 0.02 s on an idle core
+    assert time.process_time() - begin < 1.0  # 1,000 judgments and 20 new peers; about 0.02 s on an idle core

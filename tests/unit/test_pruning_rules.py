@@ -1,4 +1,4 @@
-"""What each pruning rule says of small histories; test_pruning has the median, test_pruning_as_optuna compares."""
+"""Each pruning rule on small histories; test_pruning has the median, test_pruning_as_optuna the comparison."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def a_pruner(name: str, settings: dict[str, Value] | None = None, direction: Dir
 
 
 def seen(number: int, values: Iterable[float], state: TrialState = SUCCEEDED, *, first: int = 1) -> TrialCurve:
-    """Steps rise by one from `first`."""
+    """A trial whose steps increase by one from `first`."""
     points = list(enumerate(values, first))
     return TrialCurve(number, state, Curve(points), points[-1][1] if state is SUCCEEDED else None)
 
@@ -137,7 +137,7 @@ def test_the_reason_says_what_was_compared(
         ("the warm-up is a fifteenth", "auto", {}, [seen(n, [0.9] * 50) for n in range(30)], [0.1] * 3, None),
     ],
 )  # fmt: skip
-def test_it_goes_on(
+def test_the_trial_continues(
     says: str, name: str, settings: dict[str, Value], others: list[TrialCurve], own: list[float], before: int | None
 ) -> None:
     assert told(a_pruner(name, settings), others, seen(9, own, RUNNING), before=before) == GO_ON, says
@@ -211,7 +211,7 @@ def test_auto_asks_the_median_first_and_asha_later() -> None:
     assert "trials that came to step 2" in told(a_pruner("auto"), [*few, seen(50, [0.1] * 2, PRUNED)], own).reason
 
 
-def test_auto_waits_as_long_as_it_is_told() -> None:
+def test_auto_waits_for_its_warmup_steps() -> None:
     pruner = a_pruner("auto", {"warmupSteps": 5})
     others = [seen(n, [0.9] * 8) for n in range(30)]
     assert told(pruner, others, seen(99, [0.1] * 4, RUNNING)) == GO_ON
@@ -219,7 +219,7 @@ def test_auto_waits_as_long_as_it_is_told() -> None:
 
 
 @pytest.mark.parametrize("direction", [MAXIMIZE, MINIMIZE])
-def test_the_curve_rule_lets_a_slow_trial_go_on_that_will_be_best(direction: Direction) -> None:
+def test_the_curve_rule_does_not_stop_a_slow_trial_that_will_be_best(direction: Direction) -> None:
     """Finished trials that began low ended high: the current value alone would mislead."""
     sign, draw = -direction.sign, Random(3)
 
@@ -235,7 +235,7 @@ def test_the_curve_rule_lets_a_slow_trial_go_on_that_will_be_best(direction: Dir
 
 
 def test_the_predicted_chance_is_as_often_right_as_it_says() -> None:
-    """Of the trials given a chance above 80 % to end below a loss, most do; of those under 5 %, hardly any."""
+    """Most trials with a predicted chance above 80 % end below the loss, and hardly any of those below 5 %."""
     from suggest.pruners.curve_model import predict
 
     draw, sure, hopeless = Random(8), [], []

@@ -1,4 +1,4 @@
-"""`tuner report` as people and programs see it."""
+"""`tuner report` as text and as JSON."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def sweep() -> list[TrialRecord]:
     ]
 
 
-def test_a_sweep_is_told_sorted_as_a_grid_and_by_parameter() -> None:
+def test_a_sweep_is_shown_sorted_as_a_grid_and_by_parameter() -> None:
     assert ranking.text(record(*sweep()), most=20) == (
         """digits: 4 succeeded; accuracy, the higher the better
 
@@ -70,7 +70,7 @@ equal in all else, and the RANGE of these differences.
     )
 
 
-def test_what_was_pruned_or_failed_is_said_and_not_averaged() -> None:
+def test_pruned_and_failed_trials_are_counted_and_not_averaged() -> None:
     trials = sweep()
     trials[2] = ran(2, TrialState.PRUNED, 0.5, 20, momentum=0.99, batch=128)
     trials[3] = ran(3, TrialState.FAILED, None, 1, momentum=0.99, batch=512)
@@ -106,7 +106,7 @@ def test_a_long_list_is_cut_and_says_so() -> None:
     assert "more: --all" not in ranking.text(record(*trials, space=space), most=None)
 
 
-def test_nothing_to_tell_is_told_in_a_line() -> None:
+def test_an_empty_report_is_one_line() -> None:
     assert ranking.text(record(), most=20) == "digits: no trials yet; accuracy, the higher the better\n"
     failed = ranking.text(record(ran(0, TrialState.FAILED, None, 1, momentum=0.9, batch=128)), most=20)
     assert "What each parameter does" not in failed
@@ -166,7 +166,7 @@ What is not above its own deviation cannot be told from chance (PED-ANOVA, on re
 
 
 def test_few_trials_rank_no_parameter() -> None:
-    """The first parameter's single trials differ more than the means of the second: that says nothing."""
+    """Single trials of the first parameter differ more than the means of the second, which has no significance."""
     space = Space((Parameter("x", Float(0.0, 1.0)), Parameter("y", Choice(("a", "b")))))
     found = [Importance("x", 4), Importance("y", 4)]
     trials = [

@@ -1,4 +1,4 @@
-"""What people are shown: figures, rows, JSON, and why."""
+"""Figures, rows, JSON and reasons in the output."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_a_trend_in_four_characters(trend: list[float], text: str) -> None:
     assert formatting.sparkline(trend, 4) == text
 
 
-def test_what_is_not_a_number_is_a_word_in_json() -> None:
+def test_values_that_are_not_finite_are_strings_in_json() -> None:
     values = [math.nan, math.inf, -math.inf, 0.5]
     shown = [documents.measurement(Measurement(1, "m", i, value))["value"] for i, value in enumerate(values)]
     assert shown == ["NaN", "Infinity", "-Infinity", 0.5]
@@ -165,7 +165,7 @@ def test_a_trial_as_json_has_no_nulls() -> None:
         ),
     ],
 )  # fmt: skip
-def test_what_the_study_calls_running_is_queued_without_a_living_attempt(
+def test_a_running_trial_without_an_active_attempt_is_queued(
     sentence: str, attempts: list[Attempt], state: ExperimentState, by: str, shown: TrialState, reason: str
 ) -> None:
     one = TrialRecord(trial(0), attempts)
@@ -203,7 +203,7 @@ def test_why_an_experiment_is_as_it_is(state: ExperimentState, reason: str, by: 
     assert description.why_experiment(record(state=state, reason=reason, by=by)) == why
 
 
-def test_to_be_left_alone_on_a_cluster_is_nothing_that_went_wrong() -> None:
+def test_a_detached_experiment_on_a_cluster_is_not_an_error() -> None:
     left = record(by="")
     elsewhere = replace(left.experiment, spec=replace(left.experiment.spec, runtime="kubernetes"))
     why = "no controller is running; its Jobs on the cluster keep running; go on with: `tuner resume digits`"
@@ -235,13 +235,13 @@ def test_progress_in_one_line() -> None:
     assert lines.summary(progress) == "4/10 trials (3 succeeded, 1 pruned, 1 cancelled), 0 running, about 12s left"
 
 
-def test_while_something_is_waited_for_nobody_guesses_how_long_is_left() -> None:
+def test_no_remaining_time_is_shown_while_trials_wait() -> None:
     counts = {TrialState.SUCCEEDED: 3}
     progress = Progress(experiment(), counts, queued=0, running=(), best=None, trend=(), trouble="the disk is full")
     assert lines.summary(progress) == "3/10 trials (3 succeeded), 0 running"
 
 
-def test_what_an_algorithm_chose_is_told_and_nothing_more_of_one_that_was_named() -> None:
+def test_the_choice_of_default_is_shown_and_a_named_algorithm_is_shown_alone() -> None:
     chosen = {"chosen": "tpe", "candidates": 200, "multivariate": True, "duplicates": "resample"}
     shown = replace(record(), settings=chosen)
     shown = replace(shown, experiment=replace(shown.experiment, spec=replace(SPEC, algorithm=Algorithm("default"))))
@@ -282,7 +282,7 @@ def test_imported_trials_are_shown_as_such_and_count_for_the_best_alone() -> Non
 
 
 def test_the_last_value_of_a_metric_is_the_newest_attempts_at_its_last_step() -> None:
-    """Also of all measurements in the order of the reports: that is what an older server sends."""
+    """Also for all measurements in the order of the reports, as an older server sends them."""
     measured = [
         (0, Measurement(1, "loss", 9, 0.9)),
         (0, Measurement(2, "loss", 2, 0.2)),

@@ -1,4 +1,4 @@
-"""`tuner top`: one look at what runs and what waits, with a cluster's columns only where there is one."""
+"""`tuner top`: running and waiting trials, with the columns of a cluster only for a cluster."""
 
 from __future__ import annotations
 
@@ -58,13 +58,13 @@ def test_here_there_are_no_columns_of_a_cluster() -> None:
     ]
 
 
-def test_what_is_not_known_of_the_namespace_is_said() -> None:
+def test_missing_information_about_the_namespace_is_reported() -> None:
     line = "GPUs in default: unknown, it is away; this experiment asks for none"
     assert shown(of("kubernetes"), trouble="it is away")[1:] == [line, "", "nothing runs"]
     assert "GPUs in default: no quota limits them; this experiment holds 0" in shown(of("kubernetes", gpu=1), quotas=[])
 
 
-def test_what_an_experiment_that_nobody_controls_holds_is_what_was_last_seen() -> None:
+def test_without_a_controller_the_last_known_resources_are_shown() -> None:
     left = ExperimentRecord(of("kubernetes", gpu=2), (running(0),), controlled_by="")
     line = "GPUs in default: no quota limits them; this experiment when last seen held 2"
     assert top(left, quotas=[], trouble="", now=NOW).splitlines()[1] == line

@@ -1,4 +1,4 @@
-"""What people are shown of trials on a cluster: what they wait for, where they ran, what they held."""
+"""The output for trials on a cluster: what they wait for, where they ran, and their resources."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_describe_says_what_a_trial_is_queued_for() -> None:
     assert f"Queued:     {WAITS}" in describe(record(one), one).splitlines()
 
 
-def test_describe_of_the_experiment_lists_who_waits() -> None:
+def test_describe_lists_the_waiting_trials() -> None:
     found = record(*(waiting(number) for number in range(10)))
     text = description.describe_experiment(found, folder=Path("/x"), now=NOW)
     assert f"Waiting\n  TRIAL  FOR WHAT\n  0      {WAITS}\n" in text
@@ -119,7 +119,7 @@ def test_the_line_of_progress_tells_those_that_wait_from_those_that_run() -> Non
     assert lines.summary(progress) == f"0 trials, 1 running, 1 waiting ({WAITS})"
 
 
-def test_what_holds_trials_up_is_said_once_and_not_for_each(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_common_reason_of_waiting_trials_is_shown_once(capsys: pytest.CaptureFixture[str]) -> None:
     view = lines.Lines()
     for number, used in ((1, "2/2"), (2, "3/2")):
         reason = f"QuotaExceeded: {used}"

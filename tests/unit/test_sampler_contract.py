@@ -1,4 +1,4 @@
-"""What every algorithm of the registry promises, whatever the space, the history and the values."""
+"""The contract of every algorithm in the registry, for drawn spaces, histories and values."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ FINITE = Space((Parameter("x", Int(1, 20)), Parameter("kind", Choice(("a", "b", 
 
 
 def study_of(algorithm: str, space: Space, seed: int = 7) -> Study:
-    """Which learns as early as it can, and has no budget."""
+    """A study whose algorithm learns as early as possible and has no budget."""
     family = next(f for f in registry.algorithms() if f.name == algorithm)
     least = {"startupTrials": 3, "populationSize": 4}
     config: dict[str, Value] = {s.name: least[s.name] for s in family.settings if s.name in least}
@@ -46,7 +46,7 @@ def study_of(algorithm: str, space: Space, seed: int = 7) -> Study:
 
 
 def suited(algorithm: str, space: Space) -> Study:
-    """Skips the test where the algorithm refuses the space."""
+    """Skip the test if the algorithm refuses the space."""
     made = study_of(algorithm, space)
     if list(registry.space_problems(made.spec)):
         pytest.skip("not a space for it")
@@ -57,13 +57,16 @@ def worth(point: Assignment) -> float:
     return sum(math.tanh(float(v)) if isinstance(v, int | float) else 0.1 * len(str(v)) for v in point.values())
 
 
-def ended(number: int, point: Assignment, state: TrialState, value: float | None) -> Trial:
+def ended(
+    number: int, point: Assignment, state: TrialState, value: float | None, *, parent: int | None = None
+) -> Trial:
     has = state is SUCCEEDED or state is PRUNED
-    return Trial(number, state, point, value=value if has else None, step=number if has else None)
+    step = number if has else None
+    return Trial(number, state, point, value=value if has else None, step=step, parent=parent)
 
 
 def history(space: Space, count: int, *, states: Sequence[TrialState] = (SUCCEEDED,), first: int = 0) -> list[Trial]:
-    """Trials at random points, as an import brings them."""
+    """Return trials at random points, like imported ones."""
     points = [draw_point(space, 3, PointRequest(k, {})) for k in range(first, first + count)]
     return [ended(first + k, p, states[k % len(states)], worth(p)) for k, p in enumerate(points)]
 
@@ -102,7 +105,9 @@ class TestSamplerContract:
             engine = Engine(made, (), ())
             for k in range(14):
                 for trial in play(engine, 1 + k % 2):
-                    engine.put(ended(trial.number, trial.parameters, STATES[trial.number % 7], worth(trial.parameters)))
+                    state = STATES[trial.number % 7]
+                    value = worth(trial.parameters)
+                    engine.put(ended(trial.number, trial.parameters, state, value, parent=trial.parent))
                 if k % 5 == 3:
                     again = Engine(made, reversed(list(engine.trials())), ())
                     assert again.propose(2) == engine.propose(2)
@@ -118,13 +123,14 @@ class TestSamplerContract:
             running += play(engine, 1)
             if len(running) == 4:
                 trial = running.pop(k * 7 % 4)
-                engine.put(ended(trial.number, trial.parameters, SUCCEEDED, worth(trial.parameters)))
+                value = worth(trial.parameters)
+                engine.put(ended(trial.number, trial.parameters, SUCCEEDED, value, parent=trial.parent))
         again = Engine(made, list(engine.trials()), ())
         assert again.propose(3) == engine.propose(3)
         assert_points(space, proposed(engine, 3))
 
     @pytest.mark.parametrize("domain", [*EDGES, Choice(tuple(range(10_000)))], ids=lambda domain: str(domain)[:60])
-    def test_the_edges_of_what_a_domain_may_be(self, algorithm: str, domain: Domain) -> None:
+    def test_domains_at_the_limits_work(self, algorithm: str, domain: Domain) -> None:
         if algorithm == "optuna:tpe" and isinstance(domain, Float) and domain.min == 1e300:
             pytest.skip("Optuna leaves a range of two neighboring doubles")
         space = Space((Parameter("x", domain), Parameter("y", Choice((1, 2)))))

@@ -1,4 +1,4 @@
-"""TPE: its window, its points, its restarts, and the seams of Optuna it leans on."""
+"""TPE: its window, its points, its restarts, and the parts of Optuna that it depends on."""
 
 import inspect
 import math
@@ -40,7 +40,7 @@ EITHER = st.sampled_from(["tpe", "tpe", "optuna:tpe"])
 
 
 def worth(point: Assignment) -> float:
-    """Some smooth function of whatever a point holds."""
+    """A smooth function of all values of a point."""
     return sum(len(v) if isinstance(v, str) else math.tanh(float(v)) for v in point.values())
 
 
@@ -66,7 +66,7 @@ def test_every_point_is_a_point(space: Space, seed: int, multivariate: bool, lia
 
 
 @pytest.mark.parametrize("domain", [*EDGES, Choice(tuple(range(10_000)))])
-def test_the_edges_of_what_a_domain_may_be_are_no_edges_of_the_model(domain: Domain) -> None:
+def test_the_model_accepts_domains_at_the_limits(domain: Domain) -> None:
     space = Space((Parameter("x", domain), Parameter("y", Float(0, 1))))
     engine = played(space, 30, AT_ONCE)
     assert all(space.point_problems(t.parameters, partial=False) == () for t in engine.trials())
@@ -146,7 +146,7 @@ def test_pruned_trials_are_best_by_how_far_they_came_and_only_where_succeeded_on
     assert [t.number for t in window.learnt()] == [*range(BEST - 1), *range(501 - 50 + BEST - 1, 501)]
 
 
-def test_what_tells_nothing_is_no_part_of_the_window() -> None:
+def test_trials_without_information_are_not_in_the_window() -> None:
     ends = (TrialState.FAILED, TrialState.INFEASIBLE, TrialState.CANCELLED, TrialState.QUEUED)
     window = window_of(
         *(Trial(n, state, {}) for n, state in enumerate(ends)), done(8, math.nan), done(9, math.inf), done(10, 1.0)
@@ -175,7 +175,7 @@ def test_the_model_keeps_no_more_than_its_window() -> None:
     assert held == [50 + running, 50]
 
 
-def test_importing_the_engine_brings_neither_optuna_nor_numpy() -> None:
+def test_importing_the_engine_loads_neither_optuna_nor_numpy() -> None:
     code = "import sys, suggest.engine; sys.exit(bool({'numpy', 'optuna', 'scipy'} & set(sys.modules)))"
     root = Path(__file__).parents[2]
     assert subprocess.run([sys.executable, "-c", code], cwd=root, check=False).returncode == 0

@@ -1,4 +1,4 @@
-"""Several objectives and constraints: what is best, what samplers learn of them, what a study refuses."""
+"""Several objectives and constraints: the best trials, what samplers learn, and what a study refuses."""
 
 import itertools
 import math
@@ -22,6 +22,7 @@ X, Y = (Parameter(name, Float(0, 1)) for name in "xy")
 PLANE = Space((X, Y))
 LOSS, SIZE = Objective("loss", Direction.MINIMIZE), Objective("size", Direction.MINIMIZE)
 ACCURACY = Objective("accuracy", Direction.MAXIMIZE)
+FOUR = tuple(Objective(f"m{k}", Direction.MINIMIZE) for k in range(4))
 LATENCY = Constraint("latency_ms", max=20)
 SEVERAL = [family.name for family in registry.algorithms() if family.several]
 
@@ -83,7 +84,7 @@ def test_the_best_are_the_front_by_each_direction() -> None:
     assert [t.number for t in spec(LOSS, ACCURACY).criteria.best(trials)] == [0, 1, 4]
 
 
-def test_what_breaks_a_constraint_is_never_best() -> None:
+def test_a_trial_that_breaks_a_constraint_is_never_the_best() -> None:
     one = spec(LOSS, constraints=[LATENCY]).criteria
     trials = [ended(0, 1.0, bounded=[30]), ended(1, 3.0, bounded=[20]), ended(2, 2.0, bounded=[10])]
     assert [t.number for t in one.best(trials)] == [2]
@@ -110,7 +111,8 @@ def test_constraint_excess_is_the_distance_to_the_bound() -> None:
         (spec(LOSS, constraints=[Constraint("m", min=2, max=1)]), "constraints[0]"),
         (spec(LOSS, constraints=[Constraint("m", max=math.nan)]), "constraints[0].max"),
         (spec(LOSS, constraints=[Constraint("", max=1)]), "constraints[0].metric"),
-        (spec(LOSS, SIZE, algorithm="gp"), "algorithm.name"),
+        (spec(*FOUR, algorithm="gp"), "algorithm.name"),
+        (spec(LOSS, SIZE, algorithm="bohb"), "algorithm.name"),
         (spec(LOSS, SIZE, algorithm="cmaes"), "algorithm.name"),
         (spec(LOSS, constraints=[LATENCY], algorithm="optuna:cmaes"), "algorithm.name"),
     ],
@@ -119,10 +121,22 @@ def test_a_study_refuses_objectives_that_mean_nothing(broken: StudySpec, path: s
     assert path in [problem.path for problem in check_spec(broken)]
 
 
-def test_the_refusal_names_the_algorithms_that_take_several() -> None:
-    (problem,) = [p for p in check_spec(spec(LOSS, SIZE, algorithm="gp")) if p.path == "algorithm.name"]
-    assert "2 objectives" in problem.message
-    assert "tpe" in problem.message
+@pytest.mark.parametrize(
+    ("algorithm", "objectives", "rule", "instead", "not_instead"),
+    [
+        ("cmaes", (LOSS, SIZE), "takes one objective without constraints, and there are 2 objectives", "gp", "bohb"),
+        ("cmaes", FOUR, "takes one objective without constraints, and there are 4 objectives", "tpe", " gp"),
+        ("gp", FOUR, "takes at most 3 objectives, and there are 4", "tpe", " gp"),
+    ],
+)
+def test_the_refusal_names_the_algorithms_that_take_these_objectives(
+    algorithm: str, objectives: Sequence[Objective], rule: str, instead: str, not_instead: str
+) -> None:
+    (problem,) = [p for p in check_spec(spec(*objectives, algorithm=algorithm)) if p.path == "algorithm.name"]
+    assert f"{algorithm} {rule}; use " in problem.message
+    others = problem.message.partition("; use ")[2]
+    assert instead in others.split(", ")
+    assert not_instead.strip() not in others.split(", ")
 
 
 def zdt1(point: dict[str, object]) -> tuple[float, float]:
@@ -171,8 +185,8 @@ def test_a_rebuilt_engine_proposes_the_same_of_several_objectives(algorithm: str
     assert [p.parameters for p in again.propose(3).trials] == [p.parameters for p in engine.propose(3).trials]
 
 
-@pytest.mark.parametrize("algorithm", ["optuna:tpe", "optuna:nsgaii"])
-def test_a_worker_process_is_told_all_values(algorithm: str) -> None:
+@pytest.mark.parametrize("algorithm", ["gp", "optuna:tpe", "optuna:nsgaii"])
+def test_a_worker_process_receives_all_values(algorithm: str) -> None:
     pool = Workers(size=1)
     try:
         engine = searched(algorithm, 25, constraints=[Constraint("size", max=0.8)])
@@ -182,7 +196,7 @@ def test_a_worker_process_is_told_all_values(algorithm: str) -> None:
         pool.close()
 
 
-MOVING = ["tpe", "default", "nsga2", "nsga3", "regularized-evolution", "optuna:tpe", "optuna:nsgaii"]
+MOVING = ["tpe", "gp", "default", "nsga2", "nsga3", "regularized-evolution", "optuna:tpe", "optuna:nsgaii"]
 
 
 @pytest.mark.parametrize("algorithm", MOVING)
@@ -210,7 +224,7 @@ def test_fronts_are_ranked_as_optuna_ranks_them() -> None:
         assert split.nondomination_ranks(losses).tolist() == ranks_of(losses.T).tolist()
 
 
-def test_of_a_front_that_is_too_large_the_spread_points_count_as_good() -> None:
+def test_the_most_spread_points_of_a_too_large_front_are_good() -> None:
     crowd = [(0.5 + k * 1e-4, 0.5 - k * 1e-4) for k in range(20)]
     losses = np.array([*crowd, (0.0, 1.0), (1.0, 0.0)]).T
     assert {20, 21} <= set(split.most_spread(losses, 5))
@@ -240,3 +254,21 @@ def test_optuna_sees_constraints_as_it_means_them() -> None:
     assert frozen.values == [1.0, 2.0]
     assert frozen.state is optuna.trial.TrialState.COMPLETE
     assert tuple(frozen.system_attrs["constraints"]) == (5.0, -1.0, -1.0)
+
+
+FRONT = [ended(0, 0.0, 100.0), ended(1, 0.2, 20.0), ended(2, 1.0, 0.0)]
+
+
+@pytest.mark.parametrize(
+    ("weights", "number"), [((1, 1), 1), ((9, 1), 0), ((1, 9), 2), ((0, 1), 2), ((1, 0), 0), ((3, 2), 1)]
+)
+def test_a_compromise_weighs_objectives_in_their_ranges_on_the_front(weights: tuple[float, ...], number: int) -> None:
+    chosen = spec(LOSS, SIZE).criteria.compromise(FRONT, weights)
+    assert chosen is not None
+    assert chosen.number == number
+
+
+def test_a_compromise_of_one_trial_is_that_trial_and_of_none_there_is_none() -> None:
+    criteria = spec(ACCURACY, SIZE).criteria
+    assert criteria.compromise(FRONT[:1], (1, 1)) is FRONT[0]
+    assert criteria.compromise([], (1, 1)) is None

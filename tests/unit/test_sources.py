@@ -1,4 +1,4 @@
-"""What somebody else's study must have to be imported into an experiment, and what is made to fit."""
+"""What another study needs to be imported into an experiment, and what is adapted."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ def test_another_direction_is_refused() -> None:
     assert _fitting(a_source(None), SPEC, "", {}) == a_source(None), "a file says nothing of it"
 
 
-def test_another_metric_is_taken_for_ours_when_somebody_says_so() -> None:
+def test_another_metric_is_imported_as_the_objective_if_named() -> None:
     with pytest.raises(FailedPrecondition, match=r"has acc for its objective, and tiny has score; .* say --value acc"):
         _fitting(a_source(metric="acc"), SPEC, "", {})
     [(_, trial)] = _fitting(a_source(metric="acc"), SPEC, "acc", {}).trials
     assert trial.measurements == [Measurement(1, "score", 0, 1.0)]
 
 
-def test_what_is_missing_there_is_filled_in_by_type() -> None:
+def test_missing_parameters_are_filled_in_by_type() -> None:
     [(_, trial)] = _fitting(a_source(), SPEC, "", _fill(["k=2", "x=0.1"], SPEC)).trials
     assert trial.parameters == {"k": 2, "x": 0.5}
     for word, said in (
@@ -70,7 +70,7 @@ def test_what_is_missing_there_is_filled_in_by_type() -> None:
         assert said in str(refused.value)
 
 
-def test_of_very_many_measurements_the_last_of_the_objective_are_taken() -> None:
+def test_the_last_measurements_of_the_objective_are_imported_if_there_are_too_many() -> None:
     many = [Measurement(1, metric, step, 0.0) for step in range(7_000) for metric in ("score", "loss")]
     assert _most(many, "score") == [one for one in many if one.metric == "score"]
     assert _most(many[:9], "score") == many[:9]

@@ -1,4 +1,4 @@
-"""The canonical document: defaults filled in, one spelling for one meaning, and the way back to a spec."""
+"""The canonical document: defaults are filled in, equal meanings have one spelling, and it can be read back."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_a_whole_file_becomes_the_experiment_it_describes() -> None:
     spec = read(WHOLE, source="experiment.yaml").spec
     assert (spec.name, spec.namespace, spec.labels) == ("cifar", "user1", {"team": "vision"})
     assert spec.objective == ExperimentObjective("accuracy", Direction.MAXIMIZE, ValueRule.BEST, 0.95)
-    assert spec.metrics == MetricsRule("epoch", r"(\w+)=(\S+)")
+    assert spec.metrics == MetricsRule("epoch", (r"(\w+)=(\S+)",))
     assert spec.space == Space(
         (
             Parameter("lr", Float(0.001, 1.0, Scale.LOG, points=4)),
@@ -158,7 +158,7 @@ def test_a_stored_document_gives_back_the_very_spec(text: str) -> None:
     assert again.document == spec.document
 
 
-def test_what_surrounds_a_local_trial_is_read_and_may_change_on_resume() -> None:
+def test_the_environment_of_a_local_trial_may_change_on_resume() -> None:
     mig = "MIG-cba663e8-9bed-5b25-b243-5985ef7c9beb"
     old = read(SMALL, source="experiment.yaml")
     assert (old.spec.trial.working_dir, old.spec.trial.parameters_file, old.spec.trial.devices) == ("", "json", ())
@@ -270,7 +270,7 @@ def test_the_service_s_problems_are_placed_in_the_file() -> None:
     )
 
 
-def test_what_looks_like_a_secret_is_kept_and_not_shown() -> None:
+def test_values_that_look_like_secrets_are_stored_and_redacted() -> None:
     env = {"API_KEY": "k", "HF_TOKEN": "t", "DBPASSWORD": "p", "TOKENIZERS_PARALLELISM": "false", "LR": "1"}
     hidden = dict.fromkeys(["API_KEY", "HF_TOKEN", "DBPASSWORD"], "[redacted]")
     assert redacted(env) == env | hidden

@@ -1,5 +1,5 @@
 # ruff: noqa: E501 - a table reads best with one case a line
-"""What people are told about a file: a fragment of a good file made bad, and the exact lines that come of it."""
+"""The problems of a file: a valid file with one invalid fragment, and the exact lines of the message."""
 
 from __future__ import annotations
 
@@ -179,6 +179,17 @@ KEYS = [
     ("kind: Experiment\n", "", "1:1 kind: is missing; write Experiment"),
     ("  budget:", "  metrics: {pattern: '(a)(b)(c)'}\n  budget:", "12:22 spec.metrics.pattern: '(a)(b)(c)' has 3 groups where two are needed, name and value; (?:…) groups without one"),
     ("  budget:", "  metrics: {pattern: '(a'}\n  budget:", "12:22 spec.metrics.pattern: '(a' is not a regular expression: missing ), unterminated subpattern at position 0; write one such as '(\\w+)=(\\S+)'"),
+    ("  budget:", "  metrics: {pattern: []}\n  budget:", "12:22 spec.metrics.pattern: expected a regular expression with two groups, or a list of them, got an empty list"),
+    ("  budget:", "  metrics: {file: a, push: true}\n  budget:", "12:22 spec.metrics.push: does not go with file; keep one of them"),
+    ("  budget:", "  metrics: {format: json}\n  budget:", "12:13 spec.metrics.format: is the format of a file; write file: PATH beside it"),
+    ("  budget:", "  metrics: {file: a, format: jsonl}\n  budget:", "12:30 spec.metrics.format: 'jsonl' is not text, json or tensorboard; did you mean json?"),
+    ("  budget:", "  metrics: {file: a, format: json, pattern: '(a)(b)'}\n  budget:", "12:36 spec.metrics.pattern: is for lines of text, and does not go with format: json"),
+    ("  budget:", "  metrics: {file: a, format: tensorboard, step: s}\n  budget:", "12:43 spec.metrics.step: does not go with format: tensorboard, whose events have steps"),
+    ("  budget:", "  metrics: {file: ../a}\n  budget:", "12:19 spec.metrics.file: '../a' leaves its folder; write a path without .."),
+    ("  budget:", "  metrics: {file: /a}\n  budget:", "12:19 spec.metrics.file: '/a' is in the root directory, which cannot be shared; write it in a directory of its own, such as /metrics/a"),
+    ("  budget:", "  metrics: {file: '$TUNER_OUTPUT_DIR/a'}\n  budget:", "12:19 spec.metrics.file: '$TUNER_OUTPUT_DIR/a' is not the path of a file; use a path without $ that does not end in /"),
+    ("  budget:", "  metrics: {prometheus: {port: 0}}\n  budget:", "12:32 spec.metrics.prometheus.port: expected a port from 1 to 65535, got the number 0"),
+    ("  budget:", "  parallelism: 2\n  metrics: {prometheus: {port: 8080}}\n  budget:", "13:32 spec.metrics.prometheus.port: the trials on this machine would all need this port; omit port and read TUNER_METRICS_PORT in the program, or set parallelism: 1"),
     ("  budget:", "  <<: {a: 1}\n  budget:", "12:3 spec.<<: merge keys are not part of YAML 1.2; write the keys out"),
 ]  # fmt: skip
 
@@ -223,7 +234,7 @@ def test_a_bad_file_gets_one_clear_answer(old: str, new: str, lines: str | None)
         assert complaints(changed(old, new)) == lines.split("\n")
 
 
-def test_all_problems_of_a_file_are_told_at_once_in_the_order_of_its_lines() -> None:
+def test_all_problems_of_a_file_are_reported_at_once_in_line_order() -> None:
     text = (
         changed("min: 0.001, max: 1.0", "min: 0, max: 1.0")
         .replace("${layers}", "${layer}")
@@ -308,7 +319,7 @@ def test_initial_points_are_checked_against_the_parameters_that_can_be_read(
     assert len(lines) == len(told) + 1
 
 
-def test_what_tuner_tells_each_attempt_is_not_the_files_to_set() -> None:
+def test_the_file_cannot_set_variables_of_the_attempt() -> None:
     text = changed("  budget:", "  final: {env: {TUNER_CHECKPOINT_DIR: /keep}}\n  budget:")
     text = text.replace(
         "  trial:\n", "  trial:\n    env: {TUNER_OUTPUT_DIR: /models, KATIB_TRIAL_NAME: x, TUNER_MINE: y}\n"
@@ -435,9 +446,9 @@ def test_a_placeholder_that_is_never_closed_is_a_problem(word: str, messages: li
 
 
 @pytest.mark.parametrize("raw", [None, 1, 1.5, True, "x", [], {}, [[]], {"a": {}}, [None], {"": None}])
-def test_whatever_stands_at_a_key_is_a_problem_and_never_a_crash(raw: object) -> None:
+def test_any_value_at_a_key_is_a_problem_and_never_a_crash(raw: object) -> None:
     def replaced(data: object) -> list[object]:
-        """The good file with each of its nodes replaced once by `raw`."""
+        """Yield the valid file with each of its nodes in turn replaced by `raw`."""
         if isinstance(data, dict):
             return [raw, *({**data, key: new} for key in data for new in replaced(data[key]))]
         if isinstance(data, list):

@@ -1,4 +1,4 @@
-"""Parameters inside the script of a shell are warned of, with the cure; nothing else is."""
+"""A warning for parameters inside a shell script, with the cure, and for nothing else."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_text_in_the_script_of_a_shell_is_warned_of(command: list[str], place: i
     ]
 
 
-def test_several_are_told_together() -> None:
+def test_several_warnings_are_printed_together() -> None:
     (told,) = warnings(["sh", "-c", "train ${c} ${lr} ${d} ${c}"])
     assert 'the text of ${c}, ${d} as code; write "$1" "$2" in the script' in told
     assert 'append the words sh, "${c}", "${d}"' in told
@@ -66,7 +66,7 @@ def test_several_are_told_together() -> None:
         ["sh", "-c"],
     ],
 )
-def test_what_is_safe_is_not_warned_of(command: list[str]) -> None:
+def test_safe_commands_cause_no_warning(command: list[str]) -> None:
     assert warnings(command) == []
 
 

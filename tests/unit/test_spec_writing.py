@@ -1,4 +1,4 @@
-"""What tuner writes as a file reads back to the same experiment, whatever is in it, and can be read by a person."""
+"""A file that tuner writes reads back to the same experiment, and is readable."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ spec:
 
 
 @pytest.mark.parametrize("text", [ODD, starter(), *(path.read_text() for path in EXAMPLES)])
-def test_what_is_written_reads_back_to_the_same_experiment(text: str) -> None:
+def test_a_written_file_reads_back_to_the_same_experiment(text: str) -> None:
     document = read(text, source="the file").spec.document
     assert read(file_text(document), source="what was written").spec.document == document
 

@@ -1,4 +1,4 @@
-"""YAML text to data: YAML 1.2's scalars, the limits, and one clear answer to text that is not YAML."""
+"""YAML text to data: the scalars of YAML 1.2, the limits, and one clear error for invalid text."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ ANSWERS = [
 
 
 @pytest.mark.parametrize(("text", "line"), ANSWERS, ids=range(len(ANSWERS)))
-def test_text_that_is_no_experiment_gets_one_clear_answer(text: str, line: str) -> None:
+def test_text_that_is_not_an_experiment_gets_one_clear_message(text: str, line: str) -> None:
     with pytest.raises(SpecErrors) as caught:
         read(text, source="experiment.yaml")
     assert str(caught.value) == f"experiment.yaml: 1 problem\n  {line}"
@@ -114,7 +114,7 @@ def test_a_byte_order_mark_and_windows_line_ends_are_no_problem() -> None:
     assert parse("\ufeffa: 1\r\nb: 2\r\n", "x")[0] == {"a": 1, "b": 2}
 
 
-def test_what_is_no_readable_file_is_said_in_a_sentence(tmp_path: Path) -> None:
+def test_an_unreadable_file_is_reported_in_one_sentence(tmp_path: Path) -> None:
     def answer(path: Path) -> str:
         with pytest.raises(SpecErrors) as caught:
             read_path(path)

@@ -1,4 +1,4 @@
-"""The state directory, and the lock that says who controls an experiment."""
+"""The state directory, and the lock that names the controller of an experiment."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_the_state_directory_is_its_owners_alone(tmp_path: Path) -> None:
     assert home.root.stat().st_mode & 0o777 == 0o700
 
 
-def test_the_lock_has_one_holder_who_is_named(tmp_path: Path) -> None:
+def test_the_lock_has_one_named_holder(tmp_path: Path) -> None:
     first, second = ControllerLock(tmp_path), ControllerLock(tmp_path)
     assert second.holder() is None
     first.take("digits")

@@ -1,4 +1,4 @@
-"""The life of an attempt: every pair of the table, what a transition carries, and that the docs show the same."""
+"""The states of an attempt: every pair of the table, the data of a transition, and the diagram in the docs."""
 
 import itertools
 from dataclasses import replace
@@ -43,7 +43,7 @@ EVENTS: dict[Signal, AttemptEvent] = {
     Signal.CANCELLED: Ended(CANCELLED, at(2)),
 }
 BY_ITSELF = {Signal.SUCCEEDED: SUCCEEDED, Signal.INFEASIBLE: INFEASIBLE, Signal.FAILED: FAILED}
-# Written out a second time on purpose: a change of the table has to be meant.
+# Repeated here on purpose, so that a change of the table is deliberate.
 LIFE = {
     CREATED: {Signal.WAITING: CREATED, Signal.SEEN: RUNNING, Signal.STOP_ASKED: STOPPING, **BY_ITSELF},
     RUNNING: {Signal.WAITING: CREATED, Signal.SEEN: RUNNING, Signal.STOP_ASKED: STOPPING, **BY_ITSELF},
@@ -72,7 +72,7 @@ def test_an_ended_attempt_hears_nothing_any_more() -> None:
     assert {state for state, row in TRANSITIONS.items() if not row} == {s for s in AttemptState if s.ended}
 
 
-def test_what_it_waits_for_is_its_reason_until_it_runs() -> None:
+def test_the_reason_for_waiting_is_kept_until_the_attempt_runs() -> None:
     waiting = step(attempt(1), Waits("QuotaExceeded: requests.nvidia.com/gpu 8/8"))
     assert (waiting.state, waiting.reason) == (CREATED, "QuotaExceeded: requests.nvidia.com/gpu 8/8")
     assert step(waiting, Seen(at(1))).reason == ""
@@ -91,7 +91,7 @@ def test_the_first_status_that_has_a_start_sets_it_and_a_later_one_does_not_move
     assert step(seen, Seen(at(9), "gpu-3")) == seen
 
 
-def test_the_first_cause_of_a_stop_stands() -> None:
+def test_the_first_cause_of_a_stop_is_kept() -> None:
     asked = step(attempt(1, RUNNING), StopAsked(StopCause.PRUNED, "below the median"))
     assert asked.stop_cause is StopCause.PRUNED
     assert step(asked, StopAsked(StopCause.INTERRUPTED, "interrupted")) == asked

@@ -1,4 +1,4 @@
-"""Proposals from worker processes: the same points as without, whatever becomes of a worker."""
+"""Proposals from worker processes: the same points as without them, even if a process fails."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def lives(pid: int) -> bool:
 
 
 def proposed(engine: Engine, trials: int) -> list[object]:
-    """What an engine proposes one after the other, each trial told as soon as it is proposed."""
+    """Return the successive proposals of an engine, each put as soon as it is proposed."""
     points: list[object] = []
     for number in range(trials):
         (one,) = engine.propose(1).trials
@@ -121,7 +121,7 @@ def test_nothing_starts_before_a_model_asks() -> None:
     pool.close()
 
 
-def test_a_request_brings_what_has_changed_and_the_worker_knows_the_rest(pool: Workers) -> None:
+def test_a_request_sends_only_changed_trials_to_the_worker(pool: Workers) -> None:
     told = model(pool, "Told")
     first = told.propose([trial(0), trial(1)], [trial(5)], NEXT)
     again = told.propose([trial(1, 0.25), trial(2)], [], NEXT)
@@ -229,7 +229,7 @@ def test_a_call_that_runs_out_of_time_leaves_the_worker_to_the_next(pool: Worker
 
 
 def pid_in(file: Path) -> int:
-    """Of a worker whose model has begun to wait for the end of the file."""
+    """Return the process id of a worker whose model waits for the removal of the file."""
     eventually(lambda: file.exists() and file.read_text() != "")
     return int(file.read_text())
 
@@ -298,7 +298,7 @@ def test_a_long_proposal_does_not_hold_up_a_study_of_the_same_worker_while_anoth
     assert (pair.waiting, pair.restarts) == (0, 0)
 
 
-def test_a_study_that_comes_back_to_a_worker_is_shown_what_has_changed_meanwhile(pair: Workers, tmp_path: Path) -> None:
+def test_a_study_that_returns_to_a_worker_gets_the_missed_changes(pair: Workers, tmp_path: Path) -> None:
     file = tmp_path / "pid"
     told, waits = model(pair, "Told"), model(pair, "Waits", file)
     (first,) = told.propose([trial(0), trial(1), trial(2)], [], NEXT)
@@ -373,7 +373,7 @@ def test_requests_that_no_worker_takes_in_time_are_refused(pool: Workers, tmp_pa
 
 
 def at_most(monkeypatch: pytest.MonkeyPatch, most_bytes: int) -> None:
-    """Workers that are started from here on have that much memory."""
+    """Limit the memory of workers that are started from now on."""
     limited = f"import suggest.worker_process as w; w.MOST_BYTES = {most_bytes}; main(int"
     monkeypatch.setattr(workers, "_BOOT", workers._BOOT.replace("main(int", limited))
 
@@ -404,9 +404,7 @@ def test_a_worker_whose_only_model_takes_too_much_memory_ends_and_is_replaced(
 
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="the limit is set above what /proc says is mapped")
-def test_a_model_that_exceeds_its_limit_of_memory_fails_its_call_and_the_study_goes_on(
-    pool: Workers, tmp_path: Path
-) -> None:
+def test_a_model_that_exceeds_its_memory_limit_fails_its_call_and_not_its_study(pool: Workers, tmp_path: Path) -> None:
     file = tmp_path / "allocates"
     file.touch()
     overflows, told = model(pool, "Overflows", file), model(pool, "Told")

@@ -34,6 +34,7 @@ from controller.core.model import FINAL, FailureClass
 from controller.runtime.kubernetes.client import CONFIG_MAPS, Kind, KubernetesClient
 from controller.runtime.kubernetes.errors import ApiError, rule_for, unavailable_webhook
 from controller.runtime.kubernetes.informer import Informer
+from controller.runtime.kubernetes.job_builder import build_files
 from controller.runtime.kubernetes.kinds import kind_of, preset_of
 from controller.runtime.kubernetes.labels import UID, attempt_of, owned, parameters_of
 from controller.runtime.kubernetes.lease import FencingLease
@@ -316,7 +317,7 @@ class JobCreations:
 
     async def _make(self, launch: Launch, objects: Sequence[Raw]) -> None:
         try:
-            kind, made = await self._creator.make(objects)
+            kind, made = await self._creator.make(objects, files=build_files(launch))
             await self._informer.watch(kind)
             self._made(launch, kind, made)  # record first: if that fails, the object is adopted and recorded later
             self._queue.made(launch)
@@ -351,14 +352,20 @@ class JobCreator:
         self._lease = lease
         self._owner: Raw | None = None
         self._owning = asyncio.Lock()
+        self._files: set[str] = set()  # names of the ConfigMaps with files that exist
 
-    async def make(self, objects: Sequence[Raw]) -> tuple[Kind, AttemptObject]:
+    async def make(self, objects: Sequence[Raw], *, files: Raw | None = None) -> tuple[Kind, AttemptObject]:
         """Create or adopt an attempt's objects, and return the last one, which is the attempt's own.
+
+        files: the ConfigMap that the attempt shares with others.
 
         Raises CannotStart, NotNow, and ApiError where a retry may help.
         """
         owner = await self._anchor()
         await self._lease.check(owner)
+        if files is not None and files["metadata"]["name"] not in self._files:
+            await self._create(CONFIG_MAPS, owned(files, owner))
+            self._files.add(files["metadata"]["name"])
         made: tuple[Kind, AttemptObject] | None = None
         for manifest in objects:
             kind = await self._kind_of(manifest)
@@ -369,6 +376,7 @@ class JobCreator:
     def forget_anchor(self) -> None:
         """Look the anchor up again before the next creation: objects whose owner is gone are deleted at once."""
         self._owner = None
+        self._files.clear()
 
     async def _kind_of(self, manifest: Raw) -> Kind:
         try:

@@ -16,11 +16,13 @@ from typing import Any
 
 from controller.core.failures import INFEASIBLE_EXIT_CODE, called, class_by_itself
 from controller.core.model import FailureClass
+from controller.runtime.kubernetes.collector import collector_status
 from controller.runtime.kubernetes.kinds import JOB, StatusRules, is_suspended, preset_of, status_rules_of
-from controller.runtime.kubernetes.labels import JOB_NAME, queue_of
+from controller.runtime.kubernetes.labels import COLLECTOR_CONTAINER, JOB_NAME, queue_of
 from controller.runtime.kubernetes.logs import PodContainer
 from controller.runtime.kubernetes.objects import AdmissionCheck, AttemptObject, Pod, Workload
 from controller.runtime.kubernetes.pod_status import (
+    ENDED,
     ITS_POD,
     WaitingReason,
     condition,
@@ -36,6 +38,7 @@ from controller.runtime.kubernetes.pod_status import (
     newest_first,
     node_of,
     parse_time,
+    phase_of,
     started_at,
     terminated,
     why_refused,
@@ -96,6 +99,24 @@ def log_source(obj: AttemptObject | None, pods: Sequence[Pod]) -> PodContainer |
     if started_at(main, container) is None and terminated(main, container) is None:
         return None
     return PodContainer(main["metadata"]["name"], container, str(main["metadata"].get("uid", "")))
+
+
+def collector_source(obj: AttemptObject | None, pods: Sequence[Pod]) -> PodContainer | None:
+    """Return the sidecar whose log has the attempt's measurements; None: there is none, or it has not started."""
+    main = main_of(ranks_of(pods), status_rules_of(obj))
+    state = {} if main is None else collector_status(main).get("state") or {}
+    if main is None or not ("running" in state or "terminated" in state):
+        return None
+    return PodContainer(main["metadata"]["name"], COLLECTOR_CONTAINER, str(main["metadata"].get("uid", "")))
+
+
+def collector_ended(obj: AttemptObject | None, pods: Sequence[Pod]) -> bool:
+    """Whether the sidecar prints nothing more. It ends after the trial, and would be restarted before."""
+    main = main_of(ranks_of(pods), status_rules_of(obj))
+    if main is None or phase_of(main) in ENDED:
+        return True
+    trial_ended = terminated(main, container_in(main, status_rules_of(obj).container)) is not None
+    return trial_ended and "terminated" in (collector_status(main).get("state") or {})
 
 
 def _queued(obj: AttemptObject) -> str:

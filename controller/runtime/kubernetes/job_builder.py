@@ -13,14 +13,19 @@ namespace's own policy decides whether a template may run.
 
 from __future__ import annotations
 
+import base64
 import copy
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import lru_cache
 from typing import Any, cast
 
 from controller.core.model import Resources, short_name
+from controller.runtime.kubernetes.collector import add_collector, has_collector, is_job
 from controller.runtime.kubernetes.kinds import JOB, KEPT_S, at, below, foreign_version, is_pod_template, preset_of, put
 from controller.runtime.kubernetes.labels import (
+    COLLECTOR_CONTAINER,
     COMPLETION_INDEX,
     GRACE,
     JOB_NAME,
@@ -28,12 +33,14 @@ from controller.runtime.kubernetes.labels import (
     TIMEOUT,
     TRIAL_CONTAINER,
     annotations_of,
+    experiment_labels,
     labels_of,
     metadata,
     workers_of,
 )
 from controller.runtime.kubernetes.objects import Raw
 from controller.runtime.protocol import ClusterPart, Launch
+from controller.runtime.trial_files import DIRECTORY, TrialFiles
 
 
 def build_objects(launch: Launch) -> list[Raw]:
@@ -43,6 +50,38 @@ def build_objects(launch: Launch) -> list[Raw]:
         return [from_template(launch, part)]
     job = _job(launch, part)
     return [job] if workers_of(part) == 1 else [service_for(launch, part), job]
+
+
+def build_files(launch: Launch) -> Raw | None:
+    """Return the ConfigMap with the files of the launch, which all attempts with the same files share; None without."""
+    part = _part(launch)
+    if part.files is None:
+        return None
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {
+            "name": _name_of_files(part, part.files),
+            "namespace": part.namespace,
+            "labels": experiment_labels(part.experiment, part.uid),
+        },
+        "immutable": True,
+        "binaryData": _binary_data(part.files.digest, tuple(sorted(part.files.contents.items()))),
+    }
+
+
+def _name_of_files(part: ClusterPart, files: TrialFiles) -> str:
+    return f"{short_name(part.experiment, part.uid)}-files-{files.digest}"
+
+
+@lru_cache(maxsize=1)
+def _binary_data(digest: str, contents: tuple[tuple[str, bytes], ...]) -> dict[str, str]:
+    return {_key(place, path): base64.b64encode(content).decode() for place, (path, content) in enumerate(contents)}
+
+
+def _key(place: int, path: str) -> str:
+    """Return the key of a file. A key has no slash, so the path is in the volume's items."""
+    return f"{place}.{path.rpartition('/')[2]}"
 
 
 def timeout_of(obj: Mapping[str, Any]) -> float | None:
@@ -98,6 +137,10 @@ def _pod_spec(launch: Launch, part: ClusterPart) -> Raw:
         "containers": [_container(launch, part) | {"volumeMounts": mounts}],
         "volumes": volumes,
     }
+    if part.parent_checkpoint and _claim_of(part):
+        spec["initContainers"] = [_parent_copier(launch, part)]
+    if part.collection is not None:
+        add_collector(spec, spec["containers"][0], part.collection)
     if workers_of(part) > 1:
         spec["subdomain"] = launch.name
     if part.avoid_nodes:
@@ -118,18 +161,58 @@ def _pod_spec(launch: Launch, part: ClusterPart) -> Raw:
 def _container(launch: Launch, part: ClusterPart) -> Raw:
     policy = part.template.cluster.get("imagePullPolicy")
     resources = _resources(part.template.resources)
+    directory = part.template.working_dir or ("" if part.files is None else DIRECTORY)
     return {
         "name": TRIAL_CONTAINER,
         "image": part.template.image,
         **({"imagePullPolicy": policy} if policy else {}),
         "command": [as_is(word) for word in launch.command],
-        **({"workingDir": part.template.working_dir} if part.template.working_dir else {}),
+        **({"workingDir": directory} if directory else {}),
         "env": env_of(launch, part),
         # Limits equal requests: no trial depends on what another does not use at the moment.
         **({"resources": {"requests": resources, "limits": resources}} if resources else {}),
         "securityContext": container_security(part.template.cluster),
         # The status then has the last lines, also of workers whose log is not followed.
         "terminationMessagePolicy": "FallbackToLogsOnError",
+    }
+
+
+PARENT_COPIER = "tuner-parent"
+# The copy gets its name when it is complete: the container may be killed, or its node lost, at any moment. The first
+# rank copies for all.
+_COPY = """\
+set -e
+from=$1 to=$2 partial=$3
+if [ "${JOB_COMPLETION_INDEX:-0}" != 0 ]; then
+  until [ -e "$to" ]; do sleep 1; done
+fi
+[ -e "$to" ] && exit 0
+rm -rf "$partial"
+if [ -d "$from" ]; then cp -Rp "$from" "$partial"; else mkdir "$partial"; fi
+[ -e "$to" ] || mv "$partial" "$to"
+"""
+
+
+def _parent_copier(launch: Launch, part: ClusterPart) -> Raw:
+    """Return the init container that makes the trial's folder on the claim: a copy of its parent's.
+
+    It runs the trial's own image, whose user and security it shares, so that no other image has to be pulled. The
+    kubelet makes the folder that the trial's container mounts only after this one has ended.
+    """
+    template, to = part.template, launch.env["TUNER_CHECKPOINT_DIR"]
+    policy = template.cluster.get("imagePullPolicy")
+    resources = _resources(replace(template.resources, gpu=0, extended={}))
+    at = to.rpartition("/")[0]
+    whole = {"name": _CHECKPOINTS, "mountPath": at, "subPath": short_name(part.experiment, part.uid)}
+    return {
+        "name": PARENT_COPIER,
+        "image": template.image,
+        **({"imagePullPolicy": policy} if policy else {}),
+        "command": ["sh", "-c", _COPY, "sh", part.parent_checkpoint, to, f"{at}/{launch.name}.partial"],
+        **({"resources": {"requests": resources, "limits": resources}} if resources else {}),
+        "securityContext": container_security(template.cluster),
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "volumeMounts": [whole],
     }
 
 
@@ -211,6 +294,8 @@ def env_of(launch: Launch, part: ClusterPart) -> list[Raw]:
 
 
 _SHARED_MEMORY = "/dev/shm"
+_CHECKPOINTS = "tuner-checkpoints"
+_EXECUTABLE = 0o555  # a ConfigMap keeps no modes, and a file may be a script
 
 
 def mounts_of(launch: Launch, part: ClusterPart) -> tuple[list[Raw], list[Raw]]:
@@ -239,17 +324,28 @@ def _declared_mount(name: str, volume: Raw) -> tuple[Raw, Raw]:
 def _our_mounts(launch: Launch, part: ClusterPart) -> list[tuple[Raw, Raw]]:
     cluster = part.template.cluster
     pairs = [_scratch("tuner-tmp", "/tmp"), _scratch("tuner-output", launch.env["TUNER_OUTPUT_DIR"])]
+    if part.files is not None:
+        items = [{"key": _key(place, path), "path": path} for place, path in enumerate(sorted(part.files.contents))]
+        source = {"name": _name_of_files(part, part.files), "items": items, "defaultMode": _EXECUTABLE}
+        mount = {"name": "tuner-files", "mountPath": DIRECTORY, "readOnly": True}
+        pairs.append(({"name": "tuner-files", "configMap": source}, mount))
     if size := cluster.get("shm"):
         shared = {"name": "tuner-shm", "emptyDir": {"medium": "Memory", "sizeLimit": size}}
         pairs.append((shared, {"name": "tuner-shm", "mountPath": _SHARED_MEMORY}))
     at = launch.env["TUNER_CHECKPOINT_DIR"]
-    claim = _mapping(cluster.get("checkpoints")).get("claim")
+    claim = _claim_of(part)
     if claim is None:
-        return [*pairs, _scratch("tuner-checkpoints", at)]
+        return [*pairs, _scratch(_CHECKPOINTS, at)]
     # A folder per trial in a folder per experiment. The kubelet creates both, so the path exists as on a laptop.
     folder = f"{short_name(part.experiment, part.uid)}/{at.rpartition('/')[2]}"
-    kept = {"name": "tuner-checkpoints", "persistentVolumeClaim": {"claimName": claim}}
-    return [*pairs, (kept, {"name": "tuner-checkpoints", "mountPath": at, "subPath": folder})]
+    kept = {"name": _CHECKPOINTS, "persistentVolumeClaim": {"claimName": claim}}
+    return [*pairs, (kept, {"name": _CHECKPOINTS, "mountPath": at, "subPath": folder})]
+
+
+def _claim_of(part: ClusterPart) -> str | None:
+    """Return the claim for checkpoints; None if they end with the attempt."""
+    claim: str | None = _mapping(part.template.cluster.get("checkpoints")).get("claim")
+    return claim
 
 
 def _scratch(name: str, at: str) -> tuple[Raw, Raw]:
@@ -303,6 +399,9 @@ def from_template(launch: Launch, part: ClusterPart) -> Raw:
             prefer_others(below(template, "spec"), part.avoid_nodes)
     for container in (preset or JOB).containers(obj):
         _introduce(container, launch)
+    if part.collection is not None and not has_collector(obj):
+        spec = at(obj, "spec.template.spec")
+        add_collector(spec, _primary(spec, part), part.collection)
     for job in _job_specs(obj):
         job.setdefault("backoffLimit", 0)
         job["template"]["spec"].setdefault("restartPolicy", "Never")
@@ -317,7 +416,7 @@ def from_template(launch: Launch, part: ClusterPart) -> Raw:
     return obj
 
 
-def cannot_be_labelled(manifest: Mapping[str, Any]) -> str:
+def cannot_be_labeled(manifest: Mapping[str, Any]) -> str:
     """Return why the pods of an object could not get our labels; "" if they can."""
     preset, obj = preset_of(manifest), copy.deepcopy(dict(manifest))
     if preset is not None and (unfit := preset.unfit(obj)):
@@ -337,6 +436,17 @@ def cannot_be_queued(manifest: Mapping[str, Any]) -> str:
         return ""
     return (
         f"Kueue does not queue the kind {preset.kind} of {preset.api_version}; omit queue, or use a kind that it knows"
+    )
+
+
+def cannot_be_collected(manifest: Mapping[str, Any]) -> str:
+    """Return why the metrics of an object could not be collected; "" if they can."""
+    if is_job(manifest) or has_collector(manifest):
+        return ""
+    kind = manifest.get("kind")
+    return (
+        f"the collector is added to a batch/v1 Job only, and this is a {kind}; print the metrics, or add the container "
+        f"{COLLECTOR_CONTAINER} to the primary pod's initContainers, as docs/kubernetes.md shows"
     )
 
 
@@ -383,6 +493,13 @@ def prefer_others(spec: Raw, nodes: tuple[str, ...]) -> None:
 def as_is(text: str) -> str:
     """Escape $(NAME), which Kubernetes would expand; on a laptop it reaches the program as it is."""
     return _EXPANDED.sub("$$", text)
+
+
+def _primary(spec: Raw, part: ClusterPart) -> Raw:
+    """Return the container of the template that runs the trial."""
+    wanted = _mapping(part.template.cluster.get("primary")).get("container") or TRIAL_CONTAINER
+    containers: list[Raw] = spec["containers"]
+    return next((each for each in containers if each.get("name") == wanted), containers[0])
 
 
 def _job_specs(obj: Raw) -> Iterator[Raw]:

@@ -46,6 +46,7 @@ VOLCANO_TASK = "volcano.sh/task-spec"
 VOLCANO_TASK_INDEX = "volcano.sh/task-index"
 
 TRIAL_CONTAINER = "trial"  # the name of the trial's container
+COLLECTOR_CONTAINER = "tuner-collector"  # of the sidecar that reads its metrics
 
 LONGEST_LABEL = 63  # the limit of host names and of label values
 

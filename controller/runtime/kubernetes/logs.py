@@ -1,4 +1,4 @@
-"""Container logs, copied into each attempt's log.txt while it runs: every line once and in order, after any failure.
+"""Container logs, copied into files of each attempt while it runs: every line once and in order, after any failure.
 
 A stream may end at any byte, for any reason; only the pod tells whether the log is complete. `Position` records the
 copied lines, and the next stream continues behind them, also in another controller. A line counts once it is complete.
@@ -29,6 +29,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple, Protocol, cast
 
+from controller.core.metric_lines import LAST_LINE
 from controller.runtime import log_file
 from controller.runtime.kubernetes.client import KubernetesClient
 from controller.runtime.kubernetes.errors import AccessDenied, ApiError, rule_for
@@ -36,7 +37,25 @@ from controller.runtime.kubernetes.records import write_in_place
 from controller.runtime.protocol import RuntimeLost
 from suggest.backoff import Backoff
 
-POSITION_FILE = "log.position"
+
+@dataclass(frozen=True, slots=True)
+class CopiedLog:
+    """What the copy of a container's log is called.
+
+    Attributes:
+        file: the copy, in the attempt's folder.
+        position: the file beside it that records how much was copied.
+        last_line: the line with which a complete log ends; empty if only the container's end tells.
+    """
+
+    file: str
+    position: str
+    last_line: bytes = b""
+
+
+TRIAL_LOG = CopiedLog("log.txt", "log.position")
+COLLECTED_LOG = CopiedLog("metrics.txt", "metrics.position", LAST_LINE.encode() + b"\n")
+
 _MARGIN_S = 3  # two streams of a container, or a change of the clock, may put timestamps out of order by this much
 _REMEMBERED_S = 10  # a node's clock may be set back
 
@@ -103,12 +122,12 @@ def _second(second: str, zone: str) -> tuple[str, int]:
     return moment.strftime("%Y-%m-%dT%H:%M:%S"), int(moment.timestamp())
 
 
-def read_position(directory: Path, of: PodContainer) -> Position:
+def read_position(directory: Path, of: PodContainer, log: CopiedLog = TRIAL_LOG) -> Position:
     """Return the recorded position of this container, or a new one behind the lines of the attempt's earlier pods."""
     new = Position(of.pod, of.container, uid=of.uid)
-    size = _size(directory / "log.txt")
+    size = _size(directory / log.file)
     try:
-        facts = json.loads((directory / POSITION_FILE).read_bytes())
+        facts = json.loads((directory / log.position).read_bytes())
         facts["counts"] = {int(second): int(count) for second, count in facts["counts"].items()}
         noted = Position(**facts)
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
@@ -122,9 +141,9 @@ def read_position(directory: Path, of: PodContainer) -> Position:
     return noted
 
 
-def write_position(directory: Path, position: Position) -> None:
+def write_position(directory: Path, position: Position, log: CopiedLog = TRIAL_LOG) -> None:
     """Raises OSError."""
-    write_in_place(directory / POSITION_FILE, json.dumps(asdict(position)))
+    write_in_place(directory / log.position, json.dumps(asdict(position)))
 
 
 def _size(path: Path) -> int:
@@ -174,13 +193,14 @@ class LogFollower:
     """
 
     def __init__(self, client: LogSource, namespace: str, of: PodContainer, directory: Path, *,
-                 grown: Callable[[], None]) -> None:  # fmt: skip
+                 grown: Callable[[], None], log: CopiedLog = TRIAL_LOG) -> None:  # fmt: skip
         self._source = client
+        self._log = log
         self._namespace = namespace
         self._of = of
         self._pod, self._container = of.pod, of.container
         self._directory = directory
-        self._file = directory / "log.txt"
+        self._file = directory / log.file
         self._grown = grown
         self._task: asyncio.Task[None] | None = None
         self._following: asyncio.Timeout | None = None
@@ -249,7 +269,7 @@ class LogFollower:
         self._note()
 
     async def _run(self) -> None:
-        self._at = read_position(self._directory, self._of)
+        self._at = read_position(self._directory, self._of, self._log)
         self._size = self._noted_size = self._at.offset
         if not self._at.done:
             gone = not self._ended and await self._follow()
@@ -260,7 +280,7 @@ class LogFollower:
         self._grown()
 
     async def _follow(self) -> bool:
-        """Copy until the container has ended; True: the pod is gone."""
+        """Copy until the container has ended; True: nothing more will come, as when the pod is gone."""
         try:
             async with asyncio.timeout(None) as self._following:
                 await self._follow_on()
@@ -271,13 +291,15 @@ class LogFollower:
         return True
 
     async def _follow_on(self) -> None:
-        """Copy one stream after another until the pod is gone."""
+        """Copy one stream after another until the pod is gone or the log is complete."""
         failures = 0
         while True:
             before = self._at.offset
             longest_s = _BACKOFF.longest_s
             try:
                 await self._copy(follow=True)
+                if self._at.done:
+                    return
             except ApiError as error:
                 if self._gone(error):
                     self._losses = self._losses or _GONE
@@ -364,6 +386,8 @@ class LogFollower:
             async for chunk in stream:
                 reading.feed(chunk)
                 self._problem, self.barred = "", None
+                if self._at.done:
+                    break
                 # If a container prints faster than we read, no read waits: let other tasks run.
                 await asyncio.sleep(0)
         self._problem, self.barred = reading.complaint, None
@@ -386,6 +410,7 @@ class LogFollower:
             raise self._disk(error) from error
         if whole:
             self._at.offset = self._size + whole
+            self._at.done = bool(self._log.last_line) and text[:whole].endswith(self._log.last_line)
         for stamp, second in stamps:
             self._at.copied(stamp, second)
         self._size += len(text)
@@ -419,7 +444,7 @@ class LogFollower:
         if self._task is None or self._noted == (self._at.offset, self._at.done) or not self._directory.exists():
             return
         try:
-            write_position(self._directory, self._at)
+            write_position(self._directory, self._at, self._log)
         except OSError as error:
             self._problem = str(self._disk(error))
         else:
@@ -520,9 +545,16 @@ class LogFollowers:
     """
 
     def __init__(
-        self, client: KubernetesClient, namespace: str, *, grown: Callable[[], None], ended: Callable[[], None]
+        self,
+        client: KubernetesClient,
+        namespace: str,
+        *,
+        grown: Callable[[], None],
+        ended: Callable[[], None],
+        log: CopiedLog = TRIAL_LOG,
     ) -> None:
         self._client = client
+        self._log = log
         self._namespace = namespace
         self._grown = grown
         self._ended = ended
@@ -553,7 +585,9 @@ class LogFollowers:
         if known is not None and not known[1].done:
             known[1].ended()
             return known[1]
-        follower = LogFollower(self._client, self._namespace, source, directory, grown=lambda: self._tell(name))
+        follower = LogFollower(
+            self._client, self._namespace, source, directory, grown=lambda: self._tell(name), log=self._log
+        )
         self._by_name[name] = source, follower
         self._left.pop(name, None)
         follower.begin()
@@ -586,7 +620,7 @@ class LogFollowers:
         if (known := self._by_name.get(name)) is not None:
             return known[1].size
         if name not in self._left:
-            self._left[name] = log_file.size(directory / "log.txt")
+            self._left[name] = log_file.size(directory / self._log.file)
         return self._left[name]
 
     def unreadable(self) -> Exception | None:

@@ -16,7 +16,7 @@ from typing import Any
 
 from controller.core.failures import INFEASIBLE_EXIT_CODE, called, class_by_itself
 from controller.core.model import FailureClass
-from controller.runtime.kubernetes.labels import COMPLETION_INDEX, TRIAL_CONTAINER
+from controller.runtime.kubernetes.labels import COLLECTOR_CONTAINER, COMPLETION_INDEX, TRIAL_CONTAINER
 from controller.runtime.kubernetes.objects import (
     Container,
     ContainerStateTerminated,
@@ -189,6 +189,10 @@ def cleaned(message: object) -> str:
 
 def explain_image(pod: Pod, container: str, reason: str, message: str) -> str:
     name, said = _spec(pod, container).get("image", ""), cleaned(message)
+    if container == COLLECTOR_CONTAINER:
+        cure = "push it to a registry that the nodes can pull from (make image-collector), and name it in"
+        where = "spec.metrics.collectorImage or TUNER_COLLECTOR_IMAGE"
+        return f"the collector's image {name} cannot be pulled: {said or reason}; {cure} {where}"
     if reason == "ErrImageNeverPull":
         return f"image {name} is not on node {node_of(pod)}, and imagePullPolicy: Never does not let it be pulled"
     if reason == "InvalidImageName":
@@ -403,6 +407,8 @@ def _start_up(pod: Pod, now: datetime) -> Exit | None:
         ended = (each.get("state") or {}).get("terminated") or {}
         if ended.get("exitCode"):
             time = parse_time(ended.get("finishedAt")) or now
+            if ended.get("reason") in _CONTAINER_FAILED_TO_START:
+                return _never_started(pod, str(each.get("name")), time, str(ended.get("message", "")))
             reason = f"its init container {each.get('name')} ended with exit code {ended['exitCode']}"
             failure = FailureClass.OUT_OF_MEMORY if ended.get("reason") == "OOMKilled" else FailureClass.USER_ERROR
             return Exit(time, failure_class=failure, reason=_with(reason, last_line(ended.get("message"))))

@@ -15,7 +15,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from controller.core.model import FINAL, AttemptKey, FailureClass, TrialOrFinal, Uid
 from controller.runtime import log_file
@@ -26,7 +26,14 @@ from controller.runtime.kubernetes.admission import (
     JobCreator,
     other_parameters,
 )
-from controller.runtime.kubernetes.attempt_status import StatusCache, ends_by_pods, log_source, status_of
+from controller.runtime.kubernetes.attempt_status import (
+    StatusCache,
+    collector_ended,
+    collector_source,
+    ends_by_pods,
+    log_source,
+    status_of,
+)
 from controller.runtime.kubernetes.client import JOBS, PODS, SERVICES, Kind, KubernetesClient
 from controller.runtime.kubernetes.errors import AccessDenied, ApiError, ErrorClassifier
 from controller.runtime.kubernetes.informer import Informer
@@ -34,7 +41,7 @@ from controller.runtime.kubernetes.job_builder import build_objects, grace_of, t
 from controller.runtime.kubernetes.kinds import at, kind_of, status_rules_of
 from controller.runtime.kubernetes.labels import attempt_of, name_of, queue_of
 from controller.runtime.kubernetes.lease import FencingLease
-from controller.runtime.kubernetes.logs import SOON_S, LogFollower, LogFollowers, PodContainer
+from controller.runtime.kubernetes.logs import COLLECTED_LOG, SOON_S, LogFollower, LogFollowers, PodContainer
 from controller.runtime.kubernetes.objects import AttemptObject, Pod, Raw
 from controller.runtime.kubernetes.pod_status import is_gone
 from controller.runtime.kubernetes.records import Record, Records
@@ -52,7 +59,8 @@ class ClusterTarget:
 
     anchor: the object that owns all others, so that deleting it deletes them. folder_of: the folder of a trial's or the
     final stage's attempt. template: the object in the experiment file, if there is one. holder: the identity of this
-    controller in the lease; None: there is no lease, because no other controller can exist.
+    controller in the lease; None: there is no lease, because no other controller can exist. has_collector: the trials'
+    measurements are in the log of a sidecar.
     """
 
     client: KubernetesClient
@@ -62,7 +70,11 @@ class ClusterTarget:
     folder_of: Callable[[TrialOrFinal, int], Path]
     template: Raw | None = None
     holder: Callable[[], str] | None = None
+    has_collector: bool = False
 
+
+# Finds the container whose log is followed, among the pods of an object.
+FindSource: TypeAlias = Callable[[AttemptObject | None, Sequence[Pod]], PodContainer | None]
 
 _REST, _LONGEST_REST_S = 19, 0.2
 
@@ -140,6 +152,13 @@ class KubernetesRuntime:
         self._whose: dict[str, AttemptKey] = {}
         self._followers = LogFollowers(
             target.client, target.namespace, grown=self._wakeup.notify_log_growth, ended=self._wakeup.notify
+        )
+        self._collected = LogFollowers(
+            target.client,
+            target.namespace,
+            grown=self._wakeup.notify_log_growth,
+            ended=self._wakeup.notify,
+            log=COLLECTED_LOG,
         )
         self._made: set[str] = set()  # seen on the cluster by this process
         self._over: set[str] = set()  # those of them whose pods have ended
@@ -262,6 +281,7 @@ class KubernetesRuntime:
         self._forget(name)
         informer.events.forget(name)
         await self._followers.drop(name)
+        await self._collected.drop(name)
 
     async def _send_away(self, name: str, work: Coroutine[Any, Any, None]) -> None:
         # Wait for the last removal: no later turn would retry it.
@@ -295,6 +315,7 @@ class KubernetesRuntime:
         informer.forget_the_gone()
         if self._trouble(informer) is not None:
             self._followers.not_yet()
+            self._collected.not_yet()
         await self._heard()
         attempts, leaving, removed = self._attempts(informer)
         for name in leaving:
@@ -329,10 +350,21 @@ class KubernetesRuntime:
             self._log_times.note(name, directory / "log.txt", offset + len(data))
         return data
 
+    async def read_metrics(self, name: str, offset: int, *, limit: int = 1 << 20) -> bytes:
+        await self._open()
+        whose = self._whose.get(name)
+        if whose is None or not self._target.has_collector:
+            return b""
+        directory = self._target.folder_of(*whose)
+        if self._collected.size(name, directory) == offset:
+            return b""
+        return await log_file.read(directory / COLLECTED_LOG.file, offset, limit)
+
     async def wait(self, within_s: float, *, log_growth: bool) -> None:
         self._lines_are_awaited = log_growth
         if log_growth:
             self._followers.hurry()
+            self._collected.hurry()
         await self._wakeup.wait(within_s, growth=log_growth)
 
     def slots(self, gpu: float, workers: int) -> int | None:
@@ -341,6 +373,7 @@ class KubernetesRuntime:
     async def close(self) -> None:
         opened, self._opened = self._opened, None
         await self._followers.close()
+        await self._collected.close()
         self._queue.close()
         if opened is not None:
             informer, creations = opened
@@ -399,7 +432,7 @@ class KubernetesRuntime:
         return informer, creations
 
     def _trouble(self, informer: Informer) -> Exception | None:
-        return informer.trouble or self._followers.unreadable()
+        return informer.trouble or self._followers.unreadable() or self._collected.unreadable()
 
     def _attempts(self, informer: Informer) -> tuple[list[_ObservedAttempt], list[str], list[AttemptKey]]:
         """All that have something on the cluster, or had in this life; of those that were removed, the names of objects
@@ -437,13 +470,15 @@ class KubernetesRuntime:
         return self._status_cache.get(each.name, each.found[1], each.pods, quiet=informer.events.quiet)
 
     def _shown_status(self, informer: Informer, each: _ObservedAttempt) -> AttemptStatus:
-        """Return the status to show. An end is shown once the log is complete: its last lines classify the end."""
+        """Return the status to show. An end is shown once the logs are complete: their last lines classify the end."""
         status = self._explained(informer, each, self._status_of(each))
         if status.exit is None:
             return status
-        if not self._followers.is_whole(each.name, self._log_source(each)):
+        collected = self._collected.is_whole(each.name, self._source(each, collector_source, self._collected))
+        if not collected or not self._followers.is_whole(each.name, self._log_source(each)):
             return replace(status, exit=None)
-        if status.exit.code == 0 and (lost := self._followers.trouble(each.name)):
+        lost = self._followers.trouble(each.name) or self._collected.trouble(each.name)
+        if status.exit.code == 0 and lost:
             return replace(status, exit=replace(status.exit, reason=lost))
         return status
 
@@ -459,11 +494,22 @@ class KubernetesRuntime:
         return self._status_of(each, refusal=refusal, mounts=mounts) if refusal or mounts else status
 
     def _log_source(self, each: _ObservedAttempt) -> PodContainer | None:
+        return self._source(each, log_source, self._followers)
+
+    def _source(self, each: _ObservedAttempt, find: FindSource, followers: LogFollowers) -> PodContainer | None:
         if each.found is not None:
-            return log_source(each.found[1], each.pods)
+            return find(each.found[1], each.pods)
         # The pods may keep running without their object, and their log still counts.
         there = [pod for pod in each.pods if not is_gone(pod)]
-        return None if self._followers.has(each.name) else log_source(None, there)
+        return None if followers.has(each.name) else find(None, there)
+
+    def _collect(self, each: _ObservedAttempt, directory: Path, *, at_once: bool) -> bool:
+        """Follow the collector's log; return whether it is followed, or there is none yet."""
+        source = self._source(each, collector_source, self._collected)
+        follower = self._collected.follow(each.name, source, directory, at_once=at_once)
+        if follower is not None and collector_ended(None if each.found is None else each.found[1], each.pods):
+            follower.ended()
+        return source is None or self._collected.is_of(each.name, source)
 
     def _status_of(self, each: _ObservedAttempt, *, refusal: str = "", mounts: str = "") -> AttemptStatus:
         shown = None if each.found is None else each.found[1]
@@ -524,6 +570,7 @@ class KubernetesRuntime:
         source = self._log_source(each)
         at_once = self._lines_are_awaited or status.exit is not None
         follower = self._followers.follow(name, source, directory, at_once=at_once)
+        is_collected = self._collect(each, directory, at_once=at_once)
         if status.exit is not None:
             self._note_end(name, follower)
             return True
@@ -536,13 +583,14 @@ class KubernetesRuntime:
                 await self._ask(self._end(kind, name, shown, deaf, grace_s=grace_of(shown)))
         if follower is None and source is not None:
             left_s = min(SOON_S, math.inf if left_s is None else left_s)
-        if follower is None or self._followers.is_of(name, source):
+        if is_collected and (follower is None or self._followers.is_of(name, source)):
             self._status_cache.put(name, shown, pods, status, left_s=left_s)
         return True
 
     def _finish_without_object(self, each: _ObservedAttempt) -> None:
         directory = self._target.folder_of(*each.whose)
         follower = self._followers.follow(each.name, self._log_source(each), directory, at_once=True)
+        self._collect(each, directory, at_once=True)
         if self._status_of(each).exit is not None:
             self._note_end(each.name, follower)
 

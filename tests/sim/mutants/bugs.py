@@ -10,10 +10,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from controller import journal, loop, memory, search
+from controller import folders, journal, loop, memory, search
 from controller.core import breaker, budget, decide, failures, observe
 from controller.core import snapshot as asked
-from controller.core.failures import Judgement, LogSummary
+from controller.core.failures import Judgment, LogSummary
 from controller.core.metrics import LogReader
 from controller.core.model import FINAL, Attempt, AttemptState, ExperimentSpec, ExperimentState, FailureClass, StopCause
 from controller.core.snapshot import Snapshot, UnfinishedTrial
@@ -50,6 +50,7 @@ _limit, _close, _judge, _missing = decide._limit, decide._close, failures.judge,
 _open, _act = loop.Loop.open, loop.Loop._act
 _trip, _ending, _follow = breaker.trip, budget.ending, memory.Memory._follow
 _finish, _final_is_due = decide._finish, decide._final_is_due
+_inherit = folders.AttemptFolders.inherit
 
 
 @mutant("more trials run at once than there are GPUs", (decide, "_limit"))
@@ -90,14 +91,14 @@ def never_a_retry(attempts: Sequence[Attempt], retries: Mapping[FailureClass, in
 
 
 @mutant("nan is the best value of the study", (observe, "judge"))
-def nan_is_a_value(end: Exit, log: LogSummary, cause: StopCause | None, **words: Any) -> Judgement:
+def nan_is_a_value(end: Exit, log: LogSummary, cause: StopCause | None, **words: Any) -> Judgment:
     if log.value is not None and not math.isfinite(log.value):
         log = replace(log, value=0.0)
     return _judge(end, log, cause, **words)
 
 
 @mutant("a pruned trial counts as killed by the cluster", (observe, "judge"))
-def our_own_signal_is_a_failure(end: Exit, log: LogSummary, cause: StopCause | None, **words: Any) -> Judgement:
+def our_own_signal_is_a_failure(end: Exit, log: LogSummary, cause: StopCause | None, **words: Any) -> Judgment:
     return _judge(replace(end, stopped=False), log, cause, **words)
 
 
@@ -287,3 +288,9 @@ def retries_remember_too_much(attempts: Sequence[Attempt], retries: Mapping[Fail
 @mutant("after a failed first trial all others start at once", (memory.Memory, "note_attempt"))
 def a_failed_canary_has_shown_itself(self: Any, attempt: Attempt) -> None:
     self._shown |= attempt.trial != FINAL and attempt.step is not None
+
+
+@mutant("a child trains from the beginning, although its parent has a checkpoint", (folders.AttemptFolders, "inherit"))
+def the_folder_is_made_before_the_copy(self: folders.AttemptFolders, parent: Path) -> None:
+    self.checkpoint.mkdir(parents=True, exist_ok=True)
+    _inherit(self, parent)

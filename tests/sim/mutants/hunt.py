@@ -40,7 +40,7 @@ def caught(mutant: Mutant | None, folder: Path) -> tuple[str, int]:
     def play(plan: Plan) -> None:
         nonlocal played
         played += 1
-        state = Simulation(plan, store=store, studies=studies, uid=next(_uids)).run()
+        state = Simulation(plan, store=store, studies=studies, uid=next(_uids), home=folder).run()
         assert state in (ExperimentState.SUCCEEDED, ExperimentState.FAILED)
 
     with ExitStack() as planted:

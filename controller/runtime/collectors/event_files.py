@@ -1,0 +1,293 @@
+"""Read the scalars of TensorBoard's event files, without TensorFlow.
+
+An event file is a sequence of records: the length (8 bytes, little-endian), the masked CRC-32C of these bytes, the
+data, and the masked CRC-32C of the data. The data is an `Event` of TensorFlow's event.proto. Only the fields that a
+scalar needs are read; images, graphs and histograms are skipped unread.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from controller.runtime.collectors.collected import CollectedLines, json_line
+
+MAX_RECORD = 1 << 20  # bytes; a scalar's record has less than a hundred
+_HEAD, _TAIL = 12, 4  # bytes around a record's data
+_PORTION = 1 << 20
+_LOOK_FOR_FILES_S = 0.2
+_MASK = 0xA282EAD8
+
+
+class BadRecord(Exception):
+    """The bytes are not an event file from here on."""
+
+
+class Scalars(NamedTuple):
+    """The scalars of one event."""
+
+    step: int
+    values: dict[str, float]
+
+
+# Records
+
+
+def _crc_table() -> tuple[int, ...]:
+    table = []
+    for byte in range(256):
+        for _ in range(8):
+            byte = byte >> 1 ^ (0x82F63B78 if byte & 1 else 0)
+        table.append(byte)
+    return tuple(table)
+
+
+_CRC = _crc_table()
+
+
+def masked_crc(data: bytes) -> int:
+    """Return the masked CRC-32C of TFRecord files."""
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc = crc >> 8 ^ _CRC[(crc ^ byte) & 0xFF]
+    crc ^= 0xFFFFFFFF
+    return ((crc >> 15 | crc << 17) + _MASK) & 0xFFFFFFFF
+
+
+# Events
+
+
+def scalars(data: bytes) -> Scalars:
+    """Return the scalars of an Event. Raises BadRecord if the data is not an Event."""
+    step, values = 0, {}
+    for number, value in _fields(data):
+        if number == 2 and isinstance(value, int):
+            step = value - (1 << 64) if value >> 63 else value
+        elif number == 5 and isinstance(value, bytes):
+            for inner, each in _fields(value):
+                if inner == 1 and isinstance(each, bytes):
+                    tag, scalar = _value(each)
+                    if tag and scalar is not None:
+                        values[tag] = scalar
+    return Scalars(step, values)
+
+
+def _value(data: bytes) -> tuple[str, float | None]:
+    """Return the tag of a Summary.Value, and its number if it is a scalar."""
+    tag, scalar = "", None
+    for number, value in _fields(data):
+        match number, value:
+            case 1, bytes():
+                tag = value.decode("utf-8", "replace")
+            case 2, bytes() if len(value) == 4:
+                scalar = _shortest(value)
+            case 8, bytes():
+                scalar = _tensor(value)
+    return tag, scalar
+
+
+# A tensor's content by its type: the format of one element, and the field that has the elements in place of
+# `tensor_content`.
+_FLOAT, _DOUBLE, _INT32, _INT64 = 1, 2, 3, 9
+_FORMATS = {_FLOAT: ("<f", 5), _DOUBLE: ("<d", 6), _INT32: ("<i", 7), _INT64: ("<q", 10)}
+
+
+def _tensor(data: bytes) -> float | None:
+    """Return the only element of a TensorProto; None if it has several, or a type without numbers."""
+    found = dict(_fields(data))  # of repeated fields, the last: a scalar has one
+    kind = found.get(1)
+    if not isinstance(kind, int) or kind not in _FORMATS:
+        return None
+    form, elements = _FORMATS[kind]
+    content = found.get(4) or found.get(elements)
+    if isinstance(content, int):  # an integer that is not packed
+        return float(content - (1 << 64) if content >> 63 else content)
+    if not content:
+        return None if found.get(2) else 0.0  # a shape without dimensions is empty
+    if form in ("<i", "<q") and 4 not in found:
+        varint, end = _varint(content, 0)
+        return float(varint - (1 << 64) if varint >> 63 else varint) if end == len(content) else None
+    if len(content) != struct.calcsize(form):
+        return None
+    return _shortest(content) if form == "<f" else float(struct.unpack(form, content)[0])
+
+
+def _shortest(data: bytes) -> float:
+    """Return a float32 as the shortest decimal number that stands for it, so that 0.9 is not 0.8999999761581421."""
+    (value,) = struct.unpack("<f", data)
+    for digits in range(6, 9):
+        shorter = float(f"{value:.{digits}g}")
+        try:
+            if struct.pack("<f", shorter) == data:
+                return shorter
+        except OverflowError:
+            continue
+    return float(f"{value:.9g}")
+
+
+def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
+    """Yield each field of a message with its number: an int for varints, else the bytes. Raises BadRecord."""
+    at = 0
+    while at < len(data):
+        key, at = _varint(data, at)
+        number, wire = key >> 3, key & 7
+        if wire == 0:
+            value, at = _varint(data, at)
+            yield number, value
+            continue
+        if wire == 2:
+            size, at = _varint(data, at)
+        elif wire in (1, 5):
+            size = 8 if wire == 1 else 4
+        else:
+            raise BadRecord(f"wire type {wire}")
+        if at + size > len(data):
+            raise BadRecord("a field is longer than its message")
+        yield number, data[at : at + size]
+        at += size
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while at < len(data) and shift < 70:
+        byte = data[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value & 0xFFFFFFFFFFFFFFFF, at
+        shift += 7
+    raise BadRecord("a number does not end")
+
+
+# A directory of event files
+
+
+@dataclass(slots=True)
+class _EventFile:
+    """prefix: put before the tags of a file in a subdirectory, as TensorBoard does with the name of a run."""
+
+    path: Path
+    prefix: str
+    offset: int = 0
+    seen: int = 0
+    broken: bool = False
+    skip_to: int = field(default=0)  # the end of a record that is too large to be a scalar's
+
+
+class EventFiles:
+    """Implements `Collector` for a directory of event files, which are read again from the start after a restart."""
+
+    def __init__(self, folder: Path, names: Sequence[str], lines: CollectedLines) -> None:
+        """Collect from the files whose names contain `tfevents`, as TensorBoard does.
+
+        Args:
+            folder: The directory, which need not exist yet. Subdirectories count.
+            names: The metrics that the experiment needs. A tag in a subdirectory that is one of them needs no prefix.
+            lines: Where the lines go.
+        """
+        self._folder = folder
+        self._names = frozenset(names)
+        self._lines = lines
+        self._lines.clear()
+        self._files: dict[Path, _EventFile] = {}
+        self._looked_s = float("-inf")
+
+    def begin(self) -> None:
+        pass
+
+    def finish(self) -> None:
+        self._looked_s = float("-inf")
+
+    def close(self) -> None:
+        pass
+
+    def grew(self) -> bool:
+        now = time.monotonic()
+        if now - self._looked_s >= _LOOK_FOR_FILES_S:
+            self._look_for_files()
+            self._looked_s = now
+        grew = False
+        for file in self._files.values():
+            size = _size(file.path)
+            grew |= size > file.seen
+            file.seen = size
+        return grew
+
+    def collect(self, until: int) -> None:
+        self._look_for_files()
+        for file in self._files.values():
+            while not file.broken and self._lines.size < until and self._read(file):
+                pass
+
+    def _look_for_files(self) -> None:
+        for parent, folders, names in os.walk(self._folder):
+            folders.sort()
+            under = Path(parent).relative_to(self._folder).as_posix()
+            for path in (Path(parent, name) for name in sorted(names) if "tfevents" in name):
+                if path not in self._files:
+                    self._files[path] = _EventFile(path, "" if under == "." else f"{under}/")
+
+    def _read(self, file: _EventFile) -> bool:
+        """Read the next portion of complete records; return whether there may be more."""
+        try:
+            with file.path.open("rb", buffering=0) as opened:
+                if file.skip_to:
+                    if os.fstat(opened.fileno()).st_size < file.skip_to:
+                        return False
+                    file.offset, file.skip_to = file.skip_to, 0
+                data = os.pread(opened.fileno(), _PORTION + _HEAD + _TAIL, file.offset)
+        except OSError:
+            return False  # deleted, or not readable yet
+        out: list[bytes] = []
+        at = 0
+        try:
+            while (size := self._size_of_record(file, data, at)) is not None:
+                out += self._lines_of(file, data[at + _HEAD : at + _HEAD + size + _TAIL])
+                at += _HEAD + size + _TAIL
+        except BadRecord as error:
+            file.broken = True
+            self._lines.note(f"{file.path}: {error}; the rest of the file is not read")
+        if out:
+            self._lines.append(b"".join(out))
+        file.offset += at
+        file.seen = max(file.seen, file.offset)
+        return at > 0 or file.skip_to > 0
+
+    def _size_of_record(self, file: _EventFile, data: bytes, at: int) -> int | None:
+        """Return the size of the record at this offset; None if it is not complete."""
+        if at + _HEAD > len(data):
+            return None
+        size, crc = struct.unpack_from("<QI", data, at)
+        if masked_crc(data[at : at + 8]) != crc:
+            raise BadRecord(f"a damaged record at byte {file.offset + at}")
+        if size > MAX_RECORD:
+            file.skip_to = file.offset + at + _HEAD + size + _TAIL
+            return None
+        return int(size) if at + _HEAD + size + _TAIL <= len(data) else None
+
+    def _lines_of(self, file: _EventFile, data: bytes) -> list[bytes]:
+        record, crc = data[:-_TAIL], data[-_TAIL:]
+        try:
+            event = scalars(record)
+        except BadRecord:
+            event = None
+        if event is not None and not event.values:
+            return []
+        # Only records that count are checked: the sum over a picture would take as long as a thousand scalars.
+        if event is None or masked_crc(record) != int.from_bytes(crc, "little"):
+            self._lines.note(f"{file.path}: a damaged record is skipped")
+            return []
+        values = {tag if tag in self._names else f"{file.prefix}{tag}": value for tag, value in event.values.items()}
+        return [json_line(values, event.step if event.step >= 0 else None)]
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0

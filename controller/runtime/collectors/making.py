@@ -1,0 +1,59 @@
+"""Make the collector of one local attempt, and choose the port of its endpoint."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+from typing import assert_never
+
+from controller.core.model import Collection, MetricsFile, MetricsFormat, PrometheusEndpoint
+from controller.runtime.collectors.collected import COLLECTED_FILE, CollectedLines, Collector, place_below
+from controller.runtime.collectors.event_files import EventFiles
+from controller.runtime.collectors.file_tail import FileTail
+from controller.runtime.collectors.prometheus import PrometheusScraper
+
+METRICS_FILE, METRICS_PORT = "TUNER_METRICS_FILE", "TUNER_METRICS_PORT"
+_PORT_FILE = "metrics.port"
+
+
+def collector_of(collection: Collection, directory: Path) -> Collector:
+    """Return the collector of the attempt with this folder."""
+    lines = CollectedLines(directory / COLLECTED_FILE)
+    match collection.source:
+        case MetricsFile(format=MetricsFormat.TENSORBOARD) as source:
+            return EventFiles(place_below(directory / "output", source.path), collection.names, lines)
+        case MetricsFile() as source:
+            return FileTail(place_below(directory / "output", source.path), lines)
+        case PrometheusEndpoint() as endpoint:
+            return PrometheusScraper(port_of(endpoint, directory), endpoint.path, collection.names, lines)
+        case _:
+            assert_never(collection.source)
+
+
+def prepare(collection: Collection, directory: Path) -> dict[str, str]:
+    """Create the folder that the trial writes to, and return the variables that tell it where. Raises OSError."""
+    match collection.source:
+        case MetricsFile() as source:
+            output = directory / "output"
+            place_below(output, source.folder).mkdir(parents=True, exist_ok=True)
+            return {METRICS_FILE: str(place_below(output, source.path))}
+        case PrometheusEndpoint() as endpoint:
+            return {METRICS_PORT: str(port_of(endpoint, directory))}
+        case _:
+            assert_never(collection.source)
+
+
+def port_of(endpoint: PrometheusEndpoint, directory: Path) -> int:
+    """Return the port of an attempt's endpoint. A free one is chosen at the first call, and kept in its folder."""
+    if endpoint.port is not None:
+        return endpoint.port
+    path = directory / _PORT_FILE
+    try:
+        return int(path.read_text())
+    except (OSError, ValueError):
+        pass
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = int(free.getsockname()[1])
+    path.write_text(str(port))
+    return port

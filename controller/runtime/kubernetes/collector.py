@@ -1,0 +1,100 @@
+"""The sidecar that reads a trial's metrics on a cluster, and its state in a pod. Pure.
+
+It is a native sidecar, an init container with `restartPolicy: Always`: it starts before the trial, does not keep the
+Job from completing, and is sent SIGTERM once the trial has ended. Its log has the collected lines, which the controller
+follows like the trial's own. It needs no shell, no shared process namespace and no right on the cluster, and mounts
+only the volume with the files, read-only. `trial_image/collector` is its program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import PurePosixPath
+from typing import Any, assert_never
+
+from controller.core.model import Collection, MetricsFile, MetricsFormat, PrometheusEndpoint
+from controller.runtime.kubernetes.kinds import pod_templates
+from controller.runtime.kubernetes.labels import COLLECTOR_CONTAINER
+from controller.runtime.kubernetes.objects import ContainerStatus, Pod, Raw
+
+OUTPUT, PORT = "/tuner/output", 8080  # the trial's output folder, and its endpoint's port unless the file has another
+VOLUME = "tuner-metrics"
+# Limits equal requests, so that the pod keeps its quality of service. It takes 5 MB and a hundredth of a CPU.
+RESOURCES = {"cpu": "100m", "memory": "32Mi"}
+
+
+def is_job(obj: Mapping[str, Any]) -> bool:
+    return (obj.get("apiVersion"), obj.get("kind")) == ("batch/v1", "Job")
+
+
+def has_collector(obj: Mapping[str, Any]) -> bool:
+    """Whether the user has put the sidecar into a pod template."""
+    return any(
+        each.get("name") == COLLECTOR_CONTAINER
+        for template in pod_templates(obj)
+        for each in template["spec"].get("initContainers") or ()
+    )
+
+
+def add_collector(spec: Raw, trial: Raw, collection: Collection) -> None:
+    """Add the sidecar to a pod's spec, and the volume that it shares with the trial's container.
+
+    Its image is pulled by the same policy as the trial's.
+    """
+    mounts: list[Raw] = []
+    if isinstance(collection.source, MetricsFile):
+        mount = _shared_mount(spec, trial, str(PurePosixPath(OUTPUT, collection.source.folder)))
+        mounts = [{**mount, "readOnly": True}]
+    sidecar = {
+        "name": COLLECTOR_CONTAINER,
+        "image": collection.image,
+        **({"imagePullPolicy": trial["imagePullPolicy"]} if "imagePullPolicy" in trial else {}),
+        "args": list(_arguments(collection)),
+        "restartPolicy": "Always",
+        "resources": {"requests": RESOURCES, "limits": RESOURCES},
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+            "readOnlyRootFilesystem": True,
+            "runAsNonRoot": True,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        **({"volumeMounts": mounts} if mounts else {}),
+    }
+    # First, so that it also reads what the user's init containers write.
+    spec["initContainers"] = [sidecar, *(spec.get("initContainers") or ())]
+
+
+def _arguments(collection: Collection) -> Iterator[str]:
+    match collection.source:
+        case MetricsFile(format=MetricsFormat.TENSORBOARD) as source:
+            yield from ("tensorboard", str(PurePosixPath(OUTPUT, source.path)), *collection.names)
+        case MetricsFile() as source:
+            yield from ("file", str(PurePosixPath(OUTPUT, source.path)))
+        case PrometheusEndpoint() as endpoint:
+            yield from ("prometheus", str(endpoint.port or PORT), endpoint.path, *collection.names)
+        case _:
+            assert_never(collection.source)
+
+
+def _shared_mount(spec: Raw, trial: Raw, folder: str) -> Raw:
+    """Return the mount of the trial's container that holds the folder; a new one if there is none.
+
+    A volume of the user's that holds it is shared. Below one of ours the folder would be missing, so it is a volume of
+    its own.
+    """
+    mounts: list[Raw] = trial.setdefault("volumeMounts", [])
+    around = [each for each in mounts if PurePosixPath(folder).is_relative_to(each["mountPath"])]
+    nearest = max(around, key=lambda each: len(each["mountPath"]), default=None)
+    if nearest is not None and (nearest["mountPath"] == folder or not nearest["name"].startswith("tuner-")):
+        return nearest
+    spec.setdefault("volumes", []).append({"name": VOLUME, "emptyDir": {}})
+    mounts.append({"name": VOLUME, "mountPath": folder})
+    return dict(mounts[-1])
+
+
+def collector_status(pod: Pod) -> ContainerStatus:
+    """Return the status of the sidecar; {} until the kubelet has reported one."""
+    known: list[ContainerStatus] = pod.get("status", {}).get("initContainerStatuses") or []
+    return next((each for each in known if each.get("name") == COLLECTOR_CONTAINER), ContainerStatus())

@@ -1,0 +1,86 @@
+"""The files of this machine that trials on a cluster get: `spec.trial.files`, and the function of `tuner.minimize`.
+
+They are read once, when a controller starts, and sent in one immutable ConfigMap that is named after their content. A
+trial therefore never sees half of a change: trials that exist keep the files they have, later ones get the new files.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from suggest.errors import FailedPrecondition, Problem
+
+DIRECTORY = "/tuner/files"  # where the container finds them; its working directory unless the file names another
+KEY = "spec.trial.files"
+MOST_BYTES = 1 << 20  # of a ConfigMap: the API server accepts no more
+DIGEST_LENGTH = 10  # characters of the content's hash in the ConfigMap's name
+
+
+@dataclass(frozen=True)
+class TrialFiles:
+    """The contents of the files by their paths, which are relative to DIRECTORY."""
+
+    contents: Mapping[str, bytes]
+
+    @cached_property
+    def digest(self) -> str:
+        """Return a hash that differs for other paths or contents."""
+        hashed = hashlib.sha256()
+        for path, content in sorted(self.contents.items()):
+            hashed.update(f"{path}\0{len(content)}\0".encode() + content)
+        return hashed.hexdigest()[:DIGEST_LENGTH]
+
+
+def problems_of(directory: Path, paths: Sequence[str], *, sent: bool) -> list[Problem]:
+    """Return what is wrong with the files of `spec.trial.files`. Paths begin at `directory`.
+
+    sent: the files are sent to a cluster, so their size is limited.
+    """
+    found = [
+        Problem(
+            f"{KEY}[{index}]", f"{path!r} is not a file in {directory}; paths begin at the experiment file's folder"
+        )
+        for index, path in enumerate(paths)
+        if not (directory / path).is_file()
+    ]
+    if not found and sent:
+        size = sum((directory / path).stat().st_size for path in paths)
+        if size > MOST_BYTES:
+            found.append(Problem(KEY, _too_large(size)))
+    return found
+
+
+def read(directory: Path, paths: Sequence[str], *, own: Path | None = None) -> TrialFiles | None:
+    """Return the files, or None if there are none.
+
+    own: a further file, sent under its name if it exists.
+
+    Raises:
+        FailedPrecondition: A file cannot be read, or all of them are too large together.
+    """
+    places = {path: directory / path for path in paths}
+    if own is not None and own.exists():
+        places[own.name] = own
+    contents: dict[str, bytes] = {}
+    for path, place in places.items():
+        try:
+            contents[path] = place.read_bytes()
+        except OSError as error:
+            raise FailedPrecondition(
+                f"{KEY}: {place} cannot be read: {error.strerror}; restore it, then resume"
+            ) from error
+    size = sum(map(len, contents.values()))
+    if size > MOST_BYTES:
+        raise FailedPrecondition(f"{KEY}: {_too_large(size)}")
+    return TrialFiles(contents) if contents else None
+
+
+def _too_large(size: int) -> str:
+    return (
+        f"the files have {size / MOST_BYTES:.1f} MiB together, and trials on a cluster are sent at most 1 MiB; put "
+        "large ones into the image or on a volume"
+    )

@@ -1,0 +1,193 @@
+"""Katib's `metricsCollectorSpec`, converted to the native `spec.metrics`. Refuses what Katib refuses.
+
+A collector of Katib is a sidecar that Katib adds; here it is a source that the controller or a sidecar of ours reads.
+This module reads the section only; it does not know where trials run.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from controller.spec.problems import ProblemCollector
+
+Json = dict[str, Any]  # a file's plain data, whose shape is not checked yet
+AT = "spec.metricsCollectorSpec"
+_LOG, _EVENTS = "/var/log/katib/metrics.log", "/var/log/katib/tfevent/"  # Katib's defaults
+_PORT, _PATH = 8080, "/metrics"
+_PLACES = {  # of native keys in Katib's file
+    "spec.metrics": AT,
+    "spec.metrics.file": f"{AT}.source.fileSystemPath.path",
+    "spec.metrics.format": f"{AT}.source.fileSystemPath.format",
+    "spec.metrics.pattern": f"{AT}.source.filter.metricsFormat",
+    "spec.metrics.prometheus.port": f"{AT}.source.httpGet.port",
+    "spec.metrics.prometheus.path": f"{AT}.source.httpGet.path",
+}
+_REFUSED = {
+    "Custom": "a container of your own reports to Katib's DBManager, which is not read; write StdOut, File, "
+    "TensorFlowEvent, PrometheusMetric or Push",
+    "None": "without a collector no trial has a value; write StdOut, File, TensorFlowEvent, PrometheusMetric or Push",
+}
+_PUSH_HINT = (
+    f"{AT}.collector: trials report by tuner.push, or by lines in the file that TUNER_METRICS_FILE names; what Katib's "
+    "SDK reports goes to its DBManager and is not read"
+)
+
+
+class KatibCollectorReader:
+    """Reads the section of one file. `places` has the native keys, and where Katib's file has them."""
+
+    places = _PLACES
+
+    def __init__(self, spec: Json, problems: ProblemCollector, warnings: list[str]) -> None:
+        self._given = spec.get("metricsCollectorSpec")
+        self._problems = problems
+        self._warnings = warnings
+
+    def native(self) -> Json:
+        """Return the native `metrics`; empty for the standard output as it is."""
+        if self._given is None:
+            return {}
+        given = self._mapping(self._given, AT, ("collector", "source"))
+        collector = self._mapping(given.get("collector", {}), f"{AT}.collector", ("kind", "customCollector"))
+        source = given.get("source")
+        source = (
+            {} if source is None else self._mapping(source, f"{AT}.source", ("filter", "fileSystemPath", "httpGet"))
+        )
+        kind = collector.get("kind", "StdOut")
+        if "customCollector" in collector and kind != "Custom":
+            self._problems.add(f"{AT}.collector.customCollector", f"does not go with kind: {kind}; remove it")
+        match kind:
+            case "StdOut":
+                self._without(source, kind, "httpGet")
+                self._file(source, _LOG, "File", ("TEXT",))
+                return self._patterns(source)
+            case "File":
+                self._without(source, kind, "httpGet")
+                path, form = self._file(source, _LOG, "File", ("TEXT", "JSON"))
+                if form == "JSON":
+                    self._without(source, "File with format: JSON", "filter")
+                    return {"file": path, "format": "json"}
+                return {"file": path, **self._patterns(source)}
+            case "TensorFlowEvent":
+                self._without(source, kind, "httpGet", "filter")
+                path, _ = self._file(source, _EVENTS, "Directory", ())
+                return {"file": path.rstrip("/"), "format": "tensorboard"}
+            case "PrometheusMetric":
+                self._without(source, kind, "fileSystemPath", "filter")
+                return {"prometheus": self._endpoint(source)}
+            case "Push":
+                self._without(source, kind, "httpGet", "fileSystemPath", "filter")
+                self._warnings.append(_PUSH_HINT)
+                return {"push": True}
+        refused = _REFUSED.get(kind) if isinstance(kind, str) else None
+        self._problems.add(f"{AT}.collector.kind", refused or f"invalid metrics collector kind: {kind}")
+        return {}
+
+    def _mapping(self, given: object, at: str, keys: Iterable[str]) -> Json:
+        if not isinstance(given, dict):
+            self._problems.add(at, "expected a mapping")
+            return {}
+        for name in given:
+            if name not in keys:
+                self._problems.add(f"{at}.{name}", "is not read; remove it", at_key=True)
+        return given
+
+    def _without(self, source: Json, kind: str, *keys: str) -> None:
+        for key in keys:
+            if source.get(key) is not None:
+                self._problems.add(f"{AT}.source.{key}", f"does not go with kind: {kind}; remove it", at_key=True)
+
+    def _file(self, source: Json, default: str, kind: str, formats: tuple[str, ...]) -> tuple[str, str]:
+        """Return the path and the format of `fileSystemPath`."""
+        at = f"{AT}.source.fileSystemPath"
+        if source.get("fileSystemPath") is None:
+            return default, "TEXT"
+        given = self._mapping(source["fileSystemPath"], at, ("path", "kind", "format"))
+        path = given.get("path", default)
+        if not isinstance(path, str) or not path.startswith("/"):
+            self._problems.add(f"{at}.path", f"expected an absolute path, got {path!r}; write one such as {default}")
+            path = default
+        if given.get("kind", kind) != kind:
+            self._problems.add(f"{at}.kind", f"expected {kind}, got {given['kind']!r}; write {kind}")
+        form = given.get("format")
+        if form is not None and form not in formats:
+            cure = f"write {' or '.join(formats)}" if formats else "remove it"
+            self._problems.add(f"{at}.format", f"{form!r} does not go with this collector; {cure}")
+        return path, form if isinstance(form, str) else "TEXT"
+
+    def _patterns(self, source: Json) -> Json:
+        """Return the filters as patterns with two groups."""
+        at = f"{AT}.source.filter"
+        if source.get("filter") is None:
+            return {}
+        given = self._mapping(source["filter"], at, ("metricsFormat",)).get("metricsFormat")
+        if not isinstance(given, list) or not given:
+            self._problems.add(f"{at}.metricsFormat", "expected a list of regular expressions")
+            return {}
+        patterns = []
+        for i, text in enumerate(given):
+            try:
+                patterns.append(two_groups(text if isinstance(text, str) else ""))
+            except ValueError as error:
+                self._problems.add(f"{at}.metricsFormat[{i}]", str(error))
+        return {"pattern": patterns[0] if len(patterns) == 1 else patterns}
+
+    def _endpoint(self, source: Json) -> Json:
+        at = f"{AT}.source.httpGet"
+        given = {} if source.get("httpGet") is None else source["httpGet"]
+        given = self._mapping(given, at, ("path", "port", "scheme", "host"))
+        port, path = given.get("port", _PORT), given.get("path", _PATH)
+        if isinstance(port, str) and port.isascii() and port.isdigit():
+            port = int(port)  # Katib takes both
+        if isinstance(port, bool) or not isinstance(port, int) or not 1 <= port <= 65535:
+            self._problems.add(f"{at}.port", f"expected a port from 1 to 65535, got {given.get('port')!r}")
+        if not isinstance(path, str) or not path.startswith("/"):
+            self._problems.add(f"{at}.path", f"expected a path that begins with /, got {path!r}")
+        if given.get("scheme") not in (None, "HTTP"):
+            self._problems.add(f"{at}.scheme", f"{given['scheme']!r} is not read; write HTTP")
+        if given.get("host") is not None:
+            self._problems.add(f"{at}.host", "the endpoint is the trial's own; remove it")
+        return {"port": port, "path": path}
+
+
+def two_groups(pattern: str) -> str:
+    """Return a filter of Katib's with two groups, name and value; the groups within those two do not capture.
+
+    Raises:
+        ValueError: it has no two groups side by side, or is not a pattern.
+    """
+    depth, tops, i, parts = 0, 0, 0, []
+    in_class = False
+    while i < len(pattern):
+        sign = pattern[i]
+        if sign == "\\":
+            parts.append(pattern[i : i + 2])
+            i += 2
+            continue
+        if in_class:
+            in_class = sign != "]"
+        elif sign == "[":
+            in_class = True
+        elif sign == "(" and pattern[i + 1 : i + 2] != "?":
+            captures = depth == 0
+            tops += captures
+            depth += 1
+            parts.append("(" if captures else "(?:")
+            i += 1
+            continue
+        elif sign == "(":
+            depth += 1
+        elif sign == ")":
+            depth -= 1
+        parts.append(sign)
+        i += 1
+    found = "".join(parts)
+    try:
+        groups = re.compile(found).groups
+    except re.error as error:
+        raise ValueError(f"{pattern!r} is not a regular expression: {error}") from None
+    if groups != 2 or tops != 2:
+        raise ValueError(f"{pattern!r} has {tops} groups where two are required, the metric's name and its value")
+    return found

@@ -1,0 +1,155 @@
+"""Quantiles of the values of one parameter, and samplers that see quantiles instead of values.
+
+The quantile at a fraction from 0 to 1 is the value below which this share of all draws lies. Samplers place numbers
+evenly on a linear or a log scale, or by index. A parameter with another distribution is therefore shown to them as a
+real number from 0 to 1, its fraction: an even draw of fractions is a draw from the distribution, and a model looks
+closer where the distribution says that good values are likely. Such a parameter is normally distributed, or has steps
+on a log scale. Algorithms that enumerate values need no distribution, so they are shown the values.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from statistics import NormalDist
+
+from suggest.domain import number
+from suggest.samplers.sampler import PointRequest, Sampler, Steps, completed, steps_of
+from suggest.space import Assignment, Choice, Domain, Float, Int, Scale, Space, Value
+from suggest.study import StudySpec
+from suggest.trial import Trial
+
+FRACTION = Float(0.0, 1.0)
+
+
+def by_index(domain: Domain) -> bool:
+    """Return whether the values are countable and equally likely."""
+    if isinstance(domain, Choice) or domain.count is None:
+        return domain.count is not None
+    return domain.normal is None and (domain.scale is Scale.LINEAR or (isinstance(domain, Float) and not domain.step))
+
+
+def quantile(domain: Float | Int, fraction: float) -> float | int:
+    """Return the value at a fraction from 0 to 1, for a domain that is not `by_index`."""
+    low, high = _ends(domain)
+    x = _between(low, high, domain.scale, fraction) if domain.normal is None else _normal_quantile(domain, fraction)
+    if isinstance(domain, Float) and domain.step is None:
+        return float(min(max(x, domain.min), domain.max))
+    step = domain.step or 1
+    index = round(x) - domain.min if isinstance(domain, Int) and step == 1 else round((x - domain.min) / step)
+    assert domain.count is not None
+    return domain.at(min(max(index, 0), domain.count - 1))
+
+
+def fraction_of(domain: Float | Int, value: float) -> float:
+    """Return the fraction whose quantile is the value, from 0 to 1, also for a value outside the range."""
+    low, high = _ends(domain)
+    x = min(max(value, domain.min), domain.max)
+    if domain.normal is not None:
+        curve, first, last = _curve(domain)
+        here = curve.cdf(_on_scale(domain, x))
+        return min(max((here - first) / (last - first), 0.0), 1.0)
+    low, high, x = (_on_scale(domain, end) for end in (low, high, x))
+    return (x - low) / (high - low) if high > low else 0.5
+
+
+def _ends(domain: Float | Int) -> tuple[float, float]:
+    """Return the ends of the range, half a step beyond the first and last value so that these are as likely as others.
+
+    On a log scale the lower end stays above 0: it is then as far from the first value, by ratio, as the next edge is.
+    """
+    step = domain.step
+    if step is None:
+        return domain.min, domain.max
+    half = step / 2
+    low = domain.min - half
+    if domain.scale is Scale.LOG and low <= 0:
+        low = domain.min * (domain.min / (domain.min + half))
+    return low, domain.max + half
+
+
+def _curve(domain: Float | Int) -> tuple[NormalDist, float, float]:
+    """Return the distribution on the scale, and its mass below each end of the range."""
+    assert domain.normal is not None
+    mean, deviation = domain.normal.mean, domain.normal.deviation
+    is_log = domain.scale is Scale.LOG
+    curve = NormalDist(_on_scale(domain, mean), math.log(deviation) if is_log else deviation)
+    first, last = (curve.cdf(_on_scale(domain, end)) for end in _ends(domain))
+    return curve, first, last
+
+
+def _normal_quantile(domain: Float | Int, fraction: float) -> float:
+    curve, first, last = _curve(domain)
+    mass = first + (last - first) * fraction
+    if not 0 < mass < 1:  # an end is so far from the mean that its mass is rounded
+        return domain.min if mass <= 0 else domain.max
+    x = curve.inv_cdf(mass)
+    return math.exp(x) if domain.scale is Scale.LOG else x
+
+
+def _on_scale(domain: Float | Int, x: float) -> float:
+    return math.log(x) if domain.scale is Scale.LOG else x
+
+
+def _between(low: float, high: float, scale: Scale, fraction: float) -> float:
+    if scale is Scale.LOG:
+        x = math.exp(math.log(low) + (math.log(high) - math.log(low)) * fraction)
+    else:
+        x = low + (high - low) * fraction
+    return float(min(max(x, low), high))
+
+
+# Samplers
+
+
+def on_quantiles(spec: StudySpec, build: Callable[[StudySpec], Sampler]) -> Sampler:
+    """Return the sampler that `build` creates, shown the fractions of the parameters whose domains are uneven."""
+    uneven = {
+        p.name: p.domain for p in spec.space.parameters if not isinstance(p.domain, Choice) and p.domain.is_uneven
+    }
+    if not uneven:
+        return build(spec)
+    shown = Space(tuple(replace(p, domain=FRACTION) if p.name in uneven else p for p in spec.space.parameters))
+    return QuantileSampler(uneven, build(replace(spec, space=shown)))
+
+
+class QuantileSampler:
+    """A sampler around one that is shown the fractions of the `uneven` parameters."""
+
+    def __init__(self, uneven: dict[str, Float | Int], sampler: Sampler) -> None:
+        self._uneven = uneven
+        self._sampler = sampler
+
+    def put(self, trial: Trial) -> None:
+        self._sampler.put(replace(trial, parameters=self._fractions(trial.parameters)))
+
+    def propose(self, wanted: Sequence[PointRequest]) -> list[Assignment]:
+        return completed(self.steps(wanted))
+
+    def steps(self, wanted: Sequence[PointRequest]) -> Steps:
+        asked = [replace(one, fixed=self._fractions(one.fixed)) if one.fixed else one for one in wanted]
+        points = yield from steps_of(self._sampler, asked)
+        return [self._values(point, one.fixed) for point, one in zip(points, wanted, strict=False)]
+
+    def warm_up(self) -> None:
+        self._sampler.warm_up()
+
+    def _fractions(self, point: Assignment) -> dict[str, Value]:
+        shown = dict(point)
+        for name, domain in self._uneven.items():
+            if name in point:
+                x = number(point[name])
+                assert x is not None  # values of other types are refused before a trial is stored
+                shown[name] = fraction_of(domain, x)
+        return shown
+
+    def _values(self, point: Assignment, fixed: Assignment) -> dict[str, Value]:
+        """Return the point with values. Fixed ones stay as they are: a fraction loses the last digits."""
+        values = dict(point)
+        for name, domain in self._uneven.items():
+            if name in fixed:
+                values[name] = fixed[name]
+            elif (fraction := number(point.get(name))) is not None:
+                values[name] = quantile(domain, fraction)
+        return values

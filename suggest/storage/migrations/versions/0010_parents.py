@@ -1,0 +1,13 @@
+"""Add the trial from whose checkpoint a trial goes on. Frozen, as 0001 is."""
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0010"
+down_revision = "0009"
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    op.add_column("trials", sa.Column("parent", sa.BigInteger))

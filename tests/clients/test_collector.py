@@ -1,0 +1,158 @@
+"""trial_image/collector: the sidecar prints what the collectors of local trials write, and ends when it is asked to."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.clients.toolchain import ROOT, go
+from tests.unit.test_collectors import BODY, endpoint
+
+FIXTURES = ROOT / "tests" / "fixtures" / "collectors"
+END = "# tuner: end"
+
+
+@pytest.fixture(scope="module")
+def collector() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="tuner-") as folder:
+        go("build", "-o", folder, ".", folder=ROOT / "trial_image" / "collector")
+        yield Path(folder, "collector")
+
+
+class Sidecar:
+    """A running collector."""
+
+    def __init__(self, program: Path, words: Sequence[object], output: Path) -> None:
+        self._output = output
+        with output.open("wb") as file:
+            self.process = subprocess.Popen([program, *map(str, words)], stdout=file)
+
+    def lines(self) -> list[str]:
+        return self._output.read_text(errors="replace").splitlines()
+
+    def prints(self, condition: Callable[[list[str]], bool]) -> None:
+        deadline = time.monotonic() + 20
+        while not condition(self.lines()):
+            assert time.monotonic() < deadline, self.lines()
+            time.sleep(0.01)
+
+    def ended(self) -> list[str]:
+        """Ask it to end, and return all its lines but the last."""
+        self.process.send_signal(signal.SIGTERM)
+        assert self.process.wait(20) == 0
+        *lines, last = self.lines()
+        assert last == END
+        return lines
+
+
+@contextmanager
+def running(program: Path, folder: Path, *words: object) -> Iterator[Sidecar]:
+    sidecar = Sidecar(program, words, folder / "printed.txt")
+    try:
+        yield sidecar
+    finally:
+        sidecar.process.kill()
+        sidecar.process.wait()
+
+
+def test_a_file_that_appears_late_grows_and_is_rotated_is_printed_once(collector: Path, tmp_path: Path) -> None:
+    path = tmp_path / "metrics.log"
+    with running(collector, tmp_path, "file", path) as sidecar:
+        path.write_text("accuracy=0.1\n")
+        sidecar.prints(lambda lines: lines == ["accuracy=0.1"])
+        path.rename(tmp_path / "metrics.log.1")
+        with (tmp_path / "metrics.log.1").open("a") as file:
+            file.write("accuracy=0.2\naccu")
+        path.write_text("accuracy=0.3\n")
+        sidecar.prints(lambda lines: len(lines) == 4)
+        path.write_text("a=0.4")  # shorter than what was read
+        assert sidecar.ended() == ["accuracy=0.1", "accuracy=0.2", "accu", "accuracy=0.3", "a=0.4"]
+
+
+def test_a_file_that_is_written_just_before_the_end_is_printed(collector: Path, tmp_path: Path) -> None:
+    for number in range(20):
+        path = tmp_path / f"{number}.log"
+        with running(collector, tmp_path, "file", path) as sidecar:
+            path.write_text("begins\n")
+            sidecar.prints(lambda lines: lines == ["begins"])
+            with path.open("a") as file:
+                file.write(f"accuracy={number}")
+            assert sidecar.ended() == ["begins", f"accuracy={number}"]
+
+
+def test_a_line_of_ten_megabytes_is_cut(collector: Path, tmp_path: Path) -> None:
+    path = tmp_path / "metrics.log"
+    path.write_text("x" * 10_000_000 + "\naccuracy=0.1\n")
+    with running(collector, tmp_path, "file", path) as sidecar:
+        sidecar.prints(lambda lines: len(lines) == 2)
+        assert sidecar.ended() == ["x" * 65536, "accuracy=0.1"]
+
+
+def test_what_is_not_a_file_is_told_once(collector: Path, tmp_path: Path) -> None:
+    with running(collector, tmp_path, "file", tmp_path) as sidecar:
+        sidecar.prints(lambda lines: lines == [f"# tuner: {tmp_path} is not a file"])
+        assert len(sidecar.ended()) == 1
+
+
+def values(lines: Sequence[str]) -> list[Any]:
+    return [json.loads(line) for line in lines]
+
+
+@pytest.mark.parametrize("kind", ["torch", "tensorflow"])
+def test_event_files_are_printed_as_local_trials_have_them(collector: Path, tmp_path: Path, kind: str) -> None:
+    expected = (FIXTURES / f"{kind}.jsonl").read_text().splitlines()
+    with running(collector, tmp_path, "tensorboard", FIXTURES / kind, "accuracy") as sidecar:
+        sidecar.prints(lambda lines: len(lines) >= len(expected))
+        assert values(sidecar.ended()) == values(expected)
+
+
+def test_a_damaged_event_file_gives_no_wrong_value(collector: Path, tmp_path: Path) -> None:
+    data = (FIXTURES / "torch" / "events.out.tfevents.0").read_bytes()
+    right = (FIXTURES / "torch.jsonl").read_text().splitlines()
+    runs = tmp_path / "runs"
+    runs.mkdir()
+    for at in range(0, len(data), 7):
+        (runs / f"{at}.tfevents").write_bytes(data[:at] + bytes([data[at] ^ 0x55]) + data[at + 1 :])
+    with running(collector, tmp_path, "tensorboard", runs) as sidecar:
+        sidecar.prints(lambda lines: len(lines) > 500)
+        lines = sidecar.ended()
+    found = [json.loads(line) for line in lines if not line.startswith("# tuner: ")]
+    assert len(found) > 500
+    assert [each for each in found if each not in values(right)] == []
+
+
+def test_an_endpoint_is_printed_when_it_changes(collector: Path, tmp_path: Path) -> None:
+    with (
+        endpoint() as (port, handler),
+        running(collector, tmp_path, "prometheus", port, "/metrics", "accuracy", "epoch") as sidecar,
+    ):
+        sidecar.prints(lambda lines: len(lines) == 1)
+        handler.body = BODY.replace("epoch 3.0", "epoch 4.0")
+        sidecar.prints(lambda lines: len(lines) == 2)
+        assert values(sidecar.ended()) == [{"accuracy": 0.5, "epoch": 3}, {"accuracy": 0.5, "epoch": 4}]
+
+
+def test_an_endpoint_that_hangs_is_given_up(collector: Path, tmp_path: Path) -> None:
+    with (
+        endpoint(hangs=True) as (port, handler),
+        running(collector, tmp_path, "prometheus", port, "/metrics", "accuracy") as sidecar,
+    ):
+        assert handler.asked.wait(20)
+        (line,) = sidecar.ended()
+        assert line == f"# tuner: port {port}/metrics: it did not answer within 2s"
+
+
+def test_wrong_arguments_are_refused(collector: Path) -> None:
+    for words in ([], ["file"], ["prometheus", "http", "/", "a"], ["csv", "x"]):
+        done = subprocess.run([collector, *words], capture_output=True, text=True, timeout=20, check=False)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert done.stderr.startswith("usage: collector file PATH\n")

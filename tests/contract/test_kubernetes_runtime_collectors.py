@@ -1,0 +1,144 @@
+"""Metrics that a sidecar collects: read from its log, once, to its end, whatever ends first."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from controller.core.model import Collection, FailureClass, MetricsFile
+from controller.runtime.kubernetes.collector import RESOURCES
+from controller.runtime.kubernetes.runtime import KubernetesRuntime
+from controller.runtime.protocol import Exit
+from tests.kube.experiment import NAMESPACE, Experiment, ended, look, look_until, on_a_loop, running
+
+COLLECTION = Collection(MetricsFile("/katib/metrics.log"), ("accuracy",), "tuner/collector:1")
+SIDECAR = "tuner-collector"
+ALL = b"epoch=1 accuracy=0.1\nepoch=2 accuracy=0.2\n# tuner: end\n"
+
+
+@pytest.fixture
+def experiment(tmp_path: Path) -> Experiment:
+    return Experiment(tmp_path)
+
+
+async def begun(experiment: Experiment, runtime: KubernetesRuntime) -> tuple[str, str]:
+    """Start attempt 0 and its pod; return the names of both."""
+    name = experiment.name(0)
+    await runtime.start(experiment.launch(0, collection=COLLECTION))
+    await look_until(runtime, lambda seen: name in seen and bool(experiment.jobs()))
+    pod = experiment.api.kubelet.make_pod(NAMESPACE, name)
+    experiment.api.kubelet.start(pod)
+    await look_until(runtime, running(name))
+    return name, pod
+
+
+async def collected(runtime: KubernetesRuntime, name: str, text: bytes) -> None:
+    for _ in range(400):
+        if await runtime.read_metrics(name, 0) == text:
+            return
+        await look(runtime)
+        await runtime.wait(0.05, log_growth=True)
+    raise AssertionError(await runtime.read_metrics(name, 0))
+
+
+def print_all(experiment: Experiment, pod: str, *, but: int = 0) -> None:
+    for line in ALL.splitlines()[but:]:
+        experiment.api.kubelet.print(pod, line, container=SIDECAR)
+
+
+@on_a_loop
+async def test_the_lines_of_the_sidecar_are_the_measurements(experiment: Experiment) -> None:
+    runtime = await experiment.open(collects=True)
+    name, pod = await begun(experiment, runtime)
+    experiment.api.kubelet.print(pod, "accuracy=9", container="trial")
+    print_all(experiment, pod)
+    await collected(runtime, name, ALL)
+    assert await runtime.read_metrics(name, 21, limit=5) == b"epoch"
+
+
+@on_a_loop
+async def test_an_end_is_shown_once_the_sidecar_has_printed_its_last_line(experiment: Experiment) -> None:
+    runtime = await experiment.open(collects=True)
+    name, pod = await begun(experiment, runtime)
+    experiment.api.kubelet.end(pod, sidecars_too=False)
+    for _ in range(5):
+        assert (await look(runtime))[name].exit is None
+        await runtime.wait(0.02, log_growth=False)
+    print_all(experiment, pod)
+    exit = (await look_until(runtime, ended(name)))[name].exit
+    assert exit is not None
+    assert exit == Exit(exit.time, code=0)
+    assert await runtime.read_metrics(name, 0) == ALL
+
+
+@on_a_loop
+async def test_a_sidecar_that_was_killed_does_not_keep_the_attempt_from_ending(experiment: Experiment) -> None:
+    runtime = await experiment.open(collects=True)
+    name, pod = await begun(experiment, runtime)
+    experiment.api.kubelet.print(pod, ALL.splitlines()[0], container=SIDECAR)
+    experiment.api.kubelet.end(pod, sidecars_too=False)
+    experiment.api.kubelet.end_sidecars(pod, exit_code=137)
+    await look_until(runtime, ended(name))
+    assert await runtime.read_metrics(name, 0) == b"epoch=1 accuracy=0.1\n"
+
+
+@on_a_loop
+async def test_another_controller_reads_no_line_twice(experiment: Experiment) -> None:
+    runtime = await experiment.open(collects=True)
+    name, pod = await begun(experiment, runtime)
+    experiment.api.kubelet.print(pod, ALL.splitlines()[0], container=SIDECAR)
+    await collected(runtime, name, b"epoch=1 accuracy=0.1\n")
+    await runtime.close()
+    runtime = await experiment.open(collects=True)
+    print_all(experiment, pod, but=1)
+    experiment.api.kubelet.end(pod, sidecars_too=False)
+    await look_until(runtime, ended(name))
+    assert await runtime.read_metrics(name, 0) == ALL
+
+
+@on_a_loop
+async def test_a_collector_whose_image_cannot_be_pulled_is_a_configuration_failure_with_the_cure(
+    experiment: Experiment,
+) -> None:
+    runtime = await experiment.open(collects=True)
+    name = experiment.name(0)
+    await runtime.start(experiment.launch(0, collection=COLLECTION))
+    await look_until(runtime, lambda seen: name in seen and bool(experiment.jobs()))
+    pod = experiment.api.kubelet.make_pod(NAMESPACE, name)
+
+    def waiting(obj: dict[str, object]) -> None:
+        obj["spec"]["nodeName"] = "node1"  # type: ignore[index]
+        state = {"waiting": {"reason": "ErrImageNeverPull", "message": ""}}
+        pull = {"waiting": {"reason": "ImagePullBackOff", "message": "not found"}}
+        obj["status"] = {
+            "phase": "Pending",
+            "startTime": "2026-01-01T00:00:00Z",
+            "initContainerStatuses": [{"name": SIDECAR, "restartCount": 0, "state": pull}],
+            "containerStatuses": [{"name": "trial", "restartCount": 0, "state": state}],
+        }
+
+    experiment.api.change("pods", NAMESPACE, pod, waiting)
+    exit = (await look_until(runtime, ended(name)))[name].exit
+    assert exit is not None
+    assert (exit.failure_class, exit.reason) == (
+        FailureClass.CONFIGURATION,
+        "the collector's image tuner/collector:1 cannot be pulled: not found; push it to a registry that the nodes can "
+        "pull from (make image-collector), and name it in spec.metrics.collectorImage or TUNER_COLLECTOR_IMAGE",
+    )
+
+
+@on_a_loop
+async def test_the_sidecar_is_counted_by_a_quota(experiment: Experiment) -> None:
+    experiment.api.put(
+        "resourcequotas",
+        {
+            "metadata": {"name": "q", "namespace": NAMESPACE},
+            "spec": {"hard": {"requests.cpu": "1050m"}},
+            "status": {"hard": {"requests.cpu": "1050m"}, "used": {"requests.cpu": "0"}},
+        },
+    )
+    assert RESOURCES["cpu"] == "100m"
+    runtime = await experiment.open(collects=True)
+    with pytest.raises(Exception, match=r"requests\.cpu"):
+        await runtime.start(experiment.launch(0, collection=COLLECTION))

@@ -1,0 +1,126 @@
+"""Katib's metricsCollectorSpec: what each collector becomes, and what is refused with which place."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml  # type: ignore[import-untyped]
+
+from controller.core.model import MetricsFile, MetricsFormat, MetricsRule, PrometheusEndpoint
+from controller.spec import Document, SpecErrors, file_text, read
+
+TEXT = (Path(__file__).parents[2] / "examples" / "katib" / "random.yaml").read_text()
+DEFAULT = r"([\w|-]+)\s*=\s*([+-]?\d*(\.\d+)?([Ee][+-]?\d+)?)"  # Katib's own filter, with groups in groups
+
+
+def reading(section: str, *, parallel: int = 1) -> Document:
+    data: Any = yaml.safe_load(TEXT)
+    data["spec"]["parallelTrialCount"] = parallel
+    data["spec"]["metricsCollectorSpec"] = yaml.safe_load(section)
+    return read(yaml.safe_dump(data), source="katib.yaml")
+
+
+@pytest.mark.parametrize(
+    ("section", "rule"),
+    [
+        ("{}", MetricsRule()),
+        ("{collector: {kind: StdOut}}", MetricsRule()),
+        ("{source: {fileSystemPath: {path: /var/log/katib/metrics.log, kind: File}}}", MetricsRule()),
+        ("{source: {filter: {metricsFormat: ['(a)(b)']}}}", MetricsRule(patterns=("(a)(b)",))),
+        (
+            f"{{source: {{filter: {{metricsFormat: ['{DEFAULT}', '(a)(b)']}}}}}}",
+            MetricsRule(patterns=(r"([\w|-]+)\s*=\s*([+-]?\d*(?:\.\d+)?(?:[Ee][+-]?\d+)?)", "(a)(b)")),
+        ),
+        ("{collector: {kind: File}}", MetricsRule(source=MetricsFile("/var/log/katib/metrics.log"))),
+        (
+            "{collector: {kind: File}, source: {fileSystemPath: {path: /katib/m.log, kind: File, format: TEXT}, "
+            "filter: {metricsFormat: ['{name: (a), value: (b)}']}}}",
+            MetricsRule(patterns=("{name: (a), value: (b)}",), source=MetricsFile("/katib/m.log")),
+        ),
+        (
+            "{collector: {kind: File}, source: {fileSystemPath: {path: /katib/m.json, kind: File, format: JSON}}}",
+            MetricsRule(source=MetricsFile("/katib/m.json", MetricsFormat.JSON)),
+        ),
+        (
+            "{collector: {kind: TensorFlowEvent}}",
+            MetricsRule(source=MetricsFile("/var/log/katib/tfevent", MetricsFormat.TENSORBOARD)),
+        ),
+        (
+            "{collector: {kind: TensorFlowEvent}, source: {fileSystemPath: {path: /train/, kind: Directory}}}",
+            MetricsRule(source=MetricsFile("/train", MetricsFormat.TENSORBOARD)),
+        ),
+        ("{collector: {kind: PrometheusMetric}}", MetricsRule(source=PrometheusEndpoint(8080, "/metrics"))),
+        (
+            "{collector: {kind: PrometheusMetric}, source: {httpGet: {port: '9100', path: /m, scheme: HTTP}}}",
+            MetricsRule(source=PrometheusEndpoint(9100, "/m")),
+        ),
+        ("{collector: {kind: Push}}", MetricsRule(source=MetricsFile("metrics.jsonl", MetricsFormat.JSON))),
+    ],
+)
+def test_a_collector_becomes_a_native_source(section: str, rule: MetricsRule) -> None:
+    found = reading(section)
+    assert found.spec.metrics == rule
+    assert read(file_text(found.spec.document), source="native.yaml").spec.metrics == rule
+
+
+def test_a_file_that_pushes_is_told_where_to() -> None:
+    (warning,) = [each for each in reading("{collector: {kind: Push}}").warnings if "metricsCollectorSpec" in each]
+    assert "trials report by tuner.push" in warning
+
+
+@pytest.mark.parametrize(
+    ("section", "message"),
+    [
+        ("{collector: {kind: Custom, customCollector: {name: c}}}", "collector.kind: a container of your own"),
+        ("{collector: {kind: None}}", "collector.kind: without a collector no trial has a value"),
+        ("{collector: {kind: Files}}", "collector.kind: invalid metrics collector kind: Files"),
+        ("{collector: {kind: [File]}}", "collector.kind: invalid metrics collector kind: ['File']"),
+        ("{collector: {kind: File, customCollector: {}}}", "collector.customCollector: does not go with kind: File"),
+        (
+            "{collector: {kind: File}, source: {fileSystemPath: {path: m.log}}}",
+            "source.fileSystemPath.path: expected an absolute path, got 'm.log'",
+        ),
+        (
+            "{collector: {kind: File}, source: {fileSystemPath: {kind: Directory}}}",
+            "source.fileSystemPath.kind: expected File, got 'Directory'",
+        ),
+        (
+            "{collector: {kind: File}, source: {fileSystemPath: {format: CSV}}}",
+            "source.fileSystemPath.format: 'CSV' does not go with this collector; write TEXT or JSON",
+        ),
+        (
+            "{collector: {kind: File}, source: {fileSystemPath: {format: JSON}, filter: {metricsFormat: ['(a)(b)']}}}",
+            "source.filter: does not go with kind: File with format: JSON; remove it",
+        ),
+        (
+            "{collector: {kind: TensorFlowEvent}, source: {fileSystemPath: {kind: Directory, format: TEXT}}}",
+            "source.fileSystemPath.format: 'TEXT' does not go with this collector; remove it",
+        ),
+        ("{collector: {kind: File}, source: {httpGet: {port: 80}}}", "source.httpGet: does not go with kind: File"),
+        (
+            "{collector: {kind: PrometheusMetric}, source: {httpGet: {port: http}}}",
+            "source.httpGet.port: expected a port from 1 to 65535, got 'http'",
+        ),
+        (
+            "{collector: {kind: PrometheusMetric}, source: {httpGet: {host: other}}}",
+            "source.httpGet.host: the endpoint is the trial's own; remove it",
+        ),
+        ("{source: {filter: {metricsFormat: []}}}", "source.filter.metricsFormat: expected a list"),
+        ("{source: {filter: {metricsFormat: ['(a)', '(']}}}", "metricsFormat[1]: '(' is not a regular expression"),
+        ("{source: {filter: {metricsFormat: [3]}}}", "metricsFormat[0]: '' has 0 groups where two are required"),
+        ("{sources: {}}", "sources: is not read; remove it"),
+        ("3", "metricsCollectorSpec: expected a mapping"),
+    ],
+)
+def test_what_cannot_be_collected_is_refused_with_its_place(section: str, message: str) -> None:
+    with pytest.raises(SpecErrors) as caught:
+        reading(section)
+    assert message in str(caught.value)
+
+
+def test_parallel_trials_of_this_machine_cannot_share_a_port() -> None:
+    with pytest.raises(SpecErrors) as caught:
+        reading("{collector: {kind: PrometheusMetric}}", parallel=2)
+    assert "the trials on this machine would all need this port" in str(caught.value)

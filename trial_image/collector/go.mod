@@ -1,0 +1,3 @@
+module tuner.dev/collector
+
+go 1.24

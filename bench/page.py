@@ -1,4 +1,4 @@
-"""Speed of the page of `tuner ui`: to an interactive table, to all of its rows, and from a printed metric to the screen.
+"""Speed of the page of `tuner ui`: to an interactive table, to all its rows, and from a printed metric to the screen.
 
     python bench/page.py [TRIALS...]
 

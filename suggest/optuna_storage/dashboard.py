@@ -36,7 +36,7 @@ _STATES = {
 
 @dataclass(frozen=True, slots=True)
 class ShownStudy:
-    """A study as the dashboard lists it. `identity` is its number, which must stay the same while the dashboard runs."""
+    """A study as the dashboard lists it. `identity` is its number, the same as long as the dashboard runs."""
 
     identity: int
     name: str

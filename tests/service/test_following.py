@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from controller.app import following
 from controller.app.following import ONE_BY_ONE, StudyFollower
 from controller.report.record import TrialRecord, best_of
 from suggest.client import AsyncClient
@@ -46,9 +47,9 @@ def followed(folder: Path, see: Callable[[Counting, StudyFollower], Awaitable[No
         asyncio.run(run(server.address))
 
 
-async def read(follower: StudyFollower) -> set[int]:
+async def read(follower: StudyFollower, *, changed: bool = True) -> set[int]:
     """Read, and return the numbers of the trials that may have changed."""
-    return {number async for changed in follower.read() for number in changed}
+    return {number async for trials in follower.read(changed=changed) for number in trials}
 
 
 async def begin(client: AsyncClient, count: int, request: str) -> list[int]:
@@ -87,19 +88,40 @@ def test_a_read_costs_the_same_whatever_has_ended(tmp_path: Path) -> None:
     followed(tmp_path, see)
 
 
-def test_labels_and_deletions_of_ended_trials_are_seen_when_everything_is_read(tmp_path: Path) -> None:
+def test_labels_and_deletions_of_ended_trials_are_found_by_sweeps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(following, "SWEEP_S", 0.0)
+    monkeypatch.setattr(following, "SWEEP_SPARE", 0)
+    monkeypatch.setattr(following, "PAGE", 2)
+
     async def see(client: Counting, follower: StudyFollower) -> None:
-        first, second = await begin(client, 2, "a")
-        for number in (first, second):
+        numbers = await begin(client, 5, "a")
+        for number in numbers:
             await client.complete(NAME, number, Outcome(TrialState.SUCCEEDED, float(number)))
         await read(follower)
-        await client.update_trial(NAME, first, labels={"a": "b"})
-        await client.delete_trial(NAME, second)
-        follower.expire()
+        await client.update_trial(NAME, numbers[0], labels={"a": "b"})
+        await client.delete_trial(NAME, numbers[-1])
         await read(follower)
-        (one,) = follower.record.trials
-        assert one.trial.labels == {"a": "b"}
-        assert [trial.number for trial in follower.record.front] == [first], "the best one was deleted"
+        while follower.due:
+            await read(follower, changed=False)
+        assert [one.trial.number for one in follower.record.trials] == numbers[:-1]
+        assert follower.record.trials[0].trial.labels == {"a": "b"}
+        assert [trial.number for trial in follower.record.front] == [numbers[-2]], "the best one was deleted"
+        assert not follower.due, "a sweep ends if nothing changes"
+
+    followed(tmp_path, see)
+
+
+def test_a_trial_that_this_process_has_changed_is_read_at_once(tmp_path: Path) -> None:
+    async def see(client: Counting, follower: StudyFollower) -> None:
+        (number,) = await begin(client, 1, "a")
+        await client.complete(NAME, number, Outcome(TrialState.SUCCEEDED, 0.5))
+        await read(follower)
+        await client.update_trial(NAME, number, labels={"a": "b"})
+        follower.read_again(number)
+        assert await read(follower) == {number}
+        assert follower.record.trials[0].trial.labels == {"a": "b"}
 
     followed(tmp_path, see)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -240,6 +240,21 @@ class SqlExperimentStore:
             query = query.where(tables.attempts.c.trial == tables.trial_column(trial))
         with self._errors(), self._engine.connect() as connection:
             return [tables.attempt_of(row) for row in connection.execute(query).mappings()]
+
+    def attempts_that_change(self, uid: Uid, trials: Collection[int]) -> list[Attempt]:
+        """Return all attempts of these trials, and of any others those that have not ended or are to run again."""
+        it = tables.attempts.c
+        found = sa.or_(it.end_time.is_(None), it.rerun, it.trial.in_([*trials, tables.FINAL_ROW]))
+        query = sa.select(tables.attempts).where(it.uid == uid, found).order_by(it.trial, it.number)
+        with self._errors(), self._engine.connect() as connection:
+            return [tables.attempt_of(row) for row in connection.execute(query).mappings()]
+
+    def latest_events(self, uid: Uid, count: int) -> list[Event]:
+        """Return the last events, oldest first."""
+        it = tables.events.c
+        query = sa.select(tables.events).where(it.uid == uid).order_by(it.id.desc()).limit(count)
+        with self._errors(), self._engine.connect() as connection:
+            return [tables.event_of(row) for row in reversed(connection.execute(query).mappings().all())]
 
     def events(self, uid: Uid, trial: TrialOrFinal | None = None) -> list[Event]:
         query = sa.select(tables.events).where(tables.events.c.uid == uid).order_by(tables.events.c.id)

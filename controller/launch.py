@@ -34,7 +34,7 @@ from controller.phrases import command
 from controller.runtime.collectors import METRICS_FILE, METRICS_PORT, place_below
 from controller.runtime.protocol import CannotStart, ClusterPart, Launch
 from controller.runtime.trial_files import TrialFiles
-from controller.spec.substitute import fill_data, render
+from controller.spec.substitute import TRIAL_NAME, fill_data, render
 from suggest.space import Assignment
 from suggest.trial import Trial
 
@@ -70,7 +70,7 @@ def launch(
     trial = replace(
         trial, parameters={**own_parameters(experiment, trial, stage=attempt.trial), **fidelity(experiment, attempt)}
     )
-    command, own_env = render(template, trial.parameters)
+    command, own_env = render(template, _substituted(experiment, trial, attempt))
     source = experiment.spec.metrics.source
     if isinstance(source, MetricsFile) and source.path.startswith("/"):
         moved = partial(_moved, folder=source.folder, to=str(place_below(folders.output, source.folder)))
@@ -116,7 +116,8 @@ def cluster_launch(
     trial = replace(
         trial, parameters={**own_parameters(experiment, trial, stage=attempt.trial), **fidelity(experiment, attempt)}
     )
-    command, own_env = render(template, trial.parameters)
+    substituted = _substituted(experiment, trial, attempt)
+    command, own_env = render(template, substituted)
     manifest = template.cluster.get("template")
     goes_on = trial.parent is not None and attempt.trial is not FINAL
     return Launch(
@@ -148,13 +149,17 @@ def cluster_launch(
             parameters=trial.parameters,
             template=template,
             secrets={name: value for name, value in own_env.items() if isinstance(value, SecretRef)},
-            manifest=None if manifest is None else cast(dict[str, object], fill_data(manifest, trial.parameters)),
+            manifest=None if manifest is None else cast(dict[str, object], fill_data(manifest, substituted)),
             files=files,
             avoid_nodes=_let_down_by(attempts),
             collection=_with_image(experiment.spec.collection, environ),
             parent_checkpoint=f"{CLUSTER_CHECKPOINTS}/{trial.parent}" if goes_on else "",
         ),
     )
+
+
+def _substituted(experiment: Experiment, trial: Trial, attempt: Attempt) -> Assignment:
+    return {TRIAL_NAME: trial_name(experiment.name, experiment.uid, attempt.trial), **trial.parameters}
 
 
 def _moved(text: str, *, folder: str, to: str) -> str:

@@ -95,11 +95,11 @@ KNOBS = (
     Knob("width", 64, 64, 2, 1_024, about="channels of the first block; the others are multiples of it"),
     Knob("logit_scale", 1 / 9, 0.125, 0, 100, above=True, about="factor of the last layer's outputs"),
     Knob("batch_norm", True, True, about="off only with --recipe sweep: convolutions have biases instead"),
-    Knob(
-        "bn_momentum", 0.4, 0.1, 0, 1, above=True, about="share of a batch in the running statistics, as in torch"
-    ),
+    Knob("bn_momentum", 0.4, 0.1, 0, 1, above=True, about="share of a batch in the running statistics, as in torch"),
     Knob("translate", 2, 4, 0, 16, about="the most pixels that an image is moved by; edges are reflected"),
-    Knob("flip", "alternate", "random", choices=FLIPS, about="horizontal flips; alternate: each image every other epoch"),
+    Knob(
+        "flip", "alternate", "random", choices=FLIPS, about="horizontal flips; alternate: each image every other epoch"
+    ),
     Knob("cutout", 0, 5, 0, 31, about="side of the square that is blanked in each image; 0: none"),
     Knob("lookahead", True, False, about="every fifth step, move towards a slow average of the weights"),
     Knob("peak", 0.23, 5 / 24, 0, 1, about="share of the steps after which the rate is highest"),

@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from suggest.client import Choice, Float, Int
     from suggest.errors import TunerError
     from tuner.experiment import Experiment
-    from tuner.functions import maximize, minimize
+    from tuner.functions import maximize, minimize, optimize
     from tuner.pushing import push
     from tuner.running import SearchFailed, run
     from tuner.study import Study, TrialResult, connect, open  # read as tuner.open
-    from tuner.trial import Infeasible, Pruned, Trial
+    from tuner.trial import Infeasible, Pruned, Trial, current_trial
 
 _MODULES = {
     "Choice": "suggest.client",
@@ -39,9 +39,11 @@ _MODULES = {
     "TrialResult": "tuner.study",
     "TunerError": "suggest.errors",
     "connect": "tuner.study",
+    "current_trial": "tuner.trial",
     "maximize": "tuner.functions",
     "minimize": "tuner.functions",
     "open": "tuner.study",
+    "optimize": "tuner.functions",
     "push": "tuner.pushing",
     "run": "tuner.running",
 }
@@ -59,9 +61,11 @@ __all__ = [
     "TrialResult",
     "TunerError",
     "connect",
+    "current_trial",
     "maximize",
     "minimize",
     "open",
+    "optimize",
     "push",
     "run",
 ]

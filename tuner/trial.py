@@ -1,19 +1,22 @@
-"""What an objective function sees of its trial: parameters, `report`, folders. Lives in the trial's own process.
+"""What the program of a trial sees of it: parameters, `report`, folders. Lives in the trial's own process.
 
-Metrics are printed as `tuner.NAME=VALUE` on standard output, which the controller reads from the trial's log; so they
-survive whatever happens to either process. Prints of the objective do not look like that and are never taken for
-metrics.
+Metrics are lines on standard output, which the controller reads from the trial's log; so they survive whatever happens
+to either process. Those of an objective function are `tuner.NAME=VALUE`; nothing else that it prints is a metric. Those
+of a script that `tuner run` starts are `NAME=VALUE`, as if the script had printed them.
 """
 
 from __future__ import annotations
 
+import json
 import math
 import os
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-PATTERN = r"tuner\.([A-Za-z_][\w./-]*)=(\S+)"
+_NAME = r"[A-Za-z_][\w./-]*"
+PATTERN = rf"tuner\.({_NAME})=(\S+)"
 STEP = "step"
 
 
@@ -28,14 +31,17 @@ class Infeasible(Exception):  # what happened, not an error
 class Trial(Mapping[str, Any]):
     """The running trial: a mapping of its active parameters."""
 
-    def __init__(self, parameters: Mapping[str, Any], metric: str) -> None:
-        """metric: the objective's."""
+    def __init__(
+        self, parameters: Mapping[str, Any], objectives: Sequence[str] | None, constraints: Sequence[str] = ()
+    ) -> None:
+        """objectives, constraints: their metrics; None in a script, which prints metrics under their own names."""
         self.parameters = dict(parameters)
         self.number = int(os.environ["TUNER_TRIAL_NUMBER"]) if "TUNER_TRIAL_NUMBER" in os.environ else 0
         self.attempt = int(os.environ.get("TUNER_ATTEMPT", "1"))
-        self._metric = metric
+        self._objectives = objectives
+        self._needed = (*(objectives or ()), *constraints)
         self._step = -1
-        self._reported = False
+        self._reported: set[str] = set()
         self._stopped = False
 
     def __getitem__(self, name: str) -> Any:
@@ -53,45 +59,91 @@ class Trial(Mapping[str, Any]):
 
     @property
     def output_dir(self) -> Path:
-        """For files of this attempt; it is kept with the experiment."""
-        return Path(os.environ["TUNER_OUTPUT_DIR"])
+        """For files of this attempt; it is kept with the experiment. Raises RuntimeError: see `checkpoint_dir`."""
+        return _folder("TUNER_OUTPUT_DIR")
 
     @property
     def checkpoint_dir(self) -> Path:
-        """Survives retries and interruptions of the trial: look here for a checkpoint before training starts."""
-        return Path(os.environ["TUNER_CHECKPOINT_DIR"])
+        """Survives retries and interruptions of the trial: look here for a checkpoint before training starts.
+
+        Raises RuntimeError: this process was started by hand, not as a trial.
+        """
+        return _folder("TUNER_CHECKPOINT_DIR")
 
     def report(self, step: int | None = None, **metrics: float) -> None:
         """Metric values at a step (default: one after the last).
 
-        A single metric under any name is the objective's; of several, the one that has its name.
+        In an objective function, a single metric under a name that the search does not know is the objective's, if
+        there is one objective.
 
         Raises:
-            Pruned: the trial is to stop.
+            Pruned: the trial is to stop. A script is ended instead, unless it handles SIGTERM.
             TypeError: a value is not a number.
+            ValueError: a name cannot be that of a metric.
         """
         self._step = self._step + 1 if step is None else _whole(step)
-        values = {name: as_number(name, value) for name, value in metrics.items()}
-        if len(values) == 1 and self._metric not in values:
-            values[self._metric] = next(iter(values.values()))
-        self._reported |= self._metric in values
-        _print({STEP: self._step, **values})
+        values = {_metric_name(name): as_number(name, value) for name, value in metrics.items()}
+        if len(values) == 1 and self._objectives is not None and len(self._objectives) == 1:
+            (name,) = values
+            values |= {} if name in self._needed else {self._objectives[0]: values[name]}
+        self._reported |= values.keys()
+        self._print({STEP: self._step, **values})
         if self._stopped:
             raise Pruned
 
     def end(self, returned: object) -> None:
-        """Print the value that the objective returned. Raises TypeError: neither a number nor, after a report, None."""
-        if returned is None and self._reported:
-            return
-        if returned is None:
+        """Print what the objective returned: its value, a mapping of metrics, or None if it has reported them.
+
+        Raises:
+            TypeError: It is something else, or a metric of an objective or a constraint is missing.
+        """
+        assert self._objectives is not None, "a script has no return value"
+        one = len(self._objectives) == 1
+        if isinstance(returned, Mapping):
+            values = {_metric_name(name): as_number(name, value) for name, value in returned.items()}
+        elif returned is None:
+            values = {}
+        elif one:
+            values = {self._objectives[0]: as_number("the objective's return value", returned)}
+        else:
+            raise TypeError(f"the objective returned {returned!r}; return a mapping of {', '.join(self._needed)}")
+        missing = [name for name in self._needed if name not in self._reported and name not in values]
+        if missing and returned is None and one and missing == list(self._objectives):
             raise TypeError("the objective returned None and reported nothing; return a number")
-        value = as_number("the objective's return value", returned)
-        _print({STEP: self._step + 1, self._metric: value})
+        if missing:
+            raise TypeError(f"the objective neither reported nor returned {', '.join(missing)}")
+        if values:
+            self._print({STEP: self._step + 1, **values})
 
     def stop(self) -> None:
         """Raise Pruned now, in the main thread, and again at each report."""
         self._stopped = True
         raise Pruned
+
+    def _print(self, values: Mapping[str, float | int]) -> None:
+        """One write to the descriptor: nothing that the program does to sys.stdout is in the way."""
+        prefix = "" if self._objectives is None else "tuner."
+        line = " ".join(f"{prefix}{name}={value!r}" for name, value in values.items())
+        os.write(1, f"\n{line}\n".encode())
+
+
+_running: list[Trial] = []  # at most one: a process runs one trial
+
+
+def begin(trial: Trial) -> None:
+    """Make this the trial that `current_trial` returns."""
+    _running[:] = [trial]
+
+
+def current_trial(defaults: Mapping[str, Any] | None = None) -> Trial:
+    """The trial that this process runs: that of an objective function, or of a script that `tuner run` started.
+
+    defaults: Parameters that the experiment does not search. With them, the script can also be run by hand.
+    """
+    if not _running:
+        found = json.loads(os.environ.get("TUNER_PARAMETERS", "{}"))
+        begin(Trial({**(defaults or {}), **found}, None))
+    return _running[0]
 
 
 def as_number(name: str, value: object) -> float:
@@ -109,14 +161,20 @@ def as_number(name: str, value: object) -> float:
     raise TypeError(f"{name}: expected a number, got {shown} ({type(value).__name__})")
 
 
+def _folder(variable: str) -> Path:
+    if variable not in os.environ:
+        raise RuntimeError(f"{variable} is not set; only a trial that tuner started has this folder")
+    return Path(os.environ[variable])
+
+
+def _metric_name(name: str) -> str:
+    if not re.fullmatch(_NAME, name):
+        raise ValueError(f"metric {name!r}: expected letters, digits and _ . / -, beginning with a letter or _")
+    return name
+
+
 def _whole(step: object) -> int:
     number = as_number("step", step)
     if not math.isfinite(number) or number != int(number):
         raise TypeError(f"step: expected a whole number, got {step!r}")
     return int(number)
-
-
-def _print(values: Mapping[str, float | int]) -> None:
-    """One write to the descriptor: nothing that the objective does to sys.stdout is in the way."""
-    line = " ".join(f"tuner.{name}={value!r}" for name, value in values.items())
-    os.write(1, f"\n{line}\n".encode())

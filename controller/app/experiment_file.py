@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from controller.app.state_directory import StateDirectory
-from controller.spec import Document, read, read_path
+from controller.spec import Document, NoConfigMap, read, read_path
 from suggest.errors import InvalidArgument, Problem
 
 if TYPE_CHECKING:
@@ -56,6 +59,7 @@ class ExperimentFile:
             overrides=_overrides(options),
             service=_check,
             namespace_of=lambda name: _namespace_of(name, options.context, state),
+            config_map_of=lambda namespace, name: _config_map(namespace, name, options.context),
         )
         return cls._checked(document, Path.cwd(), options)
 
@@ -79,6 +83,7 @@ def read_document(path: str, options: FileOptions, state: StateDirectory) -> Doc
         overrides=_overrides(options),
         service=None if options.checked_by_server else _check,
         namespace_of=lambda name: _namespace_of(name, options.context, state),
+        config_map_of=lambda namespace, name: _config_map(namespace, name, options.context),
     )
 
 
@@ -90,6 +95,27 @@ def _overrides(options: FileOptions) -> list[str]:
     if options.runtime:
         overrides.append(f"spec.runtime={options.runtime}")
     return overrides
+
+
+def _config_map(namespace: str, name: str, context: str | None) -> Mapping[str, str]:
+    """Return the data of a ConfigMap of the cluster. Raises NoConfigMap."""
+    from controller.runtime.kubernetes.client import CONFIG_MAPS, KubernetesClient
+    from controller.runtime.kubernetes.errors import AccessDenied, ApiError, BadKubeconfig, Unreachable
+
+    async def get() -> Mapping[str, str]:
+        client = await KubernetesClient.connect(context)
+        try:
+            found = await client.get(CONFIG_MAPS, namespace, name)
+        finally:
+            await client.close()
+        return found.get("data") or {}
+
+    try:
+        # In a thread, because the caller may run in an event loop.
+        with ThreadPoolExecutor(1) as thread:
+            return thread.submit(asyncio.run, get()).result()
+    except (AccessDenied, ApiError, BadKubeconfig, Unreachable) as error:
+        raise NoConfigMap(f"the ConfigMap {namespace}/{name} of the cluster cannot be read: {error}") from error
 
 
 def _namespace_of(name: str, context: str | None, state: StateDirectory) -> str:

@@ -19,17 +19,27 @@ from controller.app.workspace import Workspace, described
 from controller.core.model import FINAL, Attempt, Experiment, ExperimentState, TrialOrFinal, trial_name
 from controller.phrases import command
 from controller.report.final import FinalRecord, OutputFile
-from controller.report.record import ExperimentRecord, StudyTrials, TrialRecord, last_values
+from controller.report.ranking import trials_that_ran
+from controller.report.record import ExperimentRecord, FigureSource, StudyTrials, TrialRecord, last_values
 from controller.report.top import GpuQuota
 from controller.search import CHOOSES, lost, study_name
 from suggest.client import StudyName
-from suggest.errors import NotFound, PermissionDenied, StoreBroken, TunerError, Unauthenticated, Unavailable
+from suggest.errors import (
+    FailedPrecondition,
+    NotFound,
+    PermissionDenied,
+    StoreBroken,
+    TunerError,
+    Unauthenticated,
+    Unavailable,
+)
+from suggest.estimate import Estimate
 from suggest.space import Value
 from suggest.trial import Measurement, Trial, TrialState
 
 if TYPE_CHECKING:
     from suggest.client import StudySummary
-    from suggest.study import Study
+    from suggest.study import Importance, Study
 
 # Experiments
 
@@ -60,11 +70,7 @@ async def gather(
     try:
         if latest and experiment.spec.algorithm.name == CHOOSES:
             settings = (await client.get_study(name)).spec.algorithm.settings
-        found = [
-            each
-            for each in await client.list_trials(name)
-            if each.client_id == experiment.uid or TrialRecord(each).imported_from or TrialRecord(each).value_of
-        ]
+        found = [each for each in await client.list_trials(name) if belongs(each, experiment)]
         there = trial is None or any(each.number == trial for each in found)
         if measurements and there and trial is not FINAL:
             for number, measurement in await client.list_measurements(name, trial):
@@ -83,9 +89,15 @@ async def gather(
         controlled_by="" if holder is None else str(holder),
         measurements=measured,
         settings=settings,
-        final=_final_record(experiments, experiment),
+        final=final_record(experiments, experiment),
         metrics=last_values(last, without=objective),
     )
+
+
+def belongs(trial: Trial, experiment: Experiment) -> bool:
+    """Return whether a trial of the experiment's study is one of the experiment's own, or counts as one."""
+    record = TrialRecord(trial)
+    return bool(trial.client_id == experiment.uid or record.imported_from or record.value_of)
 
 
 def _records(
@@ -135,6 +147,15 @@ async def look_up(
         experiment = find(experiments, name, namespace)
         async with workspace.connected(workspace.service_of(experiment)) as client:
             return await gather(experiments, experiment, client, measurements=measurements, latest=latest, trial=trial)
+
+
+async def estimate(workspace: Workspace, experiment: Experiment) -> Estimate | None:
+    """Return what a model says of the experiment's study; None if it says nothing, or the service does not know how."""
+    async with workspace.connected(workspace.service_of(experiment)) as client:
+        try:
+            return await client.estimate(study_name(experiment))
+        except (FailedPrecondition, Unavailable):
+            return None
 
 
 async def watch(
@@ -210,10 +231,18 @@ def find_trial(record: ExperimentRecord, number: int) -> TrialRecord:
     raise NotFound(f"{record.experiment.name} has no trial {number}; {there}")
 
 
+def importances(record: FigureSource) -> list[Importance]:
+    """Return the importance of each parameter, the most important first. Takes at most two seconds."""
+    from suggest.server import admin
+
+    direction = record.criteria.objectives[0].direction
+    return admin.importances(record.space, trials_that_ran(record), direction=direction)
+
+
 # The final stage
 
 
-def _final_record(experiments: LocalExperiments, experiment: Experiment) -> FinalRecord | None:
+def final_record(experiments: LocalExperiments, experiment: Experiment) -> FinalRecord | None:
     """Return the final stage; None if the experiment has none, or it has not begun since the search last continued."""
     attempts = final_attempts(experiments, experiment)
     if experiment.final is None or not attempts:
@@ -234,8 +263,13 @@ def with_outputs(record: ExperimentRecord) -> ExperimentRecord:
     final = record.final
     if final is None or not final.directory:
         return record
-    found = sorted(_files(Path(final.directory)), key=lambda file: file.path)
+    found = files(Path(final.directory))
     return replace(record, final=replace(final, outputs=found))
+
+
+def files(directory: Path) -> list[OutputFile]:
+    """Return the files of a folder, also of those in it, by path."""
+    return sorted(_files(directory), key=lambda file: file.path)
 
 
 def _files(directory: Path) -> Iterator[OutputFile]:

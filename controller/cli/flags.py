@@ -162,6 +162,7 @@ def page(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--port", metavar="PORT", type=int, help="on 127.0.0.1 (default: that of the last time, or a free one)"
     )
+    parser.add_argument("--optuna", action="store_true", help="show optuna-dashboard instead, which can only read")
 
 
 def best_output(parser: argparse.ArgumentParser) -> None:
@@ -258,6 +259,14 @@ def serving(parser: argparse.ArgumentParser) -> None:
         const="6789,6788",
         default="",
         help="serve Katib's clients, which send no token, at these ports too (default 6789,6788)",
+    )
+    parser.add_argument(
+        "--ui",
+        metavar="ADDR",
+        nargs="?",
+        const="127.0.0.1:0",
+        default="",
+        help="serve a web page of the studies, too, at HOST:PORT (default 127.0.0.1 and a free port)",
     )
     parser.add_argument("--check", action="store_true", help="check the configuration and start nothing")
     parser.add_argument(

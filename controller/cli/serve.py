@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import argparse
 import logging
+import sys
 from collections.abc import Iterable
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from controller.cli import terminal
+from controller.cli import terminal, ui
 from controller.cli.exits import ExitCode, of_server_check
 from controller.cli.options import state_of, storage_of
+from suggest.address import parse_address
 from suggest.errors import InvalidArgument, Problem
+from suggest.url_redaction import redacted_url
 
 if TYPE_CHECKING:
+    from suggest.server import Companion, Server
     from suggest.server.admin import StartFinding
 
 
@@ -46,6 +52,7 @@ def serve(arguments: argparse.Namespace) -> int:
                 options=options,
             )
         )
+    beside = _page(arguments, storage) if arguments.ui else None
     return run(
         arguments.address,
         storage,
@@ -54,7 +61,28 @@ def serve(arguments: argparse.Namespace) -> int:
         protection=protection,
         options=options,
         announce=arguments.log_format == "text",  # in JSON, a log event announces it
+        beside=beside,
     )
+
+
+def _page(arguments: argparse.Namespace, storage: str) -> Companion:
+    """Return what serves the page beside the server. Raises InvalidArgument, FailedPrecondition."""
+    ui.require_libraries()
+    from controller.ui import study_server
+
+    address = parse_address(arguments.ui)
+    study_server.check(address, tokens=bool(arguments.tokens), tls=bool(arguments.tls_cert))
+    sqlite = Path(storage.removeprefix("sqlite:///")) if storage.startswith("sqlite:///") else None
+
+    def say(link: str) -> None:
+        print(f"page at {link}", file=sys.stderr, flush=True)
+
+    def beside(server: Server) -> AbstractAsyncContextManager[None]:
+        return study_server.beside(
+            server, address, tokens=bool(arguments.tokens), sqlite=sqlite, source=redacted_url(storage), say=say
+        )
+
+    return beside
 
 
 def katib_ports(text: str) -> tuple[int, ...]:

@@ -23,11 +23,12 @@ from controller.report.record import ExperimentRecord, StudyTrials
 from controller.report.top import top as top_text
 from controller.spec import redacted_document
 from suggest.errors import InvalidArgument, NotFound, Problem, did_you_mean
+from suggest.estimate import LEAST_TRIALS
 from suggest.trial import TrialState
 
 if TYPE_CHECKING:
     from suggest.client import StudySummary
-    from suggest.study import Importance, Study
+    from suggest.study import Study
 
 WATCH_S = 1.0
 TOP_S = 2.0
@@ -162,15 +163,17 @@ def report(arguments: argparse.Namespace) -> ExitCode:
     record = ranking.ranked(found)
     match arguments.output:
         case "json":
-            print(formatting.json_text(ranking.document(record, _importances(record))))
+            print(formatting.json_text(ranking.document(record, query.importances(record))))
         case "yaml":
-            sys.stdout.write(formatting.yaml_text(ranking.document(record, _importances(record))))
+            sys.stdout.write(formatting.yaml_text(ranking.document(record, query.importances(record))))
         case "csv":
             sys.stdout.write(
                 text_tables.csv_text(text_tables.trial_csv_columns(record), text_tables.trial_csv_rows(record))
             )
         case _:
-            sys.stdout.write(ranking.text(record, _importances(record), most=None if arguments.all else ranking.SHOWN))
+            sys.stdout.write(
+                ranking.text(record, query.importances(record), most=None if arguments.all else ranking.SHOWN)
+            )
     return ExitCode.OK
 
 
@@ -190,28 +193,21 @@ def _drawn(arguments: argparse.Namespace) -> ExitCode:
             meant = did_you_mean(arguments.figure, known) or f"; the figures are {', '.join(known)}"
             raise InvalidArgument([Problem("--figure", f"no figure {arguments.figure!r}{meant}")])
         drawing.check_format(Path(arguments.to))
-        drawing.write(figures.FIGURES[arguments.figure](record, _importances(record)), Path(arguments.to))
+        drawing.write(figures.FIGURES[arguments.figure](record, query.importances(record)), Path(arguments.to))
         print(arguments.to)
     if arguments.html:
         from controller.report import html_page
 
         javascript, now = drawing.bundle(), datetime.now(UTC)
-        page = html_page.page(record, _importances(record), javascript=javascript, now=now)
+        page = html_page.page(record, query.importances(record), javascript=javascript, now=now)
         Path(arguments.html).write_text(page, encoding="utf-8")
         print(arguments.html)
     return ExitCode.OK
 
 
-def _importances(record: ExperimentRecord) -> list[Importance]:
-    from suggest.server import admin
-
-    spec = record.experiment.spec
-    return admin.importances(spec.space, ranking.trials_that_ran(record), direction=spec.objective.direction)
-
-
 def best(arguments: argparse.Namespace) -> ExitCode:
     """Print the best trial. Like a run, this returns NO_RESULT without a succeeded trial."""
-    from controller.report.ending import final_stage, front, result
+    from controller.report.ending import estimated, final_stage, front, result
 
     found = asyncio.run(query.look_up(workspace_of(arguments), arguments.name, arguments.namespace))
     record = query.with_outputs(found)
@@ -222,13 +218,18 @@ def best(arguments: argparse.Namespace) -> ExitCode:
         kept = "" if not record.counts.get(TrialState.SUCCEEDED) else " and kept the constraints"
         print(f"tuner: no trial of {name} has succeeded{kept}; see {see}", file=sys.stderr)
         return ExitCode.NO_RESULT
+    estimate = None
+    if record.experiment.spec.criteria.is_plain and record.counts.get(TrialState.SUCCEEDED, 0) >= LEAST_TRIALS:
+        estimate = asyncio.run(query.estimate(workspace_of(arguments), record.experiment))
     match arguments.output:
-        case "json":
-            print(formatting.json_text(documents.best(record, query.find_trial(record, trial.number))))
-        case "yaml":
-            sys.stdout.write(formatting.yaml_text(documents.best(record, query.find_trial(record, trial.number))))
+        case "json" | "yaml":
+            document = documents.best(record, query.find_trial(record, trial.number), estimate)
+            text = formatting.yaml_text if arguments.output == "yaml" else formatting.json_text
+            sys.stdout.write(text(document).rstrip("\n") + "\n")
         case _:
             print(front(record) if record.experiment.spec.further else result(record.experiment, trial))
+            if estimate is not None and (said := estimated(record.experiment, estimate)):
+                print(said)
             if said := final_stage(record):
                 print(said)
     return ExitCode.OK

@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
+from controller.core.model import AttemptState
 from controller.report import formatting
-from controller.report.record import ExperimentRecord, TrialRecord
+from controller.report.record import FigureSource, TrialRecord
 from suggest.space import Choice, Domain, Scale
 from suggest.study import Direction, Importance
 from suggest.trial import TrialState
@@ -21,7 +22,7 @@ Json = dict[str, Any]
 
 SCHEMA = "https://vega.github.io/schema/vega-lite/v5.json"
 WIDTH, HEIGHT = 820, 280
-MOST_TRIALS = 5000  # in a figure: the best, and every n-th of the others
+MOST_TRIALS = 2000  # in a figure: the best, and every n-th of the others
 MOST_CURVES = 150
 MOST_POINTS = 40  # in a curve
 MOST_BARS = 400  # attempts in the timeline
@@ -40,17 +41,21 @@ STATES = (
 )
 
 
-def history(record: ExperimentRecord) -> Json:
+def history(record: FigureSource) -> Json:
     """The value of each trial in the order of their numbers, and the best so far."""
-    spec = record.experiment.spec
-    sign, metric = spec.objective.direction.sign, spec.objective.metric
+    objective = record.criteria.objectives[0]
+    sign, metric = objective.direction.sign, objective.metric
     rows: list[Json] = []
     best: float | None = None
-    for one in sorted(_valued(record), key=lambda one: one.trial.number):
+    valued = sorted(_valued(record), key=lambda one: one.trial.number)
+    shown = {one.trial.number for one in _some(record, valued, MOST_TRIALS)}
+    for one in valued:
         value = _value(one)
         keeps = one.state is TrialState.SUCCEEDED and record.criteria.violation(one.trial) == 0
         if keeps and (best is None or sign * value < sign * best):
             best = value
+        elif one.trial.number not in shown:
+            continue  # a trial that was the best is always shown, because the line needs it
         rows.append(
             {
                 "trial": one.trial.number,
@@ -76,17 +81,20 @@ def history(record: ExperimentRecord) -> Json:
         "mark": {"type": "line", "interpolate": "step-after", "strokeWidth": 2, "color": "#d9822b"},
         "encoding": {"x": x, "y": {"field": "best", **y}},
     }
-    return _figure(f"{metric} by trial; the line is the best so far", rows, {"layer": [points, line]})
+    title = f"{metric} by trial; the line is the best so far" + _of(rows, valued)
+    return _figure(title, rows, {"layer": [points, line]})
 
 
-def curves(record: ExperimentRecord) -> Json:
+def curves(record: FigureSource) -> Json:
     """The first objective of each trial by step, as its newest attempt reported it."""
-    metric = record.experiment.spec.objective.metric
-    measured = [one for one in record.trials if record.measurements.get(one.trial.number)]
+    metric = record.criteria.objectives[0].metric
+    measured = _began(record)
     shown = _some(record, measured, MOST_CURVES)
     rows: list[Json] = []
     for one in shown:
-        found = record.measurements[one.trial.number]
+        found = record.measurements.get(one.trial.number)
+        if not found:
+            continue
         newest = max(m.attempt for m in found)
         told = sorted((m.step, m.value) for m in found if m.metric == metric and m.attempt == newest)
         finite = [(step, value) for step, value in told if math.isfinite(value)]
@@ -119,12 +127,17 @@ def curves(record: ExperimentRecord) -> Json:
     )
 
 
-def parallel(record: ExperimentRecord) -> Json:
+def trials_of_curves(record: FigureSource) -> list[int]:
+    """Return the trials whose measurements `curves` needs."""
+    return [one.trial.number for one in _some(record, _began(record), MOST_CURVES)]
+
+
+def parallel(record: FigureSource) -> Json:
     """Parallel coordinates of the succeeded trials; drag over the strip of values to choose some."""
-    metric = record.experiment.spec.objective.metric
+    metric = record.criteria.objectives[0].metric
     succeeded = [one for one in _valued(record) if one.state is TrialState.SUCCEEDED]
     shown = _some(record, succeeded, MOST_CURVES * 2)
-    parameters = record.experiment.spec.space.parameters
+    parameters = record.space.parameters
     rows: list[Json] = []
     for one in shown:
         point = one.trial.parameters
@@ -174,14 +187,14 @@ def parallel(record: ExperimentRecord) -> Json:
         },
     }
     title = "Parameters of succeeded trials" + _of(shown, succeeded)
-    return _figure(title, rows, {"vconcat": [lines, strip]})
+    return _figure(title, rows, {"vconcat": [lines, strip], "resolve": {"legend": {"color": "independent"}}})
 
 
-def slice_(record: ExperimentRecord) -> Json:
+def slice_(record: FigureSource) -> Json:
     """The value over each parameter, one small chart for each."""
-    metric = record.experiment.spec.objective.metric
+    metric = record.criteria.objectives[0].metric
     shown = _some(record, _valued(record), MOST_TRIALS)
-    parameters = record.experiment.spec.space.parameters
+    parameters = record.space.parameters
     rows = [_row(one, [parameter.name for parameter in parameters]) for one in shown]
     y: Json = {"field": "value", "type": "quantitative", "title": metric, "scale": _scale([r["value"] for r in rows])}
     charts: list[Json] = [
@@ -202,13 +215,12 @@ def slice_(record: ExperimentRecord) -> Json:
     return _figure(f"{metric} over each parameter", rows, {"concat": charts, "columns": 3})
 
 
-def contour(record: ExperimentRecord) -> Json:
+def contour(record: FigureSource) -> Json:
     """Two parameters against each other, chosen from lists where the figure is drawn in a page: the mean value of the
     trials in each cell, and the trials."""
-    metric = record.experiment.spec.objective.metric
-    spec = record.experiment.spec
+    metric = record.criteria.objectives[0].metric
     shown = _some(record, [one for one in _valued(record) if one.state is TrialState.SUCCEEDED], MOST_TRIALS)
-    parameters = spec.space.parameters
+    parameters = record.space.parameters
     rows: list[Json] = [
         {
             "trial": one.trial.number,
@@ -271,9 +283,9 @@ def contour(record: ExperimentRecord) -> Json:
     )
 
 
-def importance(record: ExperimentRecord, importances: Sequence[Importance]) -> Json:
+def importance(record: FigureSource, importances: Sequence[Importance]) -> Json:
     """How much each parameter matters for a good value, with the standard deviation of that."""
-    metric = record.experiment.spec.objective.metric
+    metric = record.criteria.objectives[0].metric
     rows = [
         {
             "parameter": one.name,
@@ -302,26 +314,28 @@ def importance(record: ExperimentRecord, importances: Sequence[Importance]) -> J
     return {**figure, "height": {"step": 24}}
 
 
-def timeline(record: ExperimentRecord) -> Json:
-    """Each attempt from its start to its end; one that still runs ends with the newest time that is known."""
+def timeline(record: FigureSource) -> Json:
+    """Each attempt from its creation to its start, and from there to its end; one that still runs ends with the newest
+    time that is known."""
     attempts = [(one, each) for one in record.trials for each in one.attempts if each.start_time is not None]
     stride = max(1, math.ceil(len(attempts) / MOST_BARS))
-    shown = attempts[::stride]
+    created = {(e.trial, e.attempt): e.time for e in record.events if e.kind == AttemptState.CREATED.value}
     newest = max(
         (moment for _, each in attempts for moment in (each.start_time, each.end_time) if moment), default=None
     )
-    rows = [
-        {
+    rows: list[Json] = []
+    for one, each in attempts[::stride]:
+        told = {
             "trial": one.trial.number,
             "attempt": each.number,
-            "start": _moment(each.start_time),
-            "end": _moment(each.end_time or newest),
-            "state": each.state.value,
             "node": each.node or "this machine",
             "reason": each.reason[:80],
         }
-        for one, each in shown
-    ]
+        if queued := created.get((each.trial, each.number)):
+            start, end = _moment(queued), _moment(each.start_time)
+            rows.append({**told, "start": start, "end": end, "state": TrialState.QUEUED.value})
+        start, end = _moment(each.start_time), _moment(each.end_time or newest)
+        rows.append({**told, "start": start, "end": end, "state": each.state.value})
     title = "Attempts over time" + (f"; one of {stride}, {len(attempts)} in all" if stride > 1 else "")
     figure = _figure(
         title,
@@ -343,9 +357,9 @@ def timeline(record: ExperimentRecord) -> Json:
     return {**figure, "height": min(600, max(80, 8 * len({row["trial"] for row in rows})))}
 
 
-def front(record: ExperimentRecord) -> Json:
+def front(record: FigureSource) -> Json:
     """Two objectives against each other; the Pareto front is drawn as a line."""
-    spec = record.experiment.spec
+    objectives = record.criteria.objectives
     best = {trial.number for trial in record.front}
     succeeded = [one for one in record.trials if one.state is TrialState.SUCCEEDED and one.trial.further]
     rows: list[Json] = []
@@ -355,7 +369,7 @@ def front(record: ExperimentRecord) -> Json:
         first, second = one.trial.values[:2]
         told = formatting.parameters(one.trial.parameters)
         rows.append({"trial": one.trial.number, "x": first, "y": second, "is": which, "parameters": told})
-    names = [each.metric for each in spec.objectives[:2]]
+    names = [each.metric for each in objectives[:2]]
     axes = {
         axis: {"field": axis, "type": "quantitative", "title": name, "scale": _scale([row[axis] for row in rows])}
         for axis, name in zip("xy", names, strict=False)
@@ -382,11 +396,11 @@ def front(record: ExperimentRecord) -> Json:
         "mark": {"type": "line", "color": "#c8453c", "interpolate": "step-after", "opacity": 0.5},
         "encoding": {**axes, "order": {"field": "x"}},
     }
-    layers = [points, line] if len(spec.objectives) == 2 else [points]  # with more, the front is no line in two
+    layers = [points, line] if len(objectives) == 2 else [points]  # with more, the front is no line in two
     return _figure(f"{names[0]} and {names[-1]}", rows, {"layer": layers})
 
 
-Figure = Callable[[ExperimentRecord, Sequence[Importance]], Json]
+Figure = Callable[[FigureSource, Sequence[Importance]], Json]
 FIGURES: dict[str, Figure] = {
     "history": lambda record, _: history(record),
     "front": lambda record, _: front(record),
@@ -399,9 +413,9 @@ FIGURES: dict[str, Figure] = {
 }
 
 
-def available(record: ExperimentRecord) -> list[str]:
+def available(record: FigureSource) -> list[str]:
     """Return the names of the figures that apply to the experiment; a front needs several objectives."""
-    return [name for name in FIGURES if name != "front" or record.experiment.spec.further]
+    return [name for name in FIGURES if name != "front" or len(record.criteria.objectives) > 1]
 
 
 def _figure(title: str, rows: Sequence[Json], body: Json) -> Json:
@@ -421,9 +435,13 @@ def _short(value: Any) -> Any:
     return float(f"{value:.6g}") if isinstance(value, float) else value
 
 
-def _valued(record: ExperimentRecord) -> list[TrialRecord]:
+def _valued(record: FigureSource) -> list[TrialRecord]:
     wanted = (TrialState.SUCCEEDED, TrialState.PRUNED)
     return [one for one in record.trials if one.state in wanted and _is_finite(one.trial.value)]
+
+
+def _began(record: FigureSource) -> list[TrialRecord]:
+    return [one for one in record.trials if one.trial.step is not None]
 
 
 def _is_finite(value: float | None) -> bool:
@@ -435,15 +453,15 @@ def _value(one: TrialRecord) -> float:
     return one.trial.value
 
 
-def _is_minimized(record: ExperimentRecord) -> bool:
-    return record.experiment.spec.objective.direction is Direction.MINIMIZE
+def _is_minimized(record: FigureSource) -> bool:
+    return record.criteria.objectives[0].direction is Direction.MINIMIZE
 
 
-def _some(record: ExperimentRecord, trials: Sequence[TrialRecord], most: int) -> list[TrialRecord]:
+def _some(record: FigureSource, trials: Sequence[TrialRecord], most: int) -> list[TrialRecord]:
     """Return at most `most` trials, sorted by number: half of them the best, the others spread evenly over the rest."""
     if len(trials) <= most:
         return list(trials)
-    sign = record.experiment.spec.objective.direction.sign
+    sign = record.criteria.objectives[0].direction.sign
     ranked = sorted(trials, key=lambda one: (sign * one.trial.value) if _is_finite(one.trial.value) else math.inf)  # type: ignore[operator]
     best, rest = ranked[: most // 2], ranked[most // 2 :]
     left = most - len(best)

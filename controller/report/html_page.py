@@ -12,14 +12,16 @@ import shlex
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import datetime
+from importlib import resources
 from typing import Any
 
+from controller.core.model import trial_name
 from controller.phrases import quantity
 from controller.report import formatting, text_tables
 from controller.report.description import describe_objective
 from controller.report.figures import FIGURES, available
 from controller.report.record import ExperimentRecord, TrialRecord
-from controller.spec.substitute import render
+from controller.spec.substitute import TRIAL_NAME, render
 from suggest.space import Choice, Int, Parameter, Scale
 from suggest.study import Importance
 from suggest.trial import TrialState
@@ -59,26 +61,33 @@ th, td { text-align: left; padding: .3rem .7rem .3rem 0; border-bottom: 1px soli
 td.text { white-space: normal; overflow-wrap: anywhere; min-width: 14rem; }
 th button { all: unset; cursor: pointer; font-weight: 600; } th button:focus-visible { outline: 2px solid #2f6db5; }
 th[aria-sort=ascending] button::after { content: " ▲"; } th[aria-sort=descending] button::after { content: " ▼"; }
-.figure { min-height: 60px; } .vega-bind { display: inline-block; margin-right: 1rem; }
+.figure { min-height: 60px; width: 100%; overflow: hidden; }
+#vg-tooltip-element { position: fixed; visibility: hidden; padding: 8px; background: var(--card); color: var(--ink);
+  border: 1px solid var(--line); border-radius: 6px; font-size: 12px; pointer-events: none; z-index: 9; }
+#vg-tooltip-element.visible { visibility: visible; }
+#vg-tooltip-element td.key { color: var(--soft); text-align: right; }
+.vega-bind { display: inline-block; margin-right: 1rem; }
 @media (max-width: 500px) { dl { grid-template-columns: 1fr; } dt { margin-top: .4rem; } body { padding: 1rem .7rem; } }
 """
 
 _SCRIPT = """
 const figures = JSON.parse(document.getElementById("figures").textContent);
 const dark = matchMedia("(prefers-color-scheme: dark)");
-function draw() {
+function drawAll() {
   for (const [name, spec] of Object.entries(figures)) {
-    vegaEmbed("#figure-" + name, spec, {
-      theme: dark.matches ? "dark" : undefined, actions: false, renderer: "svg",
-      config: {
-        background: "transparent", view: {stroke: null},
-        axis: {gridColor: dark.matches ? "#313943" : "#e3e6ea"},
-      },
-    }).catch(error => { document.getElementById("figure-" + name).textContent = String(error); });
+    const place = document.getElementById("figure-" + name);
+    draw(place, spec, {dark: dark.matches}).catch(error => { place.textContent = String(error); });
   }
 }
-draw();
-dark.addEventListener("change", draw);
+drawAll();
+dark.addEventListener("change", drawAll);
+let width = document.body.clientWidth, resized;
+addEventListener("resize", () => {
+  if (document.body.clientWidth === width) return;
+  width = document.body.clientWidth;
+  clearTimeout(resized);
+  resized = setTimeout(drawAll, 200);
+});
 for (const table of document.querySelectorAll("table.sortable")) {
   table.querySelectorAll("th").forEach((head, place) => head.querySelector("button").addEventListener("click", () => {
     const down = head.getAttribute("aria-sort") === "ascending";
@@ -143,10 +152,15 @@ def page(record: ExperimentRecord, importances: Sequence[Importance], *, javascr
 <footer><p class="lead">Written {html.escape(formatting.timestamp(now))} by tuner.</p></footer>
 <script type="application/json" id="figures">{_json(figures)}</script>
 <script>{code}</script>
-<script>{_SCRIPT}</script>
+<script type="module">{figure_script()}{_SCRIPT}</script>
 </body>
 </html>
 """
+
+
+def figure_script() -> str:
+    """Return the module that draws figures, which the page of `tuner ui` uses, too."""
+    return (resources.files("controller.report") / "figure.js").read_text(encoding="utf-8")
 
 
 def _json(data: Any) -> str:
@@ -204,7 +218,8 @@ def _best(record: ExperimentRecord) -> str:
     spec = record.experiment.spec
     one = next(each for each in record.trials if each.trial.number == best.number)
     newest = one.newest
-    argv, _ = render(spec.trial, best.parameters)
+    name = trial_name(record.experiment.name, record.experiment.uid, best.number)
+    argv, _ = render(spec.trial, {TRIAL_NAME: name, **best.parameters})
     front = f"; one of the Pareto front of {quantity(len(record.front), 'trial')}" if spec.further else ""
     facts = [
         ("Trial", f"{best.number}{front}"),

@@ -13,7 +13,7 @@ from typing import Any
 from controller.phrases import quantity
 from controller.report import formatting, text_tables
 from controller.report.effects import Effect, ParameterLevel, effects, succeeded
-from controller.report.record import ExperimentRecord, TrialRecord
+from controller.report.record import ExperimentRecord, TrialList, TrialRecord
 from suggest.domain import identity
 from suggest.space import Value
 from suggest.study import MIN_TRIALS_TO_RANK, Direction, Importance
@@ -50,7 +50,7 @@ def ranked(record: ExperimentRecord) -> ExperimentRecord:
     return replace(record, trials=sorted(record.trials, key=place))
 
 
-def trials_that_ran(record: ExperimentRecord) -> list[Trial]:
+def trials_that_ran(record: TrialList) -> list[Trial]:
     """Return the trials that ran, here or where they were imported from."""
     return [one.trial for one in record.trials if not one.value_of]
 

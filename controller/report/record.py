@@ -20,7 +20,7 @@ from controller.core.model import (
 from controller.report.final import FinalRecord
 from controller.runtime.kubernetes.resource_quota import demand_of, is_gpu
 from suggest import pareto
-from suggest.space import Value
+from suggest.space import Space, Value
 from suggest.study import Criteria, Study
 from suggest.trial import IMPORTED_FROM, REUSED, Measurement, Trial, TrialState
 
@@ -126,11 +126,25 @@ class TrialList(Protocol):
     def reason_of(self, record: TrialRecord) -> str: ...
 
 
+class FigureSource(TrialList, Protocol):
+    """What figures show."""
+
+    @property
+    def space(self) -> Space: ...
+
+    @property
+    def measurements(self) -> Mapping[int, Sequence[Measurement]]: ...
+
+    @property
+    def front(self) -> Sequence[Trial]: ...
+
+    @property
+    def events(self) -> Sequence[Event]: ...
+
+
 def best_of(trials: Sequence[TrialRecord], criteria: Criteria) -> list[Trial]:
     """Return the best trial, or the Pareto front sorted by the first objective. Imported trials count, too."""
-    sign = criteria.objectives[0].direction.sign
-    found = criteria.best(record.trial for record in trials)
-    return sorted(found, key=lambda trial: sign * (trial.value or 0.0))
+    return in_order(criteria.best(record.trial for record in trials), criteria)
 
 
 def last_values(measured: Iterable[tuple[int, Measurement]], *, without: str) -> dict[int, dict[str, float]]:
@@ -148,6 +162,28 @@ def last_values(measured: Iterable[tuple[int, Measurement]], *, without: str) ->
 
 
 @dataclass(frozen=True, slots=True)
+class Standing:
+    """What follows from all trials together, for readers that keep it up to date instead of computing it each time.
+
+    counts: as `ExperimentRecord.counts`. best: as `ExperimentRecord.front`.
+    """
+
+    counts: Mapping[TrialState, int]
+    best: Sequence[Trial]
+
+
+def in_order(best: Iterable[Trial], criteria: Criteria) -> list[Trial]:
+    """Sort the trials of a Pareto front by the first objective."""
+    sign = criteria.objectives[0].direction.sign
+    return sorted(best, key=lambda trial: sign * (trial.value or 0.0))
+
+
+def counted(record: TrialRecord) -> bool:
+    """Return whether `counts` includes the trial: it is one of the search's own, and ran or will run."""
+    return not (record.imported_from or record.value_of)
+
+
+@dataclass(frozen=True, slots=True)
 class StudyTrials:
     """The trials of a study without an experiment, which clients of the service run."""
 
@@ -155,14 +191,29 @@ class StudyTrials:
     trials: Sequence[TrialRecord] = ()
     metrics: Metrics = field(default_factory=dict)
     measurements: Mapping[int, Sequence[Measurement]] = field(default_factory=dict)
+    standing: Standing | None = None
 
     @property
     def name(self) -> str:
         return self.study.name.study
 
     @property
+    def space(self) -> Space:
+        return self.study.spec.space
+
+    @property
     def parameter_names(self) -> list[str]:
-        return [parameter.name for parameter in self.study.spec.space.parameters]
+        return [parameter.name for parameter in self.space.parameters]
+
+    @property
+    def front(self) -> Sequence[Trial]:
+        """Return the best trial, or the Pareto front sorted by the first objective."""
+        return best_of(self.trials, self.criteria) if self.standing is None else self.standing.best
+
+    @property
+    def events(self) -> Sequence[Event]:
+        """Return nothing, because only controllers record events."""
+        return ()
 
     @property
     def criteria(self) -> Criteria:
@@ -181,6 +232,7 @@ class ExperimentRecord:
 
     controlled_by: the process that runs it now; "" if none does.
     metrics: by trial, the last values of all metrics except the objective's.
+    standing: if given, it is not computed from `trials`.
     """
 
     experiment: Experiment
@@ -192,22 +244,29 @@ class ExperimentRecord:
     settings: Mapping[str, Value] = field(default_factory=dict)
     final: FinalRecord | None = None
     metrics: Metrics = field(default_factory=dict)
+    standing: Standing | None = None
 
     @property
     def name(self) -> str:
         return self.experiment.name
 
     @property
+    def space(self) -> Space:
+        return self.experiment.spec.space
+
+    @property
     def parameter_names(self) -> list[str]:
-        return [parameter.name for parameter in self.experiment.spec.space.parameters]
+        return [parameter.name for parameter in self.space.parameters]
 
     def trial_name(self, number: int) -> str:
         return trial_name(self.experiment.name, self.experiment.uid, number)
 
     @property
-    def counts(self) -> dict[TrialState, int]:
+    def counts(self) -> Mapping[TrialState, int]:
         """Return the counts of its own trials that ran, in the order of `TrialState`, without states that have none."""
-        shown = [record.state for record in self.trials if not (record.imported_from or record.value_of)]
+        if self.standing is not None:
+            return self.standing.counts
+        shown = [record.state for record in self.trials if counted(record)]
         return {state: n for state in TrialState if (n := shown.count(state))}
 
     @property
@@ -220,8 +279,10 @@ class ExperimentRecord:
         return next(iter(self.front), None)
 
     @property
-    def front(self) -> list[Trial]:
+    def front(self) -> Sequence[Trial]:
         """Return the best trial, or the Pareto front sorted by the first objective."""
+        if self.standing is not None:
+            return self.standing.best
         return best_of(self.trials, self.criteria)
 
     @property

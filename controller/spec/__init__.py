@@ -12,6 +12,7 @@ from controller.spec.document import (
     is_label,
     spec_hash,
 )
+from controller.spec.katib import NoConfigMap
 from controller.spec.native import schema
 from controller.spec.problems import Placed, SpecErrors
 from controller.spec.reading import Document, read, read_path
@@ -23,6 +24,7 @@ from controller.spec.writing import file_text
 __all__ = [
     "Change",
     "Document",
+    "NoConfigMap",
     "Placed",
     "SpecErrors",
     "allowed_in_extension",

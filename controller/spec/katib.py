@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from controller.core.runtime_traits import DEFAULT_RUNTIME, is_on_cluster
 from controller.spec.katib_collectors import KatibCollectorReader
-from controller.spec.problems import ProblemCollector
+from controller.spec.problems import ProblemCollector, SpecErrors
+from controller.spec.substitute import TRIAL_NAME
+from controller.spec.yaml_text import parse, plain_scalar
 from suggest.study import Fidelity
 
 API_VERSION = "kubeflow.org/v1beta1"
@@ -23,8 +25,18 @@ _DEFAULT_PARALLEL = 3
 _PLACEHOLDER = re.compile(r"\$\{trialParameters\.([^{}]*)\}")
 _METADATA = re.compile(r"\$\{trialSpec\.([A-Za-z]+)(?:\[([^\]]*)\])?\}")
 _WHOLE = re.compile(r"[+-]?[0-9]+")
-# `status.conditions.#(type=="Complete")#|#(status=="True")#`
-_CONDITION = re.compile(r"""status\.conditions\.#\(type==["']?(\w+)["']?\)#\|#\(status==["']?(\w+)["']?\)#?""")
+# Conditions in GJSON. `status.conditions.#(type=="Complete")#|#(status=="True")#`, in either order, and
+# `status.[@this].#(phase=="Succeeded")#`, which makes a list of one mapping. The last # is optional.
+_TYPE, _STATUS = (rf"""#\({key}==["']?(?P<{key}>\w+)["']?\)""" for key in ("type", "status"))
+_CONDITIONS = (
+    re.compile(rf"status\.conditions\.{_TYPE}#\|{_STATUS}#?"),
+    re.compile(rf"status\.conditions\.{_STATUS}#\|{_TYPE}#?"),
+)
+_KEYS = r"[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*"
+_VALUE = r'(?:"(?P<text>[^"]*)"|(?P<plain>[^"()]+))'
+_FIELD = re.compile(rf"(?P<above>{_KEYS})\.\[@this\]\.#\((?P<key>{_KEYS})=={_VALUE}\)#?")
+# Kinds whose conditions Katib fills in, in templates that are in the file.
+_WITH_CONDITIONS = ("Job", "TFJob", "PyTorchJob", "XGBoostJob", "MPIJob", "TrainJob")
 # Katib's distributions: the scale, and whether values are normal on it.
 _DISTRIBUTIONS = {
     "uniform": ("linear", False),
@@ -39,6 +51,7 @@ _NOT_ON_THIS_MACHINE = {
     "envFrom": "is not read; write the variables out under env",
     "workingDir": "is not read; trials start in the file's folder",
 }
+_NAME = re.compile(r"[a-z]([-a-z0-9]{0,38}[a-z0-9])?")
 _RESUME_POLICIES = ("Never", "LongRunning", "FromVolume")
 Json = dict[str, Any]  # a file's plain data, whose shape is not checked yet
 
@@ -80,6 +93,18 @@ def _share(text: str) -> float:
     return value
 
 
+def _share_or_all(text: str) -> float:
+    if not 0 <= (value := _real(text)) <= 1:
+        raise ValueError("expected a number from 0 to 1")
+    return value
+
+
+def _folder(text: str) -> str:
+    if not text.startswith("/") or not text.strip("/"):
+        raise ValueError("expected the absolute path of a folder")
+    return text.rstrip("/")
+
+
 def _one_of(*words: str) -> Callable[[str], str]:
     def taken(text: str) -> str:
         if text not in words:
@@ -97,11 +122,14 @@ class _Setting:
     to: str = ""
 
 
+_TRIAL_DIR = "trialDir"  # where the program of a pbt trial expects its checkpoint; not a setting of the native file
 _SEED = _Setting(lambda text: _whole(text, 0), "seed")
-_TPE_SETTINGS = {
+_TPE_SETTINGS = {  # of Optuna's service
     "random_state": _SEED,
     "n_startup_trials": _Setting(lambda text: _whole(text, 0), "startupTrials"),
-    "n_ei_candidates": _Setting(lambda text: _whole(text, 1), "candidates"),
+    "n_ei_candidates": _Setting(lambda text: max(1, _whole(text, 0)), "candidates"),
+}
+_HYPEROPT_SETTINGS = {
     "n_EI_candidates": _Setting(lambda text: _whole(text, 1), "candidates"),
     "gamma": _Setting(_share),
     "prior_weight": _Setting(_positive),
@@ -120,7 +148,7 @@ class _Algorithm:
 ALGORITHMS = {
     "random": _Algorithm("random", takes={"random_state": _SEED}),
     "grid": _Algorithm("grid", takes={"random_state": _Setting(lambda text: _whole(text, 0))}),
-    "tpe": _Algorithm("tpe", {"multivariate": False}, _TPE_SETTINGS),
+    "tpe": _Algorithm("tpe", {"multivariate": False}, _TPE_SETTINGS | _HYPEROPT_SETTINGS),
     "multivariate-tpe": _Algorithm("tpe", {"multivariate": True}, _TPE_SETTINGS),
     "bayesianoptimization": _Algorithm(
         "gp",
@@ -149,20 +177,63 @@ ALGORITHMS = {
             "resource_name": _Setting(str, "parameter"),
         },
     ),
+    # Without a probability, Katib perturbs every parameter.
+    "pbt": _Algorithm(
+        "pbt",
+        {"resampleProbability": 0.0},
+        {
+            "suggestion_trial_dir": _Setting(_folder, _TRIAL_DIR),
+            "n_population": _Setting(lambda text: _whole(text, 5), "population"),
+            "truncation_threshold": _Setting(_share_or_all, "truncation"),
+            "resample_probability": _Setting(_share_or_all, "resampleProbability"),
+        },
+    ),
 }
 _NOT_HERE = {
-    "pbt": "pbt is not read yet; write hyperband, which also stops what is not promising early",
     "enas": "enas is not read: write the choices of its layers as parameters, with conditions in a native file",
     "darts": "darts is not read: write the choices of its layers as parameters, with conditions in a native file",
 }
 
 
+class NoConfigMap(Exception):
+    """A ConfigMap cannot be read. The message says why, and the cure."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigMaps:
+    """The ConfigMaps in the experiment's own file, and `of_cluster`, which reads those of the cluster."""
+
+    in_file: Sequence[Json] = ()
+    of_cluster: Callable[[str, str], Mapping[str, str]] | None = None
+
+    def text(self, namespace: str, name: str, key: str, *, on_cluster: bool) -> str:
+        """Return the text under a key of a ConfigMap. Raises NoConfigMap."""
+        for each in self.in_file:
+            match each:
+                case {"metadata": {"name": found} as metadata} if found == name:
+                    if metadata.get("namespace", namespace) == namespace:
+                        return self._value(each.get("data"), namespace, name, key)
+        if not on_cluster or self.of_cluster is None:
+            cure = "add it to this file as another document, or run with --runtime kubernetes to read the cluster's"
+            raise NoConfigMap(f"the ConfigMap {namespace}/{name} is not in this file; {cure}")
+        return self._value(self.of_cluster(namespace, name), namespace, name, key)
+
+    def _value(self, data: object, namespace: str, name: str, key: str) -> str:
+        keys = data if isinstance(data, Mapping) else {}
+        text = keys.get(key)
+        if not isinstance(text, str):
+            there = f"it has {', '.join(map(str, keys))}" if keys else "it has no data"
+            raise NoConfigMap(f"the ConfigMap {namespace}/{name} has no text under {key!r}; {there}")
+        return text
+
+
 class KatibReader:
     """The reader of one file. `native` returns the native data; `problems` get the paths of Katib's file."""
 
-    def __init__(self, data: Json, problems: ProblemCollector) -> None:
+    def __init__(self, data: Json, problems: ProblemCollector, config_maps: ConfigMaps | None = None) -> None:
         self._data = data
         self._problems = problems
+        self._config_maps = config_maps or ConfigMaps()
         self.warnings: list[str] = []  # what is read and has no effect
         self._places: dict[str, str] = {  # of native keys in this file
             "spec.objective": "spec.objective",
@@ -203,6 +274,7 @@ class KatibReader:
         runtime = spec.get("runtime", DEFAULT_RUNTIME)
         parameters = self._parameters(spec)
         algorithm = self._algorithm(spec)
+        trial_dir = self._trial_dir(algorithm, on_cluster=is_on_cluster(runtime))
         names = set(parameters)
         native = {
             "objective": self._objective(spec),
@@ -214,9 +286,13 @@ class KatibReader:
             **self._collector(spec),
             "canary": "0s",
             **({"runtime": runtime} if "runtime" in spec else {}),
-            "trial": self._trial(spec, names, on_cluster=is_on_cluster(runtime)),
+            "trial": self._trial(spec, names, on_cluster=is_on_cluster(runtime), trial_dir=trial_dir),
         }
         metadata = self._mapping(self._data, "metadata", "")
+        name = metadata.get("name")
+        if not isinstance(name, str) or not _NAME.fullmatch(name):
+            rule = "1 to 40 lower-case letters, digits and -, with a letter first and no - last"
+            self._problems.add("metadata.name", f"{name!r} is not a name; use {rule}")
         kept = {key: metadata[key] for key in ("name", "namespace", "labels") if key in metadata}
         if len(self._problems.found) > before:
             return None
@@ -333,6 +409,21 @@ class KatibReader:
             self._problems.add(at, f"{resource}, of resource_name, must have parameterType: int")
         found = Fidelity.of_resource(resource, most, eta)
         return {"fidelity": {"parameter": resource, "min": found.min, "max": found.max, "eta": eta}}
+
+    def _trial_dir(self, algorithm: Json, *, on_cluster: bool) -> str:
+        """Return the folder where a trial of pbt expects its checkpoint; "" for other algorithms."""
+        if algorithm.get("name") != "pbt":
+            return ""
+        settings = algorithm["settings"]
+        names = {_TRIAL_DIR: "suggestion_trial_dir", "population": "n_population", "truncation": "truncation_threshold"}
+        if lacking := [theirs for ours, theirs in names.items() if ours not in settings]:
+            told = f"Required params missing: {', '.join(lacking)}"
+            self._problems.add("spec.algorithm.algorithmSettings", told)
+        if on_cluster:
+            cure = "run it on this machine, or write a native file with trial.image and trial.checkpoints"
+            told = f"an object from a template mounts no checkpoint of its parent; {cure}"
+            self._problems.add("spec.algorithm.algorithmName", told)
+        return str(settings.pop(_TRIAL_DIR, ""))
 
     def _early_stopping(self, spec: Json) -> Json:
         at = "spec.earlyStopping"
@@ -451,21 +542,31 @@ class KatibReader:
         self._problems.add(f"{at}.{key}", f'expected {what} in quotes, such as "1", got {raw!r}')
         return None
 
-    def _trial(self, spec: Json, parameters: set[str], *, on_cluster: bool) -> Json:
+    def _trial(self, spec: Json, parameters: set[str], *, on_cluster: bool, trial_dir: str) -> Json:
         at = "spec.trialTemplate"
         given = self._mapping(spec, "trialTemplate", "spec")
-        known = ("trialSpec", "trialParameters", "primaryContainerName", "primaryPodLabels", "retain",
+        known = ("trialSpec", "configMap", "trialParameters", "primaryContainerName", "primaryPodLabels", "retain",
                  "successCondition", "failureCondition")  # fmt: skip
-        refused = {"configMap": "a template in a ConfigMap is not read; write it out under trialSpec"}
-        self._only(given, at, known, refused)
-        job = self._mapping(given, "trialSpec", at)
+        self._only(given, at, known)
+        job = self._template(given, at, on_cluster=on_cluster)
+        if not job:
+            return {}
+        if not isinstance(given.get("primaryContainerName"), str):
+            self._problems.add(f"{at}.primaryContainerName", "must be specified; write the name of a container")
+        for key, pattern in (("successCondition", "Complete"), ("failureCondition", "Failed")):
+            if given.get(key) is None and ("configMap" in given or job.get("kind") not in _WITH_CONDITIONS):
+                example = f'status.conditions.#(type=="{pattern}")#|#(status=="True")#'
+                self._problems.add(f"{at}.{key}", f"must be specified for this template, such as {example}")
         names: dict[str, str] = {}
-        for i, one in enumerate(self._optional(given, "trialParameters", at)):
+        references: set[str] = set()
+        for i, one in enumerate(self._list(given, "trialParameters", at)):
             below = f"{at}.trialParameters[{i}]"
             name, reference = (one.get("name"), one.get("reference")) if isinstance(one, dict) else (None, None)
             if not isinstance(name, str) or not isinstance(reference, str):
                 self._problems.add(below, "must have a name and a reference")
-            elif name in names or reference in names.values():
+            elif not name or not reference or "{" in name or "}" in name:
+                self._problems.add(below, f"{name!r} is not a name, or has no reference; a name has no braces")
+            elif name in names or reference in references:
                 self._problems.add(below, "its name or reference is there twice; remove one")
             elif reference.startswith("${trialSpec."):
                 names[name] = self._of_metadata(reference, job, f"{below}.reference")
@@ -473,6 +574,7 @@ class KatibReader:
                 self._problems.add(f"{below}.reference", f"{reference} is not a parameter of this file")
             else:
                 names[name] = "${" + reference + "}"
+            references.add(str(reference))
         ends = {
             key: self._condition(given, theirs, at)
             for key, theirs in (("success", "successCondition"), ("failure", "failureCondition"))
@@ -484,7 +586,7 @@ class KatibReader:
             cure = "run it with --runtime kubernetes, or write a batch/v1 Job"
             self._problems.add(f"{at}.trialSpec.kind", f"{job.get('kind')} needs a cluster; {cure}")
             return {}
-        return self._container(given, job, names)
+        return self._container(given, job, names, trial_dir=trial_dir)
 
     def _of_metadata(self, reference: str, job: Json, at: str) -> str:
         """Return the text that a reference to the template's own metadata stands for."""
@@ -505,7 +607,7 @@ class KatibReader:
                     return str(of[key]).replace("${", "$${")
                 self._problems.add(at, f"the template's metadata.{what.lower()} has no {key!r}")
             case "Name", None:
-                self._problems.add(at, "the trial's name is not substituted; read TUNER_TRIAL_NAME in the program")
+                return "${" + TRIAL_NAME + "}"
             case _:
                 self._problems.add(
                     at, f"{reference} is not one of Name, Namespace, Kind, APIVersion, Labels, Annotations"
@@ -513,12 +615,56 @@ class KatibReader:
         return ""
 
     def _condition(self, given: Json, key: str, at: str) -> Json:
-        found = _CONDITION.fullmatch(given[key]) if isinstance(given[key], str) else None
-        if found is None:
-            example = 'status.conditions.#(type=="Complete")#|#(status=="True")#'
-            self._problems.add(f"{at}.{key}", f"only a condition by type and status is read, such as {example}")
+        condition = native_condition(given[key]) if isinstance(given[key], str) else None
+        if condition is None:
+            examples = 'status.conditions.#(type=="Complete")#|#(status=="True")# or status.[@this].#(phase=="Failed")#'
+            self._problems.add(f"{at}.{key}", f"expected a condition such as {examples}, got {given[key]!r}")
             return {}
-        return {"type": found[1], "status": found[2]}
+        return condition
+
+    def _template(self, given: Json, at: str, *, on_cluster: bool) -> Json:
+        """Return the trial's object, from the file or from a ConfigMap; empty if it has problems."""
+        if given and ("trialSpec" in given) == ("configMap" in given):
+            self._problems.add(at, "has trialSpec or configMap, exactly one of them; write the object under trialSpec")
+            return {}
+        job = self._template_in_config_map(given, at, on_cluster=on_cluster) if "configMap" in given else None
+        place = f"{at}.configMap" if "configMap" in given else f"{at}.trialSpec"
+        if job is None:
+            job = {} if "configMap" in given else self._mapping(given, "trialSpec", at)
+        for key in ("apiVersion", "kind"):
+            if job and not isinstance(job.get(key), str):
+                self._problems.add(f"{place}.{key}", "must be specified in the template")
+                job = {}
+        metadata = job.get("metadata")
+        for key in ("name", "namespace"):
+            if isinstance(metadata, dict) and key in metadata:
+                self._problems.add(f"{place}.metadata.{key}", "each trial gets its own; remove it")
+        return job
+
+    def _template_in_config_map(self, given: Json, at: str, *, on_cluster: bool) -> Json | None:
+        at = f"{at}.configMap"
+        source = self._mapping(given, "configMap", at.rpartition(".")[0])
+        keys = ("configMapNamespace", "configMapName", "templatePath")
+        self._only(source, at, keys)
+        missing = [key for key in keys if not isinstance(source.get(key), str) or not source[key]]
+        for key in missing:
+            self._problems.add(f"{at}.{key}", "must be specified")
+        if missing:
+            return None
+        namespace, name, path = (source[key] for key in keys)
+        try:
+            data, _ = parse(self._config_maps.text(namespace, name, path, on_cluster=on_cluster), f"{name}: {path}")
+        except NoConfigMap as error:
+            self._problems.add(at, str(error))
+            return None
+        except SpecErrors as error:
+            told = "; ".join(f"line {each.mark.line}: {each.message}" for each in error.placed[:3])
+            self._problems.add(at, f"the template {path!r} of the ConfigMap {namespace}/{name} is not YAML: {told}")
+            return None
+        if not isinstance(data, dict):
+            self._problems.add(at, f"the template {path!r} of the ConfigMap {namespace}/{name} is not an object")
+            return None
+        return data
 
     def _object(self, given: Json, job: Json, names: dict[str, str], ends: Json) -> Json:
         """Return a trial that is an object of a cluster."""
@@ -548,7 +694,7 @@ class KatibReader:
         for name in names.keys() - used:
             self._problems.add("spec.trialTemplate.trialParameters", f"{name} is not used in the template; remove it")
 
-    def _container(self, given: Json, job: Json, names: dict[str, str]) -> Json:
+    def _container(self, given: Json, job: Json, names: dict[str, str], *, trial_dir: str) -> Json:
         at = "spec.trialTemplate.trialSpec.spec.template.spec.containers"
         match job:
             case {"spec": {"template": {"spec": {"containers": list(containers)}}}}:
@@ -582,6 +728,8 @@ class KatibReader:
         if "command" not in words:
             self._problems.add(f"{at}[{index}].command", "is missing; a local trial cannot ask the image for it")
         self._unused(names, used)
+        if trial_dir:
+            words = {"command": _with_checkpoint([word for some in words.values() for word in some], trial_dir)}
         image = {"image": container["image"]} if isinstance(container.get("image"), str) else {}
         return {**words, "env": env, **image, **self._resources(container, f"{at}[{index}].resources")}
 
@@ -626,3 +774,31 @@ class KatibReader:
             parts += [text[end : found.start()].replace("${", "$${"), names.get(found[1], "")]
             end = found.end()
         return "".join([*parts, text[end:].replace("${", "$${")])
+
+
+def _with_checkpoint(words: list[str], folder: str) -> list[str]:
+    """Return a command line in which the trial's checkpoint folder takes the place of `folder`.
+
+    A shell fills it in; all text of the words stays in arguments, so that the shell reads none of it.
+    """
+    if not any(folder in word for word in words):
+        return words
+    texts: list[str] = []
+    script: list[str] = []
+    for word in words:
+        parts = word.split(folder)
+        places = range(len(texts) + 1, len(texts) + len(parts) + 1)
+        script.append('"' + "$TUNER_CHECKPOINT_DIR".join(f"$${{{place}}}" for place in places) + '"')
+        texts += parts
+    return ["sh", "-c", f"exec {' '.join(script)}", "sh", *texts]
+
+
+def native_condition(expression: str) -> Json | None:
+    """Return the native condition of a GJSON expression of Katib's; None for one of another form."""
+    for pattern in _CONDITIONS:
+        if found := pattern.fullmatch(expression):
+            return {"type": found["type"], "status": found["status"]}
+    if found := _FIELD.fullmatch(expression):
+        wanted = plain_scalar(found["plain"]) if found["text"] is None else found["text"]
+        return {"path": f"{found['above']}.{found['key']}", "equals": wanted}
+    return None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -17,18 +17,19 @@ from controller.core.runtime_traits import is_on_cluster
 from controller.phrases import command
 from controller.spec import rules
 from controller.spec.document import Json, fill_defaults, from_document
-from controller.spec.katib import KatibReader
+from controller.spec.katib import ConfigMaps, KatibReader
 from controller.spec.native import FILE
 from controller.spec.overrides import apply
 from controller.spec.problems import NOWHERE, Mark, Marks, Placed, ProblemCollector, SpecErrors
 from controller.spec.readable import study_part
-from controller.spec.yaml_text import MAX_BYTES, Data, parse, too_large
+from controller.spec.yaml_text import MAX_BYTES, Data, parse_documents, second_document, too_large
 from suggest.errors import InvalidArgument, Problem
 from suggest.study import StudySpec
 
 STDIN = "-"
 Service = Callable[[StudySpec], None]  # raises InvalidArgument for a study that the service would refuse
 NamespaceOf = Callable[[str], str]  # from the experiment's name
+ConfigMapOf = Callable[[str, str], Mapping[str, str]]  # from namespace and name; raises NoConfigMap
 # The places in the file of the service's field names.
 _PLACES = (
     (re.compile(r"space\b"), "spec.parameters"),
@@ -87,6 +88,7 @@ def read(
     overrides: Sequence[str] = (),
     service: Service | None = None,
     namespace_of: NamespaceOf | None = None,
+    config_map_of: ConfigMapOf | None = None,
 ) -> Document:
     """Return the experiment that `text` describes.
 
@@ -97,11 +99,12 @@ def read(
             file has no problems, the caller has to let the service check it.
         namespace_of: Returns the namespace of an experiment that runs on a cluster and whose file names none; "" is the
             default namespace.
+        config_map_of: Returns the data of a ConfigMap of the cluster that a file of Katib's names.
 
     Raises:
         SpecErrors: The file or an override cannot be used.
     """
-    data, marks = parse(text, source)
+    data, marks, config_maps = _documents(text, source)
     wrong: list[Placed] = []
     for position, override in enumerate(overrides):
         try:
@@ -114,7 +117,7 @@ def read(
     problems = ProblemCollector()
     is_katib = isinstance(data, dict) and _is_katib(data)
     if isinstance(data, dict) and is_katib:
-        katib = KatibReader(data, problems)
+        katib = KatibReader(data, problems, ConfigMaps(config_maps, config_map_of))
         data = katib.native()
         document = _check(data, native := ProblemCollector())
         wrong += problems.placed(marks)
@@ -130,6 +133,23 @@ def read(
         raise SpecErrors(source, wrong)
     told = (*warnings, *rules.warnings(document))
     return Document(source, text, from_document(document), told, marks, bool(overrides), is_katib)
+
+
+def _documents(text: str, source: str) -> tuple[Data, Marks, list[Json]]:
+    """Return the experiment, its marks, and the ConfigMaps that a file of Katib's may have beside it."""
+    documents = parse_documents(text, source)
+    own = [each for each in documents if isinstance(each[0], dict) and _is_katib(each[0])] or documents
+    data, marks = own[0]
+    config_maps: list[Json] = []
+    for other, place in documents:
+        is_config_map = isinstance(other, dict) and (other.get("apiVersion"), other.get("kind")) == ("v1", "ConfigMap")
+        if isinstance(other, dict) and is_config_map and other is not data:
+            config_maps.append(other)
+        elif other is not data:
+            raise SpecErrors(source, [second_document(place)])
+    if config_maps and not (isinstance(data, dict) and _is_katib(data)):
+        raise SpecErrors(source, [second_document(documents[1][1])])
+    return data, marks, config_maps
 
 
 def _without_namespace(data: Data) -> str:
@@ -172,6 +192,7 @@ def read_path(
     overrides: Sequence[str] = (),
     service: Service | None = None,
     namespace_of: NamespaceOf | None = None,
+    config_map_of: ConfigMapOf | None = None,
 ) -> Document:
     """Return the experiment in a file; `-` is standard input. The arguments are those of `read`.
 
@@ -185,6 +206,7 @@ def read_path(
             overrides=overrides,
             service=service,
             namespace_of=namespace_of,
+            config_map_of=config_map_of,
         )
     source = str(path)
     try:
@@ -203,7 +225,12 @@ def read_path(
     except (OSError, ValueError) as error:
         raise _unreadable(source, f"cannot be read: {getattr(error, 'strerror', None) or error}") from error
     return read(
-        _decode(content, source), source=source, overrides=overrides, service=service, namespace_of=namespace_of
+        _decode(content, source),
+        source=source,
+        overrides=overrides,
+        service=service,
+        namespace_of=namespace_of,
+        config_map_of=config_map_of,
     )
 
 

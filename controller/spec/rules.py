@@ -17,7 +17,7 @@ from controller.spec.fields import found
 from controller.spec.problems import ProblemCollector
 from controller.spec.readable import readable_space, sound, unconditional
 from controller.spec.spelling import meant_by
-from controller.spec.substitute import placeholders, unclosed
+from controller.spec.substitute import TRIAL_NAME, placeholders, unclosed
 from suggest.space import Space
 
 _ALONE = re.compile(r"\$\{([^{}]*)\}")
@@ -82,6 +82,9 @@ def _objectives(spec: Json, raw: Json, problems: ProblemCollector) -> None:
         problems.add("spec.objective", "is missing; write a mapping such as {metric: accuracy, direction: maximize}")
     if raw.get("objectives") == []:
         problems.add("spec.objectives", "expected a list of objectives, got an empty list")
+    if "regretBelow" in spec.get("budget", {}) and (spec.get("constraints") or len(raw.get("objectives") or ()) > 1):
+        cure = "use budget.noImprovement, which counts trials"
+        problems.add("spec.budget.regretBelow", f"goes with one objective without constraints; {cure}", at_key=True)
     for place, constraint in enumerate(spec.get("constraints", ())):
         if "min" not in constraint and "max" not in constraint:
             problems.add(f"spec.constraints[{place}]", "no bound; write min, max or both")
@@ -293,7 +296,7 @@ def _placeholders(
             likely = opened if opened in names else meant_by(opened, names) or next(iter(names), "name")
             problems.add(path, f"${{ is never closed; write ${{{likely}}}, or $${{ for a literal")
         for name in placeholders(text):
-            if name in names:
+            if name in names or name == TRIAL_NAME:
                 continue
             meant = None if name in GIVEN else meant_by(name, names)
             if meant is None and (name in GIVEN or name in workload.get("env", {}) or _VARIABLE.fullmatch(name)):
@@ -372,6 +375,8 @@ def _unread_variables(trial: Json) -> Iterator[str]:
     section = "spec.trial"
     for path, word in _command_line(trial, section):
         for written in () if _has_shell(trial) else _GIVEN_VARIABLE.finditer(word):
+            if written[0] == f"${{{TRIAL_NAME}}}":
+                continue
             cure = _read_variable(trial, section, path, written[1], word)
             yield f"{path}: {written[0]} is passed unchanged: {cure}"
 

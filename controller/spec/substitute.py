@@ -12,6 +12,7 @@ from controller.core.model import SecretRef, TrialTemplate
 from suggest.domain import compact_json
 from suggest.space import Assignment, Value
 
+TRIAL_NAME = "TUNER_TRIAL_NAME"  # the only variable of an attempt that is substituted like a parameter
 _PLACEHOLDER = re.compile(r"\$\$\{|\$\{([^{}]*)\}")
 # Keys of lists and mappings in which Kubernetes accepts only strings and refuses numbers.
 _TEXT = frozenset(

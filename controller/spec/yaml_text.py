@@ -18,6 +18,7 @@ from suggest.nesting import MAX_DEPTH, MAX_NODES
 
 MAX_BYTES = 1_000_000
 MAX_NUMBER_LENGTH = 300
+MAX_DOCUMENTS = 10
 
 Data: TypeAlias = "str | int | float | bool | list[Data] | dict[str, Data] | None"
 
@@ -74,22 +75,42 @@ def parse(text: str, source: str) -> tuple[Data, Marks]:
     Raises:
         SpecErrors: The text is not one well-formed document within the limits, repeats a key, or has a tag.
     """
+    (data, marks), *others = parse_documents(text, source)
+    if others:
+        raise SpecErrors(source, [second_document(others[0][1])])
+    return data, marks
+
+
+def second_document(marks: Marks) -> Placed:
+    return Placed(marks.values[""], "", "a second document begins here; one file holds one experiment")
+
+
+def parse_documents(text: str, source: str) -> list[tuple[Data, Marks]]:
+    """Return the data of each document in `text`, at least one, and the place of each path in it.
+
+    Raises:
+        SpecErrors: The text is not well-formed or beyond the limits, repeats a key, or has a tag.
+    """
     text = text.removeprefix("\ufeff")
     if len(text) > MAX_BYTES:
         raise SpecErrors(source, [Placed(Mark(1, 1), "", too_large(len(text)))])
     try:
-        root = _compose(text)
+        roots = _compose(text)
     except _Refused as refused:
         raise SpecErrors(source, [refused.placed]) from None
-    if root is None or (root.items is None and root.entries is None and root.value is None):
+    if not roots:
         cure = f"{command('init', '-')} prints one to start from"
         raise SpecErrors(source, [Placed(Mark(1, 1), "", f"the file is empty; {cure}")])
-    marks = Marks({}, {})
     twice: list[Placed] = []
-    data = _flatten(root, "", marks, twice)
+    documents: list[tuple[Data, Marks]] = []
+    for begin, root in roots:
+        marks = Marks({}, {})
+        data = _flatten(root, "", marks, twice)
+        marks.values[""] = begin
+        documents.append((data, marks))
     if twice:
         raise SpecErrors(source, twice)
-    return data, marks
+    return documents
 
 
 def too_large(size: int) -> str:
@@ -100,21 +121,25 @@ def _mark(event: Any) -> Mark:  # PyYAML has no types
     return Mark(event.start_mark.line + 1, event.start_mark.column + 1)
 
 
-def _compose(text: str) -> _Node | None:
-    """Build the tree of nodes without recursion. An alias is the same node object as its anchor."""
+def _compose(text: str) -> list[tuple[Mark, _Node]]:
+    """Build a tree of nodes for each document that is not empty, without recursion, with the mark of its beginning.
+
+    An alias is the same node object as its anchor.
+    """
     import yaml  # type: ignore[import-untyped]  # lazy: a spec from the database needs no YAML
 
-    root: _Node | None = None
+    roots: list[tuple[Mark, _Node]] = []
+    begin = Mark(1, 1)
     stack: list[_Node] = []
     anchors: dict[str, _Node] = {}
-    documents = 0
     try:
         for event in yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
             match event:
                 case yaml.DocumentStartEvent():
-                    documents += 1
-                    if documents > 1:
-                        raise _Refused(_mark(event), "a second document begins here; one file holds one experiment")
+                    begin = _mark(event) if roots else Mark(1, 1)
+                    anchors = {}
+                    if len(roots) == MAX_DOCUMENTS:
+                        raise _Refused(begin, f"more than {MAX_DOCUMENTS} documents; write fewer into one file")
                     continue
                 case yaml.SequenceEndEvent() | yaml.MappingEndEvent():
                     done = stack.pop()
@@ -146,15 +171,15 @@ def _compose(text: str) -> _Node | None:
                 anchors[event.anchor] = node
             if stack:
                 _attach(stack[-1], node, event)
-            else:
-                root = node
+            elif node.items is not None or node.entries is not None or node.value is not None:
+                roots.append((begin, node))
             if isinstance(event, yaml.SequenceStartEvent | yaml.MappingStartEvent):
                 stack.append(node)
     except yaml.MarkedYAMLError as error:
         raise _syntax(error, text) from error
     except (yaml.YAMLError, UnicodeEncodeError) as error:  # UnicodeEncodeError: a character that YAML forbids
         raise _unprintable(text, error) from error
-    return root
+    return roots
 
 
 def _grow(parent: _Node, child: _Node) -> None:

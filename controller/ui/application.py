@@ -1,6 +1,7 @@
 """The routes of the page: JSON for reading, server-sent events for changes, POST for actions.
 
-Errors of `app` become an HTTP status and a message, as they become an exit code on the command line.
+Errors of `app` become an HTTP status and a message, as they become an exit code on the command line. What experiments
+have beyond studies is in `experiment_routes`; everything else works for both.
 """
 
 from __future__ import annotations
@@ -8,12 +9,9 @@ from __future__ import annotations
 import asyncio
 import json
 import mimetypes
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from dataclasses import replace
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from importlib import resources
-from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
@@ -22,14 +20,10 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from controller.app import query
-from controller.app.delete import delete
-from controller.app.detached import control_detached
-from controller.core.model import Experiment
-from controller.report import documents, drawing, figures
-from controller.search import study_name
-from controller.spec import redacted_document
-from controller.ui.board import Board, Json, trial_document
-from controller.ui.guard import Access, Guard
+from controller.report import figures, html_page
+from controller.report.record import FigureSource
+from controller.ui.live_table import Json
+from controller.ui.vega import VegaBundle
 from suggest.errors import (
     AlreadyExists,
     FailedPrecondition,
@@ -43,11 +37,7 @@ from suggest.errors import (
 
 HEARTBEAT_S = 10.0
 RETRY_MS = 500  # before a page connects again
-LOG_POLL_S = 0.1
-LOG_PORTION = 1 << 16
-LOG_BEGIN = 1 << 18  # bytes at the end of a long log that a page shows first
-SHOWN_FIGURES = ("history", "curves", "parallel")
-MOST_TRIALS_ADDED = 100_000
+MOST_SHOWN = 1000  # trials that one stream may be limited to
 Events: TypeAlias = AsyncIterator[tuple[str, Json]]
 _STATUS: dict[type[TunerError], int] = {
     InvalidArgument: 400,
@@ -59,35 +49,72 @@ _STATUS: dict[type[TunerError], int] = {
 }
 
 
-def application(board: Board, access: Access, closing: asyncio.Event) -> Starlette:
-    """Return the application. `closing` is set when the server ends, so that streams end as well."""
-    page = _Page(board, access, closing)
-    one, trial = "/api/experiments/{namespace}/{name}", "/api/experiments/{namespace}/{name}/trials/{number:int}"
+class Shown(Protocol):
+    """What the page shows: the experiments of a state directory, or the studies of a server.
 
-    @asynccontextmanager
-    async def lifespan(_: Starlette) -> AsyncIterator[None]:
-        yield
-        await board.close()
+    Methods raise NotFound and the errors of the service. Streams yield names of events with their data.
+    """
 
+    def follow_list(self) -> Events: ...
+
+    def follow(self, namespace: str, name: str, position: str, only: frozenset[int] | None) -> Events: ...
+
+    async def record(self, namespace: str, name: str) -> FigureSource: ...
+
+    async def drawn(self, namespace: str, name: str, figure: str, trial: int | None) -> FigureSource:
+        """Return the record with what the figure needs, of one trial or of all."""
+
+    async def trial(self, namespace: str, name: str, number: int) -> Json: ...
+
+    async def label(self, namespace: str, name: str, number: int, labels: Mapping[str, str]) -> None: ...
+
+    async def enqueue(self, namespace: str, name: str, texts: Mapping[str, str]) -> int:
+        """Enqueue a point and return its number."""
+
+    async def delete(self, namespace: str, name: str) -> None: ...
+
+
+def application(
+    shown: Callable[[Request], Shown],
+    guard: Middleware,
+    *,
+    kind: str,
+    page_token: Callable[[Request], str | None],
+    closing: asyncio.Event,
+    vega: VegaBundle,
+    signs_in: bool = False,
+    more: Sequence[Route] = (),
+) -> Starlette:
+    """Return the application.
+
+    Args:
+        shown: Returns what the person who sent a request is shown.
+        kind: "experiments" or "studies".
+        page_token: Returns the token that the page sends with each action.
+        closing: Is set when the server ends, so that streams end as well.
+        vega: The JavaScript of figures.
+        signs_in: People sign in with tokens, and can sign out.
+        more: Further routes.
+    """
+    page = _Page(shown, page_token, kind, vega, closing, signs_in)
+    one = f"/api/{kind}/{{namespace}}/{{name}}"
+    trial = f"{one}/trials/{{number:int}}"
     return Starlette(
         routes=[
             Route("/", page.index),
+            Route("/static/vega.js", page.vega),
             Route("/static/{name}", page.static),
             Route("/api/stream", page.stream_list),
-            Route(f"{one}/stream", page.stream_experiment),
-            Route(f"{one}/file", page.file),
-            Route(f"{one}/figures/{{figure}}.svg", page.figure),
+            *more,
+            Route(f"{one}/stream", page.stream),
+            Route(f"{one}/figures/{{figure}}.json", page.figure),
             Route(trial, page.trial),
-            Route(f"{trial}/log", page.stream_log),
-            Route(f"{one}/stop", page.stop, methods=["POST"]),
-            Route(f"{one}/resume", page.resume, methods=["POST"]),
-            Route(f"{one}/extend", page.extend, methods=["POST"]),
+            Route(f"{one}/enqueue", page.enqueue, methods=["POST"]),
             Route(f"{one}/delete", page.delete, methods=["POST"]),
             Route(f"{trial}/labels", page.label, methods=["POST"]),
         ],
-        middleware=[Middleware(Guard, access=access)],
+        middleware=[guard],
         exception_handlers={TunerError: _said},
-        lifespan=lifespan,
     )
 
 
@@ -98,140 +125,98 @@ async def _said(_: Request, error: Exception) -> Response:
 
 
 class _Page:
-    def __init__(self, board: Board, access: Access, closing: asyncio.Event) -> None:
-        self._board = board
-        self._access = access
+    def __init__(
+        self,
+        shown: Callable[[Request], Shown],
+        page_token: Callable[[Request], str | None],
+        kind: str,
+        vega: VegaBundle,
+        closing: asyncio.Event,
+        signs_in: bool,
+    ) -> None:
+        self._vega = vega
+        self._shown = shown
+        self._signs_in = signs_in
+        self._kind = kind
+        self._page_token = page_token
         self._closing = closing
         self._static = resources.files("controller.ui") / "static"
 
     # Files
 
-    async def index(self, _: Request) -> Response:
+    async def index(self, request: Request) -> Response:
         text = (self._static / "index.html").read_text(encoding="utf-8")
-        return Response(text.replace("{{page-token}}", self._access.page_token), media_type="text/html")
+        text = text.replace("{{page-token}}", self._page_token(request) or "")
+        text = text.replace("{{page-sign-in}}", "token" if self._signs_in else "link")
+        return Response(text.replace("{{page-kind}}", self._kind), media_type="text/html")
 
     async def static(self, request: Request) -> Response:
         name = request.path_params["name"]
+        if name == "figure.js":
+            return Response(html_page.figure_script(), media_type="text/javascript")
         file = self._static / name
-        if name in ("", ".", "..", "index.html") or not file.is_file():
+        if name.endswith(".html") or name in ("", ".", "..") or not file.is_file():
             return Response("not found\n", status_code=404, media_type="text/plain")
         return Response(file.read_bytes(), media_type=mimetypes.guess_type(name)[0] or "application/octet-stream")
 
+    async def vega(self, _: Request) -> Response:
+        return Response(await self._vega.text(), media_type="text/javascript")
+
     # Reading
 
-    async def stream_list(self, _: Request) -> Response:
-        return self._stream(self._board.follow_list())
+    async def stream_list(self, request: Request) -> Response:
+        return event_stream(self._shown(request).follow_list(), self._closing)
 
-    async def stream_experiment(self, request: Request) -> Response:
-        return self._stream(self._board.follow(*_named(request)))
-
-    async def file(self, request: Request) -> Response:
-        experiment = self._experiment(request)
-        return JSONResponse(redacted_document(experiment.spec.document))
+    async def stream(self, request: Request) -> Response:
+        position = request.headers.get("last-event-id") or request.query_params.get("after", "")
+        only = None
+        if wanted := request.query_params.get("only"):
+            only = frozenset(
+                whole_number(word, "only", least=0, most=1 << 31) for word in wanted.split(",")[:MOST_SHOWN]
+            )
+        return event_stream(self._shown(request).follow(*named(request), position, only), self._closing)
 
     async def figure(self, request: Request) -> Response:
-        """Return a figure of the experiment, or the curves of one `trial`."""
+        """Return the specification of a figure, of the whole search or of one `trial`."""
         name = request.path_params["figure"]
-        if name not in SHOWN_FIGURES:
-            raise NotFound(f"no figure {name}; there are {', '.join(SHOWN_FIGURES)}")
-        experiment = self._experiment(request)
+        if name not in figures.FIGURES:
+            raise NotFound(f"no figure {name}; there are {', '.join(figures.FIGURES)}")
         number = request.query_params.get("trial")
-        trial = None if number is None else _whole_number(number, "trial", least=0, most=1 << 31)
-        client = await self._board.client(experiment)
-        record = await query.gather(
-            self._board.experiments(), experiment, client, measurements=name == "curves", trial=trial
-        )
-        if trial is not None:
-            record = replace(record, trials=[query.find_trial(record, trial)])
-        drawn = await asyncio.to_thread(lambda: drawing.svg(figures.FIGURES[name](record, ())))
-        return Response(drawn, media_type="image/svg+xml")
+        trial = None if number is None else whole_number(number, "trial", least=0, most=1 << 31)
+        record = await self._shown(request).drawn(*named(request), name, trial)
+        needed = query.importances if name == "importance" else lambda record: ()
+        # In a thread, because it takes a while with many trials.
+        return JSONResponse(await asyncio.to_thread(lambda: figures.FIGURES[name](record, needed(record))))
 
     async def trial(self, request: Request) -> Response:
-        number = request.path_params["number"]
-        table = await self._board.table(*_named(request))
-        one = query.find_trial(table.record, number)
-        experiment = table.record.experiment
-        client = await self._board.client(experiment)
-        measured = [each for _, each in await client.list_measurements(study_name(experiment), number)]
-        folders = self._board.workspace.state.folders(experiment.uid)
-        recorded = {}
-        for attempt in one.attempts:
-            try:
-                file = folders.attempt(number, attempt.number).root / "provenance.json"
-                recorded[attempt.number] = json.loads(file.read_text(encoding="utf-8"))
-            except (OSError, ValueError):
-                continue  # the attempt was killed before the file was written, or ran elsewhere
-        shown = trial_document(table.record, one)
-        shown["measurements"] = [documents.measurement(each) for each in measured]
-        shown["provenance"] = recorded
-        return JSONResponse(shown)
-
-    async def stream_log(self, request: Request) -> Response:
-        number = request.path_params["number"]
-        table = await self._board.table(*_named(request))
-        one = query.find_trial(table.record, number)
-        if one.newest is None:
-            raise NotFound(f"trial {number} has not started yet: there is no log")
-        attempt = _whole_number(request.query_params.get("attempt", str(one.newest.number)), "attempt", most=1 << 31)
-        log = self._board.workspace.state.folders(table.record.experiment.uid).attempt(number, attempt).log
-        known = request.headers.get("last-event-id", "")
-        return self._stream(_log(log, int(known) if known.isascii() and known.isdigit() else None))
-
-    def _stream(self, events: Events) -> Response:
-        return StreamingResponse(_sent(events, self._closing), media_type="text/event-stream")
+        return JSONResponse(await self._shown(request).trial(*named(request), request.path_params["number"]))
 
     # Acting
 
-    async def stop(self, request: Request) -> Response:
-        experiment = self._experiment(request)
-        experiments = self._board.experiments()
-        if experiment.state.finished:
-            raise FailedPrecondition(f"{experiment.name} has ended")
-        if experiments.holder(experiment.uid) is not None:
-            experiments.request_stop(experiment.uid)
-        else:
-            await control_detached(self._board.workspace, experiment, ("stop",))
-        return _done(f"{experiment.name} is stopping")
-
-    async def resume(self, request: Request) -> Response:
-        experiment = self._experiment(request)
-        await control_detached(self._board.workspace, experiment, ("resume",))
-        return _done(f"{experiment.name} goes on")
-
-    async def extend(self, request: Request) -> Response:
-        experiment = self._experiment(request)
-        trials = _whole_number((await _body(request)).get("trials"), "trials", most=MOST_TRIALS_ADDED)
-        await control_detached(self._board.workspace, experiment, ("extend", "--trials", f"+{trials}"))
-        return _done(f"{experiment.name} has {trials} more trials")
-
-    async def delete(self, request: Request) -> Response:
-        experiment = self._experiment(request)
-        await delete(self._board.workspace, experiment.name, experiment.namespace, confirm=lambda what: True)
-        return _done(f"{experiment.name} is deleted")
+    async def enqueue(self, request: Request) -> Response:
+        number = await self._shown(request).enqueue(*named(request), texts_of(await body_of(request), ""))
+        return done(f"trial {number} is enqueued")
 
     async def label(self, request: Request) -> Response:
         """Set all labels of the trial. Labels that the body lacks are removed."""
-        experiment = self._experiment(request)
-        labels = (await _body(request)).get("labels")
-        if not isinstance(labels, dict) or not all(isinstance(value, str) for value in labels.values()):
-            raise InvalidArgument([Problem("labels", "expected an object of strings")])
-        client = await self._board.client(experiment)
-        await client.update_trial(study_name(experiment), request.path_params["number"], labels=labels)
-        return _done("the labels are stored")
+        labels = texts_of((await body_of(request)).get("labels"), "labels")
+        await self._shown(request).label(*named(request), request.path_params["number"], labels)
+        return done("the labels are stored")
 
-    def _experiment(self, request: Request) -> Experiment:
-        return self._board.find(*_named(request))
+    async def delete(self, request: Request) -> Response:
+        await self._shown(request).delete(*named(request))
+        return done(f"{request.path_params['name']} is deleted")
 
 
-def _named(request: Request) -> tuple[str, str]:
+def named(request: Request) -> tuple[str, str]:
     return request.path_params["namespace"], request.path_params["name"]
 
 
-def _done(what: str) -> Response:
+def done(what: str) -> Response:
     return JSONResponse({"message": what})
 
 
-async def _body(request: Request) -> dict[str, Any]:  # Any: what JSON holds
+async def body_of(request: Request) -> dict[str, Any]:  # Any: what JSON holds
     """Return the request's JSON object. Raises InvalidArgument."""
     try:
         body = json.loads(await request.body() or b"{}")
@@ -242,7 +227,14 @@ async def _body(request: Request) -> dict[str, Any]:  # Any: what JSON holds
     return body
 
 
-def _whole_number(given: object, what: str, *, most: int, least: int = 1) -> int:
+def texts_of(given: object, what: str) -> dict[str, str]:
+    """Check an object of strings. Raises InvalidArgument."""
+    if not isinstance(given, dict) or not all(isinstance(value, str) for value in given.values()):
+        raise InvalidArgument([Problem(what, "expected an object of strings")])
+    return given
+
+
+def whole_number(given: object, what: str, *, most: int, least: int = 1) -> int:
     """Return a whole number from `least` to `most`. Raises InvalidArgument."""
     text = str(given)
     if isinstance(given, bool) or not (
@@ -250,6 +242,10 @@ def _whole_number(given: object, what: str, *, most: int, least: int = 1) -> int
     ):
         raise InvalidArgument([Problem(what, f"expected a whole number from {least} to {most}")])
     return int(text)
+
+
+def event_stream(events: Events, closing: asyncio.Event) -> Response:
+    return StreamingResponse(_sent(events, closing), media_type="text/event-stream")
 
 
 async def _sent(events: Events, closing: asyncio.Event) -> AsyncIterator[str]:
@@ -277,30 +273,3 @@ async def _sent(events: Events, closing: asyncio.Event) -> AsyncIterator[str]:
         closed.cancel()
         following.cancel()
         await asyncio.gather(closed, following, return_exceptions=True)
-
-
-async def _log(path: Path, at: int | None) -> Events:
-    """Yield the log from byte `at` on, and what is added to it.
-
-    Of a long log only the end is sent, after the number of bytes that were skipped.
-    """
-    first = True
-    while True:
-        try:
-            with path.open("rb") as file:
-                size = file.seek(0, 2)
-                if at is None or size - at > LOG_BEGIN or at > size:  # more than a page shows, or a new file
-                    at = max(0, size - LOG_BEGIN)
-                    first = True
-                file.seek(at)
-                data = file.read(LOG_PORTION)
-        except FileNotFoundError:
-            data, size, at = b"", 0, None
-        if data or first:
-            start = at or 0
-            at = start + len(data)
-            text = data.decode("utf-8", errors="replace")
-            yield "lines", {"id": at, "text": text, "first": first, "skipped": start if first else 0}
-            first = False
-        if not data or at == size:
-            await asyncio.sleep(LOG_POLL_S)

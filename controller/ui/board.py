@@ -1,57 +1,43 @@
-"""The data of the page, which is read again only when a store may have changed, and once for all open pages.
-
-For a store on this machine, changes show in the times of its files, which cost a few system calls to check. A shared
-service is asked again after `SHARED_S`. After each read, the next one waits at least as long as that read took.
-"""
+"""The experiments of a state directory as the page of `tuner ui` shows them: the list, one of them, and the queue."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
-from dataclasses import dataclass, field
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from controller.app import query
+from controller.app.delete import delete
+from controller.app.enqueue import enqueue
 from controller.app.experiments import find
+from controller.app.following import ExperimentFollower
 from controller.app.local_experiments import LocalExperiments
 from controller.app.suggestion_service import SessionClient
 from controller.app.workspace import Workspace
-from controller.core.model import Experiment
-from controller.report import description, documents
-from controller.report.formatting import json_number, timestamp
-from controller.report.record import ExperimentRecord, TrialRecord
+from controller.core.model import Experiment, ExperimentState
+from controller.folders import AttemptFolders
+from controller.report import description, documents, figures
+from controller.report.record import ExperimentRecord, FigureSource, TrialRecord
+from controller.report.top import GpuQuota
+from controller.search import study_name
+from controller.ui.live_table import Json
+from controller.ui.watched import SHARED_S, Mark, Watched, clock_mark, file_mark
+from suggest.client import AsyncClient, StudyName
 from suggest.errors import NotFound, TunerError
+from suggest.space import Choice, Parameter
+from suggest.trial import Measurement, TrialState
 
-Json = dict[str, Any]  # Any: what JSON holds
-LOOK_S = 0.05  # between checks of the files
-SHARED_S = 1.0
-LATEST_EVENTS = 30
-Mark = tuple[object, ...]
-Row = list[Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Table:
-    """An experiment at one moment, in the form of the page.
-
-    rows: the cells of each trial, by its number and in the order of the columns.
-    """
-
-    summary: Json
-    columns: list[Json]
-    rows: dict[int, Row]
-    record: ExperimentRecord
-
-
-@dataclass(slots=True)
-class _Watched:
-    mark: Mark = ()
-    table: Table | None = None
-    idle_until: float = 0.0
-    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+LIST_S = 0.25
+QUOTA_S = 10.0  # between two looks at the quotas of a namespace
+READS_AT_ONCE = 2  # so that many experiments do not keep the one that a person looks at waiting
+MOST_WAITING = 8
+MOST_QUEUED = 200  # in a namespace's queue
+MOST_ARTIFACTS = 500
+_DONE = [state for state in TrialState if state.finished and state is not TrialState.CANCELLED]
 
 
 class Board:
@@ -63,10 +49,14 @@ class Board:
         self._experiments: LocalExperiments | None = None
         self._clients: dict[str, SessionClient] = {}
         self._connecting = asyncio.Lock()
-        self._watched: dict[tuple[str, str], _Watched] = {}
-        self._listed: dict[str, tuple[Mark, Experiment, Json]] = {}
+        self._watched: dict[str, Watched[ExperimentRecord]] = {}  # by uid
+        self._slots = asyncio.Semaphore(READS_AT_ONCE)
+        self._known: tuple[Mark, list[Experiment]] = ((), [])
+        self._quotas: dict[str, tuple[float, list[GpuQuota], str]] = {}  # by namespace: when, quotas, trouble
 
     async def close(self) -> None:
+        for watched in self._watched.values():
+            await watched.close()
         await self._stack.aclose()
 
     def experiments(self) -> LocalExperiments:
@@ -89,178 +79,270 @@ class Board:
 
     # One experiment
 
-    async def table(self, namespace: str, name: str) -> Table:
+    async def record(self, namespace: str, name: str) -> ExperimentRecord:
         """Return the current experiment. Raises NotFound and the errors of its service."""
-        watched = self._watched.setdefault((namespace, name), _Watched())
-        async with watched.lock:
-            experiment = self.find(namespace, name)
-            mark = self._mark(experiment)
-            if watched.table is None or mark != watched.mark:
-                await asyncio.sleep(max(0.0, watched.idle_until - time.monotonic()))
-                mark = self._mark(experiment)  # before reading, so that concurrent changes are read next time
-                began = time.monotonic()
-                record = await query.gather(self.experiments(), experiment, await self.client(experiment), latest=True)
-                watched.table = _table(record)
-                watched.mark = mark
-                watched.idle_until = 2 * time.monotonic() - began
-            return watched.table
+        return await self._watch(self.find(namespace, name)).record()
 
-    async def follow(self, namespace: str, name: str) -> AsyncIterator[tuple[str, Json]]:
-        """Yield the experiment and its changes, as names of events with their data.
+    async def follow(
+        self, namespace: str, name: str, position: str = "", only: frozenset[int] | None = None
+    ) -> AsyncIterator[tuple[str, Json]]:
+        """Yield the events of `Watched.follow`."""
+        try:
+            watched = self._watch(self.find(namespace, name))
+        except NotFound as error:
+            yield "gone", {"message": str(error)}
+            return
+        async for event in watched.follow(position, only):
+            yield event
 
-        The first event is the whole experiment (`reset`), followed by changes (`update`). If the store does not answer,
-        a `trouble` event says so, and the store is asked again. The last event is `gone`, when the experiment is
-        deleted.
-        """
-        shown: Table | None = None
-        trouble = ""
-        while True:
-            try:
-                table = await self.table(namespace, name)
-            except NotFound as error:
-                yield "gone", {"message": str(error)}
-                return
-            except TunerError as error:
-                if str(error) != trouble:
-                    trouble = str(error)
-                    yield "trouble", {"message": trouble}
-                await asyncio.sleep(SHARED_S)
-                continue
-            if shown is None or table.columns != shown.columns or table.rows.keys() < shown.rows.keys():
-                yield "reset", {"summary": table.summary, "columns": table.columns, "rows": list(table.rows.values())}
-            elif table is not shown or trouble:
-                changed = [row for number, row in table.rows.items() if row != shown.rows.get(number)]
-                if changed or table.summary != shown.summary or trouble:
-                    yield "update", {"summary": table.summary, "rows": changed}
-            shown, trouble = table, ""
-            await asyncio.sleep(LOOK_S)
+    async def drawn(self, namespace: str, name: str, figure: str, trial: int | None) -> ExperimentRecord:
+        record = await self.record(namespace, name)
+        if trial is not None:
+            record = replace(record, trials=[query.find_trial(record, trial)])
+        if figure == "curves":
+            client = await self.client(record.experiment)
+            record = replace(
+                record, measurements=await measurements_of_curves(client, study_name(record.experiment), record)
+            )
+        if figure == "timeline":
+            record = replace(record, events=self.experiments().events(record.experiment.uid))
+        return record
+
+    async def trial(self, namespace: str, name: str, number: int) -> Json:
+        record = await self.record(namespace, name)
+        one = query.find_trial(record, number)
+        experiment = record.experiment
+        client = await self.client(experiment)
+        measured = await client.list_measurements(study_name(experiment), number)
+        events = self.experiments().events(experiment.uid, number)
+        return documents.trial(record, one) | {
+            "why": description.why_trial(record, one),
+            "events": [documents.event(each) for each in events],
+            "measurements": [documents.measurement(each) for _, each in measured],
+            "provenance": self._provenance(experiment, one),
+            "artifacts": await asyncio.to_thread(self._artifacts, experiment, one),
+            "actions": {"labels": True},
+        }
+
+    def folder(self, experiment: Experiment, number: int, attempt: int) -> AttemptFolders:
+        return self.workspace.state.folders(experiment.uid).attempt(number, attempt)
+
+    def _provenance(self, experiment: Experiment, one: TrialRecord) -> dict[int, Json]:
+        found = {}
+        for attempt in one.attempts:
+            file = self.folder(experiment, one.trial.number, attempt.number).root / "provenance.json"
+            with suppress(OSError, ValueError):  # the attempt was killed before it was written, or ran elsewhere
+                found[attempt.number] = json.loads(file.read_text(encoding="utf-8"))
+        return found
+
+    def _artifacts(self, experiment: Experiment, one: TrialRecord) -> list[Json]:
+        """Return the files that the trial's attempts wrote to their output folders."""
+        found: list[Json] = []
+        for attempt in one.attempts:
+            outputs = query.files(self.folder(experiment, one.trial.number, attempt.number).output)
+            found += [{"attempt": attempt.number, "path": each.path, "bytes": each.size_bytes} for each in outputs]
+        return found[:MOST_ARTIFACTS]
+
+    async def label(self, namespace: str, name: str, number: int, labels: Mapping[str, str]) -> None:
+        experiment = self.find(namespace, name)
+        client = await self.client(experiment)
+        await client.update_trial(study_name(experiment), number, labels=labels)
+        self._watch(experiment).expire()
+
+    async def enqueue(self, namespace: str, name: str, texts: Mapping[str, str]) -> int:
+        experiment = self.find(namespace, name)
+        return (await enqueue(await self.client(experiment), experiment, texts)).number
+
+    async def delete(self, namespace: str, name: str) -> None:
+        await delete(self.workspace, name, namespace, confirm=lambda what: True)
+
+    def _watch(self, experiment: Experiment) -> Watched[ExperimentRecord]:
+        async def connect() -> ExperimentFollower:
+            return ExperimentFollower(self.experiments(), experiment, await self.client(experiment))
+
+        found = self._watched.get(experiment.uid)
+        if found is None:
+            found = self._watched[experiment.uid] = Watched(
+                mark=lambda: self._mark(experiment), connect=connect, summarize=summary, slots=self._slots
+            )
+        return found
+
+    def _mark(self, experiment: Experiment) -> Mark:
+        service = self.workspace.service or experiment.server
+        state = self.workspace.state
+        files = [state.controller_db]
+        clock: Mark = ()
+        if not service:
+            files.append(state.studies_db)
+        elif service.startswith("sqlite:///"):
+            files.append(Path(service.removeprefix("sqlite:///")))
+        else:
+            clock = clock_mark()
+        return (self.experiments().holder(experiment.uid), *clock, *file_mark(*files))
 
     # All experiments
 
     async def follow_list(self) -> AsyncIterator[tuple[str, Json]]:
         shown: Json | None = None
         while True:
-            now = await self._list()
+            now = self._list()
             if now != shown:
                 yield "list", now
             shown = now
-            await asyncio.sleep(0.25)
+            await asyncio.sleep(LIST_S)
 
-    async def _list(self) -> Json:
+    def _list(self) -> Json:
         found: list[Json] = []
         trouble = ""
-        known: list[Experiment] = []
+        for experiment in reversed(self.all()):
+            watched = self._watch(experiment)
+            watched.look()
+            if watched.gone:
+                continue
+            trouble = trouble or str(watched.error or "")
+            shown = watched.summary or summary(ExperimentRecord(experiment), watched.error is not None)
+            found.append({key: value for key, value in shown.items() if key != "events"})
+        return {"searches": found, "trouble": trouble, "source": str(self.workspace.state.root)}
+
+    def all(self) -> list[Experiment]:
+        """Return all experiments, oldest first."""
         with suppress(NotFound):  # nothing was run yet
-            known = self.experiments().experiments()
-        for experiment in reversed(known):
-            mark = self._mark(experiment)
-            before = self._listed.get(experiment.uid)
-            if before is None or before[:2] != (mark, experiment):
-                try:
-                    shown = (await self.table(experiment.namespace, experiment.name)).summary
-                except TunerError as error:
-                    trouble = str(error)
-                    shown = _summary(ExperimentRecord(experiment))
-                before = (mark, experiment, {key: value for key, value in shown.items() if key != "events"})
-                self._listed[experiment.uid] = before
-            found.append(before[2])
-        return {"experiments": found, "trouble": trouble, "stateDirectory": str(self.workspace.state.root)}
+            mark = file_mark(self.workspace.state.controller_db)
+            if mark != self._known[0]:
+                self._known = (mark, self.experiments().experiments())
+        return self._known[1]
 
-    def _mark(self, experiment: Experiment) -> Mark:
-        """Return a value that differs from the last one if the experiment may have changed."""
-        holder = self.experiments().holder(experiment.uid)
-        service = self.workspace.service_of(experiment)
-        state = self.workspace.state
-        files = [state.controller_db]
-        clock = 0
-        if not service:
-            files.append(state.studies_db)
-        elif service.startswith("sqlite:///"):
-            files.append(Path(service.removeprefix("sqlite:///")))
-        else:
-            clock = int(time.monotonic() / SHARED_S)
-        return (experiment.uid, holder, clock, *(mark for file in files for mark in _times(str(file))))
+    # The queue
 
+    async def follow_queue(self) -> AsyncIterator[tuple[str, Json]]:
+        """Yield the trials that run or wait, with the quotas, by namespace; and again when they change."""
+        shown: Json | None = None
+        while True:
+            now = await self._queue()
+            if now != shown:
+                yield "queue", now
+            shown = now
+            await asyncio.sleep(SHARED_S)
 
-def _times(database: str) -> Iterator[object]:
-    for path in (database, f"{database}-wal"):
-        try:
-            found = Path(path).stat()
-            yield found.st_mtime_ns, found.st_size
-        except OSError:
-            yield None
+    async def _queue(self) -> Json:
+        namespaces: dict[str, list[ExperimentRecord]] = {}
+        trouble = ""
+        for experiment in self.all():
+            if experiment.state.finished or experiment.state is ExperimentState.STOPPED:
+                continue
+            try:
+                record = await self._watch(experiment).record()
+            except TunerError as error:
+                trouble = str(error)
+                continue
+            namespaces.setdefault(experiment.namespace, []).append(record)
+        return {
+            "namespaces": [await self._namespace(name, found) for name, found in sorted(namespaces.items())],
+            "trouble": trouble,
+        }
 
+    async def _namespace(self, namespace: str, records: Sequence[ExperimentRecord]) -> Json:
+        wanted = (TrialState.RUNNING, TrialState.QUEUED)
+        trials = [(one, record) for record in records for one in record.trials if one.state in wanted]
+        trials.sort(key=lambda pair: wanted.index(pair[0].state))
+        quotas, trouble = await self._quotas_of(records)
+        return {
+            "namespace": namespace,
+            "quotas": [
+                {"resource": q.resource, "used": q.used, "allowed": q.allowed, "quota": q.quota} for q in quotas
+            ],
+            "quotaTrouble": trouble,
+            "trials": [_queued(one, record) for one, record in trials[:MOST_QUEUED]],
+            "more": max(0, len(trials) - MOST_QUEUED),
+        }
 
-def _table(record: ExperimentRecord) -> Table:
-    metrics = sorted({name for of_trial in record.metrics.values() for name in of_trial})
-    parameters = record.parameter_names
-    spec = record.experiment.spec
-    columns: list[Json] = [
-        {"key": "number", "title": "Trial"},
-        {"key": "state", "title": "State"},
-        {"key": "value", "title": spec.objective.metric},
-        {"key": "step", "title": "Step"},
-        *({"key": f"parameters.{name}", "title": name, "parameter": True} for name in parameters),
-        *(_metric_column(name, parameters) for name in metrics),
-        {"key": "startTime", "title": "Started"},
-        {"key": "endTime", "title": "Ended"},
-        {"key": "attempts", "title": "Attempts"},
-        {"key": "reason", "title": "Reason"},
-        {"key": "labels", "title": "Labels"},
-    ]
-    rows = {one.trial.number: _row(record, one, parameters, metrics) for one in record.trials}
-    return Table(_summary(record), columns, rows, record)
-
-
-def _metric_column(name: str, parameters: list[str]) -> Json:
-    """Return a metric's column, whose name must differ from a parameter that the program prints as a metric."""
-    if name in parameters:
-        return {"key": f"metrics.{name}", "title": f"metrics.{name}", "hidden": True}
-    return {"key": f"metrics.{name}", "title": name}
+    async def _quotas_of(self, records: Sequence[ExperimentRecord]) -> tuple[list[GpuQuota], str]:
+        experiment = next((each.experiment for each in records if each.experiment.spec.traits.on_cluster), None)
+        if experiment is None:
+            return [], ""
+        at, quotas, trouble = self._quotas.get(experiment.namespace, (0.0, [], ""))
+        if time.monotonic() - at > QUOTA_S:
+            found, trouble = await query.gpu_quotas(experiment)
+            quotas = found or []
+            self._quotas[experiment.namespace] = time.monotonic(), quotas, trouble
+        return quotas, trouble
 
 
-def _row(record: ExperimentRecord, one: TrialRecord, parameters: list[str], metrics: list[str]) -> Row:
-    it = one.trial
-    measured = record.metrics.get(it.number, {})
-    start, end = one.start_time, one.end_time
-    return [
-        it.number,
-        one.state.value,
-        None if it.value is None else json_number(it.value),
-        it.step,
-        *(it.parameters.get(name) for name in parameters),
-        *(json_number(measured[name]) if name in measured else None for name in metrics),
-        None if start is None else timestamp(start),
-        None if end is None else timestamp(end),
-        len(one.attempts),
-        record.reason_of(one),
-        " ".join(f"{key}={value}" for key, value in it.labels.items()),
-    ]
+def _queued(one: TrialRecord, record: ExperimentRecord) -> Json:
+    return {
+        "experiment": record.name,
+        "number": one.trial.number,
+        "state": one.state.value,
+        "startTime": documents.trial(record, one).get("startTime"),
+        "node": "" if one.newest is None else one.newest.node,
+        "reason": record.reason_of(one),
+    }
 
 
-def _summary(record: ExperimentRecord) -> Json:
+def summary(record: ExperimentRecord, loaded: bool) -> Json:
     it = record.experiment
     spec = it.spec
-    shown = documents.experiment(record) | {
+    return documents.experiment(record) | {
         "why": description.why_experiment(record),
-        "controlledBy": record.controlled_by,
         "metric": spec.objective.metric,
         "direction": spec.objective.direction.value,
         "algorithm": spec.algorithm.name,
+        "pruning": spec.pruning.name if spec.pruning else "",
         "runtime": spec.runtime,
         "parallelism": spec.parallelism,
-        "budget": {"trials": spec.budget.trials, "failedTrials": spec.budget.failed_trials},
-        "done": sum(n for state, n in record.counts.items() if state.finished and state.value != "cancelled"),
+        "budget": {"trials": spec.budget.trials},
+        "done": sum(record.counts.get(state, 0) for state in _DONE),
         "revision": it.revision,
-        "events": [documents.event(each) for each in record.events[-LATEST_EVENTS:]],
+        "events": [documents.event(each) for each in record.events],
+        "waiting": _waiting(record),
+        "parameters": [parameter_hint(each) for each in record.space.parameters],
+        "actions": _actions(record),
+        "loaded": loaded,
     }
-    return shown
 
 
-def trial_document(record: ExperimentRecord, one: TrialRecord) -> Json:
-    """Return one trial with the reason for its state and its events."""
-    number = one.trial.number
-    return documents.trial(record, one) | {
-        "why": description.why_trial(record, one),
-        "events": [documents.event(each) for each in record.events if each.trial == number],
+def _waiting(record: ExperimentRecord) -> list[tuple[int, str]]:
+    """Return some of the queued trials with their reasons, oldest first."""
+    left = min(record.counts.get(TrialState.QUEUED, 0), MOST_WAITING)
+    found: list[tuple[int, str]] = []
+    for one in reversed(record.trials):  # the newest trials wait
+        if len(found) == left:
+            break
+        if one.state is TrialState.QUEUED:
+            found.append((one.trial.number, record.reason_of(one)))
+    return found[::-1]
+
+
+def _actions(record: ExperimentRecord) -> dict[str, bool]:
+    """Return what a person can do with an experiment, and whether it is possible now."""
+    it, controlled = record.experiment, bool(record.controlled_by)
+    return {
+        "stop": controlled or it.state in (ExperimentState.RUNNING, ExperimentState.PAUSED),
+        "resume": not controlled and it.state is not ExperimentState.SUCCEEDED,
+        "extend": not controlled and it.spec.budget.trials is not None,
+        "enqueue": not it.state.finished,
+        "delete": not controlled,
     }
+
+
+def parameter_hint(it: Parameter) -> Json:
+    match it.domain:
+        case Choice(values):
+            return {"title": it.name, "hint": ", ".join(map(str, values))}
+        case domain:
+            return {"title": it.name, "hint": f"{domain.min:g} to {domain.max:g}"}
+
+
+async def measurements_of_curves(
+    client: AsyncClient, study: StudyName, record: FigureSource
+) -> dict[int, list[Measurement]]:
+    """Return the measurements of the trials that the figure of curves shows."""
+    wanted = figures.trials_of_curves(record)
+    if len(wanted) == len(record.trials) > 1:
+        measured = await client.list_measurements(study)
+    else:
+        measured = [each for number in wanted for each in await client.list_measurements(study, number)]
+    found: dict[int, list[Measurement]] = {}
+    for number, each in measured:
+        found.setdefault(number, []).append(each)
+    return found

@@ -1,8 +1,9 @@
 """The access control of the page, which every request passes first.
 
-The link that `tuner ui` prints has a token that one browser exchanges for a cookie. Requests must name this machine's
-own host (against DNS rebinding) and come from the page itself (against pages on other ports). Requests that change
-something must have the token of the page. Every answer forbids scripts and requests that are not the page's own.
+Requests must name a host of the page (against DNS rebinding) and come from the page itself (against other pages).
+Requests that change something must have the token of the page. Who may come in is decided by a `Door`: the link that
+`tuner ui` prints (`LinkDoor`), or a token of the server (`controller.ui.sign_in`). Every answer forbids scripts and
+requests that are not the page's own.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import secrets
+from typing import Protocol
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -35,39 +37,71 @@ HEADERS = {
 }
 
 
-class Access:
-    """The secrets of one server. The `key` is kept across restarts, so that an open page stays valid."""
+class Door(Protocol):
+    """Decides who may come in."""
 
-    def __init__(self, key: bytes, port: int) -> None:
+    @property
+    def names(self) -> frozenset[str] | None:
+        """The hosts that requests may name; None if TLS vouches for the name."""
+
+    def page_token(self, request: Request) -> str | None:
+        """Return the token of the page of a person who has come in; None for anybody else."""
+
+    def enter(self, request: Request) -> Response | None:
+        """Answer a request that asks to come in; None for any other request."""
+
+    def refusal(self, request: Request) -> Response | None:
+        """Answer a request of somebody who has not come in; None if it may pass nevertheless."""
+
+
+class LinkDoor:
+    """Lets in the browser that opens the link, which has a token that is valid once.
+
+    The `key` is kept across restarts, so that an open page stays valid.
+    """
+
+    names: frozenset[str] | None = OWN_NAMES
+
+    def __init__(self, key: bytes, port: int, *, prefix: str = "tuner-ui") -> None:
         self._key = key
-        self.cookie_name = f"tuner-ui-{port}"  # browsers share cookies between ports
+        self.cookie_name = f"{prefix}-{port}"  # browsers share cookies between ports
         self.link_token: str | None = secrets.token_urlsafe(24)
 
-    @property
-    def cookie(self) -> str:
-        return self._derived(b"cookie")
+    def page_token(self, request: Request) -> str | None:
+        known = equal(request.cookies.get(self.cookie_name, ""), self._derived(b"cookie"))
+        return self._derived(b"page") if known else None
 
-    @property
-    def page_token(self) -> str:
-        return self._derived(b"page")
+    def enter(self, request: Request) -> Response | None:
+        token = request.query_params.get("token")
+        if request.url.path != "/" or request.method not in SAFE or token is None:
+            return None
+        if self.page_token(request) is None and not self._exchange(token):
+            return refused("this link was used before or is of another server; start the server again for a new one")
+        page = RedirectResponse("/", status_code=303)
+        page.set_cookie(self.cookie_name, self._derived(b"cookie"), httponly=True, samesite="strict")
+        return page
+
+    def refusal(self, request: Request) -> Response | None:
+        return refused("open the link that tuner printed: it has the token that this page needs")
 
     def _derived(self, purpose: bytes) -> str:
         return hmac.new(self._key, purpose + self.cookie_name.encode(), hashlib.sha256).hexdigest()
 
-    def exchange(self, token: str) -> bool:
-        """Return whether `token` is that of the link, which is valid once."""
-        if self.link_token is None or not _equal(token, self.link_token):
+    def _exchange(self, token: str) -> bool:
+        """Return whether `token` is that of the link."""
+        if self.link_token is None or not equal(token, self.link_token):
             return False
         self.link_token = None
         return True
 
 
 class Guard:
-    """The ASGI middleware that checks every request."""
+    """The ASGI middleware that checks every request. `policy` is the content security policy."""
 
-    def __init__(self, app: ASGIApp, access: Access) -> None:
+    def __init__(self, app: ASGIApp, door: Door, policy: str = POLICY) -> None:
         self._app = app
-        self._access = access
+        self._door = door
+        self._headers = HEADERS | {"content-security-policy": policy}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -77,7 +111,7 @@ class Guard:
         async def guarded(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
-                for name, value in HEADERS.items():
+                for name, value in self._headers.items():
                     headers[name] = value
             await send(message)
 
@@ -87,34 +121,32 @@ class Guard:
     def _answer(self, request: Request) -> Response | None:
         """Return the refusal of a request; None if the request may pass."""
         headers = request.headers
-        if _host(headers.get("host", "")) not in OWN_NAMES:
-            return _refused("this page is served to this machine only: open it as http://127.0.0.1 or http://localhost")
+        if self._door.names is not None and _host(headers.get("host", "")) not in self._door.names:
+            return refused("this page is served to this machine only: open it as http://127.0.0.1 or http://localhost")
         if not _from_here(request, headers):
-            return _refused("another page sent this request")
-        known = _equal(request.cookies.get(self._access.cookie_name, ""), self._access.cookie)
-        token = request.query_params.get("token")
-        if request.url.path == "/" and request.method in SAFE and token is not None:
-            if not known and not self._access.exchange(token):
-                return _refused("this link was used before or is of another server; start tuner ui again for a new one")
-            page = RedirectResponse("/", status_code=303)
-            page.set_cookie(self._access.cookie_name, self._access.cookie, httponly=True, samesite="strict")
-            return page
-        if not known:
-            return _refused("open the link that tuner ui printed: it has the token that this page needs")
-        if request.method in SAFE:
-            return None
-        if not _equal(headers.get(TOKEN_HEADER, ""), self._access.page_token):
-            return _refused("the request lacks the token of the page; load the page again")
-        if headers.get("content-type", "").partition(";")[0].strip() != "application/json":
-            return PlainTextResponse("expected application/json\n", status_code=415)
-        length = headers.get("content-length", "")
-        if not length.isascii() or not length.isdigit() or int(length) > MOST_BODY_BYTES:
-            return PlainTextResponse(f"expected a body of at most {MOST_BODY_BYTES} bytes\n", status_code=413)
+            return refused("another page sent this request")
+        if request.method not in SAFE:
+            if headers.get("content-type", "").partition(";")[0].strip() != "application/json":
+                return PlainTextResponse("expected application/json\n", status_code=415)
+            length = headers.get("content-length", "")
+            if not length.isascii() or not length.isdigit() or int(length) > MOST_BODY_BYTES:
+                return PlainTextResponse(f"expected a body of at most {MOST_BODY_BYTES} bytes\n", status_code=413)
+        if (answer := self._door.enter(request)) is not None:
+            return answer
+        page_token = self._door.page_token(request)
+        if page_token is None:
+            return self._door.refusal(request)
+        if request.method not in SAFE and not equal(headers.get(TOKEN_HEADER, ""), page_token):
+            return refused("the request lacks the token of the page; load the page again")
         return None
 
 
-def _equal(given: str, wanted: str) -> bool:
+def equal(given: str, wanted: str) -> bool:
     return hmac.compare_digest(given.encode(errors="surrogateescape"), wanted.encode())
+
+
+def refused(why: str, status: int = 403) -> Response:
+    return PlainTextResponse(f"{why}\n", status_code=status)
 
 
 def _host(host: str) -> str:
@@ -132,7 +164,3 @@ def _from_here(request: Request, headers: Headers) -> bool:
     # A link to the page may be on any site, but all other requests must come from the page.
     followed = headers.get("sec-fetch-mode") == "navigate" and request.url.path == "/" and request.method in SAFE
     return site in ("none", "same-origin") or followed
-
-
-def _refused(why: str) -> Response:
-    return PlainTextResponse(f"{why}\n", status_code=403)

@@ -13,16 +13,21 @@ import os
 import secrets
 import signal
 import socket
-from collections.abc import Callable, Iterator
+import ssl
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import uvicorn
+from starlette.middleware import Middleware
+from starlette.types import ASGIApp
 
 from controller.app.workspace import Workspace
 from controller.ui.application import application
 from controller.ui.board import Board
-from controller.ui.guard import Access
+from controller.ui.experiment_routes import experiment_routes
+from controller.ui.guard import Guard, LinkDoor
+from controller.ui.vega import VegaBundle
 from suggest.errors import FailedPrecondition, Unavailable
 
 ADDRESS = "127.0.0.1"
@@ -35,10 +40,11 @@ class _StoredAddress:
     port: int
 
 
-async def serve(workspace: Workspace, *, port: int | None, say: Callable[[str], None]) -> None:
+async def serve(workspace: Workspace, *, port: int | None, optuna: bool, say: Callable[[str], None]) -> None:
     """Serve until SIGINT or SIGTERM. Calls `say` with the link once requests are answered.
 
     Args:
+        optuna: Serve optuna-dashboard instead of the page.
         port: None means the last port if it is free, otherwise any.
 
     Raises:
@@ -48,63 +54,111 @@ async def serve(workspace: Workspace, *, port: int | None, say: Callable[[str], 
     workspace.state.make()
     file = workspace.state.root / "ui.json"
     kept = _read(file)
-    listener = _listen(port, kept.port)
+    listener = listen(ADDRESS, (kept.port, 0) if port is None else (port,))
     actual = listener.getsockname()[1]
     _write(file, _StoredAddress(kept.key, actual))
-    access = Access(kept.key, actual)
-    closing = asyncio.Event()
+    door = LinkDoor(kept.key, actual)
     board = Board(workspace)
+    ending = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, ending.set)
+    try:
+        closing = asyncio.Event()
+        app = _dashboard(board, door) if optuna else _page(board, door, closing)
+        async with running(app, listener, closing):
+            say(f"http://{ADDRESS}:{actual}/?token={door.link_token}")  # the socket listens already
+            await ending.wait()
+    finally:
+        await board.close()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.remove_signal_handler(number)
+
+
+def _page(board: Board, door: LinkDoor, closing: asyncio.Event) -> ASGIApp:
+    return application(
+        lambda _: board,
+        Middleware(Guard, door=door),
+        kind="experiments",
+        page_token=door.page_token,
+        closing=closing,
+        vega=VegaBundle(),
+        more=experiment_routes(board, closing),
+    )
+
+
+def _dashboard(board: Board, door: LinkDoor) -> ASGIApp:
+    from controller.ui.optuna_page import optuna_application  # lazy: it imports Optuna
+
+    return optuna_application(board, door)
+
+
+@contextlib.asynccontextmanager
+async def running(
+    app: ASGIApp, listener: socket.socket, closing: asyncio.Event, *, tls: Callable[[], ssl.SSLContext] | None = None
+) -> AsyncIterator[None]:
+    """Answer requests of the listener, and close it at the end. `closing` is set first, so that streams end.
+
+    `tls` returns the context of a new connection; None for no TLS.
+    """
     config = uvicorn.Config(
-        application(board, access, closing),
+        app,
         http="h11",
         ws="none",
         loop="asyncio",
+        lifespan="off",
         log_config=None,
         access_log=False,
         server_header=False,
         timeout_graceful_shutdown=GRACE_S,
+        ssl_context_factory=None if tls is None else lambda *_: _renewed(tls),
     )
     server = _Server(config)
-
-    def end() -> None:
+    serving = asyncio.create_task(server.serve(sockets=[listener]))
+    try:
+        yield
+    finally:
         closing.set()
         server.should_exit = True
-
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, end)
-    try:
-        say(f"http://{ADDRESS}:{actual}/?token={access.link_token}")  # the socket listens already
-        await server.serve(sockets=[listener])
-    finally:
+        await serving
         listener.close()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.remove_signal_handler(number)
+
+
+def _renewed(tls: Callable[[], ssl.SSLContext]) -> ssl.SSLContext:
+    """Return a context that takes the newest certificate at each handshake, so that it is renewed without a restart."""
+    context = tls()
+
+    def renew(connection: ssl.SSLObject | ssl.SSLSocket, name: str | None, _: ssl.SSLContext) -> None:
+        connection.context = tls()
+
+    context.sni_callback = renew
+    return context
 
 
 class _Server(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Handle no signals, because `serve` does, and uvicorn would send them to this process again at the end."""
+        """Handle no signals, because the caller does, and uvicorn would send them to this process again at the end."""
         yield
 
 
-def _listen(port: int | None, last: int) -> socket.socket:
-    for wanted in (last, 0) if port is None else (port,):
-        listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+def listen(host: str, ports: Sequence[int]) -> socket.socket:
+    """Listen at the first of the ports that is free; 0 is any. Raises FailedPrecondition, Unavailable."""
+    for wanted in ports:
+        listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            listener.bind((ADDRESS, wanted))
+            listener.bind((host, wanted))
             listener.listen(128)
         except OSError as error:
             listener.close()
-            if port is not None:
+            if len(ports) == 1:
                 raise FailedPrecondition(
-                    f"port {port} of {ADDRESS}: {error.strerror}; choose another with --port, or omit it for a free one"
+                    f"port {wanted} of {host}: {error.strerror}; choose another port, or omit it for a free one"
                 ) from error
             continue
         return listener
-    raise Unavailable(f"no port of {ADDRESS} is free")
+    raise Unavailable(f"no port of {host} is free")
 
 
 def _read(file: Path) -> _StoredAddress:

@@ -14,6 +14,7 @@ from suggest.address import parse_addresses
 from suggest.binding import import_grpc_quietly
 from suggest.client.client_credentials import ClientCredentials
 from suggest.client.retries import CHANNEL_OPTIONS, PATIENCE_S, Attempts
+from suggest.estimate import Estimate
 from suggest.imports import FinishedTrial, ImportResult
 from suggest.replies import KEEP, AlgorithmInfo, Keep, StudySummary, Suggestions
 from suggest.space import Assignment, Space
@@ -177,12 +178,16 @@ class AsyncClient:
         return await self._send(calls.get_trial(name, number))
 
     async def list_trials(
-        self, name: StudyName, *, client_id: str = "", states: Iterable[TrialState] = ()
+        self, name: StudyName, *, client_id: str = "", states: Iterable[TrialState] = (), first_number: int = 0
     ) -> list[Trial]:
-        """Return all trials that match, ordered by number."""
+        """Return all trials that match and have `first_number` or a larger number, ordered by number.
+
+        Older servers ignore `first_number`.
+        """
         from suggest.client import calls
 
-        return await self._all(calls.list_trials(name, client_id=client_id, states=states))
+        pages = calls.list_trials(name, client_id=client_id, states=states, first_number=first_number)
+        return await self._all(pages)
 
     async def trials_page(self, name: StudyName, token: str, *, page_size: int) -> tuple[list[Trial], str]:
         """Return a page of all trials, ordered by number, and the token of the next page.
@@ -222,7 +227,7 @@ class AsyncClient:
 
         Args:
             lease_s: The duration of the trials' leases in seconds. A trial whose lease is not renewed in time, by
-                reports or renew_leases(), is handed out again. None: the trials run until somebody completes them.
+                reports or renew_leases(), is handed out again. None: the trials run until a client completes them.
             expired_only: Return only trials whose lease has expired, no new ones.
             paused_only: Return only paused trials that may go on with a larger fidelity.
         """
@@ -299,11 +304,27 @@ class AsyncClient:
 
         return await self._all(calls.list_measurements(name, number, latest=latest))
 
+    async def latest_page(self, name: StudyName, token: str) -> tuple[list[tuple[int, Measurement]], str]:
+        """Return a page of `list_measurements(latest=True)` of all trials, and the token of the next page."""
+        from suggest.client import calls
+
+        return await self._send(calls.list_measurements(name, None, latest=True).page(token))
+
     async def optimal_trials(self, name: StudyName) -> list[Trial]:
         """Return the best succeeded trial, if any, or the Pareto front of a study with several objectives."""
         from suggest.client import calls
 
         return await self._send(calls.optimal_trials(name))
+
+    async def estimate(self, name: StudyName) -> Estimate:
+        """Return what a model says of the objective without the noise of single trials.
+
+        Raises:
+            FailedPrecondition: There are fewer than 10 values, or several objectives, or constraints.
+        """
+        from suggest.client import calls
+
+        return await self._send(calls.estimate(name))
 
     async def close(self) -> None:
         channels, self._channels = self._channels, {}

@@ -469,7 +469,6 @@ _ALGORITHMS = {
             "r_l": _r_l,
             "resource_name": _anything,  # `_hyperband` checks it
             "eta": _eta,
-            "random_state": _seed,
             **dict.fromkeys(_HYPERBAND_STATE, _anything),
         },
         {},

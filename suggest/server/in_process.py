@@ -29,8 +29,7 @@ class InProcessChannel:
         server: Any = known  # has only the methods of a server that the generated code calls
         add_SuggestServiceServicer_to_server(servicer, server)
         self._answers = {
-            method: interceptor.answering(handler, method, serialize=False)
-            for method, handler in known.handlers.items()
+            method: interceptor.answering_inside(handler, method) for method, handler in known.handlers.items()
         }
 
     def unary_unary(self, method: str, **serializers: Any) -> Callable[..., Awaitable[Any]]:

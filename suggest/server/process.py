@@ -13,11 +13,11 @@ import os
 import resource
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from suggest import events
 from suggest.address import Address, parse_address
@@ -27,6 +27,8 @@ from suggest.server.server_options import LimitsFile, ServerOptions
 from suggest.url_redaction import redacted_url
 
 if TYPE_CHECKING:
+    import ssl
+
     import grpc
 
     from suggest.server.access.audit import DenialLog
@@ -39,7 +41,7 @@ if TYPE_CHECKING:
     from suggest.storage.store import StudyStore
     from suggest.studies import StudyService
 
-__all__ = ["Protection", "Server", "ServerOptions", "serve"]
+__all__ = ["Companion", "Protection", "Server", "ServerOptions", "serve"]
 
 log = logging.getLogger(__name__)
 
@@ -67,6 +69,10 @@ _OPTIONS = (
     ("grpc.compression_enabled_algorithms_bitset", 1),  # no compression: a small request must not expand to a large one
 )
 MAX_CONNECTIONS = 10_000
+
+
+# What runs in the server's process and loop while it serves, such as the web page.
+Companion: TypeAlias = Callable[["Server"], contextlib.AbstractAsyncContextManager[object]]
 
 
 class Server:
@@ -146,6 +152,17 @@ class Server:
 
         assert self._started is not None, "a server is started first"
         return InProcessChannel(self._started.servicer, self._started.interceptor)
+
+    def verbs_of(self, token: str) -> frozenset[str] | None:
+        """Return the names of the verbs that the token permits; None if it is unknown. Without tokens, all."""
+        assert self._started is not None, "a server is started first"
+        return self._started.protection.verbs_of(token)
+
+    def ssl_context(self) -> ssl.SSLContext | None:
+        """Return a context with the server's current certificate; None without TLS."""
+        assert self._started is not None, "a server is started first"
+        pair = self._started.protection.pair
+        return None if pair is None else pair.context()
 
     async def stop(self, grace_s: float = GRACE_S) -> None:
         """Refuse new calls, finish calls in progress within `grace_s`, and release the studies. May be repeated."""
@@ -272,7 +289,7 @@ class Server:
         looking = [asyncio.create_task(_tell_denials(denial_log))]
         if looked_after:
             looking.append(asyncio.create_task(_look_after(looked_after)))
-        return _Started(listeners, servicer, studies, store, executor, looking, connections, metrics)
+        return _Started(listeners, servicer, studies, store, executor, looking, connections, metrics, loaded_protection)
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,6 +311,7 @@ class _Started:
     _looking: Sequence[asyncio.Task[None]]
     _connections: ConnectionLimits
     _metrics: Metrics | None
+    protection: LoadedProtection
 
     @property
     def interceptor(self) -> CallInterceptor:
@@ -361,14 +379,16 @@ def serve(
     protection: Protection = NO_PROTECTION,
     options: ServerOptions = NO_OPTIONS,
     announce: bool = True,
+    beside: Companion | None = None,
 ) -> int:
     """Run a server until SIGTERM or SIGINT and return the exit code (143, 130). A second signal ends it at once.
 
-    `announce` prints the address to stderr, for a process that waits for it. Raises as Server.start() does.
+    `announce` prints the address to stderr, for a process that waits for it. `beside` is entered while the server runs.
+    Raises as Server.start() does, and what `beside` raises.
     """
     raise_descriptor_limit()
     server = Server(storage_url, address, sync=sync, advertise=advertise, protection=protection, options=options)
-    return asyncio.run(_serve(server, storage_url if announce else ""))
+    return asyncio.run(_serve(server, storage_url if announce else "", beside))
 
 
 def _import_what_errors_need() -> None:
@@ -403,7 +423,7 @@ def raise_descriptor_limit() -> None:
                 return
 
 
-async def _serve(server: Server, announced: str) -> int:
+async def _serve(server: Server, announced: str, beside: Companion | None) -> int:
     """Run the server until a signal. `announced` names the store in the announcement; "" for no announcement."""
     loop = asyncio.get_running_loop()
     ended: asyncio.Future[int] = loop.create_future()
@@ -416,11 +436,15 @@ async def _serve(server: Server, announced: str) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, end, number)
     await server.start()
-    if announced:
-        katib = f", Katib at {' and '.join(server.katib_addresses)}" if server.katib_addresses else ""
-        print(f"listening on {server.address}, storage {redacted_url(announced)}{katib}", file=sys.stderr, flush=True)
-    code = await ended
-    await server.stop()
+    try:
+        async with contextlib.nullcontext() if beside is None else beside(server):
+            if announced:
+                katib = f", Katib at {' and '.join(server.katib_addresses)}" if server.katib_addresses else ""
+                told = f"listening on {server.address}, storage {redacted_url(announced)}{katib}"
+                print(told, file=sys.stderr, flush=True)
+            code = await ended
+    finally:
+        await server.stop()
     return code
 
 

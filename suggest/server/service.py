@@ -13,6 +13,7 @@ import binascii
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict
 from functools import partial
 from typing import Any, TypeVar
 
@@ -172,7 +173,10 @@ class SuggestServicer(SuggestServiceServicer):
         problems = _problems(context)
         states = wire.read_states(request.states, "states", problems)
         limit = _limit(request.page_size, problems)
-        after = _reading(problems, -1, lambda: _read_position(request.page_token, first=-1))
+        if request.first_number < 0:
+            problems.append(Problem("first_number", f"{request.first_number} is negative; trials count from 0"))
+        first = request.first_number - 1
+        after = _reading(problems, first, lambda: _read_position(request.page_token, first=first))
         wire.raise_if(problems)
         study = _study(context)
         read = partial(self._studies.list_trials, study, states=states, client_id=request.client_id)
@@ -276,6 +280,9 @@ class SuggestServicer(SuggestServiceServicer):
         study = _study(context)
         found = self._studies.optimal_trials(study)
         return pb.ListOptimalTrialsResponse(trials=[wire.write_trial(study, t) for t in found])
+
+    def EstimateStudy(self, request: pb.EstimateStudyRequest, context: Any) -> pb.StudyEstimate:
+        return pb.StudyEstimate(**asdict(self._studies.estimate(_study(context))))
 
 
 def _reading(problems: wire.Problems, instead: T, read: Callable[[], T]) -> T:

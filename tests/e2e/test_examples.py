@@ -161,6 +161,17 @@ def test_training_ends_on_sigterm() -> None:
         assert process.wait(10) == 143
 
 
+def test_a_search_for_layers_tries_networks_of_several_depths(tmp_path: Path) -> None:
+    done = tuner("run", DIGITS.parent / "layers" / "experiment.yaml", state=tmp_path)
+    assert done.returncode == 0, done.stderr
+    trials = trials_of("layers", state=tmp_path)
+    assert {trial["state"] for trial in trials} == {"succeeded"}
+    depths = {sum(name.startswith("units") for name in trial["parameters"]) for trial in trials}
+    assert depths >= {1, 2}
+    assert all(("layer3" in t["parameters"]) == (t["parameters"]["layer2"] != "skip") for t in trials)
+    assert best_of("layers", state=tmp_path)["value"] > 0.9
+
+
 KATIB = {  # how many trials end in each state, where it is certain
     "random": {"succeeded": 4},
     "grid": {"succeeded": 6},
@@ -170,9 +181,12 @@ KATIB = {  # how many trials end in each state, where it is certain
     "cma-es": {"succeeded": 5},
     "sobol": {"succeeded": 5},
     "hyperband": None,
+    "pbt": {"succeeded": 15},
     "early-stopping": None,
     "metric-strategies": {"succeeded": 5},
     "resume-and-metadata": {"succeeded": 5},
+    "distributions": {"succeeded": 6},
+    "configmap-template": {"succeeded": 4},
     "file-metrics": {"succeeded": 3},
     "json-metrics": {"succeeded": 3},
     "tensorflow-event": {"succeeded": 3},
@@ -195,6 +209,9 @@ def test_a_katib_file_runs_unchanged(tmp_path: Path, name: str) -> None:
     done = tuner("run", DIGITS.parent / "katib" / f"{name}.yaml", state=tmp_path)
     assert done.returncode == 0, done.stderr
     trials = trials_of(f"katib-{name}", state=tmp_path)
+    if name == "pbt":
+        assert sum("parent" in trial for trial in trials) == 10
+        assert max(trial["step"] for trial in trials) in (5, 6)  # of the third generation
     states = Counter(trial["state"] for trial in trials)
     if (certain := KATIB[name]) is not None:
         assert states == certain

@@ -22,7 +22,7 @@ TUNER = Path(sys.executable).parent / "tuner"
 GRID = (whole("n", "1", "6"), double("x", "0.0", "0.8", "0.2"))
 TRIALS, AT_ONCE = 24, 3
 PAGE = Path(__file__).parents[2] / "docs" / "katib.md"
-ALGORITHMS = ("random", "grid", "tpe", "multivariate-tpe", "bayesianoptimization", "cmaes", "sobol")
+ALGORITHMS = ("random", "grid", "tpe", "multivariate-tpe", "bayesianoptimization", "cmaes", "sobol", "hyperband")
 
 
 class KatibServer:
@@ -84,7 +84,8 @@ def of_grid(rng: random.Random) -> dict[str, str]:
 def test_a_search_ends_whoever_is_killed_and_whatever_is_run(tmp_path: Path, algorithm: str) -> None:
     parameters = GRID if algorithm == "grid" else NUMBERS
     invent: Callable[[random.Random], dict[str, str]] = of_grid if algorithm == "grid" else of_numbers
-    experiment = an_experiment(algorithm, parameters, trials=TRIALS)
+    settings = {"r_l": "81", "resource_name": "n"} if algorithm == "hyperband" else {}
+    experiment = an_experiment(algorithm, parameters, settings=settings, trials=TRIALS)
     with serving(tmp_path) as server:
         server.validate(experiment)
         controller = KatibController(experiment, server.ask, seed=len(algorithm))

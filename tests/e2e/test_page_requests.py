@@ -45,6 +45,33 @@ def first_event(client: httpx.Client, path: str, *, name: str = "") -> dict[str,
     raise AssertionError("the stream ended")
 
 
+def shown(client: httpx.Client, path: str = f"{TINY}/stream") -> dict[str, Any]:
+    """Follow the stream until all of the experiment is there, and return it in the form of a `reset`."""
+    known: dict[str, Any] = {"rows": {}}
+    with client.stream("GET", path) as answer:
+        assert answer.status_code == 200, answer.read()
+        for line in answer.iter_lines():
+            if not line.startswith("data: "):
+                continue
+            data = json.loads(line.removeprefix("data: "))
+            rows = known["rows"] | {row[0]: row for row in data.get("rows", ())}
+            known = known | data | {"rows": rows}
+            if "id" in data and known["summary"]["loaded"]:
+                return known | {"rows": list(rows.values())}
+    raise AssertionError("the stream ended")
+
+
+def listed(client: httpx.Client) -> list[dict[str, Any]]:
+    """Follow the list until all experiments are read, and return them."""
+    with client.stream("GET", "/api/stream") as answer:
+        for line in answer.iter_lines():
+            if line.startswith("data: "):
+                found: list[dict[str, Any]] = json.loads(line.removeprefix("data: "))["searches"]
+                if all(each["loaded"] for each in found):
+                    return found
+    raise AssertionError("the stream ended")
+
+
 def refused(answer: httpx.Response, *, status: int = 403) -> str:
     assert answer.status_code == status, answer.text
     return answer.text
@@ -156,28 +183,28 @@ def test_the_key_is_readable_by_its_owner_only(cli: Cli, page: ServedPage) -> No
 
 
 def test_a_state_directory_without_experiments_has_an_empty_list(page: ServedPage) -> None:
-    assert first_event(signed_in(page), "/api/stream")["experiments"] == []
+    assert listed(signed_in(page)) == []
 
 
 def test_an_experiment_that_ran_is_shown_with_its_trials(cli: Cli, page: ServedPage) -> None:
     assert cli.tuner("run", cli.write(trials=3))[0] == 0
     client = signed_in(page)
-    (listed,) = first_event(client, "/api/stream")["experiments"]
-    shown = first_event(client, f"{TINY}/stream")
+    (one,) = listed(client)
+    whole = shown(client)
     best = max(trial["value"] for trial in cli.trials())
-    assert (listed["name"], listed["state"], listed["best"]["value"], listed["done"]) == ("tiny", "succeeded", best, 3)
-    columns = [column["key"] for column in shown["columns"]]
-    values = {row[columns.index("number")]: row[columns.index("value")] for row in shown["rows"]}
+    assert (one["name"], one["state"], one["best"]["value"], one["done"]) == ("tiny", "succeeded", best, 3)
+    columns = [column["key"] for column in whole["columns"]]
+    values = {row[columns.index("number")]: row[columns.index("value")] for row in whole["rows"]}
     assert values == {trial["number"]: trial["value"] for trial in cli.trials()}
 
 
 def test_a_trial_is_shown_with_its_measurements_attempts_and_provenance(cli: Cli, page: ServedPage) -> None:
     assert cli.tuner("run", cli.write(trials=1))[0] == 0
-    shown = signed_in(page).get(f"{TINY}/trials/0").json()
-    assert [(each["metric"], each["step"]) for each in shown["measurements"]] == [("score", 1)]
-    assert [each["state"] for each in shown["attempts"]] == ["succeeded"]
-    assert shown["provenance"]["1"]["command"][0].endswith("python")
-    assert "it ended with score" in shown["why"]
+    trial = signed_in(page).get(f"{TINY}/trials/0").json()
+    assert [(each["metric"], each["step"]) for each in trial["measurements"]] == [("score", 1)]
+    assert [each["state"] for each in trial["attempts"]] == ["succeeded"]
+    assert trial["provenance"]["1"]["command"][0].endswith("python")
+    assert "it ended with score" in trial["why"]
 
 
 def test_new_trials_are_pushed_to_the_page(cli: Cli, page: ServedPage) -> None:
@@ -187,16 +214,76 @@ def test_new_trials_are_pushed_to_the_page(cli: Cli, page: ServedPage) -> None:
     eventually(lambda: client.get(f"{TINY}/file").status_code == 200)
     with client.stream("GET", f"{TINY}/stream") as answer:
         states: set[str] = set()
+        summary: dict[str, Any] = {}
         for line in answer.iter_lines():
             if line.startswith("data: "):
                 data = json.loads(line.removeprefix("data: "))
                 states |= {row[1] for row in data["rows"]}
+                summary = data.get("summary", summary)
                 if "running" in states:
                     cli.let_go()
-                if data["summary"]["state"] == "succeeded":
+                if summary["state"] == "succeeded" and {"running", "succeeded"} <= states:
                     break
     assert {"running", "succeeded"} <= states
     assert ended(running)[0] == 0
+
+
+def test_a_page_that_comes_back_is_sent_what_has_changed_only(cli: Cli, page: ServedPage) -> None:
+    assert cli.tuner("run", cli.write(trials=3))[0] == 0
+    client = signed_in(page)
+    before = shown(client)
+    client.post(f"{TINY}/trials/1/labels", json={"labels": {"keep": "yes"}})
+    with client.stream("GET", f"{TINY}/stream", headers={"last-event-id": before["id"]}) as answer:
+        data = next(json.loads(line[6:]) for line in answer.iter_lines() if line.startswith("data: "))
+    assert [row[0] for row in data["rows"]] == [1], "only this trial"
+    assert "columns" not in data
+    with client.stream("GET", f"{TINY}/stream?after=00000000.7") as answer:
+        data = next(json.loads(line[6:]) for line in answer.iter_lines() if line.startswith("data: "))
+    assert len(data["rows"]) == 3, "the position of another server is worth nothing"
+
+
+def test_some_trials_are_followed_alone(cli: Cli, page: ServedPage) -> None:
+    assert cli.tuner("run", cli.write(trials=3))[0] == 0
+    assert [row[0] for row in shown(signed_in(page), f"{TINY}/stream?only=0,2")["rows"]] == [0, 2]
+
+
+def test_artifacts_of_a_trial_are_listed_and_sent_as_downloads(cli: Cli, page: ServedPage) -> None:
+    assert cli.tuner("run", cli.write(trials=1))[0] == 0
+    (folder,) = (cli.folder / "state").glob("experiments/*/trials/0/1/output")
+    (folder / "model").mkdir()
+    (folder / "model" / "a b.html").write_text("<script>alert(1)</script>")
+    (folder / "secret").symlink_to("/etc/passwd")
+    client = signed_in(page)
+    paths = [each["path"] for each in client.get(f"{TINY}/trials/0").json()["artifacts"]]
+    assert "model/a b.html" in paths
+    answer = client.get(f"{TINY}/trials/0/artifacts/1/model/a%20b.html")
+    assert answer.text == "<script>alert(1)</script>"
+    assert answer.headers["content-type"] == "application/octet-stream"
+    assert answer.headers["content-disposition"].startswith("attachment")
+    for outside in ("secret", "../log.txt", "..%2f..%2f..%2f..%2fui.json", "%2fetc%2fpasswd", "none", "model"):
+        assert client.get(f"{TINY}/trials/0/artifacts/1/{outside}").status_code == 404, outside
+
+
+@pytest.mark.parametrize("figure", ["history", "curves", "parallel", "slice", "contour", "importance", "timeline"])
+def test_figures_are_specifications_with_data(cli: Cli, page: ServedPage, figure: str) -> None:
+    assert cli.tuner("run", cli.write(trials=2))[0] == 0
+    client = signed_in(page)
+    spec = client.get(f"{TINY}/figures/{figure}.json").json()
+    assert isinstance(spec["data"]["values"], list)
+    assert client.get(f"{TINY}/figures/none.json").status_code == 404
+
+
+def test_the_queue_shows_what_runs(cli: Cli, page: ServedPage) -> None:
+    cli.file.write_text(experiment(trials=2, waits=True))
+    running = cli.start("run", cli.file)
+    client = signed_in(page)
+    eventually(lambda: len(cli.starts()) == 1)
+    (namespace,) = first_event(client, "/api/queue")["namespaces"]
+    assert namespace["namespace"] == "default"
+    assert (namespace["trials"][0]["experiment"], namespace["trials"][0]["state"]) == ("tiny", "running")
+    cli.let_go()
+    ended(running)
+    assert first_event(client, "/api/queue")["namespaces"] == []
 
 
 def test_a_log_is_followed_from_where_the_reader_was(cli: Cli, page: ServedPage) -> None:
@@ -234,8 +321,7 @@ def test_hostile_values_are_sent_as_data(cli: Cli, page: ServedPage) -> None:
     evil = "</script><img src=x onerror=alert(1)>\\n\\nevent: gone"
     cli.file.write_text(experiment(trials=1, parameters=f'x: {{type: choice, values: ["{evil}"]}}'))
     cli.tuner("run", cli.file)
-    shown = first_event(signed_in(page), f"{TINY}/stream")
-    (row,) = shown["rows"]
+    (row,) = shown(signed_in(page))["rows"]
     assert evil.replace("\\n", "\n") in row
 
 
@@ -249,17 +335,17 @@ def test_a_search_is_stopped_resumed_and_extended(cli: Cli, page: ServedPage) ->
     eventually(lambda: len(cli.starts()) > 0)
     assert client.post(f"{TINY}/stop", json={}).json() == {"message": "tiny is stopping"}
     ended(running)
-    assert first_event(client, f"{TINY}/stream")["summary"]["state"] == "stopped"
+    assert shown(client)["summary"]["state"] == "stopped"
     answer = client.post(f"{TINY}/resume", json={})
     assert answer.status_code == 200, answer.text
-    shown = first_event(client, f"{TINY}/stream")["summary"]
-    assert (shown["state"], bool(shown["controlledBy"])) == ("running", True)
+    now = shown(client)["summary"]
+    assert (now["state"], now["actions"]["stop"], now["actions"]["resume"]) == ("running", True, False)
     assert "is being run" in refused(client.post(f"{TINY}/resume", json={}), status=409)
     assert "runs" in refused(client.post(f"{TINY}/extend", json={"trials": 2}), status=409)
     assert "cannot be deleted now" in refused(client.post(f"{TINY}/delete", json={}), status=409)
     cli.let_go()
-    eventually(lambda: first_event(client, f"{TINY}/stream")["summary"]["state"] == "succeeded")
-    eventually(lambda: not first_event(client, f"{TINY}/stream")["summary"]["controlledBy"])
+    eventually(lambda: shown(client)["summary"]["state"] == "succeeded")
+    eventually(lambda: shown(client)["summary"]["actions"]["extend"])
     answer = client.post(f"{TINY}/extend", json={"trials": "2"})
     assert answer.status_code == 200, answer.text
     eventually(lambda: len([trial for trial in cli.trials() if trial["state"] == "succeeded"]) == 4)
@@ -300,8 +386,40 @@ def test_an_experiment_is_deleted(cli: Cli, page: ServedPage) -> None:
     client = signed_in(page)
     assert client.post(f"{TINY}/delete", json={}).json() == {"message": "tiny is deleted"}
     assert cli.json("get", "experiments", "-o", "json") == []
-    assert first_event(client, "/api/stream")["experiments"] == []
+    assert listed(client) == []
     assert first_event(client, f"{TINY}/stream", name="gone")["message"].startswith("there is no experiment tiny")
+
+
+def test_a_point_is_enqueued_and_tried_next(cli: Cli, page: ServedPage) -> None:
+    cli.file.write_text(experiment(trials=2, waits=True))
+    running = cli.start("run", cli.file)
+    client = signed_in(page)
+    eventually(lambda: len(cli.starts()) == 1)
+    answer = client.post(f"{TINY}/enqueue", json={"x": "0.125"})
+    assert answer.status_code == 200, answer.text
+    cli.let_go()
+    assert ended(running)[0] == 0
+    assert 0.125 in [trial["parameters"]["x"] for trial in cli.trials()]
+
+
+@pytest.mark.parametrize(
+    ("point", "why"),
+    [({}, "at least one parameter"), ({"x": "7"}, "x"), ({"x": "a"}, "is not a number"), 
+     ({"y": "1"}, "unknown parameter"), ({"x": 0.5}, "strings"), ({"x": " "}, "at least one parameter")],
+)  # fmt: skip
+def test_a_point_outside_the_space_is_refused(cli: Cli, page: ServedPage, point: object, why: str) -> None:
+    cli.file.write_text(experiment(trials=2, waits=True))
+    running = cli.start("run", cli.file)
+    eventually(lambda: len(cli.starts()) == 1)
+    assert why in refused(signed_in(page).post(f"{TINY}/enqueue", json=point), status=400)
+    cli.tuner("stop", "tiny")
+    ended(running)
+
+
+def test_a_finished_experiment_takes_no_point(cli: Cli, page: ServedPage) -> None:
+    assert cli.tuner("run", cli.write(trials=1))[0] == 0
+    why = refused(signed_in(page).post(f"{TINY}/enqueue", json={"x": "0.5"}), status=409)
+    assert "tuner extend tiny" in why
 
 
 # Start and end
@@ -323,7 +441,7 @@ def test_a_page_stays_signed_in_after_a_restart(cli: Cli) -> None:
     with served(cli) as second, httpx.Client(base_url=second.base, cookies=before.cookies) as client:
         client.headers["x-tuner-token"] = before.headers["x-tuner-token"]
         assert second.port == first.port
-        assert first_event(client, "/api/stream")["experiments"] == []
+        assert listed(client) == []
         assert client.post(f"{TINY}/stop", json={}).status_code == 404, "its token is valid"
 
 

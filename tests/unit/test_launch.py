@@ -1,4 +1,4 @@
-"""What one attempt executes: the command line, who it is told to be, and whose `python` it finds."""
+"""The launch of an attempt: its command line, its variables, and which `python` it finds."""
 
 import json
 import os

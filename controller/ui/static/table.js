@@ -1,9 +1,12 @@
 // The table of trials: only the rows in sight are elements, so ten thousand are as fast as ten.
+// Filtering and sorting of many rows are put off, so that they take at most a quarter of the time.
 import { h, badge, number, text, clock } from "./dom.js";
 
 const HEIGHT = 35; // of a row, with its line: page.css
 const TALL = 560; // of the table, at most: page.css
 const MORE = 8; // rows above and below those in sight
+const SPARE = 4;
+const FRESH_MS = 1500; // how long a changed row is marked
 const HIDDEN = new Set(["step", "attempts", "labels", "endTime"]);
 const COMPARISON = /^(.+?)(<=|>=|!=|=|<|>)(.+)$/;
 
@@ -30,25 +33,36 @@ export class TrialTable {
     this.scroll = h("div", { class: "scroll rows", tabindex: "0", role: "region", "aria-label": "Trials, scrollable", onscroll: () => this.draw() }, this.grid);
     this.tools = h("div", { class: "tools" }, this.filter, this.state, h("details", {}, h("summary", {}, "Columns"), this.choices), this.count);
     this.element = h("div", {}, this.tools, this.scroll);
-    new ResizeObserver(() => this.draw()).observe(this.scroll);
+    this.widths = new Map();
+    this.next = 0;
+    this.resized = new ResizeObserver(() => this.draw());
+    this.resized.observe(this.scroll);
   }
 
+  close() {
+    this.resized.disconnect();
+    clearTimeout(this.timer);
+  }
+
+  // rows: by number. The table keeps the map, which its owner changes before it calls update().
   reset(columns, rows) {
     const before = this.columns.map((column) => column.key).join("\n");
     this.columns = columns;
     this.at = new Map(columns.map((column, index) => [column.key, index]));
-    this.rows = new Map(rows.map((row) => [row[0], row]));
+    this.rows = rows;
     if (this.hidden === null) this.hidden = new Set(columns.filter((column) => HIDDEN.has(column.key) || column.hidden).map((column) => column.key));
     if (before !== columns.map((column) => column.key).join("\n")) this.heading();
     this.select();
   }
 
   update(rows) {
-    for (const row of rows) {
-      this.rows.set(row[0], row);
-      this.fresh.set(row[0], performance.now());
-    }
-    if (rows.length) this.select();
+    const now = performance.now();
+    if (rows.length < 100) for (const row of rows) this.fresh.set(row[0], now);
+    if (this.timer) return;
+    this.timer = setTimeout(() => {
+      this.timer = 0;
+      this.select();
+    }, Math.max(0, this.next - now));
   }
 
   heading() {
@@ -59,6 +73,7 @@ export class TrialTable {
         this.heading();
         this.draw(true);
       } }), ` ${column.title}`)));
+    this.widths.clear();
     this.shown = this.columns.map((column, index) => ({ ...column, index })).filter((column) => !this.hidden.has(column.key));
     this.head.replaceChildren(
       h("th", { scope: "col" }, h("span", { class: "visually-hidden" }, "Compare")),
@@ -79,17 +94,21 @@ export class TrialTable {
 
   // Which rows are shown, in which order.
   select(top = false) {
+    const began = performance.now();
     const wanted = this.filter.value.trim().split(/\s+/).filter(Boolean).map((word) => this.condition(word));
     const state = this.state.value;
     const key = this.at?.get(this.sort.key) ?? 0;
     const sign = this.sort.down ? -1 : 1;
-    this.list = [...this.rows.values()].filter((row) => (!state || row[1] === state) && wanted.every((holds) => holds(row)));
-    this.list.sort((one, other) => sign * compare(one[key], other[key], sign) || one[0] - other[0]);
+    this.list = [...this.rows.values()];
+    if (state || wanted.length) this.list = this.list.filter((row) => (!state || row[1] === state) && wanted.every((holds) => holds(row)));
+    if (key === 0) this.list.sort((one, other) => sign * (one[0] - other[0]));
+    else this.list.sort((one, other) => sign * compare(one[key], other[key], sign) || one[0] - other[0]);
     const all = this.rows.size;
     const words = this.list.length === all ? `${all} trial${all === 1 ? "" : "s"}` : `${this.list.length} of ${all} trials`;
     if (this.count.textContent !== words) this.count.textContent = words;
     if (top) this.scroll.scrollTop = 0;
     this.draw(true);
+    this.next = performance.now() + SPARE * (performance.now() - began);
   }
 
   condition(word) {
@@ -133,11 +152,23 @@ export class TrialTable {
     const rows = this.list.slice(first, last).map((row, index) => this.row(row, first + index, now));
     this.body.replaceChildren(...(first ? [space(first)] : []), ...rows, ...(last < this.list.length ? [space(this.list.length - last)] : []));
     if (focused) this.body.querySelector(`[data-key="${focused}"]`)?.focus({ preventScroll: true });
+    this.keepWidths();
+  }
+
+  // Columns only grow: other rows in sight must not move them.
+  keepWidths() {
+    for (const [index, column] of this.shown.entries()) {
+      const head = this.head.children[index + 1];
+      const width = Math.max(head.offsetWidth, this.widths.get(column.key) ?? 0);
+      if (width === this.widths.get(column.key)) continue;
+      this.widths.set(column.key, width);
+      head.style.minWidth = `${width}px`;
+    }
   }
 
   row(row, index, now) {
     const [trial] = row;
-    const fresh = now - (this.fresh.get(trial) ?? -Infinity) < 1500;
+    const fresh = now - (this.fresh.get(trial) ?? -Infinity) < FRESH_MS;
     const tick = h("input", {
       type: "checkbox", checked: this.ticked.has(trial), "aria-label": `Compare trial ${trial}`, "data-key": `tick${trial}`,
       onchange: (event) => {

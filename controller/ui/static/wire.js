@@ -1,9 +1,16 @@
 // Requests to the server that gave this page, and streams that come back after it was restarted.
 
-const token = document.querySelector("meta[name=page-token]").content;
+const meta = (name) => document.querySelector(`meta[name=${name}]`).content;
+const token = meta("page-token");
 const shown = document.getElementById("connection");
 
-export const place = (namespace, name) => `/api/experiments/${encodeURIComponent(namespace)}/${encodeURIComponent(name)}`;
+// What the server has: "experiments" with their controllers, or only "studies".
+export const KIND = meta("page-kind");
+
+// Whether people sign in with tokens, and so can sign out.
+export const SIGNED_IN = meta("page-sign-in") === "token";
+
+export const place = (namespace, name) => `/api/${KIND}/${encodeURIComponent(namespace)}/${encodeURIComponent(name)}`;
 
 export async function get(path) {
   return answered(await fetch(path));
@@ -34,21 +41,22 @@ function connection(state, words) {
   if (shown.textContent !== words) shown.textContent = words;
 }
 
-// Calls handlers[event](data) until close(). A hidden page has none open: a browser allows six for all its tabs.
+// Calls handlers[event](data, id) until close(). A hidden page has none open: a browser allows six for all its tabs.
+// path(): with the position from which the stream goes on, where it has one.
 export function stream(path, handlers, { quiet = false } = {}) {
   let source = null;
   let timer = 0;
   let closed = false;
   function open() {
     if (closed || document.hidden || source) return;
-    source = new EventSource(path);
+    source = new EventSource(path());
     source.onopen = () => quiet || connection("live", "live");
     source.onerror = () => {
       if (!quiet) connection("lost", "reconnecting…");
       if (source && source.readyState === EventSource.CLOSED) again();
     };
     for (const [name, handle] of Object.entries(handlers)) {
-      source.addEventListener(name, (event) => handle(JSON.parse(event.data)));
+      source.addEventListener(name, (event) => handle(JSON.parse(event.data), event.lastEventId));
     }
   }
   async function again() {
@@ -56,6 +64,7 @@ export function stream(path, handlers, { quiet = false } = {}) {
     try {
       const answer = await fetch("/");
       if (answer.status === 403 && !quiet) connection("lost", "signed out: open the link of tuner ui");
+      if (answer.status === 401) location.reload();
     } catch {
       // The server is away; the next try says so again.
     }

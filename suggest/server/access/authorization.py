@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 
 from suggest import names
 from suggest.errors import PermissionDenied, Unauthenticated
-from suggest.server.access.caller import held, hold, known_as
+from suggest.server.access.caller import Verb, held, hold, known_as
 from suggest.server.access.tokens import Tokens
 from suggest.server.rpcs import Form, Resource, known_rpc
 
@@ -44,6 +44,11 @@ class Authorizer:
     def asks(self, method: str) -> bool:
         """Return whether the method needs a token."""
         return not method.startswith(HEALTH)
+
+    def verbs_of(self, token: str) -> frozenset[Verb] | None:
+        """Return the verbs of a token; None if it is unknown."""
+        grant = self._tokens().grant(token)
+        return None if grant is None else grant.verbs
 
     def check(self, method: str, resource: Resource) -> None:
         """Authorize an admitted caller. Raises PermissionDenied."""

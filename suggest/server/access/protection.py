@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from suggest.address import Address
 from suggest.errors import InvalidArgument, Problem
+from suggest.server.access.caller import Verb
 from suggest.server.access.file_reloader import FileReloader
 
 if TYPE_CHECKING:
@@ -106,6 +107,13 @@ class LoadedProtection:
             client_ca = Path(protection.tls_client_ca) if protection.tls_client_ca else None
             self.pair = KeyPair(Path(protection.tls_cert), Path(protection.tls_key), client_ca)
             self._watched.append(self.pair)
+
+    def verbs_of(self, token: str) -> frozenset[str] | None:
+        """Return the names of the verbs that the token permits; None if it is unknown. Without tokens, all."""
+        if self.authorizer is None:
+            return frozenset(verb.value for verb in Verb)
+        verbs = self.authorizer.verbs_of(token)
+        return None if verbs is None else frozenset(verb.value for verb in verbs)
 
     @property
     def change(self) -> bool:

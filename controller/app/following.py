@@ -1,0 +1,339 @@
+"""Read a study or an experiment again and again: each time only what can have changed since the last time.
+
+A trial that has ended rarely changes, so a read costs what the unfinished trials cost, whatever the history. Changes of
+ended trials (new labels, deletions) are found by reading everything again after a while.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import TypeAlias
+
+from controller.app import query
+from controller.app.local_experiments import LocalExperiments
+from controller.core.model import Attempt, Experiment
+from controller.report.record import (
+    ExperimentRecord,
+    Standing,
+    StudyTrials,
+    TrialRecord,
+    counted,
+    in_order,
+)
+from controller.search import CHOOSES, lost, study_name
+from suggest.client import AsyncClient, StudyName
+from suggest.errors import NotFound
+from suggest.study import Criteria, Study
+from suggest.trial import OPEN, Measurement, Trial, TrialState
+
+PAGE = 1000
+ONE_BY_ONE = 50  # more trials than these are read as a list
+LATEST_EVENTS = 30  # in a record
+WHOLE_S = 20.0  # between two reads of everything
+WHOLE_TIMES = 20  # and this many times the duration of the last one
+Changed: TypeAlias = Mapping[int, TrialRecord | None]  # by number; None: the trial was deleted
+
+
+class _Records:
+    """The records of the trials, and what follows from all of them, at a cost that depends on the changed ones only."""
+
+    def __init__(self, criteria: Criteria) -> None:
+        self._criteria = criteria
+        self._counts: Counter[TrialState] = Counter()
+        self._best: list[Trial] = []
+        self._candidates: list[Trial] = []
+        self._best_changed = False
+        self.by_number: dict[int, TrialRecord] = {}
+        self.metrics: dict[int, dict[str, float]] = {}
+
+    def put(self, number: int, new: TrialRecord | None, last: Mapping[str, Measurement]) -> None:
+        """Replace the record of a trial, with its last measurements; None if the trial was deleted."""
+        objective = self._criteria.objectives[0].metric
+        if metrics := {name: one.value for name, one in last.items() if name != objective}:
+            self.metrics[number] = metrics
+        old = self.by_number.pop(number, None) if new is None else self.by_number.get(number)
+        if new == old:
+            return
+        if new is not None:
+            self.by_number[number] = new
+        for record, by in ((old, -1), (new, 1)):
+            if record is not None and counted(record):
+                self._counts[record.state] += by
+        if any(number == each.number for each in self._best):
+            self._best_changed = True
+        if new is not None and new.trial.state is TrialState.SUCCEEDED:
+            self._candidates.append(new.trial)
+
+    def standing(self) -> Standing:
+        if self._best_changed:
+            self._best = self._criteria.best(one.trial for one in self.by_number.values())
+        elif self._candidates:
+            self._best = self._criteria.best([*self._best, *self._candidates])
+        self._candidates, self._best_changed = [], False
+        counts = {state: n for state in TrialState if (n := self._counts[state])}
+        return Standing(counts, in_order(self._best, self._criteria))
+
+
+class _Trials:
+    """The trials of one study, with the last measurement of each metric in their newest attempts."""
+
+    def __init__(self, client: AsyncClient, name: StudyName, wanted: Callable[[Trial], bool]) -> None:
+        self._client = client
+        self._name = name
+        self._wanted = wanted
+        self._next = 0  # no larger number is known
+        self.known: dict[int, Trial] = {}
+        self.last: dict[int, dict[str, Measurement]] = {}
+        self.unfinished: set[int] = set()  # also those that are not wanted yet
+
+    async def read_all(self) -> AsyncIterator[set[int]]:
+        """Yield the numbers of the trials that have changed, after each page."""
+        gone = set(self.known)
+        token, more = "", True
+        measured_to, measured_token, measured_more = -1, "", True
+        while more:
+            page, token = await self._client.trials_page(self._name, token, page_size=PAGE)
+            more = bool(token)
+            found = self._keep(page)
+            gone -= found
+            while measured_more and (not more or measured_to < page[-1].number):
+                measured, measured_token = await self._client.latest_page(self._name, measured_token)
+                measured_more = bool(measured_token)
+                self._note(measured)
+                measured_to = measured[-1][0] if measured else measured_to
+                found |= {number for number, _ in measured}
+            yield found
+        for number in gone:
+            self._forget(number)
+        yield gone
+
+    async def read_changes(self) -> set[int]:
+        """Read unfinished and new trials, and return the numbers of the trials that may have changed."""
+        page = await self._client.list_trials(self._name, states=OPEN)
+        known = {trial.number for trial in page}
+        page += [
+            trial
+            for trial in await self._client.list_trials(self._name, first_number=self._next)
+            if trial.number not in known
+        ]
+        ended = self.unfinished - {trial.number for trial in page}
+        if len(ended) > ONE_BY_ONE:
+            since = await self._client.list_trials(self._name, first_number=min(ended))
+            page += [trial for trial in since if trial.number in ended]
+        else:
+            for number in ended:
+                with suppress(NotFound):
+                    page.append(await self._client.get_trial(self._name, number))
+        for number in ended - {trial.number for trial in page}:
+            self._forget(number)
+        found = self._keep(page)
+        await self._measure([n for n in found if self.known[n].state is not TrialState.QUEUED])
+        return found | ended
+
+    async def _measure(self, numbers: Sequence[int]) -> None:
+        if len(numbers) > ONE_BY_ONE:
+            self._note(await self._client.list_measurements(self._name, latest=True))
+            return
+        for number in numbers:
+            self._note(await self._client.list_measurements(self._name, number, latest=True))
+
+    def _keep(self, page: Sequence[Trial]) -> set[int]:
+        if page:
+            self._next = max(self._next, *(trial.number + 1 for trial in page))
+        for trial in page:
+            (self.unfinished.discard if trial.finished else self.unfinished.add)(trial.number)
+        wanted = [trial for trial in page if self._wanted(trial)]
+        self.known.update((trial.number, trial) for trial in wanted)
+        return {trial.number for trial in wanted}
+
+    def _forget(self, number: int) -> None:
+        self.known.pop(number, None)
+        self.last.pop(number, None)
+        self.unfinished.discard(number)
+
+    def _note(self, measured: Iterable[tuple[int, Measurement]]) -> None:
+        for number, one in measured:
+            last = self.last.setdefault(number, {})
+            attempt = next(iter(last.values())).attempt if last else one.attempt
+            if one.attempt > attempt:
+                last.clear()
+            before = last.get(one.metric)
+            if one.attempt >= attempt and (before is None or one.step >= before.step):
+                last[one.metric] = one
+
+
+class _Timer:
+    """When everything is read again. Reading everything takes at most a twentieth of the time."""
+
+    def __init__(self) -> None:
+        self._next = 0.0
+        self._changed = True
+
+    @property
+    def due(self) -> bool:
+        """Return whether something was read since everything was, and that was long enough ago."""
+        return self._changed and time.monotonic() >= self._next
+
+    def read_changes(self) -> None:
+        self._changed = True
+
+    def expire(self) -> None:
+        self._next, self._changed = 0.0, True
+
+    def read_all(self, began: float) -> None:
+        now = time.monotonic()
+        self._next, self._changed = now + max(WHOLE_S, WHOLE_TIMES * (now - began)), False
+
+
+class StudyFollower:
+    """A study without an experiment. `record` is as of the last read, and `loaded` once everything was read."""
+
+    def __init__(self, client: AsyncClient, study: Study) -> None:
+        self._client = client
+        self._trials = _Trials(client, study.name, lambda trial: True)
+        self._records = _Records(study.spec.criteria)
+        self._timer = _Timer()
+        self.loaded = False
+        self.record = StudyTrials(study, standing=Standing({}, ()))
+
+    @property
+    def due(self) -> bool:
+        """Return whether everything should be read again although nothing seems to have changed."""
+        return self._timer.due
+
+    def expire(self) -> None:
+        """Let the next read be one of everything, because this process has changed a trial that has ended."""
+        self._timer.expire()
+
+    async def read(self) -> AsyncIterator[Changed]:
+        """Yield the trials that may have changed, in one part or several. Raises NotFound."""
+        began = time.monotonic()
+        self.record = replace(self.record, study=await self._client.get_study(self.record.study.name))
+        if self.loaded and not self._timer.due:
+            self._timer.read_changes()
+            yield self._take(await self._trials.read_changes())
+            return
+        async for numbers in self._trials.read_all():
+            yield self._take(numbers)
+        self.loaded = True
+        self._timer.read_all(began)
+
+    def _take(self, numbers: set[int]) -> Changed:
+        objective = self.record.study.spec.objective.metric
+        for number in numbers:
+            trial, last = self._trials.known.get(number), self._trials.last.get(number, {})
+            new = None if trial is None else TrialRecord(_so_far(trial, last.get(objective)), by_client=True)
+            self._records.put(number, new, last)
+        trials = list(self._records.by_number.values())
+        metrics, standing = self._records.metrics, self._records.standing()
+        self.record = replace(self.record, trials=trials, metrics=metrics, standing=standing)
+        return {number: self._records.by_number.get(number) for number in numbers}
+
+
+class ExperimentFollower:
+    """An experiment with its trials, attempts and latest events; otherwise as `StudyFollower`."""
+
+    def __init__(self, experiments: LocalExperiments, experiment: Experiment, client: AsyncClient) -> None:
+        self._experiments = experiments
+        self._client = client
+        self._trials = _Trials(client, study_name(experiment), lambda trial: query.belongs(trial, experiment))
+        self._records = _Records(experiment.spec.criteria)
+        self._timer = _Timer()
+        self._attempts: dict[int, list[Attempt]] = {}
+        self._changing: set[int] = set()  # trials that are unfinished, or whose newest attempt may change
+        self.loaded = False
+        self.record = ExperimentRecord(experiment, standing=Standing({}, ()))
+
+    @property
+    def due(self) -> bool:
+        return self._timer.due
+
+    def expire(self) -> None:
+        self._timer.expire()
+
+    async def read(self) -> AsyncIterator[Changed]:
+        began = time.monotonic()
+        before = self.record.experiment
+        # The holder is read first, because a controller stores the end before it releases its lease.
+        holder = self._experiments.holder(before.uid)
+        experiment = self._experiments.experiment(before.namespace, before.name)
+        if experiment is None or experiment.uid != before.uid:
+            raise NotFound(f"there is no experiment {before.name} in {before.namespace} any more")
+        self.record = replace(
+            self.record,
+            experiment=experiment,
+            controlled_by="" if holder is None else str(holder),
+            events=self._experiments.latest_events(experiment.uid, LATEST_EVENTS),
+            final=query.final_record(self._experiments, experiment),
+        )
+        try:
+            if self.loaded and before.revision == experiment.revision and not self._timer.due:
+                self._timer.read_changes()
+                yield await self._read_changes(experiment)
+                return
+            await self._read_settings(experiment)
+            self._group(self._experiments.attempts(experiment.uid))
+            async for numbers in self._trials.read_all():
+                yield self._take(numbers)
+        except NotFound as error:
+            if self._attempts:
+                raise lost(study_name(experiment), experiment.name) from error
+            # The study is not created yet, or the controller was killed before it did so.
+            yield self._take(set())
+        self.loaded = True
+        self._timer.read_all(began)
+
+    async def _read_changes(self, experiment: Experiment) -> Changed:
+        # Attempts are read before trials, because an attempt ends before its trial.
+        asked = self._changing | self._trials.unfinished
+        changed = self._group(self._experiments.attempts_that_change(experiment.uid, asked))
+        numbers = await self._trials.read_changes()
+        if new := numbers - asked:
+            self._group(self._experiments.attempts_that_change(experiment.uid, new))
+        return self._take(changed | asked | numbers)
+
+    async def _read_settings(self, experiment: Experiment) -> None:
+        if experiment.spec.algorithm.name == CHOOSES:
+            study = await self._client.get_study(study_name(experiment))
+            self.record = replace(self.record, settings=study.spec.algorithm.settings)
+
+    def _group(self, attempts: Iterable[Attempt]) -> set[int]:
+        """Replace the known attempts by those given, and return the numbers of their trials."""
+        found: dict[int, dict[int, Attempt]] = {}
+        for attempt in attempts:
+            if isinstance(attempt.trial, int):  # not of the final stage
+                found.setdefault(attempt.trial, {})[attempt.number] = attempt
+        for number, new in found.items():
+            known = {each.number: each for each in self._attempts.get(number, ())}
+            self._attempts[number] = [each for _, each in sorted((known | new).items())]
+        return set(found)
+
+    def _take(self, numbers: set[int]) -> Changed:
+        objective = self.record.experiment.spec.objective.metric
+        for number in numbers:
+            trial, last = self._trials.known.get(number), self._trials.last.get(number, {})
+            new = None
+            self._changing.discard(number)
+            if trial is not None:
+                new = TrialRecord(trial, self._attempts.get(number, ()))
+                newest, one = new.newest, last.get(objective)
+                if newest is not None and not newest.ended and one is not None and one.attempt == newest.number:
+                    new = replace(new, trial=_so_far(trial, one))
+                if newest is not None and (not newest.ended or newest.rerun):
+                    self._changing.add(number)
+            self._records.put(number, new, last)
+        trials = list(self._records.by_number.values())
+        metrics, standing = self._records.metrics, self._records.standing()
+        self.record = replace(self.record, trials=trials, metrics=metrics, standing=standing)
+        return {number: self._records.by_number.get(number) for number in numbers}
+
+
+def _so_far(trial: Trial, last: Measurement | None) -> Trial:
+    """Return the trial; a running one with the last value that it has reported."""
+    if trial.state is not TrialState.RUNNING or last is None:
+        return trial
+    return replace(trial, value=last.value, step=last.step)

@@ -1,0 +1,131 @@
+"""The routes that only experiments have: their files, logs and artifacts, the queue, and what needs a controller."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from starlette.requests import Request
+from starlette.responses import FileResponse, JSONResponse, Response
+from starlette.routing import Route
+
+from controller.app import query
+from controller.app.detached import control_detached
+from controller.core.model import Experiment
+from controller.spec import redacted_document
+from controller.ui.application import Events, body_of, done, event_stream, named, whole_number
+from controller.ui.board import Board
+from suggest.errors import FailedPrecondition, NotFound
+
+LOG_POLL_S = 0.1
+LOG_PORTION = 1 << 16
+LOG_BEGIN = 1 << 18  # bytes at the end of a long log that a page shows first
+MOST_TRIALS_ADDED = 100_000
+
+
+def experiment_routes(board: Board, closing: asyncio.Event) -> list[Route]:
+    page = _Experiments(board, closing)
+    one = "/api/experiments/{namespace}/{name}"
+    trial = f"{one}/trials/{{number:int}}"
+    return [
+        Route("/api/queue", page.queue),
+        Route(f"{one}/file", page.file),
+        Route(f"{trial}/log", page.log),
+        Route(f"{trial}/artifacts/{{attempt:int}}/{{path:path}}", page.artifact),
+        Route(f"{one}/stop", page.stop, methods=["POST"]),
+        Route(f"{one}/resume", page.resume, methods=["POST"]),
+        Route(f"{one}/extend", page.extend, methods=["POST"]),
+    ]
+
+
+class _Experiments:
+    def __init__(self, board: Board, closing: asyncio.Event) -> None:
+        self._board = board
+        self._closing = closing
+
+    async def queue(self, _: Request) -> Response:
+        return event_stream(self._board.follow_queue(), self._closing)
+
+    async def file(self, request: Request) -> Response:
+        return JSONResponse(redacted_document(self._experiment(request).spec.document))
+
+    async def log(self, request: Request) -> Response:
+        number = request.path_params["number"]
+        record = await self._board.record(*named(request))
+        one = query.find_trial(record, number)
+        if one.newest is None:
+            raise NotFound(f"trial {number} has not started yet: there is no log")
+        attempt = whole_number(request.query_params.get("attempt", str(one.newest.number)), "attempt", most=1 << 31)
+        log = self._board.folder(record.experiment, number, attempt).log
+        known = request.headers.get("last-event-id") or request.query_params.get("after", "")
+        return event_stream(_log(log, int(known) if known.isascii() and known.isdigit() else None), self._closing)
+
+    async def artifact(self, request: Request) -> Response:
+        """Send a file that the trial wrote, as a download: a browser must not run what is in it."""
+        number, attempt = request.path_params["number"], request.path_params["attempt"]
+        root = self._board.folder(self._experiment(request), number, attempt).output
+        path = await asyncio.to_thread(_inside, root, request.path_params["path"])
+        return FileResponse(path, media_type="application/octet-stream", filename=path.name)
+
+    async def stop(self, request: Request) -> Response:
+        experiment = self._experiment(request)
+        experiments = self._board.experiments()
+        if experiment.state.finished:
+            raise FailedPrecondition(f"{experiment.name} has ended")
+        if experiments.holder(experiment.uid) is not None:
+            experiments.request_stop(experiment.uid)
+        else:
+            await control_detached(self._board.workspace, experiment, ("stop",))
+        return done(f"{experiment.name} is stopping")
+
+    async def resume(self, request: Request) -> Response:
+        experiment = self._experiment(request)
+        await control_detached(self._board.workspace, experiment, ("resume",))
+        return done(f"{experiment.name} goes on")
+
+    async def extend(self, request: Request) -> Response:
+        experiment = self._experiment(request)
+        trials = whole_number((await body_of(request)).get("trials"), "trials", most=MOST_TRIALS_ADDED)
+        await control_detached(self._board.workspace, experiment, ("extend", "--trials", f"+{trials}"))
+        return done(f"{experiment.name} has {trials} more trials")
+
+    def _experiment(self, request: Request) -> Experiment:
+        return self._board.find(*named(request))
+
+
+def _inside(root: Path, name: str) -> Path:
+    """Return the file below `root`. Links that lead out of it are not followed. Raises NotFound."""
+    try:
+        path = (root / name).resolve()
+        if path.is_relative_to(root.resolve()) and path.is_file():
+            return path
+    except (OSError, ValueError):
+        pass
+    raise NotFound(f"no file {name} among the trial's outputs")
+
+
+async def _log(path: Path, at: int | None) -> Events:
+    """Yield the log from byte `at` on, and what is added to it.
+
+    Of a long log only the end is sent, after the number of bytes that were skipped.
+    """
+    first = True
+    while True:
+        try:
+            with path.open("rb") as file:
+                size = file.seek(0, 2)
+                if at is None or size - at > LOG_BEGIN or at > size:  # more than a page shows, or a new file
+                    at = max(0, size - LOG_BEGIN)
+                    first = True
+                file.seek(at)
+                data = file.read(LOG_PORTION)
+        except FileNotFoundError:
+            data, size, at = b"", 0, None
+        if data or first:
+            start = at or 0
+            at = start + len(data)
+            text = data.decode("utf-8", errors="replace")
+            yield "lines", {"id": at, "text": text, "first": first, "skipped": start if first else 0}
+            first = False
+        if not data or at == size:
+            await asyncio.sleep(LOG_POLL_S)

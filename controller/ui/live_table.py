@@ -1,0 +1,130 @@
+"""The trials of one experiment or study as rows of the page, with the version in which each row changed last.
+
+A page that knows a version is sent what changed since. Versions count within one `LiveTable`, whose random id is part
+of every position, so that a page that comes back after a restart of the server is sent everything.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from controller.report.formatting import json_number, timestamp
+from controller.report.record import TrialList, TrialRecord
+
+Json = dict[str, Any]  # Any: what JSON holds
+Row = list[Any]
+ROWS_AT_ONCE = 2000  # in one event
+
+
+class LiveTable:
+    def __init__(self) -> None:
+        self._id = secrets.token_hex(4)
+        self._version = 0
+        self._columns: list[Json] = []
+        self._columns_changed = 0
+        self._metrics: list[str] = []
+        self._summary: Json = {}
+        self._summary_changed = 0
+        self._rows: dict[int, Row] = {}
+        self._changed: dict[int, int] = {}  # by trial number: the version of its last change or its removal
+
+    @property
+    def position(self) -> str:
+        return f"{self._id}.{self._version}"
+
+    def apply(self, record: TrialList, summary: Json, trials: Mapping[int, TrialRecord | None]) -> None:
+        """Take over the trials of `record` that may have changed, by number; None for those that were deleted."""
+        self._version += 1
+        if summary != self._summary:
+            self._summary, self._summary_changed = summary, self._version
+        metrics = sorted({*self._metrics, *(name for number in trials for name in record.metrics.get(number, ()))})
+        columns = _columns(record, metrics)
+        if columns != self._columns:
+            self._columns, self._metrics, self._columns_changed = columns, metrics, self._version
+            trials = {one.trial.number: one for one in record.trials}
+            trials |= dict.fromkeys(self._rows.keys() - trials.keys())
+        parameters = record.parameter_names
+        for number, one in trials.items():
+            row = None if one is None else _row(record, one, parameters, metrics)
+            if row != self._rows.get(number):
+                self._changed[number] = self._version
+                if row is None:
+                    del self._rows[number]
+                else:
+                    self._rows[number] = row
+
+    def since(self, position: str, only: frozenset[int] | None = None) -> Iterator[tuple[str, Json]]:
+        """Yield what changed since the position, as names of events with their data; nothing if nothing did.
+
+        `only` limits the rows to these trials.
+
+        `reset` begins with new columns, `update` has changed rows. Only the last event has the new position as its id,
+        so that a page whose connection is lost in between does not take itself to be up to date.
+        """
+        version = self._known(position)
+        changed = [n for n, at in self._changed.items() if at > version and (only is None or n in only)]
+        summary = {"summary": self._summary} if self._summary_changed > version else {}
+        if not changed and not summary and version >= self._columns_changed:
+            return
+        rows = [self._rows[number] for number in changed if number in self._rows]
+        first: Json = summary | {"removed": [number for number in changed if number not in self._rows]}
+        event = "update"
+        if version < self._columns_changed:
+            event, first = "reset", {"summary": self._summary, "columns": self._columns}
+        parts = [rows[at : at + ROWS_AT_ONCE] for at in range(0, len(rows), ROWS_AT_ONCE)] or [[]]
+        for part in parts[:-1]:
+            yield event, first | {"rows": part}
+            event, first = "update", {}
+        yield event, first | {"rows": parts[-1], "id": self.position}
+
+    def _known(self, position: str) -> int:
+        """Return the version of a position; -1 if it is of another table."""
+        table, _, version = position.partition(".")
+        if table != self._id or not (version.isascii() and version.isdigit() and len(version) < 16):
+            return -1
+        return min(int(version), self._version)
+
+
+def _columns(record: TrialList, metrics: list[str]) -> list[Json]:
+    parameters = record.parameter_names
+    return [
+        {"key": "number", "title": "Trial"},
+        {"key": "state", "title": "State"},
+        {"key": "value", "title": record.criteria.objectives[0].metric},
+        {"key": "step", "title": "Step"},
+        *({"key": f"parameters.{name}", "title": name, "parameter": True} for name in parameters),
+        *(_metric_column(name, parameters) for name in metrics),
+        {"key": "startTime", "title": "Started"},
+        {"key": "endTime", "title": "Ended"},
+        {"key": "attempts", "title": "Attempts"},
+        {"key": "reason", "title": "Reason"},
+        {"key": "labels", "title": "Labels"},
+    ]
+
+
+def _metric_column(name: str, parameters: list[str]) -> Json:
+    """Return a metric's column, whose name must differ from a parameter that the program prints as a metric."""
+    if name in parameters:
+        return {"key": f"metrics.{name}", "title": f"metrics.{name}", "hidden": True}
+    return {"key": f"metrics.{name}", "title": name}
+
+
+def _row(record: TrialList, one: TrialRecord, parameters: list[str], metrics: list[str]) -> Row:
+    it = one.trial
+    measured = record.metrics.get(it.number, {})
+    start, end = one.start_time, one.end_time
+    return [
+        it.number,
+        one.state.value,
+        None if it.value is None else json_number(it.value),
+        it.step,
+        *(it.parameters.get(name) for name in parameters),
+        *(json_number(measured[name]) if name in measured else None for name in metrics),
+        None if start is None else timestamp(start),
+        None if end is None else timestamp(end),
+        len(one.attempts),
+        record.reason_of(one),
+        " ".join(f"{key}={value}" for key, value in it.labels.items()),
+    ]

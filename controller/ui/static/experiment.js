@@ -1,0 +1,188 @@
+// One experiment, or one study: how it stands, its figures, its trials, what may be done.
+import { h, number, prose, clock, duration, events, announce } from "./dom.js";
+import { KIND, get, post } from "./wire.js";
+import { ask } from "./dialog.js";
+import { search } from "./search.js";
+import { TrialTable } from "./table.js";
+import { Figure } from "./figures.js";
+import { main, address, chips, counts, crumbs, done, grid, notice, progress, showState, stateAndWhy } from "./parts.js";
+
+const FIGURES = {
+  history: "History", front: "Pareto front", curves: "Learning curves", parallel: "Parallel coordinates", slice: "Each parameter",
+  contour: "Two parameters", importance: "Importance", timeline: "Timeline",
+};
+const FIRST = ["history", "curves"]; // the others are chosen
+const MOST_WAITING = 8;
+
+const ACTIONS = {
+  stop: (name) => ({ title: `Stop ${name}?`, words: "Running trials are cancelled. Resume continues the search with new ones.", action: "Stop", danger: true }),
+  resume: (name) => ({ title: `Resume ${name}?`, words: "A controller is started on this machine. It goes on when this page is closed.", action: "Resume" }),
+  extend: (name) => ({ title: `Extend ${name}?`, words: "All its trials are kept, and the search goes on.", action: "Extend", fields: [h("label", {}, "More trials", h("input", { name: "trials", type: "number", min: 1, value: 20, required: true }))] }),
+  enqueue: (name, parameters) => ({
+    title: `Enqueue a point for ${name}?`, words: "It is tried next. Parameters that you leave empty are chosen by the search.", action: "Enqueue",
+    fields: parameters.map(({ title, hint }) => h("label", {}, title, h("input", { name: title, placeholder: hint, autocomplete: "off" }))),
+  }),
+  delete: (name) => ({ title: `Delete ${name}?`, words: "Its trials, their logs and their outputs are removed. This cannot be undone.", action: "Delete", danger: true }),
+};
+const WORDS = { stop: "Stop", resume: "Resume", extend: "Extend", enqueue: "Enqueue", delete: "Delete" };
+
+export function experimentPage(namespace, name) {
+  crumbs(name, [name]);
+  const it = search(namespace, name);
+  const said = notice();
+  const { state, why } = stateAndWhy();
+  const overview = h("div", { class: "facts" });
+  const waiting = h("section", { class: "card", hidden: true });
+  const history = h("div");
+  const buttons = h("div", { class: "actions" });
+  const toTrial = (trial) => { location.hash = address(namespace, name, "trial", trial); };
+  let chosen = [];
+  const compare = h("button", { type: "button", disabled: true, onclick: () => { location.hash = address(namespace, name, "compare", chosen.join(",")); } }, "Compare");
+  const table = new TrialTable({
+    link: (trial) => address(namespace, name, "trial", trial),
+    choose(numbers) {
+      chosen = numbers.sort((one, other) => one - other);
+      compare.disabled = chosen.length < 2;
+      compare.textContent = chosen.length < 2 ? "Compare" : `Compare ${chosen.length}`;
+    },
+  });
+  table.tools.append(compare);
+  const pictures = figuresOf(it, toTrial);
+
+  async function act(what) {
+    const values = await ask(ACTIONS[what](name, it.summary.parameters ?? []));
+    if (values === null) return;
+    for (const button of buttons.children) button.disabled = true;
+    try {
+      const { message } = await post(`${it.at}/${what}`, values);
+      if (what === "delete") location.hash = "#/";
+      else said.say(message);
+    } catch (error) {
+      said.trouble(error.message);
+    }
+    showActions();
+  }
+  function showActions() {
+    const focused = document.activeElement?.dataset.action;
+    buttons.replaceChildren(...Object.entries(it.summary.actions).map(([what, possible]) => h("button", {
+      type: "button", disabled: !possible, onclick: () => act(what), "data-action": what,
+      class: what === "resume" ? "main" : what === "delete" ? "danger" : null,
+    }, WORDS[what])));
+    if (focused) buttons.querySelector(`[data-action=${focused}]`)?.focus();
+  }
+
+  const file = h("details", { class: "card", hidden: KIND !== "experiments" }, h("summary", {}, "experiment.yaml, as JSON"), h("pre", { tabindex: "0" }));
+  file.addEventListener("toggle", async () => {
+    if (file.open) file.lastChild.textContent = JSON.stringify(await get(`${it.at}/file`), null, 2);
+  });
+  const happened = h("section", { class: "card" }, h("h2", {}, "Events"), history);
+  main.replaceChildren(
+    h("div", { class: "head" }, h("h1", {}, name), state, buttons),
+    why, said.element, overview, pictures.element, waiting,
+    h("section", { class: "card" }, h("h2", {}, "Trials"), table.element), happened, file);
+
+  let before = null;
+  function show() {
+    const now = it.summary;
+    if (before && (before.done !== now.done || before.state !== now.state)) {
+      announce(`${name} is ${now.state ?? "open"}: ${now.done} trials done, best ${now.metric} ${number(now.best?.value)}`);
+    }
+    if (now.state) showState(state, now.state);
+    why.replaceChildren(...prose(now.why));
+    overview.replaceChildren(...overviewOf(now, address(namespace, name, "trial", now.best?.number)));
+    if (before?.actions === undefined || JSON.stringify(before.actions) !== JSON.stringify(now.actions)) showActions();
+    happened.hidden = !now.events;
+    if (now.events) history.replaceChildren(events(now.events));
+    showWaiting(now);
+    before = now;
+    pictures.show();
+    document.title = `${now.state === "running" && now.budget.trials ? `${now.done}/${now.budget.trials} ` : ""}${name} – tuner`;
+  }
+  function showWaiting(now) {
+    waiting.hidden = !(now.waiting?.length || now.quotas?.length);
+    if (waiting.hidden) return;
+    const more = (now.trials.queued ?? 0) - now.waiting.length;
+    waiting.replaceChildren(
+      h("div", { class: "head" }, h("h2", {}, "Waiting"), h("a", { href: "#/queue" }, "queue and quota of the namespace")),
+      grid("Waiting trials", ["Trial", "Reason"], now.waiting.slice(0, MOST_WAITING).map(([trial, reason]) => [h("a", { href: address(namespace, name, "trial", trial) }, String(trial)), reason || "–"])),
+      more > 0 ? h("p", { class: "small" }, `and ${more} more`) : "");
+  }
+
+  const open = it.follow({
+    reset() {
+      said.trouble("");
+      table.best = it.summary.best?.number ?? null;
+      table.reset(it.columns, it.rows);
+      show();
+    },
+    update(rows, removed) {
+      const best = table.best;
+      table.best = it.summary.best?.number ?? null;
+      show();
+      if (rows.length || removed.length || best !== table.best) table.update(rows);
+    },
+    trouble: (message) => said.trouble(message),
+    gone(message) {
+      said.trouble(message);
+      for (const button of buttons.children) button.disabled = true;
+    },
+  });
+  const ticking = setInterval(() => it.summary && it.summary.startTime && !it.summary.endTime && show(), 5000);
+  return () => {
+    open.close();
+    clearInterval(ticking);
+    table.close();
+    pictures.close();
+  };
+}
+
+function overviewOf(it, best) {
+  const fact = (words, value, ...more) => h("div", { class: "fact" }, h("div", { class: "name" }, words), h("div", { class: "value" }, value), more.map((each) => h("div", { class: "more" }, each)));
+  return [
+    h("div", { class: "fact best" }, h("div", { class: "name" }, `best ${it.metric} (${it.direction})`),
+      h("div", { class: "line" }, h("span", { class: "value" }, number(it.best?.value)), it.best ? h("a", { href: best }, `trial ${it.best.number}`) : h("span", { class: "more" }, "none yet"),
+        it.front?.length > 1 ? h("span", { class: "more" }, `one of ${it.front.length} on the Pareto front`) : null),
+      it.best ? chips(it.best.parameters) : null),
+    h("div", { class: "fact" }, h("div", { class: "name" }, "trials"), h("div", { class: "value" }, done(it)), progress(it), h("div", { class: "more" }, counts(it))),
+    it.startTime ? fact("time", duration(it.startTime, it.endTime), `started ${clock(it.startTime)}`) : null,
+    fact("search", it.algorithm, [it.pruning ? `pruning ${it.pruning}` : "", it.runtime ? `${it.runtime}, ${it.parallelism} at a time` : "", it.revision > 1 ? `revision ${it.revision}` : ""].filter(Boolean).join(", ")),
+  ].filter(Boolean);
+}
+
+// Two figures that are always shown, and one of the others.
+function figuresOf(it, choose) {
+  const version = () => `${it.summary.revision}.${it.summary.done}.${it.summary.loaded}`;
+  const make = (name) => new Figure({ label: FIGURES[name], address: () => `${it.at}/figures/${name}.json?${version()}`, choose });
+  const fixed = FIRST.map((name) => [name, make(name)]);
+  const others = Object.keys(FIGURES).filter((name) => !FIRST.includes(name));
+  const place = h("div");
+  let other = null;
+  const tabs = h("div", { class: "tabs", role: "group", "aria-label": "Figure" }, others.map((name) => h("button", { type: "button", "data-figure": name, "aria-pressed": "false", onclick: () => pick(name) }, FIGURES[name])));
+  function pick(name) {
+    other?.close();
+    other = make(name);
+    place.replaceChildren(other.element);
+    for (const tab of tabs.children) tab.setAttribute("aria-pressed", String(tab.dataset.figure === name));
+    if (it.summary?.done) other.show(version());
+  }
+  const element = h("div", { class: "figures", hidden: true },
+    fixed.map(([name, figure]) => h("section", { class: "card", "data-figure": name }, h("h2", {}, FIGURES[name]), figure.element)),
+    h("section", { class: "card wide" }, tabs, place));
+  return {
+    element,
+    show() {
+      const { summary } = it;
+      if (!summary.done || !summary.loaded) return;
+      element.hidden = false;
+      tabs.querySelector("[data-figure=front]").hidden = !summary.front;
+      tabs.querySelector("[data-figure=timeline]").hidden = KIND !== "experiments";
+      if (!other) pick(summary.front ? "front" : "parallel");
+      for (const [, figure] of fixed) figure.show(version());
+      other.show(version());
+    },
+    close() {
+      other?.close();
+      for (const [, figure] of fixed) figure.close();
+    },
+  };
+}

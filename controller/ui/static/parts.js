@@ -1,0 +1,64 @@
+// Parts that several pages show.
+import { h, badge, number, prose, text } from "./dom.js";
+
+export const main = document.getElementById("main");
+const path = document.getElementById("path");
+
+export const address = (namespace, name, ...rest) => ["#", "search", namespace, name, ...rest].map((part, index) => (index ? encodeURIComponent(part) : part)).join("/");
+
+export function crumbs(title, ...links) {
+  document.title = title ? `${title} – tuner` : "tuner";
+  path.replaceChildren(...links.map(([words, to]) => (to ? h("a", { href: to }, words) : h("span", { "aria-current": "page" }, words))));
+}
+
+// What a person did, or what went wrong.
+export function notice() {
+  const element = h("div", { role: "alert" });
+  return {
+    element,
+    say: (words) => element.replaceChildren(h("div", { class: "said" }, ...prose(words))),
+    trouble: (words) => element.replaceChildren(...(words ? [h("div", { class: "trouble" }, ...prose(words))] : [])),
+  };
+}
+
+const STATES = ["succeeded", "pruned", "infeasible", "failed", "cancelled", "running", "paused", "queued"];
+
+// A bar with a part for each state, as long as the budget.
+export function progress(it) {
+  const limit = it.budget?.trials ?? null;
+  const there = Object.values(it.trials).reduce((sum, n) => sum + n, 0);
+  const whole = Math.max(limit ?? 0, there, 1);
+  const bar = h("div", { class: "progress", role: "progressbar", "aria-label": "Trials done", "aria-valuemin": 0, "aria-valuemax": whole, "aria-valuenow": it.done });
+  for (const state of STATES) {
+    if (!it.trials[state]) continue;
+    const part = h("span", { class: `part ${state}`, title: `${it.trials[state]} ${state}` });
+    part.style.width = `${(100 * it.trials[state]) / whole}%`;
+    bar.append(part);
+  }
+  return bar;
+}
+
+export function counts(it) {
+  const found = STATES.filter((state) => it.trials[state]);
+  if (!found.length) return [it.loaded === false ? "reading…" : "no trials yet"];
+  return found.map((state) => h("span", { class: `dot ${state}` }, `${it.trials[state]} ${state}`));
+}
+
+export const done = (it) => (it.budget?.trials ? `${it.done} / ${it.budget.trials}` : String(it.done));
+
+export function facts(pairs) {
+  return h("dl", {}, pairs.filter(([, value]) => value !== null && value !== undefined && value !== "").map(([key, value]) => [h("dt", {}, key), h("dd", {}, value)]));
+}
+
+export function chips(parameters) {
+  return h("ul", { class: "chips", role: "list" }, Object.entries(parameters).map(([key, value]) => h("li", {}, h("span", { class: "key" }, key), " ", h("b", {}, typeof value === "number" ? number(value) : text(value)))));
+}
+
+export function grid(label, heads, rows) {
+  return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": label }, h("table", { class: "plain" },
+    h("thead", {}, h("tr", {}, heads.map((words) => h("th", { scope: "col" }, words)))),
+    h("tbody", {}, rows.map((cells) => h("tr", {}, cells.map((cell) => h("td", {}, cell)))))));
+}
+
+export const stateAndWhy = () => ({ state: h("span", { id: "state" }), why: h("p", { class: "why" }) });
+export const showState = (place, state) => place.replaceChildren(badge(state));

@@ -1,0 +1,156 @@
+"""The studies of a server, as the page of `tuner serve --ui` shows them to one client of the service."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import replace
+
+from controller.app.enqueue import enqueue_in_study
+from controller.app.following import StudyFollower
+from controller.report import documents
+from controller.report.record import StudyTrials, TrialRecord
+from controller.ui.board import READS_AT_ONCE, measurements_of_curves, parameter_hint
+from controller.ui.live_table import Json
+from controller.ui.watched import Mark, Watched
+from suggest.client import AsyncClient, StudyName, StudySummary
+from suggest.errors import TunerError
+from suggest.study import Study
+from suggest.trial import Trial, TrialState
+
+LIST_S = 0.5
+RUN, MANAGE = "run", "manage"  # verbs of tokens
+
+
+class StudyBoard:
+    """`application.Shown` for studies.
+
+    Args:
+        mark: Returns a value that changes when the store may have changed.
+        verbs: Returns the names of the verbs that the client's token permits now.
+    """
+
+    def __init__(
+        self, client: AsyncClient, *, source: str, mark: Callable[[], Mark], verbs: Callable[[], frozenset[str]]
+    ) -> None:
+        self._client = client
+        self._source = source
+        self._mark = mark
+        self._verbs = verbs
+        self._watched: dict[StudyName, Watched[StudyTrials]] = {}
+        self._slots = asyncio.Semaphore(READS_AT_ONCE)
+
+    async def close(self) -> None:
+        for watched in self._watched.values():
+            await watched.close()
+        await self._client.close()
+
+    async def follow_list(self) -> AsyncIterator[tuple[str, Json]]:
+        seen: Mark | None = None
+        shown: Json | None = None
+        while True:
+            mark = self._mark()
+            if mark != seen:
+                now = await self._list()
+                if now != shown:
+                    yield "list", now
+                seen, shown = mark, now
+            await asyncio.sleep(LIST_S)
+
+    async def _list(self) -> Json:
+        try:
+            found = await self._client.study_summaries()
+        except TunerError as error:
+            return {"searches": [], "trouble": str(error), "source": self._source}
+        found.sort(key=lambda pair: (pair[0].create_time is not None, pair[0].create_time), reverse=True)
+        return {
+            "searches": [self._told(study, summary or StudySummary({}, None)) for study, summary in found],
+            "trouble": "",
+            "source": self._source,
+        }
+
+    async def follow(
+        self, namespace: str, name: str, position: str = "", only: frozenset[int] | None = None
+    ) -> AsyncIterator[tuple[str, Json]]:
+        watched = self._watch(StudyName(namespace, name))
+        async for event in watched.follow(position, only):
+            yield event
+        self._watched.pop(StudyName(namespace, name), None)  # it is gone
+
+    async def record(self, namespace: str, name: str) -> StudyTrials:
+        return await self._watch(StudyName(namespace, name)).record()
+
+    async def drawn(self, namespace: str, name: str, figure: str, trial: int | None) -> StudyTrials:
+        record = await self.record(namespace, name)
+        if trial is not None:
+            record = replace(record, trials=[_find(record, trial, await self._trial(record, trial))])
+        if figure == "curves":
+            measured = await measurements_of_curves(self._client, record.study.name, record)
+            record = replace(record, measurements=measured)
+        return record
+
+    async def trial(self, namespace: str, name: str, number: int) -> Json:
+        record = await self.record(namespace, name)
+        one = _find(record, number, await self._trial(record, number))
+        measured = await self._client.list_measurements(record.study.name, number)
+        return documents.trial(record, one) | {
+            "why": one.trial.reason,
+            "measurements": [documents.measurement(each) for _, each in measured],
+            "actions": {"labels": RUN in self._verbs()},
+        }
+
+    async def label(self, namespace: str, name: str, number: int, labels: Mapping[str, str]) -> None:
+        study = StudyName(namespace, name)
+        await self._client.update_trial(study, number, labels=labels)
+        self._watch(study).expire()
+
+    async def enqueue(self, namespace: str, name: str, texts: Mapping[str, str]) -> int:
+        study = await self._client.get_study(StudyName(namespace, name))
+        return (await enqueue_in_study(self._client, study.name, study.spec.space.parameters, texts)).number
+
+    async def delete(self, namespace: str, name: str) -> None:
+        await self._client.delete_study(StudyName(namespace, name))
+
+    async def _trial(self, record: StudyTrials, number: int) -> Trial:
+        return await self._client.get_trial(record.study.name, number)
+
+    def _watch(self, name: StudyName) -> Watched[StudyTrials]:
+        async def connect() -> StudyFollower:
+            return StudyFollower(self._client, await self._client.get_study(name))
+
+        found = self._watched.get(name)
+        if found is None or found.gone:
+            found = self._watched[name] = Watched(
+                mark=self._mark, connect=connect, summarize=self._summary, slots=self._slots
+            )
+        return found
+
+    def _summary(self, record: StudyTrials, loaded: bool) -> Json:
+        assert record.standing is not None, "followers keep it"
+        best = next(iter(record.standing.best), None)
+        return self._told(record.study, StudySummary(record.standing.counts, best)) | {
+            "parameters": [parameter_hint(each) for each in record.space.parameters],
+            "loaded": loaded,
+        }
+
+    def _told(self, study: Study, summary: StudySummary) -> Json:
+        """Return a study in the form of an experiment's summary, without what only experiments have."""
+        spec, verbs = study.spec, self._verbs()
+        told = documents.study(study, summary.trials, summary.best)
+        over = (state for state in summary.trials if state.finished and state is not TrialState.CANCELLED)
+        return told | {
+            "why": "",
+            "metric": spec.objective.metric,
+            "direction": spec.objective.direction.value,
+            "algorithm": spec.algorithm.name,
+            "pruning": spec.pruning.name if spec.pruning else "",
+            "budget": {"trials": None},
+            "done": sum(summary.trials[state] for state in over),
+            "revision": 1,
+            "actions": {"enqueue": RUN in verbs, "delete": MANAGE in verbs},
+            "loaded": True,
+        }
+
+
+def _find(record: StudyTrials, number: int, trial: Trial) -> TrialRecord:
+    return next((one for one in record.trials if one.trial.number == number), TrialRecord(trial, by_client=True))

@@ -1,0 +1,125 @@
+"""`tuner serve --ui`: the page of a server's studies, in the server's process and loop.
+
+People sign in with their tokens, or, on a server without tokens, by the link that is printed. What needs a controller
+is not offered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import ssl
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Protocol
+
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.routing import Route
+
+from controller.ui.application import application
+from controller.ui.guard import Guard, LinkDoor
+from controller.ui.server import listen, running
+from controller.ui.sign_in import TokenDoor
+from controller.ui.studies import StudyBoard
+from controller.ui.vega import VegaBundle
+from controller.ui.watched import Mark, clock_mark, file_mark
+from suggest.address import Address
+from suggest.client import AsyncClient, Channel
+from suggest.errors import InvalidArgument, Problem
+
+INSIDE = "localhost:0"  # the name of the channel to the server in this process; tokens are not sent to sockets
+NO_VERBS: frozenset[str] = frozenset()
+
+
+class Served(Protocol):
+    """The part of `suggest.server.Server` that the page needs."""
+
+    @property
+    def address(self) -> str: ...
+
+    def inside(self) -> Channel: ...
+
+    def verbs_of(self, token: str) -> frozenset[str] | None: ...
+
+    def ssl_context(self) -> ssl.SSLContext | None: ...
+
+
+def check(address: Address, *, tokens: bool, tls: bool) -> None:
+    """Refuse a page that is open by mistake. Raises InvalidArgument."""
+    if address.path:
+        raise InvalidArgument([Problem("ui", f"{address} is a socket; browsers need HOST:PORT")])
+    if not address.private and not (tokens and tls):
+        raise InvalidArgument(
+            [
+                Problem(
+                    "ui",
+                    f"people on other machines would reach the page at {address}; add --tokens, --tls-cert and "
+                    "--tls-key, or use a loopback address and a tunnel",
+                )
+            ]
+        )
+
+
+@asynccontextmanager
+async def beside(
+    server: Served, address: Address, *, tokens: bool, sqlite: Path | None, source: str, say: Callable[[str], None]
+) -> AsyncIterator[None]:
+    """Serve the page while the block runs. Calls `say` with its address.
+
+    Args:
+        tokens: The server has tokens, with which people sign in.
+        sqlite: The database, whose times show changes; None for other stores.
+        source: What the page calls the store.
+
+    Raises FailedPrecondition if the port is in use.
+    """
+    host = "127.0.0.1" if address.host == "localhost" else address.host
+    listener = listen(host, (address.port,))
+    port: int = listener.getsockname()[1]
+    tls = server.ssl_context() is not None
+
+    def mark() -> Mark:
+        return clock_mark() if sqlite is None else file_mark(sqlite)
+
+    def board(token: str) -> StudyBoard:
+        # Nothing of the environment: the page has the rights of its visitors, not those of the server's operator.
+        client = AsyncClient(INSIDE, token=token, tls_ca="", tls_cert="", tls_key="", inside=server.inside())
+        return StudyBoard(client, source=source, mark=mark, verbs=lambda: server.verbs_of(token) or NO_VERBS)
+
+    def context() -> ssl.SSLContext:
+        found = server.ssl_context()
+        assert found is not None, "TLS is not switched off while the server runs"
+        return found
+
+    closing = asyncio.Event()
+    door: LinkDoor | TokenDoor
+    routes: Sequence[Route] = ()
+    shown: Callable[[Request], StudyBoard]
+    if tokens:
+        door = TokenDoor(board, lambda token: server.verbs_of(token) is not None, port=port, secure=tls)
+        shown, close, routes = door.board, door.close, door.routes
+        link = ""
+    else:
+        everybodys = board("")
+        shown, close = (lambda request: everybodys), everybodys.close
+        door = LinkDoor(secrets.token_bytes(32), port, prefix="tuner-serve")
+        link = f"?token={door.link_token}"
+    app = application(
+        shown,
+        Middleware(Guard, door=door),
+        kind="studies",
+        page_token=door.page_token,
+        closing=closing,
+        vega=VegaBundle(),
+        signs_in=tokens,
+        more=routes,
+    )
+    try:
+        async with running(app, listener, closing, tls=context if tls else None):
+            name = f"[{host}]" if ":" in host else host
+            say(f"{'https' if tls else 'http'}://{name}:{port}/{link}")
+            yield
+    finally:
+        await close()

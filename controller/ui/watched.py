@@ -1,0 +1,180 @@
+"""One experiment or study that pages show: when it is read again, and what the pages are sent.
+
+It is read when its mark (`mark`, cheap to compute) has changed, once for all pages, and takes at most half of the time.
+What is read each time is decided in `controller.app.following`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any, Generic, Protocol, TypeVar
+
+from controller.app.following import Changed
+from controller.report.record import FigureSource
+from controller.ui.live_table import Json, LiveTable
+from suggest.errors import NotFound, TunerError
+
+LOOK_S = 0.04  # between looks at the mark
+SHARED_S = 1.0  # between reads of a store whose changes do not show, and after a failed read
+Mark = tuple[object, ...]
+Record = TypeVar("Record", bound=FigureSource)
+Record_co = TypeVar("Record_co", bound=FigureSource, covariant=True)
+
+
+class Follower(Protocol[Record_co]):
+    """What `controller.app.following` provides."""
+
+    loaded: bool
+
+    @property
+    def record(self) -> Record_co: ...
+
+    @property
+    def due(self) -> bool: ...
+
+    def read(self) -> AsyncIterator[Changed]: ...
+
+    def expire(self) -> None: ...
+
+
+class Watched(Generic[Record]):
+    """Belongs to one event loop.
+
+    Args:
+        mark: Returns a value that differs from the last one if the store may have changed.
+        connect: Returns the follower, when it is first needed. May raise the errors of the service.
+        summarize: Returns the summary of a record; its flag says whether all of it was read.
+        slots: Limits how many reads run at once.
+    """
+
+    def __init__(
+        self,
+        *,
+        mark: Callable[[], Mark],
+        connect: Callable[[], Awaitable[Follower[Record]]],
+        summarize: Callable[[Record, bool], Json],
+        slots: asyncio.Semaphore,
+    ) -> None:
+        self._mark = mark
+        self._connect = connect
+        self._summarize = summarize
+        self._slots = slots
+        self._follower: Follower[Record] | None = None
+        self._table = LiveTable()
+        self._seen: Mark = ()
+        self._began = 0.0  # when the last successful read began
+        self._idle_until = 0.0
+        self._reading: asyncio.Task[None] | None = None
+        self.summary: Json = {}
+        self.error: TunerError | None = None  # of the last read, if it failed
+
+    async def close(self) -> None:
+        if self._reading is not None:
+            self._reading.cancel()
+            await asyncio.gather(self._reading, return_exceptions=True)
+
+    @property
+    def gone(self) -> bool:
+        return isinstance(self.error, NotFound)
+
+    async def record(self) -> Record:
+        """Return the current record. Raises NotFound and the errors of its service."""
+        asked = time.monotonic()
+        while True:
+            self.look()
+            await self._wait()
+            if self.error is not None:
+                raise self.error
+            if self._follower is not None and self._is_current(asked):
+                return self._follower.record
+
+    async def follow(self, position: str, only: frozenset[int] | None) -> AsyncIterator[tuple[str, Json]]:
+        """Yield what has changed since `position`, and later changes, as names of events with their data.
+
+        The events are those of `LiveTable.since`. If the store does not answer, a `trouble` event says so, and the
+        store is asked again. The last event is `gone`, when there is no such experiment or study any more.
+
+        `only` limits the rows to these trials.
+        """
+        asked = time.monotonic()
+        trouble = ""
+        while True:
+            self.look()
+            await self._wait()
+            if self.gone:
+                yield "gone", {"message": str(self.error)}
+                return
+            if (message := str(self.error or "")) != trouble:
+                trouble = message
+                yield "trouble", {"message": message}
+            # While it is read for the first time, what is known is shown already.
+            if self.summary and (not self.summary["loaded"] or self._is_current(asked)):
+                for event, data in self._table.since(position, only):
+                    yield event, data
+                position = self._table.position
+
+    def expire(self) -> None:
+        """Read everything again when it is next needed, because a trial that has ended was changed."""
+        if self._follower is not None:
+            self._follower.expire()
+
+    def look(self) -> None:
+        """Begin to read if something may have changed."""
+        if self._reading is not None and self._reading.done():
+            self._reading.result()  # a bug must not stay unseen
+            self._reading = None
+        if self._reading is None and not self.gone and time.monotonic() >= self._idle_until:
+            due = self._follower is not None and self._follower.due
+            if due or self._mark() != self._seen:
+                self._reading = asyncio.create_task(self._read())
+
+    async def _wait(self) -> None:
+        if self._reading is not None:
+            await asyncio.wait({self._reading}, timeout=LOOK_S)
+        else:
+            await asyncio.sleep(LOOK_S)
+
+    def _is_current(self, asked: float) -> bool:
+        """Return whether what is known is not older than a request of the time `asked`."""
+        return self._began >= asked or self._mark() == self._seen
+
+    async def _read(self) -> None:
+        async with self._slots:
+            began = time.monotonic()
+            mark = self._mark()  # before reading, so that concurrent changes are read next time
+            try:
+                if self._follower is None:
+                    self._follower = await self._connect()
+                follower = self._follower
+                async for trials in follower.read():
+                    self._show(follower.record, trials, loaded=follower.loaded)
+                self._show(follower.record, {}, loaded=True)
+                self._seen, self._began, self.error = mark, began, None
+                self._idle_until = 2 * time.monotonic() - began
+            except TunerError as error:
+                self.error, self._idle_until = error, time.monotonic() + SHARED_S
+
+    def _show(self, record: Record, trials: Changed, *, loaded: bool) -> None:
+        self.summary = self._summarize(record, loaded)
+        self._table.apply(record, self.summary, trials)
+
+
+def file_mark(*databases: Path) -> Mark:
+    """Return the times and sizes of SQLite databases, which change with every write."""
+    found: list[Any] = []
+    for database in databases:
+        for path in (database, database.with_name(f"{database.name}-wal")):
+            try:
+                told = path.stat()
+                found += [told.st_mtime_ns, told.st_size]
+            except OSError:
+                found.append(None)
+    return tuple(found)
+
+
+def clock_mark() -> Mark:
+    """Return a mark that changes at intervals, for stores whose changes do not show."""
+    return (int(time.monotonic() / SHARED_S),)

@@ -1,0 +1,211 @@
+"""Requests to the page of `tuner serve --ui`: the rights are those of the token, and the page shows studies."""
+
+from __future__ import annotations
+
+import json
+import os
+import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from suggest.client import Client, Float, Outcome, StudyName, TrialState, maximize
+from tests import forked
+from tests.certificates import Authority
+from tests.e2e.cli import Cli, cli_in, eventually
+from tests.service.granted import secret, tokens_file
+from tests.ui.page import PageOfServer, page_of_server
+
+STUDY = "/api/studies/default/parabola"
+NAME = StudyName("default", "parabola")
+
+
+@pytest.fixture
+def cli(tmp_path: Path) -> Iterator[Cli]:
+    with cli_in(tmp_path) as cli:
+        yield cli
+
+
+@contextmanager
+def signed_in(page: PageOfServer, token: str) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=page.base, timeout=30) as client:
+        answer = client.post("/api/sign-in", json={"token": token})
+        assert answer.status_code == 200, answer.text
+        index = client.get("/").text
+        client.headers["x-tuner-token"] = index.partition('name="page-token" content="')[2].partition('"')[0]
+        assert 'content="studies"' in index
+        yield client
+
+
+def first(client: httpx.Client, path: str, event: str = "") -> dict[str, Any]:
+    with client.stream("GET", path) as answer:
+        assert answer.status_code == 200, answer.read()
+        name = ""
+        for line in answer.iter_lines():
+            if line.startswith("event: "):
+                name = line.removeprefix("event: ")
+            if line.startswith("data: ") and event in ("", name):
+                data: dict[str, Any] = json.loads(line.removeprefix("data: "))
+                return data
+    raise AssertionError("the stream ended")
+
+
+def a_study(address: str, token: str | None = None) -> None:
+    """Create the study, with one trial that succeeded and one that runs."""
+    with Client(address, token=token) as client:
+        study = client.study("parabola", {"x": Float(-10, 10)}, maximize("value"), seed=1)
+        one = client.suggest(NAME, 2, client_id="me", request_id="1").trials[0]
+        client.complete(NAME, one.number, Outcome(TrialState.SUCCEEDED, 0.5))
+        assert study
+
+
+@pytest.fixture
+def tokens(tmp_path: Path) -> Path:
+    return tokens_file(
+        tmp_path / "tokens.yaml", me=("all", "all"), reader=(["read"], ["default"]), other=("all", ["other"])
+    )
+
+
+def test_a_study_is_shown_labelled_given_a_point_and_deleted(cli: Cli, tokens: Path) -> None:
+    with page_of_server(cli, "--tokens", str(tokens)) as page:
+        a_study(page.address, secret("me"))
+        with signed_in(page, secret("me")) as client:
+            (listed,) = first(client, "/api/stream")["searches"]
+            assert (listed["name"], listed["best"]["value"], listed["trials"]) == (
+                "parabola", 0.5, {"running": 1, "succeeded": 1},
+            )  # fmt: skip
+            shown = first(client, f"{STUDY}/stream")
+            assert sorted(row[1] for row in shown["rows"]) == ["running", "succeeded"]
+            assert shown["summary"]["actions"] == {"enqueue": True, "delete": True}, "nothing that needs a controller"
+            assert client.get(f"{STUDY}/trials/0").json()["state"] == "succeeded"
+            for figure in ("history", "curves", "slice", "importance"):
+                assert client.get(f"{STUDY}/figures/{figure}.json").status_code == 200
+            assert client.post(f"{STUDY}/trials/0/labels", json={"labels": {"a": "b"}}).status_code == 200
+            assert client.post(f"{STUDY}/enqueue", json={"x": "3"}).json() == {"message": "trial 2 is enqueued"}
+            assert client.post(f"{STUDY}/enqueue", json={"x": "11"}).status_code == 400
+            with Client(page.address, token=secret("me")) as other:
+                assert other.get_trial(NAME, 0).labels == {"a": "b"}
+                assert other.suggest(NAME, 1, client_id="me", request_id="2").trials[0].parameters == {"x": 3.0}
+            for verb in ("stop", "resume", "extend"):
+                assert client.post(f"{STUDY}/{verb}", json={}).status_code in (404, 405)
+            assert client.post(f"{STUDY}/delete", json={}).status_code == 200
+            eventually(lambda: first(client, "/api/stream")["searches"] == [])
+
+
+def test_new_trials_are_pushed(cli: Cli, tokens: Path) -> None:
+    with page_of_server(cli, "--tokens", str(tokens)) as page:
+        a_study(page.address, secret("me"))
+        with signed_in(page, secret("reader")) as client, client.stream("GET", f"{STUDY}/stream") as answer:
+            lines = answer.iter_lines()
+            assert any(line.startswith("event: reset") for line in lines)
+            with Client(page.address, token=secret("me")) as other:
+                other.complete(NAME, 1, Outcome(TrialState.SUCCEEDED, 0.25))
+            rows = (json.loads(line[6:])["rows"] for line in lines if line.startswith("data: "))
+            assert next(row for found in rows for row in found if row[0] == 1 and row[2] == 0.25)[1] == "succeeded"
+
+
+def test_a_token_that_may_only_read_changes_nothing(cli: Cli, tokens: Path) -> None:
+    with page_of_server(cli, "--tokens", str(tokens)) as page:
+        a_study(page.address, secret("me"))
+        with signed_in(page, secret("reader")) as client:
+            shown = first(client, f"{STUDY}/stream")
+            assert shown["summary"]["actions"] == {"enqueue": False, "delete": False}
+            assert client.get(f"{STUDY}/trials/0").json()["actions"] == {"labels": False}
+            for path, body in (("enqueue", {"x": "3"}), ("delete", {}), ("trials/0/labels", {"labels": {}})):
+                answer = client.post(f"{STUDY}/{path}", json=body)
+                assert answer.status_code == 403
+                assert "the token reader may not" in answer.json()["error"]
+
+
+def test_a_token_of_another_namespace_sees_nothing(cli: Cli, tokens: Path) -> None:
+    with page_of_server(cli, "--tokens", str(tokens)) as page:
+        a_study(page.address, secret("me"))
+        with signed_in(page, secret("other")) as client:
+            assert first(client, "/api/stream")["searches"] == []
+            assert "is not for the namespace default" in first(client, f"{STUDY}/stream")["message"]
+            assert client.get(f"{STUDY}/trials/0").status_code == 403
+            assert client.get(f"{STUDY}/figures/history.json").status_code == 403
+
+
+def test_nobody_comes_in_without_a_token(cli: Cli, tokens: Path) -> None:
+    with page_of_server(cli, "--tokens", str(tokens)) as page, httpx.Client(base_url=page.base, timeout=30) as client:
+        index = client.get("/")
+        assert (index.status_code, "Sign in" in index.text, "page-token" in index.text) == (401, True, False)
+        for path in ("/api/stream", f"{STUDY}/stream", f"{STUDY}/trials/0"):
+            assert client.get(path).status_code == 401
+        assert client.post(f"{STUDY}/delete", json={}).status_code == 401
+        for wrong in ("", "a-token-of-somebody-else", secret("me")[:-1], "\u00e9", None, 7):
+            answer = client.post("/api/sign-in", json={"token": wrong})
+            assert answer.status_code in (400, 403), wrong
+        assert not client.cookies
+
+
+def test_a_session_ends_with_its_token_and_by_signing_out(cli: Cli, tokens: Path) -> None:
+    with page_of_server(cli, "--tokens", str(tokens)) as page:
+        a_study(page.address, secret("me"))
+        with signed_in(page, secret("reader")) as client, signed_in(page, secret("me")) as another:
+            assert another.post("/api/sign-out", json={}).status_code == 200
+            assert another.get("/").status_code == 401
+            assert client.get("/").status_code == 200
+            tokens_file(tokens, me=("all", "all"))
+            eventually(lambda: client.get("/").status_code == 401)
+            assert client.get(f"{STUDY}/figures/history.json").status_code == 401
+
+
+def test_requests_of_other_pages_are_refused(cli: Cli, tokens: Path) -> None:
+    with page_of_server(cli, "--tokens", str(tokens)) as page:
+        a_study(page.address, secret("me"))
+        with signed_in(page, secret("me")) as client:
+            assert client.post(f"{STUDY}/delete", json={}, headers={"x-tuner-token": "x"}).status_code == 403
+            assert client.post(f"{STUDY}/delete", json={}, headers={"origin": "http://evil.example"}).status_code == 403
+            assert client.post(f"{STUDY}/delete", data={"a": "b"}).status_code == 415
+            assert client.get("/", headers={"host": "evil.example"}).status_code == 403
+            sign_in = {"token": secret("me")}
+            evil = client.post("/api/sign-in", json=sign_in, headers={"origin": "http://evil.example"})
+            assert evil.status_code == 403, "nobody is signed in by another page"
+
+
+def test_over_tls_the_cookie_is_sent_over_tls_only(cli: Cli, tokens: Path, tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    pair = authority.issue("server", "/CN=tuner", ("localhost", "127.0.0.1"))
+    flags = ("--tokens", str(tokens), "--tls-cert", str(pair.certificate), "--tls-key", str(pair.key))
+    with page_of_server(cli, *flags) as page:
+        assert page.base.startswith("https://")
+        trusted = ssl.create_default_context(cafile=str(authority.own.certificate))
+        base = page.base.replace("127.0.0.1", "localhost")
+        with httpx.Client(base_url=base, verify=trusted, timeout=30) as client:
+            cookie = client.post("/api/sign-in", json={"token": secret("me")}).headers["set-cookie"]
+            assert cookie.startswith("__Host-tuner=")
+            for attribute in ("HttpOnly", "Secure", "SameSite=strict", "Path=/"):
+                assert attribute in cookie
+            assert client.get("/").status_code == 200
+
+
+def test_without_tokens_the_page_has_a_link(cli: Cli) -> None:
+    with page_of_server(cli, "--insecure") as page:
+        a_study(page.address)
+        with httpx.Client(base_url=page.base.partition("/?")[0], timeout=30) as client:
+            assert client.get("/").status_code == 403
+            assert client.get(page.base, follow_redirects=True).status_code == 200
+            assert first(client, "/api/stream")["searches"][0]["name"] == "parabola"
+
+
+@pytest.mark.parametrize(
+    ("flags", "why"),
+    [
+        (("--ui", "0.0.0.0:0", "--insecure"), "add --tokens, --tls-cert and --tls-key"),
+        (("--ui", "unix:/tmp/x", "--insecure"), "browsers need HOST:PORT"),
+        (("--ui", "here", "--insecure"), "is not an address"),
+    ],
+)
+def test_a_page_that_is_open_by_mistake_is_refused(cli: Cli, flags: tuple[str, ...], why: str) -> None:
+    done = forked.run_tuner(
+        ("serve", "--address", "127.0.0.1:0", *flags), folder=cli.folder,
+        env={**os.environ, "TUNER_STATE_DIR": str(cli.folder / "state")},
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert why in done.stderr

@@ -1,0 +1,116 @@
+"""`hydra/sweeper: tuner`: the jobs of a multirun are trials, with Hydra's folders, logs and overrides."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.integrations.conftest import Programs
+
+APPLICATION = """
+import logging, pathlib
+import hydra, tuner
+
+@hydra.main(version_base=None, config_path=".", config_name="conf")
+def app(config):
+    logging.getLogger("app").info("job of %s", config.kind)
+    for step in range(3):
+        tuner.current_trial().report(step, loss=config.lr)
+    if config.get("fails"):
+        raise ValueError("the job cannot run")
+    return -config.lr if config.kind == "up" else config.lr
+
+if __name__ == "__main__":
+    app()
+"""
+CONFIG = """
+defaults: [{override hydra/sweeper: tuner}, _self_]
+lr: 1.0
+units: 8
+kind: up
+note: ""
+hydra:
+  sweep: {dir: jobs}
+  sweeper:
+    name: swept
+    trials: 4
+    direction: maximize
+    seed: 1
+    algorithm: random
+    params: {lr: "tag(log, interval(0.001, 1))", units: "range(8, 33, step=8)"}
+"""
+
+
+@pytest.fixture
+def application(programs: Programs) -> Programs:
+    (programs.folder / "app.py").write_text(APPLICATION)
+    (programs.folder / "conf.yaml").write_text(CONFIG)
+    return programs
+
+
+def trials(programs: Programs, name: str = "swept") -> list[dict[str, object]]:
+    out, _ = programs.run("tuner", "get", "trials", name, "-o", "json")
+    found: list[dict[str, object]] = json.loads(out)
+    return found
+
+
+def test_each_job_is_a_trial_with_its_folder_and_overrides(application: Programs) -> None:
+    arguments = ["--multirun", "kind='u p',down", "note='a, b'", "hydra.sweeper.parallelism=2"]
+    out, err = application.run(sys.executable, "app.py", *arguments)
+    found = trials(application)
+    assert [each["state"] for each in found] == ["succeeded"] * 4
+    from omegaconf import OmegaConf
+
+    for each in found:
+        folder = application.folder / "jobs" / str(each["number"])
+        config = OmegaConf.load(folder / ".hydra" / "config.yaml")
+        parameters = each["parameters"]
+        assert {key: config[key] for key in ("lr", "units", "kind")} == parameters
+        assert config.note == "a, b"
+        assert 0.001 <= config.lr <= 1
+        assert config.units in (8, 16, 24, 32)
+        assert f"job of {config.kind}" in (folder / "app.log").read_text()
+    best = max(found, key=lambda each: float(str(each["value"])))
+    assert OmegaConf.load(application.folder / "jobs" / "optimization_results.yaml") == {
+        "name": "tuner",
+        "search": "swept",
+        "best_evaluated_params": best["parameters"],
+        "best_evaluated_result": best["value"],
+    }
+    assert "event=" not in out + err  # the service's log
+
+
+def test_a_sweep_with_a_name_is_continued(application: Programs) -> None:
+    application.run(sys.executable, "app.py", "--multirun")
+    first = trials(application)
+    application.run(sys.executable, "app.py", "--multirun")
+    assert trials(application) == first
+
+
+def test_a_job_that_fails_ends_the_sweep_with_its_traceback(application: Programs) -> None:
+    with application.start(sys.executable, "app.py", "--multirun", "+fails=true") as process:
+        _, err = process.communicate(timeout=250)
+    assert process.returncode != 0
+    assert "ValueError: the job cannot run" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["hydra.sweeper.params=null", "lr=0.1"], "nothing to search: give a parameter a range"),
+        (["hydra.sweeper.direction=up"], "hydra.sweeper.direction: expected minimize or maximize, got 'up'"),
+    ],
+)
+def test_a_sweep_that_cannot_begin_says_why(application: Programs, arguments: list[str], said: str) -> None:
+    with application.start(sys.executable, "app.py", "--multirun", *arguments) as process:
+        _, err = process.communicate(timeout=250)
+    assert process.returncode != 0
+    assert said in err
+
+
+def test_the_plugin_is_installed_with_the_package(tmp_path: Path, programs: Programs) -> None:
+    out, _ = programs.script("import hydra_plugins.tuner_sweeper as plugin; print(plugin.SETTINGS['_target_'])")
+    assert out == "hydra_plugins.tuner_sweeper.TunerSweeper\n"

@@ -1,0 +1,42 @@
+"""docs/katib.md: its commands are ones that the command line takes, its files and its YAML are those of examples."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from controller.cli.arguments import parse
+from controller.spec.katib import ALGORITHMS
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs" / "katib.md").read_text(encoding="utf-8")
+SHOWN = [line for block in re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL) for line in block.splitlines()]
+IN_TABLES = re.findall(r"`(tuner (?:run|get|describe|logs|extend|delete|stop|ui)\b[^`]*)`", PAGE)
+
+
+@pytest.mark.parametrize("line", [*SHOWN, *IN_TABLES])
+def test_every_command_on_the_page_is_one(line: str) -> None:
+    program, *words = shlex.split(line, comments=True)
+    assert program == "tuner"
+    assert parse([word.replace("ADDRESS", "localhost:7117") for word in words]).verb
+
+
+def test_every_file_that_a_command_names_is_there() -> None:
+    files = [word for line in SHOWN for word in line.split() if word.endswith(".yaml")]
+    assert len(files) >= 3
+    assert [file for file in files if not (ROOT / file).exists()] == []
+
+
+def test_the_layers_are_those_of_the_example() -> None:
+    (shown,) = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
+    example = (ROOT / "examples" / "layers" / "experiment.yaml").read_text(encoding="utf-8")
+    assert all(f"    {line}\n" in example for line in shown.splitlines())
+
+
+def test_every_algorithm_and_setting_has_a_row() -> None:
+    for name, algorithm in ALGORITHMS.items():
+        assert f"`{name}`" in PAGE
+        assert [setting for setting in algorithm.takes if f"`{setting}`" not in PAGE] == []

@@ -1,0 +1,122 @@
+"""Hydra: a multirun whose jobs are trials of `tuner.minimize`. hydra_plugins/tuner_sweeper.py is what Hydra finds.
+
+The launcher that is configured runs in the trial's process and gets one job.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from suggest.client.search_space import Choice, Float, Int
+from suggest.domain import Domain
+from tuner.functions import maximize, minimize
+from tuner.integrations import needed
+from tuner.study import Study
+from tuner.trial import Trial
+
+with needed("hydra"):
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+    from hydra.core.override_parser.types import IntervalSweep, Override, QuotedString, RangeSweep
+    from hydra.core.plugins import Plugins
+    from hydra.core.singleton import Singleton
+    from hydra.types import HydraContext, TaskFunction
+    from omegaconf import DictConfig, OmegaConf
+
+DIRECTIONS = {"minimize": minimize, "maximize": maximize}
+RESULTS = "optimization_results.yaml"  # the name that other sweepers use
+
+
+def sweep(
+    context: HydraContext, task: TaskFunction, config: DictConfig, arguments: Sequence[str], options: dict[str, Any]
+) -> Study:
+    """Run the jobs, and write the best one to the sweep's folder.
+
+    Args:
+        arguments: Overrides; a later one replaces an earlier one of the same key.
+        options: The direction, and those of `tuner.minimize`.
+
+    Raises:
+        ValueError: There is nothing to search, or the direction is unknown.
+        SearchFailed: Jobs failed.
+    """
+    search = DIRECTIONS.get(direction := options.pop("direction"))
+    if search is None:
+        raise ValueError(f"hydra.sweeper.direction: expected minimize or maximize, got {direction!r}")
+    parsed = OverridesParser.create(config_loader=context.config_loader).parse_overrides(list(arguments))
+    by_key = {each.get_key_element(): each for each in parsed}
+    swept = {_parameter(key): _Swept(each) for key, each in by_key.items() if each.is_sweep_override()}
+    fixed = [each.input_line for each in by_key.values() if not each.is_sweep_override()]
+    if not swept:
+        raise ValueError("nothing to search: give a parameter a range, such as lr=interval(0.001,0.1)")
+    for ours in ("suggest", "controller"):
+        logging.getLogger(ours).setLevel(logging.WARNING)  # Hydra has set the level of all loggers to INFO
+    folder = Path(config.hydra.sweep.dir)  # the time in it is now fixed for all jobs
+    folder.mkdir(parents=True, exist_ok=True)
+    OmegaConf.save(config, folder / "multirun.yaml")
+    singletons = Singleton.get_state()
+
+    def objective(trial: Trial) -> Any:
+        Singleton.set_state(singletons)
+        launcher = Plugins.instance().instantiate_launcher(context, task, config)
+        chosen = [swept[name].override(value) for name, value in trial.parameters.items()]
+        (job,) = launcher.launch([[*fixed, *chosen]], initial_job_idx=trial.number)
+        return job.return_value  # raises what the job raised
+
+    objective.__name__ = config.hydra.job.name
+    study = search(objective, {name: each.domain for name, each in swept.items()}, **options)
+    best = study.best
+    if best is not None:
+        found = {"name": "tuner", "search": study.name, "best_evaluated_params": best.parameters,
+                 "best_evaluated_result": best.value}  # fmt: skip
+        OmegaConf.save(OmegaConf.create(found), folder / RESULTS)
+    return study
+
+
+def _parameter(key: str) -> str:
+    """A name that a parameter may have: `+db/kind@target` is `db.kind.target`."""
+    return key.lstrip("+").replace("/", ".").replace("@", ".")
+
+
+class _Swept:
+    """A parameter of the sweep: what the search knows of it, and the override of a value."""
+
+    def __init__(self, override: Override) -> None:
+        """Raises ValueError: a range that cannot be searched."""
+        self._key = override.get_key_element()
+        self._texts: dict[tuple[type, Any], str] = {}
+        if override.is_choice_sweep():
+            texts = list(override.sweep_string_iterator())
+            values = [_plain(each, text) for each, text in zip(override.sweep_iterator(), texts, strict=True)]
+            self._texts = {(type(value), value): text for value, text in zip(values, texts, strict=True)}
+            self.domain: Domain = Choice(tuple(values))
+        else:
+            self.domain = _numbers(override)
+
+    def override(self, value: Any) -> str:
+        return f"{self._key}={self._texts.get((type(value), value), value)}"
+
+
+def _plain(element: Any, text: str) -> str | int | float | bool:
+    """An element of a choice; its text if it is a list, a mapping or null."""
+    if isinstance(element, QuotedString):
+        return str(element.text)
+    return element if isinstance(element, str | int | float | bool) else text
+
+
+def _numbers(override: Override) -> Domain:
+    """A range or an interval; `tag(log, ...)` searches it on a logarithmic scale."""
+    found = override.value()
+    assert isinstance(found, IntervalSweep | RangeSweep)
+    start, end = (found.start, found.end) if isinstance(found, IntervalSweep) else (found.start, found.stop)
+    if start is None or end is None:
+        raise ValueError(f"{override.input_line}: expected a start and an end")
+    log = "log" in found.tags
+    step = found.step if isinstance(found, RangeSweep) else None
+    if isinstance(start, int) and isinstance(end, int) and isinstance(step, int | None):
+        if step is None:
+            return Int(start, end, log=log)
+        return Int(start, range(start, end, step)[-1], step=step)
+    return Float(float(start), float(end), step=None if step is None else float(step), log=log)

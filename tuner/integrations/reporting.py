@@ -1,0 +1,57 @@
+"""Report a training library's metrics to the trial: what the callbacks of all these libraries share.
+
+No library is imported here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+from tuner.trial import Trial, as_number, current_trial
+
+_STEP_WORDS = ("step", "epoch")  # some libraries list them with the metrics
+
+
+class MetricReporter:
+    """Chooses metrics of a library, gives them names that a metric may have, and reports them."""
+
+    def __init__(self, metrics: str | Sequence[str] | None, trial: Trial | None) -> None:
+        """
+        Args:
+            metrics: The names in the library. None: all that are numbers. A single one is the objective's value.
+            trial: None: that of this process.
+        """
+        self._chosen = (metrics,) if isinstance(metrics, str) else metrics
+        self._trial = trial
+
+    def report(self, step: int, found: Mapping[str, object]) -> None:
+        """
+        Raises:
+            Pruned: The trial is to stop.
+            KeyError: A chosen metric was not found.
+        """
+        if self._chosen is None:
+            chosen = {name: value for name, value in found.items() if name not in _STEP_WORDS and _is_number(value)}
+        elif missing := [name for name in self._chosen if name not in found]:
+            raise KeyError(
+                f"metric {missing[0]!r} was not computed at step {step}; there are {', '.join(found) or 'none'}"
+            )
+        else:
+            chosen = {name: found[name] for name in self._chosen}
+        trial = current_trial() if self._trial is None else self._trial  # an empty trial is false
+        trial.report(step, **{metric_name(name): as_number(name, value) for name, value in chosen.items()})
+
+
+def metric_name(name: str) -> str:
+    """The name with `_` for each character that a metric's name may not have: `valid 0's l2` is `valid_0_s_l2`."""
+    safe = re.sub(r"[^\w./-]+", "_", name)
+    return safe if re.match("[A-Za-z_]", safe) else f"_{safe}"
+
+
+def _is_number(value: object) -> bool:
+    try:
+        as_number("", value)
+    except TypeError:
+        return False
+    return True

@@ -11,14 +11,19 @@ import sys
 import tempfile
 import threading
 import time
+from datetime import datetime
 from pathlib import Path
+from statistics import fmean
+from typing import Any
 
 import yaml  # type: ignore[import-untyped]
 from harness import experiment
 from record import keep, machine, median, table, verdict
 
+from controller.runtime.kubernetes.labels import COLLECTOR_CONTAINER, TRIAL_CONTAINER
 from tests.cluster import images, realnode
 from tests.cluster.api import CORE
+from tests.cluster.objects import pods
 from tests.cluster.realnode import RealNode
 from tests.cluster.searcher import Searcher
 
@@ -45,16 +50,35 @@ def seconds(person: Searcher, name: str, metrics: str, script: str) -> float:
     return (time.monotonic() - began) / TRIALS
 
 
-class SidecarMemory(threading.Thread):
-    """Looks for sidecars among the processes of this machine, and keeps the largest resident size."""
+class Watcher(threading.Thread):
+    """Keeps the largest resident size of a sidecar on this machine, and the last state of each pod with one."""
 
-    def __init__(self) -> None:
+    def __init__(self, node: RealNode) -> None:
         super().__init__(daemon=True)
         self.over = threading.Event()
         self.most_mb = 0.0
+        self._node = node
+        self._pods: dict[str, Any] = {}
+
+    def between(self, event: str, first: str, then: str) -> float:
+        """Return the mean seconds between an event of two containers. Times of containers are whole seconds."""
+        gaps = []
+        for pod in self._pods.values():
+            status = pod["status"]
+            states = {
+                each["name"]: each["state"] for each in (*status["initContainerStatuses"], *status["containerStatuses"])
+            }
+            times = [states[name].get("terminated", {}).get(event) for name in (first, then)]
+            if all(times):
+                begin, end = map(datetime.fromisoformat, times)
+                gaps.append((end - begin).total_seconds())
+        return fmean(gaps)
 
     def run(self) -> None:
-        while not self.over.wait(0.2):
+        while not self.over.wait(0.1):
+            for pod in self._node.api().items(pods("bench")):
+                if "initContainerStatuses" in pod["status"]:
+                    self._pods[pod["metadata"]["name"]] = pod
             for path in Path("/proc").glob("[0-9]*/cmdline"):
                 try:
                     if path.read_bytes().startswith(b"/collector\0"):
@@ -70,12 +94,13 @@ def main() -> None:
         sys.exit(missing)
     images.digits()
     images.collector()
-    node, memory = RealNode(), SidecarMemory()
+    node = RealNode()
+    seen = Watcher(node)
     try:
         node.load(images.DIGITS)
         node.load(images.COLLECTOR)
         node.api().post(f"{CORE}/namespaces", {"metadata": {"name": "bench"}})
-        memory.start()
+        seen.start()
         found: dict[str, list[float]] = {name: [] for name in WAYS}
         with tempfile.TemporaryDirectory() as folder:
             person = Searcher(Path(folder), node.kubeconfig(namespace="bench"), "bench")
@@ -85,7 +110,8 @@ def main() -> None:
                     found[name].append(seconds(person, f"turn-{turn}-{place}", metrics, script))
             person.close()
     finally:
-        memory.over.set()
+        seen.over.set()
+        seen.join()
         node.close()
     plain, collected = (median(each) for each in found.values())
     rows = [
@@ -94,7 +120,11 @@ def main() -> None:
     ]
     added = collected - plain
     rows.append(["added by the sidecar", f"{added:.2f} s", f"{ADDED_S:g} s", verdict(added, ADDED_S)])
-    mb = memory.most_mb
+    started = seen.between("startedAt", COLLECTOR_CONTAINER, TRIAL_CONTAINER)
+    ended = seen.between("finishedAt", TRIAL_CONTAINER, COLLECTOR_CONTAINER)
+    rows.append(["of that, the sidecar's start to the trial's, mean", f"{started:.2f} s", "", ""])
+    rows.append(["of that, the trial's end to the sidecar's, mean", f"{ended:.2f} s", "", ""])
+    mb = seen.most_mb
     rows.append(["memory of the sidecar", f"{mb:.1f} MB", f"{SIDECAR_MB:g} MB", verdict(mb, SIDECAR_MB)])
     keep("collector-node", f"{table(['figure', 'measured', 'at most', 'met'], rows)}\n\n{machine()}")
 

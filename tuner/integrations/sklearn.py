@@ -290,7 +290,7 @@ class _CandidateStudy:
         text = wire.write_spec(spec).SerializeToString(deterministic=True)
         request_id = f"spec-{hashlib.sha256(text).hexdigest()}"
         study = self.call(self._client.create_study(self._name, spec, request_id=request_id, labels=labels))
-        if study.unique_names.get(DATA, "") != data:
+        if study.labels.get(DATA, "") != data:
             raise FailedPrecondition(
                 f"the candidates of {self._name.study} were scored on other data; use another name, or delete it"
             )

@@ -318,7 +318,7 @@ class KatibReader:
             elif strategy.get("name") == metric and strategy["value"] == "latest":
                 native["value"] = "last"
             elif strategy.get("name") == metric and strategy["value"] != best:
-                self._problems.add(f"{at}.metricStrategies[{i}].value", f"is not read; write {best} or latest")
+                native["value"] = "worst"
         return native | ({"target": given["goal"]} if given.get("goal") is not None else {})
 
     def _algorithm(self, spec: Json) -> Json:

@@ -98,6 +98,13 @@ def test_medianstop_is_the_median_rule() -> None:
     assert read(text, source="katib.yaml").spec.pruning == Pruning("median", {"minTrials": 3, "warmupSteps": 4})
 
 
+@pytest.mark.parametrize(("strategy", "value"), [("latest", "last"), ("min", "worst"), ("max", "best")])
+def test_a_metric_strategy_chooses_the_measurement_that_is_the_value(strategy: str, value: str) -> None:
+    more = f"metricStrategies: [{{name: loss, value: min}}, {{name: accuracy, value: {strategy}}}]"
+    text = TEXT.replace("additionalMetricNames: [loss]", f"additionalMetricNames: [loss]\n    {more}")
+    assert read(text, source="katib.yaml").spec.objective.value.value == value
+
+
 def test_a_filter_keeps_its_name_and_value_groups() -> None:
     (pattern,) = read_path(EXAMPLES / "metric-strategies.yaml").spec.metrics.patterns
     assert pattern is not None

@@ -39,7 +39,7 @@ test-operators: operator-binaries  ## as root: run the tests beside the real Kue
 	$(BIN)/python -m pytest -n 2 --dist loadgroup $(or $(TESTS),tests/operators)
 
 .PHONY: soak
-soak: cluster-binaries  ## run what takes too long for every change: everything killed again and again, nodes that vanish
+soak: cluster-binaries  ## run the tests that take too long for every change: repeated kills, lost nodes
 	$(BIN)/python -m pytest -m soak $(or $(TESTS),tests/e2e tests/service tests/cluster)
 
 .PHONY: cluster-binaries
@@ -95,7 +95,7 @@ test-integrations: $(VENV)/dev.stamp  ## run the tests of tuner.integrations, it
 	$(BIN)/python -m pytest -n 2 --dist worksteal $(or $(TESTS),tests/integrations)
 
 .PHONY: check
-check: $(VENV)/dev.stamp  ## format, lint, types, who may import whom, stubs fresh
+check: $(VENV)/dev.stamp  ## check format, lint, types, import rules and generated code
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
 	$(BIN)/mypy
@@ -107,16 +107,16 @@ check-workflows:  ## lint .github/workflows with actionlint: Go 1.26
 	"$$(go -C .github/actionlint tool -n actionlint)"
 
 .PHONY: format
-format: $(VENV)/dev.stamp  ## put the code in shape
+format: $(VENV)/dev.stamp  ## format the code, and fix what ruff can fix
 	$(BIN)/ruff format
 	$(BIN)/ruff check --fix
 
 .PHONY: fuzz
-fuzz: $(VENV)/dev.stamp  ## send the service 20,000 requests that nobody would: five minutes; FUZZ_REQUESTS=50000
+fuzz: $(VENV)/dev.stamp  ## send 20,000 random requests to the service: five minutes; FUZZ_REQUESTS=50000
 	FUZZ_REQUESTS=$(or $(FUZZ_REQUESTS),20000) $(BIN)/python -m pytest -s --timeout=3600 tests/service/test_fuzz.py
 
 .PHONY: mutants
-mutants: $(VENV)/dev.stamp  ## plant bugs and see that the simulation catches each
+mutants: $(VENV)/dev.stamp  ## plant bugs and check that the simulation detects each
 	$(MUTANTS)
 
 .PHONY: bench
@@ -187,7 +187,7 @@ sbom: $(RELEASE)/stamp  ## write the software bill of materials of that image (C
 	  --output-reproducible -o dist/tuner-server.cdx.json deploy/requirements.lock
 
 .PHONY: lock
-lock: $(RELEASE)/stamp  ## bring the lock files up to pyproject.toml; LOCK=--upgrade takes the newest versions
+lock: $(RELEASE)/stamp  ## update the lock files after a change of pyproject.toml; LOCK=--upgrade takes the newest versions
 	$(COMPILE) pyproject.toml --extra examples --extra kubernetes --extra postgres --extra ui --group dev -o requirements.lock
 	$(COMPILE) pyproject.toml --extra examples --extra cifar10 -c requirements.lock -o requirements-torch.lock
 	$(COMPILE) pyproject.toml $(addprefix --extra ,$(INTEGRATIONS)) --group integrations \

@@ -49,7 +49,7 @@ class Frame:
     screen: Screen
 
 
-def faint_as_grey(output: bytes) -> bytes:
+def faint_as_gray(output: bytes) -> bytes:
     """Replace faint text (SGR 2), which pyte does not support, by gray text."""
 
     def replaced(match: re.Match[bytes]) -> bytes:
@@ -85,7 +85,7 @@ def record(command: list[str]) -> list[Frame]:
                 break
             if not output:
                 break
-            stream.feed(faint_as_grey(output))
+            stream.feed(faint_as_gray(output))
         elif time.monotonic() - shown >= BETWEEN_FRAMES_S:  # between two writes, so that a screen is never incomplete
             shown = time.monotonic()
             if not frames or frames[-1].screen != screen():
@@ -96,7 +96,7 @@ def record(command: list[str]) -> list[Frame]:
     return [*frames, Frame(time.monotonic() - start, screen())]
 
 
-def colour(name: str, default: str) -> str:
+def color(name: str, default: str) -> str:
     return default if name == "default" else COLOURS.get(name, f"#{name}")
 
 
@@ -107,7 +107,7 @@ def draw_row(row: list[Any], y: float) -> list[str]:
         text = "".join(character.data for character in run)
         x, width = MARGIN_PX + column * COLUMN_PX, len(text) * COLUMN_PX
         column += len(text)
-        fg, bg = colour(look[0], FOREGROUND), colour(look[1], BACKGROUND)
+        fg, bg = color(look[0], FOREGROUND), color(look[1], BACKGROUND)
         if look[5]:
             fg, bg = bg, fg
         if bg != BACKGROUND:

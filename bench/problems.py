@@ -22,12 +22,16 @@ NOISE = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A function to minimize. `loss` is NaN for infeasible points. Trials report it with noise of deviation `noise`."""
+    """A function to minimize. `loss` is NaN for infeasible points. Trials report it with noise of deviation `noise`.
+
+    `lowest` is the lowest loss of all points, NaN if unknown.
+    """
 
     name: str
     space: Space
     loss: Callable[[Assignment], float]
     noise: float = 0.0
+    lowest: float = math.nan
 
     def told(self, point: Assignment, *, seed: int, number: int) -> float:
         loss = self.loss(point)

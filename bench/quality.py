@@ -3,8 +3,9 @@
 Each contestant plays with the same seeds, one trial at a time and 16 in parallel, where it does not know the outcomes
 of running trials. The result is the loss of the point that looked best after 50, 100 and 200 trials. Games are saved to
 a file, one per line, so that a stopped run can be continued: `python bench/quality.py --games FILE`. `--keep` writes
-docs/benchmarks.md. `--held-out` uses the problems of `held_out.py`, on which nothing was tuned, one trial at a time and
-8 in parallel, with 100 trials each; Optuna's CMA-ES, which plays there too, needs the package `cmaes`.
+docs/benchmarks.md. `--set held-out` uses the problems of `held_out.py`, on which nothing was tuned, one trial at a time
+and 8 in parallel, with 100 trials each; Optuna's CMA-ES, which plays there too, needs the package `cmaes`.
+`--set forty` uses the problems of `forty.py`: see `forty_games.py` for its options.
 """
 
 from __future__ import annotations
@@ -15,123 +16,23 @@ import math
 import os
 import statistics
 import sys
-import warnings
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from problems import PROBLEMS, Problem
+import forty_games
+import forty_summary
+from games import OPTUNA, OPTUNAS_CMA, Game, play
+from problems import PROBLEMS
 from record import keep, machine, table
-from scipy.stats import mannwhitneyu
-
-from suggest.engine import Engine
-from suggest.space import Assignment, Choice, Float, Scale
-from suggest.study import Algorithm, Direction, Objective, Study, StudyName, StudySpec
-from suggest.trial import Trial, TrialState
+from statistical import holm, log_ratio, worse
 
 OURS = ("default", "tpe")
-OPTUNA, OPTUNAS_CMA = "Optuna 5", "Optuna 5 CMA-ES"
 CONTESTANTS = (*OURS, "optuna:tpe", OPTUNA, "random")
 HELD_OUT_CONTESTANTS = ("default", "gp", "tpe", OPTUNA, OPTUNAS_CMA, "random")
 PARALLEL, HELD_OUT_PARALLEL = (1, 16), (1, 8)
 LOOKS = (50, 100, 200, 1000)
 HELD_OUT_TRIALS = 100
 SHORT, LONG = 200, 1000  # trials of a game; long games use the first three problems and a quarter of the seeds
-
-Point = tuple[int, Assignment]  # with the number by which the player identifies it
-Ask = Callable[[], Point]
-Tell = Callable[[Point, float], None]  # a loss of NaN means infeasible
-
-
-@dataclass(frozen=True, slots=True)
-class Game:
-    problem: Problem
-    parallel: int
-    who: str
-    seed: int
-    trials: int
-
-    @property
-    def name(self) -> str:
-        return f"{self.problem.name}/{self.parallel}/{self.who}/{self.seed}/{self.trials}"
-
-
-def ours(game: Game) -> tuple[Ask, Tell]:
-    told = {"trials": game.trials, "parallelism": game.parallel} if game.who == "default" else {}
-    spec = StudySpec(game.problem.space, (Objective("loss", Direction.MINIMIZE),), Algorithm(game.who, None, told))
-    engine = Engine(Study(StudyName("default", "quality"), "uid", spec, game.seed), (), ())
-
-    def ask() -> Point:
-        (new,) = engine.propose(1).trials
-        engine.put(Trial(new.number, TrialState.RUNNING, new.parameters))
-        return new.number, new.parameters
-
-    def tell(point: Point, loss: float) -> None:
-        number, parameters = point
-        if math.isnan(loss):
-            engine.put(Trial(number, TrialState.INFEASIBLE, parameters))
-        else:
-            engine.put(Trial(number, TrialState.SUCCEEDED, parameters, value=loss))
-
-    return ask, tell
-
-
-def optunas(game: Game) -> tuple[Ask, Tell]:
-    """Return a study of Optuna with default settings except for the seed."""
-    import optuna
-
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
-    warnings.simplefilter("ignore")  # about parameters that CMA-ES leaves to random search
-    maker = optuna.samplers.CmaEsSampler if game.who == OPTUNAS_CMA else optuna.samplers.TPESampler
-    study = optuna.create_study(sampler=maker(seed=game.seed))
-    open_: dict[int, optuna.trial.Trial] = {}
-
-    def ask() -> Point:
-        trial = study.ask()
-        point: dict[str, str | int | float | bool] = {}
-        for parameter in game.problem.space.ordered:
-            if not parameter.active(point):
-                continue
-            name, domain = parameter.name, parameter.domain
-            if isinstance(domain, Choice):
-                point[name] = trial.suggest_categorical(name, domain.values)
-            elif isinstance(domain, Float):
-                point[name] = trial.suggest_float(name, domain.min, domain.max, log=domain.scale is Scale.LOG)
-            else:
-                log = domain.scale is Scale.LOG
-                point[name] = trial.suggest_int(name, domain.min, domain.max, step=domain.step, log=log)
-        open_[trial.number] = trial
-        return trial.number, point
-
-    def tell(point: Point, loss: float) -> None:
-        trial = open_.pop(point[0])
-        if math.isnan(loss):
-            study.tell(trial, state=optuna.trial.TrialState.FAIL)
-        else:
-            study.tell(trial, loss)
-
-    return ask, tell
-
-
-def play(game: Game) -> list[float]:
-    """Return the loss of the point that looked best at each of LOOKS. The oldest running trial ends next."""
-    ask, tell = (optunas if game.who in (OPTUNA, OPTUNAS_CMA) else ours)(game)
-    running: deque[Point] = deque()
-    asked, told, best, loss, found = 0, 0, math.inf, math.inf, []
-    while told < game.trials:
-        while asked < game.trials and len(running) < game.parallel:
-            running.append(ask())
-            asked += 1
-        oldest = running.popleft()
-        told += 1
-        value = game.problem.told(oldest[1], seed=game.seed, number=oldest[0])
-        tell(oldest, value)
-        if value < best:
-            best, loss = value, game.problem.loss(oldest[1])
-        if told in LOOKS:
-            found.append(loss)
-    return found
 
 
 def games(seeds: int, contestants: Sequence[str], only: str) -> Iterator[Game]:
@@ -185,32 +86,12 @@ def held_out_report(known: dict[str, list[float]]) -> str:
             first = [sum(at[w] <= min(at.values()) for at in regrets) for w in who]
             rows.append(["first", *map(str, first)])
             means = [
-                math.exp(statistics.fmean(_log_ratio(at[w], at[OPTUNA], at["random"]) for at in regrets)) for w in who
+                math.exp(statistics.fmean(log_ratio(at[w], at[OPTUNA], at["random"]) for at in regrets)) for w in who
             ]
             rows.append([f"geometric mean, {OPTUNA} = 1", *(f"{m:.2f}" for m in means)])
             title = f"{parallel} in parallel, after {look} trials, {seeds} seeds: median regret"
             parts.append(f"{title}\n\n{table(['problem', *who], rows)}")
     return "\n\n".join([*parts, machine()])
-
-
-def _log_ratio(mine: float, theirs: float, randoms: float) -> float:
-    """Return the log ratio of regrets, each at least a thousandth of the regret of random search."""
-    least = max(randoms * 1e-3, 1e-12)
-    return math.log(max(mine, least) / max(theirs, least))
-
-
-def holm(chances: Sequence[float]) -> list[float]:
-    """Return the p-values with Holm's correction for multiple tests."""
-    order = sorted(range(len(chances)), key=chances.__getitem__)
-    corrected, least = [0.0] * len(chances), 0.0
-    for place, k in enumerate(order):
-        least = corrected[k] = max(least, min(1.0, chances[k] * (len(chances) - place)))
-    return corrected
-
-
-def worse(mine: Sequence[float], theirs: Sequence[float]) -> float:
-    """Return the p-value of such ranks if `mine` were not worse than `theirs`."""
-    return float(mannwhitneyu(mine, theirs, alternative="greater").pvalue)
 
 
 def in_words(losses: Sequence[float]) -> str:
@@ -278,30 +159,36 @@ def ahead(at: dict[tuple[str, int, str], list[float]], cells: Sequence[tuple[str
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--games", type=Path, default=Path("quality.jsonl"), help="what has been played, added to")
+    parser.add_argument("--set", choices=("ten", "held-out", "forty"), default="ten", help="which problems")
+    parser.add_argument("--games", type=Path, help="what has been played, added to")
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--who", default="", help="the contestants, with commas")
     parser.add_argument("--only", default="", help="problems whose name has this in it")
     parser.add_argument("--long", action="store_true", help="those of 1,000 trials")
-    parser.add_argument("--held-out", action="store_true", help="the problems on which nothing was tuned")
     parser.add_argument("--keep", action="store_true", help="write the page from what has been played; play nothing")
+    forty_games.add_options(parser)
     asked = parser.parse_args()
-    lines = asked.games.read_text().splitlines() if asked.games.exists() else []
+    os.nice(10)
+    if asked.set == "forty":
+        forty_summary.show(asked) if asked.keep or asked.summary else forty_games.run(asked)
+        return
+    path = asked.games or Path("quality.jsonl")
+    is_held_out = asked.set == "held-out"
+    lines = path.read_text().splitlines() if path.exists() else []
     known: dict[str, list[float]] = dict(json.loads(line) for line in lines)
     if asked.keep:
-        keep("quality-held-out", held_out_report(known)) if asked.held_out else keep("quality", report(known))
+        keep("quality-held-out", held_out_report(known)) if is_held_out else keep("quality", report(known))
         return
-    every = HELD_OUT_CONTESTANTS if asked.held_out else CONTESTANTS
+    every = HELD_OUT_CONTESTANTS if is_held_out else CONTESTANTS
     who = asked.who.split(",") if asked.who else every
-    if asked.held_out:
+    if is_held_out:
         chosen = held_out_games(asked.seeds, who, asked.only)
     else:
         chosen = long_games(asked.seeds, who) if asked.long else games(asked.seeds, who, asked.only)
-    os.nice(10)
-    with asked.games.open("a") as out:
+    with path.open("a") as out:
         for game in chosen:
             if game.name not in known:
-                out.write(json.dumps([game.name, play(game)]) + "\n")
+                out.write(json.dumps([game.name, play(game, LOOKS).losses]) + "\n")
                 out.flush()
                 print(game.name, file=sys.stderr, flush=True)
 

@@ -36,7 +36,7 @@ def _processor() -> str:
     return found[1] if found else platform.processor() or platform.machine()
 
 
-def _commit() -> str:
+def commit() -> str:
     def git(*arguments: str) -> str:
         return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
 
@@ -48,7 +48,7 @@ def machine() -> str:
     versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in ("optuna", "grpcio", "sqlalchemy"))
     load = f"load average {LOAD_AT_START:.1f} before"
     return (
-        f"Measured on {datetime.now(UTC):%Y-%m-%d} at {_commit()}: {_processor()}, {os.cpu_count()} cores, {load}; "
+        f"Measured on {datetime.now(UTC):%Y-%m-%d} at {commit()}: {_processor()}, {os.cpu_count()} cores, {load}; "
         f"{platform.system()} {platform.release()}, Python {platform.python_version()}, {versions}."
     )
 

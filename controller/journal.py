@@ -42,7 +42,7 @@ class Journal:
         self._percentage_told = False
 
     def reload(self) -> None:
-        """Read the experiment again after a write of which nobody knows whether it was stored."""
+        """Read the experiment again after a write that failed but may have been stored."""
         stored = self._store.experiment(self.experiment.namespace, self.experiment.name)
         if stored is not None and stored.uid == self.experiment.uid:
             self.experiment = replace(stored, running_s=self.experiment.running_s)

@@ -309,6 +309,8 @@ class Loop:
             paused={number: known.trial.fidelity or 0.0 for number, known in memory.paused.items()},
             none_goes_on=memory.none_goes_on,
             none_begins=memory.none_begins,
+            regret_bound=memory.regret_bound,
+            estimated=memory.estimated,
         )
 
     def _patience_s(self) -> float:
@@ -418,6 +420,9 @@ class Loop:
             case wanted.OutdateFinal():
                 self._journal.final_outdated()
                 self._memory.recall_finals(self._memory.finals, begun=None)
+            case wanted.BoundRegret(ended):
+                self._memory.regret_bound = await self._search.regret_bound()
+                self._memory.estimated = ended
             case wanted.Break(trials, reason):
                 failures = self._memory.failures(trials)
                 if len(failures) < len(trials):

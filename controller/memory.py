@@ -85,6 +85,8 @@ class Memory:
         self.paused: dict[int, Opened] = {}  # trials that wait for a larger fidelity
         self.none_goes_on = False  # the study lets none of them go on as long as no other trial ends
         self.none_begins = False  # the study begins no new trial as long as no running one ends
+        self.regret_bound: float | None = None  # how much better than the best trial another point may still be
+        self.estimated = 0  # trials that had ended when it was last bounded
         self.independent = False  # the next suggestions do not depend on the outcomes of open trials
         self._latest_s: deque[float] = deque(maxlen=BRISK_TRIALS)  # durations of the latest attempts
         self.canary_over = spec.canary_s <= 0
@@ -95,9 +97,8 @@ class Memory:
         self.advised: dict[TrialOrFinal, str] = {}
         self.stops_sent: dict[TrialOrFinal, float] = {}
         self.removed: set[TrialOrFinal] = set()  # trials whose newest attempt was removed from the runtime
-        self.held: frozenset[TrialOrFinal] = (
-            frozenset()
-        )  # trials whose newest attempt the runtime has accepted but does not run yet
+        # Trials whose newest attempt the runtime has accepted but does not run yet.
+        self.held: frozenset[TrialOrFinal] = frozenset()
         self.finals: list[Attempt] = []  # attempts of the final stage since the search last ended
         self.earlier_finals = 0  # attempts of the final stage before that
 

@@ -13,6 +13,7 @@ from controller.phrases import command
 from suggest import failpoints
 from suggest.client import Suggestions
 from suggest.errors import FailedPrecondition, LimitReached, NotFound, NotOwner, StoreBroken
+from suggest.estimate import Estimate
 from suggest.space import Assignment, Space, Value
 from suggest.study import Algorithm, Objective, Pruning, Study, StudyName, StudySpec
 from suggest.trial import Measurement, Outcome, StopAdvice, Trial
@@ -23,6 +24,7 @@ BEFORE_ADD, AFTER_ADD = failpoints.register("study.add_trial")
 BEFORE_SUGGEST, AFTER_SUGGEST = failpoints.register("study.suggest")
 BEFORE_REPORT, AFTER_REPORT = failpoints.register("study.report")
 BEFORE_REOPEN, AFTER_REOPEN = failpoints.register("study.reopen")
+BEFORE_ESTIMATE, AFTER_ESTIMATE = failpoints.register("study.estimate")
 BEFORE_COMPLETE, AFTER_COMPLETE = failpoints.register("study.complete")
 
 MOST_REOPENED = 1000  # trials per call
@@ -47,6 +49,8 @@ class Studies(Protocol):
     async def get_trial(self, name: StudyName, number: int) -> Trial: ...
 
     async def optimal_trials(self, name: StudyName) -> list[Trial]: ...
+
+    async def estimate(self, name: StudyName) -> Estimate: ...
 
     async def suggest(
         self,
@@ -177,6 +181,16 @@ class ExperimentStudy:
         if best is None:
             raise FailedPrecondition(f"{self._name} has no succeeded trial that keeps the constraints")
         return best
+
+    async def regret_bound(self) -> float | None:
+        """Return how much better than the best trial another point may still be; None if the study cannot tell."""
+        failpoints.reach(BEFORE_ESTIMATE)
+        try:
+            bound: float | None = (await self._studies.estimate(self._name)).regret_bound
+        except FailedPrecondition:
+            bound = None
+        failpoints.reach(AFTER_ESTIMATE)
+        return bound
 
     async def trial(self, number: int) -> Trial:
         return await self._studies.get_trial(self._name, number)

@@ -38,8 +38,8 @@ ConfigStore.instance().store(group="hydra/sweeper", name="tuner", node=SETTINGS,
 class TunerSweeper(Sweeper):  # type: ignore[misc]  # Any, see pyproject.toml
     """Each job of the sweep is a trial, in a process of its own. The application's return value is minimized."""
 
-    def __init__(self, params: dict[str, str], **options: Any) -> None:
-        self._params = params
+    def __init__(self, params: dict[str, str] | None, **options: Any) -> None:
+        self._params = params or {}
         self._options = options
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:

@@ -1,6 +1,6 @@
 """Tuner's suggestion service: studies, trials and what to try next. `suggest.Client` talks to a running one.
 
-Importing this imports nothing else: the client comes when it is first asked for.
+Importing this package imports nothing else: the client is imported when it is first used.
 """
 
 from __future__ import annotations

@@ -16,21 +16,21 @@ _UNIX = "unix:"
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Either a socket's path or host and port."""
+    """An address: a socket's path, or host and port."""
 
     path: str = ""
     host: str = ""
     port: int = 0
 
     def __str__(self) -> str:
-        """As people write it, and as gRPC takes it."""
+        """Return the address as people and gRPC write it."""
         if self.path:
             return f"{_UNIX}{self.path}"
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
     @property
     def private(self) -> bool:
-        """Nobody on another machine can reach it."""
+        """Whether the address is reachable from this machine only."""
         if self.path or self.host == "localhost":
             return True
         try:
@@ -40,7 +40,7 @@ class Address:
 
 
 def parse_address(text: str) -> Address:
-    """Raises InvalidArgument."""
+    """Parse one address. Raises InvalidArgument."""
     if text.startswith(_UNIX):
         return _socket(text)
     host, colon, port = text.rpartition(":")
@@ -51,14 +51,14 @@ def parse_address(text: str) -> Address:
 
 
 def parse_addresses(text: str) -> tuple[str, ...]:
-    """Of servers on one database, with commas between them, as gRPC takes them. Raises InvalidArgument."""
+    """Parse the comma-separated addresses of servers on one database. Raises InvalidArgument."""
     return tuple(dict.fromkeys(str(parse_address(each.strip())) for each in text.split(",")))
 
 
 def _socket(text: str) -> Address:
     path = text.removeprefix(_UNIX)
     if path.startswith("//"):
-        path = path.removeprefix("//")  # unix:///PATH, the URL's way
+        path = path.removeprefix("//")  # unix:///PATH, the URL form
     if not path:
         raise _refused(f"{text!r} names no socket; use unix:PATH")
     if (size := len(path.encode())) > MAX_SOCKET_PATH:

@@ -1,6 +1,6 @@
 """Binds a gRPC server to an address that no other process uses, and imports gRPC without its log output.
 
-Everything peculiar to gRPC and the operating system about addresses is here; nothing about the service.
+All peculiarities of gRPC and the operating system about addresses are here; nothing about the service.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def bind(server: grpc.aio.Server, address: Address, credentials: grpc.ServerCredentials | None) -> Address:
-    """Where it listens then, without TLS if there are no credentials. Nothing else may listen there already."""
+    """Bind the server, without TLS if there are no credentials, and return its address. Refuses an address in use."""
     refuse_taken(address)
     try:
         if credentials is None:
@@ -30,7 +30,7 @@ def bind(server: grpc.aio.Server, address: Address, credentials: grpc.ServerCred
         raise Unavailable(f"cannot listen at {address}: {e}") from e
     if not address.path:
         return Address(host=address.host, port=port)
-    # Not by umask, which is the whole process's: a child started meanwhile in another thread would keep it.
+    # Do not use umask, because it affects the whole process: a child started in another thread would inherit it.
     Path(address.path).chmod(0o600)
     return address
 
@@ -38,7 +38,7 @@ def bind(server: grpc.aio.Server, address: Address, credentials: grpc.ServerCred
 def refuse_taken(address: Address, *, clear: bool = True) -> None:
     """`clear`: a dead server's socket is removed.
 
-    gRPC's own complaint would name neither the reason nor a cure; and it would take a live socket's name away."""
+    gRPC's own error would name neither the reason nor a cure, and it would replace a live socket."""
     if address.path:
         _refuse_taken_socket(Path(address.path), clear=clear)
         return
@@ -56,7 +56,7 @@ def refuse_taken(address: Address, *, clear: bool = True) -> None:
 
 
 def _refuse_taken_socket(path: Path, *, clear: bool) -> None:
-    """A socket file without a listener is what a killed server leaves behind: it is removed."""
+    """Remove a socket file without a listener, which a killed server leaves behind."""
     if path.parent.is_dir() and _shared(path.parent):
         raise Unavailable(f"cannot listen at unix:{path}: any user could replace the socket; use a folder of your own")
     try:
@@ -82,15 +82,15 @@ def _refuse_taken_socket(path: Path, *, clear: bool) -> None:
 
 
 def _shared(folder: Path) -> bool:
-    """Whether anybody may replace what lies there. In /tmp and the like nobody may replace another's."""
+    """Return whether any user may replace files in the folder. In /tmp, users cannot replace files of others."""
     rights = folder.stat().st_mode
     return bool(rights & stat.S_IWOTH) and not rights & stat.S_ISVTX
 
 
 def import_grpc_quietly() -> None:
-    """gRPC's core writes to stderr about forks and failed connections: ours to say, where it matters to people.
+    """Import gRPC without its log output about forks and failed connections; this program reports what matters.
 
-    It reads these once, when imported; the environment that trials inherit stays as it was.
+    gRPC reads these variables once, when it is imported. The environment that trials inherit does not change.
     """
     wanted = {"GRPC_VERBOSITY": "NONE", "GRPC_ENABLE_FORK_SUPPORT": "0"}
     added = {key: value for key, value in wanted.items() if key not in os.environ}

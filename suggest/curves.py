@@ -1,4 +1,4 @@
-"""What a trial reported: one curve for each attempt and metric, by step. The first report of a step counts.
+"""The reports of a trial: one curve for each attempt and metric, by step. The first report of a step counts.
 
 Curves are columns of numbers, so that half a million measurements take a few megabytes.
 """

@@ -1,6 +1,6 @@
 """The deadline of the current call: the client's, or the server's default.
 
-Known while the call lasts, in its task and in its worker thread. Code that may block asks for the time left; code that
+It is known during the call, in its task and in its worker thread. Code that may block asks for the time left; code that
 computes for long calls `check()` between steps, as long as it has written nothing.
 """
 
@@ -14,22 +14,22 @@ from contextvars import ContextVar
 
 from suggest.errors import TimedOut, Unavailable
 
-DEFAULT_S = 60.0  # for calls that come without one
-LOCK_S = 20.0  # the longest wait for a lock, whatever the deadline; four times what a store may keep one
+DEFAULT_S = 60.0  # for calls without a deadline
+LOCK_S = 20.0  # the longest wait for a lock, whatever the deadline; four times as long as a store may hold one
 
 _END: ContextVar[float | None] = ContextVar("deadline", default=None)
 _STOPPED: ContextVar[threading.Event | None] = ContextVar("stopped", default=None)
 
 
 def begin(given_s: float | None, *, stopped: threading.Event | None = None) -> None:
-    """From here on, this call has `given_s` seconds, or the server's own patience; `stopped`: set when the server ends
+    """Begin a call with `given_s` seconds, or the server's default. `stopped` is set when the server ends
     what it has not finished."""
     _END.set(time.monotonic() + (DEFAULT_S if given_s is None else given_s))
     _STOPPED.set(stopped)
 
 
 def check() -> None:
-    """Between two pieces of a long computation whose result nobody could be given any more.
+    """Check the deadline between two steps of a long computation.
 
     Raises:
         TimedOut: the call's time is up.
@@ -46,14 +46,14 @@ def check() -> None:
 
 
 def left_s(at_most: float) -> float:
-    """How long this call may still wait; outside of any, `at_most`."""
+    """Return how long this call may still wait; `at_most` outside of a call."""
     end = _END.get()
     return at_most if end is None else max(0.0, min(at_most, end - time.monotonic()))
 
 
 @contextmanager
 def locked(lock: threading.Lock, *, late: Exception) -> Iterator[None]:
-    """`with lock`, but for no longer than the call may wait: then `late` is raised."""
+    """Hold the lock like `with lock`, but raise `late` if the call may not wait any longer."""
     if not lock.acquire(timeout=left_s(LOCK_S)):
         raise late
     try:

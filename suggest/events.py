@@ -1,6 +1,6 @@
 """One log line per event of a server: `event=study_created study=…`.
 
-Values that others chose (names, messages) are quoted unless they are plain characters, so that nobody can forge a line
+Values from others (names, messages) are quoted unless they are plain characters, so that they cannot forge a line
 or a field, and cut when they are long. A field never holds a secret.
 """
 
@@ -17,13 +17,13 @@ _LONGEST = 300
 
 
 def tell(event: str, /, **facts: object) -> None:
-    """Facts in the order given; one that is None or empty is left out."""
+    """Log the facts in the given order, without those that are None or empty."""
     if log.isEnabledFor(logging.INFO):
         log.info("%s", line(event, **facts))
 
 
 def warn(event: str, /, **facts: object) -> None:
-    """The same, for what somebody may have to look after."""
+    """Log an event that a person may have to act on."""
     log.warning("%s", line(event, **facts))
 
 

@@ -1,8 +1,8 @@
 """Named places where a test may kill the process: `TUNER_FAILPOINT=NAME[:HIT]` ends it with SIGKILL the HIT-th time
 (default 1) that NAME is reached. `tuner debug failpoints` lists the names.
 
-Every write to a store and every call between parts has one before and one after, so that "killed at any moment" is
-tested moment by moment. Nothing else may hide here: no logging, no cleanup, no exception that somebody could catch.
+Every write to a store and every call between parts has one before and one after it, so that "killed at any moment" is
+tested at each moment. A failpoint must do nothing else: no logging, no cleanup, no exception that could be caught.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _armed, _hits_left = "", 0
 
 
 def arm(setting: str) -> None:
-    """Done at import; repeated by a process that a test forked after that."""
+    """Read the variable. Called at import, and again by a process that a test forks later."""
     global _armed, _hits_left  # noqa: PLW0603 - one process, one countdown
     _armed, _, hit = setting.partition(":")
     _hits_left = int(hit) if hit else 1
@@ -34,12 +34,12 @@ def register(call: str) -> tuple[str, str]:
 
 
 def names() -> list[str]:
-    """All points of the modules imported so far, in order of declaration."""
+    """Return all points of the modules imported so far, in the order of declaration."""
     return list(_NAMES)
 
 
 def reach(point: str) -> None:
-    """Die here if this is the point and the hit that were asked for."""
+    """Kill this process if the variable names this point and this hit."""
     global _hits_left  # noqa: PLW0603 - one process, one countdown
     if point != _armed:
         return

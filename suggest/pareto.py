@@ -1,4 +1,4 @@
-"""Several objectives at once: which points no other one dominates, and how much they dominate together.
+"""Several objectives: which points are not dominated, and the volume that they dominate.
 
 Pure functions on losses: the smaller, the better, in each objective. A point dominates another one if it is at least
 as good in each objective and better in one.
@@ -16,7 +16,7 @@ def dominates(one: Losses, other: Losses) -> bool:
 
 
 def front(points: Sequence[Losses]) -> list[int]:
-    """Return the places of the points that no other one dominates, rising; of equal points only the first.
+    """Return the indexes of the points that no other one dominates, ascending; of equal points only the first.
 
     The time grows with the number of points times that of the front.
     """
@@ -30,7 +30,7 @@ def front(points: Sequence[Losses]) -> list[int]:
 
 
 def compromise(points: Sequence[Losses], weights: Sequence[float]) -> int:
-    """Return the place of the point with the smallest weighted sum of losses; of equal points the first.
+    """Return the index of the point with the smallest weighted sum of losses; of equal points the first.
 
     Each objective is scaled to [0, 1] between its best and its worst value among the points. With equal weights this is
     the knee of a front: the point farthest below the hyperplane through the best points of each objective (Das, 1999).
@@ -53,20 +53,20 @@ def _scaled(points: Sequence[Losses]) -> list[list[float]]:
 
 
 def hypervolume(points: Sequence[Losses], reference: Losses) -> float:
-    """Return the volume of what the points dominate, as far as it dominates the reference point.
+    """Return the volume that the points dominate, bounded by the reference point.
 
-    By slices along the last objective (HSO; While et al., 2006). Exact; for two objectives the time is that of
-    sorting, and each further one multiplies it with the number of points.
+    Computed by slices along the last objective (HSO; While et al., 2006). Exact. For two objectives the time is that of
+    sorting, and each further objective multiplies it by the number of points.
     """
     inside = [tuple(p) for p in points if all(a < b for a, b in zip(p, reference, strict=True))]
     return _volume([inside[place] for place in front(inside)], tuple(reference))
 
 
 def dominated_share(points: Sequence[Losses]) -> float:
-    """Return the share of a box that the points dominate, 0 to 1: of the box between the best and the worst value of
+    """Return the share, from 0 to 1, that the points dominate of the box between the best and the worst value of
     each objective among all of them.
 
-    It needs no reference point of a person's, and says nothing across studies: the box is this study's own.
+    It needs no reference point, but cannot be compared between studies, because each has its own box.
     """
     if not points:
         return 0.0

@@ -12,7 +12,7 @@ from suggest.nesting import TooNested, check_yaml
 
 
 def load(content: bytes, *, place: str, page: str) -> Any:
-    """What YAML gives. `place`: how problems name the file; `page`: where it is explained. Raises InvalidArgument."""
+    """Load YAML. `place` names the file in problems, `page` the page that explains it. Raises InvalidArgument."""
     import yaml  # type: ignore[import-untyped]  # its stubs are a package of their own
 
     try:
@@ -28,7 +28,7 @@ def load(content: bytes, *, place: str, page: str) -> Any:
 
 
 def _loader() -> Any:  # PyYAML's loaders have no common type
-    """Of two entries with one name YAML keeps the last one silently: somebody would think another rule holds."""
+    """Return a loader that refuses duplicate keys. YAML would silently keep the last one, and mislead the operator."""
     import yaml
 
     class Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]

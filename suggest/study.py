@@ -63,11 +63,15 @@ class Constraint:
     min: float | None = None
     max: float | None = None
 
+    def margin(self, value: float) -> float:
+        """Return how far a finite value is beyond the nearest bound: negative if it keeps both."""
+        below = -math.inf if self.min is None else self.min - value
+        above = -math.inf if self.max is None else value - self.max
+        return max(below, above)
+
     def excess(self, value: float) -> float:
         """Return by how much a finite value breaks the bound: 0 if it keeps it."""
-        below = 0.0 if self.min is None else self.min - value
-        above = 0.0 if self.max is None else value - self.max
-        return max(0.0, below, above)
+        return max(0.0, self.margin(value))
 
     def __str__(self) -> str:
         bounds = [

@@ -8,14 +8,14 @@ from urllib.parse import unquote
 HIDDEN = "***"
 
 _SECRET = re.compile(r"passw(or)?d|passphrase|pwd|secret|token|credential|(^|[_-])key$", re.IGNORECASE)
-# Of a query, and of libpq's own `name=value` form. A value may be quoted there.
+# Secrets in a query, and in libpq's `name=value` form, where a value may be quoted.
 _SETTING = re.compile(r"(?P<name>[\w%.-]+)(?P<equals>\s*=\s*)(?P<value>'(?:\\.|[^'\\])*'|[^&;\s]*)")
 
 
 def redacted_url(text: str) -> str:
-    """Without the password and the secret parameters (`password`, `sslpassword`, …), however badly it is written.
+    """Return the URL without password and secret parameters (`password`, `sslpassword`, …), even if it is malformed.
 
-    If in doubt too much is hidden: a password may contain @, / and ? that should have been escaped.
+    In doubt, too much is hidden, because a password may contain unescaped @, / and ?.
     """
     scheme, separator, rest = text.partition("://")
     if separator and not scheme.startswith("sqlite"):  # whose path may contain anything

@@ -22,10 +22,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from suggest import deadline
 from suggest.errors import LimitReached, TimedOut
+from suggest.estimate import Estimate
 from suggest.space import Assignment
 from suggest.study import StudySpec
 from suggest.trial import Trial
@@ -45,6 +46,14 @@ class Model(Protocol):
         self, learnt: Iterable[Trial], running: Iterable[Trial], wanted: Sequence[PointRequest]
     ) -> list[Assignment]:
         """Return points for all of `wanted`. Finished and running trials come in the order of their numbers."""
+        ...
+
+
+class EstimatingModel(Model, Protocol):
+    """A model that also says what it has learnt."""
+
+    def estimate(self, learnt: Iterable[Trial]) -> Estimate | None:
+        """Return the estimate from finished trials, in the order of their numbers; None if they are too few."""
         ...
 
 
@@ -69,23 +78,28 @@ class ModelSetup:
 
 @dataclass(frozen=True, slots=True)
 class ModelRequest:
-    """A request. `setup` is None if the worker has the model; `added` and `gone` are changes of finished trials."""
+    """A request for points, or for the model's estimate if `wanted` is None.
+
+    `setup` is None if the worker has the model; `added` and `gone` are changes of finished trials.
+    """
 
     model: int
     setup: ModelSetup | None
     added: Sequence[Trial]
     gone: Sequence[int]
     running: Sequence[Trial]
-    wanted: Sequence[PointRequest]
+    wanted: Sequence[PointRequest] | None
     left_s: float
 
 
 @dataclass(frozen=True, slots=True)
 class ModelReply:
-    """A reply with points or an error; with neither, the worker does not have the model."""
+    """A reply with the answer or an error. If not `has_model`, it has neither, and the worker needs the setup."""
 
-    points: list[Assignment] | None = None
+    points: Sequence[Assignment] = ()
+    estimate: Estimate | None = None
     error: Exception | None = None
+    has_model: bool = True
     cpu_s: float = 0.0
 
 
@@ -163,12 +177,15 @@ class _Models:
             self._kept[request.model] = _Kept(request.setup.model())
         kept = self._kept.get(request.model)
         if kept is None:
-            return ModelReply()
+            return ModelReply(has_model=False)
         self._kept.move_to_end(request.model)
         kept.update(request)
         deadline.begin(request.left_s)
         learnt = [kept.trials[number] for number in sorted(kept.trials)]
         began = time.thread_time()
+        if request.wanted is None:
+            estimate = cast(EstimatingModel, kept.model).estimate(learnt)  # only such a model is asked for one
+            return ModelReply(estimate=estimate, cpu_s=time.thread_time() - began)
         points = kept.model.propose(learnt, request.running, request.wanted)
         return ModelReply(points, cpu_s=time.thread_time() - began)
 

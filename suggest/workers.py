@@ -34,6 +34,7 @@ from typing import TYPE_CHECKING
 
 from suggest import deadline
 from suggest.errors import LimitReached, TunerError, Unavailable
+from suggest.estimate import Estimate
 from suggest.space import Assignment
 from suggest.trial import Trial
 from suggest.worker_process import Model, ModelReply, ModelRequest, ModelSetup
@@ -102,28 +103,33 @@ class RemoteModel:
         finished = {trial.number: trial for trial in learnt}
         pending = [_outcome(trial) for trial in running]
         points = tuple(wanted)
+        return lambda: list(self._computed(finished, pending, points).points)
 
-        def computed() -> list[Assignment]:
-            with self._workers.one_for(self) as worker:
-                failures = 0
-                while True:
-                    try:
-                        return self._asked(worker, finished, pending, points)
-                    except _Lost as lost:
-                        self._workers.lost(worker, lost)
-                        failures += not lost.planned
-                        if failures == _TRIES:
-                            raise Unavailable(f"{lost}, twice in a row, over a proposal; try again later") from lost
+    def estimate(self, learnt: Iterable[Trial]) -> Estimate | None:
+        """Return what `EstimatingModel.estimate` does. Raises what `computation` raises."""
+        return self._computed({trial.number: trial for trial in learnt}, [], None).estimate
 
-        return computed
+    def _computed(
+        self, finished: dict[int, Trial], running: Sequence[Trial], wanted: Sequence[PointRequest] | None
+    ) -> ModelReply:
+        with self._workers.one_for(self) as worker:
+            failures = 0
+            while True:
+                try:
+                    return self._asked(worker, finished, running, wanted)
+                except _Lost as lost:
+                    self._workers.lost(worker, lost)
+                    failures += not lost.planned
+                    if failures == _TRIES:
+                        raise Unavailable(f"{lost}, twice in a row, over a proposal; try again later") from lost
 
     def _asked(
         self,
         worker: _Worker,
         finished: dict[int, Trial],
         running: Sequence[Trial],
-        wanted: Sequence[PointRequest],
-    ) -> list[Assignment]:
+        wanted: Sequence[PointRequest] | None,
+    ) -> ModelReply:
         worker.ensure_started()
         life = worker.number, worker.life
         while True:
@@ -141,16 +147,16 @@ class RemoteModel:
                 deadline.left_s(HANG_S),
             )
             reply = worker.ask(request)
-            if reply.points is not None:
+            if not reply.has_model:
+                continue  # it has evicted the model, so show it everything
+            if reply.error is None:
                 with self._shown_lock:
                     self._shown[life] = finished
-                return reply.points
+                return reply
             if isinstance(reply.error, LimitReached):
                 self._workers.lost(worker, _Lost("a worker process has run out of memory"))
                 worker.kill()
-            if reply.error is not None:
-                raise reply.error
-            # It has evicted the model, so show it everything.
+            raise reply.error
 
 
 def model_of(setup: ModelSetup, workers: Workers | None) -> Model:

@@ -11,7 +11,7 @@ __all__ = ["Authority", "Certificate", "replace"]
 
 
 def replace(old: Certificate, new: Certificate) -> None:
-    """`new` lies where `old` did, in whole files, though one after the other."""
+    """Replace the files of `old` by those of `new`, each atomically, one after the other."""
     for source, target in ((new.key, old.key), (new.certificate, old.certificate)):
         beside = Path(f"{target}.new")
         shutil.copy(source, beside)

@@ -15,7 +15,7 @@ from tests.postgres import postgres, postgres_url
 
 __all__ = ["postgres", "postgres_url"]
 
-# No test asserts a time: an example that takes long on a busy machine is no failure.
+# No test asserts a time, so an example that takes long on a busy machine is not a failure.
 settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("busy")
 
@@ -27,26 +27,26 @@ sys.dont_write_bytecode = False
 HERE = Path(__file__).parent
 BY_NAME = (HERE / "cluster", HERE / "operators", HERE / "clients", HERE / "ui")
 
-# A shell that runs the tests in the background has them ignore Ctrl-C, and so would every program that they start.
+# A shell that runs the tests in the background makes them ignore Ctrl-C, and every program that they start, too.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)
 def log_levels() -> None:
-    """The levels of a new process: a command that an earlier test ran in this one has set others."""
+    """Restore the log levels of a new process, because a command in an earlier test may have set others."""
     logging.getLogger().setLevel(logging.WARNING)
     for name in ("suggest", "controller"):
         logging.getLogger(name).setLevel(logging.NOTSET)
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """For `-n auto`: many tests wait for processes, time limits and back-offs more than they compute."""
+    """The number of workers for `-n auto`: many tests wait for processes and back-offs more than they compute."""
     return 2 * (os.cpu_count() or 1)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The simulation first: one of its tests takes longest, and begun last it would be waited for alone."""
+    """Run the simulation first, because it takes longest; started last, it would run alone."""
     items.sort(key=lambda item: HERE / "sim" not in item.path.parents)
 
 

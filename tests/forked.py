@@ -1,10 +1,10 @@
 """Run programs without their start-up: a process that has imported the packages forks once for each of them.
 
-Such a program is a process of its own, with its arguments, environment, folder, files, signals and exit code. What only
-a new interpreter reads (`READ_AT_START`) is that of the tests: a program that needs another value starts by `exec`.
+Such a program is a separate process with its own arguments, environment, folder, files, signals and exit code. Values
+that only a new interpreter reads (`READ_AT_START`) are those of the tests; for other values, a program uses `exec`.
 Tests of the start-up itself start their programs without this module.
 
-Imported it is the client; run as a program it is the process that forks.
+This module is the client if imported, and the forking process if run as a program.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ READ_AT_START = ("PYTHON", "LANG", "LC_", "TZ", "LD_", "OMP_", "OPENBLAS_", "GRP
 
 
 def tuner(words: Sequence[str | Path], *, folder: Path, env: Mapping[str, str]) -> subprocess.Popen[str]:
-    """`tuner WORDS` with nothing on its standard input and pipes for what it prints."""
+    """Start `tuner WORDS` without standard input and with pipes for its output."""
     argv = [str(TUNER), *map(str, words)]
     return _started(argv, {"argv": argv, "cwd": str(folder), "env": dict(env)})
 
@@ -42,7 +42,7 @@ def tuner(words: Sequence[str | Path], *, folder: Path, env: Mapping[str, str]) 
 def run_tuner(
     words: Sequence[str | Path], *, folder: Path, env: Mapping[str, str], within_s: float = 60
 ) -> subprocess.CompletedProcess[str]:
-    """The same, to its end."""
+    """Run `tuner WORDS` to its end."""
     process = tuner(words, folder=folder, env=env)
     try:
         out, err = process.communicate(timeout=within_s)
@@ -53,7 +53,7 @@ def run_tuner(
 
 
 def python(code: str, *arguments: str, env: Mapping[str, str]) -> subprocess.Popen[str]:
-    """`python -c CODE ARGUMENTS` in the same way."""
+    """Start `python -c CODE ARGUMENTS` in the same way."""
     command = [sys.executable, "-c", code, *arguments]
     return _started(command, {"code": code, "argv": ["-c", *arguments], "cwd": str(Path.cwd()), "env": dict(env)})
 
@@ -191,11 +191,11 @@ PACKAGES = (
     "controller.spec", "suggest", "suggest.client", "suggest.server", "suggest.storage", "suggest.studies",
     "suggest.wire",
 )  # fmt: skip
-IMPORTED_LATE = ("grpc_health.v1.health", "grpc_reflection.v1alpha.reflection", "suggest.pruners.median")
+IMPORTED_LATE = ("grpc_health.v1.health", "grpc_reflection.v1alpha.reflection", "suggest.pruners.percentile")
 
 
 def import_all() -> None:
-    """What most commands need. Nothing here may start a thread or NumPy: neither survives a fork unharmed."""
+    """Import what most commands need. It may not start threads or load NumPy, because neither survives a fork."""
     for name in PACKAGES:
         package = importlib.import_module(name)
         for module in pkgutil.iter_modules(package.__path__, f"{name}."):

@@ -64,7 +64,7 @@ def load(source: str | None, *, verify: bool = True, download: bool = False, cac
 
 
 def _found(place: Path, *, verify: bool, cache: Path) -> Decoded:
-    files, read = _recognised(place)
+    files, read = _recognized(place)
     key = key_of(files)
     found = kept(key, cache)
     if found is None:
@@ -73,7 +73,7 @@ def _found(place: Path, *, verify: bool, cache: Path) -> Decoded:
     return read(verify=True) if verify and found.name == UNKNOWN else found
 
 
-def _recognised(place: Path) -> tuple[list[Path], Callable[..., Decoded]]:
+def _recognized(place: Path) -> tuple[list[Path], Callable[..., Decoded]]:
     """Return the files of a source and the function that reads it."""
     if place.is_dir():
         for folder in (place, *(place / name for name in FOLDERS)):

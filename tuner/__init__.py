@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from suggest.client import Choice, Float, Int
     from suggest.errors import TunerError
     from tuner.experiment import Experiment
-    from tuner.functions import maximize, minimize
+    from tuner.functions import maximize, minimize, optimize
     from tuner.pushing import push
     from tuner.running import SearchFailed, run
     from tuner.study import Study, TrialResult, connect, open  # read as tuner.open
@@ -43,6 +43,7 @@ _MODULES = {
     "maximize": "tuner.functions",
     "minimize": "tuner.functions",
     "open": "tuner.study",
+    "optimize": "tuner.functions",
     "push": "tuner.pushing",
     "run": "tuner.running",
 }
@@ -64,6 +65,7 @@ __all__ = [
     "maximize",
     "minimize",
     "open",
+    "optimize",
     "push",
     "run",
 ]

@@ -24,6 +24,8 @@ class Experiment:
         command: The program of a trial, as a list of words; `${name}` is a parameter.
         metric: The objective, as the program prints it.
         direction: `minimize` or `maximize`.
+        objectives: Instead of these two, the directions of several objectives by metric.
+        constraints: Bounds by metric, such as `{"latency_ms": {"max": 20}}`.
         trials: The budget; None: 100.
         parallelism: Trials at a time.
         spec: Any other keys of the file's `spec`, such as `{"trial": {"timeout": "1h"}}`; mappings are merged.
@@ -38,15 +40,22 @@ class Experiment:
         parameters: Parameters,
         command: Sequence[str],
         *,
-        metric: str,
-        direction: str,
+        metric: str = "",
+        direction: str = "",
+        objectives: Mapping[str, str] | None = None,
+        constraints: Mapping[str, Mapping[str, float]] | None = None,
         trials: int | None = None,
         parallelism: int = 1,
         spec: Mapping[str, Any] | None = None,
         source: str = "",
     ) -> None:
+        goal: dict[str, Any] = {"objective": {"metric": metric, "direction": direction}}
+        if objectives is not None:
+            goal = {"objectives": [{"metric": name, "direction": way} for name, way in objectives.items()]}
+        if constraints:
+            goal["constraints"] = [{"metric": name, **bounds} for name, bounds in constraints.items()]
         own: dict[str, Any] = {
-            "objective": {"metric": metric, "direction": direction},
+            **goal,
             "parameters": {parameter.name: _described(parameter) for parameter in named(parameters)},
             "parallelism": parallelism,
             "trial": {"command": list(command)},

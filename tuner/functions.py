@@ -44,6 +44,9 @@ class SearchOptions(TypedDict, total=False):
     name, each call is a new search."""
     metric: str
     """What the objective's value is called; "value" by default."""
+    constraints: Mapping[str, Mapping[str, float]]
+    """Bounds that the best trials keep, by metric: `{"latency_ms": {"max": 20}}`. The objective reports these metrics,
+    or returns them in a mapping."""
     target: float
     """A value at which the search ends."""
     timeout: str | float
@@ -99,37 +102,63 @@ def minimize(objective: Objective, parameters: Parameters, **options: Unpack[Sea
         SearchFailed: It failed, or it is paused until a person acts.
         KeyboardInterrupt: Ctrl-C, after running trials were ended; with a name, calling this again continues.
     """
-    return _search("minimize", objective, parameters, options)
+    return _search("minimize", objective, parameters, {options.get("metric", METRIC): "minimize"}, options)
 
 
 def maximize(objective: Objective, parameters: Parameters, **options: Unpack[SearchOptions]) -> Study:
     """Search the parameters for which `objective(trial)` returns the largest number. As `minimize` in all else."""
-    return _search("maximize", objective, parameters, options)
+    return _search("maximize", objective, parameters, {options.get("metric", METRIC): "maximize"}, options)
 
 
-def _search(direction: str, objective: Objective, parameters: Parameters, options: SearchOptions) -> Study:
+def optimize(
+    objective: Objective, parameters: Parameters, objectives: Mapping[str, str], **options: Unpack[SearchOptions]
+) -> Study:
+    """Search the parameters with the best values of several metrics: the Pareto front, `Study.front`.
+
+    Args:
+        objective: As of `minimize`, but returns a mapping of metrics to numbers, or reports them.
+        parameters: As of `minimize`.
+        objectives: Metrics to "minimize" or "maximize".
+        options: See `SearchOptions`; `metric` and `target` belong to one objective.
+
+    Raises as `minimize`.
+    """
+    for name in ("metric", "target"):
+        if name in options:
+            raise TypeError(f"optimize: {name} belongs to one objective; use minimize or maximize")
+    return _search("optimize", objective, parameters, objectives, options)
+
+
+def _search(
+    caller: str,
+    objective: Objective,
+    parameters: Parameters,
+    objectives: Mapping[str, str],
+    options: SearchOptions,
+) -> Study:
     if unknown := sorted(options.keys() - SearchOptions.__annotations__.keys()):
         names = ", ".join(SearchOptions.__annotations__)
-        raise TypeError(f"{direction}: unknown argument {unknown[0]!r}; there are {names}")
+        raise TypeError(f"{caller}: unknown argument {unknown[0]!r}; there are {names}")
     if not callable(objective):
-        raise TypeError(f"{direction}: expected a function of one argument, the trial, got {objective!r}")
-    metric = options.get("metric", METRIC)
+        raise TypeError(f"{caller}: expected a function of one argument, the trial, got {objective!r}")
+    constraints = options.get("constraints") or {}
     from controller.core.runtime_traits import is_on_cluster
     from controller.folders import FUNCTION_ARCHIVE
     from controller.runtime.trial_files import DIRECTORY
 
     on_cluster = is_on_cluster(options.get("runtime"))
-    sent = _pickled(objective, metric, path=() if on_cluster else sys.path)
+    metrics = {"objectives": list(objectives), "constraints": list(constraints)}
+    sent = _pickled(objective, metrics, path=() if on_cluster else sys.path)
     experiment = Experiment(
         options.get("name") or _new_name(objective),
         parameters,
         ["python", f"{DIRECTORY}/{FUNCTION_ARCHIVE}"] if on_cluster else [sys.executable, "-m", "tuner.worker"],
-        metric=metric,
-        direction=direction,
+        **_goal(objectives),
+        constraints=constraints,
         trials=options.get("trials", 100),
         parallelism=options.get("parallelism", 1),
         spec=_spec(options),
-        source=f"tuner.{direction}",
+        source=f"tuner.{caller}",
     )
 
     def keep(stored: StoredExperiment) -> None:
@@ -153,6 +182,14 @@ def _search(direction: str, objective: Objective, parameters: Parameters, option
         on_admitted=keep,
         callbacks=options.get("callbacks", ()),
     )
+
+
+def _goal(objectives: Mapping[str, str]) -> dict[str, Any]:
+    """The arguments of `Experiment` for its objectives."""
+    if len(objectives) != 1:
+        return {"objectives": objectives}
+    ((metric, direction),) = objectives.items()
+    return {"metric": metric, "direction": direction}
 
 
 def _spec(options: SearchOptions) -> dict[str, Any]:
@@ -193,8 +230,10 @@ def _new_name(objective: Objective) -> str:
 # The function on its way to a trial
 
 
-def _pickled(objective: Objective, metric: str, *, path: Sequence[str]) -> bytes:
-    """Return what a trial needs to call the objective. path: folders of modules that it may import.
+def _pickled(objective: Objective, metrics: Mapping[str, Sequence[str]], *, path: Sequence[str]) -> bytes:
+    """Return what a trial needs to call the objective.
+
+    metrics: of the objectives and the constraints. path: folders of modules that the objective may import.
 
     Raises TypeError: it cannot be pickled; the message names the value that cannot.
     """
@@ -209,7 +248,7 @@ def _pickled(objective: Objective, metric: str, *, path: Sequence[str]) -> bytes
             f"the objective cannot be sent to another process: {what} cannot be pickled ({error})"
         ) from error
     folders = [str(Path(each).absolute()) for each in path]
-    about = {"metric": metric, "path": folders, "python": sys.version_info[:2]}
+    about = {**metrics, "path": folders, "python": sys.version_info[:2]}
     return pickle.dumps({"objective": function, **about})
 
 

@@ -229,5 +229,5 @@ def _view(progress: bool) -> View:
     if sys.stderr.isatty():
         from controller.report.live import Live
 
-        return Live(colour=True)
+        return Live(color=True)
     return Lines()

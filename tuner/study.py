@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from controller.app.workspace import Workspace
     from controller.report.record import ExperimentRecord, TrialRecord
     from suggest.client import Client
+    from suggest.estimate import Estimate
     from tuner.plots import Plots
 
 Result = TypeVar("Result")
@@ -60,8 +61,8 @@ class Study:
         return f"<tuner.Study {self.name!r}>"
 
     @property
-    def label(self) -> str:
-        """The name with characters of the search's random id: a search that is deleted and made again has another."""
+    def unique_name(self) -> str:
+        """The name and a part of the random id. A search that is deleted and made again under its name has another."""
         from controller.core.model import short_name
 
         experiment = self._record().experiment
@@ -85,6 +86,13 @@ class Study:
         if best is None:
             return None
         return next(_result(record, one) for one in record.trials if one.trial.number == best.number)
+
+    @property
+    def front(self) -> list[TrialResult]:
+        """The Pareto front of several objectives, in the order of the first one; with one, the best trial alone."""
+        record = self._record()
+        by_number = {one.trial.number: one for one in record.trials}
+        return [_result(record, by_number[trial.number]) for trial in record.front]
 
     def trials(self) -> Any:
         """All trials by number: a pandas DataFrame where pandas is installed, else a list of `TrialResult`."""
@@ -110,6 +118,15 @@ class Study:
         record = self._record(trial=trial, measurements=True)
         newest = max((one.attempt for one in record.measurements.get(trial, ())), default=0)
         return [(m.step, m.metric, m.value) for m in record.measurements.get(trial, ()) if m.attempt == newest]
+
+    def estimate(self) -> Estimate | None:
+        """What a model says of the best value without the noise of single trials, and of what is left to gain.
+
+        None with fewer than 10 values, with several objectives and with constraints.
+        """
+        from controller.app.query import estimate
+
+        return waited_for(estimate(self._workspace, self._record().experiment))
 
     @property
     def plot(self) -> Plots:

@@ -11,7 +11,7 @@ import json
 import math
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,14 +31,17 @@ class Infeasible(Exception):  # what happened, not an error
 class Trial(Mapping[str, Any]):
     """The running trial: a mapping of its active parameters."""
 
-    def __init__(self, parameters: Mapping[str, Any], metric: str | None) -> None:
-        """metric: the objective's; None in a script, which prints its metrics under their own names."""
+    def __init__(
+        self, parameters: Mapping[str, Any], objectives: Sequence[str] | None, constraints: Sequence[str] = ()
+    ) -> None:
+        """objectives, constraints: their metrics; None in a script, which prints metrics under their own names."""
         self.parameters = dict(parameters)
         self.number = int(os.environ["TUNER_TRIAL_NUMBER"]) if "TUNER_TRIAL_NUMBER" in os.environ else 0
         self.attempt = int(os.environ.get("TUNER_ATTEMPT", "1"))
-        self._metric = metric
+        self._objectives = objectives
+        self._needed = (*(objectives or ()), *constraints)
         self._step = -1
-        self._reported = False
+        self._reported: set[str] = set()
         self._stopped = False
 
     def __getitem__(self, name: str) -> Any:
@@ -70,8 +73,8 @@ class Trial(Mapping[str, Any]):
     def report(self, step: int | None = None, **metrics: float) -> None:
         """Metric values at a step (default: one after the last).
 
-        In an objective function, a single metric under any name is the objective's; of several, the one that has its
-        name.
+        In an objective function, a single metric under a name that the search does not know is the objective's, if
+        there is one objective.
 
         Raises:
             Pruned: the trial is to stop. A script is ended instead, unless it handles SIGTERM.
@@ -80,22 +83,37 @@ class Trial(Mapping[str, Any]):
         """
         self._step = self._step + 1 if step is None else _whole(step)
         values = {_metric_name(name): as_number(name, value) for name, value in metrics.items()}
-        if len(values) == 1 and self._metric is not None and self._metric not in values:
-            values[self._metric] = next(iter(values.values()))
-        self._reported |= self._metric in values
+        if len(values) == 1 and self._objectives is not None and len(self._objectives) == 1:
+            (name,) = values
+            values |= {} if name in self._needed else {self._objectives[0]: values[name]}
+        self._reported |= values.keys()
         self._print({STEP: self._step, **values})
         if self._stopped:
             raise Pruned
 
     def end(self, returned: object) -> None:
-        """Print the value that the objective returned. Raises TypeError: neither a number nor, after a report, None."""
-        if returned is None and self._reported:
-            return
-        if returned is None:
+        """Print what the objective returned: its value, a mapping of metrics, or None if it has reported them.
+
+        Raises:
+            TypeError: It is something else, or a metric of an objective or a constraint is missing.
+        """
+        assert self._objectives is not None, "a script has no return value"
+        one = len(self._objectives) == 1
+        if isinstance(returned, Mapping):
+            values = {_metric_name(name): as_number(name, value) for name, value in returned.items()}
+        elif returned is None:
+            values = {}
+        elif one:
+            values = {self._objectives[0]: as_number("the objective's return value", returned)}
+        else:
+            raise TypeError(f"the objective returned {returned!r}; return a mapping of {', '.join(self._needed)}")
+        missing = [name for name in self._needed if name not in self._reported and name not in values]
+        if missing and returned is None and one and missing == list(self._objectives):
             raise TypeError("the objective returned None and reported nothing; return a number")
-        value = as_number("the objective's return value", returned)
-        assert self._metric is not None, "a script has no return value"
-        self._print({STEP: self._step + 1, self._metric: value})
+        if missing:
+            raise TypeError(f"the objective neither reported nor returned {', '.join(missing)}")
+        if values:
+            self._print({STEP: self._step + 1, **values})
 
     def stop(self) -> None:
         """Raise Pruned now, in the main thread, and again at each report."""
@@ -104,7 +122,7 @@ class Trial(Mapping[str, Any]):
 
     def _print(self, values: Mapping[str, float | int]) -> None:
         """One write to the descriptor: nothing that the program does to sys.stdout is in the way."""
-        prefix = "" if self._metric is None else "tuner."
+        prefix = "" if self._objectives is None else "tuner."
         line = " ".join(f"{prefix}{name}={value!r}" for name, value in values.items())
         os.write(1, f"\n{line}\n".encode())
 

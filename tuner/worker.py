@@ -36,14 +36,15 @@ def main(packed: bytes | None = None) -> int:
         packed = (Path(os.environ["TUNER_OUTPUT_DIR"]).parents[3] / FILE).read_bytes()
     sent = pickle.loads(packed)
     sys.path.extend(path for path in sent["path"] if path not in sys.path)
-    if sent["python"] != sys.version_info[:2]:
-        theirs, ours = (".".join(map(str, version)) for version in (sent["python"], sys.version_info[:2]))
+    if (made := sent.get("python", sys.version_info[:2])) != sys.version_info[:2]:
+        theirs, ours = (".".join(map(str, version)) for version in (made, sys.version_info[:2]))
         print(f"the objective was pickled by Python {theirs}, and this is Python {ours}; use an image with {theirs}")
         return 1
     owner = os.getpid()
     try:
         objective = pickle.loads(sent["objective"])
-        trial = Trial(json.loads(os.environ["TUNER_PARAMETERS"]), sent["metric"])
+        objectives = sent.get("objectives") or [sent["metric"]]  # of versions before several objectives
+        trial = Trial(json.loads(os.environ["TUNER_PARAMETERS"]), objectives, sent.get("constraints", ()))
         begin(trial)
         signal.signal(signal.SIGTERM, lambda *_: trial.stop())
         returned = objective(trial)

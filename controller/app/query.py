@@ -24,7 +24,16 @@ from controller.report.record import ExperimentRecord, FigureSource, StudyTrials
 from controller.report.top import GpuQuota
 from controller.search import CHOOSES, lost, study_name
 from suggest.client import StudyName
-from suggest.errors import NotFound, PermissionDenied, StoreBroken, TunerError, Unauthenticated, Unavailable
+from suggest.errors import (
+    FailedPrecondition,
+    NotFound,
+    PermissionDenied,
+    StoreBroken,
+    TunerError,
+    Unauthenticated,
+    Unavailable,
+)
+from suggest.estimate import Estimate
 from suggest.space import Value
 from suggest.trial import Measurement, Trial, TrialState
 
@@ -138,6 +147,15 @@ async def look_up(
         experiment = find(experiments, name, namespace)
         async with workspace.connected(workspace.service_of(experiment)) as client:
             return await gather(experiments, experiment, client, measurements=measurements, latest=latest, trial=trial)
+
+
+async def estimate(workspace: Workspace, experiment: Experiment) -> Estimate | None:
+    """Return what a model says of the experiment's study; None if it says nothing, or the service does not know how."""
+    async with workspace.connected(workspace.service_of(experiment)) as client:
+        try:
+            return await client.estimate(study_name(experiment))
+        except (FailedPrecondition, Unavailable):
+            return None
 
 
 async def watch(

@@ -41,7 +41,7 @@ def manifests_of(spec: ExperimentSpec, *, files: TrialFiles | None = None) -> li
         build_files,
         build_objects,
         cannot_be_collected,
-        cannot_be_labelled,
+        cannot_be_labeled,
         cannot_be_queued,
     )
     from controller.runtime.kubernetes.kinds import missing_conditions
@@ -56,7 +56,7 @@ def manifests_of(spec: ExperimentSpec, *, files: TrialFiles | None = None) -> li
     problems = {"metadata.name": name_problem(replace(launch, name=attempt_name(spec.name, UID, last, again)))}
     if part.manifest is not None:
         manifest = part.manifest
-        problems[TEMPLATE] = missing_conditions(manifest, spec.trial.cluster) or cannot_be_labelled(manifest)
+        problems[TEMPLATE] = missing_conditions(manifest, spec.trial.cluster) or cannot_be_labeled(manifest)
         if "queue" in spec.trial.cluster:
             problems["spec.trial.queue"] = cannot_be_queued(manifest)
         if part.collection is not None:

@@ -162,6 +162,7 @@ def page(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--port", metavar="PORT", type=int, help="on 127.0.0.1 (default: that of the last time, or a free one)"
     )
+    parser.add_argument("--optuna", action="store_true", help="show optuna-dashboard instead, which can only read")
 
 
 def best_output(parser: argparse.ArgumentParser) -> None:

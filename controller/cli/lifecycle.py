@@ -166,7 +166,7 @@ def view_of(arguments: argparse.Namespace) -> View:
     if terminal.live(arguments):
         from controller.report.live import Live
 
-        return Live(colour=terminal.coloured(arguments))
+        return Live(color=terminal.uses_color(arguments))
     return Lines()
 
 

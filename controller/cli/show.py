@@ -23,6 +23,7 @@ from controller.report.record import ExperimentRecord, StudyTrials
 from controller.report.top import top as top_text
 from controller.spec import redacted_document
 from suggest.errors import InvalidArgument, NotFound, Problem, did_you_mean
+from suggest.estimate import LEAST_TRIALS
 from suggest.trial import TrialState
 
 if TYPE_CHECKING:
@@ -206,7 +207,7 @@ def _drawn(arguments: argparse.Namespace) -> ExitCode:
 
 def best(arguments: argparse.Namespace) -> ExitCode:
     """Print the best trial. Like a run, this returns NO_RESULT without a succeeded trial."""
-    from controller.report.ending import final_stage, front, result
+    from controller.report.ending import estimated, final_stage, front, result
 
     found = asyncio.run(query.look_up(workspace_of(arguments), arguments.name, arguments.namespace))
     record = query.with_outputs(found)
@@ -217,13 +218,18 @@ def best(arguments: argparse.Namespace) -> ExitCode:
         kept = "" if not record.counts.get(TrialState.SUCCEEDED) else " and kept the constraints"
         print(f"tuner: no trial of {name} has succeeded{kept}; see {see}", file=sys.stderr)
         return ExitCode.NO_RESULT
+    estimate = None
+    if record.experiment.spec.criteria.is_plain and record.counts.get(TrialState.SUCCEEDED, 0) >= LEAST_TRIALS:
+        estimate = asyncio.run(query.estimate(workspace_of(arguments), record.experiment))
     match arguments.output:
-        case "json":
-            print(formatting.json_text(documents.best(record, query.find_trial(record, trial.number))))
-        case "yaml":
-            sys.stdout.write(formatting.yaml_text(documents.best(record, query.find_trial(record, trial.number))))
+        case "json" | "yaml":
+            document = documents.best(record, query.find_trial(record, trial.number), estimate)
+            text = formatting.yaml_text if arguments.output == "yaml" else formatting.json_text
+            sys.stdout.write(text(document).rstrip("\n") + "\n")
         case _:
             print(front(record) if record.experiment.spec.further else result(record.experiment, trial))
+            if estimate is not None and (said := estimated(record.experiment, estimate)):
+                print(said)
             if said := final_stage(record):
                 print(said)
     return ExitCode.OK

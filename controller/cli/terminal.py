@@ -62,7 +62,7 @@ def live(arguments: argparse.Namespace) -> bool:
     return sys.stderr.isatty() and os.environ.get("TERM") != "dumb" and not plain
 
 
-def coloured(arguments: argparse.Namespace) -> bool:
+def uses_color(arguments: argparse.Namespace) -> bool:
     """Return whether to use colors.
 
     The first of these decides: --color, NO_COLOR (no-color.org), FORCE_COLOR (force-color.org), whether stderr is a

@@ -26,6 +26,8 @@ def ui(arguments: argparse.Namespace) -> ExitCode:
     if arguments.port is not None and not 0 < arguments.port < 65536:
         raise InvalidArgument([Problem("--port", f"{arguments.port} is not a port; write 1 to 65535")])
     require_libraries()
+    if arguments.optuna and importlib.util.find_spec("optuna_dashboard") is None:
+        raise FailedPrecondition("--optuna needs optuna-dashboard; install with: pip install 'tuner[ui,dashboard]'")
     from controller.ui.server import serve
 
     terminal.set_up_logging(arguments)
@@ -37,5 +39,5 @@ def ui(arguments: argparse.Namespace) -> ExitCode:
                 "Open this link in a browser; it is valid once. Ctrl-C ends the page, not the searches", file=sys.stderr
             )
 
-    asyncio.run(serve(workspace_of(arguments), port=arguments.port, say=say))
+    asyncio.run(serve(workspace_of(arguments), port=arguments.port, optuna=arguments.optuna, say=say))
     return ExitCode.OK

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from controller.core.model import ExperimentSpec, ExperimentState
 from controller.phrases import quantity
+from suggest.estimate import LEAST_TRIALS
 from suggest.trial import TrialState
 
 
@@ -49,6 +50,7 @@ def ending(
     running_s: float,
     since_best: int = 0,
     reached: str = "",
+    regret_bound: float | None = None,
     suspended: bool = False,
 ) -> Ending | None:
     """Return the strongest reason to end the experiment, or None while there is none.
@@ -62,6 +64,7 @@ def ending(
         since_best: How many trials have ended since the last one that was the best or joined the Pareto front.
         reached: With several objectives or constraints, the targets once a trial has reached all of them. With one
             objective, `best` decides.
+        regret_bound: How much better than the best trial another point may still be; None while that is unknown.
         suspended: The circuit breaker has not decided about the failures yet. Until then only the target and the wall
             clock end the experiment.
     """
@@ -86,9 +89,24 @@ def ending(
     if budget.no_improvement is not None and since_best >= budget.no_improvement:
         told = f"no improvement in {quantity(since_best, 'trial')} (budget.noImprovement: {budget.no_improvement})"
         return _spent(told, succeeded, drain=True)
+    if budget.regret_below is not None and regret_bound is not None and regret_bound <= budget.regret_below:
+        told = f"no point is likely to be better by more than {regret_bound:.3g}"
+        return _spent(f"{told} (budget.regretBelow: {budget.regret_below:g})", succeeded, drain=True)
     if exhausted:
         return _spent("every point of the search space has been tried", succeeded, drain=True)
     return None
+
+
+def needs_estimate(spec: ExperimentSpec, counts: Mapping[TrialState, int], estimated: int) -> bool:
+    """Return whether the regret has to be bounded (again).
+
+    estimated: how many trials had ended when it was last bounded. It is bounded again when a twentieth more have ended,
+    because that takes as long as to fit a model.
+    """
+    ended = counted(counts)
+    if spec.budget.regret_below is None or counts.get(TrialState.SUCCEEDED, 0) < LEAST_TRIALS:
+        return False
+    return ended >= estimated + max(1, estimated // 20)
 
 
 def ending_of(

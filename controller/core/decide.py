@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 
 from controller.core import breaker, budget
@@ -17,6 +18,7 @@ from controller.core.model import FINAL, AttemptState, ExperimentState, FailureC
 from controller.core.snapshot import (
     Action,
     AskStop,
+    BoundRegret,
     Break,
     ChangeState,
     Complete,
@@ -38,48 +40,89 @@ MAX_SUGGESTIONS = 100  # per request
 PAUSED = "the experiment was paused before it started"
 
 
-def decide(snapshot: Snapshot) -> list[Action]:
-    final = snapshot.final
-    actions: list[Action] = [OutdateFinal()] if _final_is_outdated(snapshot) else []
-    left: list[UnfinishedTrial] = []  # trials that stay open after this turn
-    forgets: list[Action] = []  # carried out last: nothing waits for them, but free slots wait for the other actions
-    counts = dict(snapshot.counts)
-    best, since_best, improved = snapshot.best, snapshot.since_best, False
-    streak = snapshot.streak
-    paused, none_goes_on, none_begins = dict(snapshot.paused), snapshot.none_goes_on, snapshot.none_begins
-    for trial in snapshot.trials:
-        closing = _close(trial, snapshot)
-        if closing is None:
-            left.append(trial)
-            continue
-        # A paused trial is forgotten before the suggestion, which may let it go on.
-        can_wait = isinstance(closing, Forget) and closing.trial not in snapshot.paused
-        (forgets if can_wait else actions).append(closing)
-        if isinstance(closing, Complete):
-            outcome, none_begins = closing.outcome, False
-            if _pauses(trial, outcome, snapshot):
-                paused[closing.trial] = trial.fidelity or 0.0
-                none_goes_on = False
+@dataclass(slots=True)
+class _Turn:
+    """What is known once the trials that end in this turn have ended.
+
+    actions: tell the outcomes.
+    forgets: carried out last, because nothing waits for them, but free slots wait for the other actions.
+    left: the trials that stay open.
+    improved: a trial that ends in this turn is the best one, or may join the Pareto front.
+    """
+
+    counts: dict[TrialState, int]
+    best: float | None
+    since_best: int
+    streak: breaker.Streak
+    paused: dict[int, float]
+    none_goes_on: bool
+    none_begins: bool
+    actions: list[Action] = field(default_factory=list)
+    forgets: list[Action] = field(default_factory=list)
+    left: list[UnfinishedTrial] = field(default_factory=list)
+    improved: bool = False
+
+    @classmethod
+    def of(cls, snapshot: Snapshot) -> _Turn:
+        turn = cls(
+            counts=dict(snapshot.counts),
+            best=snapshot.best,
+            since_best=snapshot.since_best,
+            streak=snapshot.streak,
+            paused=dict(snapshot.paused),
+            none_goes_on=snapshot.none_goes_on,
+            none_begins=snapshot.none_begins,
+        )
+        for trial in snapshot.trials:
+            closing = _close(trial, snapshot)
+            if closing is None:
+                turn.left.append(trial)
                 continue
-            counts[outcome.state] = counts.get(outcome.state, 0) + 1
-            streak = streak.after(closing.trial, outcome)
-            if outcome.state is TrialState.SUCCEEDED:
-                better = snapshot.spec.objective.better(best, outcome.value)
-                improved = improved or better != best
-                best = better
-            since_best += outcome.state is not TrialState.CANCELLED
-            none_goes_on = False
+            # A paused trial is forgotten before the suggestion, which may let it go on.
+            can_wait = isinstance(closing, Forget) and closing.trial not in snapshot.paused
+            (turn.forgets if can_wait else turn.actions).append(closing)
+            if isinstance(closing, Complete):
+                turn._count(trial, closing, snapshot)
+        if not snapshot.spec.criteria.is_plain:
+            # Only the next turn knows whether one of them joined the front: the study needs all of its values first.
+            succeeded = turn.counts.get(TrialState.SUCCEEDED, 0)
+            turn.improved = turn.improved or succeeded > snapshot.counts.get(TrialState.SUCCEEDED, 0)
+        return turn
+
+    def _count(self, trial: UnfinishedTrial, closing: Complete, snapshot: Snapshot) -> None:
+        outcome = closing.outcome
+        self.none_goes_on = self.none_begins = False
+        if _pauses(trial, outcome, snapshot):
+            self.paused[closing.trial] = trial.fidelity or 0.0
+            return
+        self.counts[outcome.state] = self.counts.get(outcome.state, 0) + 1
+        self.streak = self.streak.after(closing.trial, outcome)
+        if outcome.state is TrialState.SUCCEEDED:
+            better = snapshot.spec.objective.better(self.best, outcome.value)
+            self.improved = self.improved or better != self.best
+            self.best = better
+        self.since_best += outcome.state is not TrialState.CANCELLED
+
+
+def decide(snapshot: Snapshot) -> list[Action]:
+    final, turn = snapshot.final, _Turn.of(snapshot)
+    left, counts, streak, paused = turn.left, turn.counts, turn.streak, turn.paused
+    actions: list[Action] = [OutdateFinal()] if _final_is_outdated(snapshot) else []
+    actions += turn.actions
     # The limits include the trials that end in this turn, so that no trial is requested after the last allowed failure
     # or beyond the target.
-    spec, running_s = snapshot.spec, snapshot.running_s
-    if not spec.criteria.is_plain:
-        # Only the next turn knows whether one of them joined the front: the study needs all of its values first.
-        improved = improved or counts.get(TrialState.SUCCEEDED, 0) > snapshot.counts.get(TrialState.SUCCEEDED, 0)
+    spec = snapshot.spec
     limit = spec.budget.no_improvement
-    undecided = improved and limit is not None and since_best >= limit and not spec.criteria.is_plain
-    since_best = 0 if improved else since_best
+    undecided = turn.improved and limit is not None and turn.since_best >= limit and not spec.criteria.is_plain
     limits = partial(
-        budget.ending, spec, counts, best=best, running_s=running_s, since_best=since_best, reached=snapshot.reached
+        budget.ending,
+        spec,
+        counts,
+        best=turn.best,
+        running_s=snapshot.running_s,
+        since_best=0 if turn.improved else turn.since_best,
+        reached=snapshot.reached,
+        regret_bound=snapshot.regret_bound,
     )
     ending = limits(exhausted=snapshot.exhausted and not paused)
     # The breaker is asked before the experiment may end as failed, because trials that it sets aside have not failed.
@@ -96,7 +139,7 @@ def decide(snapshot: Snapshot) -> list[Action]:
         actions += (RemoveAttempt(trial.number) for trial in left if _is_over(trial, snapshot))
     # Paused trials are over when nothing lets them go on any more: the experiment ends, or the study says so.
     full = snapshot.exhausted or budget.room(spec, counts, sum(trial.running for trial in left) + len(paused)) == 0
-    settled = full and none_goes_on and not left and snapshot.state is not ExperimentState.PAUSED
+    settled = full and turn.none_goes_on and not left and snapshot.state is not ExperimentState.PAUSED
     if stopping is not None:
         actions += _stop_everything(left, snapshot, *stopping)
         if stopping[0] is StopCause.CANCELLED:
@@ -116,8 +159,8 @@ def decide(snapshot: Snapshot) -> list[Action]:
                 one_more=one_more,
                 paused=paused,
                 full=full,
-                none_goes_on=none_goes_on,
-                none_begins=none_begins,
+                none_goes_on=turn.none_goes_on,
+                none_begins=turn.none_begins,
             )
         )
         if trip is not None:
@@ -126,7 +169,10 @@ def decide(snapshot: Snapshot) -> list[Action]:
             actions += starts
         elif not left:  # ask whether the search has more points before the final stage is stopped for them
             actions += (action for action in starts if isinstance(action, Suggest))
-    actions += forgets
+    actions += turn.forgets
+    # Last, because it takes time and no slot waits for it.
+    if ending is None and budget.needs_estimate(spec, counts, snapshot.estimated):
+        actions.append(BoundRegret(budget.counted(counts)))
     if final is not None:
         quiet = not left and not actions
         actions += _finish(final, left, snapshot, ending, begin=quiet)
@@ -147,9 +193,8 @@ def _trip(left: Sequence[UnfinishedTrial], streak: breaker.Streak, snapshot: Sna
         return breaker.Trip(streak.alike, "") if snapshot.set_aside and streak.alike else None
     newest = None if snapshot.final is None else snapshot.final.newest
     if newest is not None and newest.state is not AttemptState.CANCELLED and not left:
-        return (
-            None  # the search may have ended: a restarted controller does not know yet whether the space is exhausted
-        )
+        # The search may have ended: a restarted controller does not know yet whether the space is exhausted.
+        return None
     return breaker.trip(snapshot.spec, streak, alone=not any(trial.occupies_slot for trial in left))
 
 

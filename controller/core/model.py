@@ -188,6 +188,7 @@ class Budget:
     failed_trials: int | None = None
     wall_clock_s: float | None = None
     no_improvement: int | None = None  # trials that end in a row without a new best one
+    regret_below: float | None = None  # how much better than the best trial another point may still be
 
 
 @dataclass(frozen=True, slots=True)

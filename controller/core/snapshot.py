@@ -114,6 +114,8 @@ class Snapshot:
     paused: trials that wait until the study lets them go on with a larger fidelity, each with the one it has reached.
     none_goes_on: the study has said that no paused trial goes on as long as no other one ends.
     none_begins: the study has said that no new trial begins as long as no running one ends.
+    regret_bound: how much better than the best trial another point may still be; None while that is unknown.
+    estimated: how many trials had ended when it was last bounded.
     """
 
     spec: ExperimentSpec
@@ -140,6 +142,8 @@ class Snapshot:
     paused: Mapping[int, float] = field(default_factory=dict)
     none_goes_on: bool = False
     none_begins: bool = False
+    regret_bound: float | None = None
+    estimated: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,6 +211,13 @@ class Suggest:
 
 
 @dataclass(frozen=True, slots=True)
+class BoundRegret:
+    """Ask the study how much better than the best trial another point may still be. ended: trials that have ended."""
+
+    ended: int
+
+
+@dataclass(frozen=True, slots=True)
 class OutdateFinal:
     """Record that the search continues, so that the final stage's attempts belong to an earlier end of it."""
 
@@ -240,6 +251,7 @@ Action: TypeAlias = (
     | SendStop
     | RemoveAttempt
     | Suggest
+    | BoundRegret
     | OutdateFinal
     | Break
     | ChangeState

@@ -208,7 +208,7 @@ def why_experiment(record: ExperimentRecord) -> str:
         case ExperimentState.PAUSED:
             return f"paused, {it.reason}; {cure(it)}"
         case ExperimentState.STOPPING:
-            return f"somebody asked it to stop; {quantity(running, 'trial')} {'is' if running == 1 else 'are'} ending"
+            return f"a stop was requested; {quantity(running, 'trial')} {'is' if running == 1 else 'are'} ending"
         case ExperimentState.STOPPED:
             return f"{it.reason or 'stopped'}; go on with: {command('resume', name)}"
         case ExperimentState.FAILED:

@@ -13,6 +13,7 @@ from controller.core.model import FINAL, Attempt, Event
 from controller.report.final import FinalRecord
 from controller.report.formatting import json_number, timestamp
 from controller.report.record import ExperimentRecord, StudyTrials, TrialList, TrialRecord, best_of
+from suggest.estimate import Estimate
 from suggest.study import Criteria, Study
 from suggest.trial import Measurement, Trial, TrialState
 
@@ -38,10 +39,27 @@ def experiment(record: ExperimentRecord) -> Json:
     )
 
 
-def best(record: ExperimentRecord, one: TrialRecord) -> Json:
-    """Return what `best` prints: the trial, and the final stage if that ran with the trial's parameters."""
-    shown = trial(record, one)
-    return shown if record.final is None else shown | {"final": final(record.final)}
+def best(record: ExperimentRecord, one: TrialRecord, estimate: Estimate | None = None) -> Json:
+    """Return what `best` prints: the trial, a model's estimate if there is one, and the final stage if it has run."""
+    extra = _present(
+        estimate=None if estimate is None else _estimate(record, estimate),
+        final=None if record.final is None else final(record.final),
+    )
+    return trial(record, one) | extra
+
+
+def _estimate(record: ExperimentRecord, estimate: Estimate) -> Json:
+    whose = next((each.trial for each in record.trials if each.trial.number == estimate.trial), None)
+    return _present(
+        number=estimate.trial,
+        parameters=None if whose is None else dict(whose.parameters),
+        value=estimate.value,
+        low=estimate.low,
+        high=estimate.high,
+        noise=estimate.noise,
+        noiseShare=estimate.noise_share,
+        regretBound=estimate.regret_bound,
+    )
 
 
 def final(it: FinalRecord) -> Json:

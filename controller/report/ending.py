@@ -11,6 +11,7 @@ from controller.report.description import cure
 from controller.report.final import where_it_lies
 from controller.report.record import ExperimentRecord
 from controller.report.text_tables import aligned
+from suggest.estimate import Estimate
 from suggest.trial import IMPORTED_FROM, Trial
 
 
@@ -24,6 +25,17 @@ def result(experiment: Experiment, best: Trial) -> str:
     width = max((len(name) for name in best.parameters), default=0)
     lines += [f"  {name:<{width}}  {formatting.parameter(value)}" for name, value in best.parameters.items()]
     return "\n".join(lines)
+
+
+def estimated(experiment: Experiment, estimate: Estimate) -> str:
+    """Return the best trial by a model's mean, where values are noisy; "" where they are not."""
+    if not estimate.is_noisy:
+        return ""
+    value, low, high, noise = map(formatting.number, (estimate.value, estimate.low, estimate.high, estimate.noise))
+    return (
+        f"values are noisy (standard deviation {noise}); best by a model's mean: trial {estimate.trial}, "
+        f"{experiment.spec.objective.metric} {value} (95 %: {low} to {high})"
+    )
 
 
 def front(record: ExperimentRecord) -> str:

@@ -7,7 +7,7 @@ const SMALL = 260; // the least width of one of several charts side by side
 
 // The figure as wide as given. Charts side by side become fewer in a row.
 export function fitted(spec, width) {
-  const { title, ...rest } = spec;
+  const { title, $schema, ...rest } = spec;
   if (spec.concat) {
     const columns = Math.max(1, Math.min(spec.columns ?? 3, Math.floor(width / SMALL)));
     const each = Math.max(120, Math.floor(width / columns) - 75);
@@ -43,7 +43,7 @@ function colored(spec, scheme) {
 export function draw(place, spec, { dark, tooltip = true }) {
   const scheme = dark ? "dark" : "light";
   return vegaEmbed(place, colored(fitted(spec, place.clientWidth), scheme), {
-    actions: false, ast: true, renderer: "canvas", defaultStyle: false, config: config(scheme),
+    mode: "vega-lite", actions: false, ast: true, renderer: "canvas", defaultStyle: false, config: config(scheme),
     tooltip: tooltip ? { disableDefaultStyle: true } : false,
   });
 }

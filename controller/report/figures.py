@@ -187,7 +187,7 @@ def parallel(record: FigureSource) -> Json:
         },
     }
     title = "Parameters of succeeded trials" + _of(shown, succeeded)
-    return _figure(title, rows, {"vconcat": [lines, strip]})
+    return _figure(title, rows, {"vconcat": [lines, strip], "resolve": {"legend": {"color": "independent"}}})
 
 
 def slice_(record: FigureSource) -> Json:

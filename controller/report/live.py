@@ -55,8 +55,8 @@ class Live:
 
     draws = True
 
-    def __init__(self, *, colour: bool) -> None:
-        self._console = Console(stderr=True, no_color=not colour, highlight=False, soft_wrap=False)
+    def __init__(self, *, color: bool) -> None:
+        self._console = Console(stderr=True, no_color=not color, highlight=False, soft_wrap=False)
         self._live: RichLive | None = None
         self._events: deque[tuple[str, Text]] = deque(maxlen=EVENTS)
         self._hint = ""  # set after a Ctrl-C

@@ -143,6 +143,7 @@ def columns_of(record: TrialList, *, now: datetime) -> dict[str, Column]:
         "number": Column("number", "TRIAL", lambda one: one.trial.number, lambda one: str(one.trial.number)),
         "value": Column("value", "VALUE", lambda one: one.trial.value, lambda one: formatting.number(one.trial.value)),
         "step": Column("step", "STEP", lambda one: one.trial.step, lambda one: _text(one.trial.step)),
+        "parent": Column("parent", "PARENT", lambda one: one.trial.parent, lambda one: _text(one.trial.parent)),
         "time": Column("time", "TIME", lambda one: _spent(one, now), lambda one: run_time(one, now=now)),
         "seconds": Column("seconds", "SECONDS", seconds, lambda one: _text(seconds(one))),
         "attempts": Column("attempts", "ATTEMPTS", lambda one: len(one.attempts), lambda one: str(len(one.attempts))),
@@ -192,7 +193,9 @@ def metric_names(record: TrialList) -> list[str]:
 
 def table_columns(record: TrialList) -> list[str]:
     """Return the default columns of a table."""
-    return [*_IN_TABLES, *(f"parameters.{name}" for name in record.parameter_names), *_metric_columns(record), "reason"]
+    lines = ["parent"] if any(one.trial.parent is not None for one in record.trials) else []
+    own = (f"parameters.{name}" for name in record.parameter_names)
+    return [*_IN_TABLES, *lines, *own, *_metric_columns(record), "reason"]
 
 
 def _metric_columns(record: TrialList) -> list[str]:

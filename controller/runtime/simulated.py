@@ -19,7 +19,7 @@ EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 class VirtualClock:
-    """A clock whose time passes only while somebody waits."""
+    """A clock whose time passes only during waits."""
 
     def __init__(self) -> None:
         self._elapsed_s = 0.0

@@ -93,6 +93,18 @@ def _share(text: str) -> float:
     return value
 
 
+def _share_or_all(text: str) -> float:
+    if not 0 <= (value := _real(text)) <= 1:
+        raise ValueError("expected a number from 0 to 1")
+    return value
+
+
+def _folder(text: str) -> str:
+    if not text.startswith("/") or not text.strip("/"):
+        raise ValueError("expected the absolute path of a folder")
+    return text.rstrip("/")
+
+
 def _one_of(*words: str) -> Callable[[str], str]:
     def taken(text: str) -> str:
         if text not in words:
@@ -110,6 +122,7 @@ class _Setting:
     to: str = ""
 
 
+_TRIAL_DIR = "trialDir"  # where the program of a pbt trial expects its checkpoint; not a setting of the native file
 _SEED = _Setting(lambda text: _whole(text, 0), "seed")
 _TPE_SETTINGS = {  # of Optuna's service
     "random_state": _SEED,
@@ -164,9 +177,19 @@ ALGORITHMS = {
             "resource_name": _Setting(str, "parameter"),
         },
     ),
+    # Without a probability, Katib perturbs every parameter.
+    "pbt": _Algorithm(
+        "pbt",
+        {"resampleProbability": 0.0},
+        {
+            "suggestion_trial_dir": _Setting(_folder, _TRIAL_DIR),
+            "n_population": _Setting(lambda text: _whole(text, 5), "population"),
+            "truncation_threshold": _Setting(_share_or_all, "truncation"),
+            "resample_probability": _Setting(_share_or_all, "resampleProbability"),
+        },
+    ),
 }
 _NOT_HERE = {
-    "pbt": "pbt is not read yet; write hyperband, which also stops what is not promising early",
     "enas": "enas is not read: write the choices of its layers as parameters, with conditions in a native file",
     "darts": "darts is not read: write the choices of its layers as parameters, with conditions in a native file",
 }
@@ -251,6 +274,7 @@ class KatibReader:
         runtime = spec.get("runtime", DEFAULT_RUNTIME)
         parameters = self._parameters(spec)
         algorithm = self._algorithm(spec)
+        trial_dir = self._trial_dir(algorithm, on_cluster=is_on_cluster(runtime))
         names = set(parameters)
         native = {
             "objective": self._objective(spec),
@@ -262,7 +286,7 @@ class KatibReader:
             **self._collector(spec),
             "canary": "0s",
             **({"runtime": runtime} if "runtime" in spec else {}),
-            "trial": self._trial(spec, names, on_cluster=is_on_cluster(runtime)),
+            "trial": self._trial(spec, names, on_cluster=is_on_cluster(runtime), trial_dir=trial_dir),
         }
         metadata = self._mapping(self._data, "metadata", "")
         name = metadata.get("name")
@@ -386,6 +410,21 @@ class KatibReader:
         found = Fidelity.of_resource(resource, most, eta)
         return {"fidelity": {"parameter": resource, "min": found.min, "max": found.max, "eta": eta}}
 
+    def _trial_dir(self, algorithm: Json, *, on_cluster: bool) -> str:
+        """Return the folder where a trial of pbt expects its checkpoint; "" for other algorithms."""
+        if algorithm.get("name") != "pbt":
+            return ""
+        settings = algorithm["settings"]
+        names = {_TRIAL_DIR: "suggestion_trial_dir", "population": "n_population", "truncation": "truncation_threshold"}
+        if lacking := [theirs for ours, theirs in names.items() if ours not in settings]:
+            told = f"Required params missing: {', '.join(lacking)}"
+            self._problems.add("spec.algorithm.algorithmSettings", told)
+        if on_cluster:
+            cure = "run it on this machine, or write a native file with trial.image and trial.checkpoints"
+            told = f"an object from a template mounts no checkpoint of its parent; {cure}"
+            self._problems.add("spec.algorithm.algorithmName", told)
+        return str(settings.pop(_TRIAL_DIR, ""))
+
     def _early_stopping(self, spec: Json) -> Json:
         at = "spec.earlyStopping"
         if spec.get("earlyStopping") is None:
@@ -503,7 +542,7 @@ class KatibReader:
         self._problems.add(f"{at}.{key}", f'expected {what} in quotes, such as "1", got {raw!r}')
         return None
 
-    def _trial(self, spec: Json, parameters: set[str], *, on_cluster: bool) -> Json:
+    def _trial(self, spec: Json, parameters: set[str], *, on_cluster: bool, trial_dir: str) -> Json:
         at = "spec.trialTemplate"
         given = self._mapping(spec, "trialTemplate", "spec")
         known = ("trialSpec", "configMap", "trialParameters", "primaryContainerName", "primaryPodLabels", "retain",
@@ -547,7 +586,7 @@ class KatibReader:
             cure = "run it with --runtime kubernetes, or write a batch/v1 Job"
             self._problems.add(f"{at}.trialSpec.kind", f"{job.get('kind')} needs a cluster; {cure}")
             return {}
-        return self._container(given, job, names)
+        return self._container(given, job, names, trial_dir=trial_dir)
 
     def _of_metadata(self, reference: str, job: Json, at: str) -> str:
         """Return the text that a reference to the template's own metadata stands for."""
@@ -655,7 +694,7 @@ class KatibReader:
         for name in names.keys() - used:
             self._problems.add("spec.trialTemplate.trialParameters", f"{name} is not used in the template; remove it")
 
-    def _container(self, given: Json, job: Json, names: dict[str, str]) -> Json:
+    def _container(self, given: Json, job: Json, names: dict[str, str], *, trial_dir: str) -> Json:
         at = "spec.trialTemplate.trialSpec.spec.template.spec.containers"
         match job:
             case {"spec": {"template": {"spec": {"containers": list(containers)}}}}:
@@ -689,6 +728,8 @@ class KatibReader:
         if "command" not in words:
             self._problems.add(f"{at}[{index}].command", "is missing; a local trial cannot ask the image for it")
         self._unused(names, used)
+        if trial_dir:
+            words = {"command": _with_checkpoint([word for some in words.values() for word in some], trial_dir)}
         image = {"image": container["image"]} if isinstance(container.get("image"), str) else {}
         return {**words, "env": env, **image, **self._resources(container, f"{at}[{index}].resources")}
 
@@ -733,6 +774,23 @@ class KatibReader:
             parts += [text[end : found.start()].replace("${", "$${"), names.get(found[1], "")]
             end = found.end()
         return "".join([*parts, text[end:].replace("${", "$${")])
+
+
+def _with_checkpoint(words: list[str], folder: str) -> list[str]:
+    """Return a command line in which the trial's checkpoint folder takes the place of `folder`.
+
+    A shell fills it in; all text of the words stays in arguments, so that the shell reads none of it.
+    """
+    if not any(folder in word for word in words):
+        return words
+    texts: list[str] = []
+    script: list[str] = []
+    for word in words:
+        parts = word.split(folder)
+        places = range(len(texts) + 1, len(texts) + len(parts) + 1)
+        script.append('"' + "$TUNER_CHECKPOINT_DIR".join(f"$${{{place}}}" for place in places) + '"')
+        texts += parts
+    return ["sh", "-c", f"exec {' '.join(script)}", "sh", *texts]
 
 
 def native_condition(expression: str) -> Json | None:

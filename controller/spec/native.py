@@ -114,7 +114,7 @@ OBJECTIVE = Section(
         Key(
             "metric",
             METRIC,
-            "The metric to optimise, as the trial prints it.",
+            "The metric to optimize, as the trial prints it.",
             REQUIRED,
         ),
         Key("direction", Word(("maximize", "minimize")), "Which way is better.", REQUIRED),
@@ -294,16 +294,23 @@ BUDGET = Section(
             says="none",
             field="no_improvement",
         ),
+        Key(
+            "regretBelow",
+            Number(0),
+            "With probability 0.9, no point is better than the best trial by more than this, by a model of the trials.",
+            says="none",
+            field="regret_below",
+        ),
     ),
     elsewhere={"parallelism": "spec.parallelism", "timeout": "wallClock", "target": "spec.objective.target"},
 )
 SPEC = Section(
     (
-        Key("objective", OBJECTIVE, "What is optimised.", ABSENT),
+        Key("objective", OBJECTIVE, "What is optimized.", ABSENT),
         Key(
             "objectives",
             ListOf(OBJECTIVE, "a list of objectives"),
-            "What is optimised, where it is more than one metric; pruning watches the first.",
+            "What is optimized, where it is more than one metric; pruning watches the first.",
             ABSENT,
         ),
         Key(

@@ -82,6 +82,9 @@ def _objectives(spec: Json, raw: Json, problems: ProblemCollector) -> None:
         problems.add("spec.objective", "is missing; write a mapping such as {metric: accuracy, direction: maximize}")
     if raw.get("objectives") == []:
         problems.add("spec.objectives", "expected a list of objectives, got an empty list")
+    if "regretBelow" in spec.get("budget", {}) and (spec.get("constraints") or len(raw.get("objectives") or ()) > 1):
+        cure = "use budget.noImprovement, which counts trials"
+        problems.add("spec.budget.regretBelow", f"goes with one objective without constraints; {cure}", at_key=True)
     for place, constraint in enumerate(spec.get("constraints", ())):
         if "min" not in constraint and "max" not in constraint:
             problems.add(f"spec.constraints[{place}]", "no bound; write min, max or both")

@@ -20,9 +20,10 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from controller.app import query
-from controller.report import drawing, figures, html_page
+from controller.report import figures, html_page
 from controller.report.record import FigureSource
 from controller.ui.live_table import Json
+from controller.ui.vega import VegaBundle
 from suggest.errors import (
     AlreadyExists,
     FailedPrecondition,
@@ -80,6 +81,8 @@ def application(
     kind: str,
     page_token: Callable[[Request], str | None],
     closing: asyncio.Event,
+    vega: VegaBundle,
+    signs_in: bool = False,
     more: Sequence[Route] = (),
 ) -> Starlette:
     """Return the application.
@@ -89,9 +92,11 @@ def application(
         kind: "experiments" or "studies".
         page_token: Returns the token that the page sends with each action.
         closing: Is set when the server ends, so that streams end as well.
+        vega: The JavaScript of figures.
+        signs_in: People sign in with tokens, and can sign out.
         more: Further routes.
     """
-    page = _Page(shown, page_token, kind, closing)
+    page = _Page(shown, page_token, kind, vega, closing, signs_in)
     one = f"/api/{kind}/{{namespace}}/{{name}}"
     trial = f"{one}/trials/{{number:int}}"
     return Starlette(
@@ -125,9 +130,13 @@ class _Page:
         shown: Callable[[Request], Shown],
         page_token: Callable[[Request], str | None],
         kind: str,
+        vega: VegaBundle,
         closing: asyncio.Event,
+        signs_in: bool,
     ) -> None:
+        self._vega = vega
         self._shown = shown
+        self._signs_in = signs_in
         self._kind = kind
         self._page_token = page_token
         self._closing = closing
@@ -138,6 +147,7 @@ class _Page:
     async def index(self, request: Request) -> Response:
         text = (self._static / "index.html").read_text(encoding="utf-8")
         text = text.replace("{{page-token}}", self._page_token(request) or "")
+        text = text.replace("{{page-sign-in}}", "token" if self._signs_in else "link")
         return Response(text.replace("{{page-kind}}", self._kind), media_type="text/html")
 
     async def static(self, request: Request) -> Response:
@@ -150,7 +160,7 @@ class _Page:
         return Response(file.read_bytes(), media_type=mimetypes.guess_type(name)[0] or "application/octet-stream")
 
     async def vega(self, _: Request) -> Response:
-        return Response(await asyncio.to_thread(drawing.bundle), media_type="text/javascript")
+        return Response(await self._vega.text(), media_type="text/javascript")
 
     # Reading
 

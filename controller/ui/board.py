@@ -194,7 +194,7 @@ class Board:
     def _list(self) -> Json:
         found: list[Json] = []
         trouble = ""
-        for experiment in reversed(self._all()):
+        for experiment in reversed(self.all()):
             watched = self._watch(experiment)
             watched.look()
             if watched.gone:
@@ -204,7 +204,8 @@ class Board:
             found.append({key: value for key, value in shown.items() if key != "events"})
         return {"searches": found, "trouble": trouble, "source": str(self.workspace.state.root)}
 
-    def _all(self) -> list[Experiment]:
+    def all(self) -> list[Experiment]:
+        """Return all experiments, oldest first."""
         with suppress(NotFound):  # nothing was run yet
             mark = file_mark(self.workspace.state.controller_db)
             if mark != self._known[0]:
@@ -226,7 +227,7 @@ class Board:
     async def _queue(self) -> Json:
         namespaces: dict[str, list[ExperimentRecord]] = {}
         trouble = ""
-        for experiment in self._all():
+        for experiment in self.all():
             if experiment.state.finished or experiment.state is ExperimentState.STOPPED:
                 continue
             try:

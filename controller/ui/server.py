@@ -27,6 +27,7 @@ from controller.ui.application import application
 from controller.ui.board import Board
 from controller.ui.experiment_routes import experiment_routes
 from controller.ui.guard import Guard, LinkDoor
+from controller.ui.vega import VegaBundle
 from suggest.errors import FailedPrecondition, Unavailable
 
 ADDRESS = "127.0.0.1"
@@ -39,10 +40,11 @@ class _StoredAddress:
     port: int
 
 
-async def serve(workspace: Workspace, *, port: int | None, say: Callable[[str], None]) -> None:
+async def serve(workspace: Workspace, *, port: int | None, optuna: bool, say: Callable[[str], None]) -> None:
     """Serve until SIGINT or SIGTERM. Calls `say` with the link once requests are answered.
 
     Args:
+        optuna: Serve optuna-dashboard instead of the page.
         port: None means the last port if it is free, otherwise any.
 
     Raises:
@@ -63,14 +65,7 @@ async def serve(workspace: Workspace, *, port: int | None, say: Callable[[str], 
         loop.add_signal_handler(number, ending.set)
     try:
         closing = asyncio.Event()
-        app = application(
-            lambda _: board,
-            Middleware(Guard, door=door),
-            kind="experiments",
-            page_token=door.page_token,
-            closing=closing,
-            more=experiment_routes(board, closing),
-        )
+        app = _dashboard(board, door) if optuna else _page(board, door, closing)
         async with running(app, listener, closing):
             say(f"http://{ADDRESS}:{actual}/?token={door.link_token}")  # the socket listens already
             await ending.wait()
@@ -78,6 +73,24 @@ async def serve(workspace: Workspace, *, port: int | None, say: Callable[[str], 
         await board.close()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.remove_signal_handler(number)
+
+
+def _page(board: Board, door: LinkDoor, closing: asyncio.Event) -> ASGIApp:
+    return application(
+        lambda _: board,
+        Middleware(Guard, door=door),
+        kind="experiments",
+        page_token=door.page_token,
+        closing=closing,
+        vega=VegaBundle(),
+        more=experiment_routes(board, closing),
+    )
+
+
+def _dashboard(board: Board, door: LinkDoor) -> ASGIApp:
+    from controller.ui.optuna_page import optuna_application  # lazy: it imports Optuna
+
+    return optuna_application(board, door)
 
 
 @contextlib.asynccontextmanager

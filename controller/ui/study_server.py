@@ -23,6 +23,7 @@ from controller.ui.guard import Guard, LinkDoor
 from controller.ui.server import listen, running
 from controller.ui.sign_in import TokenDoor
 from controller.ui.studies import StudyBoard
+from controller.ui.vega import VegaBundle
 from controller.ui.watched import Mark, clock_mark, file_mark
 from suggest.address import Address
 from suggest.client import AsyncClient, Channel
@@ -106,7 +107,14 @@ async def beside(
         door = LinkDoor(secrets.token_bytes(32), port, prefix="tuner-serve")
         link = f"?token={door.link_token}"
     app = application(
-        shown, Middleware(Guard, door=door), kind="studies", page_token=door.page_token, closing=closing, more=routes
+        shown,
+        Middleware(Guard, door=door),
+        kind="studies",
+        page_token=door.page_token,
+        closing=closing,
+        vega=VegaBundle(),
+        signs_in=tokens,
+        more=routes,
     )
     try:
         async with running(app, listener, closing, tls=context if tls else None):

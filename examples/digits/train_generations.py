@@ -35,7 +35,8 @@ def save(file: Path, network: train.Network, velocity: train.Array, epoch: int) 
     partial.replace(file)
 
 
-def run(options: argparse.Namespace, file: Path) -> None:
+def run(options: argparse.Namespace) -> None:
+    file = options.checkpoint / "state.npz"
     train_x, train_y, valid_x, valid_y = train.load_digits()
     network = train.Network(WIDTH, "relu", np.random.default_rng(options.seed))
     velocity = np.zeros_like(network.vector)
@@ -66,6 +67,12 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--momentum", type=float, default=0.9)
     parser.add_argument("--dropout", type=float, default=0.0, help="share of hidden units switched off in a step")
     parser.add_argument("--epochs", type=int, default=2, help="how many more")
+    parser.add_argument(
+        "--checkpoint",
+        type=Path,
+        default=os.environ.get("TUNER_CHECKPOINT_DIR", "."),
+        help="the folder of the checkpoint",
+    )
     parser.add_argument("--seed", type=int, default=0, help="of the initial weights, the order and the dropout")
     return parser.parse_args()
 
@@ -73,4 +80,4 @@ def parse() -> argparse.Namespace:
 if __name__ == "__main__":
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     np.seterr(all="ignore")
-    run(parse(), Path(os.environ.get("TUNER_CHECKPOINT_DIR", "."), "state.npz"))
+    run(parse())

@@ -44,5 +44,5 @@ def objective(trial):
 
 
 parameters = {"lr": tuner.Float(1e-4, 1e-1, log=True), "units": tuner.Int(8, 64)}
-study = tuner.minimize(objective, parameters, trials=3, pruning="median", name="lightning")
+study = tuner.minimize(objective, parameters, trials=20, pruning="median", name="lightning")
 print(study.best.parameters, study.best.value)

@@ -29,5 +29,5 @@ def objective(trial):
 
 
 parameters = {"lr": tuner.Float(1e-4, 1e-1, log=True), "units": tuner.Int(8, 64)}
-study = tuner.minimize(objective, parameters, trials=4, parallelism=2, pruning="median", name="pytorch-loop")
+study = tuner.minimize(objective, parameters, trials=20, parallelism=2, pruning="median", name="pytorch-loop")
 print(study.best.parameters, study.best.value)

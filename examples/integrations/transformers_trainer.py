@@ -49,5 +49,5 @@ def objective(trial):
 
 
 parameters = {"lr": tuner.Float(1e-5, 1e-2, log=True), "hidden": tuner.Int(8, 32, step=4)}
-study = tuner.minimize(objective, parameters, trials=3, pruning="median", name="transformers")
+study = tuner.minimize(objective, parameters, trials=20, pruning="median", name="transformers")
 print(study.best.parameters, study.best.value)

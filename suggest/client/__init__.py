@@ -10,7 +10,7 @@ from suggest.client.sync_client import Client
 from suggest.imports import FinishedTrial, ImportResult
 from suggest.replies import KEEP, AlgorithmInfo, Keep, StudySummary, Suggestions
 from suggest.space import Scale
-from suggest.study import Pruning, StudyName
+from suggest.study import Constraint, Pruning, StudyName
 from suggest.trial import Measurement, Outcome, Trial, TrialState
 
 __all__ = [
@@ -20,6 +20,7 @@ __all__ = [
     "Channel",
     "Choice",
     "Client",
+    "Constraint",
     "FinishedTrial",
     "Float",
     "ImportResult",

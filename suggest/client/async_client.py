@@ -14,6 +14,7 @@ from suggest.address import parse_addresses
 from suggest.binding import import_grpc_quietly
 from suggest.client.client_credentials import ClientCredentials
 from suggest.client.retries import CHANNEL_OPTIONS, PATIENCE_S, Attempts
+from suggest.estimate import Estimate
 from suggest.imports import FinishedTrial, ImportResult
 from suggest.replies import KEEP, AlgorithmInfo, Keep, StudySummary, Suggestions
 from suggest.space import Assignment, Space
@@ -226,7 +227,7 @@ class AsyncClient:
 
         Args:
             lease_s: The duration of the trials' leases in seconds. A trial whose lease is not renewed in time, by
-                reports or renew_leases(), is handed out again. None: the trials run until somebody completes them.
+                reports or renew_leases(), is handed out again. None: the trials run until a client completes them.
             expired_only: Return only trials whose lease has expired, no new ones.
             paused_only: Return only paused trials that may go on with a larger fidelity.
         """
@@ -314,6 +315,16 @@ class AsyncClient:
         from suggest.client import calls
 
         return await self._send(calls.optimal_trials(name))
+
+    async def estimate(self, name: StudyName) -> Estimate:
+        """Return what a model says of the objective without the noise of single trials.
+
+        Raises:
+            FailedPrecondition: There are fewer than 10 values, or several objectives, or constraints.
+        """
+        from suggest.client import calls
+
+        return await self._send(calls.estimate(name))
 
     async def close(self) -> None:
         channels, self._channels = self._channels, {}

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Generic, TypeVar
 
 from google.protobuf.message import Message
 
 from suggest import names, wire
+from suggest.estimate import Estimate
 from suggest.imports import FinishedTrial, ImportResult
 from suggest.replies import KEEP, AlgorithmInfo, Keep, StudySummary, Suggestions
 from suggest.space import Assignment, Space
@@ -261,6 +262,14 @@ def optimal_trials(name: StudyName) -> Call[list[Trial]]:
         pb.ListOptimalTrialsRequest(parent=str(name)),
         lambda reply: [wire.read_trial(t) for t in reply.trials],
     )
+
+
+def estimate(name: StudyName) -> Call[Estimate]:
+    return Call("EstimateStudy", pb.EstimateStudyRequest(name=str(name)), _read_estimate)
+
+
+def _read_estimate(reply: pb.StudyEstimate) -> Estimate:
+    return Estimate(**{each.name: getattr(reply, each.name) for each in fields(Estimate)})
 
 
 def _nothing(reply: Any) -> None:

@@ -14,7 +14,7 @@ import secrets
 import socket
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
@@ -24,7 +24,7 @@ from suggest.client.search_space import Parameters
 from suggest.domain import Value
 from suggest.errors import LeaseExpired, TunerError
 from suggest.space import Assignment, Space
-from suggest.study import Algorithm, Direction, Objective, Pruning, Study, StudyName, StudySpec
+from suggest.study import Algorithm, Constraint, Direction, Objective, Pruning, Study, StudyName, StudySpec
 from suggest.trial import REUSED, Measurement, Outcome, StopAdvice, Trial, TrialState
 
 if TYPE_CHECKING:
@@ -108,9 +108,12 @@ class Search:
                     highest = None  # other processes may have run trials meanwhile
 
     def best(self) -> Trial | None:
-        """Return the best succeeded trial so far, of all processes."""
-        found = self.client.optimal_trials(self.name)
-        return found[0] if found else None
+        """Return the best succeeded trial so far, of all processes; of several objectives, the best in the first."""
+        return self.spec.criteria.first_best(self.front())
+
+    def front(self) -> list[Trial]:
+        """Return the Pareto front so far, of all processes, by number; with one objective, at most the best trial."""
+        return self.client.optimal_trials(self.name)
 
     def _others_run(self) -> bool:
         """Return whether another process has a trial with a lease, which this process may still have to run."""
@@ -147,7 +150,7 @@ class OpenTrial:
         self.tries = trial.tries
         self.lost = False  # the lease expired, and another process runs the trial now
         self._next_step = 0
-        self._has_value = False
+        self._missing = set(search.spec.criteria.metrics)  # metrics without a finite value
         self._open = True
         self._ending = False  # the outcome is being sent to the service
 
@@ -160,7 +163,7 @@ class OpenTrial:
         step = self._next_step if step is None else arguments.whole("report", "step", step)
         values = {metric: arguments.measured("report", metric, value) for metric, value in metrics.items()}
         self._next_step = step + 1
-        self._has_value |= math.isfinite(values.get(self._search.spec.objective.metric, math.nan))
+        self._missing -= {metric for metric, value in values.items() if math.isfinite(value)}
         # A trial that another process has run before starts again, so its measurements belong to a new attempt.
         attempt = max(1, self.tries)
         measurements = [Measurement(attempt, metric, step, value) for metric, value in values.items()]
@@ -198,11 +201,12 @@ class OpenTrial:
             self._end(Outcome(TrialState.CANCELLED, reason=arguments.text("cancel", "reason", reason)))
 
     def settle(self) -> None:
-        """End the trial unless it has ended: as succeeded if a value was reported, else as failed."""
-        if self._open and self._has_value:
+        """End the trial unless it has ended: as succeeded if all values were reported, else as failed."""
+        if self._open and not self._missing:
             self.complete()
         elif self._open:
-            self.fail(f"no finite {self._search.spec.objective.metric} was reported")
+            metrics = [metric for metric in self._search.spec.criteria.metrics if metric in self._missing]
+            self.fail(f"no finite {' and no finite '.join(metrics)} was reported")
 
     def _end(self, outcome: Outcome) -> None:
         if self.lost:
@@ -220,8 +224,9 @@ def search_of(
     client: Client,
     name: StudyName,
     parameters: Parameters,
-    objective: Objective,
+    objective: Objective | Sequence[Objective],
     *,
+    constraints: Sequence[Constraint],
     algorithm: str,
     settings: Mapping[str, Value],
     seed: int | None,
@@ -232,8 +237,11 @@ def search_of(
 
     arguments.text("study", "name", name.study)
     arguments.text("study", "namespace", name.namespace)
-    if not isinstance(objective, Objective):
-        arguments.refuse("study", "objective", objective, 'maximize("METRIC") or minimize("METRIC")')
+    objectives = [objective] if isinstance(objective, Objective) else objective
+    if not isinstance(objectives, Sequence) or not all(isinstance(each, Objective) for each in objectives):
+        arguments.refuse("study", "objective", objective, 'maximize("METRIC"), minimize("METRIC") or a list of these')
+    if not isinstance(constraints, Sequence) or not all(isinstance(each, Constraint) for each in constraints):
+        arguments.refuse("study", "constraints", constraints, 'a list of Constraint("METRIC", max=20)')
     arguments.text("study", "algorithm", algorithm)
     if not isinstance(settings, Mapping):
         arguments.refuse("study", "settings", settings, "a dict of names to values")
@@ -241,13 +249,14 @@ def search_of(
         arguments.refuse("study", "pruning", pruning, "a Pruning or None")
     spec = StudySpec(
         Space(arguments.named(parameters)),
-        (objective,),
+        tuple(objectives),
         Algorithm(
             algorithm,
             None if seed is None else arguments.whole("study", "seed", seed),
             {key: arguments.json_value("study", f"settings[{key!r}]", value) for key, value in settings.items()},
         ),
         pruning,
+        tuple(constraints),
     )
     # Equal specs give equal request ids, so that a second client gets the study of the first one.
     words = wire.write_spec(spec).SerializeToString(deterministic=True)

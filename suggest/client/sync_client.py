@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import threading
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from suggest.client.async_client import AsyncClient
@@ -17,7 +17,7 @@ from suggest.client.retries import PATIENCE_S
 from suggest.client.search_loop import Search, search_of
 from suggest.client.search_space import Parameters
 from suggest.domain import Value
-from suggest.study import Objective, Pruning, StudyName
+from suggest.study import Constraint, Objective, Pruning, StudyName
 from suggest.trial import NO_LABELS
 
 if TYPE_CHECKING:
@@ -124,8 +124,9 @@ class Client:
         self,
         name: str,
         parameters: Parameters,
-        objective: Objective,
+        objective: Objective | Sequence[Objective],
         *,
+        constraints: Sequence[Constraint] = (),
         algorithm: str = "tpe",
         settings: Mapping[str, Value] = NO_LABELS,
         seed: int | None = None,
@@ -143,6 +144,7 @@ class Client:
             StudyName(namespace, name),
             parameters,
             objective,
+            constraints=constraints,
             algorithm=algorithm,
             settings=settings,
             seed=seed,
@@ -172,6 +174,7 @@ class Client:
     reopen_trials = _blocking(AsyncClient.reopen_trials)
     list_measurements = _blocking(AsyncClient.list_measurements)
     optimal_trials = _blocking(AsyncClient.optimal_trials)
+    estimate = _blocking(AsyncClient.estimate)
     close = _blocking(AsyncClient.close)
 
     def __enter__(self) -> Client:

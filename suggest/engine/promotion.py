@@ -1,12 +1,12 @@
-"""Successive halving by promotion: which paused trials go on with a larger fidelity.
+"""Successive halving by promotion: which paused trials continue with a larger fidelity.
 
 ASHA, Li et al. 2020, "A System for Massively Parallel Hyperparameter Tuning", algorithm 2: a rung is a fidelity, and a
-trial that has a value at a rung goes on when it is among the best 1/eta of those that have one. A request for trials
-gets a paused trial that may go on, from the highest rung first, and a new trial where there is none: nothing waits for
-a rung to fill. With brackets (Hyperband, Li et al. 2018) a trial's number says at which rung it begins, and trials are
+trial with a value at a rung continues when it is among the best 1/eta of the trials with one. A request for trials
+gets a paused trial that may continue, from the highest rung first, or else a new trial, so nothing waits for
+a rung to fill. With brackets (Hyperband, Li et al. 2018), a trial's number determines its first rung, and trials are
 compared within their bracket.
 
-A function of the trials: an engine rebuilt from the store promotes the same ones.
+Promotion is a function of the trials: an engine that is rebuilt from the store promotes the same ones.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from suggest.study import Direction, Fidelity, StudySpec
 from suggest.trial import Trial, TrialState
 
 BRACKETED = frozenset({"hyperband", "bohb"})  # algorithms that distribute trials over brackets
-PROMOTING = frozenset({"asha", "hyperband"})  # pruning rules that promotion takes the place of
+PROMOTING = frozenset({"asha", "hyperband"})  # pruning rules that promotion replaces
 
 
 def uses_brackets(spec: StudySpec) -> bool:
@@ -37,7 +37,7 @@ def promotion(spec: StudySpec) -> Promotion | None:
 
 @dataclass(slots=True)
 class _Rung:
-    """The trials of one bracket with a value at one fidelity: (loss, number), sorted; and those paused there."""
+    """The trials of one bracket with a value at one fidelity, sorted by (loss, number); and those paused there."""
 
     reached: list[tuple[float, int]]
     paused: list[tuple[float, int]]
@@ -56,21 +56,21 @@ class Promotion:
         self._rungs = [[_Rung([], []) for _ in self._levels] for _ in self._levels]
         self._losses: dict[int, list[float]] = {}  # by trial: at each rung from its first one
         self._paused_at: dict[int, int] = {}  # the rung, by trial
-        self._complete = 0  # trials that have come to the largest fidelity
+        self._complete = 0  # trials that have reached the largest fidelity
 
     def first(self, number: int) -> float:
         """Return the fidelity with which a new trial begins."""
         return self._levels[bracket_of(number, self._shares)]
 
     def following(self, trial: Trial) -> float:
-        """Return the fidelity with which a paused trial goes on."""
+        """Return the fidelity with which a paused trial continues."""
         return self._levels[self._paused_at[trial.number] + 1]
 
     def is_last(self, fidelity: float | None) -> bool:
         return fidelity is None or fidelity >= self._levels[-1]
 
     def put(self, trial: Trial) -> None:
-        """A new trial, or a new version of a known one."""
+        """Put a new trial, or a new version of a known one."""
         number = trial.number
         bracket = self._levels.index(trial.rungs[0].fidelity) if trial.rungs else 0
         losses = self._losses.setdefault(number, [])
@@ -90,7 +90,7 @@ class Promotion:
             self._complete += 1
 
     def next(self, count: int) -> list[int]:
-        """Return up to so many paused trials that may go on, the highest rung first, of a rung the best first."""
+        """Return up to `count` paused trials that may continue, the highest rung and its best trials first."""
         found: list[int] = []
         for number in self._promotable():
             if len(found) == count:
@@ -109,9 +109,9 @@ class Promotion:
                     yield entry[1]
 
     def last_resort(self) -> int | None:
-        """Return the paused trial that goes on so that the search ends with a complete one; None if it has one.
+        """Return the paused trial to continue so that the search ends with a complete trial; None if there is one.
 
-        For when no trial runs and no new one will come: the best of the highest rung.
+        Used when no trial runs and no new one will begin: the best trial of the highest rung.
         """
         if self._complete:
             return None
@@ -122,7 +122,7 @@ class Promotion:
         return None
 
     def waits_for(self, trial: Trial) -> str:
-        """Say at which fidelity a trial pauses, and what it waits for."""
+        """Return the reason of a trial that pauses: its fidelity, and what it waits for."""
         f = self._fidelity
         at, last = trial.rungs[-1].fidelity, self._levels[-1]
         return (

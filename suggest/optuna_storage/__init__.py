@@ -63,32 +63,32 @@ class WindowStorage(BaseStorage):
         """Dropped, as those of trials."""
 
     def create_new_study(self, directions: Sequence[StudyDirection], study_name: str | None = None) -> NoReturn:
-        _refuse()
+        refuse()
 
     def delete_study(self, study_id: int) -> NoReturn:
-        _refuse()
+        refuse()
 
     def set_study_user_attr(self, study_id: int, key: str, value: Any) -> NoReturn:
-        _refuse()
+        refuse()
 
     def create_new_trial(self, study_id: int, template_trial: FrozenTrial | None = None) -> NoReturn:
-        _refuse()
+        refuse()
 
     def set_trial_param(
         self, trial_id: int, param_name: str, param_value_internal: float, distribution: BaseDistribution
     ) -> NoReturn:
-        _refuse()
+        refuse()
 
     def set_trial_state_values(
         self, trial_id: int, state: TrialState, values: Sequence[float] | None = None
     ) -> NoReturn:
-        _refuse()
+        refuse()
 
     def set_trial_intermediate_value(self, trial_id: int, step: int, intermediate_value: float) -> NoReturn:
-        _refuse()
+        refuse()
 
     def set_trial_user_attr(self, trial_id: int, key: str, value: Any) -> NoReturn:
-        _refuse()
+        refuse()
 
 
 class OverlayStorage(WindowStorage):
@@ -110,5 +110,5 @@ class OverlayStorage(WindowStorage):
         self.get_trial(trial_id).system_attrs[key] = value
 
 
-def _refuse() -> NoReturn:
+def refuse() -> NoReturn:
     raise NotImplementedError("a study seen through Optuna is read-only; change it through the suggestion service")

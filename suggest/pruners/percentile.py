@@ -1,8 +1,9 @@
-"""The percentile rule: stop a trial whose best value so far is not among the best share of its peers at the same step.
+"""The percentile and median rules: stop a trial whose best value so far is not among the best share of its peers.
 
-Like Optuna's PercentilePruner, but fast for long histories, and with two differences: if a peer has no report at the
-step, its last value before it counts, and `minTrials` is one threshold in place of Optuna's two. Peers are the
-succeeded trials. The median rule (Golovin et al. 2017, Google Vizier, section 3.5.2) is the special case of 50 percent.
+The comparison is at the same step. The median rule is the percentile rule at 50 percent, like Optuna's MedianPruner
+(Golovin et al. 2017, Google Vizier, section 3.5.2). Like Optuna's PercentilePruner, but fast for long histories, and
+with two differences: if a peer has no report at the step, its last value before it counts, and `minTrials` is one
+threshold in place of Optuna's two. Peers are the succeeded trials.
 """
 
 from __future__ import annotations
@@ -26,6 +27,13 @@ KEPT_COLUMNS = 256
 @dataclass(frozen=True, slots=True)
 class PercentileSettings:
     percentile: float = setting(50.0, "the best trials that may continue, in percent", min=0, max=100)
+    warmup_steps: int = setting(0, "no trial is judged before this step", min=0)
+    interval: int = setting(1, "steps between judgments, counted from warmupSteps", min=1)
+    min_trials: int = setting(5, "succeeded trials with a value at or before the step that a judgment requires", min=1)
+
+
+@dataclass(frozen=True, slots=True)
+class MedianSettings:
     warmup_steps: int = setting(0, "no trial is judged before this step", min=0)
     interval: int = setting(1, "steps between judgments, counted from warmupSteps", min=1)
     min_trials: int = setting(5, "succeeded trials with a value at or before the step that a judgment requires", min=1)
@@ -110,3 +118,9 @@ class PercentilePruner:
                 self._columns.popitem(last=False)
         self._columns.move_to_end(step)
         return column
+
+
+class MedianPruner(PercentilePruner):
+    def __init__(self, objective: Objective, settings: MedianSettings) -> None:
+        half = PercentileSettings(50.0, settings.warmup_steps, settings.interval, settings.min_trials)
+        super().__init__(objective, half)

@@ -15,10 +15,9 @@ from suggest.pruners.asha import AshaPruner, AshaSettings
 from suggest.pruners.auto import AutoPruner, AutoSettings
 from suggest.pruners.curve import CurvePruner, CurveSettings
 from suggest.pruners.hyperband import HyperbandPruner, HyperbandSettings, hyperband_problems
-from suggest.pruners.median import MedianPruner, MedianSettings
 from suggest.pruners.optuna_rule import CLASSES, OptunaRule, optuna_problems
 from suggest.pruners.patient import ALONE, WRAPPED, PatientPruner, PatientSettings
-from suggest.pruners.percentile import PercentilePruner, PercentileSettings
+from suggest.pruners.percentile import MedianPruner, MedianSettings, PercentilePruner, PercentileSettings
 from suggest.pruners.pruner import Pruner
 from suggest.pruners.threshold import ThresholdPruner, ThresholdSettings, threshold_problems
 from suggest.pruners.wilcoxon import WilcoxonPruner, WilcoxonSettings

@@ -43,9 +43,9 @@ class BohbSampler:
 
     def steps(self, wanted: Sequence[PointRequest]) -> Steps:
         drawn = {one: self._is_random(one) for one in map(_key, wanted)}
-        modelled = [one for one in wanted if not drawn[_key(one)]]
-        found = (yield from self._tpe.steps(modelled)) if modelled else []
-        points = dict(zip(map(_key, modelled), found, strict=True))
+        modeled = [one for one in wanted if not drawn[_key(one)]]
+        found = (yield from self._tpe.steps(modeled)) if modeled else []
+        points = dict(zip(map(_key, modeled), found, strict=True))
         others = [one for one in wanted if drawn[_key(one)]]
         points.update(zip(map(_key, others), draw_points(self._space, self._seed, others), strict=True))
         return [points[_key(one)] for one in wanted]

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from suggest import settings as checked
 from suggest.samplers.distinct import RESAMPLE, counted
-from suggest.samplers.gp import GpSettings
+from suggest.samplers.gp import MOST_OBJECTIVES, GpSettings
 from suggest.samplers.grid import Grid, GridSampler
 from suggest.samplers.hedge import HedgeSampler
 from suggest.samplers.sampler import Sampler
@@ -56,5 +56,5 @@ def chosen_settings(spec: StudySpec, given: Mapping[str, Value]) -> dict[str, Va
         **every,
         **({"duplicates": RESAMPLE} if finite else {}),
         **given,
-        "chosen": HEDGE if spec.criteria.is_plain else TPE,  # the Gaussian process models a single value
+        "chosen": HEDGE if len(spec.objectives) <= MOST_OBJECTIVES else TPE,
     }

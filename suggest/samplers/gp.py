@@ -1,4 +1,4 @@
-"""GP: random search first, then a Gaussian process over a bounded window of the study, asked for expected improvement.
+"""GP: a Sobol' sequence first, then Gaussian processes over a bounded window of the study.
 
 This is the part in the server: which trials the model is shown, and when it is fitted again. The model itself is
 computed in a worker process, see `gp_model`. What it is fitted to follows from the numbers of the trials alone,
@@ -8,19 +8,18 @@ Imports neither NumPy nor Optuna.
 
 from __future__ import annotations
 
-import math
 from bisect import bisect_left, insort
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
 from suggest.samplers.distinct import DrawSettings
+from suggest.samplers.low_discrepancy import MOST_DIMENSIONS, halton, sobol
 from suggest.samplers.running import LIARS, RunningTrials
 from suggest.samplers.sampler import PointRequest, Steps, completed
-from suggest.samplers.uniform import draw_points
 from suggest.settings import setting
 from suggest.space import Assignment
-from suggest.study import StudySpec
+from suggest.study import Criteria, StudySpec
 from suggest.trial import Trial, TrialState
 from suggest.workers import Model, ModelSetup, Workers, asked, model_of
 
@@ -28,13 +27,15 @@ from suggest.workers import Model, ModelSetup, Workers, asked, model_of
 @dataclass(frozen=True, slots=True)
 class GpSettings(DrawSettings):
     startup_trials: int = setting(
-        0, "finished trials before the model takes over from random search; 0: parameters + 1, from 6 to 12", min=0
+        0, "finished trials before the model takes over from a Sobol' sequence; 0: parameters + 1, from 8 to 12", min=0
     )
     window: int = setting(
         200, "finished trials the model is fitted to: half the best, half the most recent", min=20, max=1000
     )
 
 
+LEAST_STARTUP, MOST_STARTUP = 8, 12
+MOST_OBJECTIVES = 3  # the expected gain of hypervolume takes too long with more
 MODEL = "suggest.samplers.gp_model:GpModel"
 BARRED = 100  # failed and infeasible trials, the most recent ones, that the model is shown
 MOST_BETWEEN = 50  # trials after which the model is fitted again, at the latest
@@ -47,10 +48,12 @@ class GpSampler:
     def __init__(self, spec: StudySpec, seed: int, settings: GpSettings, *, workers: Workers | None = None) -> None:
         self._spec = spec
         self._seed = seed
-        self._startup = settings.startup_trials or min(max(len(spec.space.parameters) + 1, 6), 12)
+        dimensions = len(spec.space.parameters)
+        self._startup = settings.startup_trials or min(max(dimensions + 1, LEAST_STARTUP), MOST_STARTUP)
+        self._first = sobol(spec, seed, settings) if dimensions <= MOST_DIMENSIONS else halton(spec, seed, settings)
         self._setup = ModelSetup(MODEL, spec, seed, settings)
         self._workers = workers
-        self._trials = LearntTrials(spec.objective.direction.sign, settings.window)
+        self._trials = LearntTrials(spec.criteria, settings.window)
         self._model: Model | None = None
 
     def put(self, trial: Trial) -> None:
@@ -62,7 +65,7 @@ class GpSampler:
     def steps(self, wanted: Sequence[PointRequest], *, beside: Sequence[Trial] = ()) -> Steps:
         """beside: trials that will run too, with higher numbers than all that were put."""
         if self._trials.count < self._startup:
-            return draw_points(self._spec.space, self._seed, wanted)
+            return self._first.propose(wanted)
         if self._model is None:
             self._model = model_of(self._setup, self._workers)
         running = [*self._trials.running(), *beside]
@@ -80,13 +83,15 @@ def gp(spec: StudySpec, seed: int, settings: GpSettings, *, workers: Workers | N
 class LearntTrials:
     """The trials of a study that have something to tell the model, and those of them that it is shown."""
 
-    def __init__(self, sign: float, window: int) -> None:
+    def __init__(self, criteria: Criteria, window: int) -> None:
         self.count = 0  # how many there were, those that were forgotten too
-        self._sign = sign
+        self._criteria = criteria
+        self._sign = criteria.objectives[0].direction.sign
         self._window = window
         self._taught: dict[int, Trial] = {}
         self._numbers: list[int] = []  # of those, rising
-        self._ranked: list[tuple[float, int]] = []  # (loss, number) of those
+        self._ranked: list[tuple[float, float, int]] = []  # (violation, loss, number) of those; loss: the first one
+        self._front: list[Trial] = []  # of several objectives, by number
         self._barred: list[int] = []
         self._running = RunningTrials()
         self._others: dict[int, Trial] = {}  # the barred ones
@@ -95,12 +100,14 @@ class LearntTrials:
         number = trial.number
         if self._running.put(trial):
             return
-        if teaches(trial):
+        if teaches(trial, self._criteria):
             if number not in self._taught:
                 insort(self._numbers, number)
-                insort(self._ranked, (self._sign * (trial.value or 0.0), number))
+                insort(self._ranked, (self._criteria.violation(trial), self._sign * (trial.value or 0.0), number))
                 self.count += 1
             self._taught[number] = trial
+            if len(self._criteria.objectives) > 1:
+                self._front = self._criteria.best([*self._front, trial])
             if len(self._numbers) > 2 * (self._window + SPARE):
                 self._forget()
         elif trial.state in BARRED_STATES and number not in self._others:
@@ -109,13 +116,20 @@ class LearntTrials:
             if len(self._barred) > BARRED:
                 del self._others[self._barred.pop(0)]
 
+    def _best(self, below: int) -> Iterator[int]:
+        """The numbers of the best: those of the front, the latest first, or where there is none, the ranked ones."""
+        if self._front:
+            return (trial.number for trial in reversed(self._front) if trial.number < below)
+        return (number for *_, number in self._ranked if number < below)
+
     def _forget(self) -> None:
         """Those that are neither recent nor among the best: no trial that comes later makes them so again."""
-        kept = {number for _, number in self._ranked[: self._window // 2 + SPARE]}
+        kept = {number for *_, number in self._ranked[: self._window // 2 + SPARE]}
+        kept.update(trial.number for trial in self._front)
         kept.update(self._numbers[-self._window - SPARE :])
         self._taught = {number: trial for number, trial in self._taught.items() if number in kept}
         self._numbers = sorted(kept)
-        self._ranked = [ranked for ranked in self._ranked if ranked[1] in kept]
+        self._ranked = [ranked for ranked in self._ranked if ranked[-1] in kept]
 
     def running(self) -> list[Trial]:
         return self._running.trials
@@ -125,7 +139,7 @@ class LearntTrials:
         numbers = [*self._numbers[-1:], *self._barred[-1:]]
         below = fitted_below(max(numbers, default=-1), self._running.numbers)
         end = bisect_left(self._numbers, below)
-        chosen = set(islice((n for _, n in self._ranked if n < below), self._window // 2))
+        chosen = set(islice(self._best(below), self._window // 2))
         start = end
         while start and len(chosen) < self._window:  # some of the recent ones are among the best
             start, stop = max(0, start - (self._window - len(chosen))), start
@@ -138,11 +152,11 @@ class LearntTrials:
 BARRED_STATES = (TrialState.FAILED, TrialState.INFEASIBLE)
 
 
-def teaches(trial: Trial) -> bool:
-    """It has a finite value: it succeeded, or was pruned after a report."""
+def teaches(trial: Trial, criteria: Criteria) -> bool:
+    """It has a finite value of each objective: it succeeded, or was pruned after a report."""
     if trial.state is not TrialState.SUCCEEDED and trial.state is not TrialState.PRUNED:
         return False
-    return trial.value is not None and math.isfinite(trial.value)
+    return criteria.losses(trial) is not None
 
 
 def fitted_below(last: int, running: Sequence[int]) -> int:

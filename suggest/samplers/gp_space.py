@@ -239,7 +239,7 @@ class Features:
             self._corners.append((int(k), values, more))
             of.append(np.full(len(values) + more, k))
         self.axis_of: Indexes = np.concatenate(of).astype(np.intp)  # of each column
-        self._size = places.size
+        self.axes = places.size
 
     def of(self, rows: Floats) -> Floats:
         """(rows, columns)."""
@@ -257,7 +257,7 @@ class Features:
     def pulled_back(self, rows: Floats, gradients: Floats) -> Floats:
         """Gradients by features as gradients by places: (rows, axes), 0 for choices and for what is inactive."""
         plain, arc = len(self._plain), len(self._arc)
-        found = np.zeros((len(rows), self._size))
+        found = np.zeros((len(rows), self.axes))
         found[:, self._plain] = gradients[:, :plain]
         angle = ARC * (rows[:, self._arc] - MIDDLE)
         there = ~np.isnan(angle)

@@ -1,16 +1,19 @@
-"""The output warp of the Gaussian process: losses to numbers that look normal.
+"""The output warp of the Gaussian process: losses to numbers that look normal. Pure functions of arrays.
 
 Losses are scaled, outliers above are clipped, and log(u + delta) is standardized. delta is a parameter of the
-model: as it grows the warp becomes linear. Pure functions of arrays.
+model: as it grows the warp becomes linear.
 """
 
 from __future__ import annotations
+
+import math
 
 import numpy as np
 
 from suggest.samplers.normal import Floats
 
 CLIP = 10.0  # times the distance from the best loss to the median, above the best
+FARTHEST = 3.0  # from the bound of a constraint: how much a trial breaks it matters only near it
 LEAST_SPREAD = 1e-12  # of warped losses
 
 
@@ -31,17 +34,49 @@ def scaled(losses: Floats) -> Floats:
     return found
 
 
+def balanced(margins: Floats) -> Floats:
+    """Finite margins of a constraint, however large or small: 0 is its bound, and 1 the median distance from it."""
+    largest = np.abs(margins).max()
+    if largest == 0:
+        return np.zeros_like(margins)
+    margins = margins / largest
+    away = np.abs(margins)
+    unit = np.median(away[away > 0])
+    with np.errstate(over="ignore"):
+        found: Floats = np.clip(margins / unit, -FARTHEST, FARTHEST)
+    return found
+
+
+def standardized(z: Floats) -> tuple[Floats, float]:
+    """Numbers of mean 0 and spread 1, and the spread that they had; all 0 where they had none."""
+    spread = float(z.std())
+    if spread < LEAST_SPREAD:
+        return np.zeros_like(z), 0.0
+    return (z - z.mean()) / spread, spread
+
+
 def warped(u: Floats, log_delta: float) -> tuple[Floats, Floats, float, float]:
     """Standardized log(u + delta); its derivative by log delta; the log of the Jacobian; and the derivative of that."""
     delta = np.exp(log_delta)
-    z = np.log1p(u / delta)
+    t, spread = standardized(np.log1p(u / delta))
+    if not spread:
+        return t, t, 0.0, 0.0
     slope = -u / (u + delta)
-    spread = z.std()
-    if spread < LEAST_SPREAD:
-        return np.zeros_like(z), np.zeros_like(z), 0.0, 0.0
-    t: Floats = (z - z.mean()) / spread
     common = float(np.mean(t * slope))
     by_delta: Floats = (slope - slope.mean() - t * common) / spread
-    jacobian = -float(np.log(u + delta).sum()) - len(u) * float(np.log(spread))
-    jacobian_by_delta = -float((delta / (u + delta)).sum()) - len(u) * common / float(spread)
+    jacobian = -float(np.log(u + delta).sum()) - len(u) * math.log(spread)
+    jacobian_by_delta = -float((delta / (u + delta)).sum()) - len(u) * common / spread
     return t, by_delta, jacobian, jacobian_by_delta
+
+
+def unwarped(warps: Floats, losses: Floats, log_delta: float) -> Floats:
+    """Losses whose warped values are `warps`: the inverse of `warped` after `scaled`, both of these losses."""
+    u = scaled(losses)
+    best = losses.min()
+    inside = np.flatnonzero((u > 0) & (u < CLIP))
+    z = np.log1p(u / np.exp(log_delta))
+    if not len(inside) or z.std() < LEAST_SPREAD:
+        return np.full_like(warps, best)
+    unit = (losses[inside[0]] - best) / u[inside[0]]
+    found: Floats = best + unit * np.exp(log_delta) * np.expm1(warps * z.std() + z.mean())
+    return found

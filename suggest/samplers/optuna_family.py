@@ -29,7 +29,7 @@ _STARTUP = "finished trials before the model takes over from random search"
 class OptunaGpSettings(DrawSettings):
     startup_trials: int = setting(10, _STARTUP, min=1)
     window: int = setting(200, "finished trials the model sees: the best 25 and the most recent", min=50, max=500)
-    deterministic_objective: bool = setting(False, "the same point always has the same value: no noise is modelled")
+    deterministic_objective: bool = setting(False, "the same point always has the same value: no noise is modeled")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,13 +1,13 @@
-"""`pbt`: population based training. Trials go on from the checkpoints of others, some with other parameters.
+"""`pbt`: population based training. Trials continue from the checkpoints of others, some with other parameters.
 
 Jaderberg et al. 2017, "Population Based Training of Neural Networks", with truncation selection: a trial trains for one
-interval, and a trial of the next generation goes on from its checkpoint with the same parameters. The worst trials of a
-generation are replaced: their successors go on from one of the best, with parameters that are perturbed by a factor of
-0.8 or 1.2, or drawn again. Which trial goes on is decided by `population`, and recorded as `Trial.parent`; copying
-checkpoints is the client's task.
+interval, and a trial of the next generation continues from its checkpoint with the same parameters. The worst trials of
+a generation are replaced: their successors continue from one of the best, with parameters that are multiplied by 0.8 or
+1.2, or drawn again. `population` decides which trial continues, and `Trial.parent` records it. Clients copy the
+checkpoints.
 
-A request gets fewer points than wanted while too few trials of a generation have a value to tell the best from the
-worst. Then another trial has to end first.
+While too few trials of a generation have a value to tell the best from the worst, a request gets fewer points than it
+asks for, and has to be repeated after another trial has ended.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class PbtSampler:
         self._seed = seed
         self._resample_probability = settings.resample_probability
         self._population = Population(settings.population, settings.truncation, spec.objective.direction)
-        self._points: dict[int, Assignment] = {}  # of the trials that others may go on from
+        self._points: dict[int, Assignment] = {}  # of the trials from which others may continue
 
     def put(self, trial: Trial) -> None:
         if IMPORTED_FROM in trial.labels:
@@ -97,7 +97,7 @@ class PbtSampler:
 def inherited(
     space: Space, point: Assignment, source: random.Random, *, resample_probability: float | None
 ) -> Assignment:
-    """Return the point of a trial that goes on from one with `point`: the same, unless there is a probability.
+    """Return the point of a trial that continues from one with `point`: the same, unless there is a probability.
 
     With one, each value is drawn again with this probability, and perturbed otherwise. Values that the parent does not
     have, because its condition did not hold or the space has grown since, are drawn.

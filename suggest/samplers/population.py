@@ -1,9 +1,9 @@
-"""The population of `pbt`: its generations, and from which trial the next one goes on.
+"""The population of `pbt`: its generations, and the parent of the next trial.
 
-A generation is as many trials as the population has members, each of which goes on from a trial of the generation
-before. A trial that ends without a value is no member, and another one takes its place. The rule needs no more than
-the outcome and the parent of each trial, so a study that is loaded again continues as it would have. This module makes
-no points.
+A generation has as many trials as the population has members, and each of them continues from a trial of the previous
+generation. A trial that ends without a value is not a member, and another one takes its place. The rule depends only on
+the outcome and the parent of each trial, so a study that is loaded again continues in the same way. This module
+creates no points.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ ENOUGH = 0.5  # share of a generation that must have a value before the next one
 
 
 class Heir(NamedTuple):
-    """The next trial: from which trial it goes on, None for a new member; and whether it changes the parameters."""
+    """The next trial: its parent, None for a new member, and whether it changes the parent's parameters."""
 
     parent: int | None
     explores: bool
 
 
 class _Member(NamedTuple):
-    """What the rule keeps of a trial. loss: of a trial with a value, the smaller the better."""
+    """The data that the rule keeps of a trial. `loss` is None without a value; smaller is better."""
 
     parent: int | None
     state: TrialState
@@ -41,7 +41,11 @@ class _Member(NamedTuple):
 
 @dataclass(slots=True)
 class _Generation:
-    """ranked: (loss, number) of the trials with a value, the best first. alive: these and the open ones."""
+    """One generation.
+
+    ranked: (loss, number) of the trials with a value, the best first.
+    alive: these trials and the open ones.
+    """
 
     ranked: list[tuple[float, int]] = field(default_factory=list)
     alive: int = 0
@@ -61,8 +65,8 @@ class Population:
     def _clear(self) -> None:
         self._generation_of: dict[int, int] = {}
         self._generations = [_Generation()]
-        self._heirs: dict[int, int] = {}  # trials that go on, or went on, from a trial; without cancelled ones
-        self._with_room: set[int] = set()  # generations of which a trial may go on
+        self._heirs: dict[int, int] = {}  # number of trials that continue from a trial; without cancelled ones
+        self._with_room: set[int] = set()  # generations of which a trial may continue
         self._is_outdated = False  # a trial was put before its parent
 
     def __contains__(self, number: int) -> bool:
@@ -109,7 +113,7 @@ class Population:
             self._heirs[member.parent] = self._heirs.get(member.parent, 0) + by
 
     def _look_for_room(self, changed: int) -> None:
-        """Compute again whether trials of a generation, or of the one before, may go on."""
+        """Recompute whether trials of a generation, or of the previous one, may continue."""
         for at in (changed - 1, changed):
             if at < 0:
                 continue
@@ -124,7 +128,7 @@ class Population:
         return self._generation_of[number]
 
     def next(self, source: random.Random) -> Heir | None:
-        """Return what the next trial is, of the earliest generation that wants one; None before another trial ends."""
+        """Return the next trial, of the earliest generation with room; None if another trial has to end first."""
         self._update()
         if self._generations[0].alive < self._size:
             return Heir(None, explores=False)

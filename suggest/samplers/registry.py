@@ -16,7 +16,7 @@ from suggest.samplers.cmaes import CmaEsSettings, cmaes, cmaes_problems
 from suggest.samplers.default import GRID, HEDGE, NAME, DefaultSettings, chosen_settings, default
 from suggest.samplers.distinct import ALLOW, REUSE, Distinct, DrawSettings
 from suggest.samplers.evolution import AgeingSettings, GeneticSettings, genetic, regularized_evolution
-from suggest.samplers.gp import GpSettings, gp
+from suggest.samplers.gp import MOST_OBJECTIVES, GpSettings, gp
 from suggest.samplers.grid import GridSampler, grid_problems
 from suggest.samplers.history import missing, missing_message
 from suggest.samplers.low_discrepancy import halton, sobol, sobol_problems
@@ -42,6 +42,7 @@ class Family:
     learns: bool  # from outcomes
     space_problems: Callable[[StudySpec], Iterator[Problem]] | None = None
     several: bool = False  # it supports several objectives and constraints, or reads no values
+    most_objectives: int | None = None  # None: no limit
     enumerates: bool = False  # it takes the values of the space in turn, whatever their distribution
     in_workers: bool = False  # it takes `workers` although it does not learn
     requires: tuple[str, ...] = ()  # packages; each is also an extra
@@ -106,7 +107,13 @@ _FAMILIES = (
         several=True,
     ),
     Family(
-        "gp", "Models values by a Gaussian process, for studies of up to some hundreds of trials.", GpSettings, gp, True
+        "gp",
+        "Models values by a Gaussian process, for studies of up to some hundreds of trials.",
+        GpSettings,
+        gp,
+        True,
+        several=True,
+        most_objectives=MOST_OBJECTIVES,
     ),
     Family(
         "cmaes",
@@ -203,11 +210,22 @@ def algorithm_problems(algorithm: Algorithm) -> Iterator[Problem]:
 def objective_problems(spec: StudySpec) -> Iterator[Problem]:
     """Yield what keeps the algorithm from this study's objectives and constraints. Paths are the algorithm's fields."""
     family = _BY_NAME.get(spec.algorithm.name)
-    if family is None or family.several or spec.criteria.is_plain:
+    if family is None or spec.criteria.is_plain:
         return
-    what = "constraints" if len(spec.objectives) == 1 else f"{len(spec.objectives)} objectives"
-    others = ", ".join(f.name for f in _FAMILIES if f.several)
-    yield Problem("name", f"{family.name} takes one objective without constraints, and there are {what}; use {others}")
+    count = len(spec.objectives)
+    others = ", ".join(f.name for f in _FAMILIES if f.several and _takes(f, count))
+    if not family.several:
+        what = "constraints" if count == 1 else f"{count} objectives"
+        yield Problem(
+            "name", f"{family.name} takes one objective without constraints, and there are {what}; use {others}"
+        )
+    elif not _takes(family, count):
+        most = family.most_objectives
+        yield Problem("name", f"{family.name} takes at most {most} objectives, and there are {count}; use {others}")
+
+
+def _takes(family: Family, objectives: int) -> bool:
+    return family.most_objectives is None or objectives <= family.most_objectives
 
 
 def space_problems(spec: StudySpec) -> Iterator[Problem]:

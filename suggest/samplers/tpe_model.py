@@ -39,13 +39,13 @@ class TpeModel:
         self._space = spec.space
         self._seed = seed
         self._settings = settings
-        modelled = [p for p in spec.space.parameters if p.domain.count != 1]
-        self._place = {p.name: k for k, p in enumerate(modelled)}
-        self._dimensions = {p.name: dimension(p.domain) for p in modelled}
+        modeled = [p for p in spec.space.parameters if p.domain.count != 1]
+        self._place = {p.name: k for k, p in enumerate(modeled)}
+        self._dimensions = {p.name: dimension(p.domain) for p in modeled}
         self._groups = tuple(groups(spec.space))
         self._frames: dict[tuple[str, ...], Frame] = {}
         self._good: dict[tuple[str, ...], tuple[bytes, Mixture]] = {}
-        self._columns = Columns(modelled, spec.criteria)
+        self._columns = Columns(modeled, spec.criteria)
 
     def propose(
         self, learnt: Iterable[Trial], running: Iterable[Trial], wanted: Sequence[PointRequest]

@@ -145,14 +145,14 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         raise NotImplementedError(f"{method}: client streaming is not supported")
 
     def _streamed(
-        self, behaviour: Callable[[Any, Any], Any], *, method: str
+        self, behavior: Callable[[Any, Any], Any], *, method: str
     ) -> Callable[[Any, Context], AsyncIterator[Any]]:
         """Wrap reflection, whose handler comes from a library."""
 
         async def streamed(requests: Any, context: Context) -> AsyncIterator[Any]:
             try:
                 async with self._streaming(method, context):
-                    async for reply in behaviour(requests, context):
+                    async for reply in behavior(requests, context):
                         yield reply
             except TunerError as e:
                 await self._refuse(context, e, method)
@@ -160,7 +160,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         return streamed
 
     def _watched(
-        self, behaviour: Callable[[Any, Any], Any], deserialize: Callable[[bytes], Any] | None, *, method: str
+        self, behavior: Callable[[Any, Any], Any], deserialize: Callable[[bytes], Any] | None, *, method: str
     ) -> Callable[[Any, Context], Awaitable[None]]:
         """Wrap the Watch method of health, whose handler comes from a library and writes its replies to the context."""
 
@@ -168,7 +168,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             try:
                 async with self._streaming(method, context):
                     request = _read(await _message(context), deserialize, method)
-                    await behaviour(request, context)
+                    await behavior(request, context)
             except TunerError as e:
                 await self._refuse(context, e, method)
 
@@ -323,7 +323,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         self, method: _Method, serialized: bytes, context: Context, caller: str, entry: audit.AuditEntry | None
     ) -> Reply:
         if method.is_coroutine:
-            return method.reply(await method.behaviour(method.read(serialized), context))
+            return method.reply(await method.behavior(method.read(serialized), context))
         size = len(serialized)
         if size <= LARGE_BYTES:
             return await self._carried_out(method, method.read(serialized), size, context, caller, entry)
@@ -359,9 +359,9 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         deadline.begin(given_s, stopped=self._stopped)
 
         def work() -> Reply:
-            behaviour = method.behaviour
+            behavior = method.behavior
             return method.reply(
-                behaviour(request, resource) if entry is None else entry.run(behaviour, request, resource)
+                behavior(request, resource) if entry is None else entry.run(behavior, request, resource)
             )
 
         running = self._queue.run(
@@ -389,7 +389,7 @@ class _Method:
     name: str  # the last part of the path
     rpc: Rpc
     recorded: bool
-    behaviour: Any
+    behavior: Any
     is_coroutine: bool
     deserialize: Callable[[bytes], Any] | None
     serializer: Callable[[Any], bytes] | None

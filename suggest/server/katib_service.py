@@ -62,11 +62,11 @@ def add_handlers(server: grpc.aio.Server, by_service: Mapping[str, _Methods]) ->
 
 
 def _handler(answer: Callable[[Any], Any], kind: Any) -> Any:  # as grpc's own are typed
-    def behaviour(request: Any, _resource: Any) -> Any:
+    def behavior(request: Any, _resource: Any) -> Any:
         return answer(request)
 
     return grpc.unary_unary_rpc_method_handler(
-        behaviour,
+        behavior,
         request_deserializer=kind.FromString,
         response_serializer=_serialized,
     )

@@ -177,7 +177,7 @@ class KeyedQueue:
 
     @property
     def wanted(self) -> int:
-        """The number of calls for which somebody waits, begun or not."""
+        """The number of calls with a waiting caller, started or not."""
         return self._wanted
 
     @property

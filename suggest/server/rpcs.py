@@ -117,6 +117,7 @@ RPCS: Mapping[str, Rpc] = {
     "ReopenTrials": Rpc(Verb.RUN, "parent", items=Items("numbers", 1, 1000)),
     "ListMeasurements": Rpc(Verb.READ, "parent", Form.TRIALS),
     "ListOptimalTrials": Rpc(Verb.READ, "parent"),
+    "EstimateStudy": Rpc(Verb.READ, "name", proposes=True),
 }
 
 # Katib's methods, whose names differ from ours. Requests for one experiment wait for each other.

@@ -273,14 +273,14 @@ class CallMetrics(grpc.aio.ServerInterceptor):
             known = self._known[method] = handler, watched
         return known[1]
 
-    def _watched(self, behaviour: Callable[[Any, Any], Any], *, method: str) -> Callable[[Any, Context], Any]:
+    def _watched(self, behavior: Callable[[Any, Any], Any], *, method: str) -> Callable[[Any, Context], Any]:
         async def watched(request: Any, context: Context) -> Any:
             began = time.monotonic()
             self.in_flight += 1
             reply = None
             code = "CANCELLED"  # unless the call completes
             try:
-                reply = await behaviour(request, context)
+                reply = await behavior(request, context)
                 code = "OK"
                 return reply
             except asyncio.CancelledError:

@@ -13,6 +13,7 @@ import binascii
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict
 from functools import partial
 from typing import Any, TypeVar
 
@@ -279,6 +280,9 @@ class SuggestServicer(SuggestServiceServicer):
         study = _study(context)
         found = self._studies.optimal_trials(study)
         return pb.ListOptimalTrialsResponse(trials=[wire.write_trial(study, t) for t in found])
+
+    def EstimateStudy(self, request: pb.EstimateStudyRequest, context: Any) -> pb.StudyEstimate:
+        return pb.StudyEstimate(**asdict(self._studies.estimate(_study(context))))
 
 
 def _reading(problems: wire.Problems, instead: T, read: Callable[[], T]) -> T:

@@ -5,7 +5,7 @@ no lease and sees what is committed.
 
 Raises:
     Unavailable: try again. Nothing changed, unless the connection broke: then take the study again and read it.
-    StoreBroken: the store cannot be used until somebody repairs it.
+    StoreBroken: the store cannot be used until a person repairs it.
     NotOwner: of writes; the study was taken over or deleted since `lease` was given.
 """
 

@@ -18,6 +18,7 @@ from suggest import events
 from suggest.domain import show
 from suggest.engine import Engine, Proposal
 from suggest.errors import AlreadyExists, FailedPrecondition, InvalidArgument, LeaseExpired, NotFound, Problem
+from suggest.estimate import Estimate
 from suggest.imports import FinishedTrial, ImportResult, fit
 from suggest.replies import KEEP, AlgorithmInfo, Keep, StudySummary, Suggestions
 from suggest.samplers import registry
@@ -27,6 +28,7 @@ from suggest.storage.store import Addition, StudyRecord, StudyStore
 from suggest.storage.study_json import fingerprint, spec_document
 from suggest.studies import request_keys, spec_rules
 from suggest.studies.dispatch import TURNS, Dispatch, ReplyBudget, revived
+from suggest.studies.estimates import Estimates
 from suggest.studies.proposing import Proposing
 from suggest.studies.sessions import IDLE_S, StudySessions, Writer
 from suggest.studies.space_growth import grown
@@ -71,6 +73,7 @@ class StudyService:
         """Take ownership of `clock`, which measures trial leases; close() closes it."""
         self._store = store
         self._sessions = StudySessions(store, address=address, clock=clock or AwakeClock(), idle_s=idle_s)
+        self._estimates = Estimates(store, self._sessions.workers)
 
     def close(self) -> None:
         """Release every study. The store belongs to the caller and stays open."""
@@ -230,10 +233,10 @@ class StudyService:
                     engine = writer.engine
                     spec = engine.study.spec
                     independent = not registry.learns(spec.algorithm) and spec.fidelity is None
-                    handout = Dispatch(self._store, writer, client_id, request_id, labels, lease_s, budget)
+                    dispatch = Dispatch(self._store, writer, client_id, request_id, labels, lease_s, budget)
                     if not trials and (known := engine.trials_of_request(request_id)):
                         # A repeated call never reports the search as exhausted: a client that wants more asks again.
-                        replayed = self._sessions.with_expiry(name, handout.again(known))
+                        replayed = self._sessions.with_expiry(name, dispatch.again(known))
                         return Suggestions(tuple(replayed), exhausted=False, independent=independent)
                     self._requeue_expired(name, writer)
                     while True:
@@ -247,7 +250,7 @@ class StudyService:
                             proposal = proposing.step(writer, wanted, to_run=to_run)
                         if proposal is None:
                             break
-                        trials += handout.begin(proposal.trials)
+                        trials += dispatch.begin(proposal.trials)
                         if proposal.trials:
                             writer.given(own=not any(p.proposed_by for p in proposal.trials))
                         turn += 1
@@ -537,6 +540,10 @@ class StudyService:
     def optimal_trials(self, name: StudyName) -> list[Trial]:
         """Return the best trial or, with several objectives, the Pareto front in the order of trial numbers."""
         return self._best(self._sessions.record(name).study)
+
+    def estimate(self, name: StudyName) -> Estimate:
+        """Return what a model says of the study. Raises the errors of `Estimates.of`."""
+        return self._estimates.of(self._sessions.record(name).study)
 
     def _existing(self, name: StudyName, number: int) -> Trial:
         """Read the trial from the store: unlike the engine, the store does not return deleted trials."""

@@ -845,7 +845,7 @@ class Trial(google.protobuf.message.Message):
     fidelity: builtins.float
     """Output only. The fidelity up to which to run the trial, or to which it was run last; absent without a fidelity."""
     parent: builtins.int
-    """Output only. The number of the trial from whose checkpoint it goes on (`pbt`); absent where it starts from nothing."""
+    """Output only. The number of the trial from whose checkpoint it continues (`pbt`); absent if it starts without one."""
     @property
     def parameters(self) -> google.protobuf.internal.containers.MessageMap[builtins.str, Global___Value]:
         """The active parameters. A queued trial may have only some of them."""
@@ -1698,7 +1698,7 @@ class ListTrialsRequest(google.protobuf.message.Message):
     client_id: builtins.str
     """Only trials of this client; empty means all."""
     first_number: builtins.int
-    """Only trials with this number or a larger one: a client that knows the others asks for the new ones."""
+    """Only trials with this number or a larger one, for clients that know the others."""
     @property
     def states(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[Global___TrialState.ValueType]:
         """Only trials in one of these states; empty means all."""
@@ -1868,7 +1868,7 @@ class SuggestTrialsResponse(google.protobuf.message.Message):
     independent: builtins.bool
     """The next trials do not depend on the outcomes of open trials, so requesting them early changes nothing."""
     waiting: builtins.bool
-    """True with fewer trials than asked for: a running trial has to end first (`pbt`). Ask again after that."""
+    """There may be fewer trials than requested, because a running trial has to end first (`pbt`). Ask again after that."""
     @property
     def trials(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Trial]:
         """Ordered by number."""
@@ -2179,3 +2179,65 @@ class ListOptimalTrialsResponse(google.protobuf.message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___ListOptimalTrialsResponse: typing_extensions.TypeAlias = ListOptimalTrialsResponse
+
+@typing.final
+class EstimateStudyRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: builtins.int
+    name: builtins.str
+    """namespaces/{namespace}/studies/{study}"""
+    def __init__(
+        self,
+        *,
+        name: builtins.str = ...,
+    ) -> None: ...
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["name", b"name"]
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+
+Global___EstimateStudyRequest: typing_extensions.TypeAlias = EstimateStudyRequest
+
+@typing.final
+class StudyEstimate(google.protobuf.message.Message):
+    """Values are in the unit of the objective."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    TRIAL_FIELD_NUMBER: builtins.int
+    VALUE_FIELD_NUMBER: builtins.int
+    LOW_FIELD_NUMBER: builtins.int
+    HIGH_FIELD_NUMBER: builtins.int
+    NOISE_FIELD_NUMBER: builtins.int
+    NOISE_SHARE_FIELD_NUMBER: builtins.int
+    REGRET_BOUND_FIELD_NUMBER: builtins.int
+    TRIALS_FIELD_NUMBER: builtins.int
+    trial: builtins.int
+    """The number of the succeeded trial with the best estimated value."""
+    value: builtins.float
+    low: builtins.float
+    """The bounds of the 95 % interval of the value."""
+    high: builtins.float
+    noise: builtins.float
+    """The standard deviation of trials with the parameters of this trial."""
+    noise_share: builtins.float
+    """The share of the variance of all values that is noise, 0 to 1."""
+    regret_bound: builtins.float
+    """With probability 0.9, no point of the space is better than `value` by more than this."""
+    trials: builtins.int
+    """How many values the process is fitted to: the best and the most recent."""
+    def __init__(
+        self,
+        *,
+        trial: builtins.int = ...,
+        value: builtins.float = ...,
+        low: builtins.float = ...,
+        high: builtins.float = ...,
+        noise: builtins.float = ...,
+        noise_share: builtins.float = ...,
+        regret_bound: builtins.float = ...,
+        trials: builtins.int = ...,
+    ) -> None: ...
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["high", b"high", "low", b"low", "noise", b"noise", "noise_share", b"noise_share", "regret_bound", b"regret_bound", "trial", b"trial", "trials", b"trials", "value", b"value"]
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+
+Global___StudyEstimate: typing_extensions.TypeAlias = StudyEstimate

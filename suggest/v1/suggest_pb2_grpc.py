@@ -135,6 +135,11 @@ class SuggestServiceStub(object):
                 request_serializer=suggest_dot_v1_dot_suggest__pb2.ListOptimalTrialsRequest.SerializeToString,
                 response_deserializer=suggest_dot_v1_dot_suggest__pb2.ListOptimalTrialsResponse.FromString,
                 _registered_method=True)
+        self.EstimateStudy = channel.unary_unary(
+                '/tuner.suggest.v1.SuggestService/EstimateStudy',
+                request_serializer=suggest_dot_v1_dot_suggest__pb2.EstimateStudyRequest.SerializeToString,
+                response_deserializer=suggest_dot_v1_dot_suggest__pb2.StudyEstimate.FromString,
+                _registered_method=True)
 
 
 class SuggestServiceServicer(object):
@@ -289,6 +294,14 @@ class SuggestServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def EstimateStudy(self, request, context):
+        """What a Gaussian process says of the objective without the noise of single trials. FAILED_PRECONDITION with fewer than
+        10 values, and in studies with several objectives or constraints.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_SuggestServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -391,6 +404,11 @@ def add_SuggestServiceServicer_to_server(servicer, server):
                     servicer.ListOptimalTrials,
                     request_deserializer=suggest_dot_v1_dot_suggest__pb2.ListOptimalTrialsRequest.FromString,
                     response_serializer=suggest_dot_v1_dot_suggest__pb2.ListOptimalTrialsResponse.SerializeToString,
+            ),
+            'EstimateStudy': grpc.unary_unary_rpc_method_handler(
+                    servicer.EstimateStudy,
+                    request_deserializer=suggest_dot_v1_dot_suggest__pb2.EstimateStudyRequest.FromString,
+                    response_serializer=suggest_dot_v1_dot_suggest__pb2.StudyEstimate.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -933,6 +951,33 @@ class SuggestService(object):
             '/tuner.suggest.v1.SuggestService/ListOptimalTrials',
             suggest_dot_v1_dot_suggest__pb2.ListOptimalTrialsRequest.SerializeToString,
             suggest_dot_v1_dot_suggest__pb2.ListOptimalTrialsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def EstimateStudy(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tuner.suggest.v1.SuggestService/EstimateStudy',
+            suggest_dot_v1_dot_suggest__pb2.EstimateStudyRequest.SerializeToString,
+            suggest_dot_v1_dot_suggest__pb2.StudyEstimate.FromString,
             options,
             channel_credentials,
             insecure,

@@ -102,6 +102,10 @@ class SuggestServiceStub:
     """Returns the best succeeded trial that keeps the constraints, or none. With several objectives it returns the Pareto
     front: all trials that no other trial dominates, ordered by number.
     """
+    EstimateStudy: grpc.UnaryUnaryMultiCallable[suggest.v1.suggest_pb2.EstimateStudyRequest, suggest.v1.suggest_pb2.StudyEstimate]
+    """What a Gaussian process says of the objective without the noise of single trials. FAILED_PRECONDITION with fewer than
+    10 values, and in studies with several objectives or constraints.
+    """
 
 @typing.type_check_only
 class SuggestServiceAsyncStub(SuggestServiceStub):
@@ -162,6 +166,10 @@ class SuggestServiceAsyncStub(SuggestServiceStub):
     ListOptimalTrials: grpc.aio.UnaryUnaryMultiCallable[suggest.v1.suggest_pb2.ListOptimalTrialsRequest, suggest.v1.suggest_pb2.ListOptimalTrialsResponse]  # type: ignore[assignment]
     """Returns the best succeeded trial that keeps the constraints, or none. With several objectives it returns the Pareto
     front: all trials that no other trial dominates, ordered by number.
+    """
+    EstimateStudy: grpc.aio.UnaryUnaryMultiCallable[suggest.v1.suggest_pb2.EstimateStudyRequest, suggest.v1.suggest_pb2.StudyEstimate]  # type: ignore[assignment]
+    """What a Gaussian process says of the objective without the noise of single trials. FAILED_PRECONDITION with fewer than
+    10 values, and in studies with several objectives or constraints.
     """
 
 class SuggestServiceServicer(metaclass=abc.ABCMeta):
@@ -340,6 +348,16 @@ class SuggestServiceServicer(metaclass=abc.ABCMeta):
     ) -> typing.Union[suggest.v1.suggest_pb2.ListOptimalTrialsResponse, collections.abc.Awaitable[suggest.v1.suggest_pb2.ListOptimalTrialsResponse]]:
         """Returns the best succeeded trial that keeps the constraints, or none. With several objectives it returns the Pareto
         front: all trials that no other trial dominates, ordered by number.
+        """
+
+    @abc.abstractmethod
+    def EstimateStudy(
+        self,
+        request: suggest.v1.suggest_pb2.EstimateStudyRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[suggest.v1.suggest_pb2.StudyEstimate, collections.abc.Awaitable[suggest.v1.suggest_pb2.StudyEstimate]]:
+        """What a Gaussian process says of the objective without the noise of single trials. FAILED_PRECONDITION with fewer than
+        10 values, and in studies with several objectives or constraints.
         """
 
 def add_SuggestServiceServicer_to_server(servicer: SuggestServiceServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...

@@ -85,10 +85,10 @@ def training_operator(level_b: ControlPlane, namespace: str) -> Iterator[None]:
 
 def replicas(each: Object) -> list[Object]:
     groups = each["spec"]["replicatedJobs"]
-    return [_labelled(group, index) for group in groups for index in range(group.get("replicas", 1))]
+    return [_labeled(group, index) for group in groups for index in range(group.get("replicas", 1))]
 
 
-def _labelled(group: Object, index: int) -> Object:
+def _labeled(group: Object, index: int) -> Object:
     """The pod of a job of a JobSet, with the labels that its controllers give it."""
     template = group["template"]["spec"]["template"]
     ours = {

@@ -1,4 +1,4 @@
-"""A place for local attempts that a test can look into, and that leaves no process behind."""
+"""A testbed for local attempts, which inspects them and leaves no process behind."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ async def eventually(condition: Callable[[], bool], *, within_s: float = 10) -> 
 class LocalTestbed:
     def __init__(self, folder: Path, mark: str) -> None:
         self.folder = folder
-        self._mark = mark  # in the environment of everything that this test starts
+        self._mark = mark  # a variable in the environment of every process of this test
 
     def another(self) -> LocalTestbed:
-        """Another experiment on this machine."""
+        """Return a testbed for another experiment on this machine."""
         folder = self.folder / "another"
         folder.mkdir()
         return LocalTestbed(folder, self._mark)
@@ -95,7 +95,7 @@ class LocalTestbed:
         return int(json.loads((self.directory(name) / "process.json").read_bytes())["pid"])
 
     def alive(self) -> list[int]:
-        """Every process that this test has brought about."""
+        """Return all processes that this test has started, directly or indirectly."""
         if sys.platform == "linux":
             return [pid for pid in processes.everybody() if pid != os.getpid() and processes.carries(pid, self._mark)]
         written = [self.folder / "supervisor.lock", *self.folder.glob("trials/*/1/process.json")]
@@ -107,7 +107,7 @@ class LocalTestbed:
 def local_testbed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalTestbed]:
     run = uuid.uuid4().hex
     monkeypatch.setenv("TUNER_TEST_RUN", run)
-    monkeypatch.setenv("TUNER_LOCK_DIR", str(tmp_path / "locks"))  # not the GPUs of what else runs on this machine
+    monkeypatch.setenv("TUNER_LOCK_DIR", str(tmp_path / "locks"))  # not the GPUs of this machine
     testbed = LocalTestbed(tmp_path, f"TUNER_TEST_RUN={run}")
     yield testbed
     for _ in range(5):  # the supervisor's death sets others free

@@ -1,7 +1,7 @@
-"""What every runtime promises, as claims: subclass `RuntimeContract` and give it a `testbed` fixture.
+"""The contract of every runtime: subclass `RuntimeContract` and provide a `testbed` fixture.
 
-Nothing here knows of processes: a `Script` says what an attempt does, the testbed makes it so. Time passes only in
-`Runtime.wait`, so that a runtime in virtual time can keep the same promises.
+Nothing here depends on processes: a `Script` describes an attempt, and the testbed runs it. Time passes only in
+`Runtime.wait`, so that a runtime in virtual time can fulfill the same contract.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from controller.runtime.protocol import AttemptStatus, CannotStart, Exit, Launch
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """What an attempt does: prints its lines, takes its time (None: for ever), exits with its code."""
+    """The behavior of an attempt: its lines, its duration (None: forever), and its exit code."""
 
     lines: tuple[str, ...] = ()
     lasts_s: float | None = 0.0
@@ -35,31 +35,31 @@ STUBBORN = Script(lines=("deaf",), lasts_s=None, ignores_sigterm=True)
 
 
 class Testbed(Protocol):
-    """One experiment's place to run, and what only its owner can do to it."""
+    """The environment of one experiment's runtime, with operations from outside of the runtime."""
 
     async def open(self) -> Runtime:
-        """A runtime as a new controller would make it."""
+        """Open a runtime like a new controller."""
 
     async def crash(self, runtime: Runtime) -> None:
-        """The controller that held this runtime dies without a word."""
+        """Simulate the death of the controller that has this runtime."""
 
     async def leave(self) -> None:
-        """The claim is over: leave nothing behind on this loop."""
+        """Clean up at the end of a test, so that nothing is left on its loop."""
 
     async def vanish(self, name: str) -> None:
-        """An ended attempt's traces are gone from the place, behind the runtime's back. No runtime is open."""
+        """Delete all traces of an ended attempt while no runtime is open."""
 
     def launch(self, name: str, script: Script) -> Launch: ...
 
     def runs(self, name: str) -> int:
-        """How often the attempt's command was really run."""
+        """Return how often the attempt's command was actually run."""
 
 
 Claim = Callable[..., Awaitable[None]]
 
 
 def on_a_loop(claim: Claim) -> Callable[..., None]:
-    """pytest calls plain functions."""
+    """Run a coroutine test in a loop, because pytest calls plain functions."""
 
     @functools.wraps(claim)
     def run(*args: Any, **kwargs: Any) -> None:
@@ -76,13 +76,13 @@ async def _in(testbed: Testbed, claim: Claim, args: Any, kwargs: Any) -> None:
 
 
 async def look(runtime: Runtime) -> Mapping[str, AttemptStatus]:
-    """What the loop sees in one turn."""
+    """Reconcile and observe, as the loop does in one turn."""
     await runtime.reconcile()
     return await runtime.observe()
 
 
 async def seen(runtime: Runtime, name: str, condition: Callable[[AttemptStatus], bool]) -> AttemptStatus:
-    """The attempt, as soon as it looks so; fails after 400 waits."""
+    """Return the attempt's status once it satisfies the condition. Fails after 400 waits."""
     status = None
     for _ in range(400):
         status = (await look(runtime)).get(name)
@@ -93,7 +93,7 @@ async def seen(runtime: Runtime, name: str, condition: Callable[[AttemptStatus],
 
 
 async def ended(runtime: Runtime, name: str) -> Exit:
-    """How it ended, without the time: whole values compare."""
+    """Return how the attempt ended, without the time, for comparison."""
     exit = (await seen(runtime, name, lambda status: status.exit is not None)).exit
     assert exit is not None
     assert exit.time.tzinfo is not None
@@ -105,7 +105,7 @@ def alike(exit: Exit, **facts: Any) -> bool:
 
 
 def killed(exit: Exit, number: int, **facts: Any) -> bool:
-    """By that signal; of a container one is told 128 + its number."""
+    """Return whether the signal killed it. A container's exit code is 128 plus the signal."""
     return alike(exit, signal=number, **facts) or alike(exit, code=128 + number, **facts)
 
 
@@ -119,7 +119,7 @@ async def printed(runtime: Runtime, name: str, text: bytes) -> None:
 
 
 async def _refusal(runtime: Runtime, launch: Launch) -> FailureClass | None:
-    """Said at once, or by the status where it is tried later."""
+    """Return the refusal, raised by `start` or shown in the status."""
     try:
         await runtime.start(launch)
     except CannotStart as error:

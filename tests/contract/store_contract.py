@@ -1,4 +1,4 @@
-"""What every store of studies must do: subclass, and say how one is opened on what another left behind."""
+"""The contract of every study store: subclass it, and define how a store is opened on existing data."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def measured(step: int, value: float, *, metric: str = "accuracy", attempt: int 
 
 
 class StoreContract:
-    """`opening()` may be entered several times at once: each is another process as far as the store can tell."""
+    """`opening()` may be entered several times at once; each store then acts like another process."""
 
     def opening(self) -> AbstractContextManager[StudyStore]:
         raise NotImplementedError
@@ -402,7 +402,7 @@ class StoreContract:
         assert store.trials(NAME, states=[], client_id="", after=-1, limit=9) == [running(0), running(1), running(2)]
         assert len(store.measurements(NAME, None, after=0, limit=9)) == 2
 
-    def test_a_trial_is_relabelled(self, store: StudyStore, lease: Lease) -> None:
+    def test_a_trial_is_relabeled(self, store: StudyStore, lease: Lease) -> None:
         store.hand_out(lease, [running(0)])
         store.relabel_trial(lease, 0, {"new": "label"})
         assert store.trial(NAME, 0) == replace(running(0), labels={"new": "label"})
@@ -547,7 +547,7 @@ class StoreContract:
     lock_is_enough = False  # nobody can take a study from a living owner, so that it need not look
 
     def ownership_of(self, store: StudyStore) -> dict[str, object]:
-        """The columns of the study's row that say who owns it."""
+        """Return the ownership columns of the study's row."""
         with self.connections(store).reading() as connection:
             columns = [studies.c.owner_epoch, studies.c.owner_nonce, studies.c.owner_address]
             return dict(connection.execute(select(*columns)).mappings().one())

@@ -1,4 +1,4 @@
-"""The controller's store: what it promises the loop, and what it says when its file is in trouble."""
+"""The controller's store: its guarantees for the loop, and its messages when its file has a problem."""
 
 import os
 import sqlite3

@@ -1,4 +1,4 @@
-"""GPUs lent to the local attempts of several experiments: each to one at a time, whatever is killed, and in turn."""
+"""GPUs of local attempts: one attempt at a time, across experiments, in turn, whatever is killed."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ async def runs(runtime: LocalRuntime, name: str) -> None:
 
 
 async def waiting(runtime: LocalRuntime, name: str) -> str:
-    """What it waits for; empty if it runs."""
+    """Return what the attempt waits for; empty if it runs."""
     status = (await runtime.observe())[name]
     assert (status.waiting == "") is (status.start_time is not None)
     return status.waiting
 
 
 def claims() -> list[str]:
-    """The attempts that hold GPUs, for any caller."""
+    """Return the attempts that hold GPUs, of all experiments."""
     return [name for name, _, _ in gpu_claims.holders(os.environ["TUNER_LOCK_DIR"])]
 
 

@@ -1,6 +1,6 @@
-"""The Kubernetes runtime keeps the promises of the others: here on a small API server in this process.
+"""The runtime contract on Kubernetes, with a small API server in this process.
 
-`tests/cluster` holds the same claims on a real control plane and a real kubelet.
+`tests/cluster` runs the same contract on a real control plane and a real kubelet.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ANCHOR = {
 
 
 class ClusterTestbed:
-    """The API server lives from the first runtime to `leave`, as a cluster outlives controllers."""
+    """The API server runs from the first runtime to `leave`, because a cluster outlives controllers."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

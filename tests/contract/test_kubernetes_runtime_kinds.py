@@ -1,6 +1,6 @@
-"""Attempts of the kinds that need nothing but a template: their operators are played as they behave.
+"""Attempts of the kinds that need only a template, with simulated operators.
 
-Each ends as its own status says, with the log of the pod that speaks for it, whatever the others print.
+Each ends by its own status, with the log of its main pod, whatever other pods print.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def experiment(tmp_path: Path) -> Experiment:
 async def begun(
     experiment: Experiment, manifest: Raw, plural: str, **cluster: Any
 ) -> tuple[KubernetesRuntime, FakeKind, str, Raw]:
-    """An attempt whose object is there, without pods."""
+    """Start an attempt whose object exists, without pods."""
     played = FakeKind(experiment.api, manifest, plural)
     runtime, name = await experiment.open(template=manifest), experiment.name(0)
     await runtime.start(experiment.launch(0, manifest=manifest, cluster=cluster))
@@ -127,7 +127,7 @@ RAY_JOB: Raw = {
 
 
 async def ray_job(experiment: Experiment) -> tuple[KubernetesRuntime, FakeKind, str, str, str]:
-    """Its head and its submitter run."""
+    """Return a RayJob whose head and submitter are running."""
     runtime, played, name, _ = await begun(experiment, RAY_JOB, "rayjobs")
     head = played.start_pod(
         name, "a-head", lambda spec: spec["rayClusterSpec"]["headGroupSpec"]["template"], **{"ray.io/node-type": "head"}

@@ -1,4 +1,4 @@
-"""Attempts that Kueue queues, preempts and admits again: Jobs and the kinds of operators, beside a played Kueue."""
+"""Attempts that Kueue queues, preempts and admits again: Jobs and operators' kinds, with a simulated Kueue."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _PODS: Raw = {"template": {"spec": {"containers": [{"name": "trial", "image": "t
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind that Kueue manages, as a template of a file. manifest None: the Job that tuner makes."""
+    """A kind that Kueue manages, as a template of the file. With `manifest` None, it is the Job that Tuner creates."""
 
     api_version: str
     plural: str
@@ -58,7 +58,7 @@ def launch(experiment: Experiment, kind: Kind, **more: Any) -> Launch:
 
 
 async def queued(experiment: Experiment, kind: Kind = JOB, **more: Any) -> tuple[KubernetesRuntime, FakeKueue, str]:
-    """A runtime and an attempt that Kueue has not admitted."""
+    """Open a runtime with an attempt that Kueue has not admitted."""
     if kind.manifest is not None:
         experiment.api.define(kind.api_version, kind.plural, kind.manifest["kind"])
     played, name = FakeKueue(experiment.api), experiment.name(0)
@@ -108,7 +108,7 @@ async def test_a_preempted_attempt_waits_and_runs_again_as_the_same_attempt(expe
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 @on_a_loop
 async def test_while_pods_of_a_preempted_attempt_go_it_has_not_failed(experiment: Experiment, kind: Kind) -> None:
-    """Its pods may be seen to go before the object is seen suspended."""
+    """The deletion of its pods may be observed before the suspension of its object."""
     runtime, played, name = await queued(experiment, kind)
     pod = played.admit(kind.plural, name)
     await look_until(runtime, running(name))

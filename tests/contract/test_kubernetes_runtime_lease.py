@@ -1,4 +1,4 @@
-"""Two controllers of one experiment: only one may write, and what one has made the other never takes for its own.
+"""Two controllers of one experiment: only one may write, and neither adopts objects of the other.
 
 On a small API server in this process.
 """

@@ -1,6 +1,6 @@
-"""Attempts of a template whose operator reuses the names of pods, keeps pods, and starts containers again.
+"""Attempts of a template whose operator reuses the names of pods, keeps pods, and restarts containers.
 
-On a small API server in this process, with an operator that is played (`tests.kube.fake_operator`).
+On a small API server in this process, with a simulated operator (`tests.kube.fake_operator`).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def training_job(experiment: Experiment, **more: Any) -> Launch:
 
 
 async def begun(experiment: Experiment, **more: Any) -> tuple[KubernetesRuntime, FakeOperator, str, tuple[str, str]]:
-    """An attempt whose master and worker run."""
+    """Start an attempt whose master and worker are running."""
     operator = FakeOperator(experiment.api)
     runtime, name = await experiment.open(template=TRAINING_JOB), experiment.name(0)
     await runtime.start(training_job(experiment, **more))

@@ -1,6 +1,6 @@
-"""Pods of an operator that the server refuses, said in events about the attempt's object or about what it owns.
+"""Pods of an operator that the server refuses, reported in events about the attempt's object or objects it owns.
 
-For want of quota the object is taken back and the attempt waits; for what a person must fix it fails, as a Job does.
+If the quota is the reason, the object is deleted and the attempt waits. Otherwise it fails, like a Job.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _PODS: Raw = {"template": {"spec": {"containers": [_CONTAINER]}}}
 
 @dataclass(frozen=True)
 class Child:
-    """What an operator makes of its owner, under its name with this ending."""
+    """An object that an operator creates for its owner, named like it with this suffix."""
 
     api_version: str
     plural: str
@@ -95,7 +95,7 @@ def attempt(experiment: Experiment, operator: Operator) -> Launch:
 
 
 async def begun(experiment: Experiment, operator: Operator) -> tuple[KubernetesRuntime, str]:
-    """An attempt of that operator, under a quota that has room as far as is known."""
+    """Start an attempt of this operator, under a quota that appears to have room."""
     for child in operator.children:
         if child is not JOB:
             experiment.api.define(child.api_version, child.plural, child.kind)
@@ -110,7 +110,7 @@ async def begun(experiment: Experiment, operator: Operator) -> tuple[KubernetesR
 
 
 def make_children(api: FakeApi, operator: Operator, name: str) -> Raw:
-    """The last one, or the object itself."""
+    """Create the operator's objects, and return the last one or the object itself."""
     owner = api.get(operator.plural, NAMESPACE, name)
     for child in operator.children:
         reference = {"apiVersion": owner["apiVersion"], "kind": owner["kind"], "name": owner["metadata"]["name"],
@@ -193,7 +193,7 @@ async def test_an_operator_that_gives_no_reason_is_waited_for(experiment: Experi
 
 @on_a_loop
 async def test_the_reason_in_another_event_counts_more(experiment: Experiment) -> None:
-    """As the Training Operator 1.9.3 writes them, within the same second."""
+    """Two events as Training Operator 1.9.3 writes them within the same second."""
     runtime, name = await begun(experiment, MPI_JOBS)
     job = make_children(experiment.api, MPI_JOBS, name)
     refuse(experiment.api, job, replace(MPI_JOBS, fails="MPIJobFailed"), f"worker pod created failed: {SECURITY}")

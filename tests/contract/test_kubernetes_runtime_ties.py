@@ -43,7 +43,7 @@ def experiment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Experiment:
 
 
 def held(of: object, at: str = "runtime", known: set[int] | None = None) -> Iterator[tuple[str, int]]:
-    """Every map, set and list within, and how much is in it; but of the records, which are held to their own claim."""
+    """Return the size of each mapping, set and list inside, except the records, which another test covers."""
     known = set() if known is None else known
     if id(of) in known or isinstance(of, Records):
         return
@@ -63,7 +63,7 @@ def held(of: object, at: str = "runtime", known: set[int] | None = None) -> Iter
 
 
 def grown(runtime: KubernetesRuntime, before: dict[str, int]) -> dict[str, int]:
-    """What holds more than before; events are watched only since then."""
+    """Return the containers that have grown. Events are watched only from then on."""
     return {at: size for at, size in held(runtime) if size > before.get(at, 0) and not at.endswith("._selection")}
 
 
@@ -141,7 +141,7 @@ async def test_observe_only_reads_and_reconcile_starts_what_has_room(experiment:
 
 
 def put_behind_our_back(experiment: Experiment, launch: Launch, **about: Any) -> Raw:
-    """As an earlier life has made it, of whose Job we have not heard yet."""
+    """Create the Job of an earlier controller, which this one has not observed yet."""
     job = build_objects(launch)[-1]
     job["metadata"] |= about
     experiment.api.lose_events(1)
@@ -326,12 +326,12 @@ async def test_the_log_of_a_replacement_pod_follows_that_of_the_first(experiment
 
 
 def logs_asked(experiment: Experiment) -> list[bool]:
-    """Of each request for a log, whether it was to be followed."""
+    """Return for each request for a log whether it follows the log."""
     return ["follow" in query for _, path, query in experiment.api.requests if path.endswith("/log")]
 
 
 async def begun(experiment: Experiment, lines: tuple[str, ...]) -> tuple[KubernetesRuntime, str]:
-    """A trial that runs and has printed these; nobody waits for them."""
+    """Start a trial that has printed these lines, for which no reader waits."""
     experiment.api.kubelet.play(lambda job: Script(lines, forever=True))
     runtime, name = await experiment.open(), experiment.name(0)
     await look(runtime)

@@ -1,6 +1,6 @@
-"""A cluster that is slow, refuses or loses what it is asked: nothing is lost by it, and nothing else waits for it.
+"""A cluster that is slow, or refuses or loses requests: nothing is lost, and nothing else waits.
 
-On a small API server in this process. What is told is `RuntimeLost`, for which the loop waits.
+On a small API server in this process. Errors are `RuntimeLost`, after which the loop retries.
 """
 
 from __future__ import annotations

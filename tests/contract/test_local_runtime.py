@@ -1,4 +1,4 @@
-"""The local runtime with real processes: the contract, and what only processes can do."""
+"""The local runtime with real processes: the contract, and behavior that only processes have."""
 
 from __future__ import annotations
 

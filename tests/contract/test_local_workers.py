@@ -1,4 +1,4 @@
-"""One attempt as several processes of this machine: what they are told, and that they live and die together."""
+"""One attempt as several processes on this machine: their environment, and that they live and die together."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ def testbed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalTe
 
 
 def several(testbed: LocalTestbed, text: str, *, name: str = "a", workers: int = 2) -> Launch:
-    """Workers that each run a shell with this text."""
+    """Start workers that each run this shell script."""
     return replace(testbed.shell(name, text), workers=workers)
 
 
 def each(*texts: str) -> str:
-    """A text for each rank."""
+    """Return a script with a branch for each rank."""
     return "case $RANK in " + " ".join(f"{rank}) {text};;" for rank, text in enumerate(texts)) + " esac"
 
 
@@ -48,7 +48,7 @@ def of_rank(testbed: LocalTestbed, rank: int, name: str = "a") -> bytes:
 
 
 async def all_on(testbed: LocalTestbed, runtime: Runtime, workers: int = 2, *, name: str = "a") -> list[int]:
-    """Their pids, once each has printed its own."""
+    """Return the process ids, once each worker has printed its own."""
     await printed(runtime, name, b"\n")
     await eventually(lambda: all(of_rank(testbed, rank, name).endswith(b"\n") for rank in range(workers)))
     return [int(of_rank(testbed, rank, name).split()[0]) for rank in range(workers)]

@@ -1,4 +1,4 @@
-"""The simulated runtime keeps the promises of the real ones, or the simulation would prove nothing."""
+"""The simulated runtime fulfills the same contract as the real ones; otherwise the simulation would prove nothing."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.contract.runtime_contract import RuntimeContract, Script
 
 
 class SimulatedTestbed:
-    """The runtime itself outlives its controllers: each gets the same."""
+    """The runtime outlives its controllers; each gets the same one."""
 
     def __init__(self) -> None:
         self._scripts: dict[str, simulated.Script] = {}

@@ -1,4 +1,4 @@
-"""The contract, over PostgreSQL databases."""
+"""The store contract on PostgreSQL databases."""
 
 from __future__ import annotations
 

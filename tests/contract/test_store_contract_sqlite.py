@@ -1,4 +1,4 @@
-"""The contract, over SQLite files."""
+"""The store contract on SQLite files."""
 
 from __future__ import annotations
 

@@ -181,6 +181,7 @@ KATIB = {  # how many trials end in each state, where it is certain
     "cma-es": {"succeeded": 5},
     "sobol": {"succeeded": 5},
     "hyperband": None,
+    "pbt": {"succeeded": 15},
     "early-stopping": None,
     "early-stopping-json": None,
     "metric-strategies": {"succeeded": 5},
@@ -209,6 +210,9 @@ def test_a_katib_file_runs_unchanged(tmp_path: Path, name: str) -> None:
     done = tuner("run", DIGITS.parent / "katib" / f"{name}.yaml", state=tmp_path)
     assert done.returncode == 0, done.stderr
     trials = trials_of(f"katib-{name}", state=tmp_path)
+    if name == "pbt":
+        assert sum("parent" in trial for trial in trials) == 10
+        assert max(trial["step"] for trial in trials) in (5, 6)  # of the third generation
     states = Counter(trial["state"] for trial in trials)
     if (certain := KATIB[name]) is not None:
         assert states == certain

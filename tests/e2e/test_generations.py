@@ -97,6 +97,8 @@ def test_children_go_on_from_a_copy_of_their_parents_checkpoint(cli: Cli) -> Non
     assert {trial["step"] for trial in trials.values()} == {1, 2, 3, 4, 5}
     assert cli.json("best", "breed", "-o", "json")["value"] == min(trial["value"] for trial in trials.values())
     parent = trials[16]["parent"]
+    rows = cli.tuner("get", "trials", "breed", "--columns", "number,parent")[1].splitlines()
+    assert [rows[0].split(), rows[1].split(), rows[17].split()] == [["TRIAL", "PARENT"], ["0"], ["16", str(parent)]]
     assert f"trial {parent}, from whose checkpoint it goes on\n" in cli.tuner("describe", "breed/16")[1]
 
 

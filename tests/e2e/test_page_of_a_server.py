@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import ssl
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,6 +18,7 @@ from tests import forked
 from tests.certificates import Authority
 from tests.e2e.cli import Cli, cli_in, eventually
 from tests.service.granted import secret, tokens_file
+from tests.ui.page import PageOfServer, page_of_server
 
 STUDY = "/api/studies/default/parabola"
 NAME = StudyName("default", "parabola")
@@ -28,33 +28,6 @@ NAME = StudyName("default", "parabola")
 def cli(tmp_path: Path) -> Iterator[Cli]:
     with cli_in(tmp_path) as cli:
         yield cli
-
-
-class PageOfServer:
-    def __init__(self, cli: Cli, *flags: str) -> None:
-        self.process: subprocess.Popen[str] = cli.start("serve", "--address", "127.0.0.1:0", "--ui", *flags)
-        assert self.process.stderr is not None
-        self.base, self.address = "", ""
-        while not self.address:
-            line = self.process.stderr.readline()
-            assert line, "it ended"
-            if line.startswith("page at "):
-                self.base = line.removeprefix("page at ").strip()
-            if line.startswith("listening on "):
-                self.address = line.removeprefix("listening on ").partition(",")[0]
-
-    def end(self) -> None:
-        self.process.terminate()
-        self.process.communicate(timeout=30)
-
-
-@contextmanager
-def served(cli: Cli, *flags: str) -> Iterator[PageOfServer]:
-    page = PageOfServer(cli, *flags)
-    try:
-        yield page
-    finally:
-        page.end()
 
 
 @contextmanager
@@ -98,7 +71,7 @@ def tokens(tmp_path: Path) -> Path:
 
 
 def test_a_study_is_shown_labelled_given_a_point_and_deleted(cli: Cli, tokens: Path) -> None:
-    with served(cli, "--tokens", str(tokens)) as page:
+    with page_of_server(cli, "--tokens", str(tokens)) as page:
         a_study(page.address, secret("me"))
         with signed_in(page, secret("me")) as client:
             (listed,) = first(client, "/api/stream")["searches"]
@@ -124,7 +97,7 @@ def test_a_study_is_shown_labelled_given_a_point_and_deleted(cli: Cli, tokens: P
 
 
 def test_new_trials_are_pushed(cli: Cli, tokens: Path) -> None:
-    with served(cli, "--tokens", str(tokens)) as page:
+    with page_of_server(cli, "--tokens", str(tokens)) as page:
         a_study(page.address, secret("me"))
         with signed_in(page, secret("reader")) as client, client.stream("GET", f"{STUDY}/stream") as answer:
             lines = answer.iter_lines()
@@ -136,7 +109,7 @@ def test_new_trials_are_pushed(cli: Cli, tokens: Path) -> None:
 
 
 def test_a_token_that_may_only_read_changes_nothing(cli: Cli, tokens: Path) -> None:
-    with served(cli, "--tokens", str(tokens)) as page:
+    with page_of_server(cli, "--tokens", str(tokens)) as page:
         a_study(page.address, secret("me"))
         with signed_in(page, secret("reader")) as client:
             shown = first(client, f"{STUDY}/stream")
@@ -149,7 +122,7 @@ def test_a_token_that_may_only_read_changes_nothing(cli: Cli, tokens: Path) -> N
 
 
 def test_a_token_of_another_namespace_sees_nothing(cli: Cli, tokens: Path) -> None:
-    with served(cli, "--tokens", str(tokens)) as page:
+    with page_of_server(cli, "--tokens", str(tokens)) as page:
         a_study(page.address, secret("me"))
         with signed_in(page, secret("other")) as client:
             assert first(client, "/api/stream")["searches"] == []
@@ -159,7 +132,7 @@ def test_a_token_of_another_namespace_sees_nothing(cli: Cli, tokens: Path) -> No
 
 
 def test_nobody_comes_in_without_a_token(cli: Cli, tokens: Path) -> None:
-    with served(cli, "--tokens", str(tokens)) as page, httpx.Client(base_url=page.base, timeout=30) as client:
+    with page_of_server(cli, "--tokens", str(tokens)) as page, httpx.Client(base_url=page.base, timeout=30) as client:
         index = client.get("/")
         assert (index.status_code, "Sign in" in index.text, "page-token" in index.text) == (401, True, False)
         for path in ("/api/stream", f"{STUDY}/stream", f"{STUDY}/trials/0"):
@@ -172,7 +145,7 @@ def test_nobody_comes_in_without_a_token(cli: Cli, tokens: Path) -> None:
 
 
 def test_a_session_ends_with_its_token_and_by_signing_out(cli: Cli, tokens: Path) -> None:
-    with served(cli, "--tokens", str(tokens)) as page:
+    with page_of_server(cli, "--tokens", str(tokens)) as page:
         a_study(page.address, secret("me"))
         with signed_in(page, secret("reader")) as client, signed_in(page, secret("me")) as another:
             assert another.post("/api/sign-out", json={}).status_code == 200
@@ -184,7 +157,7 @@ def test_a_session_ends_with_its_token_and_by_signing_out(cli: Cli, tokens: Path
 
 
 def test_requests_of_other_pages_are_refused(cli: Cli, tokens: Path) -> None:
-    with served(cli, "--tokens", str(tokens)) as page:
+    with page_of_server(cli, "--tokens", str(tokens)) as page:
         a_study(page.address, secret("me"))
         with signed_in(page, secret("me")) as client:
             assert client.post(f"{STUDY}/delete", json={}, headers={"x-tuner-token": "x"}).status_code == 403
@@ -200,7 +173,7 @@ def test_over_tls_the_cookie_is_sent_over_tls_only(cli: Cli, tokens: Path, tmp_p
     authority = Authority(tmp_path)
     pair = authority.issue("server", "/CN=tuner", ("localhost", "127.0.0.1"))
     flags = ("--tokens", str(tokens), "--tls-cert", str(pair.certificate), "--tls-key", str(pair.key))
-    with served(cli, *flags) as page:
+    with page_of_server(cli, *flags) as page:
         assert page.base.startswith("https://")
         trusted = ssl.create_default_context(cafile=str(authority.own.certificate))
         base = page.base.replace("127.0.0.1", "localhost")
@@ -213,7 +186,7 @@ def test_over_tls_the_cookie_is_sent_over_tls_only(cli: Cli, tokens: Path, tmp_p
 
 
 def test_without_tokens_the_page_has_a_link(cli: Cli) -> None:
-    with served(cli, "--insecure") as page:
+    with page_of_server(cli, "--insecure") as page:
         a_study(page.address)
         with httpx.Client(base_url=page.base.partition("/?")[0], timeout=30) as client:
             assert client.get("/").status_code == 403

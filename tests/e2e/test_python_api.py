@@ -433,3 +433,64 @@ study = tuner.minimize(objective, X, trials=4, parallelism=2, trial_timeout=2, s
 print([r.state for r in study.results()], "timeout" in study.results()[1].reason, len(study.log(1)) > 10000)
 """)
     assert out == "['succeeded', 'failed', 'succeeded', 'succeeded'] True True\n"
+
+
+def test_several_objectives_under_a_constraint(scripts: Scripts) -> None:
+    out = scripts.output("""
+def objective(trial):
+    x = trial["x"]
+    trial.report(0, latency_ms=10 * x)      # not taken for an objective
+    return {"loss": (5 - x) ** 2, "size": x}
+
+study = tuner.optimize(objective, {"x": tuner.Float(0, 5)}, {"loss": "minimize", "size": "minimize"}, trials=12,
+                       constraints={"latency_ms": {"max": 40}}, seed=1, name="two", progress=False)
+front = study.front
+print([one.number for one in front] == [one.number for one in sorted(front, key=lambda one: one.value)])
+print(all(one.metrics["latency_ms"] <= 40 for one in front), study.best == front[0])
+print(len(front) == sum(one.metrics["latency_ms"] <= 40 for one in study.results()))
+print(tuner.optimize(objective, {"x": tuner.Float(0, 5)}, {"loss": "minimize", "size": "minimize"}, trials=12,
+                     constraints={"latency_ms": {"max": 40}}, seed=1, name="two", progress=False).front == front)
+""")
+    assert out.splitlines() == ["True", "True True", "True", "True"]
+
+
+def test_a_metric_that_is_missing_is_named(scripts: Scripts) -> None:
+    out = scripts.output("""
+GOALS = {"loss": "minimize", "size": "minimize"}
+for returned in ({"loss": 1.0}, 1.0, None, {"loss": 1.0, "size": "large"}):
+    try:
+        tuner.optimize(lambda trial: returned, X, GOALS, trials=2, progress=False)
+    except tuner.SearchFailed as error:
+        print(str(error)[str(error).index("TypeError"):].splitlines()[0])
+try:
+    tuner.minimize(lambda trial: 1.0, X, trials=2, constraints={"size": {"max": 3}}, progress=False)
+except tuner.SearchFailed as error:
+    print(str(error)[str(error).index("TypeError"):].splitlines()[0])
+try:
+    tuner.optimize(lambda trial: 1.0, X, GOALS, trials=2, target=3.0)
+except TypeError as error:
+    print(error)
+""")
+    assert out.splitlines() == [
+        "TypeError: the objective neither reported nor returned size",
+        "TypeError: the objective returned 1.0; return a mapping of loss, size",
+        "TypeError: the objective neither reported nor returned loss, size",
+        "TypeError: size: expected a number, got 'large' (str)",
+        "TypeError: the objective neither reported nor returned size",
+        "optimize: target belongs to one objective; use minimize or maximize",
+    ]
+
+
+def test_a_function_goes_on_from_the_checkpoint_of_its_parent(scripts: Scripts) -> None:
+    body = """
+import json
+def objective(trial):
+    kept = trial.checkpoint_dir / "past.json"
+    past = json.loads(kept.read_text()) if kept.exists() else []
+    kept.write_text(json.dumps([*past, trial["x"]]))
+    return len(past)
+
+study = tuner.maximize(objective, X, trials=9, algorithm="pbt", settings={"population": 3}, seed=1, progress=False)
+print(study.best.value)
+"""
+    assert scripts.output(body) == "2.0\n"

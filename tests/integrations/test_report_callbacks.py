@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import tuner
+from tests.integrations.conftest import Programs
 
 pytestmark = pytest.mark.filterwarnings("default")  # those of the libraries
 
@@ -124,7 +125,7 @@ def printed(text: str) -> list[dict[str, float]]:
 def test_a_chosen_metric_is_the_objective_at_each_step(
     train: Train, metric: str, other: str, first: int, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    train(tuner.Trial({}, "value"), metric, 3, tmp_path)
+    train(tuner.Trial({}, ["value"]), metric, 3, tmp_path)
     found = printed(capfd.readouterr().out)
     assert [each["step"] for each in found] == [first, first + 1, first + 2]
     name = metric.replace(" ", "_")
@@ -135,7 +136,7 @@ def test_a_chosen_metric_is_the_objective_at_each_step(
 def test_without_a_choice_all_metrics_are_reported(
     train: Train, metric: str, other: str, first: int, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    train(tuner.Trial({}, "value"), None, 1, tmp_path)
+    train(tuner.Trial({}, ["value"]), None, 1, tmp_path)
     (found,) = printed(capfd.readouterr().out)
     assert found.keys() >= {"step", metric.replace(" ", "_"), other}
     assert "value" not in found
@@ -145,7 +146,7 @@ def test_without_a_choice_all_metrics_are_reported(
 def test_pruned_ends_the_training(
     train: Train, metric: str, other: str, first: int, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    trial = tuner.Trial({}, "value")
+    trial = tuner.Trial({}, ["value"])
     with pytest.raises(tuner.Pruned):
         trial.stop()
     with pytest.raises(tuner.Pruned):
@@ -158,4 +159,24 @@ def test_a_metric_that_is_not_computed_is_an_error_that_names_those_that_are(
     train: Train, metric: str, other: str, first: int, tmp_path: Path
 ) -> None:
     with pytest.raises(KeyError, match=rf"metric 'accuracy' was not computed at step {first}; there are .*{metric}"):
-        train(tuner.Trial({}, "value"), "accuracy", 1, tmp_path)
+        train(tuner.Trial({}, ["value"]), "accuracy", 1, tmp_path)
+
+
+def test_a_trial_that_trains_in_a_library_is_pruned(programs: Programs) -> None:
+    out, _ = programs.script("""
+import numpy, tuner, xgboost
+from tuner.integrations.xgboost import XGBoostReport
+
+def objective(trial):
+    data = xgboost.DMatrix(numpy.eye(8), numpy.arange(8) % 2)
+    report = XGBoostReport("train-logloss")
+    settings = {"objective": "binary:logistic", "nthread": 1}
+    xgboost.train(settings, data, trial["rounds"], evals=[(data, "train")], callbacks=[report], verbose_eval=False)
+
+study = tuner.minimize(
+    objective, {"rounds": [2, 1_000_000]}, algorithm="grid", trials=2, progress=False,
+    pruning={"name": "threshold", "upper": 0.5, "warmupSteps": 10},
+)
+print([result.state for result in study.results()])
+""")
+    assert out == "['succeeded', 'pruned']\n"

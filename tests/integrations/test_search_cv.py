@@ -61,6 +61,12 @@ def test_results_have_the_columns_of_randomized_search() -> None:
     assert again.best_score_ == ours.best_score_ == max(ours.cv_results_["mean_test_roc_auc"])
 
 
+def test_metrics_may_have_any_name() -> None:
+    name = "balanced accuracy, in %"
+    found = search(scoring={name: "balanced_accuracy"}, refit=name).fit(X, Y)
+    assert found.best_score_ == max(found.cv_results_[f"mean_test_{name}"])
+
+
 def test_equal_random_states_choose_equal_candidates() -> None:
     assert search().fit(X, Y).cv_results_["params"] == search().fit(X, Y).cv_results_["params"]
 
@@ -157,21 +163,24 @@ def test_a_score_for_failures_is_taken(counting: Path) -> None:
     assert list(found.cv_results_["mean_test_score"]) == [0.5, -1]
 
 
-def test_a_named_search_is_continued_and_evaluates_nothing_twice(counting: Path, tmp_path: Path) -> None:
-    options = {"cv": KFold(2), "algorithm": "grid", "name": "named", "state_dir": tmp_path, "refit": False}
-    space = {"x": [1, 2, 3, 4]}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)
-        first = TunerSearchCV(FailsAbove(), space, n_iter=3, **options).fit(X, Y)
-        assert fits(counting) == {1: 2, 2: 2, 3: 2}
-        second = TunerSearchCV(FailsAbove(), space, n_iter=4, **options).fit(X, Y)
-        assert fits(counting) == {1: 2, 2: 2, 3: 2, 4: 2}
-        third = TunerSearchCV(FailsAbove(), space, n_iter=2, **options).fit(X, Y)
-    assert len(second.cv_results_["params"]) == len(third.cv_results_["params"]) == 4
-    for name, column in first.cv_results_.items():
-        assert np.array_equal(column, second.cv_results_[name][:3], equal_nan=name != "params") or name.startswith(
-            "rank"
-        ), name
+def test_a_named_search_is_continued_and_evaluates_no_stored_candidate(counting: Path, tmp_path: Path) -> None:
+    def fitted(n_iter: int) -> dict[str, Any]:
+        searching = TunerSearchCV(
+            FailsAbove(), {"x": [3, 4, 1, 2]}, n_iter=n_iter, cv=KFold(2), algorithm="grid", name="named",
+            state_dir=tmp_path, refit=False,
+        )  # fmt: skip
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # that scores are not finite
+            results: dict[str, Any] = searching.fit(X, Y).cv_results_
+        return {name: list(column) for name, column in results.items() if not name.startswith("rank")}
+
+    first = fitted(3)
+    assert fits(counting) == {3: 2, 4: 2, 1: 2}
+    second = fitted(4)
+    assert fits(counting) == {3: 2, 4: 2, 1: 2, 2: 2}
+    assert str({name: column[:3] for name, column in second.items()}) == str(first)  # NaN is not NaN
+    assert str(fitted(2)) == str(second)
+    assert sum(fits(counting).values()) == 8 + 2, "the best one is evaluated again"
 
 
 def test_a_killed_search_goes_on_with_the_candidate_that_it_was_evaluating(tmp_path: Path, counting: Path) -> None:

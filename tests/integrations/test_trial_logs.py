@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,7 @@ study = tuner.minimize(
     objective, {{"x": tuner.Int(1, 3), "kind": ["a"]}}, initial=points, trials=3, name="logged", progress=False,
     callbacks=[Slow(), {log}],
 )
-print(study.label)
+print(study.unique_name)
 """
 TOOLS = {
     "mlflow": ("from tuner.integrations.mlflow import MLflowLog", 'MLflowLog("sqlite:///mlflow.db")'),
@@ -90,26 +91,35 @@ def in_tensorboard(folder: Path, label: str) -> Logged:
 
 
 def in_wandb(folder: Path, label: str) -> Logged:
-    """The runs as W&B's own reader sees them; its offline files hold records."""
-    from wandb.proto.wandb_internal_pb2 import Record
-    from wandb.sdk.internal.datastore import DataStore
-
     found: Logged = {}
     for file in sorted(folder.glob("wandb/offline-run-*/*.wandb")):
-        store = DataStore()
-        store.open_for_scan(str(file))
         parameters: dict[str, Any] = {}
         losses: list[float] = []
-        while (data := store.scan_data()) is not None:
-            record = Record.FromString(data)
-            for each in record.run.config.update:
-                parameters[each.key] = each.value_json.strip('"')
+        for record in wandb_records(file.read_bytes()):
+            parameters |= {each.key: each.value_json.strip('"') for each in record.run.config.update}
             losses += [float(each.value_json) for each in record.history.item if "loss" in (each.key, *each.nested_key)]
         number = int(file.stem.rpartition("-")[2])
         assert file.stem == f"run-{label}-{number}"
         assert number not in found
         found[number] = ({name: parameters[name] for name in ("x", "kind")}, losses)
     return found
+
+
+def wandb_records(data: bytes) -> Iterator[Any]:
+    """The records of an offline run: a LevelDB log behind a header of seven bytes. W&B has no reader in Python."""
+    from wandb.proto.wandb_internal_pb2 import Record
+
+    at, record = 7, b""
+    while at + 7 <= len(data):
+        if (left := 32768 - at % 32768) < 7:  # the end of a block
+            at += left
+            continue
+        size, kind = int.from_bytes(data[at + 4 : at + 6], "little"), data[at + 6]
+        record += data[at + 7 : at + 7 + size]
+        at += 7 + size
+        if kind in (1, 4):  # whole, or its last part
+            yield Record.FromString(record)
+            record = b""
 
 
 @pytest.mark.filterwarnings("ignore")  # those of the libraries

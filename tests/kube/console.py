@@ -1,4 +1,4 @@
-"""`tuner` typed beside a FakeApi: in a thread of the test process, so that the server answers from the test's loop."""
+"""Runs `tuner` with a FakeApi, in a thread of the test process, because the server runs in the test's loop."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Answer:
 
 
 async def tuner(api: FakeApi, folder: Path, *words: str, config: Raw | None = None) -> Answer:
-    """With a state directory in the folder and a kubeconfig of the server (or another one)."""
+    """Run `tuner` with a state directory in the folder, and a kubeconfig of the server unless another one is given."""
     out, err = io.StringIO(), io.StringIO()
     with kubeconfig_of(config or api.kubeconfig()), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         code = await asyncio.to_thread(main, [*words, "--state-dir", str(folder / "state")])
@@ -28,7 +28,7 @@ async def tuner(api: FakeApi, folder: Path, *words: str, config: Raw | None = No
 
 
 def experiment(*, trial: str = "", more: str = "", name: str = "tiny") -> str:
-    """A file for a cluster: `trial` goes below spec.trial, `more` below spec."""
+    """Return a file for a cluster. `trial` is inserted below spec.trial, `more` below spec."""
     return f"""
 apiVersion: tuner.dev/v1
 kind: Experiment

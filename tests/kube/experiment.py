@@ -1,4 +1,4 @@
-"""One experiment's runtime on the small API server, for tests of what goes wrong on the way."""
+"""One experiment's runtime on the small API server, for tests of errors."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ LONG_S = 10.0
 
 
 class Experiment:
-    """Its server lives as long as the test; `open` makes a runtime as a new controller would. An attempt goes by the
+    """The server runs as long as the test; `open` creates a runtime like a new controller. An attempt is named by the
     number of its trial."""
 
     def __init__(self, folder: Path) -> None:
@@ -46,7 +46,7 @@ class Experiment:
 
     async def open(self, *, template: Raw | None = None, holder: str = "", own: bool = True,
                    collects: bool = False) -> KubernetesRuntime:  # fmt: skip
-        """holder: whose controller it is; "": there is no other. own: room is not Kueue's business."""
+        """Open a runtime. `holder` names its controller, "" without others. `own`: the queue is ours, not Kueue's."""
         with kubeconfig_of(self.api.kubeconfig()):
             client = await KubernetesClient.connect()
         target = ClusterTarget(
@@ -79,7 +79,7 @@ class Experiment:
         )  # fmt: skip
 
     def asked(self, method: str, path: str) -> int:
-        """How many such requests have come."""
+        """Return the number of such requests."""
         return sum(method == m and path in p for m, p, _ in self.api.requests)
 
     def jobs(self) -> list[str]:
@@ -90,7 +90,7 @@ Test: TypeAlias = Callable[..., Coroutine[Any, Any, None]]
 
 
 def on_a_loop(test: Test) -> Callable[..., None]:
-    """As a decorator, of a test that names the fixture `experiment`; pytest calls plain functions."""
+    """Run a coroutine test with the fixture `experiment` in a loop, because pytest calls plain functions."""
 
     @functools.wraps(test)
     def wrapped(experiment: Experiment, **more: Any) -> None:
@@ -104,14 +104,14 @@ def on_a_loop(test: Test) -> Callable[..., None]:
 
 
 async def look(runtime: Runtime) -> Mapping[str, AttemptStatus]:
-    """What the loop sees in one turn."""
+    """Reconcile and observe, as the loop does in one turn."""
     await runtime.reconcile()
     return await runtime.observe()
 
 
 async def look_until(runtime: KubernetesRuntime, condition: Callable[[Mapping[str, AttemptStatus]], bool], *,
                      told: list[str] | None = None) -> Mapping[str, AttemptStatus]:  # fmt: skip
-    """What is seen as soon as it looks so. told: what is said meanwhile when the cluster is lost; None: it must not."""
+    """Return the statuses once they satisfy the condition. `told`: the errors that may occur meanwhile, if any."""
     give_up_at, seen = time.monotonic() + LONG_S, None
     while time.monotonic() < give_up_at:
         try:
@@ -129,7 +129,7 @@ async def look_until(runtime: KubernetesRuntime, condition: Callable[[Mapping[st
 
 
 async def told_of(call: Coroutine[Any, Any, object]) -> str:
-    """What it says of a cluster that is lost; "" if it is not."""
+    """Return the error about an unreachable cluster; "" if there is none."""
     try:
         await call
     except RuntimeLost as error:

@@ -1,28 +1,28 @@
-"""A small API server for tests, in the test's own process and loop: plain objects, real HTTP, and switches for trouble.
+"""A small API server for tests, in the test's process and loop: plain objects, real HTTP, and injected faults.
 
     async with FakeApi() as api, api.client() as client:      # namespaces default and user1 are there
         await client.create(JOBS, "user1", {"metadata": {"name": "a"}, "spec": {…}})
         await api.kubelet.run_pod("user1", "a", lines=["x=1"], seconds=0.1, exit_code=0)  # Job controller and kubelet
         api.kubelet.play(lambda job: Script(lines=("x=1",)))  # the same for every Job created from now on
 
-Objects by direct access (no request, as if somebody else had done it; every change gets a version and is watched):
+Direct access to objects (without a request, like another client; every change gets a version and reaches watches):
     api.get("jobs", "user1", "a")    api.all("pods")    api.put("resourcequotas", {…})
     api.remove("pods", "user1", "a-x")
     api.change("jobs", "user1", "a", lambda job: job["status"].update(active=1))
 As the real one: uids, growing versions, creationTimestamp, generateName, label selectors (=, !=, in, notin, exists) and
 field selectors (any dotted path, = and !=), 404/409/410, pages, watches whose selectors turn a change into ADDED or
-DELETED, dry runs, deletion of what is owned, logs whose sinceTime counts whole seconds (the API server cuts the
-fraction off on its way to the kubelet: lines of that second come again). Not there: schemas, defaults, versions of one
+DELETED, dry runs, deletion of owned objects, logs whose sinceTime counts whole seconds (the API server cuts the
+fraction off on its way to the kubelet, so lines of that second repeat). Missing: schemas, defaults, versions of one
 kind, finalizers other than foreground deletion. `api.define(…)` adds a kind.
 
-Trouble: drop_connections() · answer(429, times=3, retry_after_s=1, method="GET", path="/pods") … mend() ·
-hold("POST", "/jobs") … release() (such requests are kept waiting; `held` of them) · forbid("create", "jobs") ·
+Faults: drop_connections() · answer(429, times=3, retry_after_s=1, method="GET", path="/pods") … mend() ·
+hold("POST", "/jobs") … release() (delays such requests; `held` counts them) · forbid("create", "jobs") ·
 silent = True (accepts, never answers; open streams go quiet) · quiet = True (only streams) · late = True (lists are
 made, but held back) · await stop() / await start() (same port) · compact() · gone_as = "event" or "status" (how a 410
-comes) · bookmark() · say({…}) (watchers are told just that) · refuse = callable(plural, object) -> message or ""
-(admission; 403) · lose_events(2) (watchers never hear of the next two changes) · token = "…" (all else is 401) ·
+comes) · bookmark() · say({…}) (sends this to watches) · refuse = callable(plural, object) -> message or ""
+(admission; 403) · lose_events(2) (hides the next two changes from watches) · token = "…" (others get 401) ·
 log_pieces = 7 (bytes per write) · ahead_s = 60 (its clock).
-`api.requests` lists (method, path, query) of all that came; `api.headers` are the last one's, `api.impersonated` those
+`api.requests` lists (method, path, query) of all requests; `api.headers` are the last one's, `api.impersonated` those
 of them that impersonate.
 """
 
@@ -79,7 +79,7 @@ _VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete
 
 
 class Failure(Exception):
-    """An answer that is an error, as the real server words it."""
+    """An error reply in the words of the real server."""
 
     def __init__(self, status: int, reason: str, message: str, **details: Any) -> None:
         super().__init__(message)
@@ -106,7 +106,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Target:
-    """What a request is about."""
+    """The object or collection of a request."""
 
     api_version: str
     plural: str
@@ -179,7 +179,7 @@ class FakeApi:
         return f"http://127.0.0.1:{self._port}"
 
     async def start(self) -> None:
-        """Listen; on the same port again after stop()."""
+        """Listen, on the same port after stop()."""
         app = web.Application(client_max_size=1 << 24)
         app.router.add_route("*", "/{path:.*}", self._handle)
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.01, handler_cancellation=True)
@@ -187,24 +187,24 @@ class FakeApi:
         assert self._runner.server is not None
         self._servers.append(self._runner.server)
         if self._reserved is None:
-            # Bound and not listening: while we are stopped, nobody else gets the port, and who connects is refused.
+            # Bound but not listening: while stopped, no other process gets the port, and connections are refused.
             self._reserved = _bound(self._port)
         self._port = self._reserved.getsockname()[1]
         await web.SockSite(self._runner, _bound(self._port)).start()
 
     async def stop(self) -> None:
-        """Break all connections off and listen no more; the objects stay."""
+        """Close all connections and stop listening. The objects are kept."""
         if self._runner is not None:
             for site in list(self._runner.sites):
                 await site.stop()
             for _ in range(5):
-                await asyncio.sleep(0)  # what has just been accepted is a connection only now
+                await asyncio.sleep(0)  # a connection that was just accepted is known only now
             self.drop_connections()
             await self._runner.cleanup()
             self._runner = None
 
     def kubeconfig(self, *, namespace: str = "user1", token: str = "") -> Raw:
-        """With one context, `fake`."""
+        """Write a kubeconfig with one context, `fake`."""
         return {
             "apiVersion": "v1",
             "kind": "Config",
@@ -244,7 +244,7 @@ class FakeApi:
         ]
 
     def put(self, plural: str, obj: Raw) -> Raw:
-        """Create or replace it; identity and version are filled in."""
+        """Create or replace an object; its identity and version are filled in."""
         api_version = next(version for version, known in self._kinds if known == plural)
         kind, namespaced = self._kinds[api_version, plural]
         obj = {"apiVersion": api_version, "kind": kind, **copy.deepcopy(obj)}
@@ -263,14 +263,14 @@ class FakeApi:
         return copy.deepcopy(obj)
 
     def change(self, plural: str, namespace: str | None, name: str, how: Callable[[Raw], object]) -> Raw:
-        """Apply `how` to it (it changes its argument), status and all."""
+        """Change an object, including its status, by `how`, which changes its argument."""
         obj = self.get(plural, namespace, name)
         obj.setdefault("status", {})
         how(obj)
         return self.put(plural, obj)
 
     def remove(self, plural: str, namespace: str | None, name: str) -> None:
-        """Gone at once, and what it owns after it; no grace, no kubelet."""
+        """Remove an object at once, then the objects that it owns; without grace and kubelet."""
         key = (plural, namespace or "", name)
         before = self._objects.get(key)
         if before is not None:
@@ -318,11 +318,11 @@ class FakeApi:
         self._answers += [(status, retry_after_s, method, path)] * times
 
     def mend(self) -> None:
-        """No more of the answers."""
+        """End the prepared replies."""
         self._answers.clear()
 
     def hold(self, method: str, path: str) -> None:
-        """Requests of that method, to a path with that in it, from now on."""
+        """Delay requests of this method to paths that contain this, from now on."""
         self._holding = method, path
 
     def release(self) -> None:
@@ -348,7 +348,7 @@ class FakeApi:
         self._lose += count
 
     def compact(self) -> None:
-        """Forget all that was: a watch or page from an older version is told 410."""
+        """Forget older versions: a watch or page from an older version gets 410."""
         self._compacted = self.version
 
     def bookmark(self) -> None:
@@ -356,7 +356,7 @@ class FakeApi:
         self._wake()
 
     def say(self, event: Raw) -> None:
-        """All who have asked to watch by now hear just this, whatever it is."""
+        """Send exactly this to all present watches."""
         self._said.append(event)
         self._wake()
 
@@ -540,7 +540,7 @@ class FakeApi:
         return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
 
     def end(self, key: tuple[str, str, str], *, orphans: bool) -> list[tuple[str, str, str]]:
-        """Remove just this one; what it owned is returned, for who ends it too (or, orphans, disowned)."""
+        """Remove this object only, and return the objects that it owned, for the caller to delete or release."""
         before = self._objects.get(key)
         if before is None:
             return []
@@ -707,7 +707,7 @@ def _refusal(status: int, retry_after_s: float | None) -> web.Response:
 
 
 def _event(change: Change, target: Target, chosen: Predicate) -> tuple[str, Raw] | None:
-    """What a watcher with this selection hears of a change."""
+    """Return the event of a change for a watch with this selection."""
     if change.plural != target.plural:
         return None
 

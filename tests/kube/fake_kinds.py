@@ -1,4 +1,4 @@
-"""Plays the operator of one kind on a FakeApi: pods with the labels that their template and the operator give them."""
+"""Simulates the operator of one kind on a FakeApi: pods with the labels of their template and of the operator."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NAMESPACE = "user1"
 
 
 class FakeKind:
-    """plural: of the kind of `manifest`, which the server has from now on."""
+    """Defines the kind of `manifest` on the server, under this plural."""
 
     def __init__(self, api: FakeApi, manifest: Raw, plural: str) -> None:
         self._api, self._plural = api, plural
@@ -23,7 +23,7 @@ class FakeKind:
 
     def start_pod(self, job: str, name: str, place: Callable[[Raw], Raw], *, annotations: Raw | None = None,
                   **labels: str) -> str:  # fmt: skip
-        """place: where the object's spec says what the pod is like. labels, annotations: of the operator's own."""
+        """Start a pod. `place`: the path of its template in the object. `labels`, `annotations`: the operator's own."""
         owner = self._api.get(self._plural, NAMESPACE, job)
         template = place(owner["spec"])
         container = {"name": "main", "image": "tiny:1"}

@@ -1,13 +1,13 @@
-"""A fake Job controller and kubelet on a FakeApi: pods for Jobs, containers that print, end, and are asked to stop.
+"""A fake Job controller and kubelet on a FakeApi: pods for Jobs, and containers that print, end, and stop on request.
 
-run_pod() plays one Job from its pod to its condition; play() does so for every Job from now on. Step by step:
+run_pod() simulates one Job from its pod to its condition; play() does so for every Job from now on. Step by step:
     pod = kubelet.make_pod("user1", "a")             # Pending, bound to no node
     kubelet.start(pod)                               # Running, on node1
     kubelet.print(pod, "accuracy=0.5")               # a line of its log
     kubelet.end(pod, exit_code=1, reason="OOMKilled")
     kubelet.finish_job("user1", "a")                 # what the Job controller then says
-Deleting (through the API) a pod whose container runs asks it to stop: it ends with 143 at once, or, if its script
-ignores SIGTERM, with 137 after its grace; then the pod is gone. Deleting a Job does that to its pods.
+Deleting (through the API) a pod with a running container stops it: it ends with 143 at once, or, if its script
+ignores SIGTERM, with 137 after its grace period; then the pod is gone. Deleting a Job deletes its pods in this way.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Key = tuple[str, str, str]
 
 @dataclass(frozen=True)
 class Script:
-    """What the containers of a Job's pod do. The lines are printed evenly over the seconds; forever: until stopped."""
+    """The behavior of a Job's containers. Lines are printed evenly over the seconds; `forever`: until stopped."""
 
     lines: tuple[str, ...] = ()
     seconds: float = 0.0
@@ -56,7 +56,7 @@ class FakeKubelet:
         self._last_stamp = datetime.now(UTC)
 
     def play(self, plan: Callable[[Raw], Script | None]) -> None:
-        """For every Job that is created (or no longer suspended) from now on; None: leave it alone."""
+        """Set the script of every Job that is created or resumed from now on; None leaves a Job alone."""
         self._plan = plan
 
     async def close(self) -> None:
@@ -73,7 +73,7 @@ class FakeKubelet:
         seconds: float = 0.0,
         exit_code: int = 0,
     ) -> str:
-        """From the pod's creation to the Job's condition; returns the pod's name."""
+        """Simulate a Job from its pod's creation to its condition, and return the pod's name."""
         return await self.run(namespace, job, Script(tuple(lines), seconds, exit_code))
 
     async def run(self, namespace: str, job: str, script: Script) -> str:
@@ -190,7 +190,7 @@ class FakeKubelet:
         self._api.change("pods", namespace, name, waiting)
 
     def print(self, pod: tuple[str, str] | str, line: str | bytes, *, container: str = "", at: str = "") -> None:
-        """at: its timestamp; else now, with nanoseconds, growing."""
+        """Print a line. `at` is its timestamp; otherwise the present time with increasing nanoseconds."""
         namespace, name = _named(pod)
         log = self.log_of(namespace, name, container)
         if log is None or log.ended:
@@ -201,7 +201,7 @@ class FakeKubelet:
         self._api._wake()
 
     def rotate(self, pod: tuple[str, str] | str, *, keep: int = 0) -> None:
-        """The kubelet drops early lines."""
+        """Drop early lines, like the kubelet."""
         log = self.log_of(*_named(pod), "")
         assert log is not None
         dropped = len(log.lines) - keep
@@ -217,7 +217,7 @@ class FakeKubelet:
         signal: int = 0,
         sidecars_too: bool = True,
     ) -> None:
-        """All its containers at once. Without `sidecars_too` its sidecars run on until end_sidecars()."""
+        """End all containers of a pod. Without `sidecars_too` its sidecars run on until end_sidecars()."""
         namespace, name = _named(pod)
 
         def ended(obj: Raw) -> None:
@@ -257,7 +257,7 @@ class FakeKubelet:
         self._api._wake()
 
     def finish_job(self, namespace: str, job: str, *, lost: int = 0) -> None:
-        """What the Job controller says of a Job whose pods have ended. lost: pods that are there no more."""
+        """Set the status of a Job whose pods have ended. `lost` is the number of pods that no longer exist."""
         if self._api.find("jobs", namespace, job) is None:
             return
         pods = [pod for pod in self._api.all("pods", namespace) if pod["metadata"]["labels"].get("job-name") == job]
@@ -278,7 +278,7 @@ class FakeKubelet:
         self._api.change("jobs", namespace, job, finished)
 
     def log_of(self, namespace: str, pod: str, container: str) -> Log | None:
-        """None while it has not started. container "": the first."""
+        """Return a container's log; None before it has started. "" means the first container."""
         return next(
             (log for key, log in self._logs.items() if key[:2] == (namespace, pod) and container in ("", key[2])), None
         )

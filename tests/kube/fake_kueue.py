@@ -1,7 +1,7 @@
-"""Plays Kueue on a FakeApi: a Workload for each object with a queue, its conditions as Kueue 0.15 writes them.
+"""Simulates Kueue on a FakeApi: a Workload for each object with a queue, with the conditions of Kueue 0.15.
 
-It suspends and admits objects of any kind, by the field that Kueue uses for that kind. The pods are made here as well,
-where an operator would: one for each object, under the same name in each life for a kind of the Training Operator.
+It suspends and admits objects of any kind, by the field that Kueue uses for that kind. It also creates the pods that
+an operator would create: one for each object; those of the Training Operator keep their name when recreated.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class FakeKueue:
             api.define(f"kueue.x-k8s.io/{version}", plural, kind)
 
     def queue(self, name: str = QUEUE, *, reason: str = "Ready", message: str = "") -> None:
-        """A LocalQueue; active only with the reason Ready."""
+        """Create a LocalQueue, which is active only with the reason Ready."""
         status = "True" if reason == "Ready" else "False"
         active = {"type": "Active", "status": status, "reason": reason, "message": message}
         about = {"name": name, "namespace": NAMESPACE}
@@ -40,12 +40,12 @@ class FakeKueue:
                 await asyncio.sleep(0.005)
 
     def hold(self, plural: str, name: str, message: str = FULL, *, reason: str = "Pending") -> None:
-        """Also suspended, as its webhook does with what is not."""
+        """Queue an object, and suspend it like Kueue's webhook."""
         self._suspend(plural, name, suspend=True)
         self._say(plural, name, {"QuotaReserved": ("False", reason, message)})
 
     def admit(self, plural: str, name: str) -> str:
-        """Its pod runs then."""
+        """Admit an object; its pod then runs."""
         self._say(
             plural,
             name,
@@ -59,7 +59,7 @@ class FakeKueue:
         return self._make_pod(self._api.get(plural, NAMESPACE, name))
 
     def preempt(self, plural: str, name: str, pod: str) -> None:
-        """The pod is asked to go, is gone, and only then the object is seen suspended: the worst order."""
+        """Preempt in the worst order: the pod is stopped and deleted, and only then the object is suspended."""
         why = "Preempted to accommodate a workload (UID: 1, JobUID: 2) due to prioritization in the ClusterQueue"
         why += "; preemptor path: /gpus; preemptee path: /gpus"
         self._api.change("pods", NAMESPACE, pod, _asked_to_go)

@@ -1,7 +1,7 @@
-"""Plays an operator that behaves as the Training Operator does, on a FakeApi: a `TrainingJob`, a master and a worker.
+"""Simulates an operator like the Training Operator on a FakeApi: a `TrainingJob` with a master and a worker.
 
-What it does and the Job controller does not: its pods have fixed names, so that a second life has the names of the
-first; it keeps the pods of a job that has failed, also those that run; containers are started again in place
+It differs from the Job controller: its pods have fixed names, so that recreated pods have the names of the
+first ones; it keeps the pods of a failed job, even running ones; containers are restarted in place
 (`restartPolicy: OnFailure`).
 """
 
@@ -42,7 +42,7 @@ class FakeOperator:
         api.define(API_VERSION, PLURAL, KIND)
 
     def make_pods(self, job: str) -> tuple[str, str]:
-        """The master's and the worker's, both running; names are those of every life."""
+        """Create running pods for the master and the worker, always with the same names."""
         owner = self._api.get(PLURAL, NAMESPACE, job)
         master, worker = (self._make_pod(owner, role) for role in ("Master", "Worker"))
         return master, worker
@@ -60,7 +60,7 @@ class FakeOperator:
         return name
 
     def preempt(self, job: str) -> None:
-        """As Kueue does it: suspended, and its pods are gone."""
+        """Preempt it like Kueue: suspend it and delete its pods."""
         self._say(job, "Suspended", "True")
         for pod in self._pods(job):
             self._api.remove("pods", NAMESPACE, pod["metadata"]["name"])
@@ -73,7 +73,7 @@ class FakeOperator:
         self._say(job, "Succeeded", "True")
 
     def fail(self, job: str) -> None:
-        """Its pods are left as they are."""
+        """Let it fail, and keep its pods."""
         self._say(job, "Failed", "True")
 
     def restart(self, pod: str, *, exit_code: int = 1, started_s_ago: float = 0, runs: bool = False) -> None:

@@ -1,4 +1,4 @@
-"""What tests of single parts against the small API server share: one server and one client each, and patience."""
+"""The common setup of tests against the small API server: one server and one client for each test."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Test: TypeAlias = Callable[[FakeApi, KubernetesClient], Coroutine[Any, Any, None
 
 
 def with_a_cluster(test: Test) -> Callable[[], None]:
-    """As a decorator: the test gets a fresh server and a client of it, on a loop of its own."""
+    """Run a test with a new server and a client, on its own loop."""
 
     async def main() -> None:
         async with FakeApi() as api, api.client() as client:

@@ -1,4 +1,4 @@
-"""A broken script on a (fake) cluster: two Jobs, a pause with what the pod printed, and both again on resume."""
+"""A broken script on a fake cluster: two Jobs, a pause with the output of the pod, and both run again on resume."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.kube.test_final_on_a_cluster import Cluster, beside_a_cluster
 
 
 def broken(job: dict[str, Any]) -> Script:
-    """Its first attempts fail, all later ones succeed."""
+    """Let the first attempts fail and all later ones succeed."""
     name = job["metadata"]["name"]
     if "-r2" in name or name.endswith("-2"):
         return Script(lines=("score=0.5",), seconds=0.05)

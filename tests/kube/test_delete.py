@@ -1,4 +1,4 @@
-"""`tuner delete` of an experiment whose cluster does not answer any more, or is not known any more."""
+"""`tuner delete` of an experiment whose cluster is unreachable or no longer configured."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`tuner doctor`: each thing that stands in the way of trials is one line with its cure, and nothing is changed."""
+"""`tuner doctor` prints one line with the cure for each problem, and changes nothing."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def see(
     prepare: Prepare | None = None,
     config: Callable[[FakeApi], Raw] | None = None,
 ) -> tuple[Answer, dict[str, str]]:
-    """What it says, and its lines by what they are about: `ok …`."""
+    """Return its output, and its lines by subject: `ok …`."""
     if text:
         (folder / "x.yaml").write_text(text)
         words = (str(folder / "x.yaml"), *words)

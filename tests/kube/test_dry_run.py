@@ -1,4 +1,4 @@
-"""`tuner run FILE --dry-run`: what a cluster would get is shown or checked, and nothing is made anywhere."""
+"""`tuner run FILE --dry-run` prints or checks the objects for a cluster, and creates nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Credentials that expire in the middle of a run: renewed ones are taken up, and without them no trial is lost."""
+"""Credentials that expire during a run: renewed ones are used, and without them no trial is lost."""
 
 from __future__ import annotations
 

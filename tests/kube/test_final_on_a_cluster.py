@@ -1,4 +1,4 @@
-"""The final stage on a (fake) cluster: a Job of its own after the last trial's, adopted, never mistaken."""
+"""The final stage on a fake cluster: its own Job after the last trial, which the next controller adopts."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ TRIAL = "resources: {cpu: 1, memory: 1Gi}\n    checkpoints: {claim: kept}"
 
 
 class Cluster:
-    """A server, its kubelet, and `tuner` beside them, each command a process of its own."""
+    """A server with a kubelet, and `tuner` commands as separate processes."""
 
     def __init__(self, api: FakeApi, folder: Path) -> None:
         self.api = api

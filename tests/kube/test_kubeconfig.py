@@ -1,4 +1,4 @@
-"""How a kubeconfig's user and cluster are used: tokens that are renewed, plugins, proxies, TLS; and what is refused."""
+"""The user and cluster of a kubeconfig: renewed tokens, plugins, proxies and TLS; and what is refused."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def config_of(api: FakeApi, *, cluster: Raw | None = None, **user: object) -> Ra
 
 
 def refused(config: Raw) -> str:
-    """Why nothing can be reached with it."""
+    """Return the error of connecting with this kubeconfig."""
     with kubeconfig_of(config) as path, pytest.raises((BadKubeconfig, AccessDenied)) as caught:
         asyncio.run(load(None))
     return f"{type(caught.value).__name__}: {caught.value}".replace(str(path), "CONFIG")
@@ -58,13 +58,13 @@ def in_seconds(seconds: float) -> datetime:
 
 
 def jwt(expires_at: datetime) -> str:
-    """Unsigned; with characters that only base64url has."""
+    """Return an unsigned token with characters that only base64url has."""
     claims = json.dumps({"exp": int(expires_at.timestamp()), "sub": "ana?>~"}).encode()
     return f"e30.{base64.urlsafe_b64encode(claims).decode().rstrip('=')}.x"
 
 
 class Plugin:
-    """A credential plugin whose answer tests change, and which writes down how it was called."""
+    """A credential plugin whose reply tests can change, and which records its calls."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -207,7 +207,7 @@ def test_a_plugin_is_asked_again_when_its_token_is_refused(plugin: Plugin) -> No
 
 
 def test_while_a_plugin_fails_the_server_counts_as_unreachable(plugin: Plugin, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What runs goes on, and the controller asks again for a while."""
+    """Trials keep running, and the controller retries for a while."""
 
     async def check(*, calls: int) -> None:
         async with FakeApi() as api:
@@ -470,7 +470,7 @@ async def _pipe(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 
 class Relay:
-    """Passes connections on to a port; with `serving` they come by TLS, as a `proxy` it is told CONNECT first."""
+    """Forwards connections to a port; with `serving` they use TLS, and as a `proxy` they begin with CONNECT."""
 
     def __init__(self, to: int, *, serving: ssl.SSLContext | None = None, proxy: bool = False) -> None:
         self._to = to

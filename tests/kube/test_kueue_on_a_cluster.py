@@ -1,4 +1,4 @@
-"""A whole search through a queue of Kueue: `tuner run` beside a FakeApi and a Kueue that is played."""
+"""A complete search through a queue of Kueue: `tuner run` with a FakeApi and a simulated Kueue."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def until(api: FakeApi, folder: Path, *, state: str, reason: str = "") -> 
 
 
 async def held(api: FakeApi, folder: Path) -> str:
-    """What `top` says of this experiment's GPUs."""
+    """Return what `top` shows about this experiment's GPUs."""
     line = (await tuner(api, folder, "top", "tiny")).out.splitlines()[1]
     return line.rpartition("; ")[2]
 

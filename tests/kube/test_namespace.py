@@ -1,4 +1,4 @@
-"""Where an experiment's objects are made whose file names no namespace: where `kubectl` would make them."""
+"""Without a namespace in the file, objects are created in the same namespace as by `kubectl`."""
 
 from __future__ import annotations
 

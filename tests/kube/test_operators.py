@@ -1,4 +1,4 @@
-"""A whole search of objects of an operator: `tuner run` beside a FakeApi and an operator that is played."""
+"""A complete search with objects of an operator: `tuner run` with a FakeApi and a simulated operator."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def search(**trial: Any) -> str:
 async def start(
     api: FakeApi, folder: Path, *words: str, namespace: str = "user1", state: str = "state"
 ) -> asyncio.subprocess.Process:
-    """`tuner` in a process of its own, in the folder."""
+    """Start `tuner` as a separate process in the folder."""
     (folder / "kubeconfig").write_text(yaml.safe_dump(api.kubeconfig(namespace=namespace)))
     env = {key: value for key, value in os.environ.items() if not key.startswith("TUNER_")}
     env |= {"KUBECONFIG": str(folder / "kubeconfig"), "TUNER_STATE_DIR": str(folder / state)}

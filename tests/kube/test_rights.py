@@ -1,4 +1,4 @@
-"""The shipped Role and the table of what the runtime does on a cluster say the same."""
+"""The shipped Role agrees with the table of rights that the runtime uses on a cluster."""
 
 from __future__ import annotations
 

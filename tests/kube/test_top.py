@@ -1,4 +1,4 @@
-"""`tuner top` of an experiment on a cluster: what its namespace's quotas say of GPUs, or why that is not known."""
+"""`tuner top` of an experiment on a cluster: the GPUs of its namespace's quotas, or why they are unknown."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.unit.builders import START
 
 
 def known(folder: Path) -> None:
-    """An experiment that was admitted, and whose controller has made nothing yet."""
+    """Return an admitted experiment whose controller has not created anything yet."""
     home = StateDirectory(folder / "state")
     home.make()
     text = experiment(trial="resources: {gpu: 1}")

@@ -1,4 +1,4 @@
-"""`tuner resume --from-cluster` from another state directory while the experiment's controller lives, and after."""
+"""`tuner resume --from-cluster` from another state directory, while the experiment's controller runs and after it."""
 
 from __future__ import annotations
 

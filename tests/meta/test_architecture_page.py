@@ -1,4 +1,4 @@
-"""docs/architecture.md: every file, class and function that it names exists."""
+"""docs/architecture.md: every file, class and function that it names exists. So does every test in docs/faults.md."""
 
 from __future__ import annotations
 
@@ -41,3 +41,13 @@ def test_everything_on_the_page_exists(path: str, name: str) -> None:
 
 def test_the_page_names_both_lives_step_by_step() -> None:
     assert len([name for _, name in NAMED if name]) > 20
+
+
+def test_every_test_that_docs_faults_names_exists() -> None:
+    page = (ROOT / "docs/faults.md").read_text(encoding="utf-8")
+    paths = set(re.findall(r"`(tests/[\w/.]+)`", page))
+    names = set(re.findall(r"`(test_\w+\.py)`", page))
+    missing = [path for path in paths if not (ROOT / path).exists()]
+    missing += [name for name in names if not any((ROOT / "tests").rglob(name))]
+    assert len(paths) > 20
+    assert missing == []

@@ -22,7 +22,18 @@ def has_a_header(path: Path) -> bool:
 
 
 def test_a_module_says_what_it_is_for() -> None:
-    found = sources("suggest", "controller", "tuner", "trial_image", "examples", "bench", "proto", "docs_site", "tests")
+    found = sources(
+        "suggest",
+        "controller",
+        "tuner",
+        "hydra_plugins",
+        "trial_image",
+        "examples",
+        "bench",
+        "proto",
+        "docs_site",
+        "tests",
+    )
     assert len(found) > 300
     assert [str(path.relative_to(ROOT)) for path in found if not has_a_header(path)] == []
 

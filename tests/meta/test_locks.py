@@ -18,6 +18,22 @@ PIN = re.compile(r"^(?P<name>[A-Za-z0-9._-]+)(\[.*\])?==(?P<version>\S+)( ; .*)?
 LOCKS: dict[str, tuple[list[str], list[str]]] = {
     "requirements.lock": (["examples", "kubernetes", "postgres", "ui"], ["dev"]),
     "requirements-torch.lock": (["examples", "cifar10"], []),
+    "requirements-integrations.lock": (
+        [
+            "hydra",
+            "keras",
+            "lightgbm",
+            "lightning",
+            "mlflow",
+            "report",
+            "sklearn",
+            "tensorboard",
+            "torch",
+            "transformers",
+            "wandb",
+        ],
+        ["integrations"],
+    ),
     "deploy/requirements.lock": (["postgres"], []),
 }
 APART = "docs/requirements.lock"  # an environment without the project

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from suggest import wire
-from suggest.client import Choice, Client, Float, Search, StudyName, TrialState, maximize
+from suggest.client import Choice, Client, Constraint, Float, Search, StudyName, TrialState, maximize, minimize
 from suggest.errors import AlreadyExists
 from suggest.study import Pruning
 from suggest.trial import Outcome, Trial
@@ -193,3 +193,32 @@ def test_conditional_parameters_and_choices_of_any_json_value_reach_the_loop(cli
     joined = client.study("json", {**parameters, "optimizer": [None, [1, 2], {"lr": 0.1, "kind": "a"}, "1", 1, True]},
                           maximize("score"), algorithm="random", seed=3)  # fmt: skip
     assert joined.name == study.name, "the order of an object's keys does not matter"
+
+
+def test_several_objectives_have_a_front(tmp_path: Path) -> None:
+    with a_server(tmp_path / "s.db") as server, Client(server.address) as client:
+        goals = [minimize("loss"), maximize("speed")]
+        bounds = [Constraint("size", max=0.9)]
+        study = client.study("two", {"x": Float(0, 1)}, goals, constraints=bounds, algorithm="random", seed=1)
+        for trial in study.trials(12):
+            x = trial.parameters["x"]
+            assert isinstance(x, float)
+            trial.report(step=1, loss=x, speed=x * x)
+            if trial.number != 3:
+                trial.report(step=2, size=x)
+        found = client.list_trials(study.name)
+        assert [t.state.value for t in found] == ["succeeded"] * 3 + ["failed"] + ["succeeded"] * 8
+        assert found[3].reason == "no finite size was reported"
+        kept = [t for t in found if t.constraint_values and t.constraint_values[0] <= 0.9]
+        assert [t.number for t in study.front()] == [t.number for t in kept], "loss and speed are in conflict"
+        best = study.best()
+        assert best is not None
+        assert best.value == min(t.value for t in kept if t.value is not None)
+
+
+def test_a_list_of_something_else_is_refused(tmp_path: Path) -> None:
+    with a_server(tmp_path / "s.db") as server, Client(server.address) as client:
+        with pytest.raises(TypeError, match=r"study: objective: expected maximize\(\"METRIC\"\), minimize"):
+            client.study("two", {"x": Float(0, 1)}, ["loss"])  # type: ignore[list-item]
+        with pytest.raises(TypeError, match="study: constraints: expected a list of Constraint"):
+            client.study("two", {"x": Float(0, 1)}, minimize("loss"), constraints=["size"])  # type: ignore[list-item]

@@ -99,7 +99,7 @@ def _overwritten(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("befall", "well", "detail"),
+    ("damage", "well", "detail"),
     [
         (_older, True, f"schema 0001; the first start upgrades it to {HEAD}, which older servers then refuse"),
         (_newer, False, f"has schema 9999, newer than {HEAD}"),
@@ -108,9 +108,9 @@ def _overwritten(path: Path) -> None:
     ],
 )
 def test_problems_of_a_store_are_reported_but_not_repaired(
-    store: Path, befall: Callable[[Path], None], well: bool, detail: str
+    store: Path, damage: Callable[[Path], None], well: bool, detail: str
 ) -> None:
-    befall(store)
+    damage(store)
     before = contents(store.parent)
     is_well, said = told(store)["storage"]
     assert is_well is well

@@ -85,7 +85,7 @@ def test_the_work_of_worker_processes_is_counted(tmp_path: Path) -> None:
     spec = StudySpec(SPEC.space, SPEC.objectives, Algorithm("optuna:tpe", seed=7, settings={"startupTrials": 1}))
     with a_server(tmp_path / "studies.db", options=WATCHED) as server, Client(server.address) as client:
         client.create_study(NAME, spec, request_id="create")
-        for request in ("random", "modelled"):
+        for request in ("random", "modeled"):
             (trial,) = client.suggest(NAME, 1, client_id="c", request_id=request).trials
             client.complete(NAME, trial.number, Outcome(TrialState.SUCCEEDED, 1.0))
         told = samples(server.metrics_port)

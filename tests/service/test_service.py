@@ -382,7 +382,7 @@ def test_a_deleted_trial_is_forgotten_but_its_number_is_not_reused(client: Clien
     assert one(client, "b").number == 1
 
 
-def test_a_trial_is_relabelled(client: Client, study: Study) -> None:
+def test_a_trial_is_relabeled(client: Client, study: Study) -> None:
     trial = one(client, old="label")
     assert client.update_trial(NAME, 0, labels={"new": "label"}) == replace(trial, labels={"new": "label"})
     assert client.get_trial(NAME, 0).labels == {"new": "label"}

@@ -20,7 +20,7 @@ from controller.runtime.simulated import Script
 from suggest.space import Choice, Float, Int, Parameter, Space
 from suggest.study import Algorithm, Direction, Fidelity, Pruning, ValueRule
 from tests.sim.checkpoint_invariants import POPULATION, TRUNCATION
-from tests.sim.simulation import Blow, Plan
+from tests.sim.simulation import Fault, Plan
 
 TIMEOUT_S, FINAL_TIMEOUT_S, GRACE_S = 60.0, 4.0, 5.0
 
@@ -162,26 +162,26 @@ def specs(draw: st.DrawFn) -> ExperimentSpec:
 
 @st.composite
 def plans(draw: st.DrawFn) -> Plan:
-    wishes = draw(
+    requests = draw(
         st.lists(st.tuples(st.floats(0, 40), st.sampled_from(["interrupt", "kill", "stop", "detach"])), max_size=2)
     )
     plan = Plan(
         spec=draw(specs()),
         scripts=draw(st.lists(scripts(), min_size=1, max_size=8)),
         finals=draw(st.lists(st.sampled_from(FINALS), min_size=1, max_size=3)),
-        blows=draw(
-            st.dictionaries(st.tuples(st.sampled_from(METHODS), st.integers(1, 8)), st.sampled_from(Blow), max_size=8)
+        faults=draw(
+            st.dictionaries(st.tuples(st.sampled_from(METHODS), st.integers(1, 8)), st.sampled_from(Fault), max_size=8)
         ),
-        wishes=sorted(wishes, key=lambda pair: pair[0]),
+        requests=sorted(requests, key=lambda pair: pair[0]),
         retries=draw(st.sampled_from(["", "", "all", "one"])),
         grows=draw(st.sampled_from(["", "", "finished", "killed"])),
         shows_at_once=draw(st.booleans()),
-        last_blows=draw(
+        last_faults=draw(
             st.dictionaries(
-                st.tuples(st.sampled_from(LAST_METHODS), st.integers(1, 4)), st.sampled_from(Blow), max_size=3
+                st.tuples(st.sampled_from(LAST_METHODS), st.integers(1, 4)), st.sampled_from(Fault), max_size=3
             )
         ),
-        last_wishes=draw(
+        last_requests=draw(
             st.lists(st.tuples(st.floats(0, 3), st.sampled_from(["interrupt", "kill", "stop", "detach"])), max_size=1)
         ),
     )

@@ -55,7 +55,7 @@ MAX_CALLS = 8_000  # the longest experiment so far took 2,300
 MAX_VIRTUAL_S = 100_000.0
 
 
-class Blow(Enum):
+class Fault(Enum):
     """A fault of a call."""
 
     DIE_BEFORE = "die before"
@@ -72,18 +72,20 @@ class Killed(BaseException):
 class Plan:
     """A drawn plan: the experiment, the behavior of each attempt, the faults of calls, and the actions of the user.
 
-    scripts: cycled over (trial, attempt). finals: the behavior of each attempt of the final stage; the last one
-    repeats. blows: (method, hit) -> blow. wishes: (virtual second, wish). last_blows, last_wishes: the same, counted
-    from the first record of the final stage.
+    scripts: cycled over (trial, attempt).
+    finals: the behavior of each attempt of the final stage; the last one repeats.
+    faults: by (method, number of the call).
+    requests: of the user, with their virtual time in seconds: detach, interrupt, kill or stop.
+    last_faults, last_requests: the same, counted from the first record of the final stage.
     """
 
     spec: ExperimentSpec
     scripts: Sequence[Script]
     finals: Sequence[Script] = ()
-    blows: Mapping[tuple[str, int], Blow] = field(default_factory=dict)
-    wishes: Sequence[tuple[float, str]] = ()
-    last_blows: Mapping[tuple[str, int], Blow] = field(default_factory=dict)
-    last_wishes: Sequence[tuple[float, str]] = ()
+    faults: Mapping[tuple[str, int], Fault] = field(default_factory=dict)
+    requests: Sequence[tuple[float, str]] = ()
+    last_faults: Mapping[tuple[str, int], Fault] = field(default_factory=dict)
+    last_requests: Sequence[tuple[float, str]] = ()
     shows_at_once: bool = True  # whether the runtime shows a started attempt at once; a cluster does not
     retries: str = ""  # after the experiment failed: run "all" failed trials again, or only "one"
     grows: str = ""  # after it succeeded: extend it as it is ("finished"), or before its end was written ("killed")
@@ -107,15 +109,14 @@ class Simulation:
         self.calls = 0
         self.calls_of: Counter[str] = Counter()
         self.lives = 0
-        self.stopped_by_person = False
+        self.stopped_by_user = False
         self.interrupted = False
         self.detached = False
         self.outcomes: dict[int, Trial] = {}
-        self.advised: set[tuple[int, int]] = (
-            set()
-        )  # (trial, attempt) that the study advised to stop, with a reply that arrived
-        self.blows_left = dict(plan.blows)
-        self.wishes_left = list(plan.wishes)
+        # (trial, attempt) that the study advised to stop, with a reply that arrived.
+        self.advised: set[tuple[int, int]] = set()
+        self.faults_left = dict(plan.faults)
+        self.requests_left = list(plan.requests)
         self.in_final = False
         self.finals_before = 0  # attempts of the final stage when the search was extended
         self.seen_by_final: dict[int, int] = {}  # number of trials when each attempt of the final stage started
@@ -252,20 +253,20 @@ class Simulation:
         assert found is not None
         return found
 
-    def person_acts(self) -> None:
+    def act_as_user(self) -> None:
         """Do the user's actions up to the present time: Ctrl-C in the loop, `tuner stop` in the store."""
-        while self.wishes_left and self.wishes_left[0][0] <= self.clock.elapsed_s() and self.loop is not None:
-            _, wish = self.wishes_left.pop(0)
-            if wish == "detach":
+        while self.requests_left and self.requests_left[0][0] <= self.clock.elapsed_s() and self.loop is not None:
+            _, request = self.requests_left.pop(0)
+            if request == "detach":
                 self.loop.detach()
                 self.detached = True
-            elif wish == "stop":
-                self.stopped_by_person = True
+            elif request == "stop":
+                self.stopped_by_user = True
                 self.store.request_stop(self.experiment.uid)
             else:
                 self.interrupted = True
                 self.loop.request(DesiredState.INTERRUPT)
-                if wish == "kill":
+                if request == "kill":
                     self.loop.kill()
 
     def note_save(self, changes: Changes) -> None:
@@ -276,8 +277,10 @@ class Simulation:
         if not self.in_final and any(attempt.trial == FINAL for attempt in changes.attempts):
             self.in_final = True
             self.calls_of.clear()
-            self.blows_left = dict(self.plan.last_blows)
-            self.wishes_left = [(self.clock.elapsed_s() + after_s, wish) for after_s, wish in self.plan.last_wishes]
+            self.faults_left = dict(self.plan.last_faults)
+            self.requests_left = [
+                (self.clock.elapsed_s() + after_s, request) for after_s, request in self.plan.last_requests
+            ]
 
     # The invariants
 
@@ -352,7 +355,7 @@ class Simulation:
                 raise InvariantViolation(f"{trial} succeeded, but its newest attempt says {attempts[-1]}")
         if trial.state is TrialState.FAILED:
             self._check_failure(attempts)
-        if new and trial.state is TrialState.CANCELLED and not (self.stopped_by_person or self._may_cancel()):
+        if new and trial.state is TrialState.CANCELLED and not (self.stopped_by_user or self._may_cancel()):
             raise InvariantViolation(f"trial {trial.number} was cancelled for nothing")
 
     def _check_failure(self, attempts: Sequence[Attempt]) -> None:
@@ -525,11 +528,11 @@ class _Proxy:
             return lambda *args: self._stored(method, call, *args)
 
         async def later(*args: Any, **kwargs: Any) -> Any:
-            self._simulation.person_acts()
+            self._simulation.act_as_user()
             if method == "wait":
                 self._simulation.check_work(args[0])
                 self._simulation.check_trials()
-            result = self._befall(method, lambda: play(call(*args, **kwargs)))
+            result = self._with_faults(method, lambda: play(call(*args, **kwargs)))
             if method == "report" and result.should_stop:
                 self._simulation.advised.add((args[1], args[2][-1].attempt))
             return result
@@ -540,22 +543,22 @@ class _Proxy:
         if method == "save":
             self._simulation.check_canary(args[1])
             self._simulation.note_save(args[1])
-        return self._befall(method, lambda: call(*args))
+        return self._with_faults(method, lambda: call(*args))
 
-    def _befall(self, method: str, call: Any) -> Any:
+    def _with_faults(self, method: str, call: Any) -> Any:
         simulation = self._simulation
         simulation.calls += 1
         simulation.calls_of[method] += 1
-        blow = simulation.blows_left.pop((method, simulation.calls_of[method]), None)
-        if blow is Blow.DIE_BEFORE:
+        fault = simulation.faults_left.pop((method, simulation.calls_of[method]), None)
+        if fault is Fault.DIE_BEFORE:
             raise Killed
-        if blow is Blow.REFUSED:
+        if fault is Fault.REFUSED:
             raise self._trouble(f"{self._place}.{method} was refused")
         result = call()
         simulation.check_call()
-        if blow is Blow.DIE_AFTER:
+        if fault is Fault.DIE_AFTER:
             raise Killed
-        if blow is Blow.REPLY_LOST:
+        if fault is Fault.REPLY_LOST:
             raise self._trouble(f"{self._place}.{method}: the reply was lost")
         return result
 

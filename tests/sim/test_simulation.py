@@ -24,7 +24,7 @@ from controller.core.model import (
 from controller.runtime.simulated import Script, SimulatedRuntime
 from suggest.study import Algorithm, Direction
 from tests.sim.plans import GRID, plans
-from tests.sim.simulation import Blow, Plan, Simulation, stores
+from tests.sim.simulation import Fault, Plan, Simulation, stores
 
 _UIDS = (f"{n:05d}" for n in itertools.count())
 
@@ -84,22 +84,22 @@ def test_a_new_controller_in_the_final_stage_does_not_evaluate_the_search_again(
         spec,
         scripts=[good] * 3 + [bad] * 3,
         finals=[Script((), 1.1, 0)],
-        last_wishes=[(2.0, "detach")],
+        last_requests=[(2.0, "detach")],
         grows="finished",  # the sixth trial is the last point, and the budget allows one more
     )
     assert play_plan(plan) is ExperimentState.SUCCEEDED
 
 
-@pytest.mark.parametrize("blow", Blow)
+@pytest.mark.parametrize("fault", Fault)
 @pytest.mark.parametrize("hit", range(1, 16))
 def test_failures_that_were_set_aside_count_as_failures_when_the_experiment_ends(
-    play_plan: Callable[[Plan], ExperimentState], blow: Blow, hit: int
+    play_plan: Callable[[Plan], ExperimentState], fault: Fault, hit: int
 ) -> None:
     """Three failures pause the experiment, and the fourth trial, which runs on, reaches the target."""
     bad, good = Script(((0.2, "score=0.1"),), 0.3, 1), Script(((0.9, "score=0.95"),), 1.0, 0)
     template = TrialTemplate(("true",), retries={FailureClass.USER_ERROR: 0})
     spec = replace(LOST.spec, parallelism=4, budget=Budget(failed_trials=3), trial=template)
-    plan = Plan(spec, scripts=[bad, bad, bad, good], blows={("save", hit): blow})
+    plan = Plan(spec, scripts=[bad, bad, bad, good], faults={("save", hit): fault})
     assert play_plan(plan) is ExperimentState.SUCCEEDED
 
 
@@ -108,8 +108,8 @@ def test_a_trial_whose_suggest_reply_was_lost_is_not_left_open(
     play_plan: Callable[[Plan], ExperimentState], hit: int
 ) -> None:
     """The target is reached before the request whose reply was lost has been repeated."""
-    assert play_plan(replace(LOST, blows={("suggest", hit): Blow.REPLY_LOST})).finished
-    assert play_plan(replace(LOST, blows={("suggest", hit): Blow.REPLY_LOST}, wishes=[(0.31, "stop")])).finished
+    assert play_plan(replace(LOST, faults={("suggest", hit): Fault.REPLY_LOST})).finished
+    assert play_plan(replace(LOST, faults={("suggest", hit): Fault.REPLY_LOST}, requests=[(0.31, "stop")])).finished
 
 
 @pytest.mark.parametrize(("shows_at_once", "then"), [(True, "observe"), (False, "wait")])
@@ -142,8 +142,8 @@ def test_a_stop_ends_an_attempt_whose_record_was_in_doubt(
     plan = Plan(
         one,
         scripts=[Script(((0.2, "score=0.0"),), 0.3, 0)],
-        blows={("save", 1): Blow.REFUSED, ("save", 2): Blow.REPLY_LOST, ("suggest", 1): Blow.REFUSED},
-        wishes=[(0.25, "stop")],
+        faults={("save", 1): Fault.REFUSED, ("save", 2): Fault.REPLY_LOST, ("suggest", 1): Fault.REFUSED},
+        requests=[(0.25, "stop")],
         shows_at_once=False,
     )
     assert play_plan(plan).finished

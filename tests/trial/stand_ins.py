@@ -32,7 +32,7 @@ class StandIn:
 
 
 def stand_in(per_class: int = 12, *, seed: int = 0) -> StandIn:
-    """Each class has a colour and a place of its own, under noise: it can be learnt. 6 divides per_class."""
+    """Each class has a color and a place of its own, under noise: it can be learnt. 6 divides per_class."""
     assert per_class % 6 == 0
     draw = np.random.default_rng(seed)
     labels = np.concatenate([draw.permutation(np.repeat(np.arange(10), per_class // 6)) for _ in range(6)])

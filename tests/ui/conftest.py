@@ -48,13 +48,21 @@ def tab(chromium: Any) -> Iterator[Any]:
     """A page of the browser; what it reports as an error fails the test. A lost server is no error of the page."""
     context = chromium.new_context(viewport={"width": 1280, "height": 900})
     tab = context.new_page()
-    tab.set_default_timeout(20_000)
+    tab.set_default_timeout(60_000)  # putting that together takes long on a busy machine
     errors: list[str] = []
     tab.on("pageerror", lambda error: errors.append(str(error)))
     tab.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
     yield tab
     context.close()
     assert [error for error in errors if "net::ERR" not in error and "Failed to load resource" not in error] == []
+
+
+@pytest.fixture(scope="session", autouse=True)
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A cache of the session's own, so that the JavaScript of figures is put together once."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""`tuner ui` as a process of the test, and its link."""
+"""`tuner ui` and `tuner serve --ui` as processes of a test, and their links."""
 
 from __future__ import annotations
 
@@ -52,3 +52,32 @@ def signed_in(page: ServedPage) -> httpx.Client:
     token = answer.text.partition('name="page-token" content="')[2].partition('"')[0]
     client.headers["x-tuner-token"] = token
     return client
+
+
+class PageOfServer:
+    """`tuner serve --ui` as a process of the test: the addresses of the page and of the service."""
+
+    def __init__(self, cli: Cli, *flags: str) -> None:
+        self.process: subprocess.Popen[str] = cli.start("serve", "--address", "127.0.0.1:0", "--ui", *flags)
+        assert self.process.stderr is not None
+        self.base, self.address = "", ""
+        while not self.address:
+            line = self.process.stderr.readline()
+            assert line, "it ended"
+            if line.startswith("page at "):
+                self.base = line.removeprefix("page at ").strip()
+            if line.startswith("listening on "):
+                self.address = line.removeprefix("listening on ").partition(",")[0]
+
+    def end(self) -> None:
+        self.process.terminate()
+        self.process.communicate(timeout=30)
+
+
+@contextmanager
+def page_of_server(cli: Cli, *flags: str) -> Iterator[PageOfServer]:
+    page = PageOfServer(cli, *flags)
+    try:
+        yield page
+    finally:
+        page.end()

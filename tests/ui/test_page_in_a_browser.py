@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
+from suggest.client import Client
 from tests.e2e.cli import Cli, ended, eventually, experiment
-from tests.ui.page import served
+from tests.service.granted import secret, tokens_file
+from tests.ui.page import page_of_server, served
 
 MANY = 10_000
 PRINTS = """
@@ -74,7 +76,7 @@ def test_a_search_is_stopped_and_resumed_by_clicking(cli: Cli, tab: Any) -> None
         cli.let_go()
         tab.wait_for_selector("#state .state.succeeded")
         agreed(tab, "Extend")
-        tab.wait_for_selector(".fact:has-text('progress'):has-text('/ 22')")
+        tab.wait_for_selector(".fact:has-text('trials'):has-text('/ 22')")
         tab.wait_for_selector("#state .state.succeeded")
 
 
@@ -82,13 +84,55 @@ def test_figures_are_shown(cli: Cli, tab: Any) -> None:
     assert cli.tuner("run", cli.write(trials=3))[0] == 0
     with served(cli) as page:
         opened(tab, page.link)
-        for figure in ("history", "curves", "parallel"):
-            tab.wait_for_selector(f"[data-figure={figure}] img")
-            assert tab.eval_on_selector(f"[data-figure={figure}] img", "it => it.naturalWidth") > 100
+        tab.wait_for_selector("section[data-figure=history] canvas")
+        for figure in ("slice", "contour", "timeline", "parallel"):
+            tab.click(f"button[data-figure={figure}]")
+            tab.wait_for_selector(f"button[data-figure={figure}][aria-pressed=true]")
+            tab.wait_for_selector(".wide .canvas canvas")
+        assert tab.eval_on_selector(".wide canvas", "it => it.width") > 300
         tab.click("tbody a")
-        tab.wait_for_selector("figure img[alt='Learning curve of the trial']")
         tab.wait_for_selector("pre.log:has-text('score=')")
-        assert tab.eval_on_selector("figure img", "it => it.decode().then(() => it.naturalWidth)") > 100
+
+
+def test_figures_follow_the_search(cli: Cli, tab: Any) -> None:
+    cli.file.write_text(experiment(trials=2, waits=True))
+    running = cli.start("run", cli.file)
+    eventually(lambda: len(cli.starts()) == 1)
+    with served(cli) as page:
+        opened(tab, page.link)
+        assert tab.is_hidden(".figures"), "nothing to draw yet"
+        cli.let_go()
+        tab.wait_for_selector("section[data-figure=history] canvas")
+    ended(running)
+
+
+def test_a_point_is_enqueued_by_clicking(cli: Cli, tab: Any) -> None:
+    cli.file.write_text(experiment(trials=2, waits=True))
+    running = cli.start("run", cli.file)
+    eventually(lambda: len(cli.starts()) == 1)
+    with served(cli) as page:
+        opened(tab, page.link)
+        tab.click(".actions button:text-is('Enqueue')")
+        tab.fill("dialog input[name=x]", "0.125")
+        tab.click("dialog button:text-is('Enqueue')")
+        tab.wait_for_selector(".said:has-text('is enqueued')")
+        cli.let_go()
+        tab.wait_for_selector("tbody td:text-is('0.125')")
+    ended(running)
+
+
+def test_the_queue_names_what_runs(cli: Cli, tab: Any) -> None:
+    cli.file.write_text(experiment(trials=2, waits=True))
+    running = cli.start("run", cli.file)
+    eventually(lambda: len(cli.starts()) == 1)
+    with served(cli) as page:
+        tab.goto(page.link)
+        tab.click("a:text-is('Queue and quota')")
+        tab.wait_for_selector("td a:text-is('tiny')")
+        tab.wait_for_selector("td .state.running")
+        cli.let_go()
+        tab.wait_for_selector("text=Nothing runs and nothing waits.")
+    ended(running)
 
 
 def test_an_experiment_is_deleted_by_clicking(cli: Cli, tab: Any) -> None:
@@ -177,15 +221,39 @@ def test_pages_are_accessible_and_fit(cli: Cli, chromium: Any, axe: str, width: 
     tab = context.new_page()
     with served(cli) as page:
         tab.goto(page.link)
-        for address in ("", "#/experiment/default/tiny", "#/experiment/default/tiny/trial/1",
-                        "#/experiment/default/tiny/compare/0,1"):  # fmt: skip
+        for address in ("", "#/search/default/tiny", "#/search/default/tiny/trial/1",
+                        "#/search/default/tiny/compare/0,1", "#/queue"):  # fmt: skip
             tab.goto(f"{page.base}/{address}")
-            tab.wait_for_selector("main .state, .list li")
+            tab.wait_for_selector("main .state, .list li, .empty")
             tab.evaluate(axe)
             found = tab.evaluate("axe.run()")
             bad = {each["id"]: [node["html"][:150] for node in each["nodes"]] for each in found["violations"]}
             assert bad == {}, f"{address}: {json.dumps(bad, indent=1)}"
             assert tab.evaluate("document.documentElement.scrollWidth") <= width
+    context.close()
+
+
+def test_the_sign_in_of_a_server_is_accessible_and_lets_a_person_in(
+    cli: Cli, chromium: Any, axe: str, tmp_path: Path
+) -> None:
+    tokens = tokens_file(tmp_path / "tokens.yaml", reader=(["read"], "all"))
+    context = chromium.new_context(viewport={"width": 400, "height": 800}, bypass_csp=True)
+    tab = context.new_page()
+    with page_of_server(cli, "--tokens", str(tokens)) as page:
+        with Client(page.address, token=secret("reader")) as client:
+            assert client.list_studies() == []
+        tab.goto(page.base)
+        tab.wait_for_selector("input[type=password]")
+        tab.evaluate(axe)
+        assert tab.evaluate("axe.run()")["violations"] == []
+        tab.fill("input[type=password]", "wrong")
+        tab.keyboard.press("Enter")
+        tab.wait_for_selector(".trouble:has-text('unknown or revoked token')")
+        tab.fill("input[type=password]", secret("reader"))
+        tab.keyboard.press("Enter")
+        tab.wait_for_selector("h1:text-is('Studies')")
+        tab.click("button:text-is('Sign out')")
+        tab.wait_for_selector("input[type=password]")
     context.close()
 
 

@@ -118,7 +118,7 @@ def final_stage(
     first: int = 1,
     kept: bool = True,
 ) -> FinalStage:
-    """Whose newest attempt is in `state`; None: it has not begun. `first`: of its attempts' numbers in this ending."""
+    """A final stage whose newest attempt is in `state`; None before it begins. `first`: its first attempt's number."""
     if state is None:
         return FinalStage((), first - 1)
     newest = attempt(first + len(earlier), state, trial=FINAL, cause=cause, failed=failed, reason=reason)
@@ -136,7 +136,7 @@ def open_trial(
     earlier: tuple[Attempt, ...] = (),
     running: bool = True,
 ) -> UnfinishedTrial:
-    """A trial whose newest attempt is in `state`; None: it waits for its first one."""
+    """A trial whose newest attempt is in `state`; None if it waits for its first one."""
     if state is None:
         return UnfinishedTrial(number, earlier, running)
     newest = attempt(len(earlier) + 1, state, trial=number, cause=cause, failed=failed, value=value, reason=reason)

@@ -1,4 +1,4 @@
-"""An attempt as a cluster is asked to run it, in one line."""
+"""Builds the launch of an attempt on a cluster in one line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Drawn histories of studies that prune: who reported what when, told to an engine, and the advice that it gave."""
+"""Drawn histories of studies with pruning: the reports in order, and the advice of an engine that received them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ODD = (math.nan, math.inf, -math.inf)
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """One event: the trial reported these, or it ended so."""
+    """One event: the measurements that a trial reported, or its outcome."""
 
     number: int
     measurements: tuple[Measurement, ...] = ()
@@ -26,13 +26,13 @@ class Told:
 
 
 def learning_curve(draw: Random, steps: int) -> list[float]:
-    """Saturating, with noise; some cross."""
+    """A saturating curve with noise. Some curves cross."""
     final, speed, noise = draw.uniform(0.3, 1.0), draw.uniform(0.1, 1.5), draw.uniform(0, 0.05)
     return [final * (1 - math.exp(-speed * (k + 1))) + draw.gauss(0, noise) for k in range(steps)]
 
 
 def story(seed: int, *, trials: int = 24, steps: int = 16, at_once: int = 4, odd: float = 0.0) -> list[Told]:
-    """Some trials at once, which report one step or several; most succeed. odd: the share of nan and infinities."""
+    """Draw parallel trials that report one step or several; most succeed. `odd`: the share of NaN and infinities."""
     draw = Random(seed)
     events: list[Told] = []
     running: dict[int, list[Measurement]] = {}
@@ -63,7 +63,7 @@ def a_study(name: str, settings: Mapping[str, Value], direction: Direction = MAX
 
 
 class Teller:
-    """Tells events to an engine. `rebuilt` has the engine that a restart would make."""
+    """Sends events to an engine. `rebuilt` is the engine after a restart."""
 
     def __init__(self, of: Study) -> None:
         self._study = of
@@ -72,7 +72,7 @@ class Teller:
         self._measured: list[tuple[int, Measurement]] = []
 
     def tell(self, event: Told) -> StopAdvice | None:
-        """The advice after a report."""
+        """Return the advice after a report."""
         number = event.number
         if number not in self._trials:
             self._put(Trial(number, RUNNING, {}))

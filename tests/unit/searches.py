@@ -1,4 +1,4 @@
-"""Builders for tests of searches: studies, trials, and drawn spaces (conditions over any depth)."""
+"""Builders for tests of searches: studies, trials, and drawn spaces with nested conditions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MAXIMIZE, MINIMIZE = Direction.MAXIMIZE, Direction.MINIMIZE
 
 
 def examples(count: int) -> settings:
-    """So many drawn cases, however busy the machine is."""
+    """Hypothesis settings with this many examples and no deadline."""
     return settings(max_examples=count, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
@@ -43,7 +43,7 @@ def accuracy(*values: float, attempt: int = 1, first: int = 0) -> list[Measureme
 
 
 def play(engine: Engine, count: int) -> list[Trial]:
-    """Ask for `count` trials and put them as running."""
+    """Propose `count` trials and put them as running."""
     trials = [Trial(p.number, RUNNING, p.parameters, parent=p.parent) for p in engine.propose(count).trials]
     for trial in trials:
         engine.put(trial)
@@ -51,7 +51,7 @@ def play(engine: Engine, count: int) -> list[Trial]:
 
 
 def assert_points(space: Space, points: Iterable[Assignment]) -> None:
-    """Each is a point of the space, written as the space writes it."""
+    """Assert that each is a point of the space, in canonical form."""
     for point in points:
         assert space.point_problems(point, partial=False) == ()
         assert repr(space.canonical(point)) == repr(dict(point))
@@ -82,7 +82,7 @@ TREE = Space(
         Parameter("lr", Float(1e-4, 1, Scale.LOG)),
     )
 )
-# The widest, narrowest and most distant ranges that a domain may be.
+# The widest, narrowest and most distant ranges of a domain.
 EDGES: tuple[Domain, ...] = (
     Float(1e300, math.nextafter(1e300, math.inf), Scale.LOG),
     Float(0, 5e-324),
@@ -112,7 +112,7 @@ _CONTINUOUS = st.sampled_from(
 
 
 def values_of(domain: Domain) -> list[Value]:
-    """What a grid tries of the domain; nothing of a continuum, and of more than anyone wants to list."""
+    """Return the values that a grid tries; none for a continuous domain or one with too many values."""
     axis = axis_of(domain)
     return [] if axis is None or axis.count is None or axis.count > 1000 else [axis.at(k) for k in range(axis.count)]
 

@@ -1,4 +1,4 @@
-"""Models for tests of the worker processes: they say what they were shown, wait, take memory, or end their process."""
+"""Models for tests of the worker processes: they return what they were shown, wait, allocate memory, or exit."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from suggest.trial import Trial
 
 
 class Told:
-    """Proposes what it was shown: finished trials, running trials, and the process that computes."""
+    """Proposes what it was shown: the finished trials, the running trials, and its own process id."""
 
     def __init__(self, spec: StudySpec, seed: int, settings: object) -> None:
         self._seed = seed
@@ -33,7 +33,7 @@ class Told:
 
 
 class Waits(Told):
-    """Writes the process id to the file `settings` names, and waits until that file is gone or its time is up."""
+    """Writes its process id to the file that `settings` names, and waits until the file is gone or its time is up."""
 
     def __init__(self, spec: StudySpec, seed: int, settings: object) -> None:
         super().__init__(spec, seed, settings)
@@ -51,7 +51,7 @@ class Waits(Told):
 
 
 class Deaf(Told):
-    """Writes the process id to the file `settings` names, and waits until that file is gone, whatever its deadline."""
+    """Like `Waits`, but ignores its deadline."""
 
     def __init__(self, spec: StudySpec, seed: int, settings: object) -> None:
         super().__init__(spec, seed, settings)
@@ -67,7 +67,7 @@ class Deaf(Told):
 
 
 class Keeps(Told):
-    """Keeps `settings` bytes, and says how often it was asked since it was made."""
+    """Allocates `settings` bytes, and returns how often it was called."""
 
     def __init__(self, spec: StudySpec, seed: int, settings: object) -> None:
         super().__init__(spec, seed, settings)

@@ -1,4 +1,4 @@
-"""The file of tokens and what a server is protected by: what is good, what is refused, and how that is said."""
+"""The files of tokens and certificates: what is accepted, what is refused, and with which message."""
 
 from __future__ import annotations
 

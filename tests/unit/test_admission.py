@@ -1,4 +1,4 @@
-"""What callers hold of the server's memory is bounded, for each and for all; who waits is let in as room is made."""
+"""The memory that callers use on the server is bounded, per caller and in total; waiting calls are admitted later."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_requests_of_a_caller_arrive_a_few_at_a_time_and_hold_up_no_other() -> N
 def test_a_caller_holds_so_many_bytes_of_requests() -> None:
     them = InFlightLimits()
     them.enter("a")
-    them.take_request("a", in_flight.REQUEST_BYTES + 1)  # one alone is never too large: gRPC says what may be sent
+    them.take_request("a", in_flight.REQUEST_BYTES + 1)  # gRPC limits the size of a single call
     with pytest.raises(RateLimited, match="32 MiB of unanswered requests"):
         them.take_request("a", 1)
     them.release_request("a", in_flight.REQUEST_BYTES + 1)

@@ -1,4 +1,4 @@
-"""docs/api.md: its tables are those of the code."""
+"""The tables of docs/api.md agree with the code."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PAGE = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
 
 
 def table(section: str) -> list[list[str]]:
-    """The cells of the section's first table, without its head."""
+    """Return the cells of the section's first table without its header."""
     lines = PAGE.partition(f"## {section}\n")[2].partition("\n## ")[0].splitlines()
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("|")]
     return rows[2:]

@@ -1,4 +1,4 @@
-"""The retry policy doubles its pause up to a limit, and spreads it where many clients wait."""
+"""The retry policy doubles its pause up to a limit, with jitter where many clients wait."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which failures the circuit breaker takes for one reason, and how many it looks at."""
+"""Which failures the circuit breaker considers to have the same cause, and how many of them open it."""
 
 from __future__ import annotations
 

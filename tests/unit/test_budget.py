@@ -1,10 +1,10 @@
-"""When an experiment is over, as a table; which reason is named when several hold; how many trials may still start."""
+"""When an experiment is over, as a table; which reason takes precedence; how many trials may still start."""
 
 from dataclasses import replace
 
 import pytest
 
-from controller.core.budget import Ending, counted, ending, room
+from controller.core.budget import Ending, counted, ending, needs_estimate, room
 from controller.core.model import Budget, ExperimentObjective, ExperimentSpec, ExperimentState
 from suggest.study import Constraint, Direction
 from suggest.trial import TrialState
@@ -24,6 +24,7 @@ def judged(
     last: bool = False,
     since_best: int = 0,
     reached: str = "",
+    regret_bound: float | None = None,
     suspended: bool = False,
 ) -> Ending | None:
     counts = {TrialState.SUCCEEDED: done, TrialState.FAILED: failed}
@@ -35,6 +36,7 @@ def judged(
         running_s=s,
         since_best=since_best,
         reached=reached,
+        regret_bound=regret_bound,
         suspended=suspended,
     )
 
@@ -48,6 +50,8 @@ SPACE = Ending(OK, "every point of the search space has been tried", True)
 NO_VALUE = Ending(BAD, "all 5 trials are done; no trial succeeded", True)
 PATIENCE = Ending(OK, "no improvement in 4 trials (budget.noImprovement: 4)", True)
 PATIENT = replace(a_spec(), budget=Budget(no_improvement=4))
+NEAR = Ending(OK, "no point is likely to be better by more than 0.008 (budget.regretBelow: 0.01)", True)
+CONTENT = replace(a_spec(), budget=Budget(regret_below=0.01))
 TWO = replace(a_spec(objective=UP), further=(ExperimentObjective("size", Direction.MINIMIZE, target=3.0),))
 EVERYTHING = a_spec(trials=5, failed_trials=3, wall_clock_s=60.0, objective=UP)
 
@@ -61,8 +65,8 @@ EVERYTHING = a_spec(trials=5, failed_trials=3, wall_clock_s=60.0, objective=UP)
         ("above the target", judged(EVERYTHING, done=1, best=0.95), TARGET),
         ("at the target", judged(a_spec(objective=UP), best=0.9) is not None, True),
         ("below the target", judged(EVERYTHING, done=1, best=0.89), None),
-        ("minimising, at the target", judged(a_spec(objective=DOWN), best=0.1) is not None, True),
-        ("minimising, above the target", judged(a_spec(objective=DOWN), best=0.11), None),
+        ("minimizing, at the target", judged(a_spec(objective=DOWN), best=0.1) is not None, True),
+        ("minimizing, above the target", judged(a_spec(objective=DOWN), best=0.11), None),
         ("the time is up", judged(EVERYTHING, best=0.5, s=60.0), WALL),
         ("some time is left", judged(EVERYTHING, s=59.9), None),
         ("all trials are done, a failed one too", judged(EVERYTHING, done=4, best=0.5, failed=1), TRIALS),
@@ -75,6 +79,9 @@ EVERYTHING = a_spec(trials=5, failed_trials=3, wall_clock_s=60.0, objective=UP)
         ("without one value it has failed", judged(EVERYTHING, done=5), NO_VALUE),
         ("nothing better for some time", judged(PATIENT, done=9, best=0.5, since_best=4), PATIENCE),
         ("nothing better, not long enough", judged(PATIENT, done=9, best=0.5, since_best=3), None),
+        ("little is left to gain", judged(CONTENT, done=20, best=0.5, regret_bound=0.008), NEAR),
+        ("more is left to gain", judged(CONTENT, done=20, best=0.5, regret_bound=0.011), None),
+        ("nothing is known of what is left to gain", judged(CONTENT, done=20, best=0.5), None),
         ("the first of two targets is not enough", judged(TWO, done=1, best=0.95), None),
         (
             "both of two targets",
@@ -104,3 +111,22 @@ def test_every_outcome_costs_budget_but_cancelled() -> None:
 )
 def test_room_is_what_neither_ended_nor_runs(trials: int | None, done: int, unfinished: int, left: int | None) -> None:
     assert room(a_spec(trials=trials), {TrialState.SUCCEEDED: done}, unfinished) == left
+
+
+@pytest.mark.parametrize(
+    ("done", "failed", "estimated", "due"),
+    [
+        (9, 5, 0, False),
+        (10, 0, 0, True),
+        (10, 0, 10, False),
+        (11, 0, 10, True),
+        (104, 0, 100, False),
+        (60, 45, 100, True),
+    ],
+)
+def test_the_regret_is_bounded_again_when_a_twentieth_more_have_ended(
+    done: int, failed: int, estimated: int, due: bool
+) -> None:
+    counts = {TrialState.SUCCEEDED: done, TrialState.FAILED: failed}
+    assert needs_estimate(CONTENT, counts, estimated) is due
+    assert not needs_estimate(a_spec(), counts, estimated)

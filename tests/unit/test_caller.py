@@ -1,4 +1,4 @@
-"""Who sends a call: by the name of its token, else by where it comes from."""
+"""The identity of a caller: the name of its token, otherwise its address."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from suggest.server.access.caller import caller_of, known_as
 
 @dataclass(frozen=True, slots=True)
 class From:
-    """The part of a call's context that matters here."""
+    """The part of a call's context that these tests use."""
 
     address: str
 

@@ -1,4 +1,4 @@
-"""What tuner says of itself."""
+"""The output of `tuner version`."""
 
 from __future__ import annotations
 

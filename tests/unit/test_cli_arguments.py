@@ -1,4 +1,4 @@
-"""What may be typed: words become verbs and flags, wherever the flags stand."""
+"""Parsing of the command line: verbs and flags in any order."""
 
 from __future__ import annotations
 

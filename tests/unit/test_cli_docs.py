@@ -1,4 +1,4 @@
-"""docs/cli.md knows every verb and every flag: whoever adds one says there what it does."""
+"""docs/cli.md documents every verb and every flag."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parameters and other arguments as programs write them: what they mean, and what a wrong type is told."""
+"""Parameters and other arguments in Python programs: their meaning, and the errors for wrong types."""
 
 from __future__ import annotations
 
@@ -83,7 +83,8 @@ CALLS: list[tuple[Callable[[], Any], str]] = [
     (lambda: maximize(3), "maximize: metric: expected text, got 3 (int)"),
     (
         lambda: study(objective="maximize"),
-        """study: objective: expected maximize("METRIC") or minimize("METRIC"), got 'maximize' (str)""",
+        'study: objective: expected maximize("METRIC"), minimize("METRIC") or a list of these, '
+        "got 'maximize' (str)",
     ),
     (lambda: study(name=3), "study: name: expected text, got 3 (int)"),
     (lambda: study(algorithm=None), "study: algorithm: expected text, got None (NoneType)"),

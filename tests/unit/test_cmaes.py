@@ -1,4 +1,4 @@
-"""`cmaes`: points of the space, the same after a restart, and what it finds in continua and among whole numbers."""
+"""`cmaes`: its points are in the space, restarts change nothing, and it optimizes continuous and integer functions."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def test_the_model_accepts_domains_at_the_limits(domain: Domain) -> None:
 
 
 def best_of(algorithm: str, space: Space, trials: int, *, parallel: int = 1) -> float:
-    """The median of three searches for a minimum beside the middle."""
+    """Return the median of three searches for a minimum away from the center."""
 
     def far(point: Assignment) -> float:
         return sum((k + 1) * (float(v) - 3) ** 2 for k, v in enumerate(point.values()) if not isinstance(v, str))

@@ -1,4 +1,4 @@
-"""Whose connections are closed: those of strangers that have too many, the oldest first; never those of callers."""
+"""Which connections are closed: the oldest ones without admitted calls, of hosts that have too many."""
 
 from __future__ import annotations
 

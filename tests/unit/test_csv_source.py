@@ -1,4 +1,4 @@
-"""Finished trials in a CSV file: what columns and cells mean, and what is told of those that mean nothing."""
+"""Finished trials in a CSV file: the meaning of columns and cells, and the remarks about invalid ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What to do next, as a table: a sentence, a snapshot, the actions that follow."""
+"""Decisions as a table: a sentence, a snapshot, and the expected actions."""
 
 from dataclasses import replace
 
@@ -13,6 +13,7 @@ from controller.core.model import AttemptState, ExperimentState, FailureClass, S
 from controller.core.snapshot import (
     Action,
     AskStop,
+    BoundRegret,
     Break,
     ChangeState,
     Complete,
@@ -88,7 +89,7 @@ waits_again = open_trial(0, CANCELLED, cause=INTERRUPTED)
 
 
 def said(number: int, reason: str) -> UnfinishedTrial:
-    """It has failed by itself, and said why."""
+    """A trial that failed by itself, with this reason."""
     return open_trial(number, FAILED, failed=CRASHED, reason=reason)
 
 
@@ -639,7 +640,7 @@ stepped = replace(a_spec(parallelism=2, trials=4), fidelity=Fidelity("epochs", 1
 def step(
     number: int, state: AttemptState | None, *, at: float = 1, wanted: float = 1, value: float = 0.5
 ) -> UnfinishedTrial:
-    """A trial that runs up to `wanted`; its newest attempt ran up to `at`."""
+    """A trial that has to run up to `wanted`, whose newest attempt ran up to `at`."""
     trial = open_trial(number, state, value=value if state is SUCCEEDED else None)
     attempts = tuple(replace(each, fidelity=at) for each in trial.attempts)
     return replace(trial, attempts=attempts, fidelity=wanted)
@@ -718,6 +719,23 @@ STEPS: list[tuple[str, Snapshot, list[Action]]] = [
 @pytest.mark.parametrize(("before", "actions"), [s[1:] for s in STEPS], ids=[s[0] for s in STEPS])
 def test_trials_that_run_in_steps(before: Snapshot, actions: list[Action]) -> None:
     assert decide(before) == actions
+
+
+content = replace(two, budget=replace(two.budget, regret_below=0.01))
+
+
+def test_the_regret_is_bounded_after_the_slots_are_filled() -> None:
+    told = snapshot(content, open_trial(12, attempt(RUNNING)), done={OK: 12}, best=0.5)
+    assert decide(told) == [Suggest(1), BoundRegret(12)]
+    assert decide(replace(told, estimated=12, regret_bound=0.5)) == [Suggest(1)]
+
+
+def test_a_small_regret_lets_running_trials_end_and_starts_none() -> None:
+    told = snapshot(content, open_trial(12, attempt(RUNNING)), done={OK: 12}, best=0.5)
+    assert decide(replace(told, estimated=12, regret_bound=0.001)) == []
+    over = replace(snapshot(content, done={OK: 13}, best=0.5), estimated=12, regret_bound=0.001)
+    reason = "no point is likely to be better by more than 0.001 (budget.regretBelow: 0.01)"
+    assert decide(over) == [done(ExperimentState.SUCCEEDED, reason)]
 
 
 def generation(*trials: UnfinishedTrial, **known: object) -> Snapshot:

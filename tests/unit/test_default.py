@@ -11,7 +11,7 @@ from suggest.samplers.default import chosen_settings
 from suggest.samplers.hedge import gp_has_turn
 from suggest.samplers.tpe import OwnSettings
 from suggest.space import Choice, Float, Int, Parameter, Space, Value
-from suggest.study import Algorithm, StudySpec
+from suggest.study import Algorithm, Constraint, Direction, Objective, StudySpec
 from suggest.trial import Trial
 from tests.unit.searches import MIXED, SUCCEEDED, finish, play, study
 
@@ -41,6 +41,17 @@ def test_a_grid_where_there_is_room_for_every_point_else_a_hedge(
 ) -> None:
     settings = chosen_settings(spec(space), given)
     assert (settings["chosen"], settings.get("duplicates")) == (chosen, duplicates)
+
+
+@pytest.mark.parametrize(("objectives", "chosen"), [(1, "hedge"), (2, "hedge"), (3, "hedge"), (4, "tpe")])
+@pytest.mark.parametrize("constraints", [(), (Constraint("size", max=1.0),)], ids=["free", "constrained"])
+def test_a_hedge_for_as_many_objectives_as_gp_takes(
+    objectives: int, chosen: str, constraints: tuple[Constraint, ...]
+) -> None:
+    several = tuple(Objective(f"loss{k}", Direction.MINIMIZE) for k in range(objectives))
+    made = registry.chosen(replace(spec(REAL), objectives=several, constraints=constraints))
+    assert made.algorithm.settings["chosen"] == chosen
+    assert list(registry.objective_problems(made)) == []
 
 
 @pytest.mark.parametrize("parallelism", [1, 8, 100])
@@ -86,7 +97,7 @@ def test_a_grid_that_was_chosen_ends_with_the_space_and_depends_on_no_outcome() 
     assert registry.learns(registry.chosen(spec(SMALL)).algorithm)
 
 
-# What an earlier version stored with a study of two trials in parallel.
+# The settings that an earlier version stored with a study of two parallel trials.
 EARLIER: dict[str, Value] = {
     "duplicates": "allow",
     "startupTrials": 10,

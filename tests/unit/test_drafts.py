@@ -1,4 +1,4 @@
-"""A proposal in steps: what a worker computes needs nothing of the engine, and the same points come out."""
+"""A proposal in steps: the worker needs nothing of the engine, and the points are the same."""
 
 from __future__ import annotations
 

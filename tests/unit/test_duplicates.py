@@ -1,4 +1,4 @@
-"""What becomes of a proposal that repeats a point: it runs again, another is drawn, or its value is taken over."""
+"""A proposal that repeats a point: it runs again, another point is drawn, or its value is reused."""
 
 import pytest
 from hypothesis import given

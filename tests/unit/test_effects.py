@@ -1,4 +1,4 @@
-"""What each parameter does, against figures that were worked out by hand."""
+"""The effect of each parameter, compared with figures computed by hand."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def whole_grid() -> list[Trial]:
 
 
 def close(effect: Effect) -> list[object]:
-    """Figures to nine digits."""
+    """Compare figures to nine digits."""
     levels = [(each.low, each.trials, round(each.mean or 0, 9), round(each.median or 0, 9), each.best)
               for each in effect.levels]  # fmt: skip
     steps = [(s.level, s.pairs, round(s.mean, 9), round(s.lowest, 9), round(s.highest, 9)) for s in effect.steps]
@@ -78,7 +78,7 @@ def test_a_parameter_is_compared_where_it_is_active() -> None:
     ))  # fmt: skip
     trials = [won(0, 1.0, kind="sgd", momentum=0), won(1, 3.0, kind="sgd", momentum=0.9), won(2, 7.0, kind="adam")]
     assert [close(each) for each in effects(space, trials, direction=Direction.MAXIMIZE)] == [
-        ["kind", 5, [("sgd", 2, 2, 2, 3), ("adam", 1, 7, 7, 7)], []],  # no pair is equal in all else
+        ["kind", 5, [("sgd", 2, 2, 2, 3), ("adam", 1, 7, 7, 7)], []],  # no pair differs in this parameter only
         ["momentum", 2, [(0, 1, 1, 1, 1), (0.9, 1, 3, 3, 3)], [(0.9, 1, 2, 2, 2)]],
     ]
 

@@ -112,7 +112,7 @@ def test_random_search_covers_each_scale_evenly() -> None:
     assert share("whole", 1, 1) == pytest.approx(1 / 3, abs=0.05)
     assert share("wide", 1, 31) == pytest.approx(0.5, abs=0.1)
     assert share("points", 1e-4, 1e-2) == pytest.approx(0.5, abs=0.05)
-    assert len({p["points"] for p in points}) == 2000  # they are a grid's, and bind nobody else
+    assert len({p["points"] for p in points}) == 2000  # they apply to a grid only
     assert {repr(p["choice"]) for p in points} == {repr(v) for v in CHOICES.values}
 
 

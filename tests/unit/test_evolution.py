@@ -1,4 +1,4 @@
-"""`nsga2`, `nsga3` and `regularized-evolution`: who survives, what children are, and that the searches move."""
+"""`nsga2`, `nsga3` and `regularized-evolution`: survivors, children, and that the searches improve."""
 
 from __future__ import annotations
 

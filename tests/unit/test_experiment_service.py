@@ -1,4 +1,4 @@
-"""Which experiment a file means: decided on what is read under its lock, not on what was read before."""
+"""Which experiment a file means is decided on what is read under the lock."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ spec:
 
 
 class Eventful(LocalExperiments):
-    """Something happens right after an experiment was read."""
+    """A store in which `meanwhile` happens right after an experiment was read."""
 
     meanwhile: Callable[[], object] | None = None
 
@@ -46,7 +46,7 @@ class Eventful(LocalExperiments):
 
 
 class Shop:
-    """A state directory with one experiment that nobody runs."""
+    """A state directory with one experiment and no controller."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

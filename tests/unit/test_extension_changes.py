@@ -1,4 +1,4 @@
-"""What the words of `tuner extend` make of an experiment: which file comes of them, and what is refused."""
+"""The arguments of `tuner extend`: the resulting file, and what is refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How an end is judged, as a table: what was seen, and what it is called."""
+"""Classification of ends, as a table: what was observed, and the failure class."""
 
 import math
 import signal
@@ -25,7 +25,7 @@ def failed(failure_class: FailureClass, reason: str) -> Judgment:
 
 @dataclass(frozen=True)
 class Seen:
-    """What was seen of an end."""
+    """The observed facts about an end."""
 
     end: Exit
     log: LogSummary

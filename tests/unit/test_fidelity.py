@@ -1,4 +1,4 @@
-"""Trials that run in steps of a fidelity: which go on, how far, and what the algorithms learn from them."""
+"""Trials that run in steps of a fidelity: which are promoted, how far, and what the algorithms learn from them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def a_study(
 
 
 class Player:
-    """A client that runs one study by hand: `begin` hands out trials, `end` gives one its value."""
+    """A client that runs one study: `begin` hands out trials, and `end` completes one with a value."""
 
     def __init__(self, study: Study) -> None:
         self.engine = Engine(study, (), ())
@@ -59,7 +59,7 @@ class Player:
         return ended
 
     def run(self, count: int, loss: Callable[[Trial], float], *, at_once: int = 3) -> list[Trial]:
-        """A search of so many trials to its end, as the controller runs one."""
+        """Run a search with this many trials to its end, like the controller."""
         running: list[Trial] = []
         while True:
             while len(running) < at_once:
@@ -74,7 +74,7 @@ class Player:
 
 
 def far(trial: Trial) -> float:
-    """The nearer x is to 1 the better, and the more epochs the surer."""
+    """Better values for x near 1, with less noise after more epochs."""
     assert trial.fidelity is not None
     return (float(trial.parameters["x"]) - 1) ** 2 + math.sin(trial.number) / trial.fidelity
 
@@ -99,7 +99,7 @@ def test_a_trial_is_promoted_if_it_is_among_the_best_third_of_its_rung() -> None
     assert {t.fidelity for t in (first, second, third)} == {1}
     player.end(first, 0.5)
     player.end(second, 0.3)
-    assert [t.number for t in player.begin()] == [3]  # of two, a third is nobody
+    assert [t.number for t in player.begin()] == [3]  # a third of two trials is none
     player.end(third, 0.4)
     (on,) = player.begin()
     assert (on.number, on.fidelity, on.rungs) == (second.number, 3, (RungResult(1, 0.3),))
@@ -126,7 +126,7 @@ def test_a_search_that_begins_no_more_trials_ends_with_a_complete_one() -> None:
     for fidelity in (3, 9):
         (trial,) = player.begin(paused_only=True)
         assert (trial.number, trial.fidelity) == (0, fidelity)
-        assert not player.engine.propose_paused(1).exhausted  # its outcome may let another one go on
+        assert not player.engine.propose_paused(1).exhausted  # its outcome may promote another one
         player.end(trial, 0.0)
     assert player.engine.propose_paused(1).exhausted
 
@@ -208,7 +208,7 @@ def test_a_search_costs_less_than_whole_runs_and_counts_each_trial_once(algorith
 
 
 class Recorder:
-    """A sampler that keeps what it is shown."""
+    """A sampler that records the trials it is shown."""
 
     def __init__(self) -> None:
         self.shown: dict[int, Trial] = {}

@@ -1,4 +1,4 @@
-"""docs/final.md: its file is one, its commands the command line takes, its variables are told."""
+"""docs/final.md: its file is valid, its commands parse, and its variables are set."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # ruff: noqa: E501 - a table reads best with one case a line
-"""`spec.final` in a file: what it takes from `trial`, what it may say itself, and what people are told."""
+"""`spec.final` in a file: what it inherits from `trial`, what it may override, and the messages for errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The final stage on paper: when it begins, what ends it, with whose parameters, and how its own end is judged."""
+"""Decisions about the final stage: when it begins, what ends it, its parameters, and how its end is classified."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def over(reason: str = ALL) -> ChangeState:
 
 
 def ended(final: object = None, **more: object) -> Snapshot:
-    """The search has tried all that it may, and something succeeded."""
+    """A snapshot of a search that has used its budget, with a succeeded trial."""
     return snapshot(two, done=tried, best=0.5, final=final, **more)  # type: ignore[arg-type]  # its own words
 
 

@@ -1,4 +1,4 @@
-"""Which GPUs there are, how many attempts fit on them, and who gets which."""
+"""Which GPUs are available, how many attempts fit, and how they are assigned."""
 
 from __future__ import annotations
 

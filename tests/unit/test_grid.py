@@ -1,4 +1,4 @@
-"""The numbering of a finite space, and who gets which of its points."""
+"""The numbering of a finite space, and which trial gets which point."""
 
 import itertools
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from tests.unit.searches import RUNNING, examples, finish, play, spaces, study, 
 
 
 def every_point(space: Space) -> Iterator[Assignment]:
-    """By brute force: the product of all values, inactive ones taken out."""
+    """Return all points by brute force: the product of all values, without inactive ones."""
     columns = [values_of(p.domain) for p in space.parameters]
     for values in itertools.product(*columns):
         yield space.restricted({p.name: v for p, v in zip(space.parameters, values, strict=True)})

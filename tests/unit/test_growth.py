@@ -1,4 +1,4 @@
-"""How a search space may grow, and how a search goes on in a grown one: what was learnt stays learnt."""
+"""How a search space may grow, and that a search in a grown space keeps what it has learned."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_everything_else_is_refused_with_its_path(old: Domain, new: Domain, path
             Space((OPTIMIZER, replace(MOMENTUM, when=(Condition("optimizer", ("sgd", "adam")),)))),
             ["momentum.when.optimizer"],
         ),
-        # What only a new choice makes active, no trial can lack; and what hangs on that neither.
+        # Parameters that only a new choice activates are missing in no trial, and neither are their dependents.
         (Space((MORE, replace(MOMENTUM, when=(Condition("optimizer", ("sgd", "lamb")),)))), []),
         (
             Space(
@@ -147,7 +147,7 @@ LARGE = Space((Parameter("x", Float(0, 4)), MORE, MOMENTUM, Parameter("n", Int(1
 
 
 def value(point: Assignment) -> float:
-    """Rises, and goes on rising beyond the small space."""
+    """A value that keeps rising beyond the small space."""
     return float(point["x"])
 
 

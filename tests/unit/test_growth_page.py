@@ -1,4 +1,4 @@
-"""docs/growth.md: the commands on it are ones that the command line takes; its files are there."""
+"""docs/growth.md: its commands parse, and its files exist."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commands in messages: printed as this person has to type them, with the flags that they typed."""
+"""Commands in messages repeat the program's name and the flags of the user."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def say(line: str, *words: str) -> str:
 
 @pytest.fixture(autouse=True)
 def plain(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Called as `tuner`, and nothing in the environment."""
+    """Run as `tuner`, without options in the environment."""
     monkeypatch.setattr(sys, "argv", ["pytest"])
     for name in ("TUNER_STATE_DIR", "TUNER_TOKEN_FILE", "TUNER_TLS_CA"):
         monkeypatch.delenv(name, raising=False)
@@ -84,7 +84,7 @@ def test_text_that_only_looks_like_a_hint_is_left_alone() -> None:
 
 
 def test_every_command_in_a_message_is_a_hint() -> None:
-    """A command with a value in it must be made by `command`: typed out, it lacks the flags that were typed."""
+    """A command in a message must be built by `command`; a literal one would lack the flags of the user."""
     typed_out = re.compile(r"tuner (run|resume|extend|retry|stop|delete|get|best|describe|logs|top|report|export|db|"
                            r"import|init|validate)( -?\w+)? $|(: |see |with |\()tuner [a-z]+$")  # fmt: skip
     found = []

@@ -1,4 +1,4 @@
-"""Which parameters matter, on functions of which that is known, and how sure that is."""
+"""Importances on functions with known important parameters, and their standard deviations."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SPACE = Space(
         Parameter("noise", Float(0, 1)),
         Parameter("lr", Float(1e-5, 1, Scale.LOG)),
         Parameter("width", Float(0, 1)),
-        Parameter("label", Choice(tuple(range(60)))),  # about one trial for each: a great spread of means, by chance
+        Parameter("label", Choice(tuple(range(60)))),  # about one trial for each value: means differ by chance
         Parameter("kind", Choice((None, "b", [1]))),
         Parameter("constant", Int(3, 3)),
         Parameter("momentum", Float(0, 1), (Condition("kind", (None,)),)),
@@ -44,7 +44,7 @@ def drawn(rng: random.Random) -> dict[str, Value]:
 
 
 def score(point: dict[str, Value]) -> float:
-    """lr matters most, then width, and nothing else."""
+    """A score in which lr matters most, then width, and nothing else."""
     lr, width = point["lr"], point["width"]
     assert isinstance(lr, float)
     assert isinstance(width, float)
@@ -52,7 +52,7 @@ def score(point: dict[str, Value]) -> float:
 
 
 def conditional(point: dict[str, Value]) -> float:
-    """momentum alone matters, where there is one; elsewhere every trial is mediocre."""
+    """A score that depends on momentum only; trials without momentum are mediocre."""
     momentum = point.get("momentum", 0.75)
     assert isinstance(momentum, float)
     return -4 * abs(momentum - 0.5)

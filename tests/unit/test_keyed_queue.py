@@ -1,4 +1,4 @@
-"""Calls that write one study come one after the other, and wait without a thread."""
+"""Calls that write the same study run one after the other, and wait without a thread."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ def test_work_that_fails_passes_its_turn_on() -> None:
 
 
 async def begun_by(them: KeyedQueue, flows: list[Flow], kinds: list[CallKind] | None = None) -> list[str]:
-    """Work that lasts until the end is wanted for each flow in turn; of whom it has been begun."""
+    """Run work for each flow in turn, and return the flows whose work has started."""
     gate, begun = threading.Event(), list[str]()
 
     def work(flow: Flow) -> None:
@@ -215,7 +215,7 @@ def test_calls_that_are_known_to_be_long_have_a_quarter_of_the_threads() -> None
 
 
 def burn(seconds: float) -> None:
-    """Of a processor."""
+    """Use processor time."""
     end = time.thread_time() + seconds
     while time.thread_time() < end:
         pass

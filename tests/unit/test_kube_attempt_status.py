@@ -1,4 +1,4 @@
-"""What the runtime shows of an attempt, from its Job and its pods as API servers show them."""
+"""The status of an attempt, derived from its Job and its pods as API servers return them."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def a_pod(
     containers: tuple[str, ...] = ("trial",),
     init: tuple[Raw, ...] = (),
 ) -> Raw:
-    """state: of its first container. deleted: when somebody asked for that."""
+    """A pod. `state` is that of its first container, `deleted` the time of its deletion."""
     about: Raw = {"name": name or f"x-0-{index or 0}", "creationTimestamp": stamp(created)}
     about["labels"] = {"batch.kubernetes.io/job-name": "x-0", **(labels or {})}
     if index is not None:
@@ -696,7 +696,7 @@ def test_an_object_without_a_status_names_its_operator() -> None:
 
 
 def test_an_evicted_pod_is_the_cause_though_it_shows_a_later_deletion() -> None:
-    """The Training Operator fails its object when the eviction begins; the kubelet's last deletion is later."""
+    """The Training Operator marks its object as failed when the eviction begins, before the kubelet's last deletion."""
     evicted: Raw = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}
     evicted["lastTransitionTime"] = stamp(5)
     main = a_pod(ended(143, after=8), phase="Failed", conditions=(evicted,), deleted=9, grace_s=0)
@@ -708,7 +708,7 @@ def test_an_evicted_pod_is_the_cause_though_it_shows_a_later_deletion() -> None:
 
 
 def restarted(state: Raw, times: int, *, code: int = 1, said: str = "", reason: str = "Error") -> Raw:
-    """A pod of an operator whose container was restarted, last after that exit code."""
+    """A pod of an operator whose container was last restarted after this exit code."""
     pod = a_pod(state, labels={"role": "leader"}, name="leader")
     pod["spec"]["restartPolicy"] = "OnFailure"
     last = {"terminated": ended(code, reason, message=said, start=stamp(3))["terminated"]}
@@ -761,7 +761,7 @@ def test_a_crash_loop_that_we_stopped_was_stopped() -> None:
 
 
 def test_a_job_that_gives_up_restarting_failed_by_its_program() -> None:
-    """With backoffLimit 0 it deletes the pod after the first restart, and the second life ends by SIGTERM."""
+    """With backoffLimit 0 the Job deletes the pod after the first restart, and SIGTERM ends the second run."""
     gone = restarted(ended(143, start=stamp(5), after=6), 1)
     gone["metadata"] |= {"deletionTimestamp": stamp(5), "deletionGracePeriodSeconds": 0}
     gone["status"]["phase"] = "Failed"

@@ -1,4 +1,4 @@
-"""Background requests run beside what their sender does, a few at a time; the next sender is told of a failure."""
+"""Background requests run concurrently, a few at a time; the next sender gets an earlier failure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ AWAY = RuntimeError("away")
 
 
 class Desk:
-    """Sends requests that last until they are let go, and counts what is told."""
+    """Sends requests that last until they are released, and records the results."""
 
     def __init__(self) -> None:
         self.requests = BackgroundRequests(failed=self._failed)
@@ -44,7 +44,7 @@ class Desk:
             await self.requests.send(name, self.work(name, error=error))
 
     async def fail(self, name: str) -> None:
-        """It has failed, and nobody was told but by the call."""
+        """Let a request fail, reported only by the call."""
         self.go.set()
         await self.begin(name, error=AWAY)
         await eventually(lambda: not self.requests.is_under_way(name))

@@ -346,7 +346,7 @@ async def listing(context: str | None) -> None:
 
 
 async def said(config: Raw, *, context: str | None = None) -> str:
-    """Why somebody with this kubeconfig cannot list Jobs."""
+    """Return the error of listing Jobs with this kubeconfig."""
     with kubeconfig_of(config), pytest.raises((Unreachable, AccessDenied, BadKubeconfig)) as caught:
         await listing(context)
     return f"{type(caught.value).__name__}: {caught.value}"
@@ -530,7 +530,7 @@ def test_a_server_that_redirects_is_not_followed() -> None:
 
 @pytest.fixture
 def speaks_tls(tmp_path: Path) -> tuple[ssl.SSLContext, bytes]:
-    """For a server at 127.0.0.1, and the certificate by which it is known."""
+    """Return a TLS context for a server at 127.0.0.1, and its certificate."""
     made = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2"]
     key, certificate = tmp_path / "key", tmp_path / "certificate"
     try:

@@ -53,15 +53,21 @@ def test_the_sidecar_shares_an_empty_volume_with_the_trial() -> None:
     ("source", "args", "mounts", "variables"),
     [
         (
+            MetricsFile("m.json", MetricsFormat.JSON),
+            ["file", "/tuner/output/m.json"],
+            [{"name": "tuner-output", "mountPath": "/tuner/output", "readOnly": True}],
+            {"TUNER_METRICS_FILE": "/tuner/output/m.json"},
+        ),
+        (
             MetricsFile("logs/m.json", MetricsFormat.JSON),
             ["file", "/tuner/output/logs/m.json"],
-            [{"name": "tuner-output", "mountPath": "/tuner/output", "readOnly": True}],
+            [{"name": "tuner-metrics", "mountPath": "/tuner/output/logs", "readOnly": True}],
             {"TUNER_METRICS_FILE": "/tuner/output/logs/m.json"},
         ),
         (
             MetricsFile("/tmp/runs", MetricsFormat.TENSORBOARD),
             ["tensorboard", "/tmp/runs", "accuracy", "step", "epoch"],
-            [{"name": "tuner-tmp", "mountPath": "/tmp", "readOnly": True}],
+            [{"name": "tuner-metrics", "mountPath": "/tmp/runs", "readOnly": True}],
             {"TUNER_METRICS_FILE": "/tmp/runs"},
         ),
         (
@@ -86,6 +92,18 @@ def test_the_sidecar_reads_what_the_file_says(
     assert (sidecar["args"], sidecar.get("volumeMounts")) == (args, mounts)
     env = {each["name"]: each.get("value") for each in pod["containers"][0]["env"]}
     assert {name: value for name, value in env.items() if name.startswith("TUNER_METRICS")} == variables
+
+
+def test_the_image_is_pulled_like_the_trials() -> None:
+    pod = pod_of(MetricsFile("m.txt"), imagePullPolicy="Never")
+    assert [each["imagePullPolicy"] for each in (*pod["initContainers"], *pod["containers"])] == ["Never", "Never"]
+
+
+def test_a_volume_of_the_users_own_is_shared() -> None:
+    data = {"data": {"mount": "/data", "claim": "team"}}
+    pod = pod_of(MetricsFile("/data/logs/metrics.log"), volumes=data)
+    assert pod["initContainers"][0]["volumeMounts"] == [{"name": "data", "mountPath": "/data", "readOnly": True}]
+    assert "tuner-metrics" not in [volume["name"] for volume in pod["volumes"]]
 
 
 def test_the_image_is_that_of_the_file_or_the_environment() -> None:

@@ -1,4 +1,4 @@
-"""What an attempt asks of its namespace, read off its objects."""
+"""The resources that an attempt requests in its namespace, read from its objects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Events are listened to only once something waits for an explanation, and what was said before is told then."""
+"""Events are watched only while an attempt waits for an explanation, and earlier events are found."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Experiments that share a namespace start by turns, and one that is dead holds nobody up."""
+"""Experiments that share a namespace start trials in turn; one without a controller blocks no other."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_shares_are_equal_to_within_one_trial_and_no_room_stays_empty(
         return [share(other) for other in range(len(wanted)) if other != index]
 
     def settle() -> None:
-        """Everybody who may start does, until nobody may."""
+        """Start trials until no experiment may start another one."""
         while sum(running) < room and any(each.waiting for each in map(share, range(len(wanted)))):
             ready = [i for i in range(len(wanted)) if share(i).waiting and may_start(share(i), others(i))]
             assert len(ready) == 1

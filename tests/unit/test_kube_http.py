@@ -41,7 +41,7 @@ CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 
 class Peer:
-    """A server's end of one connection."""
+    """The server's end of one connection."""
 
     def __init__(self, number: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.number = number  # 1 for the first connection
@@ -49,7 +49,7 @@ class Peer:
         self.writer = writer
 
     async def hear(self) -> str:
-        """A request's line and headers; its body is read, too."""
+        """Return a request's line and headers, and read its body."""
         head = (await self.reader.readuntil(b"\r\n\r\n")).decode()
         for line in head.splitlines():
             if line.startswith("content-length: ") or line.startswith("Content-Length: "):
@@ -66,7 +66,7 @@ class Peer:
         self.writer.transport.abort()
 
     async def gone(self) -> None:
-        """Until the client has closed the connection."""
+        """Wait until the client has closed the connection."""
         with suppress(OSError):
             await self.reader.read()
 
@@ -89,7 +89,7 @@ class RawServer:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Nothing is left of it: that would be a warning in another test."""
+        """Close everything; a leak would be a warning in another test."""
         self._server.close()
         await self._server.wait_closed()
         for task, writer in self._accepted:
@@ -116,7 +116,7 @@ class RawServer:
 
 
 def says(answer: bytes) -> Serve:
-    """To one request, then the connection ends."""
+    """Return a server that replies to one request with this text, and closes the connection."""
 
     async def serve(peer: Peer) -> None:
         await peer.hear()
@@ -163,7 +163,7 @@ async def pool_of(server: str, context: ssl.SSLContext = PLAIN, **settings: Any)
 async def asked(pool: HttpPool, method: str = "GET", target: str = "/", body: bytes | None = None, *,
                 headers: list[tuple[str, str]] | None = None, silence_s: float = 10,
                 total_s: float | None = None) -> bytes:  # fmt: skip
-    """The whole body of the answer."""
+    """Return the whole body of the reply."""
     response = await pool.request(method, target, headers or [], body, silence_s=silence_s, total_s=total_s)
     found = b""
     while piece := await response.read_some():
@@ -172,7 +172,7 @@ async def asked(pool: HttpPool, method: str = "GET", target: str = "/", body: by
 
 
 async def failure(serve: Serve, **limits: float) -> HttpError:
-    """What a client is told whose server does that."""
+    """Return the client's error for a server that behaves like this."""
     async with RawServer(serve) as server, pool_of(server.url) as pool:
         with pytest.raises(HttpError) as caught:
             await asked(pool, **limits)  # type: ignore[arg-type]
@@ -785,7 +785,7 @@ def test_a_host_without_an_address_and_a_port_without_a_server() -> None:
 
 @asynccontextmanager
 async def no_room() -> AsyncIterator[int]:
-    """The port of a server that accepts nobody: who connects hears nothing."""
+    """Return the port of a server that accepts no connection, so that clients get no reply."""
     with socket.socket() as full:
         full.bind(("127.0.0.1", 0))
         full.listen(0)

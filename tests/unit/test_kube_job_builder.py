@@ -1,4 +1,4 @@
-"""What is sent to a cluster for one attempt."""
+"""The objects that are sent to a cluster for one attempt."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def test_kubernetes_does_not_expand_the_arguments(text: str) -> None:
 
 
 def expanded_by_kubernetes(text: str) -> str:
-    """Its rule: $$ is one $, $(NAME) a variable where closed, anything else is left."""
+    """Expand like Kubernetes: $$ is $, $(NAME) is a variable, and everything else is unchanged."""
     out, at = "", 0
     while at < len(text):
         if text.startswith("$$", at):

@@ -1,4 +1,4 @@
-"""The presets: how an object of each kind is read, and what an attempt of that kind is created with."""
+"""The presets: how an object of each kind is read, and which fields are added to it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from controller.runtime.kubernetes.attempt_status import main_of, ranks_of
-from controller.runtime.kubernetes.job_builder import build_objects, cannot_be_labelled, cannot_be_queued, warnings
+from controller.runtime.kubernetes.job_builder import build_objects, cannot_be_labeled, cannot_be_queued, warnings
 from controller.runtime.kubernetes.kinds import (
     KEPT_S,
     PRESETS,
@@ -75,7 +75,7 @@ KINDS = pytest.mark.parametrize("name", OBJECTS)
 
 
 def shown(name: str, status: Raw, **spec: Any) -> Raw:
-    """As the server shows it."""
+    """Return the object as the server shows it."""
     made = copy.deepcopy(OBJECTS[name])
     return {**made, "metadata": {"name": "x-0"}, "spec": made["spec"] | spec, "status": status}
 
@@ -207,7 +207,7 @@ SUSPEND = dict.fromkeys(("Job", "JobSet", "TrainJob", "RayJob"), "spec.suspend")
 
 @KINDS
 def test_a_queue_suspends_by_the_field_of_the_kind(name: str) -> None:
-    """Kueue knows neither the Training Operator's MPIJob nor Volcano's Job."""
+    """Kueue supports neither the Training Operator's MPIJob nor Volcano's Job."""
     (made,) = build_objects(a_launch(template=OBJECTS[name], queue="team"))
     assert made["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "team"
     suspended = [path for path in ("spec.suspend", "spec.runPolicy.suspend") if at(made, path) is not None]
@@ -470,7 +470,7 @@ def test_the_cleanup_fields_of_the_template_are_kept() -> None:
 
 
 def warned(name: str, policy: str = "", *, beside: str = "", version: str = "") -> tuple[str, ...]:
-    """policy: of its pods; beside: what stands beside their template."""
+    """Return the warnings. `policy` is that of the pods, `beside` the fields beside their template."""
     manifest = copy.deepcopy(OBJECTS[name]) if name in OBJECTS else obj("example.org/v1", name)
     pods = template(**({"restartPolicy": policy} if policy else {}))
     manifest["spec"] = {"groups": [{"template": pods} | ({"restartPolicy": beside} if beside else {})]}
@@ -545,7 +545,7 @@ def test_a_known_version_needs_no_word(name: str) -> None:
 
 @KINDS
 def test_every_kind_can_be_a_trial(name: str) -> None:
-    assert (cannot_be_labelled(OBJECTS[name]), missing_conditions(OBJECTS[name])) == ("", "")
+    assert (cannot_be_labeled(OBJECTS[name]), missing_conditions(OBJECTS[name])) == ("", "")
 
 
 @pytest.mark.parametrize(
@@ -556,7 +556,7 @@ def test_every_kind_can_be_a_trial(name: str) -> None:
     ],
 )  # fmt: skip
 def test_a_ray_job_whose_submitter_is_a_pod_can_be_a_trial(spec: Raw) -> None:
-    assert cannot_be_labelled(obj("ray.io/v1", "RayJob", rayClusterSpec=RAY_CLUSTER, **spec)) == ""
+    assert cannot_be_labeled(obj("ray.io/v1", "RayJob", rayClusterSpec=RAY_CLUSTER, **spec)) == ""
 
 
 @pytest.mark.parametrize(
@@ -569,12 +569,12 @@ def test_a_ray_job_whose_submitter_is_a_pod_can_be_a_trial(spec: Raw) -> None:
     ],
 )
 def test_an_object_without_a_pod_template_is_refused_with_the_reason(manifest: Raw, said: str) -> None:
-    assert said in cannot_be_labelled(manifest)
+    assert said in cannot_be_labeled(manifest)
 
 
 def test_a_file_is_not_changed_by_being_checked() -> None:
     before = copy.deepcopy(OBJECTS["RayJob"])
-    cannot_be_labelled(OBJECTS["RayJob"])
+    cannot_be_labeled(OBJECTS["RayJob"])
     assert OBJECTS["RayJob"] == before
 
 
@@ -591,7 +591,7 @@ BROKEN: list[object] = [None, "text", 7, [], ["x"], {}, {"x": "y"}]
 @KINDS
 @pytest.mark.parametrize("broken", BROKEN, ids=str)
 def test_a_malformed_object_breaks_nothing(name: str, broken: object) -> None:
-    """The server refuses it; until then it is read like any other."""
+    """The server refuses such an object, but it may be read before that."""
     for key in ("", *OBJECTS[name]["spec"], "podTemplateOverrides", "submitterPodTemplate", "trainer", "runPolicy"):
         manifest = copy.deepcopy(OBJECTS[name])
         if key:
@@ -599,7 +599,7 @@ def test_a_malformed_object_breaks_nothing(name: str, broken: object) -> None:
         else:
             manifest["spec"] = broken
         build_objects(a_launch(template=manifest, queue="q"))
-        cannot_be_labelled(manifest)
+        cannot_be_labeled(manifest)
         found = {**manifest, "metadata": {"name": "x"}, "status": broken if isinstance(broken, dict) else {}}
         assert isinstance(status_rules_of(found).container, str)
         is_suspended(found)

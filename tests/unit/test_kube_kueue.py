@@ -1,4 +1,4 @@
-"""Why Kueue keeps an attempt waiting, as a table: the conditions of its Workload, and what people are told."""
+"""Why Kueue keeps an attempt waiting, as a table: conditions of its Workload, and the message."""
 
 from __future__ import annotations
 

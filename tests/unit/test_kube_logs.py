@@ -1,4 +1,4 @@
-"""A container's log reaches its file whole, once and in order, however often streams break and controllers die."""
+"""A container's log reaches its file completely, once and in order, despite broken streams and killed controllers."""
 
 from __future__ import annotations
 
@@ -116,13 +116,13 @@ def played(scene: Callable[[], Awaitable[None]]) -> None:
 
 @pytest.fixture(autouse=True)
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Back-offs as in life, a hundred times faster."""
+    """The real back-offs, a hundred times faster."""
     monkeypatch.setattr(logs, "_BACKOFF", Backoff(0.001, 0.01))
     monkeypatch.setattr(logs, "_OFTEN_ENOUGH_S", 0.01)
 
 
 def copied(node: Node, folder: Path) -> LogFollower:
-    """Follow a container that has ended to its end."""
+    """Follow the log of an ended container to its end."""
     followed = follower(node, folder)
 
     async def scene() -> None:
@@ -137,7 +137,7 @@ def copied(node: Node, folder: Path) -> LogFollower:
 
 LINES = st.lists(
     st.tuples(
-        # Seconds that repeat, go on, and sometimes back by a little, as two streams or a clock make them.
+        # Times that repeat, advance, and sometimes go back a little, as with two streams or an adjusted clock.
         st.sampled_from([0, 0, 0, 0, 1, 1000, 400_000, 1_000_000, 3_700_000, -1, -2_900_000]),
         st.sampled_from([0, 0, 1, 999]),
         st.binary(max_size=12).map(lambda text: text.replace(b"\n", b"\xff"))
@@ -184,7 +184,7 @@ def test_no_line_is_lost_or_doubled_whatever_breaks_and_whoever_dies(
             followed.begin()
             for _ in range(turns):
                 await asyncio.sleep(0)
-            # Killed here: what is on the disk now is all that its successor finds.
+            # The controller is killed here, so its successor finds only what is on the disk.
             heir = root / str(life)
             shutil.copytree(folder, heir)
             await followed.close()

@@ -1,4 +1,4 @@
-"""What is kept of an attempt's object on the cluster outlives the controller, and only the latest of it is at hand."""
+"""Records of an attempt's objects survive the controller; only the latest ones are cached."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a reflector shows is what the server has, whatever happens on the way; against a small server with real HTTP."""
+"""A reflector shows the objects of the server, despite errors; on a small server with real HTTP."""
 
 from __future__ import annotations
 
@@ -403,9 +403,9 @@ async def take(step: Step, api: FakeApi, client: KubernetesClient, watcher: Watc
 async def play(steps: list[Step], api: FakeApi, client: KubernetesClient) -> None:
     # Events that were lost come back with the next full list; all else has to do without.
     resync_s = 0.15 if any(step.what == "lose" for step in steps) else 600.0
-    relabelled = any(step.what == "relabel" for step in steps)  # gone, and back again: there is no telling
+    relabeled = any(step.what == "relabel" for step in steps)  # gone, and back again: there is no telling
     async with a_watcher(api, client, resync_s=resync_s, pace=QUICK) as watcher:
-        if not relabelled:
+        if not relabeled:
             watcher.there = lambda: uids(api.all("jobs"))
         for step in steps:
             await take(step, api, client, watcher)

@@ -1,4 +1,4 @@
-"""Nothing is launched that a quota would refuse, nothing waits that would fit, and what never fits is said."""
+"""No object is created that a quota would refuse, none waits that fits, and one that never fits is reported."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def pod(name: str, of: str, *, asks: int = 1, version: int = 1, phase: str = "Ru
 
 
 class ManualClock:
-    """A clock that the test moves."""
+    """A clock that the test advances."""
 
     def __init__(self) -> None:
         self.now_s = 0.0
@@ -263,7 +263,7 @@ def test_late_events_neither_exceed_the_quota_nor_block_a_fitting_trial(
         return False
 
     def tick() -> None:
-        """Time passes, and news of quotas are never later than that."""
+        """Advance the time; quota events are never later than this."""
         while cluster.quota_news:
             see_quota()
         clock.now_s += SETTLE_S
@@ -273,7 +273,7 @@ def test_late_events_neither_exceed_the_quota_nor_block_a_fitting_trial(
         actions[step]() if step in actions else getattr(cluster, step)()
         assert cluster.used <= room
     for _ in range(len(asks) + 1):
-        # All news arrive, what runs goes on: what waits now waits for want of room.
+        # All events have arrived, and running jobs continue: a job that still waits does not fit.
         while cluster.jobs or cluster.pod_news or cluster.quota_news or cluster.charged:
             cluster.make_pod()
             cluster.take_off()

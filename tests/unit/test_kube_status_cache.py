@@ -1,4 +1,4 @@
-"""What goes on and shows no change is not judged anew; what has changed, or may have by time alone, is."""
+"""The status of an unchanged attempt is cached; it is derived again after a change, or once time may change it."""
 
 from __future__ import annotations
 

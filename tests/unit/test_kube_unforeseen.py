@@ -1,4 +1,4 @@
-"""What nobody has foreseen stops no reflector and no log: it is told, logged once as a bug, and begun again."""
+"""An unexpected exception stops neither reflectors nor logs: it is logged once as a bug, and they restart."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from tests.kube.small_cluster import eventually
 
 ODD: Raw = {"type": "ADDED", "object": {"metadata": {"name": "a"}}}
 SENTENCE = "what the cluster says of jobs cannot be read (KeyError: 'resourceVersion'); this is a bug"
-# Every watch counts as one that has lasted: the shortest way to begin the next.
+# Every watch counts as a long one, so that the next one starts without a pause.
 PACE = Pace(watch_s=(60.0, 60.0), backoff=Backoff(0.005, 0.02, 0.5), settled_s=0.0)
 
 
 def bugs(caplog: pytest.LogCaptureFixture) -> list[type[BaseException] | None]:
-    """Those that were logged with their traceback."""
+    """Return the messages that were logged with a traceback."""
     return [record.exc_info[0] for record in caplog.records if record.exc_info and "bug" in record.getMessage()]
 
 
@@ -73,7 +73,7 @@ def test_while_it_lasts_it_is_trouble(caplog: pytest.LogCaptureFixture) -> None:
 
 
 class OddNode:
-    """Stumbles so often, then tells its one line, and that is all until it is over."""
+    """A node that fails this many times, and then returns a single line."""
 
     def __init__(self, times: int) -> None:
         self.times = times

@@ -1,4 +1,4 @@
-"""Who waits for news rests in proportion to what a look costs, misses nothing meanwhile, and is woken at once later."""
+"""A waiter pauses in proportion to the cost of observing, misses no change, and wakes at once later."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which changes are worth a look at once: an attempt's life on a cluster, change by change."""
+"""Which changes of an object wake the loop, over the life of an attempt on a cluster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A webhook that nobody answers is told from one that says no, in the words of a real API server."""
+"""An unavailable webhook is told from one that refuses, by the messages of a real API server."""
 
 from __future__ import annotations
 

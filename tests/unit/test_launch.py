@@ -1,4 +1,4 @@
-"""What one attempt executes: the command line, who it is told to be, and whose `python` it finds."""
+"""The launch of an attempt: its command line, its variables, and which `python` it finds."""
 
 import json
 import os
@@ -138,7 +138,7 @@ def test_values_outside_of_the_files_own_space_are_never_substituted(
     trial = Trial(12, TrialState.RUNNING, parameters)
     first = attempt(1, trial=12)
     local = partial(launch, experiment, trial, first, FOLDERS, environ={}, interpreter_directory=PYTHON)
-    begin = local if runtime == "local" else partial(cluster_launch, experiment, trial, [first], FOLDERS)
+    begin = local if runtime == "local" else partial(cluster_launch, experiment, trial, [first], FOLDERS, environ={})
     with pytest.raises(ParametersRefused) as caught:
         begin()
     assert said in str(caught.value)

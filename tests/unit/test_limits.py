@@ -1,4 +1,4 @@
-"""The file of limits, and how often a client may call by it."""
+"""The file of limits, and how often a client may call under it."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Clock:
 
 
 def calls(rates: RateLimiter, client: str) -> int:
-    """How many get through just now."""
+    """Return how many calls are admitted now."""
     done = 0
     try:
         while done < 1000:

@@ -1,4 +1,4 @@
-"""Which servers are silent, by the clock of the one that looks: tables of looks and verdicts."""
+"""Which servers are silent, by the clock of the observer, as tables."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Looks = Iterable[tuple[float, int | None]]
 
 
 def verdict(looks: Looks) -> Liveness:
-    """Of the last look; one that fails has no value."""
+    """Return the verdict of the last observation. A failed observation has no value."""
     detector, last = FailureDetector(), UNKNOWN
     for at, value in looks:
         if value is None:

@@ -1,4 +1,4 @@
-"""Which part of a log `--tail` and `--since` mean, and how it is known what was there when."""
+"""Which part of a log `--tail` and `--since` select, and how the times of its parts are known."""
 
 from __future__ import annotations
 

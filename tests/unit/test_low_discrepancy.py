@@ -1,4 +1,4 @@
-"""`sobol` and `halton`: the published sequences, their scrambling, and what becomes of them in a space."""
+"""`sobol` and `halton`: the published sequences, their scrambling, and their points in a space."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a controller that starts again makes of what is stored."""
+"""The memory that a restarted controller rebuilds from the stores."""
 
 from dataclasses import replace
 

@@ -27,7 +27,7 @@ def read(*lines: str, metric: str = "accuracy", step: str = "", start: int = 0) 
 
 
 def curve(log: str | bytes, metric: str, *, start: int = 0) -> dict[int, float]:
-    """What the store keeps of the metric: the first reading of a step."""
+    """Return what the store keeps of a metric: the first reading of each step."""
     reader = a_reader(metric, start=start)
     readings = reader.feed(log.encode() if isinstance(log, str) else log) + reader.finish()
     kept: dict[int, float] = {}
@@ -265,7 +265,7 @@ def test_value_behind_a_carriage_return_is_read_before_the_line_ends() -> None:
     assert (reader.last, reader.step) == (0.2, 2)
 
 
-def test_each_epoch_of_labelled_bars_has_one_reading_its_last() -> None:
+def test_each_epoch_of_labeled_bars_has_one_reading_its_last() -> None:
     log = "".join(
         bar(n, 50, f"accuracy={epoch}.{n:02d}", f"Epoch {epoch}: ") for epoch in range(1, 4) for n in range(51)
     )

@@ -1,4 +1,4 @@
-"""Log lines to measurements: every form of a line, every way to cut a log into portions, and logs full of garbage."""
+"""Log lines to measurements: every form of a line, split at any byte, and logs full of garbage."""
 
 import math
 from itertools import pairwise

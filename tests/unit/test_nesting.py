@@ -1,4 +1,4 @@
-"""A document from outside ends no process and takes no time, however deep it is nested."""
+"""A deeply nested document from outside neither crashes the process nor takes long."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many successors are asked for before a slot is free for them (docs/adr/0007-the-next-in-line.md)."""
+"""How many successors are created before a slot is free (docs/adr/0007-the-next-in-line.md)."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -14,7 +14,7 @@ BEGAN = datetime(2026, 11, 22, tzinfo=UTC)
 
 
 def after(lasted_s: list[float], *, parallelism: int, independent: bool, runtime: str = "local") -> Memory:
-    """What is known after attempts that took so long."""
+    """Return the memory after attempts of these durations."""
     memory = Memory(replace(a_spec(parallelism=parallelism), runtime=runtime))
     memory.independent = independent
     for number, seconds in enumerate(lasted_s):

@@ -1,4 +1,4 @@
-"""What the runtime shows, as a table: what was known, what is seen, and the event that it makes (or none)."""
+"""Observation as a table: the known attempt, the status, and the resulting event."""
 
 import pytest
 
@@ -36,7 +36,7 @@ def a_log(text: str = "") -> LogReader:
 def shown(
     *, code: int | None = None, signal: int | None = None, stopped: bool = False, unknown: bool = False
 ) -> AttemptStatus:
-    """Ended with these facts; without any, running."""
+    """A status that has ended with these facts, or is running without any."""
     ended = code is not None or signal is not None or unknown
     exit_ = Exit(at(9), code, signal, stopped=stopped, unknown=unknown) if ended else None
     return AttemptStatus("digits-x7k2q-0", at(1), exit_, "gpu-3")

@@ -1,4 +1,4 @@
-"""examples/operators: one whole file for each kind that is known, which needs nothing but its template."""
+"""examples/operators has one complete file for each known kind, which needs only its template."""
 
 from __future__ import annotations
 

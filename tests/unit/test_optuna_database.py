@@ -1,4 +1,4 @@
-"""An Optuna database as a source of finished trials: made by Optuna itself, read, and left as it was."""
+"""An Optuna database as a source of finished trials: written by Optuna, read, and not changed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every sampler of Optuna under its name: points of the space, the same after a restart, and Optuna's own choices."""
+"""Every sampler of Optuna: points in the space, the same after a restart, and equal to Optuna's own."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ SMALL: dict[str, Config] = {
 
 
 def named(name: str) -> Any:
-    """A parameter of a test; skipped where a package is missing that the sampler needs."""
+    """A test parameter, skipped if a package that the sampler needs is missing."""
     lacks = [package for package in NEEDS.get(name, ()) if importlib.util.find_spec(package) is None]
     skip = [pytest.mark.skip(reason=f"not installed: {', '.join(lacks)}")] if lacks else []
     return pytest.param(PREFIX + name, id=name, marks=skip)
@@ -85,7 +85,7 @@ def worth(point: Assignment) -> float:
 
 
 def ended(trial: Trial) -> Trial:
-    """Every way to end, by the trial's number; some values are not finite."""
+    """Return a trial that ends in a way that its number determines; some values are not finite."""
     others = (TrialState.PRUNED, TrialState.FAILED, TrialState.INFEASIBLE, TrialState.CANCELLED)
     state = others[trial.number // 5 % 4] if trial.number % 5 == 4 else SUCCEEDED
     value = worth(trial.parameters) if state in (SUCCEEDED, TrialState.PRUNED) else None
@@ -97,7 +97,7 @@ def ended(trial: Trial) -> Trial:
 def search(
     algorithm: str, count: int, *, parallel: int = 1, restart: int = -1, workers: Workers | None = None
 ) -> list[Assignment]:
-    """Points of this many trials; the engine is rebuilt from the trials, in any order, before trial `restart`."""
+    """Return the points of this many trials. The engine is rebuilt from the shuffled trials before trial `restart`."""
     of = study(space_for(algorithm), algorithm, config=SMALL.get(algorithm))
     assert check_spec(of.spec) == ()
     engine = Engine(of, (), (), workers=workers)
@@ -143,7 +143,7 @@ def test_workers_propose_what_this_process_would(algorithm: str) -> None:
 
 @pytest.mark.parametrize("algorithm", ALL)
 def test_the_result_of_a_late_trial_is_known_after_a_restart(algorithm: str) -> None:
-    """The trials of the middle end last, and in another order."""
+    """The middle trials end last, in another order."""
     of = study(space_for(algorithm), algorithm, config=SMALL.get(algorithm))
     engine = Engine(of, (), ())
     late: list[Trial] = []
@@ -304,7 +304,7 @@ def test_drawing_a_grid_follows_its_points() -> None:
 def in_optuna(
     sampler: Callable[[int], optuna.samplers.BaseSampler], points: list[dict[str, float]], distributions: Any
 ) -> Iterator[dict[str, Any]]:
-    """What a real study of Optuna is told to try, one after the other; it runs our points, whatever it proposes."""
+    """Return the proposals of a real Optuna study, one trial at a time; the study is told our points."""
     storage = optuna.storages.InMemoryStorage()
     at = storage.create_new_study([optuna.study.StudyDirection.MAXIMIZE], "s")
     for number, point in enumerate(points):

@@ -1,4 +1,4 @@
-"""What has changed is prepared a moment later, by a thread that gives way when there is too much to do."""
+"""After a change, a thread prepares the next proposal, unless the server is busy."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ WITHIN_S = 10
 
 
 def prepared(ahead: Prefetcher[str], what: str, done: threading.Event) -> None:
-    """It changes until it is prepared: on a busy machine a change may be passed over."""
+    """Change the key until it is prepared, because a busy machine may skip a change."""
     deadline = time.monotonic() + WITHIN_S
     done.clear()
     while not done.is_set():

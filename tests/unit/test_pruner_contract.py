@@ -1,4 +1,4 @@
-"""What every pruning rule of the registry keeps to, whatever it decides."""
+"""The contract of every pruning rule in the registry."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.unit.pruning_stories import Teller, Told, a_study, learning_curve, ne
 from tests.unit.searches import MAXIMIZE, MINIMIZE, RUNNING, SUCCEEDED, accuracy
 
 NAMES = [rule.name for rule in rules()]
-# So that short stories have verdicts.
+# Settings under which short histories have verdicts.
 EAGER: dict[str, dict[str, Value]] = {
     "median": {"minTrials": 2},
     "percentile": {"minTrials": 2, "percentile": 40},
@@ -33,7 +33,7 @@ EAGER: dict[str, dict[str, Value]] = {
 }
 UPSIDE_DOWN: dict[str, dict[str, Value]] = {"threshold": {"upper": -0.2}, "optuna:threshold": {"upper": -0.2}}
 WARMUP = ("warmupSteps", "minSteps", "nWarmupSteps", "minResource", "nStartupSteps")
-# Their verdicts depend on who came to a rung first, which Optuna notes and curves do not say.
+# Their verdicts depend on the order of arrival at a rung, which Optuna records and curves do not.
 BY_ARRIVAL = ("optuna:successive-halving", "optuna:hyperband")
 ALONE = ("threshold", "patient", "optuna:threshold", "optuna:patient")  # which look at no other trial
 NEVER = ("optuna:nop",)

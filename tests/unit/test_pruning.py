@@ -1,4 +1,4 @@
-"""Whom the median rule stops; Optuna's pruner is the reference where steps line up."""
+"""The median rule, compared with Optuna's pruner where steps are aligned."""
 
 import math
 import time
@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from suggest.curves import Curve, TrialCurve
 from suggest.engine import Engine
-from suggest.pruners.median import MedianPruner, MedianSettings
-from suggest.pruners.percentile import KEPT_COLUMNS
+from suggest.pruners.percentile import KEPT_COLUMNS, MedianPruner, MedianSettings
 from suggest.study import Direction, Objective
 from suggest.trial import StopAdvice, Trial
 from tests.unit.searches import MAXIMIZE, MINIMIZE, MIXED, RUNNING, SUCCEEDED, accuracy, examples, study
@@ -171,7 +170,7 @@ def test_it_decides_as_optuna_does_where_steps_line_up(
     for step, value in enumerate(mine):
         trial.report(value, step)
         so_far.add(step, value)
-        # Infinite peers aside, from which numpy.percentile makes nan where the median is a plain number.
+        # Except for infinite peers, for which numpy.percentile returns NaN where the median is a number.
         if not any(math.isinf(v) for v in ours._column(step).values):
             assert ours.judge(running(so_far), before=before).should_stop == trial.should_prune()
         before = step

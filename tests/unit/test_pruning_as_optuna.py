@@ -1,4 +1,4 @@
-"""Our pruning rules and Optuna's own pruners on the same drawn histories: the same verdicts, or a stated difference."""
+"""Our pruning rules and Optuna's pruners on the same drawn histories: the same verdicts, or a stated difference."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def mean(values: list[float]) -> float:
             lambda: optuna.pruners.PercentilePruner(30, 2, 1, 2, n_min_trials=2),
             0.0,
         ),
-        # Infinite peers aside, from which numpy.percentile makes nan.
+        # Except for infinite peers, for which numpy.percentile returns NaN.
         ("percentile", {"percentile": 70, "minTrials": 1}, lambda: optuna.pruners.PercentilePruner(70, 1), 0.0),
         ("asha", {}, lambda: optuna.pruners.SuccessiveHalvingPruner(min_resource=1), 0.1),
         (

@@ -1,4 +1,4 @@
-"""What each pruning rule says of small histories; test_pruning has the median, test_pruning_as_optuna compares."""
+"""Each pruning rule on small histories; test_pruning has the median, test_pruning_as_optuna the comparison."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def a_pruner(name: str, settings: dict[str, Value] | None = None, direction: Dir
 
 
 def seen(number: int, values: Iterable[float], state: TrialState = SUCCEEDED, *, first: int = 1) -> TrialCurve:
-    """Steps rise by one from `first`."""
+    """A trial whose steps increase by one from `first`."""
     points = list(enumerate(values, first))
     return TrialCurve(number, state, Curve(points), points[-1][1] if state is SUCCEEDED else None)
 
@@ -235,7 +235,7 @@ def test_the_curve_rule_does_not_stop_a_slow_trial_that_will_be_best(direction: 
 
 
 def test_the_predicted_chance_is_as_often_right_as_it_says() -> None:
-    """Of the trials given a chance above 80 % to end below a loss, most do; of those under 5 %, hardly any."""
+    """Most trials with a predicted chance above 80 % end below the loss, and hardly any of those below 5 %."""
     from suggest.pruners.curve_model import predict
 
     draw, sure, hopeless = Random(8), [], []

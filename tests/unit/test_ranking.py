@@ -1,4 +1,4 @@
-"""`tuner report` as people and programs see it."""
+"""`tuner report` as text and as JSON."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ What is not above its own deviation cannot be told from chance (PED-ANOVA, on re
 
 
 def test_few_trials_rank_no_parameter() -> None:
-    """The first parameter's single trials differ more than the means of the second: that says nothing."""
+    """Single trials of the first parameter differ more than the means of the second, which has no significance."""
     space = Space((Parameter("x", Float(0.0, 1.0)), Parameter("y", Choice(("a", "b")))))
     found = [Importance("x", 4), Importance("y", 4)]
     trials = [

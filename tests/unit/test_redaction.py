@@ -1,4 +1,4 @@
-"""Storage URLs as people see them."""
+"""Storage URLs are shown without their passwords."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What people are shown: figures, rows, JSON, and why."""
+"""Figures, rows, JSON and reasons in the output."""
 
 from __future__ import annotations
 
@@ -282,7 +282,7 @@ def test_imported_trials_are_shown_as_such_and_count_for_the_best_alone() -> Non
 
 
 def test_the_last_value_of_a_metric_is_the_newest_attempts_at_its_last_step() -> None:
-    """Also of all measurements in the order of the reports: that is what an older server sends."""
+    """Also for all measurements in the order of the reports, as an older server sends them."""
     measured = [
         (0, Measurement(1, "loss", 9, 0.9)),
         (0, Measurement(2, "loss", 2, 0.2)),

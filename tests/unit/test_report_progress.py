@@ -1,4 +1,4 @@
-"""What a view shows of a run that has only just begun, or goes on: nothing that is not known yet."""
+"""The view of a run that has just begun or continues shows only what is known."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_lines_say_how_far_a_resumed_run_is_once_its_trials_are_known(capsys: py
 
 
 def test_the_first_picture_of_a_resumed_run_has_no_count_that_is_wrong(capsys: pytest.CaptureFixture[str]) -> None:
-    view = Live(colour=False)
+    view = Live(color=False)
     view.close(OPENING)
     shown = capsys.readouterr().err
     assert "looking up its trials" in shown

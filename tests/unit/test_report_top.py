@@ -1,4 +1,4 @@
-"""`tuner top`: one look at what runs and what waits, with a cluster's columns only where there is one."""
+"""`tuner top`: running and waiting trials, with the columns of a cluster only for a cluster."""
 
 from __future__ import annotations
 

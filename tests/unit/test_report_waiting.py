@@ -1,4 +1,4 @@
-"""What people are shown of trials on a cluster: what they wait for, where they ran, what they held."""
+"""The output for trials on a cluster: what they wait for, where they ran, and their resources."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of RPCs: what a request is about is read once, and what is wrong with it is said with its field."""
+"""The table of RPCs: the study of a request is read once, and problems have their field."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run does beside running: its view may break, the run may not."""
+"""A failing view does not stop the run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Broken(Silence):
 
     def refresh(self, progress: Progress) -> None:
         self.drawn += 1
-        raise ValueError("no such colour")
+        raise ValueError("no such color")
 
 
 def test_a_view_that_breaks_says_so_once_and_ends_nothing(caplog: pytest.LogCaptureFixture) -> None:
@@ -29,7 +29,7 @@ def test_a_view_that_breaks_says_so_once_and_ends_nothing(caplog: pytest.LogCapt
     assert view.drawn == 1
     [told] = caplog.records
     assert told.message == "progress can no longer be displayed; the run continues"
-    assert "no such colour" in caplog.text
+    assert "no such color" in caplog.text
 
 
 def test_for_a_view_that_draws_nothing_nothing_is_counted() -> None:

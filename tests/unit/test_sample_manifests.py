@@ -1,4 +1,4 @@
-"""The trial that stands for all others in a dry run: a point of the space, near the middle of it."""
+"""The sample trial of a dry run: a point near the middle of the space."""
 
 from __future__ import annotations
 

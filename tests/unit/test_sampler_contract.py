@@ -1,4 +1,4 @@
-"""What every algorithm of the registry promises, whatever the space, the history and the values."""
+"""The contract of every algorithm in the registry, for drawn spaces, histories and values."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ FINITE = Space((Parameter("x", Int(1, 20)), Parameter("kind", Choice(("a", "b", 
 
 
 def study_of(algorithm: str, space: Space, seed: int = 7) -> Study:
-    """Which learns as early as it can, and has no budget."""
+    """A study whose algorithm learns as early as possible and has no budget."""
     family = next(f for f in registry.algorithms() if f.name == algorithm)
     least = {"startupTrials": 3, "populationSize": 4}
     config: dict[str, Value] = {s.name: least[s.name] for s in family.settings if s.name in least}
@@ -46,7 +46,7 @@ def study_of(algorithm: str, space: Space, seed: int = 7) -> Study:
 
 
 def suited(algorithm: str, space: Space) -> Study:
-    """Skips the test where the algorithm refuses the space."""
+    """Skip the test if the algorithm refuses the space."""
     made = study_of(algorithm, space)
     if list(registry.space_problems(made.spec)):
         pytest.skip("not a space for it")
@@ -66,7 +66,7 @@ def ended(
 
 
 def history(space: Space, count: int, *, states: Sequence[TrialState] = (SUCCEEDED,), first: int = 0) -> list[Trial]:
-    """Trials at random points, as an import brings them."""
+    """Return trials at random points, like imported ones."""
     points = [draw_point(space, 3, PointRequest(k, {})) for k in range(first, first + count)]
     return [ended(first + k, p, states[k % len(states)], worth(p)) for k, p in enumerate(points)]
 

@@ -7,6 +7,8 @@ import math
 import statistics
 import subprocess
 import sys
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,10 +17,12 @@ from suggest.engine import Engine
 from suggest.samplers.gp import BARRED, LearntTrials, fitted_below
 from suggest.samplers.running import LIARS
 from suggest.space import Assignment, Choice, Condition, Float, Int, Parameter, Scale, Space
+from suggest.study import Constraint, Criteria, Objective, Study
 from suggest.trial import Trial, TrialState
 from suggest.workers import Workers
 from tests.unit.searches import MINIMIZE, RUNNING, SUCCEEDED, finish, play, study
 
+LOSS = Criteria((Objective("loss", MINIMIZE),))
 SPACE = Space((Parameter("x", Float(-5, 5)), Parameter("y", Float(1e-4, 1, Scale.LOG)), Parameter("k", Int(1, 9))))
 BRANCHES = Space(
     (
@@ -153,6 +157,68 @@ def test_the_model_needs_neither_scipy_nor_optuna() -> None:
     assert subprocess.run([sys.executable, "-c", code], cwd=root, check=False).returncode == 0
 
 
+# Several objectives and constraints
+
+
+def bounded(number: int, x: float, loss: float, measured: Sequence[float], *further: float) -> Trial:
+    point: Assignment = {"x": x, "y": 0.1, "k": 3}
+    return Trial(number, SUCCEEDED, point, value=loss, step=1, further=further, constraint_values=tuple(measured))
+
+
+def with_constraint(*objectives: Objective) -> Study:
+    made = study(SPACE, "gp")
+    constraints = (Constraint("size", max=1.0),)
+    return replace(made, spec=replace(made.spec, objectives=objectives, constraints=constraints))
+
+
+FIRST, SECOND = Objective("loss", MINIMIZE), Objective("cost", MINIMIZE)
+
+
+def test_while_no_trial_keeps_the_constraints_it_looks_for_one_that_does() -> None:
+    """The size falls with x, and the loss rises with it."""
+    trials = [bounded(k, k / 4 - 5, k / 4, [5.0 - k / 4]) for k in range(14)]
+    engine = Engine(with_constraint(FIRST), trials, ())
+    (found,) = engine.propose(1).trials
+    assert float(found.parameters["x"]) > 13 / 4 - 5
+
+
+@pytest.mark.parametrize(
+    "trials",
+    [
+        [bounded(k, k / 4, 1.0 * k, [], 1.0) for k in range(14)],
+        [bounded(k, k / 4, 1.0, [1.0], 2.0) for k in range(14)],
+        [bounded(k, k / 4, 1e300 * (-1) ** k, [1e300 * (-1) ** k], -1e300) for k in range(14)],
+        [bounded(k, k / 4, 1e-300 * k, [1e-300 * k], 5e-324) for k in range(14)],
+        [bounded(k, k / 4, 1.0 * k, [math.nan if k % 2 else math.inf], 1.0) for k in range(14)],
+        [
+            bounded(0, 1.0, 1.0, [0.5], 1.0),
+            *(Trial(k, TrialState.FAILED, {"x": 0.1, "y": 0.1, "k": 3}) for k in range(1, 14)),
+        ],
+    ],
+    ids=["unmeasured", "constant", "huge", "tiny", "not finite", "one"],
+)
+@pytest.mark.parametrize("objectives", [(FIRST,), (FIRST, SECOND)], ids=["one", "two"])
+def test_values_of_objectives_and_constraints_however_odd(trials: list[Trial], objectives: tuple[Objective, ...]) -> None:  # fmt: skip # noqa: E501
+    count = len(objectives)
+    shown = [replace(trial, further=trial.further[: count - 1]) for trial in trials]
+    made = with_constraint(*objectives)
+    config = replace(made.spec.algorithm, settings={"startupTrials": 1})
+    engine = Engine(replace(made, spec=replace(made.spec, algorithm=config)), shown, ())
+    for proposed in engine.propose(2).trials:
+        assert SPACE.point_problems(proposed.parameters, partial=False) == ()
+
+
+def test_of_several_objectives_it_is_shown_the_front_and_the_most_recent() -> None:
+    trials = LearntTrials(Criteria((FIRST, SECOND)), 20)
+    for number in range(300):
+        in_front = number % 50 == 7
+        loss = number / 300 if in_front else 2.0
+        trials.put(bounded(number, 0.0, loss, [], 1.0 - number / 300 if in_front else 2.0))
+    shown = [t.number for t in trials.shown()]
+    below = fitted_below(299, [])
+    assert shown == [7, 57, 107, 157, 207, 257, *range(below - 14, 300)]
+
+
 # The schedule
 
 
@@ -176,7 +242,7 @@ def test_it_waits_for_running_trials_but_not_for_stragglers(last: int, running: 
 
 
 def told(numbers: range, values: list[float], window: int) -> LearntTrials:
-    trials = LearntTrials(1.0, window)
+    trials = LearntTrials(LOSS, window)
     for number in numbers:
         trials.put(Trial(number, SUCCEEDED, {"x": 0.0}, value=values[number]))
     return trials
@@ -196,7 +262,7 @@ def test_it_is_shown_the_best_and_the_most_recent() -> None:
 def test_what_it_forgets_it_would_not_have_been_shown() -> None:
     values = [float(k * 37 % 3001) for k in range(3000)]
     long = told(range(3000), values, 50)
-    short = LearntTrials(1.0, 50)
+    short = LearntTrials(LOSS, 50)
     for number in reversed(range(3000)):
         short.put(Trial(number, SUCCEEDED, {"x": 0.0}, value=values[number]))
     assert [t.number for t in long.shown()] == [t.number for t in short.shown()]

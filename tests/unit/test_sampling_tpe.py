@@ -1,4 +1,4 @@
-"""TPE: its window, its points, its restarts, and the seams of Optuna it leans on."""
+"""TPE: its window, its points, its restarts, and the parts of Optuna that it depends on."""
 
 import inspect
 import math
@@ -40,7 +40,7 @@ EITHER = st.sampled_from(["tpe", "tpe", "optuna:tpe"])
 
 
 def worth(point: Assignment) -> float:
-    """Some smooth function of whatever a point holds."""
+    """A smooth function of all values of a point."""
     return sum(len(v) if isinstance(v, str) else math.tanh(float(v)) for v in point.values())
 
 

@@ -1,4 +1,4 @@
-"""Several objectives and constraints: what is best, what samplers learn of them, what a study refuses."""
+"""Several objectives and constraints: the best trials, what samplers learn, and what a study refuses."""
 
 import itertools
 import math
@@ -22,6 +22,7 @@ X, Y = (Parameter(name, Float(0, 1)) for name in "xy")
 PLANE = Space((X, Y))
 LOSS, SIZE = Objective("loss", Direction.MINIMIZE), Objective("size", Direction.MINIMIZE)
 ACCURACY = Objective("accuracy", Direction.MAXIMIZE)
+FOUR = tuple(Objective(f"m{k}", Direction.MINIMIZE) for k in range(4))
 LATENCY = Constraint("latency_ms", max=20)
 SEVERAL = [family.name for family in registry.algorithms() if family.several]
 
@@ -110,7 +111,8 @@ def test_constraint_excess_is_the_distance_to_the_bound() -> None:
         (spec(LOSS, constraints=[Constraint("m", min=2, max=1)]), "constraints[0]"),
         (spec(LOSS, constraints=[Constraint("m", max=math.nan)]), "constraints[0].max"),
         (spec(LOSS, constraints=[Constraint("", max=1)]), "constraints[0].metric"),
-        (spec(LOSS, SIZE, algorithm="gp"), "algorithm.name"),
+        (spec(*FOUR, algorithm="gp"), "algorithm.name"),
+        (spec(LOSS, SIZE, algorithm="bohb"), "algorithm.name"),
         (spec(LOSS, SIZE, algorithm="cmaes"), "algorithm.name"),
         (spec(LOSS, constraints=[LATENCY], algorithm="optuna:cmaes"), "algorithm.name"),
     ],
@@ -119,10 +121,22 @@ def test_a_study_refuses_objectives_that_mean_nothing(broken: StudySpec, path: s
     assert path in [problem.path for problem in check_spec(broken)]
 
 
-def test_the_refusal_names_the_algorithms_that_take_several() -> None:
-    (problem,) = [p for p in check_spec(spec(LOSS, SIZE, algorithm="gp")) if p.path == "algorithm.name"]
-    assert "2 objectives" in problem.message
-    assert "tpe" in problem.message
+@pytest.mark.parametrize(
+    ("algorithm", "objectives", "rule", "instead", "not_instead"),
+    [
+        ("cmaes", (LOSS, SIZE), "takes one objective without constraints, and there are 2 objectives", "gp", "bohb"),
+        ("cmaes", FOUR, "takes one objective without constraints, and there are 4 objectives", "tpe", " gp"),
+        ("gp", FOUR, "takes at most 3 objectives, and there are 4", "tpe", " gp"),
+    ],
+)
+def test_the_refusal_names_the_algorithms_that_take_these_objectives(
+    algorithm: str, objectives: Sequence[Objective], rule: str, instead: str, not_instead: str
+) -> None:
+    (problem,) = [p for p in check_spec(spec(*objectives, algorithm=algorithm)) if p.path == "algorithm.name"]
+    assert f"{algorithm} {rule}; use " in problem.message
+    others = problem.message.partition("; use ")[2]
+    assert instead in others.split(", ")
+    assert not_instead.strip() not in others.split(", ")
 
 
 def zdt1(point: dict[str, object]) -> tuple[float, float]:
@@ -171,7 +185,7 @@ def test_a_rebuilt_engine_proposes_the_same_of_several_objectives(algorithm: str
     assert [p.parameters for p in again.propose(3).trials] == [p.parameters for p in engine.propose(3).trials]
 
 
-@pytest.mark.parametrize("algorithm", ["optuna:tpe", "optuna:nsgaii"])
+@pytest.mark.parametrize("algorithm", ["gp", "optuna:tpe", "optuna:nsgaii"])
 def test_a_worker_process_receives_all_values(algorithm: str) -> None:
     pool = Workers(size=1)
     try:
@@ -182,7 +196,7 @@ def test_a_worker_process_receives_all_values(algorithm: str) -> None:
         pool.close()
 
 
-MOVING = ["tpe", "default", "nsga2", "nsga3", "regularized-evolution", "optuna:tpe", "optuna:nsgaii"]
+MOVING = ["tpe", "gp", "default", "nsga2", "nsga3", "regularized-evolution", "optuna:tpe", "optuna:nsgaii"]
 
 
 @pytest.mark.parametrize("algorithm", MOVING)

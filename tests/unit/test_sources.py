@@ -1,4 +1,4 @@
-"""What somebody else's study must have to be imported into an experiment, and what is made to fit."""
+"""What another study needs to be imported into an experiment, and what is adapted."""
 
 from __future__ import annotations
 

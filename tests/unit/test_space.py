@@ -1,4 +1,4 @@
-"""What a space is, what is wrong with one, and which assignments are points of it."""
+"""Spaces: their definition, their problems, and which assignments are points."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""The canonical document: defaults filled in, one spelling for one meaning, and the way back to a spec."""
+"""The canonical document: defaults are filled in, equal meanings have one spelling, and it can be read back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A scalar key of the file is declared once; the model gets its value by that declaration."""
+"""A scalar key of the file is declared once, and the declaration sets the value in the model."""
 
 from __future__ import annotations
 

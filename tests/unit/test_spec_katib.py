@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -40,8 +42,14 @@ def test_limits_of_the_container_are_those_of_a_trial() -> None:
     assert read(TEXT, source="katib.yaml").spec.trial.image == "tuner-digits"
 
 
+PBT = (
+    '{name: suggestion_trial_dir, value: /data/}, {name: n_population, value: "5"}, '
+    '{name: truncation_threshold, value: "0.4"}'
+)
+
+
 def algorithm(name: str, settings: str = "") -> str:
-    """The example with another algorithm."""
+    """Return the example with another algorithm."""
     text = TEXT.replace("algorithmName: random", f"algorithmName: {name}")
     return text.replace('{name: random_state, value: "7"}', settings)
 
@@ -49,6 +57,8 @@ def algorithm(name: str, settings: str = "") -> str:
 @pytest.mark.parametrize("file", sorted(EXAMPLES.glob("*.yaml")), ids=lambda file: file.stem)
 @pytest.mark.parametrize("runtime", ["local", "kubernetes"])
 def test_a_converted_file_is_the_same_experiment(file: Path, runtime: str) -> None:
+    if (file.stem, runtime) == ("pbt", "kubernetes"):
+        pytest.skip("refused: an object from a template mounts no checkpoint")
     document = read(file.read_text(), source="katib.yaml", overrides=[f"spec.runtime={runtime}"])
     native = read(file_text(document.spec.document), source="native.yaml")
     assert document.is_katib
@@ -69,6 +79,13 @@ def test_a_converted_file_is_the_same_experiment(file: Path, runtime: str) -> No
         ),
         (algorithm("bayesianoptimization", '{name: n_initial_points, value: "4"}'), "gp", {"startupTrials": 4}, None),
         (algorithm("cmaes", '{name: random_state, value: "0"}'), "cmaes", {}, 0),
+        (algorithm("pbt", PBT), "pbt", {"resampleProbability": 0.0, "population": 5, "truncation": 0.4}, None),
+        (
+            algorithm("pbt", f'{PBT}, {{name: resample_probability, value: "1"}}'),
+            "pbt",
+            {"resampleProbability": 1.0, "population": 5, "truncation": 0.4},
+            None,
+        ),
         (algorithm("grid", '{name: random_state, value: "1"}'), "grid", {}, None),
     ],
 )
@@ -188,7 +205,11 @@ BAD = [
     ('value: "7"', 'value: "-7"', "algorithmSettings[0].value: expected a whole number from 0 in quotes, got '-7'"),
     ('value: "7"', "value: 7", "algorithmSettings[0].value: expected text, got 7; write it in quotes"),
     ("algorithmName: random", "algorithmName: hyperband", "algorithmSettings[0]: unknown setting 'random_state'"),
-    ("algorithmName: random", "algorithmName: pbt", "spec.algorithm.algorithmName: pbt is not read yet"),
+    (
+        "algorithmName: random",
+        "algorithmName: pbt",
+        "spec.algorithm.algorithmSettings: Required params missing: suggestion_trial_dir, n_population, truncation",
+    ),
     ("reference: lr", 'reference: "${trialSpec.Uid}"', "reference: ${trialSpec.Uid} is not one of Name, Namespace"),
     ("reference: lr", 'reference: "${trialSpec.Labels[x]}"', "reference: the template's metadata.labels has no 'x'"),
     ("  maxTrialCount", "  resumePolicy: Always\n  maxTrialCount", "spec.resumePolicy: expected one of Never"),
@@ -449,3 +470,34 @@ def test_a_file_with_anything_in_place_of_any_value_is_read_or_refused() -> None
         assert (native is None) == bool(problems.found)
         refused += native is None
     assert refused > 100
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('"5"', '"4"', "algorithmSettings[1].value: expected a whole number from 5 in quotes, got '4'"),
+        ('"0.4"', '"1.1"', "algorithmSettings[2].value: expected a number from 0 to 1 in quotes, got '1.1'"),
+        ("/data/", "data", "algorithmSettings[0].value: expected the absolute path of a folder in quotes, got 'data'"),
+    ],
+)
+def test_bad_settings_of_pbt_are_refused_with_their_place(old: str, new: str, message: str) -> None:
+    text = algorithm("pbt", PBT.replace(old, new))
+    with pytest.raises(SpecErrors) as refused:
+        read(text, source="katib.yaml")
+    assert message in str(refused.value)
+
+
+def test_pbt_needs_checkpoints_which_objects_of_a_template_do_not_mount() -> None:
+    with pytest.raises(SpecErrors, match=r"algorithmName: an object from a template mounts no checkpoint"):
+        read(algorithm("pbt", PBT), source="katib.yaml", overrides=["spec.runtime=kubernetes"])
+
+
+def test_the_checkpoint_folder_takes_the_place_of_katibs_in_a_command() -> None:
+    odd = """--note=$HOME "$(x)" `y`"""
+    text = (EXAMPLES / "pbt.yaml").read_text().replace("- --lr", f"- '{odd}'\n                  - --lr")
+    command = read(text, source="katib.yaml").spec.trial.command
+    shown = [word.replace("$${", "${").replace("${lr}", "0.1") for word in command]
+    shown[shown.index("python")], shown[shown.index("../digits/train_generations.py")] = "printf", "%s|"
+    env = {"PATH": os.environ["PATH"], "TUNER_CHECKPOINT_DIR": "/kept/3"}
+    said = subprocess.run(shown, env=env, capture_output=True, text=True, check=True, timeout=30).stdout
+    assert said == f"{odd}|--lr=0.1|--checkpoint=/kept/3/|"

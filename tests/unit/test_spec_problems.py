@@ -1,5 +1,5 @@
 # ruff: noqa: E501 - a table reads best with one case a line
-"""What people are told about a file: a fragment of a good file made bad, and the exact lines that come of it."""
+"""The problems of a file: a valid file with one invalid fragment, and the exact lines of the message."""
 
 from __future__ import annotations
 
@@ -448,7 +448,7 @@ def test_a_placeholder_that_is_never_closed_is_a_problem(word: str, messages: li
 @pytest.mark.parametrize("raw", [None, 1, 1.5, True, "x", [], {}, [[]], {"a": {}}, [None], {"": None}])
 def test_any_value_at_a_key_is_a_problem_and_never_a_crash(raw: object) -> None:
     def replaced(data: object) -> list[object]:
-        """The good file with each of its nodes replaced once by `raw`."""
+        """Yield the valid file with each of its nodes in turn replaced by `raw`."""
         if isinstance(data, dict):
             return [raw, *({**data, key: new} for key in data for new in replaced(data[key]))]
         if isinstance(data, list):

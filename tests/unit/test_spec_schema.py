@@ -1,4 +1,4 @@
-"""What is made from the reader's tables agrees with the reader: the JSON Schema, the reference, the starter file."""
+"""The JSON Schema, the reference and the starter file agree with the reader."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ TYPES: dict[str, tuple[type, ...]] = {
 
 
 def violations(data: object, rule: dict[str, Any], at: str = "") -> Iterator[str]:
-    """The part of JSON Schema that ours uses."""
+    """Validate by the part of JSON Schema that ours uses."""
     if "oneOf" in rule:
         fits = [one for one in rule["oneOf"] if not any(violations(data, one))]
         if len(fits) != 1:

@@ -1,4 +1,4 @@
-"""Parameters inside the script of a shell are warned of, with the cure; nothing else is."""
+"""A warning for parameters inside a shell script, with the cure, and for nothing else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`${name}` in a command line, and `--set PATH=VALUE`."""
+"""Substitution of `${name}` in a command line, and `--set PATH=VALUE`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The file with every key in it, comments and all, once with an image and once with a template."""
+"""A file with every key and comments, once with an image and once with a template."""
 
 # ruff: noqa: E501  lines as people are shown them
 

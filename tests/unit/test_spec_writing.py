@@ -1,4 +1,4 @@
-"""What tuner writes as a file reads back to the same experiment, whatever is in it, and can be read by a person."""
+"""A file that tuner writes reads back to the same experiment, and is readable."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""YAML text to data: YAML 1.2's scalars, the limits, and one clear answer to text that is not YAML."""
+"""YAML text to data: the scalars of YAML 1.2, the limits, and one clear error for invalid text."""
 
 from __future__ import annotations
 

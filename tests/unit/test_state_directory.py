@@ -1,4 +1,4 @@
-"""The state directory, and the lock that says who controls an experiment."""
+"""The state directory, and the lock that names the controller of an experiment."""
 
 from __future__ import annotations
 

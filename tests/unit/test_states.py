@@ -1,4 +1,4 @@
-"""The life of an attempt: every pair of the table, what a transition carries, and that the docs show the same."""
+"""The states of an attempt: every pair of the table, the data of a transition, and the diagram in the docs."""
 
 import itertools
 from dataclasses import replace
@@ -43,7 +43,7 @@ EVENTS: dict[Signal, AttemptEvent] = {
     Signal.CANCELLED: Ended(CANCELLED, at(2)),
 }
 BY_ITSELF = {Signal.SUCCEEDED: SUCCEEDED, Signal.INFEASIBLE: INFEASIBLE, Signal.FAILED: FAILED}
-# Written out a second time on purpose: a change of the table has to be meant.
+# Repeated here on purpose, so that a change of the table is deliberate.
 LIFE = {
     CREATED: {Signal.WAITING: CREATED, Signal.SEEN: RUNNING, Signal.STOP_ASKED: STOPPING, **BY_ITSELF},
     RUNNING: {Signal.WAITING: CREATED, Signal.SEEN: RUNNING, Signal.STOP_ASKED: STOPPING, **BY_ITSELF},

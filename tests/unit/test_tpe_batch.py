@@ -1,4 +1,4 @@
-"""A batch of `tpe` is fitted once and goes on from there; each of its points keeps away from those before it."""
+"""A batch of `tpe` is fitted once; each point of it avoids the earlier ones."""
 
 import itertools
 from dataclasses import replace
@@ -40,7 +40,7 @@ WHOLE = Space(
 
 
 def history(space: Space, finished: int, running: int) -> tuple[list[Trial], list[Trial]]:
-    """Every other number is free; those that run are among those that ended."""
+    """Return a history with every other number free, in which running trials lie between ended ones."""
     rng = generator(1, finished, "history")
     trials = []
     for number in range(finished + running):
@@ -150,7 +150,7 @@ def test_running_trials_change_nothing_without_constant_liar_and_keep_points_apa
 def test_a_batch_of_any_fixed_parts_gets_a_point_for_each(
     runs: list[tuple[int, int]], multivariate: bool, liar: bool
 ) -> None:
-    """Such as 64 enqueued trials that fix one parameter, and then one that fixes another."""
+    """For example 64 enqueued trials that fix one parameter, and one that fixes another."""
     parts: list[Assignment] = [{}, {"share": 0.5}, {"kind": "net"}, {"kind": "tree", "depth": 3}]
     done, open_ = history(TREE, 12, 2)
     fixed = [parts[which] for which, count in runs for _ in range(count)]

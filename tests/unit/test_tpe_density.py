@@ -36,7 +36,7 @@ VALUES = st.one_of(st.sampled_from([0.0, 1.0, -2.5]), st.floats(-1e6, 1e6))  # t
 
 @st.composite
 def values(draw_: st.DrawFn, domain: Domain) -> Value:
-    """Anywhere in the domain, and often at its ends, beside them, or where others were."""
+    """Draw a value from the domain, often at or near its ends or at earlier values."""
     if isinstance(domain, Float) and domain.count is None:
         ends = [domain.min, math.nextafter(domain.min, math.inf), math.nextafter(domain.max, -math.inf), domain.max]
         share = draw_(st.integers(0, 2**20))
@@ -50,7 +50,7 @@ def values(draw_: st.DrawFn, domain: Domain) -> Value:
 
 @st.composite
 def histories(draw_: st.DrawFn, space: Space, *, most: int = 60) -> list[Trial]:
-    """Finished and running trials, at least one finished, their numbers with gaps."""
+    """Draw finished and running trials, at least one of them finished, with gaps in their numbers."""
     number, trials = 0, []
     for k in range(draw_(st.integers(1, most))):
         point: dict[str, Value] = {}
@@ -66,7 +66,7 @@ def histories(draw_: st.DrawFn, space: Space, *, most: int = 60) -> list[Trial]:
 
 
 class Both:
-    """The same study to the two: ours as `batch`, Optuna's as the trials it would fit to."""
+    """The same study for both: ours as `batch`, Optuna's as the trials that it would fit to."""
 
     def __init__(self, space: Space, trials: list[Trial], *, maximize: bool = False, liar: bool = True) -> None:
         spec = study(space, "tpe", direction=MAXIMIZE if maximize else MINIMIZE).spec

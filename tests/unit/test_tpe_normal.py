@@ -1,4 +1,4 @@
-"""The normal distribution that `tpe` has of its own, beside SciPy's."""
+"""The normal distribution of `tpe`, compared with SciPy's."""
 
 import math
 
@@ -7,7 +7,7 @@ from scipy.special import erfcx, log_ndtr, ndtr, ndtri
 
 from suggest.samplers.normal import central_mass, log_mass, scaled_erfc, truncated
 
-FAR = 1e6  # beyond this there is no mass that a double could hold
+FAR = 1e6  # beyond this, the probability is below the smallest double
 
 
 def test_the_scaled_complementary_error_function_is_exact_everywhere() -> None:

@@ -1,4 +1,4 @@
-"""What an engine forgets of its finished trials somebody tells it again; nothing that it answers shows it."""
+"""An engine that forgets finished trials and reads them from the store gives the same replies."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.unit.searches import MINIMIZE, MIXED, QUEUED, RUNNING, SUCCEEDED, acc
 
 @dataclass
 class Book:
-    """Who tells finished trials again, and counts how often it was asked."""
+    """Returns finished trials, and counts how often it was asked."""
 
     known: dict[int, Trial] = field(default_factory=dict)
     measured: dict[int, list[Measurement]] = field(default_factory=dict)
@@ -45,7 +45,7 @@ class Book:
 
 
 class Pair:
-    """The same story told to an engine that keeps all and to one that forgets."""
+    """The same history for an engine that keeps all trials and for one that forgets them."""
 
     def __init__(self, algorithm: str, pruning: Pruning | None = None) -> None:
         self.study = study(MIXED, algorithm, direction=MINIMIZE, pruning={"minTrials": 2})

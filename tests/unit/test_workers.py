@@ -1,4 +1,4 @@
-"""Proposals from worker processes: the same points as without, whatever becomes of a worker."""
+"""Proposals from worker processes: the same points as without them, even if a process fails."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def lives(pid: int) -> bool:
 
 
 def proposed(engine: Engine, trials: int) -> list[object]:
-    """What an engine proposes one after the other, each trial told as soon as it is proposed."""
+    """Return the successive proposals of an engine, each put as soon as it is proposed."""
     points: list[object] = []
     for number in range(trials):
         (one,) = engine.propose(1).trials
@@ -229,7 +229,7 @@ def test_a_call_that_runs_out_of_time_leaves_the_worker_to_the_next(pool: Worker
 
 
 def pid_in(file: Path) -> int:
-    """Of a worker whose model has begun to wait for the end of the file."""
+    """Return the process id of a worker whose model waits for the removal of the file."""
     eventually(lambda: file.exists() and file.read_text() != "")
     return int(file.read_text())
 
@@ -373,7 +373,7 @@ def test_requests_that_no_worker_takes_in_time_are_refused(pool: Workers, tmp_pa
 
 
 def at_most(monkeypatch: pytest.MonkeyPatch, most_bytes: int) -> None:
-    """Workers that are started from here on have that much memory."""
+    """Limit the memory of workers that are started from now on."""
     limited = f"import suggest.worker_process as w; w.MOST_BYTES = {most_bytes}; main(int"
     monkeypatch.setattr(workers, "_BOOT", workers._BOOT.replace("main(int", limited))
 

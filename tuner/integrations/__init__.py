@@ -10,11 +10,15 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def needed(module: str, extra: str) -> Iterator[None]:
-    """Import the libraries of `module`. Raises ImportError with the command that installs them."""
+def needed(extra: str) -> Iterator[None]:
+    """Import the libraries of the module that is named as the extra.
+
+    Raises ImportError: One is missing; the message has the command that installs it.
+    """
     try:
         yield
     except ModuleNotFoundError as error:
+        missing = f"{error.name}".partition(".")[0]
         raise ImportError(
-            f"{module} needs {error.name}, which is not installed; pip install 'tuner[{extra}]'"
+            f"tuner.integrations.{extra} needs {missing}, which is not installed; pip install 'tuner[{extra}]'"
         ) from error

@@ -6,7 +6,7 @@ The launcher that is configured runs in the trial's process and gets one job.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +17,9 @@ from tuner.integrations import needed
 from tuner.study import Study
 from tuner.trial import Trial
 
-with needed("tuner.integrations.hydra", "hydra"):
+with needed("hydra"):
     from hydra.core.override_parser.overrides_parser import OverridesParser
-    from hydra.core.override_parser.types import IntervalSweep, Override, RangeSweep, Transformer
+    from hydra.core.override_parser.types import IntervalSweep, Override, QuotedString, RangeSweep
     from hydra.core.plugins import Plugins
     from hydra.core.singleton import Singleton
     from hydra.types import HydraContext, TaskFunction
@@ -86,16 +86,24 @@ class _Swept:
     def __init__(self, override: Override) -> None:
         """Raises ValueError: a range that cannot be searched."""
         self._key = override.get_key_element()
-        self._texts: Mapping[Any, str] = {}
+        self._texts: dict[tuple[type, Any], str] = {}
         if override.is_choice_sweep():
-            values = list(override.sweep_iterator(transformer=Transformer.encode))
-            self._texts = dict(zip(values, override.sweep_string_iterator(), strict=True))
+            texts = list(override.sweep_string_iterator())
+            values = [_plain(each, text) for each, text in zip(override.sweep_iterator(), texts, strict=True)]
+            self._texts = {(type(value), value): text for value, text in zip(values, texts, strict=True)}
             self.domain: Domain = Choice(tuple(values))
         else:
             self.domain = _numbers(override)
 
     def override(self, value: Any) -> str:
-        return f"{self._key}={self._texts.get(value, value)}"
+        return f"{self._key}={self._texts.get((type(value), value), value)}"
+
+
+def _plain(element: Any, text: str) -> str | int | float | bool:
+    """An element of a choice; its text if it is a list, a mapping or null."""
+    if isinstance(element, QuotedString):
+        return str(element.text)
+    return element if isinstance(element, str | int | float | bool) else text
 
 
 def _numbers(override: Override) -> Domain:

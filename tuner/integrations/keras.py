@@ -8,7 +8,7 @@ from tuner.integrations import needed
 from tuner.integrations.reporting import MetricReporter
 from tuner.trial import Trial
 
-with needed("tuner.integrations.keras", "keras"):
+with needed("keras"):
     import keras
 
 

@@ -9,7 +9,7 @@ from tuner.integrations import needed
 from tuner.integrations.reporting import MetricReporter
 from tuner.trial import Trial
 
-with needed("tuner.integrations.lightgbm", "lightgbm"):
+with needed("lightgbm"):
     import lightgbm  # noqa: F401  # so that a missing library is named here
 
 if TYPE_CHECKING:

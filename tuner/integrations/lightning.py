@@ -8,7 +8,7 @@ from tuner.integrations import needed
 from tuner.integrations.reporting import MetricReporter
 from tuner.trial import Trial
 
-with needed("tuner.integrations.lightning", "lightning"):
+with needed("lightning"):
     from lightning.pytorch import Callback, LightningModule, Trainer
 
 

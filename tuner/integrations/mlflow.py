@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tuner.integrations import needed
 from tuner.integrations.trial_log import TrialLog, seconds
 
-with needed("tuner.integrations.mlflow", "mlflow"):
+with needed("mlflow"):
     from mlflow import MlflowClient
     from mlflow.entities import Metric, Param, RunTag
 

@@ -2,6 +2,9 @@
 
 scikit-learn's `BaseSearchCV` evaluates, scores, refits and runs fits in parallel. This module chooses candidates, each
 a trial of a study, and stores their scores; with a name, the study outlives the process.
+
+Candidates are evaluated in this process, not in processes of their own as objective functions are: most fits take
+milliseconds, and a process would import scikit-learn each time. `BaseSearchCV` is the only private name that is used.
 """
 
 from __future__ import annotations
@@ -28,7 +31,7 @@ from suggest.study import Algorithm, StudySpec
 from tuner.integrations import needed
 from tuner.study import workspace_of
 
-with needed("tuner.integrations.sklearn", "sklearn"):
+with needed("sklearn"):
     import joblib
     from sklearn.model_selection._search import BaseSearchCV
     from sklearn.utils import check_random_state
@@ -38,9 +41,7 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 Scores = dict[str, Any]  # scikit-learn's record of one fit: test_scores, fit_time and others
-Columns = dict[
-    str, float
-]  # the same as metrics: test_score or test_NAME, train_score or train_NAME, fit_time, score_time
+Columns = dict[str, float]  # the same as metrics: test_score or test_NAME, the same with train, fit_time, score_time
 
 DATA = "tuner.dev/data"  # label: the hash of the data that the study's candidates are scored on
 MOST_SAID = 1000  # characters of a reason
@@ -58,8 +59,8 @@ class TunerSearchCV(BaseSearchCV):  # type: ignore[misc]  # Any, see pyproject.t
         n_jobs: Fits at a time. Candidates are chosen one by one, or as many at once as keep the jobs busy.
         error_score: The score of a fit that fails. If it is NaN, the algorithm learns that the candidate is infeasible.
         algorithm: How candidates are chosen, such as "default", "tpe", "gp" or "random".
-        name: Of the stored search. `fit` continues it and evaluates none of its candidates again, except for one if
-            all of them are stored. Without a name, nothing is stored. One process at a time may use a name.
+        name: Of the stored search, which `fit` continues. It evaluates none of the stored candidates again, but for the
+            best one if there is no new one. Without a name, nothing is stored. One process at a time may use a name.
         state_dir: Where the search is stored, as `--state-dir`.
     """
 
@@ -124,8 +125,6 @@ class TunerSearchCV(BaseSearchCV):  # type: ignore[misc]  # Any, see pyproject.t
         failure: ValueError | None = None
         with _opened(spec, self.name, self.state_dir, self._data_hash) as study:
             scored, trials = study.scored(), study.begun()
-            if len(scored) >= self.n_iter and not trials:
-                trials = [scored[max(scored)].trial]  # BaseSearchCV needs one that it has evaluated itself
             while trials := trials or study.suggested(min(self._at_once(), self.n_iter - len(scored))):
                 failure = None
                 try:
@@ -135,14 +134,17 @@ class TunerSearchCV(BaseSearchCV):  # type: ignore[misc]  # Any, see pyproject.t
                         raise
                     failure = error  # all fits of these candidates have failed, or each call will raise this
                 for trial, fits in zip(trials, self._newest_fits(trials, failed=failure is not None), strict=True):
-                    if trial.number not in scored:
-                        scored[trial.number] = _Scored(trial, fits)
-                        study.complete(trial, fits, self._value_of(fits), str(failure or "a score is not finite"))
+                    scored[trial.number] = _Scored(trial, fits)
+                    study.complete(trial, fits, self._value_of(fits), str(failure or "a score is not finite"))
                 trials = []
-        if not results:
-            raise failure or ValueError("param_distributions: there is no candidate to evaluate")
+        if not results:  # BaseSearchCV needs a candidate that it has evaluated itself
+            values = {number: each.trial.value for number, each in scored.items() if each.trial.value is not None}
+            if not values:
+                raise failure or ValueError("no candidate could be evaluated")
+            results = evaluate_candidates([space.values_of(scored[max(values, key=values.__getitem__)].trial)])
         in_order = [scored[number] for number in sorted(scored)]
-        fits = [each.fit(split, like=self._fits[0], missing=self.error_score)
+        missing = math.nan if self.error_score == "raise" else float(self.error_score)
+        fits = [each.fit(split, like=self._fits[0], missing=missing)
                 for each in in_order for split in range(self.n_splits_)]  # fmt: skip
         # The dictionary is the one that BaseSearchCV keeps as cv_results_.
         results.update(
@@ -185,7 +187,7 @@ class _Scored:
     trial: Trial
     fits: Sequence[Columns]
 
-    def fit(self, split: int, *, like: Scores, missing: float | str) -> Scores:
+    def fit(self, split: int, *, like: Scores, missing: float) -> Scores:
         """As scikit-learn's own record `like`. Scores that are missing have the value `missing`."""
         columns = self.fits[split] if split < len(self.fits) else {}
         return {name: _uncolumned(columns, name, value, missing) for name, value in like.items()}
@@ -201,7 +203,7 @@ def _columns(fit: Scores) -> Columns:
     return {**scores, **times}
 
 
-def _uncolumned(columns: Columns, name: str, value: Any, missing: float | str) -> Any:
+def _uncolumned(columns: Columns, name: str, value: Any, missing: float) -> Any:
     """What scikit-learn's record has under `name`, in the form of `value`."""
     if name in _TIMES:
         return columns.get(name, 0.0)

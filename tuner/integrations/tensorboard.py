@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from tuner.integrations import needed
 from tuner.integrations.trial_log import TrialLog, seconds
 
-with needed("tuner.integrations.tensorboard", "tensorboard"):
+with needed("tensorboard"):
     from tensorboard.compat.proto.event_pb2 import Event
     from tensorboard.compat.proto.summary_pb2 import Summary
     from tensorboard.plugins.hparams import api_pb2, metadata, plugin_data_pb2, summary_v2

@@ -9,7 +9,7 @@ from tuner.integrations import needed
 from tuner.integrations.reporting import MetricReporter
 from tuner.trial import Trial
 
-with needed("tuner.integrations.transformers", "transformers"):
+with needed("transformers"):
     from transformers import IntervalStrategy, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 

@@ -25,7 +25,7 @@ class TrialLog(ABC):
     tool = ""  # its name in messages
 
     def __init__(self) -> None:
-        self._search = ""  # its label, which names runs and folders
+        self._search = ""  # its unique name, which runs and folders have
         self._copied: set[int] = set()
         self._behind = True  # trials that have ended before may be missing
         self._warned = False
@@ -33,8 +33,8 @@ class TrialLog(ABC):
     def __call__(self, study: Study, result: TrialResult) -> None:
         try:
             if not self._search:
-                self._copied = self.copied(study.label)
-                self._search = study.label
+                self._copied = self.copied(study.unique_name)
+                self._search = study.unique_name
             for each in study.results() if self._behind else [result]:
                 if each.number not in self._copied and each.state not in UNFINISHED:
                     self._behind = True
@@ -53,7 +53,7 @@ class TrialLog(ABC):
     def copied(self, search: str) -> set[int]:
         """The numbers of the trials that the tool has already. Called before the first `copy`.
 
-        search: The label of the search. With the number of a trial, it identifies the trial in the tool.
+        search: The unique name of the search. With the number of a trial, it identifies the trial in the tool.
         """
 
     @abstractmethod

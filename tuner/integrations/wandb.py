@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from tuner.integrations import needed
 from tuner.integrations.trial_log import TrialLog
 
-with needed("tuner.integrations.wandb", "wandb"):
+with needed("wandb"):
     import wandb
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from tuner.integrations import needed
 from tuner.integrations.reporting import MetricReporter
 from tuner.trial import Trial
 
-with needed("tuner.integrations.xgboost", "xgboost"):
+with needed("xgboost"):
     from xgboost.callback import TrainingCallback
 
 

@@ -37,7 +37,10 @@ def has_collector(obj: Mapping[str, Any]) -> bool:
 
 
 def add_collector(spec: Raw, trial: Raw, collection: Collection) -> None:
-    """Add the sidecar to a pod's spec, and the volume that it shares with the trial's container."""
+    """Add the sidecar to a pod's spec, and the volume that it shares with the trial's container.
+
+    Its image is pulled by the same policy as the trial's.
+    """
     mounts: list[Raw] = []
     if isinstance(collection.source, MetricsFile):
         mount = _shared_mount(spec, trial, str(PurePosixPath(OUTPUT, collection.source.folder)))
@@ -45,6 +48,7 @@ def add_collector(spec: Raw, trial: Raw, collection: Collection) -> None:
     sidecar = {
         "name": COLLECTOR_CONTAINER,
         "image": collection.image,
+        **({"imagePullPolicy": trial["imagePullPolicy"]} if "imagePullPolicy" in trial else {}),
         "args": list(_arguments(collection)),
         "restartPolicy": "Always",
         "resources": {"requests": RESOURCES, "limits": RESOURCES},
@@ -75,11 +79,16 @@ def _arguments(collection: Collection) -> Iterator[str]:
 
 
 def _shared_mount(spec: Raw, trial: Raw, folder: str) -> Raw:
-    """Return the mount of the trial's container that holds the folder; a new one if there is none."""
+    """Return the mount of the trial's container that holds the folder; a new one if there is none.
+
+    A volume of the user's that holds it is shared. Below one of ours the folder would be missing, so it is a volume of
+    its own.
+    """
     mounts: list[Raw] = trial.setdefault("volumeMounts", [])
     around = [each for each in mounts if PurePosixPath(folder).is_relative_to(each["mountPath"])]
-    if around:
-        return max(around, key=lambda each: len(each["mountPath"]))
+    nearest = max(around, key=lambda each: len(each["mountPath"]), default=None)
+    if nearest is not None and (nearest["mountPath"] == folder or not nearest["name"].startswith("tuner-")):
+        return nearest
     spec.setdefault("volumes", []).append({"name": VOLUME, "emptyDir": {}})
     mounts.append({"name": VOLUME, "mountPath": folder})
     return dict(mounts[-1])

@@ -416,7 +416,7 @@ def from_template(launch: Launch, part: ClusterPart) -> Raw:
     return obj
 
 
-def cannot_be_labelled(manifest: Mapping[str, Any]) -> str:
+def cannot_be_labeled(manifest: Mapping[str, Any]) -> str:
     """Return why the pods of an object could not get our labels; "" if they can."""
     preset, obj = preset_of(manifest), copy.deepcopy(dict(manifest))
     if preset is not None and (unfit := preset.unfit(obj)):

@@ -189,14 +189,14 @@ def cleaned(message: object) -> str:
 
 def explain_image(pod: Pod, container: str, reason: str, message: str) -> str:
     name, said = _spec(pod, container).get("image", ""), cleaned(message)
-    if reason == "ErrImageNeverPull":
-        return f"image {name} is not on node {node_of(pod)}, and imagePullPolicy: Never does not let it be pulled"
-    if reason == "InvalidImageName":
-        return f"image {name} is not a name of an image: {said}"
     if container == COLLECTOR_CONTAINER:
         cure = "push it to a registry that the nodes can pull from (make image-collector), and name it in"
         where = "spec.metrics.collectorImage or TUNER_COLLECTOR_IMAGE"
         return f"the collector's image {name} cannot be pulled: {said or reason}; {cure} {where}"
+    if reason == "ErrImageNeverPull":
+        return f"image {name} is not on node {node_of(pod)}, and imagePullPolicy: Never does not let it be pulled"
+    if reason == "InvalidImageName":
+        return f"image {name} is not a name of an image: {said}"
     return f"image {name} cannot be pulled: {said or reason}; check its name, and imagePullSecrets if it is private"
 
 

@@ -1,6 +1,6 @@
 // All experiments, or all studies of a server.
 import { h, badge, number, prose, clock } from "./dom.js";
-import { KIND, stream } from "./wire.js";
+import { KIND, SIGNED_IN, post, stream } from "./wire.js";
 import { main, address, counts, crumbs, done, notice, progress } from "./parts.js";
 
 const EMPTY = {
@@ -15,7 +15,8 @@ export function listPage() {
   const where = h("p", { class: "small" });
   main.replaceChildren(
     h("div", { class: "head" }, h("h1", {}, KIND === "experiments" ? "Experiments" : "Studies"),
-      KIND === "experiments" ? h("div", { class: "actions" }, h("a", { class: "button", href: "#/queue" }, "Queue and quota")) : null),
+      h("div", { class: "actions" }, KIND === "experiments" ? h("a", { class: "button", href: "#/queue" }, "Queue and quota") : null,
+        SIGNED_IN ? h("button", { type: "button", onclick: signOut }, "Sign out") : null)),
     where, said.element, list);
   const open = stream(() => "/api/stream", {
     list({ searches, trouble, source }) {
@@ -28,6 +29,11 @@ export function listPage() {
     },
   });
   return () => open.close();
+}
+
+async function signOut() {
+  await post("/api/sign-out");
+  location.reload();
 }
 
 function item(it) {

@@ -7,6 +7,9 @@ const shown = document.getElementById("connection");
 // What the server has: "experiments" with their controllers, or only "studies".
 export const KIND = meta("page-kind");
 
+// Whether people sign in with tokens, and so can sign out.
+export const SIGNED_IN = meta("page-sign-in") === "token";
+
 export const place = (namespace, name) => `/api/${KIND}/${encodeURIComponent(namespace)}/${encodeURIComponent(name)}`;
 
 export async function get(path) {

@@ -71,7 +71,7 @@ func retryDelay(err error) time.Duration {
 }
 
 // untilAnswered sends a call again while nobody answers it. Every method may be repeated: what has a request_id is
-// recognised by that, all else by its meaning, so a call whose reply was lost is not done twice.
+// recognized by that, all else by its meaning, so a call whose reply was lost is not done twice.
 func untilAnswered(patience time.Duration) grpc.UnaryClientInterceptor {
 	return func(
 		ctx context.Context, method string, request, reply any,

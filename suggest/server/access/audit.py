@@ -64,10 +64,10 @@ class AuditEntry:
         self._method = method
         self._host = host_of(peer)
 
-    def run(self, behaviour: Callable[[Any, Any], Any], request: Any, resource: Resource) -> Any:
+    def run(self, behavior: Callable[[Any, Any], Any], request: Any, resource: Resource) -> Any:
         self.begun = True
         try:
-            reply = behaviour(request, resource)
+            reply = behavior(request, resource)
         except TunerError as e:
             self._write("failed", e.reason)
             raise

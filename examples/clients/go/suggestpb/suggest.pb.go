@@ -1518,7 +1518,7 @@ type Trial struct {
 	Fidelity *float64 `protobuf:"fixed64,19,opt,name=fidelity,proto3,oneof" json:"fidelity,omitempty"`
 	// Output only. The trial's values at fidelities below the largest one, in ascending order.
 	Rungs []*RungResult `protobuf:"bytes,20,rep,name=rungs,proto3" json:"rungs,omitempty"`
-	// Output only. The number of the trial from whose checkpoint it goes on (`pbt`); absent where it starts from nothing.
+	// Output only. The number of the trial from whose checkpoint it continues (`pbt`); absent if it starts without one.
 	Parent        *int64 `protobuf:"varint,21,opt,name=parent,proto3,oneof" json:"parent,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3292,7 +3292,7 @@ type ListTrialsRequest struct {
 	States []TrialState `protobuf:"varint,4,rep,packed,name=states,proto3,enum=tuner.suggest.v1.TrialState" json:"states,omitempty"`
 	// Only trials of this client; empty means all.
 	ClientId string `protobuf:"bytes,5,opt,name=client_id,json=clientId,proto3" json:"client_id,omitempty"`
-	// Only trials with this number or a larger one: a client that knows the others asks for the new ones.
+	// Only trials with this number or a larger one, for clients that know the others.
 	FirstNumber   int32 `protobuf:"varint,6,opt,name=first_number,json=firstNumber,proto3" json:"first_number,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3640,7 +3640,7 @@ type SuggestTrialsResponse struct {
 	Exhausted bool `protobuf:"varint,2,opt,name=exhausted,proto3" json:"exhausted,omitempty"`
 	// The next trials do not depend on the outcomes of open trials, so requesting them early changes nothing.
 	Independent bool `protobuf:"varint,3,opt,name=independent,proto3" json:"independent,omitempty"`
-	// True with fewer trials than asked for: a running trial has to end first (`pbt`). Ask again after that.
+	// There may be fewer trials than requested, because a running trial has to end first (`pbt`). Ask again after that.
 	Waiting       bool `protobuf:"varint,4,opt,name=waiting,proto3" json:"waiting,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -4409,6 +4409,158 @@ func (x *ListOptimalTrialsResponse) GetTrials() []*Trial {
 	return nil
 }
 
+type EstimateStudyRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// namespaces/{namespace}/studies/{study}
+	Name          string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EstimateStudyRequest) Reset() {
+	*x = EstimateStudyRequest{}
+	mi := &file_suggest_v1_suggest_proto_msgTypes[63]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EstimateStudyRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EstimateStudyRequest) ProtoMessage() {}
+
+func (x *EstimateStudyRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_suggest_v1_suggest_proto_msgTypes[63]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EstimateStudyRequest.ProtoReflect.Descriptor instead.
+func (*EstimateStudyRequest) Descriptor() ([]byte, []int) {
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{63}
+}
+
+func (x *EstimateStudyRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+// Values are in the unit of the objective.
+type StudyEstimate struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The number of the succeeded trial with the best estimated value.
+	Trial int64   `protobuf:"varint,1,opt,name=trial,proto3" json:"trial,omitempty"`
+	Value float64 `protobuf:"fixed64,2,opt,name=value,proto3" json:"value,omitempty"`
+	// The bounds of the 95 % interval of the value.
+	Low  float64 `protobuf:"fixed64,3,opt,name=low,proto3" json:"low,omitempty"`
+	High float64 `protobuf:"fixed64,4,opt,name=high,proto3" json:"high,omitempty"`
+	// The standard deviation of trials with the parameters of this trial.
+	Noise float64 `protobuf:"fixed64,5,opt,name=noise,proto3" json:"noise,omitempty"`
+	// The share of the variance of all values that is noise, 0 to 1.
+	NoiseShare float64 `protobuf:"fixed64,6,opt,name=noise_share,json=noiseShare,proto3" json:"noise_share,omitempty"`
+	// With probability 0.9, no point of the space is better than `value` by more than this.
+	RegretBound float64 `protobuf:"fixed64,7,opt,name=regret_bound,json=regretBound,proto3" json:"regret_bound,omitempty"`
+	// How many values the process is fitted to: the best and the most recent.
+	Trials        int32 `protobuf:"varint,8,opt,name=trials,proto3" json:"trials,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StudyEstimate) Reset() {
+	*x = StudyEstimate{}
+	mi := &file_suggest_v1_suggest_proto_msgTypes[64]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StudyEstimate) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StudyEstimate) ProtoMessage() {}
+
+func (x *StudyEstimate) ProtoReflect() protoreflect.Message {
+	mi := &file_suggest_v1_suggest_proto_msgTypes[64]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StudyEstimate.ProtoReflect.Descriptor instead.
+func (*StudyEstimate) Descriptor() ([]byte, []int) {
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{64}
+}
+
+func (x *StudyEstimate) GetTrial() int64 {
+	if x != nil {
+		return x.Trial
+	}
+	return 0
+}
+
+func (x *StudyEstimate) GetValue() float64 {
+	if x != nil {
+		return x.Value
+	}
+	return 0
+}
+
+func (x *StudyEstimate) GetLow() float64 {
+	if x != nil {
+		return x.Low
+	}
+	return 0
+}
+
+func (x *StudyEstimate) GetHigh() float64 {
+	if x != nil {
+		return x.High
+	}
+	return 0
+}
+
+func (x *StudyEstimate) GetNoise() float64 {
+	if x != nil {
+		return x.Noise
+	}
+	return 0
+}
+
+func (x *StudyEstimate) GetNoiseShare() float64 {
+	if x != nil {
+		return x.NoiseShare
+	}
+	return 0
+}
+
+func (x *StudyEstimate) GetRegretBound() float64 {
+	if x != nil {
+		return x.RegretBound
+	}
+	return 0
+}
+
+func (x *StudyEstimate) GetTrials() int32 {
+	if x != nil {
+		return x.Trials
+	}
+	return 0
+}
+
 var File_suggest_v1_suggest_proto protoreflect.FileDescriptor
 
 const file_suggest_v1_suggest_proto_rawDesc = "" +
@@ -4771,7 +4923,19 @@ const file_suggest_v1_suggest_proto_rawDesc = "" +
 	"\x18ListOptimalTrialsRequest\x12\x16\n" +
 	"\x06parent\x18\x01 \x01(\tR\x06parent\"L\n" +
 	"\x19ListOptimalTrialsResponse\x12/\n" +
-	"\x06trials\x18\x01 \x03(\v2\x17.tuner.suggest.v1.TrialR\x06trials*?\n" +
+	"\x06trials\x18\x01 \x03(\v2\x17.tuner.suggest.v1.TrialR\x06trials\"*\n" +
+	"\x14EstimateStudyRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\"\xd3\x01\n" +
+	"\rStudyEstimate\x12\x14\n" +
+	"\x05trial\x18\x01 \x01(\x03R\x05trial\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\x01R\x05value\x12\x10\n" +
+	"\x03low\x18\x03 \x01(\x01R\x03low\x12\x12\n" +
+	"\x04high\x18\x04 \x01(\x01R\x04high\x12\x14\n" +
+	"\x05noise\x18\x05 \x01(\x01R\x05noise\x12\x1f\n" +
+	"\vnoise_share\x18\x06 \x01(\x01R\n" +
+	"noiseShare\x12!\n" +
+	"\fregret_bound\x18\a \x01(\x01R\vregretBound\x12\x16\n" +
+	"\x06trials\x18\b \x01(\x05R\x06trials*?\n" +
 	"\x05Scale\x12\x15\n" +
 	"\x11SCALE_UNSPECIFIED\x10\x00\x12\x10\n" +
 	"\fSCALE_LINEAR\x10\x01\x12\r\n" +
@@ -4795,7 +4959,7 @@ const file_suggest_v1_suggest_proto_rawDesc = "" +
 	"\x16TRIAL_STATE_INFEASIBLE\x10\x05\x12\x16\n" +
 	"\x12TRIAL_STATE_FAILED\x10\x06\x12\x19\n" +
 	"\x15TRIAL_STATE_CANCELLED\x10\a\x12\x16\n" +
-	"\x12TRIAL_STATE_PAUSED\x10\b2\x80\x0e\n" +
+	"\x12TRIAL_STATE_PAUSED\x10\b2\xda\x0e\n" +
 	"\x0eSuggestService\x12L\n" +
 	"\vCreateStudy\x12$.tuner.suggest.v1.CreateStudyRequest\x1a\x17.tuner.suggest.v1.Study\x12F\n" +
 	"\bGetStudy\x12!.tuner.suggest.v1.GetStudyRequest\x1a\x17.tuner.suggest.v1.Study\x12Z\n" +
@@ -4817,7 +4981,8 @@ const file_suggest_v1_suggest_proto_rawDesc = "" +
 	"\rCompleteTrial\x12&.tuner.suggest.v1.CompleteTrialRequest\x1a\x17.tuner.suggest.v1.Trial\x12]\n" +
 	"\fReopenTrials\x12%.tuner.suggest.v1.ReopenTrialsRequest\x1a&.tuner.suggest.v1.ReopenTrialsResponse\x12i\n" +
 	"\x10ListMeasurements\x12).tuner.suggest.v1.ListMeasurementsRequest\x1a*.tuner.suggest.v1.ListMeasurementsResponse\x12l\n" +
-	"\x11ListOptimalTrials\x12*.tuner.suggest.v1.ListOptimalTrialsRequest\x1a+.tuner.suggest.v1.ListOptimalTrialsResponseb\x06proto3"
+	"\x11ListOptimalTrials\x12*.tuner.suggest.v1.ListOptimalTrialsRequest\x1a+.tuner.suggest.v1.ListOptimalTrialsResponse\x12X\n" +
+	"\rEstimateStudy\x12&.tuner.suggest.v1.EstimateStudyRequest\x1a\x1f.tuner.suggest.v1.StudyEstimateb\x06proto3"
 
 var (
 	file_suggest_v1_suggest_proto_rawDescOnce sync.Once
@@ -4832,7 +4997,7 @@ func file_suggest_v1_suggest_proto_rawDescGZIP() []byte {
 }
 
 var file_suggest_v1_suggest_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_suggest_v1_suggest_proto_msgTypes = make([]protoimpl.MessageInfo, 75)
+var file_suggest_v1_suggest_proto_msgTypes = make([]protoimpl.MessageInfo, 77)
 var file_suggest_v1_suggest_proto_goTypes = []any{
 	(Scale)(0),                         // 0: tuner.suggest.v1.Scale
 	(Direction)(0),                     // 1: tuner.suggest.v1.Direction
@@ -4901,30 +5066,32 @@ var file_suggest_v1_suggest_proto_goTypes = []any{
 	(*ListMeasurementsResponse)(nil),   // 64: tuner.suggest.v1.ListMeasurementsResponse
 	(*ListOptimalTrialsRequest)(nil),   // 65: tuner.suggest.v1.ListOptimalTrialsRequest
 	(*ListOptimalTrialsResponse)(nil),  // 66: tuner.suggest.v1.ListOptimalTrialsResponse
-	nil,                                // 67: tuner.suggest.v1.Study.LabelsEntry
-	nil,                                // 68: tuner.suggest.v1.Algorithm.SettingsEntry
-	nil,                                // 69: tuner.suggest.v1.Pruning.SettingsEntry
-	nil,                                // 70: tuner.suggest.v1.AlgorithmInfo.SettingsEntry
-	nil,                                // 71: tuner.suggest.v1.Trial.ParametersEntry
-	nil,                                // 72: tuner.suggest.v1.Trial.LabelsEntry
-	nil,                                // 73: tuner.suggest.v1.ListStudiesRequest.LabelsEntry
-	nil,                                // 74: tuner.suggest.v1.AddTrialRequest.ParametersEntry
-	nil,                                // 75: tuner.suggest.v1.AddTrialRequest.LabelsEntry
-	nil,                                // 76: tuner.suggest.v1.FinishedTrial.ParametersEntry
-	nil,                                // 77: tuner.suggest.v1.FinishedTrial.LabelsEntry
-	nil,                                // 78: tuner.suggest.v1.SuggestTrialsRequest.LabelsEntry
-	(*timestamppb.Timestamp)(nil),      // 79: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),        // 80: google.protobuf.Duration
-	(*fieldmaskpb.FieldMask)(nil),      // 81: google.protobuf.FieldMask
-	(*emptypb.Empty)(nil),              // 82: google.protobuf.Empty
+	(*EstimateStudyRequest)(nil),       // 67: tuner.suggest.v1.EstimateStudyRequest
+	(*StudyEstimate)(nil),              // 68: tuner.suggest.v1.StudyEstimate
+	nil,                                // 69: tuner.suggest.v1.Study.LabelsEntry
+	nil,                                // 70: tuner.suggest.v1.Algorithm.SettingsEntry
+	nil,                                // 71: tuner.suggest.v1.Pruning.SettingsEntry
+	nil,                                // 72: tuner.suggest.v1.AlgorithmInfo.SettingsEntry
+	nil,                                // 73: tuner.suggest.v1.Trial.ParametersEntry
+	nil,                                // 74: tuner.suggest.v1.Trial.LabelsEntry
+	nil,                                // 75: tuner.suggest.v1.ListStudiesRequest.LabelsEntry
+	nil,                                // 76: tuner.suggest.v1.AddTrialRequest.ParametersEntry
+	nil,                                // 77: tuner.suggest.v1.AddTrialRequest.LabelsEntry
+	nil,                                // 78: tuner.suggest.v1.FinishedTrial.ParametersEntry
+	nil,                                // 79: tuner.suggest.v1.FinishedTrial.LabelsEntry
+	nil,                                // 80: tuner.suggest.v1.SuggestTrialsRequest.LabelsEntry
+	(*timestamppb.Timestamp)(nil),      // 81: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),        // 82: google.protobuf.Duration
+	(*fieldmaskpb.FieldMask)(nil),      // 83: google.protobuf.FieldMask
+	(*emptypb.Empty)(nil),              // 84: google.protobuf.Empty
 }
 var file_suggest_v1_suggest_proto_depIdxs = []int32{
 	7,   // 0: tuner.suggest.v1.Study.spec:type_name -> tuner.suggest.v1.StudySpec
-	67,  // 1: tuner.suggest.v1.Study.labels:type_name -> tuner.suggest.v1.Study.LabelsEntry
-	79,  // 2: tuner.suggest.v1.Study.create_time:type_name -> google.protobuf.Timestamp
+	69,  // 1: tuner.suggest.v1.Study.labels:type_name -> tuner.suggest.v1.Study.LabelsEntry
+	81,  // 2: tuner.suggest.v1.Study.create_time:type_name -> google.protobuf.Timestamp
 	6,   // 3: tuner.suggest.v1.Study.past:type_name -> tuner.suggest.v1.PastParameters
 	9,   // 4: tuner.suggest.v1.PastParameters.parameters:type_name -> tuner.suggest.v1.Parameter
-	79,  // 5: tuner.suggest.v1.PastParameters.end_time:type_name -> google.protobuf.Timestamp
+	81,  // 5: tuner.suggest.v1.PastParameters.end_time:type_name -> google.protobuf.Timestamp
 	9,   // 6: tuner.suggest.v1.StudySpec.parameters:type_name -> tuner.suggest.v1.Parameter
 	15,  // 7: tuner.suggest.v1.StudySpec.objectives:type_name -> tuner.suggest.v1.Objective
 	17,  // 8: tuner.suggest.v1.StudySpec.algorithm:type_name -> tuner.suggest.v1.Algorithm
@@ -4943,16 +5110,16 @@ var file_suggest_v1_suggest_proto_depIdxs = []int32{
 	4,   // 21: tuner.suggest.v1.Condition.values:type_name -> tuner.suggest.v1.Value
 	1,   // 22: tuner.suggest.v1.Objective.direction:type_name -> tuner.suggest.v1.Direction
 	2,   // 23: tuner.suggest.v1.Objective.value_rule:type_name -> tuner.suggest.v1.ValueRule
-	68,  // 24: tuner.suggest.v1.Algorithm.settings:type_name -> tuner.suggest.v1.Algorithm.SettingsEntry
-	69,  // 25: tuner.suggest.v1.Pruning.settings:type_name -> tuner.suggest.v1.Pruning.SettingsEntry
-	70,  // 26: tuner.suggest.v1.AlgorithmInfo.settings:type_name -> tuner.suggest.v1.AlgorithmInfo.SettingsEntry
+	70,  // 24: tuner.suggest.v1.Algorithm.settings:type_name -> tuner.suggest.v1.Algorithm.SettingsEntry
+	71,  // 25: tuner.suggest.v1.Pruning.settings:type_name -> tuner.suggest.v1.Pruning.SettingsEntry
+	72,  // 26: tuner.suggest.v1.AlgorithmInfo.settings:type_name -> tuner.suggest.v1.AlgorithmInfo.SettingsEntry
 	3,   // 27: tuner.suggest.v1.Trial.state:type_name -> tuner.suggest.v1.TrialState
-	71,  // 28: tuner.suggest.v1.Trial.parameters:type_name -> tuner.suggest.v1.Trial.ParametersEntry
-	72,  // 29: tuner.suggest.v1.Trial.labels:type_name -> tuner.suggest.v1.Trial.LabelsEntry
-	79,  // 30: tuner.suggest.v1.Trial.create_time:type_name -> google.protobuf.Timestamp
-	79,  // 31: tuner.suggest.v1.Trial.end_time:type_name -> google.protobuf.Timestamp
-	80,  // 32: tuner.suggest.v1.Trial.lease_duration:type_name -> google.protobuf.Duration
-	79,  // 33: tuner.suggest.v1.Trial.lease_expire_time:type_name -> google.protobuf.Timestamp
+	73,  // 28: tuner.suggest.v1.Trial.parameters:type_name -> tuner.suggest.v1.Trial.ParametersEntry
+	74,  // 29: tuner.suggest.v1.Trial.labels:type_name -> tuner.suggest.v1.Trial.LabelsEntry
+	81,  // 30: tuner.suggest.v1.Trial.create_time:type_name -> google.protobuf.Timestamp
+	81,  // 31: tuner.suggest.v1.Trial.end_time:type_name -> google.protobuf.Timestamp
+	82,  // 32: tuner.suggest.v1.Trial.lease_duration:type_name -> google.protobuf.Duration
+	81,  // 33: tuner.suggest.v1.Trial.lease_expire_time:type_name -> google.protobuf.Timestamp
 	21,  // 34: tuner.suggest.v1.Trial.rungs:type_name -> tuner.suggest.v1.RungResult
 	24,  // 35: tuner.suggest.v1.Outcome.succeeded:type_name -> tuner.suggest.v1.Succeeded
 	25,  // 36: tuner.suggest.v1.Outcome.pruned:type_name -> tuner.suggest.v1.Pruned
@@ -4960,33 +5127,33 @@ var file_suggest_v1_suggest_proto_depIdxs = []int32{
 	27,  // 38: tuner.suggest.v1.Outcome.failed:type_name -> tuner.suggest.v1.Failed
 	28,  // 39: tuner.suggest.v1.Outcome.cancelled:type_name -> tuner.suggest.v1.Cancelled
 	5,   // 40: tuner.suggest.v1.CreateStudyRequest.study:type_name -> tuner.suggest.v1.Study
-	73,  // 41: tuner.suggest.v1.ListStudiesRequest.labels:type_name -> tuner.suggest.v1.ListStudiesRequest.LabelsEntry
+	75,  // 41: tuner.suggest.v1.ListStudiesRequest.labels:type_name -> tuner.suggest.v1.ListStudiesRequest.LabelsEntry
 	5,   // 42: tuner.suggest.v1.ListStudiesResponse.studies:type_name -> tuner.suggest.v1.Study
 	33,  // 43: tuner.suggest.v1.ListStudiesResponse.summaries:type_name -> tuner.suggest.v1.StudySummary
 	34,  // 44: tuner.suggest.v1.StudySummary.trials:type_name -> tuner.suggest.v1.TrialCount
 	20,  // 45: tuner.suggest.v1.StudySummary.best:type_name -> tuner.suggest.v1.Trial
 	3,   // 46: tuner.suggest.v1.TrialCount.state:type_name -> tuner.suggest.v1.TrialState
 	5,   // 47: tuner.suggest.v1.UpdateStudyRequest.study:type_name -> tuner.suggest.v1.Study
-	81,  // 48: tuner.suggest.v1.UpdateStudyRequest.update_mask:type_name -> google.protobuf.FieldMask
+	83,  // 48: tuner.suggest.v1.UpdateStudyRequest.update_mask:type_name -> google.protobuf.FieldMask
 	7,   // 49: tuner.suggest.v1.ValidateStudyRequest.spec:type_name -> tuner.suggest.v1.StudySpec
 	19,  // 50: tuner.suggest.v1.ListAlgorithmsResponse.algorithms:type_name -> tuner.suggest.v1.AlgorithmInfo
-	74,  // 51: tuner.suggest.v1.AddTrialRequest.parameters:type_name -> tuner.suggest.v1.AddTrialRequest.ParametersEntry
+	76,  // 51: tuner.suggest.v1.AddTrialRequest.parameters:type_name -> tuner.suggest.v1.AddTrialRequest.ParametersEntry
 	23,  // 52: tuner.suggest.v1.AddTrialRequest.outcome:type_name -> tuner.suggest.v1.Outcome
 	22,  // 53: tuner.suggest.v1.AddTrialRequest.measurements:type_name -> tuner.suggest.v1.Measurement
-	75,  // 54: tuner.suggest.v1.AddTrialRequest.labels:type_name -> tuner.suggest.v1.AddTrialRequest.LabelsEntry
+	77,  // 54: tuner.suggest.v1.AddTrialRequest.labels:type_name -> tuner.suggest.v1.AddTrialRequest.LabelsEntry
 	43,  // 55: tuner.suggest.v1.ImportTrialsRequest.trials:type_name -> tuner.suggest.v1.FinishedTrial
-	76,  // 56: tuner.suggest.v1.FinishedTrial.parameters:type_name -> tuner.suggest.v1.FinishedTrial.ParametersEntry
+	78,  // 56: tuner.suggest.v1.FinishedTrial.parameters:type_name -> tuner.suggest.v1.FinishedTrial.ParametersEntry
 	23,  // 57: tuner.suggest.v1.FinishedTrial.outcome:type_name -> tuner.suggest.v1.Outcome
 	22,  // 58: tuner.suggest.v1.FinishedTrial.measurements:type_name -> tuner.suggest.v1.Measurement
-	77,  // 59: tuner.suggest.v1.FinishedTrial.labels:type_name -> tuner.suggest.v1.FinishedTrial.LabelsEntry
+	79,  // 59: tuner.suggest.v1.FinishedTrial.labels:type_name -> tuner.suggest.v1.FinishedTrial.LabelsEntry
 	45,  // 60: tuner.suggest.v1.ImportTrialsResponse.results:type_name -> tuner.suggest.v1.ImportResult
 	46,  // 61: tuner.suggest.v1.ImportResult.remarks:type_name -> tuner.suggest.v1.ImportRemark
 	3,   // 62: tuner.suggest.v1.ListTrialsRequest.states:type_name -> tuner.suggest.v1.TrialState
 	20,  // 63: tuner.suggest.v1.ListTrialsResponse.trials:type_name -> tuner.suggest.v1.Trial
 	20,  // 64: tuner.suggest.v1.UpdateTrialRequest.trial:type_name -> tuner.suggest.v1.Trial
-	81,  // 65: tuner.suggest.v1.UpdateTrialRequest.update_mask:type_name -> google.protobuf.FieldMask
-	78,  // 66: tuner.suggest.v1.SuggestTrialsRequest.labels:type_name -> tuner.suggest.v1.SuggestTrialsRequest.LabelsEntry
-	80,  // 67: tuner.suggest.v1.SuggestTrialsRequest.lease_duration:type_name -> google.protobuf.Duration
+	83,  // 65: tuner.suggest.v1.UpdateTrialRequest.update_mask:type_name -> google.protobuf.FieldMask
+	80,  // 66: tuner.suggest.v1.SuggestTrialsRequest.labels:type_name -> tuner.suggest.v1.SuggestTrialsRequest.LabelsEntry
+	82,  // 67: tuner.suggest.v1.SuggestTrialsRequest.lease_duration:type_name -> google.protobuf.Duration
 	20,  // 68: tuner.suggest.v1.SuggestTrialsResponse.trials:type_name -> tuner.suggest.v1.Trial
 	22,  // 69: tuner.suggest.v1.ReportMeasurementsRequest.measurements:type_name -> tuner.suggest.v1.Measurement
 	56,  // 70: tuner.suggest.v1.RenewLeasesRequest.leases:type_name -> tuner.suggest.v1.TrialLease
@@ -5021,28 +5188,30 @@ var file_suggest_v1_suggest_proto_depIdxs = []int32{
 	60,  // 99: tuner.suggest.v1.SuggestService.ReopenTrials:input_type -> tuner.suggest.v1.ReopenTrialsRequest
 	62,  // 100: tuner.suggest.v1.SuggestService.ListMeasurements:input_type -> tuner.suggest.v1.ListMeasurementsRequest
 	65,  // 101: tuner.suggest.v1.SuggestService.ListOptimalTrials:input_type -> tuner.suggest.v1.ListOptimalTrialsRequest
-	5,   // 102: tuner.suggest.v1.SuggestService.CreateStudy:output_type -> tuner.suggest.v1.Study
-	5,   // 103: tuner.suggest.v1.SuggestService.GetStudy:output_type -> tuner.suggest.v1.Study
-	32,  // 104: tuner.suggest.v1.SuggestService.ListStudies:output_type -> tuner.suggest.v1.ListStudiesResponse
-	5,   // 105: tuner.suggest.v1.SuggestService.UpdateStudy:output_type -> tuner.suggest.v1.Study
-	82,  // 106: tuner.suggest.v1.SuggestService.DeleteStudy:output_type -> google.protobuf.Empty
-	38,  // 107: tuner.suggest.v1.SuggestService.ValidateStudy:output_type -> tuner.suggest.v1.ValidateStudyResponse
-	40,  // 108: tuner.suggest.v1.SuggestService.ListAlgorithms:output_type -> tuner.suggest.v1.ListAlgorithmsResponse
-	20,  // 109: tuner.suggest.v1.SuggestService.AddTrial:output_type -> tuner.suggest.v1.Trial
-	44,  // 110: tuner.suggest.v1.SuggestService.ImportTrials:output_type -> tuner.suggest.v1.ImportTrialsResponse
-	20,  // 111: tuner.suggest.v1.SuggestService.GetTrial:output_type -> tuner.suggest.v1.Trial
-	49,  // 112: tuner.suggest.v1.SuggestService.ListTrials:output_type -> tuner.suggest.v1.ListTrialsResponse
-	20,  // 113: tuner.suggest.v1.SuggestService.UpdateTrial:output_type -> tuner.suggest.v1.Trial
-	82,  // 114: tuner.suggest.v1.SuggestService.DeleteTrial:output_type -> google.protobuf.Empty
-	53,  // 115: tuner.suggest.v1.SuggestService.SuggestTrials:output_type -> tuner.suggest.v1.SuggestTrialsResponse
-	55,  // 116: tuner.suggest.v1.SuggestService.ReportMeasurements:output_type -> tuner.suggest.v1.ReportMeasurementsResponse
-	58,  // 117: tuner.suggest.v1.SuggestService.RenewLeases:output_type -> tuner.suggest.v1.RenewLeasesResponse
-	20,  // 118: tuner.suggest.v1.SuggestService.CompleteTrial:output_type -> tuner.suggest.v1.Trial
-	61,  // 119: tuner.suggest.v1.SuggestService.ReopenTrials:output_type -> tuner.suggest.v1.ReopenTrialsResponse
-	64,  // 120: tuner.suggest.v1.SuggestService.ListMeasurements:output_type -> tuner.suggest.v1.ListMeasurementsResponse
-	66,  // 121: tuner.suggest.v1.SuggestService.ListOptimalTrials:output_type -> tuner.suggest.v1.ListOptimalTrialsResponse
-	102, // [102:122] is the sub-list for method output_type
-	82,  // [82:102] is the sub-list for method input_type
+	67,  // 102: tuner.suggest.v1.SuggestService.EstimateStudy:input_type -> tuner.suggest.v1.EstimateStudyRequest
+	5,   // 103: tuner.suggest.v1.SuggestService.CreateStudy:output_type -> tuner.suggest.v1.Study
+	5,   // 104: tuner.suggest.v1.SuggestService.GetStudy:output_type -> tuner.suggest.v1.Study
+	32,  // 105: tuner.suggest.v1.SuggestService.ListStudies:output_type -> tuner.suggest.v1.ListStudiesResponse
+	5,   // 106: tuner.suggest.v1.SuggestService.UpdateStudy:output_type -> tuner.suggest.v1.Study
+	84,  // 107: tuner.suggest.v1.SuggestService.DeleteStudy:output_type -> google.protobuf.Empty
+	38,  // 108: tuner.suggest.v1.SuggestService.ValidateStudy:output_type -> tuner.suggest.v1.ValidateStudyResponse
+	40,  // 109: tuner.suggest.v1.SuggestService.ListAlgorithms:output_type -> tuner.suggest.v1.ListAlgorithmsResponse
+	20,  // 110: tuner.suggest.v1.SuggestService.AddTrial:output_type -> tuner.suggest.v1.Trial
+	44,  // 111: tuner.suggest.v1.SuggestService.ImportTrials:output_type -> tuner.suggest.v1.ImportTrialsResponse
+	20,  // 112: tuner.suggest.v1.SuggestService.GetTrial:output_type -> tuner.suggest.v1.Trial
+	49,  // 113: tuner.suggest.v1.SuggestService.ListTrials:output_type -> tuner.suggest.v1.ListTrialsResponse
+	20,  // 114: tuner.suggest.v1.SuggestService.UpdateTrial:output_type -> tuner.suggest.v1.Trial
+	84,  // 115: tuner.suggest.v1.SuggestService.DeleteTrial:output_type -> google.protobuf.Empty
+	53,  // 116: tuner.suggest.v1.SuggestService.SuggestTrials:output_type -> tuner.suggest.v1.SuggestTrialsResponse
+	55,  // 117: tuner.suggest.v1.SuggestService.ReportMeasurements:output_type -> tuner.suggest.v1.ReportMeasurementsResponse
+	58,  // 118: tuner.suggest.v1.SuggestService.RenewLeases:output_type -> tuner.suggest.v1.RenewLeasesResponse
+	20,  // 119: tuner.suggest.v1.SuggestService.CompleteTrial:output_type -> tuner.suggest.v1.Trial
+	61,  // 120: tuner.suggest.v1.SuggestService.ReopenTrials:output_type -> tuner.suggest.v1.ReopenTrialsResponse
+	64,  // 121: tuner.suggest.v1.SuggestService.ListMeasurements:output_type -> tuner.suggest.v1.ListMeasurementsResponse
+	66,  // 122: tuner.suggest.v1.SuggestService.ListOptimalTrials:output_type -> tuner.suggest.v1.ListOptimalTrialsResponse
+	68,  // 123: tuner.suggest.v1.SuggestService.EstimateStudy:output_type -> tuner.suggest.v1.StudyEstimate
+	103, // [103:124] is the sub-list for method output_type
+	82,  // [82:103] is the sub-list for method input_type
 	82,  // [82:82] is the sub-list for extension type_name
 	82,  // [82:82] is the sub-list for extension extendee
 	0,   // [0:82] is the sub-list for field type_name
@@ -5087,7 +5256,7 @@ func file_suggest_v1_suggest_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_suggest_v1_suggest_proto_rawDesc), len(file_suggest_v1_suggest_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   75,
+			NumMessages:   77,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -60,6 +60,7 @@ const (
 	SuggestService_ReopenTrials_FullMethodName       = "/tuner.suggest.v1.SuggestService/ReopenTrials"
 	SuggestService_ListMeasurements_FullMethodName   = "/tuner.suggest.v1.SuggestService/ListMeasurements"
 	SuggestService_ListOptimalTrials_FullMethodName  = "/tuner.suggest.v1.SuggestService/ListOptimalTrials"
+	SuggestService_EstimateStudy_FullMethodName      = "/tuner.suggest.v1.SuggestService/EstimateStudy"
 )
 
 // SuggestServiceClient is the client API for SuggestService service.
@@ -115,6 +116,9 @@ type SuggestServiceClient interface {
 	// Returns the best succeeded trial that keeps the constraints, or none. With several objectives it returns the Pareto
 	// front: all trials that no other trial dominates, ordered by number.
 	ListOptimalTrials(ctx context.Context, in *ListOptimalTrialsRequest, opts ...grpc.CallOption) (*ListOptimalTrialsResponse, error)
+	// What a Gaussian process says of the objective without the noise of single trials. FAILED_PRECONDITION with fewer than
+	// 10 values, and in studies with several objectives or constraints.
+	EstimateStudy(ctx context.Context, in *EstimateStudyRequest, opts ...grpc.CallOption) (*StudyEstimate, error)
 }
 
 type suggestServiceClient struct {
@@ -325,6 +329,16 @@ func (c *suggestServiceClient) ListOptimalTrials(ctx context.Context, in *ListOp
 	return out, nil
 }
 
+func (c *suggestServiceClient) EstimateStudy(ctx context.Context, in *EstimateStudyRequest, opts ...grpc.CallOption) (*StudyEstimate, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(StudyEstimate)
+	err := c.cc.Invoke(ctx, SuggestService_EstimateStudy_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // SuggestServiceServer is the server API for SuggestService service.
 // All implementations must embed UnimplementedSuggestServiceServer
 // for forward compatibility.
@@ -378,6 +392,9 @@ type SuggestServiceServer interface {
 	// Returns the best succeeded trial that keeps the constraints, or none. With several objectives it returns the Pareto
 	// front: all trials that no other trial dominates, ordered by number.
 	ListOptimalTrials(context.Context, *ListOptimalTrialsRequest) (*ListOptimalTrialsResponse, error)
+	// What a Gaussian process says of the objective without the noise of single trials. FAILED_PRECONDITION with fewer than
+	// 10 values, and in studies with several objectives or constraints.
+	EstimateStudy(context.Context, *EstimateStudyRequest) (*StudyEstimate, error)
 	mustEmbedUnimplementedSuggestServiceServer()
 }
 
@@ -447,6 +464,9 @@ func (UnimplementedSuggestServiceServer) ListMeasurements(context.Context, *List
 }
 func (UnimplementedSuggestServiceServer) ListOptimalTrials(context.Context, *ListOptimalTrialsRequest) (*ListOptimalTrialsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListOptimalTrials not implemented")
+}
+func (UnimplementedSuggestServiceServer) EstimateStudy(context.Context, *EstimateStudyRequest) (*StudyEstimate, error) {
+	return nil, status.Error(codes.Unimplemented, "method EstimateStudy not implemented")
 }
 func (UnimplementedSuggestServiceServer) mustEmbedUnimplementedSuggestServiceServer() {}
 func (UnimplementedSuggestServiceServer) testEmbeddedByValue()                        {}
@@ -829,6 +849,24 @@ func _SuggestService_ListOptimalTrials_Handler(srv interface{}, ctx context.Cont
 	return interceptor(ctx, in, info, handler)
 }
 
+func _SuggestService_EstimateStudy_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(EstimateStudyRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(SuggestServiceServer).EstimateStudy(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: SuggestService_EstimateStudy_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(SuggestServiceServer).EstimateStudy(ctx, req.(*EstimateStudyRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // SuggestService_ServiceDesc is the grpc.ServiceDesc for SuggestService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -915,6 +953,10 @@ var SuggestService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ListOptimalTrials",
 			Handler:    _SuggestService_ListOptimalTrials_Handler,
+		},
+		{
+			MethodName: "EstimateStudy",
+			Handler:    _SuggestService_EstimateStudy_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

@@ -1,0 +1,204 @@
+"""The standing on the forty problems: mean ranks, ratios of regrets, cases ahead and tests, from the games played.
+
+A cell is a number of parallel trials and a number of trials; a case is a problem in a cell. The regret of a game is the
+true loss of the point that looked best, less the lowest loss of any point, which is known for all problems. Medians are
+over seeds. Nothing here plays games.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import math
+import statistics
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from forty import lowest
+from forty_games import BY_NAME, CONTESTANTS, GAMES, LOOKS, PARALLEL, Played, chosen_problems, read, rounded
+from games import OPTUNA, OPTUNAS_CMA, OPTUNAS_GP, PEERS
+from record import keep, machine, table
+from scipy.stats import wilcoxon
+from statistical import holm, log_ratio, ranks, worse
+
+OURS = tuple(who for who in CONTESTANTS if who not in PEERS and who != "random")
+CLAIMANTS = ("default", "gp")
+CLAIMED = {OPTUNA: 0.75, OPTUNAS_CMA: 0.75, "random": 0.75, OPTUNAS_GP: 0.60}  # least share of cases ahead
+CLAIMED_LOOKS, CLAIMED_PARALLEL = (50, 100), (1, 8)
+EQUAL = 1e-9  # relative; regrets that differ by less are tied
+SIGNIFICANT = 0.05
+
+Regrets = Mapping[str, Mapping[str, list[float]]]  # by problem and contestant, for each seed
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """The regrets of `contestants` on those problems that all of them played."""
+
+    parallel: int
+    look: int
+    contestants: Sequence[str]
+    regrets: Regrets
+
+    def median(self, problem: str, who: str) -> float:
+        return statistics.median(self.regrets[problem][who])
+
+    def seeds(self, who: str) -> str:
+        counts = {len(found[who]) for found in self.regrets.values()}
+        return str(min(counts)) if len(counts) == 1 else f"{min(counts)} to {max(counts)}"
+
+    def compared(self, mine: str, theirs: str) -> dict[str, list[str]]:
+        """Return the problems on which `mine` is ahead in the median, tied and behind."""
+        found: dict[str, list[str]] = {"ahead": [], "tied": [], "behind": []}
+        for problem in self.regrets:
+            a, b = self.median(problem, mine), self.median(problem, theirs)
+            tied = math.isclose(a, b, rel_tol=EQUAL, abs_tol=EQUAL)
+            found["tied" if tied else "ahead" if a < b else "behind"].append(problem)
+        return found
+
+    def standing(self, mine: str, theirs: str) -> str:
+        return "/".join(str(len(problems)) for problems in self.compared(mine, theirs).values())
+
+    def mean_ranks(self) -> dict[str, float]:
+        found = [ranks({who: self.median(problem, who) for who in self.contestants}) for problem in self.regrets]
+        return {who: statistics.fmean(each[who] for each in found) for who in self.contestants}
+
+    def log_ratios(self, mine: str, theirs: str) -> list[float]:
+        medians = self.median
+        return [log_ratio(medians(p, mine), medians(p, theirs), medians(p, "random")) for p in self.regrets]
+
+
+@functools.cache
+def _lowest(problem: str) -> float:
+    return rounded(lowest(BY_NAME[problem]))  # as losses are saved, so that the regret of an optimum is 0
+
+
+def cells(games: Iterable[Played]) -> Iterator[Cell]:
+    """Yield the cells with Optuna's TPE and random search, of contestants that played nine in ten of its problems."""
+    chosen = sorted(games, key=lambda game: game.seed)
+    for parallel in PARALLEL:
+        for place, look in enumerate(LOOKS):
+            found: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+            for game in chosen:
+                if game.parallel == parallel and game.trials >= look:
+                    found[game.problem][game.who].append(max(0.0, game.losses[place] - _lowest(game.problem)))
+            played = Counter(who for by_who in found.values() for who in by_who)
+            who = sorted((name for name, problems in played.items() if problems >= 0.9 * len(found)), key=_order)
+            regrets = {problem: x for problem, x in found.items() if set(who) <= set(x)}
+            if {OPTUNA, "random"} <= set(who) and regrets:
+                yield Cell(parallel, look, who, regrets)
+
+
+def _order(who: str) -> tuple[int, str]:
+    order = [*OURS, *PEERS, "random"]
+    return (order.index(who) if who in order else len(order), who)
+
+
+def standings(found: Sequence[Cell]) -> str:
+    rows = []
+    for cell in found:
+        ranked = cell.mean_ranks()
+        for who in cell.contestants:
+            mean = math.exp(statistics.fmean(cell.log_ratios(who, OPTUNA)))
+            first = sum(
+                cell.median(p, who) <= min(cell.median(p, other) for other in cell.contestants) for p in cell.regrets
+            )
+            against = "" if who == OPTUNA else cell.standing(who, OPTUNA)
+            place = [str(cell.parallel), str(cell.look), str(len(cell.regrets)), who, cell.seeds(who)]
+            rows.append([*place, f"{ranked[who]:.2f}", f"{mean:.2f}", str(first), against])
+    head = [
+        "in parallel",
+        "trials",
+        "problems",
+        "contestant",
+        "seeds",
+        "mean rank",
+        f"geometric mean, {OPTUNA} = 1",
+        "first",
+    ]
+    return table([*head, f"ahead/tied/behind {OPTUNA}"], rows)
+
+
+def claims(found: Sequence[Cell]) -> str:
+    """Return a table with each pair of one of ours and a peer, and the cases in which ours is behind."""
+    claimed = [cell for cell in found if cell.look in CLAIMED_LOOKS and cell.parallel in CLAIMED_PARALLEL]
+    rows = []
+    for mine in CLAIMANTS:
+        for theirs in (*PEERS, "random"):
+            pairs = [cell for cell in claimed if {mine, theirs} <= set(cell.contestants)]
+            lost = worse_cases(pairs, mine, theirs)
+            for cell in pairs:
+                compared = cell.compared(mine, theirs)
+                share, least = len(compared["ahead"]) / len(cell.regrets), CLAIMED.get(theirs)
+                claim = "" if least is None else f"{least:.0%}: {'yes' if share >= least else '**no**'}"
+                differences = cell.log_ratios(mine, theirs)
+                p = float(wilcoxon(differences).pvalue) if any(differences) else 1.0
+                significant = lost[cell.parallel, cell.look]
+                behind = "; ".join(f"**{n}**" if n in significant else n for n in sorted(compared["behind"]))
+                place = [mine, theirs, str(cell.parallel), str(cell.look), cell.standing(mine, theirs)]
+                rows.append([*place, f"{share:.0%}", claim, f"{p:.3f}", behind])
+    head = ["ours", "peer", "in parallel", "trials", "ahead/tied/behind", "ahead", "claim", "p, Wilcoxon", "behind on"]
+    return table(head, rows)
+
+
+def worse_cases(pairs: Sequence[Cell], mine: str, theirs: str) -> dict[tuple[int, int], list[str]]:
+    """Return by cell the problems on which `mine` is significantly worse, corrected for all cases of the pair."""
+    cases = [(cell, problem) for cell in pairs for problem in cell.regrets]
+    chances = holm([worse(cell.regrets[problem][mine], cell.regrets[problem][theirs]) for cell, problem in cases])
+    found: dict[tuple[int, int], list[str]] = defaultdict(list)
+    for (cell, problem), p in zip(cases, chances, strict=True):
+        if p < SIGNIFICANT:
+            found[cell.parallel, cell.look].append(problem)
+    return found
+
+
+def medians(cell: Cell) -> str:
+    who = cell.contestants
+    rows = [[problem, *(f"{cell.median(problem, w):.3g}" for w in who)] for problem in sorted(cell.regrets)]
+    return f"{cell.parallel} in parallel, after {cell.look} trials: median regret\n\n{table(['problem', *who], rows)}"
+
+
+def best_peer(found: Sequence[Cell]) -> str:
+    """Name the peer with the best mean rank over the cells of the claim that all peers of the first one played."""
+    claimed = [cell for cell in found if cell.look in CLAIMED_LOOKS and cell.parallel in CLAIMED_PARALLEL]
+    totals: dict[str, list[float]] = defaultdict(list)
+    for cell in claimed:
+        for who, rank in cell.mean_ranks().items():
+            if who in PEERS:
+                totals[who].append(rank)
+    in_all = {who: statistics.fmean(x) for who, x in totals.items() if len(x) == len(claimed)}
+    if not in_all:
+        return ""
+    best = min(in_all, key=in_all.__getitem__)
+    return f"The best peer of those that played all cells of the claims is {best}: mean rank {in_all[best]:.2f}."
+
+
+def costs(games: Iterable[Played]) -> str:
+    """Return the processor time of a point, the mean over all games with as many trials, by contestant."""
+    found: dict[tuple[str, int], list[float]] = defaultdict(list)
+    for game in games:
+        if game.parallel == 1:
+            found[game.who, game.trials].append(1000 * game.cpu_s / game.trials)
+    rows = [[who, str(n), f"{statistics.fmean(x):.1f}"] for (who, n), x in sorted(found.items())]
+    return table(["contestant", "trials of a game, one at a time", "ms of processor time per point, mean"], rows)
+
+
+def report(games: Sequence[Played]) -> str:
+    found = list(cells(games))
+    versions = sorted({(game.who, game.played_by) for game in games if game.who != "random"})
+    played_by = ", ".join(f"{who} ({version})" for who, version in versions)
+    shown = [cell for cell in found if cell.look in CLAIMED_LOOKS]
+    parts = [standings(shown), claims(found), best_peer(found), *map(medians, shown), costs(games), played_by]
+    return "\n\n".join([*(part for part in parts if part), machine()])
+
+
+def show(asked: argparse.Namespace) -> None:
+    names = {problem.name for problem in chosen_problems(asked.half, asked.only)}
+    who = set(asked.who.split(",")) if asked.who else None
+    known = read(asked.games or GAMES).values()
+    games = [game for game in known if game.problem in names and (who is None or game.who in who)]
+    if asked.keep:
+        keep(f"quality-forty-{asked.half}", report(games))
+    else:
+        print(report(games))

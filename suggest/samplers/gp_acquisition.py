@@ -1,0 +1,231 @@
+"""How promising points are for the Gaussian process: the logarithm of an expected improvement, and its gradient.
+
+The chance that a trial gets a value and keeps the constraints multiplies the improvement (Gelbart et al. 2014, Bayesian
+optimization with unknown constraints). Running trials count as finished with the values that the model expects. Here is
+no search for the best point, and nothing of trials: rows of places in, numbers out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from suggest.samplers.gp_hypervolume import Cells, cells, log_hypervolume_improvement
+from suggest.samplers.gp_improvement import log_chance, log_improvement, log_novelty
+from suggest.samplers.gp_process import Posterior
+from suggest.samplers.normal import Flags, Floats
+
+CENTERS = 4  # the best trials of one objective, near which candidates are drawn
+LIKELY = math.log(0.5)
+BEYOND = 0.1  # of the front's extent: how far behind its worst losses the reference point is
+
+
+def believe(process: Posterior, row: Floats) -> float:
+    """Append what the process expects of a row, and return it (Ginsbourger et al. 2010, the kriging believer)."""
+    mean = float(process.means(row[None])[0])
+    process.append(row, mean)
+    return mean
+
+
+@dataclass(frozen=True, slots=True)
+class Feasibility:
+    """The chance that a process is below `most`."""
+
+    process: Posterior
+    most: float
+
+    def promise(self, rows: Floats) -> Floats:
+        mean, deviation = self.process.predict(rows)
+        chance, _ = log_chance((self.most - mean) / deviation)
+        return chance
+
+    def slopes(self, rows: Floats) -> tuple[Floats, Floats]:
+        mean, deviation, mean_slope, deviation_slope = self.process.predict_slopes(rows)
+        u = (self.most - mean) / deviation
+        chance, slope = log_chance(u)
+        return chance, -(slope / deviation)[:, None] * (mean_slope + u[:, None] * deviation_slope)
+
+    @property
+    def rates(self) -> Floats:
+        return self.process.rates
+
+
+class Improvement(Protocol):
+    """The gain over trials that keep the constraints."""
+
+    def promise(self, rows: Floats) -> Floats: ...
+
+    def slopes(self, rows: Floats) -> tuple[Floats, Floats]:
+        """Return the promise and its gradient by the places."""
+        ...
+
+    def pend(self, row: Floats, *, kept: bool) -> None:
+        """Count one more running trial as finished. kept: whether it is expected to keep the constraints."""
+        ...
+
+    def demand(self, gain: float) -> None:
+        """Aim at improvements of at least so much, in standard deviations of the losses."""
+        ...
+
+    def centers(self) -> Floats:
+        """Return the rows of the best trials, near which a better point may be."""
+        ...
+
+    @property
+    def rates(self) -> Floats:
+        """1 / length of each axis, the shortest of all lengths."""
+        ...
+
+
+class ExpectedImprovement:
+    """Of one objective, over the least expected loss of a trial that keeps the constraints.
+
+    Over the least value, noise would leave nothing to improve. For the same reason a place counts less where noise is
+    most of what is unknown.
+    """
+
+    def __init__(self, process: Posterior, rows: Floats, kept: Flags) -> None:
+        self._process = process
+        self._rows = rows
+        self._kept = kept
+        self._expected = process.means(rows)
+        self._demanded = 0.0
+
+    @property
+    def _least(self) -> float:
+        return float(self._expected[self._kept].min()) - self._demanded
+
+    def promise(self, rows: Floats) -> Floats:
+        mean, deviation = self._process.predict(rows)
+        improvement, _ = log_improvement((self._least - mean) / deviation)
+        novelty, _ = log_novelty(deviation, self._process.noise_deviation)
+        found: Floats = improvement + np.log(deviation) + novelty
+        return found
+
+    def slopes(self, rows: Floats) -> tuple[Floats, Floats]:
+        mean, deviation, mean_slope, deviation_slope = self._process.predict_slopes(rows)
+        u = (self._least - mean) / deviation
+        improvement, slope = log_improvement(u)
+        novelty, novelty_slope = log_novelty(deviation, self._process.noise_deviation)
+        gradient = ((1.0 - slope * u) / deviation + novelty_slope)[:, None] * deviation_slope
+        gradient -= (slope / deviation)[:, None] * mean_slope
+        return improvement + np.log(deviation) + novelty, gradient
+
+    def pend(self, row: Floats, *, kept: bool) -> None:
+        # Where a process is told what it expects, it goes on expecting the same everywhere.
+        self._expected = np.append(self._expected, believe(self._process, row))
+        self._rows = np.concatenate([self._rows, row[None]])
+        self._kept = np.append(self._kept, kept)
+
+    def demand(self, gain: float) -> None:
+        self._demanded = gain
+
+    def centers(self) -> Floats:
+        found: Floats = self._rows[np.lexsort((self._expected, ~self._kept))[:CENTERS]]
+        return found
+
+    @property
+    def rates(self) -> Floats:
+        return self._process.rates
+
+
+class ExpectedHypervolumeImprovement:
+    """Of two or three objectives, each a process of its own: how much more volume the Pareto front would dominate.
+
+    The reference point lies a tenth of the front's extent behind the worst losses in it, or at the worst losses of all.
+    """
+
+    def __init__(self, members: Sequence[Posterior], rows: Floats, kept: Flags) -> None:
+        self._members = members
+        self._rows = rows
+        self._kept = kept
+        self._expected = np.stack([member.means(rows) for member in members], axis=1)
+        self._cells: Cells = cells(self._expected[kept], BEYOND)
+
+    def promise(self, rows: Floats) -> Floats:
+        found = [member.predict(rows) for member in self._members]
+        means, deviations = np.stack([m for m, _ in found], axis=1), np.stack([d for _, d in found], axis=1)
+        return log_hypervolume_improvement(self._cells, means, deviations)[0]
+
+    def slopes(self, rows: Floats) -> tuple[Floats, Floats]:
+        found = [member.predict_slopes(rows) for member in self._members]
+        means, deviations, mean_slopes, deviation_slopes = (np.stack(each, axis=1) for each in zip(*found, strict=True))
+        promise, by_mean, by_deviation = log_hypervolume_improvement(self._cells, means, deviations)
+        gradient = np.einsum("rk,rka->ra", by_mean, mean_slopes)
+        return promise, gradient + np.einsum("rk,rka->ra", by_deviation, deviation_slopes)
+
+    def pend(self, row: Floats, *, kept: bool) -> None:
+        told = [believe(member, row) for member in self._members]
+        self._expected = np.concatenate([self._expected, np.array(told)[None]])
+        self._rows = np.concatenate([self._rows, row[None]])
+        self._kept = np.append(self._kept, kept)
+        self._cells = cells(self._expected[self._kept], BEYOND)
+
+    def demand(self, gain: float) -> None:
+        """Front and running trials are far enough apart as it is."""
+
+    def centers(self) -> Floats:
+        found: Floats = self._rows[self._kept][self._cells.front]
+        return found
+
+    @property
+    def rates(self) -> Floats:
+        found: Floats = np.max([member.rates for member in self._members], axis=0)
+        return found
+
+
+class Acquisition:
+    """The improvement, if there is a trial to improve on, times the chances that it counts.
+
+    nearest: rows of the trials that come nearest to keeping the constraints, for as long as none does.
+    """
+
+    def __init__(self, improvement: Improvement | None, chances: Sequence[Feasibility], nearest: Floats) -> None:
+        self._improvement = improvement
+        self._chances = chances
+        self._nearest = nearest
+        parts: list[Improvement | Feasibility] = [*chances]
+        if improvement is not None:
+            parts.append(improvement)
+        self._parts = parts
+
+    def promise(self, rows: Floats) -> Floats:
+        found = np.zeros(len(rows))
+        for part in self._parts:
+            found += part.promise(rows)
+        return found
+
+    def slopes(self, rows: Floats) -> tuple[Floats, Floats]:
+        """Return the promise and its gradient by the places."""
+        found, gradient = np.zeros(len(rows)), np.zeros(rows.shape)
+        for part in self._parts:
+            promise, slope = part.slopes(rows)
+            found += promise
+            gradient += slope
+        return found, gradient
+
+    def pend(self, row: Floats) -> None:
+        """Count one more running trial as finished, with the values that are expected."""
+        chance = sum(float(each.promise(row[None])[0]) for each in self._chances)
+        for each in self._chances:
+            believe(each.process, row)
+        if self._improvement is not None:
+            self._improvement.pend(row, kept=chance > LIKELY)
+
+    def demand(self, gain: float) -> None:
+        """Aim at improvements of at least so much, in standard deviations of the losses."""
+        if self._improvement is not None:
+            self._improvement.demand(gain)
+
+    def centers(self) -> Floats:
+        return self._nearest if self._improvement is None else self._improvement.centers()
+
+    @property
+    def rates(self) -> Floats:
+        """1 / length of each axis."""
+        found: Floats = np.max([part.rates for part in self._parts], axis=0)
+        return found

@@ -1,0 +1,123 @@
+"""The search for the most promising point of a space.
+
+Candidates are drawn all over the space and near the best trials; the most promising are moved uphill, numbers by
+their gradient and what has few values step by step. What is promising, `gp_acquisition` decides.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from suggest.samplers.gp_acquisition import Acquisition
+from suggest.samplers.gp_space import Places
+from suggest.samplers.minimize import minimize
+from suggest.samplers.normal import Flags, Floats, Indexes
+from suggest.space import Assignment
+
+ANYWHERE, NEAR = 400, 400  # candidates
+CLIMBED = 4  # candidates that are moved uphill
+APART = 0.02  # in one axis at least
+SAME, BESIDE = 1e-9, 2e-3  # places as near as that are those of a finished trial, or too near to a running one
+CLIMB_STEPS, CLIMB_TOLERANCE = 30, 1e-4
+CROWD, DEMAND = 8, 1.0  # running trials, with which an improvement of up to so much is demanded
+ROUNDS = 3  # of steps to neighbors
+
+
+class CandidateSearch:
+    """finished: rows that are not proposed again."""
+
+    def __init__(self, places: Places, acquisition: Acquisition, finished: Floats) -> None:
+        self._places = places
+        self._acquisition = acquisition
+        self._taken = finished
+        self._running = 0
+        self._reach = np.full(len(finished), SAME)  # nor what is so near to them in every axis
+
+    def pend(self, row: Floats) -> None:
+        """One more running trial."""
+        self._acquisition.pend(row)
+        self._taken = np.concatenate([self._taken, row[None]])
+        self._reach = np.append(self._reach, BESIDE)
+        self._running += 1
+
+    def best(self, fixed: Assignment, rng: np.random.Generator) -> Floats:
+        # Believed values make the next point of a batch one beside the last; what is demanded drives them apart.
+        wide = min(self._running / CROWD, 1.0)
+        self._acquisition.demand(wide * DEMAND * rng.random() ** 2)
+        decided = self._places.encoded([fixed])[0]
+        free = np.isnan(decided)
+        rows = self._candidates(decided, rng)
+        promise = self._acquisition.promise(rows)
+        order = np.argsort(-promise, kind="stable")
+        climbed = self._climbed(rows[self._apart(rows, order)], free)
+        quantiles = rng.random((1, self._places.size))
+        climbed = self._places.completed(climbed, np.repeat(quantiles, len(climbed), axis=0))
+        for _ in range(ROUNDS):
+            climbed = self._stepped(climbed, free, quantiles)
+        every = np.concatenate([climbed, rows])
+        promise = np.concatenate([self._acquisition.promise(climbed), promise])
+        order = np.argsort(-promise, kind="stable")
+        row: Floats = every[next((k for k in order if not self._is_taken(every[k])), order[0])]
+        return row
+
+    def _candidates(self, decided: Floats, rng: np.random.Generator) -> Floats:
+        size = self._places.size
+        rows = np.empty((ANYWHERE + NEAR, size))
+        rows[:ANYWHERE] = self._places.uniform(rng.random((ANYWHERE, size)))
+        centers = self._acquisition.centers()
+        rows[ANYWHERE:] = self._places.moved(centers[rng.integers(0, len(centers), NEAR)], rng)
+        there = ~np.isnan(decided)
+        rows[:, there] = decided[there]
+        return self._places.completed(rows, rng.random(rows.shape))
+
+    def _apart(self, rows: Floats, order: Indexes) -> Indexes:
+        """The first of an order that differ from each other."""
+        chosen: list[int] = []
+        for k in order[:200]:
+            away = np.nan_to_num(np.abs(rows[chosen] - rows[k]), nan=1.0)
+            away[:, np.isnan(rows[k])] = np.where(np.isnan(rows[chosen][:, np.isnan(rows[k])]), 0.0, 1.0)
+            if not chosen or away.max(axis=1).min() > APART:
+                chosen.append(int(k))
+            if len(chosen) == CLIMBED:
+                break
+        return np.array(chosen, dtype=np.intp)
+
+    def _climbed(self, rows: Floats, free: Flags) -> Floats:
+        """Uphill in the numbers that are free and active."""
+        moving = self._places.smooth & free & ~np.isnan(rows)
+        if not moving.any():
+            return rows
+        axes = np.flatnonzero(moving.any(axis=0))
+        scale = np.maximum(self._acquisition.rates[axes], 1e-3)
+
+        def function(x: Floats, which: Indexes) -> tuple[Floats, Floats]:
+            here = rows[which].copy()
+            here[:, axes] = np.where(moving[which][:, axes], x / scale, here[:, axes])
+            promise, gradient = self._acquisition.slopes(here)
+            return -promise, np.where(moving[which][:, axes], -gradient[:, axes] / scale, 0.0)
+
+        starts = np.where(moving[:, axes], rows[:, axes], 0.0) * scale
+        found = minimize(
+            function, starts, np.zeros(len(axes)), scale, iterations=CLIMB_STEPS, tolerance=CLIMB_TOLERANCE
+        )
+        climbed = rows.copy()
+        climbed[:, axes] = np.where(moving[:, axes], np.clip(found.points / scale, 0.0, 1.0), rows[:, axes])
+        return climbed
+
+    def _stepped(self, rows: Floats, free: Flags, quantiles: Floats) -> Floats:
+        """Each at its best neighbor, or where it is."""
+        groups = [np.concatenate([row[None], self._places.neighbors(row, free)]) for row in rows]
+        if sum(map(len, groups)) == len(rows):
+            return rows
+        every = np.concatenate(groups)
+        every = self._places.completed(every, np.repeat(quantiles, len(every), axis=0))
+        promise = self._acquisition.promise(every)
+        found, start = [], 0
+        for group in groups:
+            found.append(every[start + int(np.argmax(promise[start : start + len(group)]))])
+            start += len(group)
+        return np.array(found)
+
+    def _is_taken(self, row: Floats) -> bool:
+        same = (np.abs(self._taken - row) < self._reach[:, None]) | (np.isnan(self._taken) & np.isnan(row))
+        return bool(same.all(axis=1).any())

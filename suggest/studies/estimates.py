@@ -1,0 +1,63 @@
+"""What a Gaussian process says of a study, whatever algorithm proposes its points. Reads the store; needs no lease.
+
+The process is fitted in a worker process. The models of the studies that were asked about last are kept, so that a
+worker that has one is sent only the trials that ended since.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+
+from suggest.errors import FailedPrecondition
+from suggest.estimate import LEAST_TRIALS, Estimate
+from suggest.samplers.gp import MODEL, GpSettings, LearntTrials
+from suggest.storage.store import StudyStore
+from suggest.study import Study, StudySpec
+from suggest.trial import TrialState
+from suggest.workers import ModelSetup, RemoteModel, Workers
+
+MOST_MODELS = 64
+PAGE = 1000  # trials per read
+TOLD = (TrialState.SUCCEEDED, TrialState.PRUNED, TrialState.FAILED, TrialState.INFEASIBLE)
+
+
+class Estimates:
+    """Thread-safe. The store and the workers belong to the caller."""
+
+    def __init__(self, store: StudyStore, workers: Workers) -> None:
+        self._store = store
+        self._workers = workers
+        self._models: OrderedDict[str, tuple[StudySpec, RemoteModel]] = OrderedDict()  # by the study's uid
+        self._lock = threading.Lock()
+
+    def of(self, study: Study) -> Estimate:
+        """Return the estimate from the best and the most recent trials.
+
+        Raises:
+            FailedPrecondition: the study has several objectives or constraints, or fewer than LEAST_TRIALS values.
+            Unavailable, LimitReached, TimedOut: as `RemoteModel.computation`.
+        """
+        if not study.spec.criteria.is_plain:
+            raise FailedPrecondition(f"{study.name} has several objectives or constraints; an estimate needs one value")
+        trials = LearntTrials(study.spec.criteria, GpSettings().window)
+        after, values = -1, 0
+        while page := self._store.trials(study.name, states=TOLD, client_id="", after=after, limit=PAGE):
+            for trial in page:
+                trials.put(trial)
+                values += trial.state is TrialState.SUCCEEDED
+            after = page[-1].number
+        found = self._model(study).estimate(trials.shown()) if values >= LEAST_TRIALS else None
+        if found is None:
+            raise FailedPrecondition(f"{study.name} has {values} values, and an estimate needs at least {LEAST_TRIALS}")
+        return found
+
+    def _model(self, study: Study) -> RemoteModel:
+        with self._lock:
+            spec, model = self._models.pop(study.uid, (None, None))
+            if model is None or spec != study.spec:
+                model = RemoteModel(self._workers, ModelSetup(MODEL, study.spec, study.seed, GpSettings()))
+            self._models[study.uid] = study.spec, model
+            if len(self._models) > MOST_MODELS:
+                self._models.popitem(last=False)
+            return model

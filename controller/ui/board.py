@@ -147,7 +147,7 @@ class Board:
         experiment = self.find(namespace, name)
         client = await self.client(experiment)
         await client.update_trial(study_name(experiment), number, labels=labels)
-        self._watch(experiment).expire()
+        self._watch(experiment).read_again(number)
 
     async def enqueue(self, namespace: str, name: str, texts: Mapping[str, str]) -> int:
         experiment = self.find(namespace, name)

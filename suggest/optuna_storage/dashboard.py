@@ -25,7 +25,6 @@ from suggest.trial import Measurement, Trial, TrialState
 
 METRIC_NAMES = "study:metric_names"  # Optuna's own attribute
 TRIALS_OF_A_STUDY = 10**7  # Optuna numbers the trials of all studies together
-IDENTITIES = 2**28  # so that JavaScript can count the trials of the last one
 _STATES = {
     TrialState.QUEUED: OptunaState.WAITING,
     TrialState.RUNNING: OptunaState.RUNNING,
@@ -37,7 +36,7 @@ _STATES = {
 
 @dataclass(frozen=True, slots=True)
 class ShownStudy:
-    """A study as the dashboard lists it. `identity` is its number below IDENTITIES, which must stay the same."""
+    """A study as the dashboard lists it. `identity` is its number, the same as long as the dashboard runs."""
 
     identity: int
     name: str

@@ -32,7 +32,7 @@ from suggest.trial import Trial, TrialState
 
 BUDGETS = (50, 100, 200)
 SEEDS = 5
-OURS = ("default", "tpe", "random")
+OURS = ("default", "gp", "tpe", "random")
 GENETIC = ("tpe", "nsga2", "nsga3", "regularized-evolution", "random")
 PEERS: dict[str, Callable[[int], optuna.samplers.BaseSampler]] = {
     "Optuna TPE": lambda seed: optuna.samplers.TPESampler(seed=seed),

@@ -1,8 +1,8 @@
 """How promising points are for the Gaussian process: the logarithm of an expected improvement, and its gradient.
 
 The chance that a trial gets a value and keeps the constraints multiplies the improvement (Gelbart et al. 2014, Bayesian
-optimization with unknown constraints). Running trials count as finished with the values that the model expects. Here is
-no search for the best point, and nothing of trials: rows of places in, numbers out.
+optimization with unknown constraints). Running trials count as finished with the values that the model expects. This
+module does not search for the best point and does not know trials: rows of places in, numbers out.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def believe(process: Posterior, row: Floats) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Feasibility:
-    """The chance that a process is below `most`."""
+    """The probability that the value of a process is at most `most`."""
 
     process: Posterior
     most: float
@@ -67,37 +67,34 @@ class Improvement(Protocol):
         """Count one more running trial as finished. kept: whether it is expected to keep the constraints."""
         ...
 
-    def demand(self, gain: float) -> None:
-        """Aim at improvements of at least so much, in standard deviations of the losses."""
-        ...
-
     def centers(self) -> Floats:
         """Return the rows of the best trials, near which a better point may be."""
         ...
 
     @property
     def rates(self) -> Floats:
-        """1 / length of each axis, the shortest of all lengths."""
+        """Return 1 / length of each axis; of several processes, the shortest length."""
         ...
 
 
 class ExpectedImprovement:
-    """Of one objective, over the least expected loss of a trial that keeps the constraints.
+    """The expected improvement of one objective over the least expected loss of a trial that keeps the constraints.
 
-    Over the least value, noise would leave nothing to improve. For the same reason a place counts less where noise is
-    most of what is unknown.
+    The least measured loss would be too hard to improve where values are noisy. For the same reason, places where most
+    of the uncertainty is noise count less. An improvement has to be at least `gain` (Lizotte 2008, Practical Bayesian
+    optimization): otherwise a search that has found a local minimum stays there, and so does a batch.
     """
 
-    def __init__(self, process: Posterior, rows: Floats, kept: Flags) -> None:
+    def __init__(self, process: Posterior, rows: Floats, kept: Flags, *, gain: float) -> None:
         self._process = process
         self._rows = rows
         self._kept = kept
         self._expected = process.means(rows)
-        self._demanded = 0.0
+        self._gain = gain
 
     @property
     def _least(self) -> float:
-        return float(self._expected[self._kept].min()) - self._demanded
+        return float(self._expected[self._kept].min()) - self._gain
 
     def promise(self, rows: Floats) -> Floats:
         mean, deviation = self._process.predict(rows)
@@ -121,9 +118,6 @@ class ExpectedImprovement:
         self._rows = np.concatenate([self._rows, row[None]])
         self._kept = np.append(self._kept, kept)
 
-    def demand(self, gain: float) -> None:
-        self._demanded = gain
-
     def centers(self) -> Floats:
         found: Floats = self._rows[np.lexsort((self._expected, ~self._kept))[:CENTERS]]
         return found
@@ -134,9 +128,10 @@ class ExpectedImprovement:
 
 
 class ExpectedHypervolumeImprovement:
-    """Of two or three objectives, each a process of its own: how much more volume the Pareto front would dominate.
+    """The expected improvement of the volume that the Pareto front of two or three objectives dominates.
 
-    The reference point lies a tenth of the front's extent behind the worst losses in it, or at the worst losses of all.
+    Each objective has a process. The reference point is at the worst loss of any trial in each objective, and at least
+    a tenth of the front's extent behind the front.
     """
 
     def __init__(self, members: Sequence[Posterior], rows: Floats, kept: Flags) -> None:
@@ -165,9 +160,6 @@ class ExpectedHypervolumeImprovement:
         self._kept = np.append(self._kept, kept)
         self._cells = cells(self._expected[self._kept], BEYOND)
 
-    def demand(self, gain: float) -> None:
-        """Front and running trials are far enough apart as it is."""
-
     def centers(self) -> Floats:
         found: Floats = self._rows[self._kept][self._cells.front]
         return found
@@ -179,9 +171,9 @@ class ExpectedHypervolumeImprovement:
 
 
 class Acquisition:
-    """The improvement, if there is a trial to improve on, times the chances that it counts.
+    """The improvement times the probabilities of a value and of keeping the constraints.
 
-    nearest: rows of the trials that come nearest to keeping the constraints, for as long as none does.
+    improvement: None while no trial keeps the constraints. nearest: rows of the trials that break them least.
     """
 
     def __init__(self, improvement: Improvement | None, chances: Sequence[Feasibility], nearest: Floats) -> None:
@@ -216,16 +208,11 @@ class Acquisition:
         if self._improvement is not None:
             self._improvement.pend(row, kept=chance > LIKELY)
 
-    def demand(self, gain: float) -> None:
-        """Aim at improvements of at least so much, in standard deviations of the losses."""
-        if self._improvement is not None:
-            self._improvement.demand(gain)
-
     def centers(self) -> Floats:
         return self._nearest if self._improvement is None else self._improvement.centers()
 
     @property
     def rates(self) -> Floats:
-        """1 / length of each axis."""
+        """Return 1 / length of each axis, the shortest of all lengths."""
         found: Floats = np.max([part.rates for part in self._parts], axis=0)
         return found

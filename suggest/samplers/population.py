@@ -122,11 +122,6 @@ class Population:
             has_room = ranked >= self._enough and following < min(ranked, self._size)
             (self._with_room.add if has_room else self._with_room.discard)(at)
 
-    def generation(self, number: int) -> int:
-        """Return the generation of a known trial."""
-        self._update()
-        return self._generation_of[number]
-
     def next(self, source: random.Random) -> Heir | None:
         """Return the next trial, of the earliest generation with room; None if another trial has to end first."""
         self._update()

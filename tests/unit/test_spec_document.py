@@ -239,6 +239,8 @@ def test_a_difference_names_its_path_and_both_values() -> None:
         ("spec.trial.command", True),
         ("spec.pruning", True),
         ("spec.budget.trials", True),
+        ("spec.metrics.collectorImage", True),
+        ("spec.metrics.file", False),
         ("spec.objective.target", False),
         ("spec.algorithm.seed", False),
         ("spec.runtime", False),

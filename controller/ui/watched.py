@@ -124,8 +124,8 @@ class Watched(Generic[Record]):
     def look(self) -> None:
         """Begin to read if something may have changed."""
         if self._reading is not None and self._reading.done():
-            self._reading.result()  # a bug must not stay unseen
-            self._reading = None
+            ended, self._reading = self._reading, None
+            ended.result()  # a bug must not stay unseen
         if self._reading is None and not self.gone and time.monotonic() >= self._idle_until:
             due = self._follower is not None and self._follower.due
             if due or self._mark() != self._seen:

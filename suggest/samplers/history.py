@@ -30,7 +30,7 @@ def missing(requires: Sequence[str]) -> tuple[str, ...]:
 def missing_message(algorithm: str, packages: Sequence[str], instead: Sequence[str]) -> str:
     one = len(packages) == 1
     needs = f"{'the package' if one else 'the packages'} {' and '.join(packages)}"
-    cure = f"pip install 'tuner[{','.join(packages)}]'"
+    cure = f"pip install '.[{','.join(packages)}]' in tuner's checkout"
     which = "which is not installed" if one else "which are not installed"
     return f"{algorithm} needs {needs}, {which}; install with {cure}, or use {' or '.join(instead)}"
 

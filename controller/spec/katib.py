@@ -13,7 +13,7 @@ import re
 from controller.core.runtime_traits import DEFAULT_RUNTIME, is_on_cluster
 from controller.spec.katib_collectors import KatibCollectorReader
 from controller.spec.katib_section import Json, KatibSectionReader
-from controller.spec.katib_settings import ALGORITHMS, NOT_HERE, TRIAL_DIR, Setting, whole
+from controller.spec.katib_settings import ALGORITHMS, NOT_HERE, TRIAL_DIR, KatibSetting, whole
 from controller.spec.katib_template import ConfigMaps, KatibTemplateReader
 from controller.spec.problems import ProblemCollector
 from suggest.study import Fidelity
@@ -145,7 +145,7 @@ class KatibReader(KatibSectionReader):
             native["seed"] = settings.pop("seed")
         return native | ({"settings": settings} if settings else {})
 
-    def _settings(self, given: Json, at: str, native_at: str, algorithm: str, takes: dict[str, Setting]) -> Json:
+    def _settings(self, given: Json, at: str, native_at: str, algorithm: str, takes: dict[str, KatibSetting]) -> Json:
         """Return the settings under their native names. Katib writes all of them as text."""
         native: Json = {}
         seen: set[str] = set()
@@ -219,8 +219,8 @@ class KatibReader(KatibSectionReader):
             self._problems.add(f"{at}.algorithmName", f"unknown algorithm name {name!r}; write medianstop")
             return {}
         takes = {
-            "min_trials_required": Setting(lambda text: whole(text, 1), "minTrials"),
-            "start_step": Setting(lambda text: whole(text, 1), "warmupSteps"),
+            "min_trials_required": KatibSetting(lambda text: whole(text, 1), "minTrials"),
+            "start_step": KatibSetting(lambda text: whole(text, 1), "warmupSteps"),
         }
         settings = self._settings(given, at, "spec.pruning", name, takes)
         return {"pruning": {"name": "median", "minTrials": 3, "warmupSteps": 4, **settings}}

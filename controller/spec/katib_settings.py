@@ -62,7 +62,7 @@ def _one_of(*words: str) -> Callable[[str], str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class KatibSetting:
     """A setting of an algorithm. `to`: its name in the native file; "" if it has no effect here, which is said."""
 
     take: Callable[[str], Any]
@@ -70,16 +70,16 @@ class Setting:
 
 
 TRIAL_DIR = "trialDir"  # where the program of a pbt trial expects its checkpoint; not a setting of the native file
-_SEED = Setting(lambda text: whole(text, 0), "seed")
+_SEED = KatibSetting(lambda text: whole(text, 0), "seed")
 _TPE_SETTINGS = {  # of Optuna's service
     "random_state": _SEED,
-    "n_startup_trials": Setting(lambda text: whole(text, 0), "startupTrials"),
-    "n_ei_candidates": Setting(lambda text: max(1, whole(text, 0)), "candidates"),
+    "n_startup_trials": KatibSetting(lambda text: whole(text, 0), "startupTrials"),
+    "n_ei_candidates": KatibSetting(lambda text: max(1, whole(text, 0)), "candidates"),
 }
 _HYPEROPT_SETTINGS = {
-    "n_EI_candidates": Setting(lambda text: whole(text, 1), "candidates"),
-    "gamma": Setting(_share),
-    "prior_weight": Setting(_positive),
+    "n_EI_candidates": KatibSetting(lambda text: whole(text, 1), "candidates"),
+    "gamma": KatibSetting(_share),
+    "prior_weight": KatibSetting(_positive),
 }
 
 
@@ -89,39 +89,39 @@ class KatibAlgorithm:
 
     name: str
     settings: dict[str, Any] = field(default_factory=dict)
-    takes: dict[str, Setting] = field(default_factory=dict)
+    takes: dict[str, KatibSetting] = field(default_factory=dict)
 
 
 ALGORITHMS = {
     "random": KatibAlgorithm("random", takes={"random_state": _SEED}),
-    "grid": KatibAlgorithm("grid", takes={"random_state": Setting(lambda text: whole(text, 0))}),
+    "grid": KatibAlgorithm("grid", takes={"random_state": KatibSetting(lambda text: whole(text, 0))}),
     "tpe": KatibAlgorithm("tpe", {"multivariate": False}, _TPE_SETTINGS | _HYPEROPT_SETTINGS),
     "multivariate-tpe": KatibAlgorithm("tpe", {"multivariate": True}, _TPE_SETTINGS),
     "bayesianoptimization": KatibAlgorithm(
         "gp",
         takes={
             "random_state": _SEED,
-            "n_initial_points": Setting(lambda text: whole(text, 0), "startupTrials"),
-            "base_estimator": Setting(_one_of("GP", "RF", "ET", "GBRT")),
-            "acq_func": Setting(_one_of("gp_hedge", "LCB", "EI", "PI", "EIps", "PIps")),
-            "acq_optimizer": Setting(_one_of("auto", "sampling", "lbfgs")),
+            "n_initial_points": KatibSetting(lambda text: whole(text, 0), "startupTrials"),
+            "base_estimator": KatibSetting(_one_of("GP", "RF", "ET", "GBRT")),
+            "acq_func": KatibSetting(_one_of("gp_hedge", "LCB", "EI", "PI", "EIps", "PIps")),
+            "acq_optimizer": KatibSetting(_one_of("auto", "sampling", "lbfgs")),
         },
     ),
     "cmaes": KatibAlgorithm(
         "cmaes",
         takes={
             "random_state": _SEED,
-            "sigma": Setting(_not_negative),
-            "restart_strategy": Setting(_one_of("ipop", "bipop", "none", "None")),
+            "sigma": KatibSetting(_not_negative),
+            "restart_strategy": KatibSetting(_one_of("ipop", "bipop", "none", "None")),
         },
     ),
     "sobol": KatibAlgorithm("sobol"),
     "hyperband": KatibAlgorithm(
         "hyperband",
         takes={
-            "r_l": Setting(_positive, "max"),
-            "eta": Setting(lambda text: whole(text, 2), "eta"),
-            "resource_name": Setting(str, "parameter"),
+            "r_l": KatibSetting(_positive, "max"),
+            "eta": KatibSetting(lambda text: whole(text, 2), "eta"),
+            "resource_name": KatibSetting(str, "parameter"),
         },
     ),
     # Without a probability, Katib perturbs every parameter.
@@ -129,10 +129,10 @@ ALGORITHMS = {
         "pbt",
         {"resampleProbability": 0.0},
         {
-            "suggestion_trial_dir": Setting(_folder, TRIAL_DIR),
-            "n_population": Setting(lambda text: whole(text, 5), "population"),
-            "truncation_threshold": Setting(_share_or_all, "truncation"),
-            "resample_probability": Setting(_share_or_all, "resampleProbability"),
+            "suggestion_trial_dir": KatibSetting(_folder, TRIAL_DIR),
+            "n_population": KatibSetting(lambda text: whole(text, 5), "population"),
+            "truncation_threshold": KatibSetting(_share_or_all, "truncation"),
+            "resample_probability": KatibSetting(_share_or_all, "resampleProbability"),
         },
     ),
 }

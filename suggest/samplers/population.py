@@ -51,7 +51,7 @@ class _Generation:
     alive: int = 0
 
 
-class Population:
+class PbtPopulation:
     """Not thread-safe: its owner holds the study's lock."""
 
     def __init__(self, size: int, truncation: float, direction: Direction) -> None:

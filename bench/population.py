@@ -39,7 +39,7 @@ SPACE = Space(
         Parameter("dropout", Float(0.0, 0.7)),
     )
 )
-SEEDS = 8
+SEEDS = 5
 Array = Any  # NumPy's, of the example's program
 
 
@@ -165,7 +165,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=SEEDS)
     options = parser.parse_args()
     np.seterr(all="ignore")
-    kinds = [(metric, generations) for metric in ("loss", "accuracy") for generations in (5, 10, 20)]
+    kinds = [(metric, generations) for metric in ("loss", "accuracy") for generations in (5, 10)]
     header = ["search", *(f"{metric}, {POPULATION * generations * INTERVAL} epochs" for metric, generations in kinds)]
     rows = []
     for name, search in ROWS.items():

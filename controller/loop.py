@@ -17,6 +17,7 @@ from functools import partial
 from typing import Protocol, assert_never
 
 from controller.clock import Clock
+from controller.core import budget
 from controller.core import decide as core
 from controller.core import snapshot as wanted
 from controller.core.metrics import LogReader
@@ -227,11 +228,25 @@ class Loop:
             self._journal.experiment_changed(ExperimentState.RUNNING, "", now=self._clock.now())
 
     async def _reopened(self, trials: list[Trial], attempts: Mapping[TrialOrFinal, list[Attempt]]) -> list[Trial]:
-        """Reopen the failed trials that have to run again, unless the experiment is only being stopped."""
-        if self.experiment.state is not ExperimentState.RUNNING or self.experiment.stop_requested:
+        """Reopen the failed trials that have to run again, unless the experiment ends without them."""
+        marked = {trial.number for trial in trials if _runs_again(trial, attempts.get(trial.number, []))}
+        experiment = self.experiment
+        if not marked or experiment.state is not ExperimentState.RUNNING or experiment.stop_requested:
             return trials
-        numbers = [trial.number for trial in trials if _runs_again(trial, attempts.get(trial.number, []))]
-        reopened = {trial.number: trial for trial in await self._search.reopen(numbers)} if numbers else {}
+        others = Memory(experiment.spec)
+        for trial in trials:
+            if trial.finished and trial.number not in marked:
+                others.count(trial)
+        over = budget.ends_without_reruns(
+            experiment.spec,
+            others.counts,
+            best=others.best_value,
+            reached=others.reached,
+            running_s=experiment.running_s,
+        )
+        if over:
+            return trials
+        reopened = {trial.number: trial for trial in await self._search.reopen(sorted(marked))}
         return [reopened.get(trial.number, trial) for trial in trials]
 
     async def _sweep(self) -> None:

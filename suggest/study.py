@@ -23,6 +23,10 @@ class Direction(enum.Enum):
     MAXIMIZE = "maximize"
 
     @property
+    def opposite(self) -> Direction:
+        return Direction.MINIMIZE if self is Direction.MAXIMIZE else Direction.MAXIMIZE
+
+    @property
     def sign(self) -> float:
         """Return the factor that turns a value into a loss: the smaller `sign * value`, the better."""
         return -1.0 if self is Direction.MAXIMIZE else 1.0
@@ -33,6 +37,7 @@ class ValueRule(enum.Enum):
 
     LAST = "last"
     BEST = "best"
+    WORST = "worst"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +45,14 @@ class Objective:
     metric: str
     direction: Direction
     value: ValueRule = ValueRule.LAST
+
+    @property
+    def extreme(self) -> Direction | None:
+        """Return the direction whose best measurement is a trial's value; None if the last one is."""
+        if self.value is ValueRule.LAST:
+            return None
+        is_best = self.value is ValueRule.BEST
+        return self.direction if is_best else self.direction.opposite
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ class Figure:
 
         Raises:
             InvalidArgument: The file's name has another ending, or vl-convert-python is not installed
-                (`pip install 'tuner[report]'`); a .json file needs no package.
+                (`pip install '.[report]'`); a .json file needs no package.
         """
         from controller.report import drawing
 

@@ -1,11 +1,12 @@
 """Read a study or an experiment again and again: each time only what can have changed since the last time.
 
 A trial that has ended rarely changes, so a read costs what the unfinished trials cost, whatever the history. Changes of
-ended trials (new labels, deletions) are found by reading everything again after a while.
+ended trials (new labels, deletions) are found by sweeps: all trials are read again, one page at a time.
 """
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
@@ -33,8 +34,8 @@ from suggest.trial import OPEN, Measurement, Trial, TrialState
 PAGE = 1000
 ONE_BY_ONE = 50  # more trials than these are read as a list
 LATEST_EVENTS = 30  # in a record
-WHOLE_S = 20.0  # between two reads of everything
-WHOLE_TIMES = 20  # and this many times the duration of the last one
+SWEEP_S = 20.0  # between two sweeps
+SWEEP_SPARE = 10  # a page is read after this many times the duration of the last one
 Changed: TypeAlias = Mapping[int, TrialRecord | None]  # by number; None: the trial was deleted
 
 
@@ -86,20 +87,21 @@ class _Trials:
         self._name = name
         self._wanted = wanted
         self._next = 0  # no larger number is known
+        self._again: set[int] = set()  # ended trials to read again
+        self._swept_to: str | None = None  # the token of the next page of a sweep
+        self._unswept: set[int] = set()
         self.known: dict[int, Trial] = {}
         self.last: dict[int, dict[str, Measurement]] = {}
         self.unfinished: set[int] = set()  # also those that are not wanted yet
 
     async def read_all(self) -> AsyncIterator[set[int]]:
         """Yield the numbers of the trials that have changed, after each page."""
-        gone = set(self.known)
         token, more = "", True
         measured_to, measured_token, measured_more = -1, "", True
         while more:
             page, token = await self._client.trials_page(self._name, token, page_size=PAGE)
             more = bool(token)
             found = self._keep(page)
-            gone -= found
             while measured_more and (not more or measured_to < page[-1].number):
                 measured, measured_token = await self._client.latest_page(self._name, measured_token)
                 measured_more = bool(measured_token)
@@ -107,9 +109,28 @@ class _Trials:
                 measured_to = measured[-1][0] if measured else measured_to
                 found |= {number for number, _ in measured}
             yield found
-        for number in gone:
-            self._forget(number)
-        yield gone
+
+    def read_again(self, number: int) -> None:
+        """Let the next read of changes include a trial that has ended."""
+        self._again.add(number)
+
+    @property
+    def sweeping(self) -> bool:
+        return self._swept_to is not None
+
+    async def sweep(self) -> set[int]:
+        """Read the next page of a sweep, and return the numbers of its trials, and at the end of deleted ones."""
+        if self._swept_to is None:
+            self._swept_to, self._unswept = "", set(self.known)
+        page, token = await self._client.trials_page(self._name, self._swept_to, page_size=PAGE)
+        found = self._keep(page)
+        self._unswept -= found
+        self._swept_to = token or None
+        if not token:
+            for number in self._unswept:
+                self._forget(number)
+            found |= self._unswept
+        return found
 
     async def read_changes(self) -> set[int]:
         """Read unfinished and new trials, and return the numbers of the trials that may have changed."""
@@ -120,7 +141,8 @@ class _Trials:
             for trial in await self._client.list_trials(self._name, first_number=self._next)
             if trial.number not in known
         ]
-        ended = self.unfinished - {trial.number for trial in page}
+        ended = (self.unfinished | self._again) - {trial.number for trial in page}
+        self._again.clear()
         if len(ended) > ONE_BY_ONE:
             since = await self._client.list_trials(self._name, first_number=min(ended))
             page += [trial for trial in since if trial.number in ended]
@@ -166,27 +188,30 @@ class _Trials:
                 last[one.metric] = one
 
 
-class _Timer:
-    """When everything is read again. Reading everything takes at most a twentieth of the time."""
+class _SweepTimer:
+    """When the next page of a sweep is read. Sweeps take a small share of the time, and end when nothing changes."""
 
     def __init__(self) -> None:
-        self._next = 0.0
-        self._changed = True
+        self._next = math.inf
+        self._changed = False
 
     @property
     def due(self) -> bool:
-        """Return whether something was read since everything was, and that was long enough ago."""
-        return self._changed and time.monotonic() >= self._next
+        return time.monotonic() >= self._next
 
-    def read_changes(self) -> None:
+    def changed(self) -> None:
+        """Something may have changed, so a sweep must begin after now."""
         self._changed = True
+        if self._next == math.inf:
+            self._next = time.monotonic() + SWEEP_S
 
-    def expire(self) -> None:
-        self._next, self._changed = 0.0, True
-
-    def read_all(self, began: float) -> None:
+    def swept(self, began: float, *, sweeping: bool) -> None:
+        """A page was read; `sweeping` says that the sweep goes on."""
         now = time.monotonic()
-        self._next, self._changed = now + max(WHOLE_S, WHOLE_TIMES * (now - began)), False
+        self._next = now + SWEEP_SPARE * (now - began)
+        if not sweeping:
+            self._next = now + SWEEP_S if self._changed else math.inf
+            self._changed = False
 
 
 class StudyFollower:
@@ -196,31 +221,35 @@ class StudyFollower:
         self._client = client
         self._trials = _Trials(client, study.name, lambda trial: True)
         self._records = _Records(study.spec.criteria)
-        self._timer = _Timer()
+        self._sweeps = _SweepTimer()
         self.loaded = False
         self.record = StudyTrials(study, standing=Standing({}, ()))
 
     @property
     def due(self) -> bool:
-        """Return whether everything should be read again although nothing seems to have changed."""
-        return self._timer.due
+        """Return whether something should be read although nothing seems to have changed."""
+        return self._sweeps.due
 
-    def expire(self) -> None:
-        """Let the next read be one of everything, because this process has changed a trial that has ended."""
-        self._timer.expire()
+    def read_again(self, number: int) -> None:
+        """Let the next read include a trial that has ended, because this process has changed it."""
+        self._trials.read_again(number)
 
-    async def read(self) -> AsyncIterator[Changed]:
-        """Yield the trials that may have changed, in one part or several. Raises NotFound."""
-        began = time.monotonic()
+    async def read(self, *, changed: bool = True) -> AsyncIterator[Changed]:
+        """Yield the trials that may have changed, in one part or several. Raises NotFound.
+
+        `changed` says whether the store may have changed since the last read; without it, only a sweep goes on.
+        """
         self.record = replace(self.record, study=await self._client.get_study(self.record.study.name))
-        if self.loaded and not self._timer.due:
-            self._timer.read_changes()
-            yield self._take(await self._trials.read_changes())
+        if not self.loaded:
+            async for numbers in self._trials.read_all():
+                yield self._take(numbers)
+            self.loaded = True
             return
-        async for numbers in self._trials.read_all():
-            yield self._take(numbers)
-        self.loaded = True
-        self._timer.read_all(began)
+        if changed:
+            self._sweeps.changed()
+            yield self._take(await self._trials.read_changes())
+        if self._sweeps.due:
+            yield self._take(await _swept(self._trials, self._sweeps))
 
     def _take(self, numbers: set[int]) -> Changed:
         objective = self.record.study.spec.objective.metric
@@ -242,7 +271,7 @@ class ExperimentFollower:
         self._client = client
         self._trials = _Trials(client, study_name(experiment), lambda trial: query.belongs(trial, experiment))
         self._records = _Records(experiment.spec.criteria)
-        self._timer = _Timer()
+        self._sweeps = _SweepTimer()
         self._attempts: dict[int, list[Attempt]] = {}
         self._changing: set[int] = set()  # trials that are unfinished, or whose newest attempt may change
         self.loaded = False
@@ -250,13 +279,12 @@ class ExperimentFollower:
 
     @property
     def due(self) -> bool:
-        return self._timer.due
+        return self._sweeps.due
 
-    def expire(self) -> None:
-        self._timer.expire()
+    def read_again(self, number: int) -> None:
+        self._trials.read_again(number)
 
-    async def read(self) -> AsyncIterator[Changed]:
-        began = time.monotonic()
+    async def read(self, *, changed: bool = True) -> AsyncIterator[Changed]:
         before = self.record.experiment
         # The holder is read first, because a controller stores the end before it releases its lease.
         holder = self._experiments.holder(before.uid)
@@ -271,9 +299,12 @@ class ExperimentFollower:
             final=query.final_record(self._experiments, experiment),
         )
         try:
-            if self.loaded and before.revision == experiment.revision and not self._timer.due:
-                self._timer.read_changes()
-                yield await self._read_changes(experiment)
+            if self.loaded:
+                if changed:
+                    self._sweeps.changed()
+                    yield await self._read_changes(experiment)
+                if self._sweeps.due:
+                    yield self._take(await _swept(self._trials, self._sweeps))
                 return
             await self._read_settings(experiment)
             self._group(self._experiments.attempts(experiment.uid))
@@ -285,7 +316,6 @@ class ExperimentFollower:
             # The study is not created yet, or the controller was killed before it did so.
             yield self._take(set())
         self.loaded = True
-        self._timer.read_all(began)
 
     async def _read_changes(self, experiment: Experiment) -> Changed:
         # Attempts are read before trials, because an attempt ends before its trial.
@@ -330,6 +360,13 @@ class ExperimentFollower:
         metrics, standing = self._records.metrics, self._records.standing()
         self.record = replace(self.record, trials=trials, metrics=metrics, standing=standing)
         return {number: self._records.by_number.get(number) for number in numbers}
+
+
+async def _swept(trials: _Trials, sweeps: _SweepTimer) -> set[int]:
+    began = time.monotonic()
+    found = await trials.sweep()
+    sweeps.swept(began, sweeping=trials.sweeping)
+    return found
 
 
 def _so_far(trial: Trial, last: Measurement | None) -> Trial:

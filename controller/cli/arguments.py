@@ -314,7 +314,7 @@ def _verbs(verbs: _Verbs) -> Iterator[argparse.ArgumentParser]:
     yield verb(
         "ui", "watch searches in a browser, on this machine", "ui:ui", flags.page, flags.service,
         example="tuner ui",
-        more="Prints a link that is valid once. Served to this machine only; from elsewhere: ssh -L. Needs tuner[ui].",
+        more="Prints a link that is valid once. Served to this machine only; from elsewhere: ssh -L. Extra: ui.",
     )  # fmt: skip
     yield verb(
         "doctor", "find out what would keep trials from running: machine, cluster, file", "check:doctor",

@@ -42,6 +42,7 @@ def serve(arguments: argparse.Namespace) -> int:
         tls_client_ca=arguments.tls_client_ca,
     )
     options = ServerOptions(arguments.metrics_address, arguments.limits, katib_ports(arguments.katib))
+    beside = _page(arguments, storage) if arguments.ui else None
     if arguments.check:
         return _check(
             check_up(
@@ -52,7 +53,6 @@ def serve(arguments: argparse.Namespace) -> int:
                 options=options,
             )
         )
-    beside = _page(arguments, storage) if arguments.ui else None
     return run(
         arguments.address,
         storage,

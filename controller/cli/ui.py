@@ -19,7 +19,9 @@ def require_libraries() -> None:
     """Raise FailedPrecondition unless the libraries of the page are installed."""
     missing = [name for name in LIBRARIES if importlib.util.find_spec(name) is None]
     if missing:
-        raise FailedPrecondition(f"the page needs {' and '.join(missing)}; install with: pip install 'tuner[ui]'")
+        raise FailedPrecondition(
+            f"the page needs {' and '.join(missing)}; install with: pip install '.[ui]' in tuner's checkout"
+        )
 
 
 def ui(arguments: argparse.Namespace) -> ExitCode:
@@ -27,7 +29,9 @@ def ui(arguments: argparse.Namespace) -> ExitCode:
         raise InvalidArgument([Problem("--port", f"{arguments.port} is not a port; write 1 to 65535")])
     require_libraries()
     if arguments.optuna and importlib.util.find_spec("optuna_dashboard") is None:
-        raise FailedPrecondition("--optuna needs optuna-dashboard; install with: pip install 'tuner[ui,dashboard]'")
+        raise FailedPrecondition(
+            "--optuna needs optuna-dashboard; install with: pip install '.[ui,dashboard]' in tuner's checkout"
+        )
     from controller.ui.server import serve
 
     terminal.set_up_logging(arguments)

@@ -97,6 +97,17 @@ def ending(
     return None
 
 
+def ends_without_reruns(
+    spec: ExperimentSpec, counts: Mapping[TrialState, int], *, best: float | None, reached: str, running_s: float
+) -> bool:
+    """Return whether the search is over although trials are set aside, so that these do not run again.
+
+    `counts`, `best` and `reached` are of all other trials.
+    """
+    over = ending(spec, counts, best=best, exhausted=False, running_s=running_s, reached=reached, suspended=True)
+    return over is not None
+
+
 def needs_estimate(spec: ExperimentSpec, counts: Mapping[TrialState, int], estimated: int) -> bool:
     """Return whether the regret has to be bounded (again).
 

@@ -159,12 +159,14 @@ class MetricsRule:
     @property
     def reads_json_only(self) -> bool:
         """Return whether each line must be a JSON object. Collectors of other formats write such lines."""
-        return self.source is not None and getattr(self.source, "format", None) is not MetricsFormat.TEXT
+        if isinstance(self.source, MetricsFile):
+            return self.source.format is not MetricsFormat.TEXT
+        return self.source is not None
 
     @property
     def step_key(self) -> str:
         """Return the key that holds the step; "" means the usual keys. Event files have one that is always there."""
-        of_events = getattr(self.source, "format", None) is MetricsFormat.TENSORBOARD
+        of_events = isinstance(self.source, MetricsFile) and self.source.format is MetricsFormat.TENSORBOARD
         return STEP_KEYS[0] if of_events else self.step
 
 

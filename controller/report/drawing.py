@@ -60,7 +60,7 @@ def _vl_convert() -> Any:  # Any: the package has no types
     try:
         import vl_convert  # type: ignore[import-not-found,import-untyped,unused-ignore]
     except ImportError:
-        cure = "pip install 'tuner[report]'"
+        cure = "pip install '.[report]' in tuner's checkout"
         message = f"figures need the package vl-convert-python, which is not installed; install with {cure}"
         raise InvalidArgument([Problem("", message)]) from None
     return vl_convert

@@ -154,18 +154,21 @@ class LocalRuntime:
         shown = self._shown.get(name)
         if shown is None or shown["time"] is None or self._collection is None:
             return b""
-        collector = self._collectors.get(name)
-        if collector is None:
-            collector = self._collectors[name] = collectors.collector_of(self._collection, Path(shown["directory"]))
+        directory = Path(shown["directory"])
         try:
+            collector = self._collectors.get(name)
+            if collector is None:
+                collector = self._collectors[name] = collectors.collector_of(self._collection, directory)
             if shown["exit"] is None:
                 collector.begin()
             else:
                 collector.finish()
             await asyncio.to_thread(collector.collect, offset + limit)
+        except FileNotFoundError:
+            return b""  # someone has deleted the attempt's folder; like a missing log
         except OSError as error:
-            raise RuntimeLost(f"cannot write {error.filename or shown['directory']}: {error.strerror}") from error
-        return await log_file.read(Path(shown["directory"], collectors.COLLECTED_FILE), offset, limit)
+            raise RuntimeLost(f"cannot write in {directory}: {error.strerror}") from error
+        return await log_file.read(directory / collectors.COLLECTED_FILE, offset, limit)
 
     async def wait(self, within_s: float, *, log_growth: bool) -> None:
         # A single timer that reschedules itself costs a fifth of one wait per check.

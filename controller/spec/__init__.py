@@ -12,7 +12,7 @@ from controller.spec.document import (
     is_label,
     spec_hash,
 )
-from controller.spec.katib import NoConfigMap
+from controller.spec.katib_template import NoConfigMap
 from controller.spec.native import schema
 from controller.spec.problems import Placed, SpecErrors
 from controller.spec.reading import Document, read, read_path

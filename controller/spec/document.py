@@ -43,7 +43,8 @@ DEFAULT_TRIALS = 100
 LEAST_FAILED_TRIALS = 5
 END_BY_THEMSELVES = ("grid", "optuna:grid", "optuna:bruteforce")  # algorithms
 LABELS = "metadata.labels"
-REVISABLE = ("spec.trial", "spec.final", "spec.parallelism", "spec.budget", "spec.pruning", LABELS)
+COLLECTOR_IMAGE = "spec.metrics.collectorImage"  # a pause asks for another one
+REVISABLE = ("spec.trial", "spec.final", "spec.parallelism", "spec.budget", "spec.pruning", COLLECTOR_IMAGE, LABELS)
 
 
 def fill_defaults(document: Json) -> None:

@@ -119,7 +119,7 @@ OBJECTIVE = Section(
         ),
         Key("direction", Word(("maximize", "minimize")), "Which way is better.", REQUIRED),
         Key("target", Number(), "A trial that gets there ends the experiment.", says="none"),
-        Key("value", Word(("last", "best")), "Which of a trial's measurements is its value.", "last"),
+        Key("value", Word(("last", "best", "worst")), "Which of a trial's measurements is its value.", "last"),
     ),
     what="a mapping such as {metric: accuracy, direction: maximize}",
 )

@@ -38,8 +38,9 @@ SCALE = Key("scale", Word(("linear", "log")), "Whether equal steps or equal rati
 DISTRIBUTION = (
     Key(
         "distribution",
-        Word(("normal",)),
-        "A normal distribution, truncated to the range; log-normal with scale: log. Without it, uniform on the scale.",
+        Word(("uniform", "normal")),
+        "Whether values are equally likely on the scale, or normally distributed within the range.",
+        says="`uniform`",
     ),
     Key(
         "mean",
@@ -117,6 +118,8 @@ class ParameterKind:
             return INVALID
         before = len(problems.found)
         taken = section.take(raw, at, problems)
+        if isinstance(taken, dict) and taken.get("distribution") == "uniform":
+            del taken["distribution"]  # the same as if it were absent
         if isinstance(taken, dict) and "distribution" not in taken:
             for key in taken.keys() & {"mean", "deviation"}:
                 problems.add(f"{at}.{key}", "belongs to a normal distribution; add distribution: normal, or remove it")

@@ -17,7 +17,8 @@ from controller.core.runtime_traits import is_on_cluster
 from controller.phrases import command
 from controller.spec import rules
 from controller.spec.document import Json, fill_defaults, from_document
-from controller.spec.katib import ConfigMaps, KatibReader
+from controller.spec.katib import KatibReader
+from controller.spec.katib_template import ConfigMaps
 from controller.spec.native import FILE
 from controller.spec.overrides import apply
 from controller.spec.problems import NOWHERE, Mark, Marks, Placed, ProblemCollector, SpecErrors

@@ -1,4 +1,7 @@
-"""The experiments of a state directory as the page of `tuner ui` shows them: the list, one of them, and the queue."""
+"""The experiments of a state directory as the page of `tuner ui` shows them: the list, one of them, and the queue.
+
+What is read each time, and when, is decided in `controller.app.following` and `controller.ui.watched`.
+"""
 
 from __future__ import annotations
 
@@ -147,7 +150,7 @@ class Board:
         experiment = self.find(namespace, name)
         client = await self.client(experiment)
         await client.update_trial(study_name(experiment), number, labels=labels)
-        self._watch(experiment).expire()
+        self._watch(experiment).read_again(number)
 
     async def enqueue(self, namespace: str, name: str, texts: Mapping[str, str]) -> int:
         experiment = self.find(namespace, name)

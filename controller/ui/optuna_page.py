@@ -7,7 +7,6 @@ else, because the dashboard never sends the token that changes need, and so does
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import io
 import sys
 from collections.abc import Callable, Coroutine, Sequence
@@ -104,12 +103,10 @@ class _Source:
     def __init__(self, board: Board, loop: asyncio.AbstractEventLoop) -> None:
         self._board = board
         self._loop = loop
+        self._identities: dict[str, int] = {}  # by uid, in the order in which they were seen
 
     def studies(self) -> list[dashboard.ShownStudy]:
-        return [
-            dashboard.ShownStudy(_identity(each), f"{each.namespace}/{each.name}", each.spec.criteria, each.spec.space)
-            for each in self._in_loop(self._experiments())
-        ]
+        return self._in_loop(self._studies())
 
     def trials(self, identity: int) -> list[tuple[Trial, list[Measurement]]]:
         record, measured = self._in_loop(self._read(identity))
@@ -120,11 +117,19 @@ class _Source:
                 of_trial.setdefault(number, []).append(each)
         return [(one.trial, of_trial.get(one.trial.number, [])) for one in record.trials]
 
-    async def _experiments(self) -> list[Experiment]:
-        return self._board.all()
+    async def _studies(self) -> list[dashboard.ShownStudy]:
+        return [
+            dashboard.ShownStudy(
+                self._identity(each), f"{each.namespace}/{each.name}", each.spec.criteria, each.spec.space
+            )
+            for each in self._board.all()
+        ]
+
+    def _identity(self, experiment: Experiment) -> int:
+        return self._identities.setdefault(experiment.uid, len(self._identities) + 1)
 
     async def _read(self, identity: int) -> tuple[ExperimentRecord, list[tuple[int, Measurement]]]:
-        experiment = next((each for each in self._board.all() if _identity(each) == identity), None)
+        experiment = next((each for each in self._board.all() if self._identity(each) == identity), None)
         if experiment is None:
             raise KeyError(identity)
         record = await self._board.record(experiment.namespace, experiment.name)
@@ -133,8 +138,3 @@ class _Source:
 
     def _in_loop(self, call: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(call, self._loop).result(ANSWER_S)
-
-
-def _identity(experiment: Experiment) -> int:
-    """Return a number that stays the same, from the uid."""
-    return int.from_bytes(hashlib.sha256(experiment.uid.encode()).digest()[:8], "big") % dashboard.IDENTITIES

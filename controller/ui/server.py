@@ -54,7 +54,7 @@ async def serve(workspace: Workspace, *, port: int | None, optuna: bool, say: Ca
     workspace.state.make()
     file = workspace.state.root / "ui.json"
     kept = _read(file)
-    listener = listen(ADDRESS, (kept.port, 0) if port is None else (port,))
+    listener = listen(ADDRESS, (kept.port, 0) if port is None else (port,), flag="--port")
     actual = listener.getsockname()[1]
     _write(file, _StoredAddress(kept.key, actual))
     door = LinkDoor(kept.key, actual)
@@ -142,8 +142,11 @@ class _Server(uvicorn.Server):
         yield
 
 
-def listen(host: str, ports: Sequence[int]) -> socket.socket:
-    """Listen at the first of the ports that is free; 0 is any. Raises FailedPrecondition, Unavailable."""
+def listen(host: str, ports: Sequence[int], *, flag: str) -> socket.socket:
+    """Listen at the first of the ports that is free; 0 is any. `flag` chooses a port.
+
+    Raises FailedPrecondition, Unavailable.
+    """
     for wanted in ports:
         listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -154,7 +157,7 @@ def listen(host: str, ports: Sequence[int]) -> socket.socket:
             listener.close()
             if len(ports) == 1:
                 raise FailedPrecondition(
-                    f"port {wanted} of {host}: {error.strerror}; choose another port, or omit it for a free one"
+                    f"port {wanted} of {host}: {error.strerror}; choose another with {flag}, or omit it for a free one"
                 ) from error
             continue
         return listener

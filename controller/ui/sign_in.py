@@ -31,7 +31,7 @@ PAUSE_S = 0.5  # before a wrong token is refused
 
 
 @dataclass(slots=True)
-class Session:
+class SignedIn:
     """A person who has signed in. `board` calls the service with the person's token, while that is `valid`."""
 
     board: StudyBoard
@@ -55,7 +55,7 @@ class TokenDoor:
         self._valid = valid
         self._secure = secure
         self._cookie = "__Host-tuner" if secure else f"tuner-serve-{port}"
-        self._sessions: dict[str, Session] = {}
+        self._sessions: dict[str, SignedIn] = {}
         self.names = None if secure else OWN_NAMES
 
     @property
@@ -102,7 +102,7 @@ class TokenDoor:
             raise PermissionDenied("unknown or revoked token; ask the server's operator for one")
         await self._forget_idle()
         identity = secrets.token_urlsafe(32)
-        self._sessions[identity] = Session(self._connect(token), partial(self._valid, token))
+        self._sessions[identity] = SignedIn(self._connect(token), partial(self._valid, token))
         answer = JSONResponse({"message": "signed in"})
         answer.set_cookie(self._cookie, identity, httponly=True, samesite="strict", secure=self._secure)
         return answer
@@ -115,7 +115,7 @@ class TokenDoor:
         answer.delete_cookie(self._cookie, httponly=True, samesite="strict", secure=self._secure)
         return answer
 
-    def _session(self, request: Request) -> Session | None:
+    def _session(self, request: Request) -> SignedIn | None:
         session = self._sessions.get(request.cookies.get(self._cookie, ""))
         if session is None or time.monotonic() - session.used > IDLE_S or not session.valid():
             return None

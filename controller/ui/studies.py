@@ -102,7 +102,7 @@ class StudyBoard:
     async def label(self, namespace: str, name: str, number: int, labels: Mapping[str, str]) -> None:
         study = StudyName(namespace, name)
         await self._client.update_trial(study, number, labels=labels)
-        self._watch(study).expire()
+        self._watch(study).read_again(number)
 
     async def enqueue(self, namespace: str, name: str, texts: Mapping[str, str]) -> int:
         study = await self._client.get_study(StudyName(namespace, name))

@@ -76,7 +76,7 @@ async def beside(
     Raises FailedPrecondition if the port is in use.
     """
     host = "127.0.0.1" if address.host == "localhost" else address.host
-    listener = listen(host, (address.port,))
+    listener = listen(host, (address.port,), flag="--ui")
     port: int = listener.getsockname()[1]
     tls = server.ssl_context() is not None
 

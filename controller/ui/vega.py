@@ -37,7 +37,9 @@ async def _read_or_make() -> bytes:
     try:
         version = importlib.metadata.version(PACKAGE)
     except importlib.metadata.PackageNotFoundError:
-        raise NotFound("figures need a package that is not installed; pip install 'tuner[report]'") from None
+        raise NotFound(
+            "figures need a package that is not installed; pip install '.[report]' in tuner's checkout"
+        ) from None
     file = _cache() / f"vega-{version}.js"
     with suppress(OSError):
         return file.read_bytes()

@@ -35,9 +35,9 @@ class Follower(Protocol[Record_co]):
     @property
     def due(self) -> bool: ...
 
-    def read(self) -> AsyncIterator[Changed]: ...
+    def read(self, *, changed: bool) -> AsyncIterator[Changed]: ...
 
-    def expire(self) -> None: ...
+    def read_again(self, number: int) -> None: ...
 
 
 class Watched(Generic[Record]):
@@ -116,16 +116,16 @@ class Watched(Generic[Record]):
                     yield event, data
                 position = self._table.position
 
-    def expire(self) -> None:
-        """Read everything again when it is next needed, because a trial that has ended was changed."""
+    def read_again(self, number: int) -> None:
+        """Let the next read include a trial that has ended, because this process has changed it."""
         if self._follower is not None:
-            self._follower.expire()
+            self._follower.read_again(number)
 
     def look(self) -> None:
         """Begin to read if something may have changed."""
         if self._reading is not None and self._reading.done():
-            self._reading.result()  # a bug must not stay unseen
-            self._reading = None
+            ended, self._reading = self._reading, None
+            ended.result()  # a bug must not stay unseen
         if self._reading is None and not self.gone and time.monotonic() >= self._idle_until:
             due = self._follower is not None and self._follower.due
             if due or self._mark() != self._seen:
@@ -149,7 +149,7 @@ class Watched(Generic[Record]):
                 if self._follower is None:
                     self._follower = await self._connect()
                 follower = self._follower
-                async for trials in follower.read():
+                async for trials in follower.read(changed=mark != self._seen):
                     self._show(follower.record, trials, loaded=follower.loaded)
                 self._show(follower.record, {}, loaded=True)
                 self._seen, self._began, self.error = mark, began, None

@@ -22,7 +22,7 @@ from suggest.errors import NotFound, Problem
 from suggest.pruners import Pruner
 from suggest.samplers import Computation, Computed, Distinct, PointRequest, Sampler, registry
 from suggest.space import NAME, NAME_RULE, Assignment
-from suggest.study import Constraint, Objective, Study, StudySpec, ValueRule
+from suggest.study import Constraint, Objective, Study, StudySpec
 from suggest.trial import IMPORTED_FROM, Measurement, StopAdvice, Trial, TrialState
 from suggest.workers import Workers
 
@@ -446,9 +446,9 @@ class Engine:
         if curve is None:
             return None, None
         last, step = curve.values[-1], curve.steps[-1]
-        if objective.value is ValueRule.BEST:
-            best = curve.best(objective.direction)
-            return best, step if best is None else curve.steps[curve.values.index(best)]
+        if (extreme := objective.extreme) is not None:
+            found = curve.best(extreme)
+            return found, step if found is None else curve.steps[curve.values.index(found)]
         return (last if math.isfinite(last) else None), step
 
     def constraint_value(

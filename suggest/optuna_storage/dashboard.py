@@ -1,6 +1,6 @@
 """optuna-dashboard over studies of ours: a storage of several studies that is only read, and the WSGI application.
 
-Imports Optuna; optuna-dashboard is an extra, imported by `application`. The studies come from a `Source`, which is
+Imports Optuna; optuna-dashboard is an extra, imported by `application`. The studies come from a `StudySource`, which is
 asked in the threads that answer requests.
 """
 
@@ -25,7 +25,6 @@ from suggest.trial import Measurement, Trial, TrialState
 
 METRIC_NAMES = "study:metric_names"  # Optuna's own attribute
 TRIALS_OF_A_STUDY = 10**7  # Optuna numbers the trials of all studies together
-IDENTITIES = 2**28  # so that JavaScript can count the trials of the last one
 _STATES = {
     TrialState.QUEUED: OptunaState.WAITING,
     TrialState.RUNNING: OptunaState.RUNNING,
@@ -37,7 +36,7 @@ _STATES = {
 
 @dataclass(frozen=True, slots=True)
 class ShownStudy:
-    """A study as the dashboard lists it. `identity` is its number below IDENTITIES, which must stay the same."""
+    """A study as the dashboard lists it. `identity` is its number, the same as long as the dashboard runs."""
 
     identity: int
     name: str
@@ -45,7 +44,7 @@ class ShownStudy:
     space: Space
 
 
-class Source(Protocol):
+class StudySource(Protocol):
     """Where the studies come from. Methods are called in several threads."""
 
     def studies(self) -> Sequence[ShownStudy]: ...
@@ -54,7 +53,7 @@ class Source(Protocol):
         """Return the trials of a study, by number, with the measurements of the first objective."""
 
 
-def application(source: Source) -> Any:  # Any: a WSGI application of an untyped package
+def application(source: StudySource) -> Any:  # Any: a WSGI application of an untyped package
     """Return the dashboard. Raises ImportError if it is not installed."""
     from optuna_dashboard import wsgi  # type: ignore[import-not-found,import-untyped,unused-ignore]
 
@@ -62,7 +61,7 @@ def application(source: Source) -> Any:  # Any: a WSGI application of an untyped
 
 
 class DashboardStorage(WindowStorage):
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: StudySource) -> None:
         super().__init__((), ())
         self._source = source
 

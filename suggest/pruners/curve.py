@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from suggest.curves import Curve, TrialCurve
 from suggest.pruners.pruner import GO_ON, due
 from suggest.settings import setting
-from suggest.study import Objective, ValueRule
+from suggest.study import Objective
 from suggest.trial import StopAdvice, TrialState
 
 WINDOW = 200
@@ -73,8 +73,8 @@ class CurvePruner:
 
     def _final(self, trial: TrialCurve) -> float | None:
         value = trial.value
-        if value is None and self._objective.value is ValueRule.BEST:
-            value = trial.curve.best(self._objective.direction)
+        if value is None and (extreme := self._objective.extreme) is not None:
+            value = trial.curve.best(extreme)
         elif value is None:
             value = trial.curve.values[-1]
         return None if value is None or not math.isfinite(value) else self._objective.direction.sign * value

@@ -43,7 +43,7 @@ SPARE = 2 * LIARS  # trials kept beyond a window: `fitted_below` may fall by so 
 
 
 class GpSampler:
-    """`workers`: None where all is computed in this process."""
+    """Without `workers`, this process computes."""
 
     def __init__(self, spec: StudySpec, seed: int, settings: GpSettings, *, workers: Workers | None = None) -> None:
         self._spec = spec
@@ -63,7 +63,7 @@ class GpSampler:
         return completed(self.steps(wanted))
 
     def steps(self, wanted: Sequence[PointRequest], *, beside: Sequence[Trial] = ()) -> Steps:
-        """beside: trials that will run too, with higher numbers than all that were put."""
+        """Propose in steps. beside: further running trials, with higher numbers than all that were put."""
         if self._trials.count < self._startup:
             return self._first.propose(wanted)
         if self._model is None:
@@ -81,7 +81,7 @@ def gp(spec: StudySpec, seed: int, settings: GpSettings, *, workers: Workers | N
 
 
 class LearntTrials:
-    """The trials of a study that have something to tell the model, and those of them that it is shown."""
+    """The trials of a study that a model can learn from, and the choice of those that it is shown."""
 
     def __init__(self, criteria: Criteria, window: int) -> None:
         self.count = 0  # how many there were, those that were forgotten too
@@ -117,13 +117,13 @@ class LearntTrials:
                 del self._others[self._barred.pop(0)]
 
     def _best(self, below: int) -> Iterator[int]:
-        """The numbers of the best: those of the front, the latest first, or where there is none, the ranked ones."""
+        """Return the numbers of the Pareto front, latest first; without a front, those of the ranked trials."""
         if self._front:
             return (trial.number for trial in reversed(self._front) if trial.number < below)
         return (number for *_, number in self._ranked if number < below)
 
     def _forget(self) -> None:
-        """Those that are neither recent nor among the best: no trial that comes later makes them so again."""
+        """Forget trials that are neither recent nor among the best, since no later trial can change that."""
         kept = {number for *_, number in self._ranked[: self._window // 2 + SPARE]}
         kept.update(trial.number for trial in self._front)
         kept.update(self._numbers[-self._window - SPARE :])
@@ -135,7 +135,7 @@ class LearntTrials:
         return self._running.trials
 
     def shown(self) -> list[Trial]:
-        """In the order of their numbers: the best and the most recent that it is fitted to, and all later ones."""
+        """Return, by number, the best and the most recent trials that the model is fitted to, and all later ones."""
         numbers = [*self._numbers[-1:], *self._barred[-1:]]
         below = fitted_below(max(numbers, default=-1), self._running.numbers)
         end = bisect_left(self._numbers, below)
@@ -153,14 +153,14 @@ BARRED_STATES = (TrialState.FAILED, TrialState.INFEASIBLE)
 
 
 def teaches(trial: Trial, criteria: Criteria) -> bool:
-    """It has a finite value of each objective: it succeeded, or was pruned after a report."""
+    """Return whether the trial succeeded, or was pruned, with a finite value of each objective."""
     if trial.state is not TrialState.SUCCEEDED and trial.state is not TrialState.PRUNED:
         return False
     return criteria.losses(trial) is not None
 
 
 def fitted_below(last: int, running: Sequence[int]) -> int:
-    """The number below which trials decide the model's parameters. last: the highest number of a finished trial.
+    """Return the number below which trials decide the model's parameters. last: of the latest finished trial.
 
     It grows by a tenth at a time, and waits for running trials with lower numbers, though not for stragglers: each that
     finished later would change what the model is fitted to.
@@ -171,7 +171,7 @@ def fitted_below(last: int, running: Sequence[int]) -> int:
 
 
 def _milestone(count: int) -> int:
-    """The last of 0, 1, ..., 10, 12, 14, ... that is not above the count."""
+    """Return the largest of 0, 1, ..., 10, 12, 14, ... that is at most `count`."""
     here = 0
     while (after := here + min(max(here // 10, 1), MOST_BETWEEN)) <= count:
         here = after

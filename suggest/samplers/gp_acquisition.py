@@ -1,8 +1,8 @@
 """How promising points are for the Gaussian process: the logarithm of an expected improvement, and its gradient.
 
 The chance that a trial gets a value and keeps the constraints multiplies the improvement (Gelbart et al. 2014, Bayesian
-optimization with unknown constraints). Running trials count as finished with the values that the model expects. Here is
-no search for the best point, and nothing of trials: rows of places in, numbers out.
+optimization with unknown constraints). Running trials count as finished with the values that the model expects. This
+module does not search for the best point and does not know trials: rows of places in, numbers out.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from suggest.samplers.gp_process import Posterior
 from suggest.samplers.normal import Flags, Floats
 
 CENTERS = 4  # the best trials of one objective, near which candidates are drawn
-LEAST_GAIN = 0.003  # in standard deviations of the warped losses
 LIKELY = math.log(0.5)
 BEYOND = 0.1  # of the front's extent: how far behind its worst losses the reference point is
 
@@ -34,7 +33,7 @@ def believe(process: Posterior, row: Floats) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Feasibility:
-    """The chance that a process is below `most`."""
+    """The probability that the value of a process is at most `most`."""
 
     process: Posterior
     most: float
@@ -74,27 +73,28 @@ class Improvement(Protocol):
 
     @property
     def rates(self) -> Floats:
-        """1 / length of each axis, the shortest of all lengths."""
+        """Return 1 / length of each axis; of several processes, the shortest length."""
         ...
 
 
 class ExpectedImprovement:
-    """Of one objective, over the least expected loss of a trial that keeps the constraints.
+    """The expected improvement of one objective over the least expected loss of a trial that keeps the constraints.
 
-    Over the least value, noise would leave nothing to improve. For the same reason a place counts less where noise is
-    most of what is unknown. Less than LEAST_GAIN is no improvement: without it, a search that has found the bottom of
-    a valley looks there again and again, and a batch lies there (Lizotte 2008, Practical Bayesian optimization).
+    The least measured loss would be too hard to improve where values are noisy. For the same reason, places where most
+    of the uncertainty is noise count less. An improvement has to be at least `gain` (Lizotte 2008, Practical Bayesian
+    optimization): otherwise a search that has found a local minimum stays there, and so does a batch.
     """
 
-    def __init__(self, process: Posterior, rows: Floats, kept: Flags) -> None:
+    def __init__(self, process: Posterior, rows: Floats, kept: Flags, *, gain: float) -> None:
         self._process = process
         self._rows = rows
         self._kept = kept
         self._expected = process.means(rows)
+        self._gain = gain
 
     @property
     def _least(self) -> float:
-        return float(self._expected[self._kept].min()) - LEAST_GAIN
+        return float(self._expected[self._kept].min()) - self._gain
 
     def promise(self, rows: Floats) -> Floats:
         mean, deviation = self._process.predict(rows)
@@ -128,9 +128,10 @@ class ExpectedImprovement:
 
 
 class ExpectedHypervolumeImprovement:
-    """Of two or three objectives, each a process of its own: how much more volume the Pareto front would dominate.
+    """The expected improvement of the volume that the Pareto front of two or three objectives dominates.
 
-    The reference point lies a tenth of the front's extent behind the worst losses in it, or at the worst losses of all.
+    Each objective has a process. The reference point is at the worst loss of any trial in each objective, and at least
+    a tenth of the front's extent behind the front.
     """
 
     def __init__(self, members: Sequence[Posterior], rows: Floats, kept: Flags) -> None:
@@ -170,9 +171,9 @@ class ExpectedHypervolumeImprovement:
 
 
 class Acquisition:
-    """The improvement, if there is a trial to improve on, times the chances that it counts.
+    """The improvement times the probabilities of a value and of keeping the constraints.
 
-    nearest: rows of the trials that come nearest to keeping the constraints, for as long as none does.
+    improvement: None while no trial keeps the constraints. nearest: rows of the trials that break them least.
     """
 
     def __init__(self, improvement: Improvement | None, chances: Sequence[Feasibility], nearest: Floats) -> None:
@@ -212,6 +213,6 @@ class Acquisition:
 
     @property
     def rates(self) -> Floats:
-        """1 / length of each axis."""
+        """Return 1 / length of each axis, the shortest of all lengths."""
         found: Floats = np.max([part.rates for part in self._parts], axis=0)
         return found

@@ -3,7 +3,7 @@
 What the front does not dominate is cut into cells, boxes from `low` to `high`. A vector of losses y adds the volume
 prod_k (high_k - max(low_k, y_k))+ to a cell, so that the expectation under independent normals is a product of
 differences of one-dimensional expected improvements (Yang et al. 2019, Efficient computation of expected hypervolume
-improvement). The logarithm is computed without leaving it, for far points to have slopes (Ament et al. 2023).
+improvement). All is computed in logarithms, so that points far from the front have slopes too (Ament et al. 2023).
 """
 
 from __future__ import annotations
@@ -25,8 +25,11 @@ AT_A_TIME = 2**17  # numbers of a block
 
 @dataclass(frozen=True, slots=True)
 class Cells:
-    """bounds: of each objective, ascending, the first -inf and the last the reference point's. low, high: places in
-    them, (cells, objectives). front: places of the losses that no other one dominates.
+    """Boxes that cover what the front does not dominate.
+
+    bounds: Of each objective, ascending; the first is -inf, the last the reference point's.
+    low, high: The sides of each box as indexes of bounds, (cells, objectives).
+    front: The indexes of the losses that no other one dominates.
     """
 
     bounds: tuple[Floats, ...]
@@ -36,7 +39,7 @@ class Cells:
 
 
 def cells(losses: Floats, beyond: float) -> Cells:
-    """Cut what the losses, (trials, objectives), do not dominate and what dominates the reference point."""
+    """Return the cells for losses, (trials, objectives), as far as they dominate the reference point."""
     count = losses.shape[1]
     front = np.array(pareto.front(losses.tolist()), dtype=np.intp)
     if len(front) > MOST_IN_FRONT[count]:
@@ -56,7 +59,7 @@ _Box = tuple[tuple[int, ...], tuple[int, ...]]
 
 
 def _strips(places: Indexes, last: Sequence[int]) -> list[_Box]:
-    """places: of two objectives; some of them may dominate others."""
+    """Return the boxes of two objectives. places: indexes of bounds; some points may dominate others."""
     found: list[_Box] = []
     start, top = 0, last[1]
     for first, second in sorted(map(tuple, places.tolist())):
@@ -69,7 +72,7 @@ def _strips(places: Indexes, last: Sequence[int]) -> list[_Box]:
 
 
 def _slabs(places: Indexes, last: Sequence[int]) -> list[_Box]:
-    """Strips between neighboring bounds of the third objective."""
+    """Return the boxes of three objectives: strips between neighboring bounds of the third."""
     found: list[_Box] = []
     for bottom in range(last[2]):
         below = places[places[:, 2] <= bottom, :2]
@@ -78,7 +81,7 @@ def _slabs(places: Indexes, last: Sequence[int]) -> list[_Box]:
 
 
 def log_hypervolume_improvement(known: Cells, means: Floats, deviations: Floats) -> tuple[Floats, Floats, Floats]:
-    """Return it for each row, and its derivatives by the means and the deviations. Both: (rows, objectives)."""
+    """Return the logarithm for each row, and its derivatives by means and deviations, all (rows, objectives)."""
     step = max(1, AT_A_TIME // len(known.low))
     parts = [
         _log_improvement_of_rows(known, means[start : start + step], deviations[start : start + step])

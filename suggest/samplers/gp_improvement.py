@@ -15,7 +15,7 @@ FAR = -1e4  # below: the first term of the asymptotic series, of which the secon
 
 
 def log_improvement(u: Floats) -> tuple[Floats, Floats]:
-    """log(phi(u) + u Phi(u)) for finite u, and its derivative Phi(u) / (phi(u) + u Phi(u)). u: flat."""
+    """Return log(phi(u) + u Phi(u)) for finite u, and its derivative Phi(u) / (phi(u) + u Phi(u)). u: flat."""
     erfc = scaled_erfc(np.abs(u) * ROOT_HALF)
     density = np.exp(-0.5 * u * u - LOG_ROOT_TAU)
     right = u > -1.0
@@ -34,7 +34,7 @@ def log_improvement(u: Floats) -> tuple[Floats, Floats]:
 
 
 def log_chance(u: Floats) -> tuple[Floats, Floats]:
-    """log Phi(u) and its derivative. u: flat, finite."""
+    """Return log Phi(u) and its derivative. u: flat, finite."""
     erfc = scaled_erfc(np.abs(u) * ROOT_HALF)
     half = -0.5 * u * u
     left = u < 0
@@ -44,10 +44,11 @@ def log_chance(u: Floats) -> tuple[Floats, Floats]:
 
 
 def log_novelty(deviation: Floats, noise: float) -> tuple[Floats, Floats]:
-    """log(1 - t / sqrt(s² + t²)), s the deviation and t that of the noise, and its derivative by s.
+    """Return log(1 - t / sqrt(s² + t²)), s the deviation and t that of the noise, and its derivative by s.
 
-    The factor of the augmented expected improvement: another look at a place that noise alone makes uncertain is worth
-    little (Huang et al. 2006, Global optimization of stochastic black-box systems, equation 14).
+    It is the factor of the augmented expected improvement (Huang et al. 2006, Global optimization of stochastic
+    black-box systems via sequential kriging meta-models), which lowers the value of a place that only noise makes
+    uncertain.
     """
     ratio = deviation / noise
     root = np.sqrt(1.0 + ratio * ratio)

@@ -1,8 +1,8 @@
 """The model behind `gp`: Gaussian processes fitted to a window of trials.
 
-Each objective has a process, and so has each constraint, and which trials failed or were infeasible. What they say is
-weighed by `gp_acquisition`, and `gp_search` finds the most promising point. It imports NumPy and neither Optuna nor
-SciPy.
+There is a process for each objective, for each constraint, and for which trials failed or were infeasible.
+`gp_acquisition` combines their predictions, and `gp_search` finds the most promising point. It imports NumPy and
+neither Optuna nor SciPy.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ from suggest.space import Assignment
 from suggest.study import StudySpec
 from suggest.trial import Trial, TrialState
 
+LEAST_GAIN = 0.003  # that a point has to promise, in standard deviations of the warped losses
 LEAST = 3  # trials that the parameters are fitted to
 BARRED = 2.0  # what the process of failures is told of a trial without a value; 0 of any other
 DOUBTFUL = 0.5  # an even chance; not half way, for the best point often lies where the feasible region ends
@@ -96,7 +97,7 @@ class GpModel:
             )
 
     def _search(self, learnt: list[Trial], below: int, running: list[Trial]) -> CandidateSearch:
-        """below: the number of the first trial that does not decide the parameters."""
+        """Return a search for the next point. below: the first trial that does not decide the parameters."""
         rows = self._encoded(learnt)
         pending = self._places.encoded([t.parameters for t in running])
         history = _History(learnt, rows, below, Features(self._places, np.concatenate([rows, pending])))
@@ -122,17 +123,19 @@ class GpModel:
         if not kept.any():
             if bounds:  # there is nothing to improve on
                 return Acquisition(None, chances, known[np.argsort(violations, kind="stable")[:CENTERS]])
-            kept[:] = True  # nor is a constraint known anything of
+            kept[:] = True  # no constraint was measured
         improvement: Improvement
         if len(criteria.objectives) == 1:
-            improvement = ExpectedImprovement(self._warped(history, taught, hopeless), known, kept)
+            # At the border of what the constraints allow, only points that break them would promise so much.
+            gain = 0.0 if bounds else LEAST_GAIN
+            improvement = ExpectedImprovement(self._warped(history, taught, hopeless), known, kept, gain=gain)
         else:
             members = [self._linear(history, taught, hopeless, place) for place in range(len(criteria.objectives))]
             improvement = ExpectedHypervolumeImprovement(members, known, kept)
         return Acquisition(improvement, chances, known)
 
     def _warped(self, history: _History, taught: Flags, hopeless: Floats) -> Posterior:
-        """The process of the only objective. hopeless: as `_believed` means them."""
+        """Return the process of the only objective. hopeless: see `_believed`."""
         first = history.deciding(taught)
         # What the parameters follow from must not depend on later trials: a fit is kept while its own are the same.
         found = self._fit("objective", history, first, scaled(self._losses(history.trials, first, 0)), warp=True)
@@ -140,7 +143,7 @@ class GpModel:
         return self._believed(history, taught, hopeless, found, y)
 
     def _linear(self, history: _History, taught: Flags, hopeless: Floats, place: int) -> Posterior:
-        """The process of one of several objectives, whose losses are not warped: a volume would not be one any more."""
+        """Return the process of one of several objectives. Its losses are not warped, which would distort volumes."""
         first = history.deciding(taught)
         early, _ = standardized(scaled(self._losses(history.trials, first, place)))
         found = self._fit(f"objective {place}", history, first, early)
@@ -150,7 +153,7 @@ class GpModel:
     def _believed(
         self, history: _History, taught: Flags, hopeless: Floats, found: Hyperparameters, y: Floats
     ) -> Posterior:
-        """hopeless: rows without a value, which are believed to be no better than most."""
+        """Return a process of these values. hopeless: rows without one, which count as no better than the median."""
         process = Posterior(found, history.features, history.rows[taught], y)
         middle = float(np.median(y))
         for row, mean in zip(hopeless, process.means(hopeless), strict=True):
@@ -158,7 +161,7 @@ class GpModel:
         return process
 
     def _failures(self, history: _History, taught: Flags) -> tuple[list[Feasibility], Floats]:
-        """The chance of a value; and the rows without one, but for those that failed by chance."""
+        """Return the probability of a value, and the rows without one where a failure was likely."""
         barred = np.array([t.state in BARRED_STATES for t in history.trials], dtype=np.bool_)
         if not barred.any():
             return [], history.rows[:0]
@@ -170,7 +173,7 @@ class GpModel:
         return [Feasibility(process, DOUBTFUL)], rows[process.means(rows) > 0.5 * BARRED]
 
     def _constraint(self, history: _History, place: int) -> list[Feasibility]:
-        """The chance to keep one constraint."""
+        """Return the probability of keeping one constraint; nothing if it was never measured."""
         bound = self._criteria.constraints[place]
         values = [t.constraint_values[place] if t.constraint_values else np.nan for t in history.trials]
         margins = np.array([bound.margin(value) for value in values])
@@ -183,7 +186,7 @@ class GpModel:
         return [Feasibility(process, 0.0)]
 
     def _losses(self, learnt: Sequence[Trial], which: Flags, place: int) -> Floats:
-        """Pruned trials count as no better than the median of those that succeeded: they were stopped for a reason."""
+        """Return the losses of one objective. A pruned trial counts as no better than the median of succeeded ones."""
         sign = self._criteria.objectives[place].direction.sign
         trials = [trial for trial, there in zip(learnt, which, strict=True) if there]
         losses = np.array([sign * t.values[place] for t in trials])
@@ -193,7 +196,7 @@ class GpModel:
         return losses
 
     def _fit(self, what: str, history: _History, which: Flags, y: Floats, *, warp: bool = False) -> Hyperparameters:
-        """Kept for as long as the trials that it follows from are the same."""
+        """Return fitted parameters, which are kept for as long as the trials that decide them are the same."""
         key = (what, tuple(history.numbers[which].tolist()))
         found = self._fits.get(key)
         if found is None:
@@ -205,7 +208,7 @@ class GpModel:
 
 
 class _History:
-    """What the model is shown. below: the number of the first trial that does not decide the parameters."""
+    """The trials that the model is shown. below: the first trial that does not decide the parameters."""
 
     def __init__(self, trials: Sequence[Trial], rows: Floats, below: int, features: Features) -> None:
         self.trials = trials
@@ -215,6 +218,6 @@ class _History:
         self._early = self.numbers < below
 
     def deciding(self, which: Flags) -> Flags:
-        """Those of these trials that the parameters are fitted to: all of them where the early ones are too few."""
+        """Return which of these trials decide the parameters: all of them if there are too few early ones."""
         found: Flags = which & self._early
         return found if np.count_nonzero(found) >= LEAST else which

@@ -41,7 +41,7 @@ class Hyperparameters:
 
 
 def triangular_inverse(lower: Floats) -> Floats:
-    """Of a lower triangular matrix, or of a stack of them, by blocks."""
+    """Return the inverse of a lower triangular matrix, or of a stack of them, computed in blocks."""
     n = lower.shape[-1]
     if n <= BLOCK:
         found: Floats = np.tril(np.linalg.inv(lower))
@@ -56,7 +56,7 @@ def triangular_inverse(lower: Floats) -> Floats:
 
 
 def matern(squares: Floats) -> tuple[Floats, Floats]:
-    """The kernel of squared distances, and its derivative by them: (1 + s + s²/3) exp(-s), s = sqrt(5 squares)."""
+    """Return the kernel (1 + s + s²/3) exp(-s), s = sqrt(5 squares), and its derivative by the squared distances."""
     s = np.sqrt(5.0 * squares)
     decay = np.exp(-s)
     s += 1.0
@@ -69,7 +69,7 @@ def matern(squares: Floats) -> tuple[Floats, Floats]:
 
 
 def squared_distances(a: Floats, b: Floats) -> Floats:
-    """Of rows with rows."""
+    """Return the squared distances between rows of `a` and rows of `b`."""
     squares = a @ b.T
     squares *= -2.0
     squares += np.einsum("ij,ij->i", a, a)[:, None]
@@ -95,7 +95,7 @@ class Likelihood:
         self._prior_spread = 2.0 * LENGTH_SPREAD * min(1.0, math.sqrt(MANY / axes))
 
     def at(self, theta: Floats) -> tuple[float, Floats]:
-        """The value and its gradient."""
+        """Return the value and its gradient."""
         n, axes = len(self._features), self._axes
         weights = np.exp(theta[:axes])
         signal, noise = math.exp(theta[axes]), math.exp(theta[axes + 1])
@@ -131,7 +131,7 @@ class Likelihood:
         return value + 0.5 * float(off @ off), gradient + off / spread
 
     def _from_prior(self, theta: Floats) -> tuple[Floats, Floats]:
-        """How many standard deviations each parameter is away from its prior's mean."""
+        """Return each parameter's distance from its prior's mean in standard deviations, and these deviations."""
         mean = np.full(len(theta), self._prior)
         mean[self._axes :] = 0.0, NOISE_MEAN, DELTA_MEAN
         spread = np.full(len(theta), self._prior_spread)
@@ -144,7 +144,7 @@ class Likelihood:
 
 
 def fit(features: Features, rows: Floats, losses: Floats, *, warp: bool) -> Hyperparameters:
-    """The most probable parameters, from two starts: short lengths with a strong warp, long ones with a weak one."""
+    """Return the most probable parameters found from two starts: short lengths, strong warp; long ones, weak warp."""
     axes = features.axes
     likelihood = Likelihood(features, rows, losses, warp=warp)
     starts = np.array([_start(axes, 0.3, 0.3), _start(axes, 1.0, 10.0)])
@@ -163,7 +163,7 @@ def _start(axes: int, length: float, delta: float) -> Floats:
 
 
 class Posterior:
-    """A fitted process at its trials. Further ones may be appended; their values are believed."""
+    """A fitted process at its trials, to which trials with believed values may be appended."""
 
     def __init__(self, found: Hyperparameters, features: Features, rows: Floats, y: Floats) -> None:
         self._features = features
@@ -190,7 +190,7 @@ class Posterior:
         return found
 
     def append(self, row: Floats, y: float) -> None:
-        """One more trial: (axes,)."""
+        """Append a trial. row: (axes,)."""
         n = len(self._y)
         trial = self._scaled(row[None])[0]
         kernel, _ = matern(squared_distances(trial[None], self._trials))
@@ -217,12 +217,12 @@ class Posterior:
         return kernel, slope
 
     def means(self, rows: Floats) -> Floats:
-        """What `predict` has first, in a fraction of its time."""
+        """Return the means of `predict`, in a fraction of its time."""
         found: Floats = self._kernels(self._scaled(rows))[0] @ self._alpha
         return found
 
     def predict(self, rows: Floats) -> tuple[Floats, Floats]:
-        """Means and standard deviations, without the noise."""
+        """Return means and standard deviations, without the noise."""
         mean, deviation = np.empty(len(rows)), np.empty(len(rows))
         at = self._scaled(rows)
         step = max(16, AT_A_TIME // len(self))
@@ -239,7 +239,7 @@ class Posterior:
         return found
 
     def predict_slopes(self, rows: Floats) -> tuple[Floats, Floats, Floats, Floats]:
-        """Means and standard deviations, and the gradients of both by the places: (rows, axes)."""
+        """Return means and standard deviations, and the gradients of both by the places: (rows, axes)."""
         at = self._scaled(rows)
         kernel, slope = self._kernels(at)
         explained = kernel @ self._inverse.T
@@ -251,6 +251,6 @@ class Posterior:
         return kernel @ self._alpha, deviations, back(rows, mean_slope), back(rows, deviation_slope)
 
     def _pulled(self, at: Floats, by_squares: Floats) -> Floats:
-        """The gradient of a sum over trials by features, of the derivatives by squared distances."""
+        """Return the gradient of a sum over trials by features, of the derivatives by squared distances."""
         found: Floats = 2.0 * (at * by_squares.sum(axis=1)[:, None] - by_squares @ self._trials) * self._roots
         return found

@@ -1,7 +1,7 @@
 """The search for the most promising point of a space.
 
 Candidates are drawn all over the space and near the best trials; the most promising are moved uphill, numbers by
-their gradient and what has few values step by step. What is promising, `gp_acquisition` decides.
+their gradient and what has few values step by step. `gp_acquisition` decides what is promising.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ ROUNDS = 3  # of steps to neighbors
 
 
 class CandidateSearch:
-    """finished: rows that are not proposed again."""
+    """finished: rows of trials, which are not proposed again."""
 
     def __init__(self, places: Places, acquisition: Acquisition, finished: Floats) -> None:
         self._places = places
         self._acquisition = acquisition
         self._taken = finished
-        self._reach = np.full(len(finished), SAME)  # nor what is so near to them in every axis
+        self._reach = np.full(len(finished), SAME)  # what is nearer in every axis is not proposed either
 
     def pend(self, row: Floats) -> None:
-        """One more running trial."""
+        """Add a running trial."""
         self._acquisition.pend(row)
         self._taken = np.concatenate([self._taken, row[None]])
         self._reach = np.append(self._reach, BESIDE)
@@ -65,7 +65,7 @@ class CandidateSearch:
         return self._places.completed(rows, rng.random(rows.shape))
 
     def _apart(self, rows: Floats, order: Indexes) -> Indexes:
-        """The first of an order that differ from each other."""
+        """Return the first rows in the given order that differ from each other."""
         chosen: list[int] = []
         for k in order[:200]:
             away = np.nan_to_num(np.abs(rows[chosen] - rows[k]), nan=1.0)
@@ -77,7 +77,7 @@ class CandidateSearch:
         return np.array(chosen, dtype=np.intp)
 
     def _climbed(self, rows: Floats, free: Flags) -> Floats:
-        """Uphill in the numbers that are free and active."""
+        """Return rows moved uphill in the numbers that are free and active."""
         moving = self._places.smooth & free & ~np.isnan(rows)
         if not moving.any():
             return rows
@@ -99,7 +99,7 @@ class CandidateSearch:
         return climbed
 
     def _stepped(self, rows: Floats, free: Flags, quantiles: Floats) -> Floats:
-        """Each at its best neighbor, or where it is."""
+        """Return the best neighbor of each row, or the row itself."""
         groups = [np.concatenate([row[None], self._places.neighbors(row, free)]) for row in rows]
         if sum(map(len, groups)) == len(rows):
             return rows

@@ -44,11 +44,11 @@ class Axis:
 
     @property
     def count(self) -> float:
-        """How many values it has."""
+        """Return the number of its values."""
         return self.dimension.last - self.dimension.first + 1.0 if self.dimension.whole else math.inf
 
     def places(self, numbers: Floats) -> Floats:
-        """Of numbers as `columns.encode` makes them."""
+        """Return the places of numbers as `columns.encode` makes them."""
         if self.dimension.choice:
             return numbers
         scaled = np.log(numbers) if self.dimension.log else numbers
@@ -56,7 +56,7 @@ class Axis:
         return found
 
     def numbers(self, places: Floats) -> Floats:
-        """The nearest members."""
+        """Return the nearest members of the domain."""
         if self.dimension.choice:
             return places
         numbers = self.low + places * self.span
@@ -94,7 +94,7 @@ class Places:
         self._conditions = [self._parents(p.parameter) for p in self.axes]
 
     def _parents(self, parameter: Parameter) -> list[tuple[int, Floats]] | None:
-        """None: never active, for a parent's only value is another one."""
+        """Return the parents' axes and places; None if never active, since a parent's only value is another one."""
         found: list[tuple[int, Floats]] = []
         for condition in parameter.when:
             parent = self._space.by_name[condition.parameter]
@@ -113,7 +113,7 @@ class Places:
         return found
 
     def encoded(self, points: Sequence[Assignment]) -> Floats:
-        """(points, axes)."""
+        """Return the rows of points: (points, axes)."""
         rows = np.full((len(points), self.size), np.nan)
         for k, axis in enumerate(self.axes):
             name, domain = axis.name, axis.domain
@@ -122,7 +122,7 @@ class Places:
         return rows
 
     def decoded(self, row: Floats, fixed: Assignment) -> Assignment:
-        """The point of a row; `fixed` has its own values."""
+        """Return the point of a row, with the values of `fixed`."""
         values: dict[str, Value] = {}
         for parameter in self._space.ordered:
             name = parameter.name
@@ -139,7 +139,7 @@ class Places:
         return {p.name: values[p.name] for p in self._space.parameters if p.name in values}
 
     def active(self, rows: Floats) -> Flags:
-        """Which places rows should have."""
+        """Return which places are active in each row."""
         on = np.ones(rows.shape, dtype=np.bool_)
         for k, parents in enumerate(self._conditions):
             if parents is None:
@@ -151,7 +151,7 @@ class Places:
         return on
 
     def completed(self, rows: Floats, quantiles: Floats) -> Floats:
-        """Rows as points have them: numbers at members, NaN where inactive, drawn where active and not there."""
+        """Return rows as points have them: numbers at members, NaN where inactive, drawn where active and not there."""
         for k, axis in enumerate(self.axes):
             rows[:, k] = axis.snapped(rows[:, k])
         while True:  # once more for each level of conditions
@@ -163,7 +163,7 @@ class Places:
             rows[new] = self.uniform(quantiles)[new]
 
     def uniform(self, quantiles: Floats) -> Floats:
-        """Places for all axes, uniform on their scales, of uniform quantiles in [0, 1)."""
+        """Return places for all axes, uniform on their scales, of uniform quantiles in [0, 1)."""
         rows = quantiles.copy()
         for k, axis in enumerate(self.axes):
             if axis.dimension.choice:
@@ -173,7 +173,7 @@ class Places:
         return rows
 
     def moved(self, rows: Floats, rng: np.random.Generator) -> Floats:
-        """Rows with some places changed, each by its own length: a few of them, or all."""
+        """Return rows with a few or all places changed, each row by a length of its own."""
         count, size = rows.shape
         rows = rows.copy()
         few = max(2.0, size / 4.0) / size if size > 1 else 1.0
@@ -202,7 +202,7 @@ class Places:
         return rows
 
     def neighbors(self, row: Floats, free: Flags) -> Floats:
-        """Rows that differ from this one in one axis of few values: numbers by up to three steps, choices by any."""
+        """Return rows that differ in one axis of few values: numbers by up to three steps, choices by any value."""
         found = []
         for k, axis in enumerate(self.axes):
             if self.smooth[k] or not free[k] or math.isnan(row[k]):
@@ -242,7 +242,7 @@ class Features:
         self.axes = places.size
 
     def of(self, rows: Floats) -> Floats:
-        """(rows, columns)."""
+        """Return the features: (rows, columns)."""
         angle = ARC * (rows[:, self._arc] - MIDDLE)
         there = ~np.isnan(angle)
         angle = np.where(there, angle, 0.0)
@@ -255,7 +255,7 @@ class Features:
         return np.concatenate(parts, axis=1)
 
     def pulled_back(self, rows: Floats, gradients: Floats) -> Floats:
-        """Gradients by features as gradients by places: (rows, axes), 0 for choices and for what is inactive."""
+        """Return gradients by features as gradients by places: (rows, axes), 0 for choices and for what is inactive."""
         plain, arc = len(self._plain), len(self._arc)
         found = np.zeros((len(rows), self.axes))
         found[:, self._plain] = gradients[:, :plain]

@@ -18,7 +18,7 @@ LEAST_SPREAD = 1e-12  # of warped losses
 
 
 def scaled(losses: Floats) -> Floats:
-    """Finite losses, however large or small, as 0 for the best and 1 for the median; at most CLIP."""
+    """Return finite losses, however large or small, as 0 for the best and 1 for the median; at most CLIP."""
     largest = np.abs(losses).max()
     if largest == 0:
         return np.zeros_like(losses)
@@ -35,7 +35,7 @@ def scaled(losses: Floats) -> Floats:
 
 
 def balanced(margins: Floats) -> Floats:
-    """Finite margins of a constraint, however large or small: 0 is its bound, and 1 the median distance from it."""
+    """Return finite margins of a constraint scaled: 0 at the bound, 1 at the median distance from it, clipped."""
     largest = np.abs(margins).max()
     if largest == 0:
         return np.zeros_like(margins)
@@ -48,7 +48,7 @@ def balanced(margins: Floats) -> Floats:
 
 
 def standardized(z: Floats) -> tuple[Floats, float]:
-    """Numbers of mean 0 and spread 1, and the spread that they had; all 0 where they had none."""
+    """Return numbers shifted and scaled to mean 0 and spread 1, and their spread; all 0 if they are equal."""
     spread = float(z.std())
     if spread < LEAST_SPREAD:
         return np.zeros_like(z), 0.0
@@ -56,7 +56,7 @@ def standardized(z: Floats) -> tuple[Floats, float]:
 
 
 def warped(u: Floats, log_delta: float) -> tuple[Floats, Floats, float, float]:
-    """Standardized log(u + delta); its derivative by log delta; the log of the Jacobian; and the derivative of that."""
+    """Return standardized log(u + delta), its derivative by log delta, the log of the Jacobian, and its derivative."""
     delta = np.exp(log_delta)
     t, spread = standardized(np.log1p(u / delta))
     if not spread:

@@ -30,12 +30,12 @@ def missing(requires: Sequence[str]) -> tuple[str, ...]:
 def missing_message(algorithm: str, packages: Sequence[str], instead: Sequence[str]) -> str:
     one = len(packages) == 1
     needs = f"{'the package' if one else 'the packages'} {' and '.join(packages)}"
-    cure = f"pip install 'tuner[{','.join(packages)}]'"
+    cure = f"pip install '.[{','.join(packages)}]' in tuner's checkout"
     which = "which is not installed" if one else "which are not installed"
     return f"{algorithm} needs {needs}, {which}; install with {cure}, or use {' or '.join(instead)}"
 
 
-class Shown(Protocol):
+class ShownTrials(Protocol):
     """The trials that a model is shown."""
 
     def put(self, trial: Trial) -> None: ...
@@ -52,7 +52,9 @@ class Shown(Protocol):
 class ModelSampler:
     """A sampler that asks a model. `requires` are package names. Without `workers`, the model runs in this process."""
 
-    def __init__(self, setup: ModelSetup, shown: Shown, *, requires: Sequence[str], workers: Workers | None) -> None:
+    def __init__(
+        self, setup: ModelSetup, shown: ShownTrials, *, requires: Sequence[str], workers: Workers | None
+    ) -> None:
         self._setup = setup
         self._shown = shown
         self._requires = requires

@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from suggest.domain import NO_MEMBER, number
-from suggest.samplers.population import Heir, Population
+from suggest.samplers.population import Heir, PbtPopulation
 from suggest.samplers.sampler import PointRequest
 from suggest.samplers.uniform import draw, draw_point
 from suggest.settings import setting
@@ -46,7 +46,7 @@ class PbtSampler:
         self._space = spec.space
         self._seed = seed
         self._resample_probability = settings.resample_probability
-        self._population = Population(settings.population, settings.truncation, spec.objective.direction)
+        self._population = PbtPopulation(settings.population, settings.truncation, spec.objective.direction)
         self._points: dict[int, Assignment] = {}  # of the trials from which others may continue
 
     def put(self, trial: Trial) -> None:

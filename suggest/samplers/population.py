@@ -51,7 +51,7 @@ class _Generation:
     alive: int = 0
 
 
-class Population:
+class PbtPopulation:
     """Not thread-safe: its owner holds the study's lock."""
 
     def __init__(self, size: int, truncation: float, direction: Direction) -> None:
@@ -121,11 +121,6 @@ class Population:
             following = self._generations[at + 1].alive if at + 1 < len(self._generations) else 0
             has_room = ranked >= self._enough and following < min(ranked, self._size)
             (self._with_room.add if has_room else self._with_room.discard)(at)
-
-    def generation(self, number: int) -> int:
-        """Return the generation of a known trial."""
-        self._update()
-        return self._generation_of[number]
 
     def next(self, source: random.Random) -> Heir | None:
         """Return the next trial, of the earliest generation with room; None if another trial has to end first."""

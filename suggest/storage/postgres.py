@@ -133,7 +133,9 @@ class PostgresDatabase:
                 },
             )
         except ModuleNotFoundError as e:
-            message = "PostgreSQL needs the library psycopg; install it with: pip install 'tuner[postgres]'"
+            message = (
+                "PostgreSQL needs the library psycopg; install it with: pip install '.[postgres]' in tuner's checkout"
+            )
             raise InvalidArgument([Problem("storage", message)]) from e
         event.listen(self._engine, "connect", _note_instance)
         self._single = self._engine.execution_options(isolation_level="AUTOCOMMIT")

@@ -84,6 +84,7 @@ class _ValueRuleEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._Enum
     VALUE_RULE_UNSPECIFIED: _ValueRule.ValueType  # 0
     VALUE_RULE_LAST: _ValueRule.ValueType  # 1
     VALUE_RULE_BEST: _ValueRule.ValueType  # 2
+    VALUE_RULE_WORST: _ValueRule.ValueType  # 3
 
 class ValueRule(_ValueRule, metaclass=_ValueRuleEnumTypeWrapper):
     """Which measurement of the objective's metric becomes the trial's value if CompleteTrial does not specify a value."""
@@ -91,6 +92,7 @@ class ValueRule(_ValueRule, metaclass=_ValueRuleEnumTypeWrapper):
 VALUE_RULE_UNSPECIFIED: ValueRule.ValueType  # 0
 VALUE_RULE_LAST: ValueRule.ValueType  # 1
 VALUE_RULE_BEST: ValueRule.ValueType  # 2
+VALUE_RULE_WORST: ValueRule.ValueType  # 3
 Global___ValueRule: typing_extensions.TypeAlias = ValueRule
 
 class _TrialState:

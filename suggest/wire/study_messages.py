@@ -35,7 +35,11 @@ from suggest.wire.values import (
 
 _TO_SCALE = {Scale.LINEAR: pb.SCALE_LINEAR, Scale.LOG: pb.SCALE_LOG}
 _TO_DIRECTION = {Direction.MINIMIZE: pb.DIRECTION_MINIMIZE, Direction.MAXIMIZE: pb.DIRECTION_MAXIMIZE}
-_TO_RULE = {ValueRule.LAST: pb.VALUE_RULE_LAST, ValueRule.BEST: pb.VALUE_RULE_BEST}
+_TO_RULE = {
+    ValueRule.LAST: pb.VALUE_RULE_LAST,
+    ValueRule.BEST: pb.VALUE_RULE_BEST,
+    ValueRule.WORST: pb.VALUE_RULE_WORST,
+}
 _SCALES: dict[int, Scale] = {v: k for k, v in _TO_SCALE.items()}
 _DIRECTIONS: dict[int, Direction] = {v: k for k, v in _TO_DIRECTION.items()}
 _RULES: dict[int, ValueRule] = {v: k for k, v in _TO_RULE.items()}

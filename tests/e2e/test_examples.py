@@ -183,6 +183,7 @@ KATIB = {  # how many trials end in each state, where it is certain
     "hyperband": None,
     "pbt": {"succeeded": 15},
     "early-stopping": None,
+    "early-stopping-json": None,
     "metric-strategies": {"succeeded": 5},
     "resume-and-metadata": {"succeeded": 5},
     "distributions": {"succeeded": 6},
@@ -217,5 +218,5 @@ def test_a_katib_file_runs_unchanged(tmp_path: Path, name: str) -> None:
         assert states == certain
     else:
         assert set(states) <= {"succeeded", "pruned"}
-        assert sum(states.values()) == {"hyperband": 9, "early-stopping": 6}[name]
+        assert sum(states.values()) == {"hyperband": 9, "early-stopping": 6, "early-stopping-json": 5}[name]
         assert states["succeeded"]

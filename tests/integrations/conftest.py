@@ -64,10 +64,15 @@ def programs(tmp_path: Path) -> Iterator[Programs]:
 
 @pytest.fixture(autouse=True)
 def _libraries() -> None:
+    require_libraries()
+
+
+def require_libraries() -> None:
+    """Skip or fail the test, or the module that is being imported, where a library is missing."""
     missing = [name for name in LIBRARIES if importlib.util.find_spec(name) is None]
     if not missing:
         return
     what = f"not installed: {', '.join(missing)}; make integration-packages installs them"
     if os.environ.get("TUNER_TEST_INTEGRATIONS_REQUIRED") == "1":
         pytest.fail(what, pytrace=False)
-    pytest.skip(what)
+    pytest.skip(what, allow_module_level=True)

@@ -58,7 +58,7 @@ def trials(programs: Programs, name: str = "swept") -> list[dict[str, object]]:
 
 
 def test_each_job_is_a_trial_with_its_folder_and_overrides(application: Programs) -> None:
-    arguments = ["--multirun", "kind='u p',down", "note='a, b'", "hydra.sweeper.parallelism=2"]
+    arguments = ["--multirun", "kind=shuffle('u p',down)", "note='a, b'", "hydra.sweeper.parallelism=2"]
     out, err = application.run(sys.executable, "app.py", *arguments)
     found = trials(application)
     assert [each["state"] for each in found] == ["succeeded"] * 4

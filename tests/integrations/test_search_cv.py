@@ -9,8 +9,11 @@ from typing import Any
 import pytest
 
 import tuner
+from tests.integrations.conftest import require_libraries
 
-pytest.importorskip("sklearn", reason="the extra `sklearn` is not installed")
+require_libraries()  # before scikit-learn is imported, which takes seconds
+
+# ruff: noqa: E402
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.datasets import make_classification

@@ -167,3 +167,29 @@ def test_a_tool_that_fails_is_said_once_and_gets_what_it_missed(programs: Progra
         "MLflow: trial 1 of logged was not logged, and is tried again after a later trial: OSError: no connection\n"
     ).replace("MLflow", "The tool")
     assert out.splitlines()[:-1] == ["1 infeasible", "2 succeeded", "3 succeeded", "4 succeeded"]
+
+
+def test_a_log_is_used_for_several_searches_and_for_stored_ones(programs: Programs) -> None:
+    out, _ = programs.script("""
+import tuner
+from tuner.integrations.trial_log import TrialLog
+
+class Kept(TrialLog):
+    tool = "The tool"
+    seen = []
+
+    def copied(self, search):
+        return {number for name, number in self.seen if name == search}
+
+    def copy(self, search, result, measurements):
+        self.seen.append((search, result.number))
+
+log = Kept()
+first = tuner.minimize(lambda trial: trial["x"], {"x": [1, 2]}, trials=2, progress=False, callbacks=[log])
+second = tuner.minimize(lambda trial: trial["x"], {"x": [1, 2]}, trials=2, progress=False, callbacks=[log])
+stored = tuner.minimize(lambda trial: trial["x"], {"x": [1, 2]}, trials=2, progress=False)
+log.copy_all(stored)
+log.copy_all(first)
+print(Kept.seen == [(study.unique_name, number) for study in (first, second, stored) for number in (0, 1)])
+""")
+    assert out == "True\n"

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from controller.core.model import Attempt, ExperimentSpec
 from controller.folders import ExperimentFolders
-from suggest.samplers.population import Population
+from suggest.samplers.population import PbtPopulation
 from suggest.trial import Trial, TrialState
 from tests.sim.invariant import InvariantViolation
 
@@ -49,7 +49,7 @@ def waits(spec: ExperimentSpec, trials: Sequence[Trial]) -> bool:
     """Return whether no trial may begin before another one ends."""
     if spec.algorithm.name != "pbt":
         return False
-    population = Population(POPULATION, TRUNCATION, spec.objective.direction)
+    population = PbtPopulation(POPULATION, TRUNCATION, spec.objective.direction)
     for trial in trials:
         population.put(trial)
     return population.next(random.Random(0)) is None

@@ -103,6 +103,19 @@ def test_failures_that_were_set_aside_count_as_failures_when_the_experiment_ends
     assert play_plan(plan) is ExperimentState.SUCCEEDED
 
 
+@pytest.mark.parametrize("fault", Fault)
+@pytest.mark.parametrize("hit", range(1, 6))
+def test_failures_that_were_set_aside_do_not_run_again_in_the_final_stage(
+    play_plan: Callable[[Plan], ExperimentState], fault: Fault, hit: int
+) -> None:
+    """The target is reached during the pause, so the final stage runs, and a new controller continues it."""
+    bad, good = Script(((0.2, "score=0.1"),), 0.3, 1), Script(((0.9, "score=0.95"),), 1.0, 0)
+    template = TrialTemplate(("true",), retries={FailureClass.USER_ERROR: 0})
+    spec = replace(LOST.spec, parallelism=4, budget=Budget(failed_trials=3), trial=template, final=template)
+    plan = Plan(spec, scripts=[bad, bad, bad, good], finals=[Script((), 1.1, 0)], last_faults={("save", hit): fault})
+    assert play_plan(plan) is ExperimentState.SUCCEEDED
+
+
 @pytest.mark.parametrize("hit", range(1, 6))
 def test_a_trial_whose_suggest_reply_was_lost_is_not_left_open(
     play_plan: Callable[[Plan], ExperimentState], hit: int

@@ -8,6 +8,7 @@ import os
 import random
 import shutil
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -101,6 +102,22 @@ def test_a_rotated_file_is_collected_to_its_end(tailed: Attempt) -> None:
     assert tailed.collected() == b"accuracy=0.1\naccuracy=0.2\naccuracy=0.3\n"
     tailed.another_controller()
     assert tailed.collected() == b"accuracy=0.1\naccuracy=0.2\naccuracy=0.3\n"
+
+
+def test_files_that_were_rotated_while_no_controller_ran_are_collected_in_order(tailed: Attempt) -> None:
+    tailed.file.write_bytes(b"accuracy=0.1\n")
+    tailed.collected()
+    for number in (1, 2, 3):
+        for older in range(number, 0, -1):
+            before = tailed.file.with_name(f"metrics.txt.{older - 1}" if older > 1 else "metrics.txt")
+            before.rename(tailed.file.with_name(f"metrics.txt.{older}"))
+        tailed.file.write_bytes(b"accuracy=0.%d\n" % (number + 1))
+        os.utime(tailed.file, ns=(0, time.time_ns() + number * 10**9))  # the clock of file systems is coarse
+    tailed.file.with_name("metrics.txt.lock").write_bytes(b"accuracy=9\n")
+    tailed.another_controller()
+    assert tailed.collected(until=30).count(b"\n") == 2
+    tailed.another_controller()
+    assert tailed.collected() == b"accuracy=0.1\naccuracy=0.2\naccuracy=0.3\naccuracy=0.4\n"
 
 
 def test_a_file_that_begins_again_begins_a_new_line(tailed: Attempt) -> None:

@@ -151,6 +151,8 @@ def test_the_first_report_of_a_step_wins() -> None:
         (ValueRule.LAST, MAXIMIZE, accuracy(0.1, 0.9, 0.5), (0.5, 2)),
         (ValueRule.BEST, MAXIMIZE, accuracy(0.1, 0.9, 0.5), (0.9, 1)),
         (ValueRule.BEST, MINIMIZE, accuracy(0.1, 0.9, 0.5), (0.1, 0)),
+        (ValueRule.WORST, MAXIMIZE, accuracy(0.5, 0.1, math.nan, 0.9), (0.1, 1)),
+        (ValueRule.WORST, MINIMIZE, accuracy(0.5, 0.9, math.inf), (0.9, 1)),
         (ValueRule.LAST, MAXIMIZE, accuracy(0.1, math.nan), (None, 1)),
         (ValueRule.BEST, MAXIMIZE, accuracy(math.inf, 0.1, math.nan), (0.1, 1)),
         (ValueRule.BEST, MAXIMIZE, accuracy(0.9, 0.1, 0.9), (0.9, 0)),

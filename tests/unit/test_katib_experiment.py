@@ -96,6 +96,16 @@ BAD_PARAMETERS = {
     "a value twice": (choice("x", "a", "a"), "x: has a value twice; remove one"),
     "a discrete text": (choice("x", "a", kind=pb.DISCRETE), "x: expected a number such as \"0.1\", got 'a'"),
     "no type": (pb.ParameterSpec(name="x"), "x: is not supported; use int, double, discrete or categorical"),
+    "an unknown type": (
+        pb.ParameterSpec(name="x", parameter_type=9),  # of a newer client
+        "x: is not supported; use int, double, discrete or categorical",
+    ),
+    "an unknown distribution": (
+        double("x", "0", "1", distribution=9),  # likewise
+        "x: distribution 9 is not supported",
+    ),
+    "a step that is text": (double("x", "0", "1", "small"), "x: expected a number such as \"0.1\", got 'small'"),
+    "an infinite end": (double("x", "0", "inf"), "x: expected a number such as \"0.1\", got 'inf'"),
     "an int with a list": (
         pb.ParameterSpec(name="x", parameter_type=pb.INT, feasible_space=pb.FeasibleSpace(list=["1"])),
         "x: an int or a double has min and max; leave the list out",

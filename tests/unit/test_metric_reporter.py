@@ -57,5 +57,6 @@ def test_a_bridge_names_the_extra_that_its_library_needs(module: str) -> None:
         capture_output=True, text=True, check=True,
     )  # fmt: skip
     assert done.stdout == (
-        f"tuner.integrations.{module} needs {module}, which is not installed; pip install 'tuner[{module}]'\n"
+        f"tuner.integrations.{module} needs {module}, which is not installed; "
+        f"install with: pip install '.[{module}]' in tuner's checkout\n"
     )

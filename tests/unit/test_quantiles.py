@@ -7,9 +7,12 @@ import random
 from collections import Counter
 from collections.abc import Sequence
 from statistics import NormalDist, fmean, median
+from typing import Any
 
 import pytest
 
+from controller.spec import SpecErrors, read
+from suggest.client import search_space as client
 from suggest.errors import Problem
 from suggest.samplers import PointRequest, new_sampler
 from suggest.samplers.quantiles import fraction_of, quantile
@@ -208,3 +211,71 @@ def shares(points: Sequence[dict[str, Value]], key: str) -> Counter[object]:
 def test_steps_on_a_log_scale_are_likelier_where_they_are_dense() -> None:
     counts = shares(searched("random", 400, Space((Parameter("x", Int(8, 64, LOG, 8)),))), "x")
     assert counts[8] > counts[16] > counts[64]
+
+
+# In Python and in the file
+
+
+def test_a_distribution_is_written_in_python() -> None:
+    assert client.Float(-2, 8, distribution="normal", deviation=2.5) == BELL
+    assert client.Float(1e-4, 1, log=True, distribution="normal") == WIDE_LOG
+    assert client.Int(0, 60, step=5, distribution="normal") == DOMAINS["normal int"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"distribution": "gauss"}, "distribution: expected 'normal' or None, got 'gauss'"),
+        ({"mean": 0.5}, "distribution: expected 'normal' together with mean, got None"),
+        ({"distribution": "normal", "mean": "half"}, "mean: expected a number, got 'half'"),
+    ],
+)
+def test_a_wrong_argument_of_a_distribution_is_refused(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(TypeError, match="Float: ") as caught:
+        client.Float(0, 1, **arguments)
+    assert message in str(caught.value)
+
+
+FILE = """\
+apiVersion: tuner.dev/v1
+kind: Experiment
+metadata: {name: bell}
+spec:
+  objective: {metric: loss, direction: minimize}
+  parameters:
+    x: {type: float, min: -2, max: 8, distribution: normal, deviation: 2.5}
+    lr: {type: float, min: 0.0001, max: 1, scale: log, distribution: normal}
+    n: {type: int, min: 8, max: 64, scale: log, step: 8}
+  trial: {command: [python, train.py, "--x=${x}", "--lr=${lr}", "--n=${n}"]}
+"""
+
+
+def test_a_uniform_distribution_is_the_same_as_none() -> None:
+    (x, _, _) = read(FILE.replace("normal, deviation: 2.5", "uniform"), source="file.yaml").spec.space.parameters
+    assert x.domain == Float(-2.0, 8.0)
+
+
+def test_a_distribution_is_written_in_the_file() -> None:
+    space = read(FILE, source="file.yaml").spec.space
+    assert [p.domain for p in space.parameters] == [BELL, WIDE_LOG, Int(8, 64, LOG, 8)]
+
+
+@pytest.mark.parametrize(
+    ("good", "bad", "message"),
+    [
+        (
+            "distribution: normal, deviation",
+            "deviation",
+            "spec.parameters.x.deviation: belongs to a normal distribution",
+        ),
+        ("deviation: 2.5", "deviation: 0", "spec.parameters.x.deviation: 0 is not a standard deviation"),
+        ("deviation: 2.5", "mean: 9", "spec.parameters.x.mean: 9 is outside -2 to 8; use one between"),
+        ("distribution: normal}", "distribution: gauss}", "spec.parameters.lr.distribution: 'gauss' is not uniform or"),
+        ("step: 8", "step: 9", "spec.parameters.n.step: 9 does not lead from min 8 to max 64"),
+    ],
+)
+def test_a_wrong_distribution_of_a_file_is_refused_with_its_place(good: str, bad: str, message: str) -> None:
+    assert good in FILE
+    with pytest.raises(SpecErrors) as caught:
+        read(FILE.replace(good, bad), source="file.yaml")
+    assert message in str(caught.value)

@@ -239,6 +239,8 @@ def test_a_difference_names_its_path_and_both_values() -> None:
         ("spec.trial.command", True),
         ("spec.pruning", True),
         ("spec.budget.trials", True),
+        ("spec.metrics.collectorImage", True),
+        ("spec.metrics.file", False),
         ("spec.objective.target", False),
         ("spec.algorithm.seed", False),
         ("spec.runtime", False),
@@ -282,7 +284,10 @@ def test_values_that_look_like_secrets_are_stored_and_redacted() -> None:
 
 def test_the_examples_are_read_without_a_complaint() -> None:
     files = sorted(Path("examples").glob("*/*.yaml"))
+    # Its program asks for its parameters by tuner.current_trial().
+    arrive = "lr, leaves: not mentioned in command, args or env; they arrive in TUNER_PARAMETERS"
+    warnings = {"lightgbm.yaml": (arrive,)}
     for path in files:
         text = path.read_text(encoding="utf-8")
         if re.search(r"^apiVersion: tuner\.dev/", text, re.M):
-            assert read(text, source=str(path)).warnings == (), path
+            assert read(text, source=str(path)).warnings == warnings.get(path.name, ()), path

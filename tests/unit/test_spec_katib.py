@@ -12,7 +12,8 @@ import pytest
 
 from controller.search import study_spec
 from controller.spec import SpecErrors, file_text, read, read_path
-from controller.spec.katib import KatibReader, native_condition
+from controller.spec.katib import KatibReader
+from controller.spec.katib_template import native_condition
 from controller.spec.problems import ProblemCollector
 from controller.spec.yaml_text import parse
 from suggest.errors import InvalidArgument
@@ -113,6 +114,13 @@ def test_medianstop_is_the_median_rule() -> None:
     assert spec.pruning == Pruning("median", {"minTrials": 1, "warmupSteps": 2})
     text = TEXT.replace("  parallelTrialCount", "  earlyStopping: {algorithmName: medianstop}\n  parallelTrialCount")
     assert read(text, source="katib.yaml").spec.pruning == Pruning("median", {"minTrials": 3, "warmupSteps": 4})
+
+
+@pytest.mark.parametrize(("strategy", "value"), [("latest", "last"), ("min", "worst"), ("max", "best")])
+def test_a_metric_strategy_chooses_the_measurement_that_is_the_value(strategy: str, value: str) -> None:
+    more = f"metricStrategies: [{{name: loss, value: min}}, {{name: accuracy, value: {strategy}}}]"
+    text = TEXT.replace("additionalMetricNames: [loss]", f"additionalMetricNames: [loss]\n    {more}")
+    assert read(text, source="katib.yaml").spec.objective.value.value == value
 
 
 def test_a_filter_keeps_its_name_and_value_groups() -> None:

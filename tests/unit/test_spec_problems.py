@@ -112,7 +112,8 @@ SPACE = [
     (
         "min: 2, max: 8",
         "min: 2, max: 8, points: 3",
-        "8:41 spec.parameters.layers.points: no such key; the keys here are type, min, max, scale, step, when",
+        "8:41 spec.parameters.layers.points: no such key; the keys here are type, min, max, scale, step, "
+        "distribution, mean, deviation, when",
     ),
     (
         "max: 1.0",

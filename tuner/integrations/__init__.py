@@ -20,5 +20,6 @@ def needed(extra: str) -> Iterator[None]:
     except ModuleNotFoundError as error:
         missing = f"{error.name}".partition(".")[0]
         raise ImportError(
-            f"tuner.integrations.{extra} needs {missing}, which is not installed; pip install 'tuner[{extra}]'"
+            f"tuner.integrations.{extra} needs {missing}, which is not installed; "
+            f"install with: pip install '.[{extra}]' in tuner's checkout"
         ) from error

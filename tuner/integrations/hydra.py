@@ -19,7 +19,7 @@ from tuner.trial import Trial
 
 with needed("hydra"):
     from hydra.core.override_parser.overrides_parser import OverridesParser
-    from hydra.core.override_parser.types import IntervalSweep, Override, QuotedString, RangeSweep
+    from hydra.core.override_parser.types import IntervalSweep, Override, QuotedString, RangeSweep, Transformer
     from hydra.core.plugins import Plugins
     from hydra.core.singleton import Singleton
     from hydra.types import HydraContext, TaskFunction
@@ -88,10 +88,8 @@ class _Swept:
         self._key = override.get_key_element()
         self._texts: dict[tuple[type, Any], str] = {}
         if override.is_choice_sweep():
-            texts = list(override.sweep_string_iterator())
-            values = [_plain(each, text) for each, text in zip(override.sweep_iterator(), texts, strict=True)]
-            self._texts = {(type(value), value): text for value, text in zip(values, texts, strict=True)}
-            self.domain: Domain = Choice(tuple(values))
+            self._texts = {_plain(each): str(Transformer.str(each)) for each in override.sweep_iterator()}
+            self.domain: Domain = Choice(tuple(value for _, value in self._texts))
         else:
             self.domain = _numbers(override)
 
@@ -99,11 +97,12 @@ class _Swept:
         return f"{self._key}={self._texts.get((type(value), value), value)}"
 
 
-def _plain(element: Any, text: str) -> str | int | float | bool:
-    """An element of a choice; its text if it is a list, a mapping or null."""
+def _plain(element: Any) -> tuple[type, str | int | float | bool]:
+    """The type and the value of a choice; its text if it is a list, a mapping or null. 1 and true are different."""
     if isinstance(element, QuotedString):
-        return str(element.text)
-    return element if isinstance(element, str | int | float | bool) else text
+        element = element.text
+    value = element if isinstance(element, str | int | float | bool) else str(Transformer.str(element))
+    return type(value), value
 
 
 def _numbers(override: Override) -> Domain:

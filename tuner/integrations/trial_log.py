@@ -25,22 +25,19 @@ class TrialLog(ABC):
     tool = ""  # its name in messages
 
     def __init__(self) -> None:
+        self._study: Study | None = None
         self._search = ""  # its unique name, which runs and folders have
         self._copied: set[int] = set()
         self._behind = True  # trials that have ended before may be missing
         self._warned = False
 
     def __call__(self, study: Study, result: TrialResult) -> None:
+        """Copy a trial that has ended, and those that were missed. An error is a warning, once."""
         try:
-            if not self._search:
-                self._copied = self.copied(study.unique_name)
-                self._search = study.unique_name
-            for each in study.results() if self._behind else [result]:
-                if each.number not in self._copied and each.state not in UNFINISHED:
-                    self._behind = True
-                    self.copy(self._search, each, study.measurements(each.number))
-                    self._copied.add(each.number)
-            self._behind = False
+            if self._behind or study is not self._study:
+                self.copy_all(study)
+            else:
+                self._copy_missing(study, [result])
         except Exception as error:
             if not self._warned:
                 log.warning(
@@ -48,6 +45,25 @@ class TrialLog(ABC):
                     self.tool, result.number, study.name, type(error).__name__, error,
                 )  # fmt: skip
             self._warned = True
+
+    def copy_all(self, study: Study) -> None:
+        """Copy all trials that have ended and that the tool does not have, such as those of a search that is stored.
+
+        Raises whatever the tool raises.
+        """
+        if study is not self._study:
+            self._search = study.unique_name
+            self._copied = self.copied(self._search)
+            self._study = study
+        self._copy_missing(study, study.results())
+
+    def _copy_missing(self, study: Study, results: Sequence[TrialResult]) -> None:
+        self._behind = True
+        for each in results:
+            if each.number not in self._copied and each.state not in UNFINISHED:
+                self.copy(self._search, each, study.measurements(each.number))
+                self._copied.add(each.number)
+        self._behind = False
 
     @abstractmethod
     def copied(self, search: str) -> set[int]:

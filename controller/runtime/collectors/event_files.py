@@ -11,7 +11,7 @@ import os
 import struct
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -169,14 +169,18 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
 
 @dataclass(slots=True)
 class _EventFile:
-    """prefix: put before the tags of a file in a subdirectory, as TensorBoard does with the name of a run."""
+    """A file and how far it was read.
+
+    prefix: put before the tags of a file in a subdirectory, as TensorBoard does with the name of a run.
+    skip_to: the end of a record that is too large to be a scalar's; 0 if there is none.
+    """
 
     path: Path
     prefix: str
     offset: int = 0
     seen: int = 0
     broken: bool = False
-    skip_to: int = field(default=0)  # the end of a record that is too large to be a scalar's
+    skip_to: int = 0
 
 
 class EventFiles:

@@ -1,23 +1,29 @@
 """Copy a growing file of lines, byte by byte, across rotations.
 
 The copy of a file begins at a known offset of the collected lines, so their size tells how much was copied: after a
-kill at any moment nothing is copied twice. A file that was renamed is copied to its end before the file that took its
-place, if it is still in the same directory. A file that shrank begins again.
+kill at any moment nothing is copied twice. A file that was rotated is copied to its end before the file that took its
+place, if it is still in the same directory, and so are files that were rotated while no controller ran. A file that
+shrank begins again.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from controller.runtime.collectors.collected import CollectedLines
 from controller.runtime.supervised import write_json
 
 ORIGIN_FILE = "metrics.origin"
 _PORTION = 1 << 18
+_NUMBERED = re.compile(r"[.-]\d[\d.T_-]*")  # also a date
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,32 +66,39 @@ class FileTail:
         return self._seen != before and status.st_size > 0
 
     def collect(self, until: int) -> None:
-        try:
-            file = os.open(
-                self._source, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
-            )  # does not wait for a pipe's writer
-        except OSError as error:
-            self._without_source(error, until)
-            return
-        try:
-            self._collect_from(file, until)
-        finally:
-            os.close(file)
+        while self._lines.size < until:
+            with _opened(self._source) as current:
+                if not self._collect_from(current, until):
+                    return
 
-    def _collect_from(self, file: int, until: int) -> None:
-        status = os.fstat(file)
-        if not stat.S_ISREG(status.st_mode):
-            if not self._lines.size:
-                self._lines.note(f"{self._source} is not a file")
-            return
-        if self._origin is not None and not self._origin.is_of(status):
-            self._copy_renamed(self._origin, until)
-            if self._lines.size >= until:
-                return
-        if self._origin is None or not self._origin.is_of(status) or status.st_size < self._copied(self._origin):
-            self._origin = self._begin_at_end(status)
-        self._copy(file, self._origin, until)
-        self._seen = (status.st_ino, self._copied(self._origin))
+    def _collect_from(self, current: _Opened | None, until: int) -> bool:
+        """Copy from the oldest file that is not copied to its end; return whether another one follows."""
+        origin, status = self._origin, None if current is None else current.status
+        is_current = origin is not None and status is not None and origin.is_of(status)
+        if not is_current:
+            if origin is not None:
+                self._copy_renamed(origin, until)
+            if (rotated := self._next_rotated(origin)) is not None and self._lines.size < until:
+                self._origin = self._begin_at_end(rotated)
+                return True
+        if current is None or not stat.S_ISREG(current.status.st_mode):
+            if not self._lines.size and self._source.exists():
+                self._lines.note(f"{self._source} {'cannot be read' if current is None else 'is not a file'}")
+            return False
+        if self._lines.size >= until:
+            return False
+        if origin is None or not is_current or current.status.st_size < self._copied(origin):
+            self._origin = origin = self._begin_at_end(current.status)
+        self._copy(current.file, origin, until)
+        self._seen = (current.status.st_ino, self._copied(origin))
+        return False
+
+    def _next_rotated(self, origin: _Origin | None) -> os.stat_result | None:
+        """Return the oldest rotated file that was written after `origin`. If that is gone, all that are left were."""
+        found = {each.st_ino: each for each in _rotated(self._source)}
+        since = 0 if origin is None or origin.inode not in found else found[origin.inode].st_mtime_ns
+        later = [each for each in found.values() if each.st_mtime_ns > since]
+        return min(later, key=lambda each: each.st_mtime_ns, default=None)
 
     def _copied(self, origin: _Origin) -> int:
         return self._lines.size - origin.base
@@ -102,19 +115,12 @@ class FileTail:
         try:
             with os.scandir(self._source.parent) as entries:
                 path = next((Path(each.path) for each in entries if each.inode() == origin.inode), None)
-            if path is None:
-                return
-            with path.open("rb", buffering=0) as file:
-                if origin.is_of(os.fstat(file.fileno())):
-                    self._copy(file.fileno(), origin, until)
         except OSError:
-            return  # it was deleted meanwhile
-
-    def _without_source(self, error: OSError, until: int) -> None:
-        if self._origin is not None:
-            self._copy_renamed(self._origin, until)
-        elif not isinstance(error, FileNotFoundError) and not self._lines.size:
-            self._lines.note(f"{self._source} cannot be read: {error.strerror}")
+            return
+        if path is not None:
+            with _opened(path) as renamed:
+                if renamed is not None and origin.is_of(renamed.status):
+                    self._copy(renamed.file, origin, until)
 
     def _begin_at_end(self, status: os.stat_result) -> _Origin:
         if self._lines.last_byte() not in (b"", b"\n"):
@@ -130,3 +136,33 @@ class FileTail:
             return _Origin(**json.loads(self._origin_path.read_bytes()))
         except (OSError, ValueError, TypeError):
             return None
+
+
+class _Opened(NamedTuple):
+    file: int
+    status: os.stat_result
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[_Opened | None]:
+    """Open a file for reading; None if it cannot be opened. Does not wait for the writer of a pipe."""
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError:
+        yield None
+        return
+    try:
+        yield _Opened(file, os.fstat(file))
+    finally:
+        os.close(file)
+
+
+def _rotated(source: Path) -> Iterator[os.stat_result]:
+    """Yield the status of each file beside the source that has its name and a number: `metrics.log.1`."""
+    try:
+        with os.scandir(source.parent) as entries:
+            for each in entries:
+                if _NUMBERED.fullmatch(each.name.removeprefix(source.name)) and each.is_file():
+                    yield each.stat()
+    except OSError:
+        return

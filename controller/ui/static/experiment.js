@@ -99,7 +99,7 @@ export function experimentPage(namespace, name) {
     document.title = `${now.state === "running" && now.budget.trials ? `${now.done}/${now.budget.trials} ` : ""}${name} – tuner`;
   }
   function showWaiting(now) {
-    waiting.hidden = !(now.waiting?.length || now.quotas?.length);
+    waiting.hidden = !now.waiting?.length;
     if (waiting.hidden) return;
     const more = (now.trials.queued ?? 0) - now.waiting.length;
     waiting.replaceChildren(

@@ -150,6 +150,7 @@ const (
 	ValueRule_VALUE_RULE_UNSPECIFIED ValueRule = 0
 	ValueRule_VALUE_RULE_LAST        ValueRule = 1
 	ValueRule_VALUE_RULE_BEST        ValueRule = 2
+	ValueRule_VALUE_RULE_WORST       ValueRule = 3
 )
 
 // Enum value maps for ValueRule.
@@ -158,11 +159,13 @@ var (
 		0: "VALUE_RULE_UNSPECIFIED",
 		1: "VALUE_RULE_LAST",
 		2: "VALUE_RULE_BEST",
+		3: "VALUE_RULE_WORST",
 	}
 	ValueRule_value = map[string]int32{
 		"VALUE_RULE_UNSPECIFIED": 0,
 		"VALUE_RULE_LAST":        1,
 		"VALUE_RULE_BEST":        2,
+		"VALUE_RULE_WORST":       3,
 	}
 )
 
@@ -4940,11 +4943,12 @@ const file_suggest_v1_suggest_proto_rawDesc = "" +
 	"\tDirection\x12\x19\n" +
 	"\x15DIRECTION_UNSPECIFIED\x10\x00\x12\x16\n" +
 	"\x12DIRECTION_MINIMIZE\x10\x01\x12\x16\n" +
-	"\x12DIRECTION_MAXIMIZE\x10\x02*Q\n" +
+	"\x12DIRECTION_MAXIMIZE\x10\x02*g\n" +
 	"\tValueRule\x12\x1a\n" +
 	"\x16VALUE_RULE_UNSPECIFIED\x10\x00\x12\x13\n" +
 	"\x0fVALUE_RULE_LAST\x10\x01\x12\x13\n" +
-	"\x0fVALUE_RULE_BEST\x10\x02*\xf4\x01\n" +
+	"\x0fVALUE_RULE_BEST\x10\x02\x12\x14\n" +
+	"\x10VALUE_RULE_WORST\x10\x03*\xf4\x01\n" +
 	"\n" +
 	"TrialState\x12\x1b\n" +
 	"\x17TRIAL_STATE_UNSPECIFIED\x10\x00\x12\x16\n" +

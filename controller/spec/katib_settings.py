@@ -1,0 +1,142 @@
+"""Katib's algorithms, their settings under the names of all of Katib's engines, and what they are in a native file."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+
+def whole(text: str, least: int) -> int:
+    if not re.fullmatch(r"[0-9]+", text) or int(text) < least:
+        raise ValueError(f"expected a whole number from {least}")
+    return int(text)
+
+
+def _real(text: str) -> float:
+    value = float(text) if re.fullmatch(r"[+-]?([0-9]*[.])?[0-9]+([eE][+-]?[0-9]+)?", text) else math.nan
+    if not math.isfinite(value):
+        raise ValueError("expected a number")
+    return value
+
+
+def _positive(text: str) -> float:
+    if (value := _real(text)) <= 0:
+        raise ValueError("expected a number above 0")
+    return value
+
+
+def _not_negative(text: str) -> float:
+    if (value := _real(text)) < 0:
+        raise ValueError("expected a number from 0")
+    return value
+
+
+def _share(text: str) -> float:
+    if not 0 < (value := _real(text)) < 1:
+        raise ValueError("expected a number between 0 and 1")
+    return value
+
+
+def _share_or_all(text: str) -> float:
+    if not 0 <= (value := _real(text)) <= 1:
+        raise ValueError("expected a number from 0 to 1")
+    return value
+
+
+def _folder(text: str) -> str:
+    if not text.startswith("/") or not text.strip("/"):
+        raise ValueError("expected the absolute path of a folder")
+    return text.rstrip("/")
+
+
+def _one_of(*words: str) -> Callable[[str], str]:
+    def taken(text: str) -> str:
+        if text not in words:
+            raise ValueError(f"expected one of {', '.join(words)}")
+        return text
+
+    return taken
+
+
+@dataclass(frozen=True, slots=True)
+class KatibSetting:
+    """A setting of an algorithm. `to`: its name in the native file; "" if it has no effect here, which is said."""
+
+    take: Callable[[str], Any]
+    to: str = ""
+
+
+TRIAL_DIR = "trialDir"  # where the program of a pbt trial expects its checkpoint; not a setting of the native file
+_SEED = KatibSetting(lambda text: whole(text, 0), "seed")
+_TPE_SETTINGS = {  # of Optuna's service
+    "random_state": _SEED,
+    "n_startup_trials": KatibSetting(lambda text: whole(text, 0), "startupTrials"),
+    "n_ei_candidates": KatibSetting(lambda text: max(1, whole(text, 0)), "candidates"),
+}
+_HYPEROPT_SETTINGS = {
+    "n_EI_candidates": KatibSetting(lambda text: whole(text, 1), "candidates"),
+    "gamma": KatibSetting(_share),
+    "prior_weight": KatibSetting(_positive),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class KatibAlgorithm:
+    """An algorithm of Katib's: its native name and settings, and the settings that it takes."""
+
+    name: str
+    settings: dict[str, Any] = field(default_factory=dict)
+    takes: dict[str, KatibSetting] = field(default_factory=dict)
+
+
+ALGORITHMS = {
+    "random": KatibAlgorithm("random", takes={"random_state": _SEED}),
+    "grid": KatibAlgorithm("grid", takes={"random_state": KatibSetting(lambda text: whole(text, 0))}),
+    "tpe": KatibAlgorithm("tpe", {"multivariate": False}, _TPE_SETTINGS | _HYPEROPT_SETTINGS),
+    "multivariate-tpe": KatibAlgorithm("tpe", {"multivariate": True}, _TPE_SETTINGS),
+    "bayesianoptimization": KatibAlgorithm(
+        "gp",
+        takes={
+            "random_state": _SEED,
+            "n_initial_points": KatibSetting(lambda text: whole(text, 0), "startupTrials"),
+            "base_estimator": KatibSetting(_one_of("GP", "RF", "ET", "GBRT")),
+            "acq_func": KatibSetting(_one_of("gp_hedge", "LCB", "EI", "PI", "EIps", "PIps")),
+            "acq_optimizer": KatibSetting(_one_of("auto", "sampling", "lbfgs")),
+        },
+    ),
+    "cmaes": KatibAlgorithm(
+        "cmaes",
+        takes={
+            "random_state": _SEED,
+            "sigma": KatibSetting(_not_negative),
+            "restart_strategy": KatibSetting(_one_of("ipop", "bipop", "none", "None")),
+        },
+    ),
+    "sobol": KatibAlgorithm("sobol"),
+    "hyperband": KatibAlgorithm(
+        "hyperband",
+        takes={
+            "r_l": KatibSetting(_positive, "max"),
+            "eta": KatibSetting(lambda text: whole(text, 2), "eta"),
+            "resource_name": KatibSetting(str, "parameter"),
+        },
+    ),
+    # Without a probability, Katib perturbs every parameter.
+    "pbt": KatibAlgorithm(
+        "pbt",
+        {"resampleProbability": 0.0},
+        {
+            "suggestion_trial_dir": KatibSetting(_folder, TRIAL_DIR),
+            "n_population": KatibSetting(lambda text: whole(text, 5), "population"),
+            "truncation_threshold": KatibSetting(_share_or_all, "truncation"),
+            "resample_probability": KatibSetting(_share_or_all, "resampleProbability"),
+        },
+    ),
+}
+NOT_HERE = {
+    "enas": "enas is not read: write the choices of its layers as parameters, with conditions in a native file",
+    "darts": "darts is not read: write the choices of its layers as parameters, with conditions in a native file",
+}

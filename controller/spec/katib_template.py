@@ -1,0 +1,341 @@
+"""The trial template of Katib's file: an object of a cluster, or a process for the primary container of a Job.
+
+Templates are in the file, or in a ConfigMap. Katib's placeholders become native ones; its conditions in GJSON become
+conditions by type or by field.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from controller.spec.katib_section import Json, KatibSectionReader
+from controller.spec.problems import ProblemCollector, SpecErrors
+from controller.spec.substitute import TRIAL_NAME
+from controller.spec.yaml_text import parse, plain_scalar
+
+_PLACEHOLDER = re.compile(r"\$\{trialParameters\.([^{}]*)\}")
+_METADATA = re.compile(r"\$\{trialSpec\.([A-Za-z]+)(?:\[([^\]]*)\])?\}")
+# Conditions in GJSON. `status.conditions.#(type=="Complete")#|#(status=="True")#`, in either order, and
+# `status.[@this].#(phase=="Succeeded")#`, which makes a list of one mapping. The last # is optional.
+_TYPE, _STATUS = (rf"""#\({key}==["']?(?P<{key}>\w+)["']?\)""" for key in ("type", "status"))
+_CONDITIONS = (
+    re.compile(rf"status\.conditions\.{_TYPE}#\|{_STATUS}#?"),
+    re.compile(rf"status\.conditions\.{_STATUS}#\|{_TYPE}#?"),
+)
+_KEYS = r"[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*"
+_VALUE = r'(?:"(?P<text>[^"]*)"|(?P<plain>[^"()]+))'
+_FIELD = re.compile(rf"(?P<above>{_KEYS})\.\[@this\]\.#\((?P<key>{_KEYS})=={_VALUE}\)#?")
+# Kinds whose conditions Katib fills in, in templates that are in the file.
+_WITH_CONDITIONS = ("Job", "TFJob", "PyTorchJob", "XGBoostJob", "MPIJob", "TrainJob")
+_RESOURCES = {"cpu": "cpu", "memory": "memory", "nvidia.com/gpu": "gpu"}
+_CONTAINER = ("name", "image", "imagePullPolicy", "command", "args", "env", "resources")
+_NOT_ON_THIS_MACHINE = {
+    "volumeMounts": "volumes are not mounted on this machine; remove it, and give the command a path that is there",
+    "envFrom": "is not read; write the variables out under env",
+    "workingDir": "is not read; trials start in the file's folder",
+}
+
+
+class NoConfigMap(Exception):
+    """A ConfigMap cannot be read. The message says why, and the cure."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigMaps:
+    """The ConfigMaps in the experiment's own file, and `of_cluster`, which reads those of the cluster."""
+
+    in_file: Sequence[Json] = ()
+    of_cluster: Callable[[str, str], Mapping[str, str]] | None = None
+
+    def text(self, namespace: str, name: str, key: str, *, on_cluster: bool) -> str:
+        """Return the text under a key of a ConfigMap. Raises NoConfigMap."""
+        for each in self.in_file:
+            match each:
+                case {"metadata": {"name": found} as metadata} if found == name:
+                    if metadata.get("namespace", namespace) == namespace:
+                        return self._value(each.get("data"), namespace, name, key)
+        if not on_cluster or self.of_cluster is None:
+            cure = "add it to this file as another document, or run with --runtime kubernetes to read the cluster's"
+            raise NoConfigMap(f"the ConfigMap {namespace}/{name} is not in this file; {cure}")
+        return self._value(self.of_cluster(namespace, name), namespace, name, key)
+
+    def _value(self, data: object, namespace: str, name: str, key: str) -> str:
+        keys = data if isinstance(data, Mapping) else {}
+        text = keys.get(key)
+        if not isinstance(text, str):
+            there = f"it has {', '.join(map(str, keys))}" if keys else "it has no data"
+            raise NoConfigMap(f"the ConfigMap {namespace}/{name} has no text under {key!r}; {there}")
+        return text
+
+
+class KatibTemplateReader(KatibSectionReader):
+    """Reads `spec.trialTemplate`. namespace: the experiment's own."""
+
+    def __init__(self, problems: ProblemCollector, config_maps: ConfigMaps, *, namespace: str) -> None:
+        super().__init__(problems)
+        self._config_maps = config_maps
+        self._namespace = namespace
+
+    def native(self, spec: Json, parameters: set[str], *, on_cluster: bool, trial_dir: str) -> Json:
+        """Return the native `trial`. trial_dir: where a trial of pbt expects its checkpoint; "" elsewhere."""
+        at = "spec.trialTemplate"
+        given = self._mapping(spec, "trialTemplate", "spec")
+        known = ("trialSpec", "configMap", "trialParameters", "primaryContainerName", "primaryPodLabels", "retain",
+                 "successCondition", "failureCondition")  # fmt: skip
+        self._only(given, at, known)
+        job = self._template(given, at, on_cluster=on_cluster)
+        if not job:
+            return {}
+        if not isinstance(given.get("primaryContainerName"), str):
+            self._problems.add(f"{at}.primaryContainerName", "must be specified; write the name of a container")
+        for key, pattern in (("successCondition", "Complete"), ("failureCondition", "Failed")):
+            if given.get(key) is None and ("configMap" in given or job.get("kind") not in _WITH_CONDITIONS):
+                example = f'status.conditions.#(type=="{pattern}")#|#(status=="True")#'
+                self._problems.add(f"{at}.{key}", f"must be specified for this template, such as {example}")
+        names: dict[str, str] = {}
+        references: set[str] = set()
+        for i, one in enumerate(self._list(given, "trialParameters", at)):
+            below = f"{at}.trialParameters[{i}]"
+            name, reference = (one.get("name"), one.get("reference")) if isinstance(one, dict) else (None, None)
+            if not isinstance(name, str) or not isinstance(reference, str):
+                self._problems.add(below, "must have a name and a reference")
+            elif not name or not reference or "{" in name or "}" in name:
+                self._problems.add(below, f"{name!r} is not a name, or has no reference; a name has no braces")
+            elif name in names or reference in references:
+                self._problems.add(below, "its name or reference is there twice; remove one")
+            elif reference.startswith("${trialSpec."):
+                names[name] = self._of_metadata(reference, job, f"{below}.reference")
+            elif reference not in parameters:
+                self._problems.add(f"{below}.reference", f"{reference} is not a parameter of this file")
+            else:
+                names[name] = "${" + reference + "}"
+            references.add(str(reference))
+        ends = {
+            key: self._condition(given, theirs, at)
+            for key, theirs in (("success", "successCondition"), ("failure", "failureCondition"))
+            if given.get(theirs) is not None
+        }
+        if on_cluster:
+            return self._object(given, job, names, ends)
+        if (job.get("apiVersion"), job.get("kind")) != ("batch/v1", "Job"):
+            cure = "run it with --runtime kubernetes, or write a batch/v1 Job"
+            self._problems.add(f"{at}.trialSpec.kind", f"{job.get('kind')} needs a cluster; {cure}")
+            return {}
+        return self._container(given, job, names, trial_dir=trial_dir)
+
+    def _of_metadata(self, reference: str, job: Json, at: str) -> str:
+        """Return the text that a reference to the template's own metadata stands for."""
+        found = _METADATA.fullmatch(reference)
+        what, key = (found[1], found[2]) if found is not None else ("", None)
+        metadata = job.get("metadata")
+        match what, key:
+            case "Kind", None:
+                return str(job.get("kind", ""))
+            case "APIVersion", None:
+                return str(job.get("apiVersion", ""))
+            case "Namespace", None:
+                return self._namespace
+            case (("Labels" | "Annotations"), str()):
+                of = metadata.get(what.lower()) if isinstance(metadata, dict) else None
+                if isinstance(of, dict) and isinstance(of.get(key), str):
+                    return str(of[key]).replace("${", "$${")
+                self._problems.add(at, f"the template's metadata.{what.lower()} has no {key!r}")
+            case "Name", None:
+                return "${" + TRIAL_NAME + "}"
+            case _:
+                self._problems.add(
+                    at, f"{reference} is not one of Name, Namespace, Kind, APIVersion, Labels, Annotations"
+                )
+        return ""
+
+    def _condition(self, given: Json, key: str, at: str) -> Json:
+        condition = native_condition(given[key]) if isinstance(given[key], str) else None
+        if condition is None:
+            examples = 'status.conditions.#(type=="Complete")#|#(status=="True")# or status.[@this].#(phase=="Failed")#'
+            self._problems.add(f"{at}.{key}", f"expected a condition such as {examples}, got {given[key]!r}")
+            return {}
+        return condition
+
+    def _template(self, given: Json, at: str, *, on_cluster: bool) -> Json:
+        """Return the trial's object, from the file or from a ConfigMap; empty if it has problems."""
+        if given and ("trialSpec" in given) == ("configMap" in given):
+            self._problems.add(at, "has trialSpec or configMap, exactly one of them; write the object under trialSpec")
+            return {}
+        job = self._template_in_config_map(given, at, on_cluster=on_cluster) if "configMap" in given else None
+        place = f"{at}.configMap" if "configMap" in given else f"{at}.trialSpec"
+        if job is None:
+            job = {} if "configMap" in given else self._mapping(given, "trialSpec", at)
+        for key in ("apiVersion", "kind"):
+            if job and not isinstance(job.get(key), str):
+                self._problems.add(f"{place}.{key}", "must be specified in the template")
+                job = {}
+        metadata = job.get("metadata")
+        for key in ("name", "namespace"):
+            if isinstance(metadata, dict) and key in metadata:
+                self._problems.add(f"{place}.metadata.{key}", "each trial gets its own; remove it")
+        return job
+
+    def _template_in_config_map(self, given: Json, at: str, *, on_cluster: bool) -> Json | None:
+        at = f"{at}.configMap"
+        source = self._mapping(given, "configMap", at.rpartition(".")[0])
+        keys = ("configMapNamespace", "configMapName", "templatePath")
+        self._only(source, at, keys)
+        missing = [key for key in keys if not isinstance(source.get(key), str) or not source[key]]
+        for key in missing:
+            self._problems.add(f"{at}.{key}", "must be specified")
+        if missing:
+            return None
+        namespace, name, path = (source[key] for key in keys)
+        try:
+            data, _ = parse(self._config_maps.text(namespace, name, path, on_cluster=on_cluster), f"{name}: {path}")
+        except NoConfigMap as error:
+            self._problems.add(at, str(error))
+            return None
+        except SpecErrors as error:
+            told = "; ".join(f"line {each.mark.line}: {each.message}" for each in error.placed[:3])
+            self._problems.add(at, f"the template {path!r} of the ConfigMap {namespace}/{name} is not YAML: {told}")
+            return None
+        if not isinstance(data, dict):
+            self._problems.add(at, f"the template {path!r} of the ConfigMap {namespace}/{name} is not an object")
+            return None
+        return data
+
+    def _object(self, given: Json, job: Json, names: dict[str, str], ends: Json) -> Json:
+        """Return a trial that is an object of a cluster."""
+        at = "spec.trialTemplate"
+        used: set[str] = set()
+        template = self._filled_data(job, f"{at}.trialSpec", names, used)
+        self._unused(names, used)
+        primary: Json = {}
+        if isinstance(labels := given.get("primaryPodLabels"), dict):
+            primary["labels"] = labels
+        if isinstance(container := given.get("primaryContainerName"), str):
+            primary["container"] = container
+        return {"template": template, **({"primary": primary} if primary else {}), **ends}
+
+    def _filled_data(
+        self, data: Any, at: str, names: dict[str, str], used: set[str]
+    ) -> Any:  # Any: any of YAML's types
+        if isinstance(data, str):
+            return self._filled(data, at, names, used)
+        if isinstance(data, list):
+            return [self._filled_data(one, f"{at}[{i}]", names, used) for i, one in enumerate(data)]
+        if isinstance(data, dict):
+            return {key: self._filled_data(one, f"{at}.{key}", names, used) for key, one in data.items()}
+        return data
+
+    def _unused(self, names: dict[str, str], used: set[str]) -> None:
+        for name in names.keys() - used:
+            self._problems.add("spec.trialTemplate.trialParameters", f"{name} is not used in the template; remove it")
+
+    def _container(self, given: Json, job: Json, names: dict[str, str], *, trial_dir: str) -> Json:
+        at = "spec.trialTemplate.trialSpec.spec.template.spec.containers"
+        match job:
+            case {"spec": {"template": {"spec": {"containers": list(containers)}}}}:
+                pass
+            case _:
+                containers = []
+        wanted = given.get("primaryContainerName")
+        found = [(i, c) for i, c in enumerate(containers) if isinstance(c, dict) and c.get("name") == wanted]
+        if not wanted or not found:
+            where = "spec.trialTemplate.primaryContainerName"
+            self._problems.add(where, f"{wanted!r} is not a container of the Job; write the name of one")
+            return {}
+        index, container = found[0]
+        for i in range(len(containers)):
+            if i != index:
+                self._problems.add(f"{at}[{i}]", "only the primary container runs on this machine; remove the others")
+        self._only(container, f"{at}[{index}]", _CONTAINER, _NOT_ON_THIS_MACHINE)
+        used: set[str] = set()
+        words = {
+            key: [self._filled(word, f"{at}[{index}].{key}[{i}]", names, used) for i, word in enumerate(given_words)]
+            for key in ("command", "args")
+            if isinstance(given_words := container.get(key), list)
+        }
+        env = {}
+        for i, one in enumerate(self._optional(container, "env", f"{at}[{index}]")):
+            below = f"{at}[{index}].env[{i}]"
+            if not isinstance(one, dict) or not isinstance(one.get("name"), str) or "valueFrom" in one:
+                self._problems.add(below, "only a name with a value is read; write the value out")
+            else:
+                env[one["name"]] = self._filled(one.get("value", ""), below, names, used)
+        if "command" not in words:
+            self._problems.add(f"{at}[{index}].command", "is missing; a local trial cannot ask the image for it")
+        self._unused(names, used)
+        if trial_dir:
+            words = {"command": _with_checkpoint([word for some in words.values() for word in some], trial_dir)}
+        image = {"image": container["image"]} if isinstance(container.get("image"), str) else {}
+        return {**words, "env": env, **image, **self._resources(container, f"{at}[{index}].resources")}
+
+    def _resources(self, container: Json, at: str) -> Json:
+        """Return the limits, or the requests where there is no limit."""
+        given = container.get("resources")
+        if given is None:
+            return {}
+        if not isinstance(given, dict):
+            self._problems.add(at, "expected a mapping with limits or requests")
+            return {}
+        amounts = given.get("limits") or given.get("requests") or {}
+        native: Json = {}
+        for key, amount in amounts.items() if isinstance(amounts, dict) else ():
+            if key not in _RESOURCES:
+                self._problems.add(f"{at}.{key}", f"{key} is not read; remove it")
+            elif key == "memory":
+                native["memory"] = amount
+            else:
+                native[_RESOURCES[key]] = self._amount(amount, f"{at}.{key}")
+        return {"resources": native} if native else {}
+
+    def _amount(self, amount: object, at: str) -> float | None:
+        """Return an amount, which Kubernetes writes as 0.5 or 500m, for example."""
+        text = str(amount)
+        try:
+            return float(text[:-1]) / 1000 if text.endswith("m") else float(text)
+        except ValueError:
+            self._problems.add(at, f"expected a number, got {amount!r}")
+            return None
+
+    def _filled(self, text: object, at: str, names: dict[str, str], used: set[str]) -> str:
+        if not isinstance(text, str):
+            self._problems.add(at, f"expected text, got {text!r}; write it in quotes")
+            return ""
+        parts: list[str] = []
+        end = 0
+        for found in _PLACEHOLDER.finditer(text):
+            if found[1] not in names:
+                self._problems.add(at, f"{found[0]} is not one of trialParameters; declare it there")
+            used.add(found[1])
+            parts += [text[end : found.start()].replace("${", "$${"), names.get(found[1], "")]
+            end = found.end()
+        return "".join([*parts, text[end:].replace("${", "$${")])
+
+
+def _with_checkpoint(words: list[str], folder: str) -> list[str]:
+    """Return a command line in which the trial's checkpoint folder takes the place of `folder`.
+
+    A shell fills it in; all text of the words stays in arguments, so that the shell reads none of it.
+    """
+    if not any(folder in word for word in words):
+        return words
+    texts: list[str] = []
+    script: list[str] = []
+    for word in words:
+        parts = word.split(folder)
+        places = range(len(texts) + 1, len(texts) + len(parts) + 1)
+        script.append('"' + "$TUNER_CHECKPOINT_DIR".join(f"$${{{place}}}" for place in places) + '"')
+        texts += parts
+    return ["sh", "-c", f"exec {' '.join(script)}", "sh", *texts]
+
+
+def native_condition(expression: str) -> Json | None:
+    """Return the native condition of a GJSON expression of Katib's; None for one of another form."""
+    for pattern in _CONDITIONS:
+        if found := pattern.fullmatch(expression):
+            return {"type": found["type"], "status": found["status"]}
+    if found := _FIELD.fullmatch(expression):
+        wanted = plain_scalar(found["plain"]) if found["text"] is None else found["text"]
+        return {"path": f"{found['above']}.{found['key']}", "equals": wanted}
+    return None

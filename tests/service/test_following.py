@@ -1,0 +1,198 @@
+"""A follower's record is that of reading everything, and what it reads each time is what can have changed."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from controller.app import following
+from controller.app.following import ONE_BY_ONE, StudyFollower
+from controller.report.record import TrialRecord, best_of
+from suggest.client import AsyncClient
+from suggest.errors import NotFound
+from suggest.study import Algorithm, Direction, Objective
+from suggest.trial import Outcome, TrialState
+from tests.service.running import NAME, SPEC, a_server, score
+
+ENDS = (TrialState.SUCCEEDED, TrialState.SUCCEEDED, TrialState.PRUNED, TrialState.FAILED, TrialState.INFEASIBLE)
+
+
+class Counting(AsyncClient):
+    """Remembers the methods that it calls."""
+
+    def __init__(self, address: str) -> None:
+        super().__init__(address)
+        self.sent: list[str] = []
+
+    async def _send(self, call: Any) -> Any:  # Any, because the overridden method is generic
+        self.sent.append(call.method)
+        return await super()._send(call)
+
+
+def followed(folder: Path, see: Callable[[Counting, StudyFollower], Awaitable[None]], spec: Any = SPEC) -> None:
+    """Call `see` with a client and a follower of a new study."""
+
+    async def run(address: str) -> None:
+        async with Counting(address) as client:
+            study = await client.create_study(NAME, spec, request_id="r")
+            await see(client, StudyFollower(client, study))
+
+    with a_server(folder / "s.db") as server:
+        asyncio.run(run(server.address))
+
+
+async def read(follower: StudyFollower, *, changed: bool = True) -> set[int]:
+    """Read, and return the numbers of the trials that may have changed."""
+    return {number async for trials in follower.read(changed=changed) for number in trials}
+
+
+async def begin(client: AsyncClient, count: int, request: str) -> list[int]:
+    found = await client.suggest(NAME, count, client_id="me", request_id=request)
+    return [trial.number for trial in found.trials]
+
+
+def test_only_unfinished_and_new_trials_are_read_again(tmp_path: Path) -> None:
+    async def see(client: Counting, follower: StudyFollower) -> None:
+        first, second, third = await begin(client, 3, "a")
+        await client.complete(NAME, first, Outcome(TrialState.SUCCEEDED, 0.5))
+        assert await read(follower) == {first, second, third}
+        await client.report(NAME, third, [score(1, 0.25)])
+        await client.complete(NAME, second, Outcome(TrialState.SUCCEEDED, 0.75))
+        (fourth,) = await begin(client, 1, "b")
+        await client.complete(NAME, fourth, Outcome(TrialState.FAILED, reason="too late"))
+        assert await read(follower) == {second, third, fourth}, "not the one that had ended"
+        told = {one.trial.number: (one.state.value, one.trial.value) for one in follower.record.trials}
+        assert told == {first: ("succeeded", 0.5), second: ("succeeded", 0.75), third: ("running", 0.25),
+                        fourth: ("failed", None)}  # fmt: skip
+
+    followed(tmp_path, see)
+
+
+def test_a_read_costs_the_same_whatever_has_ended(tmp_path: Path) -> None:
+    async def see(client: Counting, follower: StudyFollower) -> None:
+        for number in await begin(client, 30, "a"):
+            await client.complete(NAME, number, Outcome(TrialState.SUCCEEDED, 0.5))
+        await read(follower)
+        await begin(client, 1, "b")
+        await read(follower)
+        client.sent.clear()
+        await read(follower)
+        assert client.sent == ["GetStudy", "ListTrials", "ListTrials", "ListMeasurements"]
+
+    followed(tmp_path, see)
+
+
+def test_labels_and_deletions_of_ended_trials_are_found_by_sweeps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(following, "SWEEP_S", 0.0)
+    monkeypatch.setattr(following, "SWEEP_SPARE", 0)
+    monkeypatch.setattr(following, "PAGE", 2)
+
+    async def see(client: Counting, follower: StudyFollower) -> None:
+        numbers = await begin(client, 5, "a")
+        for number in numbers:
+            await client.complete(NAME, number, Outcome(TrialState.SUCCEEDED, float(number)))
+        await read(follower)
+        await client.update_trial(NAME, numbers[0], labels={"a": "b"})
+        await client.delete_trial(NAME, numbers[-1])
+        await read(follower)
+        while follower.due:
+            await read(follower, changed=False)
+        assert [one.trial.number for one in follower.record.trials] == numbers[:-1]
+        assert follower.record.trials[0].trial.labels == {"a": "b"}
+        assert [trial.number for trial in follower.record.front] == [numbers[-2]], "the best one was deleted"
+        assert not follower.due, "a sweep ends if nothing changes"
+
+    followed(tmp_path, see)
+
+
+def test_a_trial_that_this_process_has_changed_is_read_at_once(tmp_path: Path) -> None:
+    async def see(client: Counting, follower: StudyFollower) -> None:
+        (number,) = await begin(client, 1, "a")
+        await client.complete(NAME, number, Outcome(TrialState.SUCCEEDED, 0.5))
+        await read(follower)
+        await client.update_trial(NAME, number, labels={"a": "b"})
+        follower.read_again(number)
+        assert await read(follower) == {number}
+        assert follower.record.trials[0].trial.labels == {"a": "b"}
+
+    followed(tmp_path, see)
+
+
+def test_a_queued_trial_that_is_deleted_is_forgotten(tmp_path: Path) -> None:
+    async def see(client: Counting, follower: StudyFollower) -> None:
+        queued = await client.add_trial(NAME, {"x": 1.0, "kind": "a"}, request_id="q")
+        await read(follower)
+        await client.delete_trial(NAME, queued.number)
+        assert await read(follower) == {queued.number}
+        assert follower.record.trials == []
+
+    followed(tmp_path, see)
+
+
+def test_many_trials_that_end_at_once_are_read_as_a_list(tmp_path: Path) -> None:
+    async def see(client: Counting, follower: StudyFollower) -> None:
+        numbers = await begin(client, ONE_BY_ONE + 10, "a")
+        await read(follower)
+        for number in numbers:
+            await client.complete(
+                NAME, number, Outcome(TrialState.SUCCEEDED, float(number)), measurements=[score(1, 1.0)]
+            )
+        client.sent.clear()
+        assert await read(follower) == set(numbers)
+        assert "GetTrial" not in client.sent
+        assert {one.state for one in follower.record.trials} == {TrialState.SUCCEEDED}
+
+    followed(tmp_path, see)
+
+
+def test_a_deleted_study_is_not_found(tmp_path: Path) -> None:
+    async def see(client: Counting, follower: StudyFollower) -> None:
+        await read(follower)
+        await client.delete_study(NAME)
+        with pytest.raises(NotFound):
+            await read(follower)
+
+    followed(tmp_path, see)
+
+
+@pytest.mark.parametrize("objectives", [1, 2])
+@pytest.mark.parametrize("seed", range(3))
+def test_what_is_kept_up_to_date_is_what_reading_everything_gives(tmp_path: Path, seed: int, objectives: int) -> None:
+    several = (*SPEC.objectives, Objective("loss", Direction.MINIMIZE))[:objectives]
+    spec = replace(SPEC, objectives=several, pruning=None, algorithm=Algorithm("random", seed=1))
+
+    async def see(client: Counting, follower: StudyFollower) -> None:
+        chance = random.Random(seed)
+        running: list[int] = []
+        for turn in range(25):
+            for _ in range(chance.randrange(4)):
+                match chance.randrange(4):
+                    case 0 | 1:
+                        running += await begin(client, 1, f"{turn}-{chance.random()}")
+                    case 2 if running:
+                        number = running.pop(chance.randrange(len(running)))
+                        state, value = chance.choice(ENDS), chance.choice([0.0, 0.5, 0.5, 1.0])
+                        kept = value if state is TrialState.SUCCEEDED else None
+                        further = (chance.choice([0.0, 1.0]),) * (objectives - 1) if kept is not None else ()
+                        await client.complete(NAME, number, Outcome(state, kept, "why", "userError", further))
+                    case 3 if running:
+                        await client.report(NAME, running[0], [score(turn + 1, chance.random())])
+            await read(follower)
+            trials = [TrialRecord(each, by_client=True) for each in await client.list_trials(NAME)]
+            record = follower.record
+            assert [one.trial.number for one in record.trials] == [one.trial.number for one in trials]
+            assert [one.state for one in record.trials] == [one.state for one in trials]
+            assert [t.number for t in record.front] == [t.number for t in best_of(trials, spec.criteria)]
+            assert record.standing is not None
+            states = [one.state for one in trials]
+            assert record.standing.counts == {state: states.count(state) for state in TrialState if state in states}
+
+    followed(tmp_path, see, spec)

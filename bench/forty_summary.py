@@ -137,7 +137,7 @@ def claims(found: Sequence[Cell]) -> str:
                 significant = lost[cell.parallel, cell.look]
                 behind = "; ".join(f"**{n}**" if n in significant else n for n in sorted(compared["behind"]))
                 place = [mine, theirs, str(cell.parallel), str(cell.look), cell.standing(mine, theirs)]
-                rows.append([*place, f"{share:.0%}", claim, f"{p:.3f}", behind])
+                rows.append([*place, f"{share:.0%}", claim, "< 0.001" if p < 0.001 else f"{p:.3f}", behind])
     head = ["ours", "peer", "in parallel", "trials", "ahead/tied/behind", "ahead", "claim", "p, Wilcoxon", "behind on"]
     return table(head, rows)
 

@@ -40,6 +40,8 @@ class ByFidelity:
             labels=trial.labels,
             fidelity=trial.fidelity,
             rungs=trial.rungs,
+            further=trial.further,
+            constraint_values=trial.constraint_values,
         )
         self._trials[trial.number] = kept
         for level in range(len(self._levels)):
@@ -78,7 +80,10 @@ class ByFidelity:
         """Return the trial as the other sampler sees it."""
         value = self._value(trial, self._level)
         if value is not None:
-            return replace(trial, state=TrialState.SUCCEEDED, value=value, step=None, fidelity=None, rungs=())
+            shown = replace(trial, state=TrialState.SUCCEEDED, value=value, step=None, fidelity=None, rungs=())
+            # A rung has the value of the first objective only.
+            largest = self._level == len(self._levels) - 1
+            return shown if largest else replace(shown, further=(), constraint_values=())
         if trial.state in (TrialState.SUCCEEDED, TrialState.PRUNED, TrialState.PAUSED):
             # It has no value at this fidelity, and the sampler would take that of a smaller one for it.
             return Trial(trial.number, TrialState.CANCELLED, trial.parameters)

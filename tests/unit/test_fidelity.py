@@ -270,3 +270,17 @@ def test_an_algorithm_sees_the_values_of_one_fidelity_only() -> None:
 def test_invalid_fidelities_are_refused(change: dict[str, object], path: str, words: str) -> None:
     problems = check_spec(replace(a_study().spec, **change))  # type: ignore[arg-type]  # drawn from the table
     assert [p.path for p in problems if words in p.message] == [path], problems
+
+
+def test_all_values_of_whole_runs_are_shown() -> None:
+    recorder = Recorder()
+    sampler = ByFidelity(EPOCHS, lambda: recorder, enough=2)
+    rungs = (RungResult(1, 0.1), RungResult(3, 0.2))
+    whole = [
+        Trial(k, SUCCEEDED, {"x": 0.5}, value=0.3, further=(7.0,), constraint_values=(2.0,), fidelity=9, rungs=rungs)
+        for k in range(2)
+    ]
+    for trial in whole:
+        sampler.put(trial)
+    shown = [recorder.shown[k] for k in range(2)]
+    assert [(t.value, t.further, t.constraint_values) for t in shown] == [(0.3, (7.0,), (2.0,))] * 2

@@ -60,7 +60,10 @@ ONCE = (
 )
 ON_A_CLUSTER = ("cluster.note", "cluster.delete")  # tests/cluster/test_faults.py
 BY_PARENTS = ("checkpoint.copy",)  # tests/e2e/test_generations.py
-LATER = BY_CLIENTS + BY_REOPENING + BY_REVISION + BY_DELETE + BY_STOP + ON_A_CLUSTER + BY_RESTORE + BY_PARENTS
+BY_REGRET = ("study.estimate",)
+LATER = (
+    BY_CLIENTS + BY_REOPENING + BY_REVISION + BY_DELETE + BY_STOP + ON_A_CLUSTER + BY_RESTORE + BY_PARENTS + BY_REGRET
+)
 
 
 class Killed:
@@ -176,6 +179,18 @@ def test_a_run_killed_at_every_named_write_and_call_loses_and_repeats_nothing(fo
 def test_a_kill_at_a_call_that_happens_once_is_recovered_from(folder: Path, call: str, moment: str) -> None:
     assert f"{call}.{moment}" in failpoints()
     killed = Killed(folder, pace="0.01", trials=3)
+    assert killed.run(failpoint=f"{call}.{moment}") == -signal.SIGKILL, killed.said()
+    assert killed.run() == 0, killed.said()
+    killed.check()
+
+
+@pytest.mark.parametrize("call", BY_REGRET)
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_a_kill_while_the_regret_is_bounded_is_recovered_from(folder: Path, call: str, moment: str) -> None:
+    killed = Killed(folder, pace="0.01", trials=12)
+    file = folder / "experiment.yaml"
+    text = file.read_text().replace("{trials: 12}", "{trials: 12, regretBelow: 1.0e-9}")
+    file.write_text(text.replace("  pruning: {name: median, warmupSteps: 1, minTrials: 3}\n", ""))
     assert killed.run(failpoint=f"{call}.{moment}") == -signal.SIGKILL, killed.said()
     assert killed.run() == 0, killed.said()
     killed.check()

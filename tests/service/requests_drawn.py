@@ -218,7 +218,9 @@ def _fill_map(draw: st.DrawFn, into: Any, entry: Descriptor, depth: int) -> None
 
 def _drawn(draw: st.DrawFn, field: FieldDescriptor, depth: int) -> Any:
     if field.message_type is None:
-        return draw(_LIKELY.get(field.name, _SCALARS[field.cpp_type]))
+        any_value = _SCALARS[field.cpp_type]
+        is_text = field.cpp_type == FieldDescriptor.CPPTYPE_STRING
+        return draw(_LIKELY.get(field.name, any_value) if is_text else any_value)
     if depth > _DEEPEST:
         return message_factory.GetMessageClass(field.message_type)()
     return draw(_messages(field.message_type, depth + 1))

@@ -1,4 +1,4 @@
-"""GP: a Sobol' sequence first, then Gaussian processes over a bounded window of the study.
+"""GP: random search first, then Gaussian processes over a bounded window of the study.
 
 This is the part in the server: which trials the model is shown, and when it is fitted again. The model itself is
 computed in a worker process, see `gp_model`. What it is fitted to follows from the numbers of the trials alone,
@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from itertools import islice
 
 from suggest.samplers.distinct import DrawSettings
-from suggest.samplers.low_discrepancy import MOST_DIMENSIONS, halton, sobol
 from suggest.samplers.running import LIARS, RunningTrials
 from suggest.samplers.sampler import PointRequest, Steps, completed
+from suggest.samplers.uniform import draw_points
 from suggest.settings import setting
 from suggest.space import Assignment
 from suggest.study import Criteria, StudySpec
@@ -27,7 +27,7 @@ from suggest.workers import Model, ModelSetup, Workers, asked, model_of
 @dataclass(frozen=True, slots=True)
 class GpSettings(DrawSettings):
     startup_trials: int = setting(
-        0, "finished trials before the model takes over from a Sobol' sequence; 0: parameters + 1, from 8 to 12", min=0
+        0, "finished trials before the model takes over from random search; 0: parameters + 1, from 8 to 12", min=0
     )
     window: int = setting(
         200, "finished trials the model is fitted to: half the best, half the most recent", min=20, max=1000
@@ -48,9 +48,8 @@ class GpSampler:
     def __init__(self, spec: StudySpec, seed: int, settings: GpSettings, *, workers: Workers | None = None) -> None:
         self._spec = spec
         self._seed = seed
-        dimensions = len(spec.space.parameters)
-        self._startup = settings.startup_trials or min(max(dimensions + 1, LEAST_STARTUP), MOST_STARTUP)
-        self._first = sobol(spec, seed, settings) if dimensions <= MOST_DIMENSIONS else halton(spec, seed, settings)
+        enough = min(max(len(spec.space.parameters) + 1, LEAST_STARTUP), MOST_STARTUP)
+        self._startup = settings.startup_trials or enough
         self._setup = ModelSetup(MODEL, spec, seed, settings)
         self._workers = workers
         self._trials = LearntTrials(spec.criteria, settings.window)
@@ -65,7 +64,7 @@ class GpSampler:
     def steps(self, wanted: Sequence[PointRequest], *, beside: Sequence[Trial] = ()) -> Steps:
         """Propose in steps. beside: further running trials, with higher numbers than all that were put."""
         if self._trials.count < self._startup:
-            return self._first.propose(wanted)
+            return draw_points(self._spec.space, self._seed, wanted)
         if self._model is None:
             self._model = model_of(self._setup, self._workers)
         running = [*self._trials.running(), *beside]

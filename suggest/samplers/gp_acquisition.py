@@ -15,7 +15,7 @@ from typing import Protocol
 import numpy as np
 
 from suggest.samplers.gp_hypervolume import Cells, cells, log_hypervolume_improvement
-from suggest.samplers.gp_improvement import log_chance, log_improvement, log_novelty
+from suggest.samplers.gp_improvement import log_chance, log_improvement
 from suggest.samplers.gp_process import Posterior
 from suggest.samplers.normal import Flags, Floats
 
@@ -80,9 +80,9 @@ class Improvement(Protocol):
 class ExpectedImprovement:
     """The expected improvement of one objective over the least expected loss of a trial that keeps the constraints.
 
-    The least measured loss would be too hard to improve where values are noisy. For the same reason, places where most
-    of the uncertainty is noise count less. An improvement has to be at least `gain` (Lizotte 2008, Practical Bayesian
-    optimization): otherwise a search that has found a local minimum stays there, and so does a batch.
+    The least measured loss would be too hard to improve where values are noisy. Beside running trials, an improvement
+    has to be at least `gain` (Lizotte 2008, Practical Bayesian optimization): otherwise a batch collapses at the best
+    trial, whose expected loss is believed.
     """
 
     def __init__(self, process: Posterior, rows: Floats, kept: Flags, *, gain: float) -> None:
@@ -91,32 +91,32 @@ class ExpectedImprovement:
         self._kept = kept
         self._expected = process.means(rows)
         self._gain = gain
+        self._beside_running = False
 
     @property
     def _least(self) -> float:
-        return float(self._expected[self._kept].min()) - self._gain
+        return float(self._expected[self._kept].min()) - (self._gain if self._beside_running else 0.0)
 
     def promise(self, rows: Floats) -> Floats:
         mean, deviation = self._process.predict(rows)
         improvement, _ = log_improvement((self._least - mean) / deviation)
-        novelty, _ = log_novelty(deviation, self._process.noise_deviation)
-        found: Floats = improvement + np.log(deviation) + novelty
+        found: Floats = improvement + np.log(deviation)
         return found
 
     def slopes(self, rows: Floats) -> tuple[Floats, Floats]:
         mean, deviation, mean_slope, deviation_slope = self._process.predict_slopes(rows)
         u = (self._least - mean) / deviation
         improvement, slope = log_improvement(u)
-        novelty, novelty_slope = log_novelty(deviation, self._process.noise_deviation)
-        gradient = ((1.0 - slope * u) / deviation + novelty_slope)[:, None] * deviation_slope
+        gradient = ((1.0 - slope * u) / deviation)[:, None] * deviation_slope
         gradient -= (slope / deviation)[:, None] * mean_slope
-        return improvement + np.log(deviation) + novelty, gradient
+        return improvement + np.log(deviation), gradient
 
     def pend(self, row: Floats, *, kept: bool) -> None:
         # Where a process is told what it expects, it goes on expecting the same everywhere.
         self._expected = np.append(self._expected, believe(self._process, row))
         self._rows = np.concatenate([self._rows, row[None]])
         self._kept = np.append(self._kept, kept)
+        self._beside_running = True
 
     def centers(self) -> Floats:
         found: Floats = self._rows[np.lexsort((self._expected, ~self._kept))[:CENTERS]]

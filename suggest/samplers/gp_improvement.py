@@ -41,17 +41,3 @@ def log_chance(u: Floats) -> tuple[Floats, Floats]:
     found: Floats = np.where(left, half + np.log(0.5 * erfc), np.log1p(-0.5 * np.exp(half) * erfc))
     slope: Floats = np.exp(half - LOG_ROOT_TAU - found)
     return found, np.where(left, math.sqrt(2.0 / math.pi) / erfc, slope)
-
-
-def log_novelty(deviation: Floats, noise: float) -> tuple[Floats, Floats]:
-    """Return log(1 - t / sqrt(s² + t²)), s the deviation and t that of the noise, and its derivative by s.
-
-    It is the factor of the augmented expected improvement (Huang et al. 2006, Global optimization of stochastic
-    black-box systems via sequential kriging meta-models), which lowers the value of a place that only noise makes
-    uncertain.
-    """
-    ratio = deviation / noise
-    root = np.sqrt(1.0 + ratio * ratio)
-    found: Floats = 2.0 * np.log(ratio) - np.log(root) - np.log1p(root)
-    slope: Floats = (2.0 / ratio - ratio / (root * root) - ratio / (root * (1.0 + root))) / noise
-    return found, slope

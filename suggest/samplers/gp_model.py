@@ -36,7 +36,7 @@ from suggest.space import Assignment
 from suggest.study import StudySpec
 from suggest.trial import Trial, TrialState
 
-LEAST_GAIN = 0.003  # that a point has to promise, in standard deviations of the warped losses
+LEAST_GAIN = 0.003  # of a point beside running trials, in standard deviations of the warped losses
 LEAST = 3  # trials that the parameters are fitted to
 BARRED = 2.0  # what the process of failures is told of a trial without a value; 0 of any other
 DOUBTFUL = 0.5  # an even chance; not half way, for the best point often lies where the feasible region ends

@@ -8,7 +8,7 @@ from decimal import Decimal, getcontext
 import numpy as np
 import pytest
 
-from suggest.samplers.gp_improvement import log_chance, log_improvement, log_novelty
+from suggest.samplers.gp_improvement import log_chance, log_improvement
 from suggest.samplers.gp_process import JITTER, Hyperparameters, Likelihood, Posterior, fit, matern, triangular_inverse
 from suggest.samplers.gp_space import Features, Places
 from suggest.samplers.gp_warp import CLIP, FARTHEST, balanced, scaled, warped
@@ -199,18 +199,6 @@ def test_the_slopes_of_improvement_and_chance_are_those_of_finite_differences() 
         _, slope = function(u)
         numeric = (function(u + 1e-5)[0] - function(u - 1e-5)[0]) / 2e-5
         assert slope == pytest.approx(numeric, rel=1e-5, abs=1e-7)
-
-
-@pytest.mark.parametrize("noise", [1e-3, 0.3])
-def test_another_look_where_noise_is_all_that_is_unknown_counts_little(noise: float) -> None:
-    deviation = np.geomspace(1e-5, 2.0, 40)
-    value, slope = log_novelty(deviation, noise)
-    expected = np.log1p(-noise / np.sqrt(deviation**2 + noise**2))
-    assert value[deviation > 0.1 * noise] == pytest.approx(expected[deviation > 0.1 * noise], rel=1e-9)
-    assert (np.diff(value) > 0).all()
-    step = 1e-6 * deviation
-    numeric = (log_novelty(deviation + step, noise)[0] - log_novelty(deviation - step, noise)[0]) / (2 * step)
-    assert slope == pytest.approx(numeric, rel=1e-4, abs=1e-6)
 
 
 def test_log_chance_at_known_values() -> None:

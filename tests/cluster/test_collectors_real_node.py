@@ -11,6 +11,7 @@ from tests.cluster import images
 from tests.cluster.objects import pods
 from tests.cluster.realnode import RealNode
 from tests.cluster.searcher import Searcher
+from tests.cluster.waiting import eventually
 
 FIXTURES = Path(__file__).resolve().parents[1] / "fixtures" / "collectors"
 TO_FILE = "import os, sys; open(os.environ['TUNER_METRICS_FILE'], 'a').write('epoch=3 score=' + sys.argv[1] + '\\n')"
@@ -93,9 +94,15 @@ def test_the_pods_end_by_themselves_and_are_of_restricted_security(level_c: Real
     level_c.api().patch(f"/api/v1/namespaces/{me.namespace}", {"metadata": {"labels": labels}})
     write(me, TO_FILE, "file: /katib/metrics.log")
     assert [state for state, _, _ in values(me)] == ["succeeded"] * 2
-    for pod in level_c.api().items(pods(me.namespace)):
-        (sidecar,) = pod["status"]["initContainerStatuses"]
-        assert sidecar["state"]["terminated"]["exitCode"] == 0
+
+    def ended() -> bool:
+        """Return whether no collector runs any more; the kubelet reports its end a moment after the trial's."""
+        left = level_c.api().items(pods(me.namespace))
+        states = [status["state"] for pod in left for status in pod["status"]["initContainerStatuses"]]
+        assert all(state["terminated"]["exitCode"] == 0 for state in states if "terminated" in state)
+        return all("terminated" in state for state in states)
+
+    eventually(ended)
 
 
 def test_event_files_and_an_endpoint_are_read(me: Searcher) -> None:

@@ -31,7 +31,9 @@ def test_an_estimate_does_not_depend_on_the_algorithm(tmp_path: Path, algorithm:
         found = client.estimate(NAME)
         best = client.study("bowl", {"x": Float(0, 1)}, minimize("loss"), algorithm=algorithm, seed=1).best()
         assert best is not None
-        assert (found.trial, found.trials) == (best.number, 12)
+        # Where a search has converged, two trials may be as good.
+        chosen = client.get_trial(NAME, found.trial)
+        assert (chosen.value, found.trials) == (pytest.approx(best.value, abs=1e-2), 12)
         assert found.value == pytest.approx(best.value, abs=1e-2)
         assert client.estimate(NAME) == found
 

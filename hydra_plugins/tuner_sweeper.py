@@ -14,8 +14,8 @@ from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf
 
 # The keys below `hydra.sweeper`: the direction, or those of several metrics, what to search as on the command line
-# (`params: {x: "interval(0, 1)"}`), and options of `tuner.minimize`. A dict, because dataclasses fail in a module that is
-# executed as Hydra does it.
+# (`params: {x: "interval(0, 1)"}`), and options of `tuner.minimize`. A dict, because dataclasses fail in a module that
+# is executed as Hydra does it.
 SETTINGS = {
     "_target_": "hydra_plugins.tuner_sweeper.TunerSweeper",
     "direction": "minimize",

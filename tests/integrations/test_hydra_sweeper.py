@@ -120,7 +120,7 @@ def test_several_objectives_have_a_front(application: Programs) -> None:
     from omegaconf import OmegaConf
 
     found = OmegaConf.to_container(OmegaConf.load(application.folder / "jobs" / "optimization_results.yaml"))
-    points = [(-each["metrics"]["loss"], each["metrics"]["size"]) for each in trials(application)]
+    points = [(-each["value"], each["metrics"]["size"]) for each in trials(application)]
     front = [p for p in points if not any(q != p and q[0] >= p[0] and q[1] >= p[1] for q in points)]
     solutions = [each["values"] for each in found["solutions"]]
     assert sorted((-each["loss"], each["size"]) for each in solutions) == sorted(front)

@@ -8,7 +8,7 @@ import { Figure } from "./figures.js";
 import { main, address, chips, counts, crumbs, done, grid, notice, progress, showState, stateAndWhy } from "./parts.js";
 
 const FIGURES = {
-  history: "History", front: "Pareto front", curves: "Learning curves", parallel: "Parallel coordinates", slice: "Each parameter",
+  history: "History and best so far", front: "Pareto front", curves: "Learning curves", parallel: "Parallel coordinates", slice: "Each parameter",
   contour: "Two parameters", importance: "Importance", timeline: "Timeline",
 };
 const FIRST = ["history", "curves"]; // the others are chosen

@@ -46,7 +46,7 @@ __all__ = ["Companion", "Protection", "Server", "ServerOptions", "serve"]
 log = logging.getLogger(__name__)
 
 SERVICE = "tuner.suggest.v1.SuggestService"
-WORKERS = 16  # worker threads, of which a single caller gets half
+WORKERS = 8  # worker threads, of which a single caller gets half
 GRACE_S = 10.0
 COMPUTING_S = 5.0  # how much of GRACE_S passes before computations in progress are stopped
 NO_PROTECTION = Protection()  # sufficient for a socket

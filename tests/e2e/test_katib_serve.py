@@ -81,7 +81,7 @@ def of_grid(rng: random.Random) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_a_search_ends_whoever_is_killed_and_whatever_is_run(tmp_path: Path, algorithm: str) -> None:
+def test_a_search_ends_whatever_is_killed_or_repeated(tmp_path: Path, algorithm: str) -> None:
     parameters = GRID if algorithm == "grid" else NUMBERS
     invent: Callable[[random.Random], dict[str, str]] = of_grid if algorithm == "grid" else of_numbers
     settings = {"r_l": "81", "resource_name": "n"} if algorithm == "hyperband" else {}

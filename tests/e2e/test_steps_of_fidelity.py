@@ -150,7 +150,7 @@ def test_an_invalid_fidelity_is_refused_with_its_place(cli: Cli, old: str, new: 
     assert words in out + err, out + err
 
 
-def test_one_mistake_in_the_fidelity_is_one_problem(cli: Cli) -> None:
+def test_one_mistake_in_the_fidelity_gives_one_problem(cli: Cli) -> None:
     write(cli, changes=(("parameter: epochs", "parameter: x"), ("name: random", "name: bohb"), ('"${epochs}", ', "")))
     _, out, err = cli.tuner("validate", "experiment.yaml")
     assert "1 problem\n" in out + err, out + err

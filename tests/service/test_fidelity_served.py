@@ -1,4 +1,4 @@
-"""Trials in steps of a fidelity over gRPC: paused, promoted, repeated, expired, stored."""
+"""Trials with a fidelity over gRPC: paused, promoted, repeated, expired and stored."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def end(client: Client, number: int, value: float) -> Trial:
 
 
 def promoted(client: Client) -> Trial:
-    """Run three trials, of which the last goes on."""
+    """Run three trials, of which the last is promoted."""
     for trial in ask(client, "first", 3).trials:
         assert end(client, trial.number, float(trial.number)).state is PAUSED
     (trial,) = ask(client, "second").trials

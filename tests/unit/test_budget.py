@@ -98,7 +98,7 @@ EVERYTHING = a_spec(trials=5, failed_trials=3, wall_clock_s=60.0, objective=UP)
     ],
     ids=lambda x: x if isinstance(x, str) else "",
 )
-def test_an_experiment_ends(sentence: str, found: object, expected: object) -> None:
+def test_a_budget_ends_an_experiment(sentence: str, found: object, expected: object) -> None:
     assert found == expected
 
 
@@ -109,7 +109,9 @@ def test_every_outcome_costs_budget_but_cancelled() -> None:
 @pytest.mark.parametrize(
     ("trials", "done", "unfinished", "left"), [(None, 99, 9, None), (10, 0, 0, 10), (10, 7, 2, 1), (10, 7, 5, 0)]
 )
-def test_room_is_what_neither_ended_nor_runs(trials: int | None, done: int, unfinished: int, left: int | None) -> None:
+def test_the_room_is_what_neither_ended_nor_running_trials_use(
+    trials: int | None, done: int, unfinished: int, left: int | None
+) -> None:
     assert room(a_spec(trials=trials), {TrialState.SUCCEEDED: done}, unfinished) == left
 
 
@@ -124,7 +126,7 @@ def test_room_is_what_neither_ended_nor_runs(trials: int | None, done: int, unfi
         (60, 45, 100, True),
     ],
 )
-def test_the_regret_is_bounded_again_when_a_twentieth_more_have_ended(
+def test_the_regret_is_bounded_again_after_a_twentieth_more_trials_have_ended(
     done: int, failed: int, estimated: int, due: bool
 ) -> None:
     counts = {TrialState.SUCCEEDED: done, TrialState.FAILED: failed}

@@ -39,7 +39,7 @@ def rows(found: Source) -> list[tuple[object, ...]]:
     return [(place, *trial.parameters.values(), trial.outcome.value) for place, trial in found.trials]
 
 
-def test_cells_become_values_by_the_parameters_domains(tmp_path: Path) -> None:
+def test_cells_become_values_by_the_domains_of_their_parameters(tmp_path: Path) -> None:
     found = source(
         tmp_path,
         "score,x,n,kind,part,note\n0.5,1e-1,3,a,.5,\n1,0.2,3.0,1,,hi\n2,7,99,TRUE,,\n\n3,1,1,2,,\n4,1,1.5,z,,\n",

@@ -623,7 +623,7 @@ def test_a_suggestion_begins_at_once_and_nothing_else_is_done_about_it() -> None
     assert beginnings(brought) == [CreateAttempt(2, 1)]
 
 
-def test_no_suggestion_begins_after_the_wish_to_stop() -> None:
+def test_no_suggestion_begins_after_a_stop_request() -> None:
     assert beginnings(snapshot(two, open_trial(0), desired=DesiredState.STOP)) == []
 
 
@@ -717,7 +717,7 @@ STEPS: list[tuple[str, Snapshot, list[Action]]] = [
 
 
 @pytest.mark.parametrize(("before", "actions"), [s[1:] for s in STEPS], ids=[s[0] for s in STEPS])
-def test_trials_that_run_in_steps(before: Snapshot, actions: list[Action]) -> None:
+def test_decide_returns_the_actions_of_trials_with_a_fidelity(before: Snapshot, actions: list[Action]) -> None:
     assert decide(before) == actions
 
 
@@ -766,5 +766,5 @@ GENERATIONS: list[tuple[str, Snapshot, list[Action]]] = [
 
 
 @pytest.mark.parametrize(("before", "actions"), [g[1:] for g in GENERATIONS], ids=[g[0] for g in GENERATIONS])
-def test_generations(before: Snapshot, actions: list[Action]) -> None:
+def test_decide_returns_the_actions_of_generations(before: Snapshot, actions: list[Action]) -> None:
     assert decide(before) == actions

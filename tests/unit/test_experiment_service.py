@@ -158,7 +158,7 @@ def test_the_running_controller_is_reported_before_changes_of_the_file(shop: Sho
     running.lease.release()
 
 
-def test_one_that_was_deleted_meanwhile_leaves_no_folder(shop: Shop) -> None:
+def test_an_experiment_deleted_meanwhile_leaves_no_folder(shop: Shop) -> None:
     shop.store.meanwhile = shop.delete
     with pytest.raises(NotFound, match="deleted just now"):
         shop.service.run(shop.file(), shop.folder)

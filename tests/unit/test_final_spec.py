@@ -79,7 +79,7 @@ def test_invalid_keys_are_refused(final: str, complaint: str) -> None:
     assert complaints(with_final(final)) == [complaint]
 
 
-def test_it_does_not_go_with_a_template() -> None:
+def test_a_final_stage_cannot_be_combined_with_a_template() -> None:
     text = GOOD.replace(
         '    command: [python, train.py, "--lr=${lr}", "--layers=${layers}", "--opt=${optimizer}", "--m=${momentum}"]\n',
         "    template: {apiVersion: batch/v1, kind: Job, metadata: {}, spec: {}}\n  final: {timeout: 5m}\n  runtime: kubernetes\n",
@@ -88,7 +88,7 @@ def test_it_does_not_go_with_a_template() -> None:
     assert complaint.startswith("15:3 spec.final: does not go with trial.template, which has no command to be replaced")
 
 
-def test_a_cluster_shares_no_gpu_with_it_either() -> None:
+def test_a_final_stage_on_a_cluster_takes_whole_gpus_only() -> None:
     text = with_final("resources: {gpu: 0.5}", TRIAL + "    image: tuner/x:1\n").replace(
         "  trial:\n", "  runtime: kubernetes\n  trial:\n"
     )

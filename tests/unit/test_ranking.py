@@ -119,7 +119,7 @@ def test_a_value_that_was_taken_over_is_listed_and_has_no_effect() -> None:
     assert len(with_it.trials) == 5
 
 
-def test_the_same_for_programs() -> None:
+def test_a_sweep_is_exported_as_json() -> None:
     trials = sweep()
     trials[3] = ran(3, TrialState.PRUNED, 0.5, 20, momentum=0.99, batch=512)
     told = ranking.document(record(*trials))

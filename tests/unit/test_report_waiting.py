@@ -67,7 +67,7 @@ def test_a_trial_whose_attempt_waits_is_queued_for_its_reason() -> None:
         ),
     ],
 )  # fmt: skip
-def test_why_a_trial_waits(one: TrialRecord, by: str, reason: str, why: str) -> None:
+def test_describe_explains_why_a_trial_waits(one: TrialRecord, by: str, reason: str, why: str) -> None:
     found = record(one, by=by)
     assert (found.reason_of(one), description.why_trial(found, one)) == (reason, why)
 
@@ -102,7 +102,7 @@ def test_gpu_seconds_count_every_worker(gpu: float, workers: int, seconds: float
     assert attempt["image"].startswith("example/tiny@sha256:")
 
 
-def test_on_a_laptop_nothing_speaks_of_clusters() -> None:
+def test_local_experiments_show_nothing_about_clusters() -> None:
     one = ran()
     (attempt,) = one.attempts
     local = TrialRecord(one.trial, (replace(attempt, node="", image=""),))

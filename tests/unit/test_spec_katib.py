@@ -26,7 +26,7 @@ TEXT = EXAMPLE.read_text()
 HYPERBAND = (EXAMPLES / "hyperband.yaml").read_text()
 
 
-def test_an_experiment_of_katib_means_the_same_as_its_native_file() -> None:
+def test_a_katib_experiment_equals_its_native_file() -> None:
     spec = read_path(EXAMPLE).spec
     native = read(file_text(spec.document), source="native.yaml").spec
     assert native.document == spec.document
@@ -96,7 +96,7 @@ def test_the_settings_of_all_engines_are_read(text: str, name: str, settings: di
     assert (spec.algorithm.name, dict(spec.algorithm.settings), spec.algorithm.seed) == (name, settings, seed)
 
 
-def test_settings_without_effect_are_said() -> None:
+def test_settings_without_effect_are_reported() -> None:
     told = read(algorithm("bayesianoptimization", "{name: acq_func, value: EI}"), source="katib.yaml").warnings
     why = "acq_func has no effect here: bayesianoptimization has its own rule for it"
     assert told == (f"spec.algorithm.algorithmSettings[0]: {why}",)
@@ -131,7 +131,7 @@ def test_a_filter_keeps_its_name_and_value_groups() -> None:
     assert found.groups() == ("loss", "-7.5e-05")
 
 
-def test_on_a_cluster_the_object_is_created_as_it_is() -> None:
+def test_on_a_cluster_the_object_is_created_unchanged() -> None:
     text = TEXT.replace("kind: Job", "kind: PyTorchJob").replace("apiVersion: batch/v1", "apiVersion: kubeflow.org/v1")
     more = "primaryPodLabels: {role: master}\n    successCondition: status.conditions.#(type==Done)#|#(status==True)#"
     text = text.replace("primaryContainerName: training", f"primaryContainerName: training\n    {more}")

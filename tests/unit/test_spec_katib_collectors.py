@@ -65,7 +65,7 @@ def test_a_collector_becomes_a_native_source(section: str, rule: MetricsRule) ->
     assert read(file_text(found.spec.document), source="native.yaml").spec.metrics == rule
 
 
-def test_a_file_that_pushes_is_told_where_to() -> None:
+def test_a_push_collector_gets_its_address() -> None:
     (warning,) = [each for each in reading("{collector: {kind: Push}}").warnings if "metricsCollectorSpec" in each]
     assert "trials report by tuner.push" in warning
 

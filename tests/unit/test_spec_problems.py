@@ -44,7 +44,7 @@ def changed(old: str, new: str) -> str:
     return GOOD.replace(old, new)
 
 
-def test_the_good_file_is_good() -> None:
+def test_a_valid_file_has_no_problems() -> None:
     assert read(GOOD, source="experiment.yaml").warnings == ()
 
 
@@ -228,7 +228,7 @@ TRIAL = [
 
 
 @pytest.mark.parametrize(("old", "new", "lines"), [*SPACE, *KEYS, *TRIAL])
-def test_a_bad_file_gets_one_clear_answer(old: str, new: str, lines: str | None) -> None:
+def test_an_invalid_file_gives_one_clear_problem(old: str, new: str, lines: str | None) -> None:
     if lines is None:
         read(changed(old, new), source="experiment.yaml")
     else:
@@ -291,7 +291,7 @@ def test_the_service_s_problems_come_with_all_others_and_each_once(
     assert len(lines) == len(told) + 1
 
 
-def test_the_service_is_not_asked_about_what_could_not_be_read_at_all() -> None:
+def test_the_service_does_not_validate_what_could_not_be_read() -> None:
     for text in ("3", "spec: 3", "spec: {parameters: 3, algorithm: 3, pruning: 3}", "spec: {parameters: {x: 3}}"):
         with pytest.raises(SpecErrors) as caught:
             read(text, source="experiment.yaml", service=check)
@@ -447,7 +447,7 @@ def test_a_placeholder_that_is_never_closed_is_a_problem(word: str, messages: li
 
 
 @pytest.mark.parametrize("raw", [None, 1, 1.5, True, "x", [], {}, [[]], {"a": {}}, [None], {"": None}])
-def test_any_value_at_a_key_is_a_problem_and_never_a_crash(raw: object) -> None:
+def test_an_unexpected_value_at_any_key_is_a_problem_and_never_a_crash(raw: object) -> None:
     def replaced(data: object) -> list[object]:
         """Yield the valid file with each of its nodes in turn replaced by `raw`."""
         if isinstance(data, dict):

@@ -318,7 +318,14 @@ class ExperimentService:
             if known.state is not ExperimentState.STOPPED:
                 marked = {each.trial: each for each in breaker.reviewed(attempts)} | marked
             known = self._without_old_final(known) if known.state.finished else known
-            known = replace(known, state=ExperimentState.RUNNING, reason="", end_time=None, stop_requested=False)
+            known = replace(
+                known,
+                state=ExperimentState.RUNNING,
+                reason="",
+                reason_code=None,
+                end_time=None,
+                stop_requested=False,
+            )
             events.append(Event(now, "resumed", f"resumed (was {before})"))
             marks = list(marked.values())
             self._store.save(known.uid, Changes(experiment=known, attempts=marks, events=events, final=True))

@@ -28,6 +28,7 @@ def describe_experiment(record: ExperimentRecord, *, folder: Path, now: datetime
         ("Namespace", it.namespace),
         ("Uid", it.uid),
         ("State", shown_state(record)),
+        ("Reason", "" if it.reason_code is None else it.reason_code.value),
         ("Objectives" if spec.further else "Objective", "; ".join(map(describe_objective, spec.objectives))),
         ("Subject to", "; ".join(map(str, spec.constraints))),
         ("Fidelity", _fidelity(record)),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from controller.core.model import Experiment, ExperimentState
+from controller.core.model import Experiment, ExperimentState, ReasonCode
 from controller.phrases import command, quantity
 from controller.report import formatting
 from controller.report.description import cure
@@ -113,7 +113,7 @@ def next_step(
 
 
 def _without_them(experiment: Experiment) -> str:
-    if "budget.failedTrials" not in experiment.reason:
+    if experiment.reason_code is not ReasonCode.TOO_MANY_FAILURES:
         return ""
     return f"\nOr go on without them: raise spec.budget.failedTrials, then: {command('resume', 'FILE')}"
 

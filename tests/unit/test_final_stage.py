@@ -16,6 +16,7 @@ from controller.core.model import (
     ExperimentState,
     FailureClass,
     FinalRun,
+    ReasonCode,
     StopCause,
     attempt_name,
 )
@@ -73,7 +74,7 @@ lost_thrice = tuple(attempt(n, FAILED, trial=FINAL, failed=LOST) for n in (1, 2,
 
 
 def over(reason: str = ALL) -> ChangeState:
-    return ChangeState(ExperimentState.SUCCEEDED, reason, True)
+    return ChangeState(ExperimentState.SUCCEEDED, reason, True, ReasonCode.TRIALS_DONE)
 
 
 def ended(final: object = None, **more: object) -> Snapshot:
@@ -102,7 +103,11 @@ SENTENCES: list[tuple[str, Snapshot, list[Action]]] = [
     (
         "nothing succeeded: there is nothing to run",
         snapshot(two, done={TrialState.PRUNED: 2}, final=final_stage()),
-        [ChangeState(ExperimentState.FAILED, "all 2 trials are done; no trial succeeded", True)],
+        [
+            ChangeState(
+                ExperimentState.FAILED, "all 2 trials are done; no trial succeeded", True, ReasonCode.NO_TRIAL_SUCCEEDED
+            )
+        ],
     ),
     (
         "a search that failed has no final stage",
@@ -112,7 +117,11 @@ SENTENCES: list[tuple[str, Snapshot, list[Action]]] = [
             best=0.5,
             final=final_stage(),
         ),
-        [ChangeState(ExperimentState.FAILED, "1 trial failed (budget.failedTrials: 1)", True)],
+        [
+            ChangeState(
+                ExperimentState.FAILED, "1 trial failed (budget.failedTrials: 1)", True, ReasonCode.TOO_MANY_FAILURES
+            )
+        ],
     ),
     ("recorded and not seen, it is started again", ended(final_stage(CREATED)), [StartAttempt(FINAL, 1)]),
     ("what the runtime holds for room is waited for", ended(final_stage(CREATED), held={FINAL}), []),
@@ -158,7 +167,14 @@ SENTENCES: list[tuple[str, Snapshot, list[Action]]] = [
     (
         "interrupted, it is what resume goes on with",
         ended(final_stage(CANCELLED, cause=INTERRUPTED), desired=DesiredState.INTERRUPT),
-        [ChangeState(ExperimentState.STOPPED, "interrupted; its final stage runs again on resume", True)],
+        [
+            ChangeState(
+                ExperimentState.STOPPED,
+                "interrupted; its final stage runs again on resume",
+                True,
+                ReasonCode.INTERRUPTED,
+            )
+        ],
     ),
     ("and resumed it runs again", ended(final_stage(CANCELLED, cause=INTERRUPTED)), [CreateAttempt(FINAL, 2)]),
     (
@@ -169,17 +185,27 @@ SENTENCES: list[tuple[str, Snapshot, list[Action]]] = [
     (
         "Ctrl-C before it began: it has not run",
         ended(final_stage(), desired=DesiredState.INTERRUPT),
-        [ChangeState(ExperimentState.STOPPED, "interrupted; its final stage runs again on resume", True)],
+        [
+            ChangeState(
+                ExperimentState.STOPPED,
+                "interrupted; its final stage runs again on resume",
+                True,
+                ReasonCode.INTERRUPTED,
+            )
+        ],
     ),
     (
         "tuner stop ends it for good",
         ended(final_stage(RUNNING), desired=DesiredState.STOP),
-        [AskStop(FINAL, UNWANTED, "tuner stop"), ChangeState(ExperimentState.STOPPING, "tuner stop", False)],
+        [
+            AskStop(FINAL, UNWANTED, "tuner stop"),
+            ChangeState(ExperimentState.STOPPING, "tuner stop", False, ReasonCode.STOP_REQUESTED),
+        ],
     ),
     (
         "tuner stop before it began: there is none",
         ended(final_stage(), desired=DesiredState.STOP),
-        [ChangeState(ExperimentState.STOPPED, "stopped by tuner stop", True)],
+        [ChangeState(ExperimentState.STOPPED, "stopped by tuner stop", True, ReasonCode.STOP_REQUESTED)],
     ),
     # The search has grown meanwhile.
     (

@@ -24,7 +24,7 @@ from suggest.replies import KEEP, AlgorithmInfo, Keep, StudySummary, Suggestions
 from suggest.samplers import registry
 from suggest.settings import Setting
 from suggest.space import Assignment, Space
-from suggest.storage.store import Addition, StudyRecord, StudyStore
+from suggest.storage.store import Addition, StudyRecord, StudyStore, pages_of_trials
 from suggest.storage.study_json import fingerprint, spec_document
 from suggest.studies import request_keys, spec_rules
 from suggest.studies.dispatch import TURNS, Dispatch, ReplyBudget, revived
@@ -47,7 +47,6 @@ from suggest.trial import (
 )
 from suggest.workers import Workers
 
-PAGE = 1000  # trials per read
 INFRASTRUCTURE = "infrastructure"  # the failure class of a trial whose lease expired too often
 
 
@@ -161,12 +160,8 @@ class StudyService:
             best = self._store.best_trial(study.name, spec.objective.direction)
             return [] if best is None else [best]
         found: list[Trial] = []
-        after = -1
-        # Merge the best trials of each page: a large study's trials must not all be in memory at once.
-        while page := self._store.trials(
-            study.name, states=[TrialState.SUCCEEDED], client_id="", after=after, limit=PAGE
-        ):
-            found, after = spec.criteria.best([*found, *page]), page[-1].number
+        for page in pages_of_trials(self._store, study.name, [TrialState.SUCCEEDED]):
+            found = spec.criteria.best([*found, *page])
         return found
 
     def update_study(

@@ -181,7 +181,7 @@ def _drawn(arguments: argparse.Namespace) -> ExitCode:
     from controller.report import drawing, figures
 
     if bool(arguments.figure) != bool(arguments.to):
-        raise InvalidArgument([Problem("--figure", "goes with --to: write both, as --figure history --to history.svg")])
+        raise InvalidArgument([Problem("--figure", "requires --to: write both, as --figure history --to history.svg")])
     found = asyncio.run(
         query.look_up(workspace_of(arguments), arguments.name, arguments.namespace, measurements=True, latest=True)
     )

@@ -331,7 +331,7 @@ def _outcome_problems(outcome: Outcome) -> list[Problem]:
     if outcome.value is None or math.isfinite(outcome.value):
         return []
     path = f"outcome.{outcome.state.value}.value"
-    return [Problem(path, f"{outcome.value} is not finite; leave it out, or complete the trial as failed")]
+    return [Problem(path, f"{outcome.value} is not finite; omit it, or complete the trial as failed")]
 
 
 def _import_problems(trials: Sequence[FinishedTrial], *, source: str, request_id: str) -> list[Problem]:
@@ -343,7 +343,7 @@ def _import_problems(trials: Sequence[FinishedTrial], *, source: str, request_id
         if len(trial.source_id) > 128:
             problems.append(Problem(f"trials[{i}].source_id", "has more than 128 characters"))
         if len(trial.labels) > 63:
-            problems.append(Problem(f"trials[{i}].labels", "at most 63: one more says where it comes from"))
+            problems.append(Problem(f"trials[{i}].labels", "at most 63: one more has the source"))
     return problems
 
 
@@ -431,7 +431,7 @@ def _read_position(token: str, *, first: int) -> int:
 
 
 def _bad_token() -> InvalidArgument:
-    return InvalidArgument([Problem("page_token", "not a token that this method returned; leave it out to start over")])
+    return InvalidArgument([Problem("page_token", "not a token that this method returned; omit it to start over")])
 
 
 def _read_mask(mask: FieldMask, known: Sequence[str], problems: wire.Problems) -> frozenset[str]:

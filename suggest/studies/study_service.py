@@ -379,11 +379,13 @@ class StudyService:
                 return StopAdvice(True, f"the trial is {trial.state.value} already")
             if trial.state is TrialState.PAUSED:
                 if fresh:
-                    raise FailedPrecondition(f"{name}: trial {number} is paused; it reports again once it goes on")
+                    raise FailedPrecondition(
+                        f"{name}: trial {number} is paused; it accepts reports again once it continues"
+                    )
                 return StopAdvice(True, "the trial is paused")
             if trial.state is TrialState.QUEUED and not trial.expired:
                 raise FailedPrecondition(
-                    f"{name}: trial {number} is queued; it reports after SuggestTrials handed it out"
+                    f"{name}: trial {number} is queued; it accepts reports after SuggestTrials has handed it out"
                 )
             if trial.expired:
                 revived(self._store, writer, [trial])
@@ -422,13 +424,11 @@ class StudyService:
                 if outcome.state not in (TrialState.PRUNED, TrialState.CANCELLED) or fresh:
                     raise FailedPrecondition(
                         f"{name}: trial {number} is {in_words(TrialState.PAUSED, trial.value)}; it can end "
-                        "as pruned or cancelled, or go on once SuggestTrials hands it out again"
+                        "as pruned or cancelled, or continue once SuggestTrials hands it out again"
                     )
             never_run = trial.state is TrialState.QUEUED and not trial.expired
             if never_run and (outcome.state is not TrialState.CANCELLED or fresh):
-                raise FailedPrecondition(
-                    f"{name}: trial {number} is queued, nobody has run it; it can only be cancelled"
-                )
+                raise FailedPrecondition(f"{name}: trial {number} is queued and has not run; it can only be cancelled")
             finished = finished_trial(engine, trial, outcome, fresh)
             if trial.state is TrialState.PAUSED and outcome.state is TrialState.PRUNED:
                 finished = replace(finished, value=trial.value, step=trial.step)

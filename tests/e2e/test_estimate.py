@@ -76,4 +76,4 @@ def test_a_regret_bound_requires_a_single_objective(cli: Cli) -> None:
     cli.file.write_text(text.replace("  parameters:", "  constraints: [{metric: size, max: 2}]\n  parameters:"))
     code, _, err = cli.tuner("validate", cli.file)
     assert code == 2
-    assert "spec.budget.regretBelow: goes with one objective without constraints" in err
+    assert "spec.budget.regretBelow: requires one objective without constraints" in err

@@ -153,7 +153,7 @@ def test_ports_are_checked_before_anything_starts(tmp_path: Path) -> None:
     assert "ok    katib         127.0.0.1:0 is free; Katib's clients need no token" in checked(
         "--insecure", "--katib", "0"
     )
-    assert "'six' is not a port; write them with commas between them, such as 6789,6788" in checked("--katib", "six")
+    assert "'six' is not a port; separate them with commas, such as 6789,6788" in checked("--katib", "six")
     assert "Katib's clients send no token, so anyone who reaches 0.0.0.0 could use its studies" in checked(
         "--address", "0.0.0.0:7117", "--katib", "0"
     )

@@ -115,7 +115,7 @@ def test_stop_cancels_paused_trials_and_describe_says_what_they_wait_for(cli: Cl
     eventually(lambda: "paused" in cli.tuner("get", "trials", "steps")[1])
     paused = next(trial for trial in trials_of(cli) if trial["state"] == "paused")
     told = why(cli, f"steps/{paused['number']}")
-    assert "of 9; it goes on when it is among the best 1/3" in told or "it runs" in told or "not promoted" in told
+    assert "of 9; it continues when it is among the best 1/3" in told or "it runs" in told or "not promoted" in told
     assert "paused: " in cli.tuner("describe", "steps")[1]
     assert cli.tuner("stop", "steps")[0] == 0
     ended(controller)

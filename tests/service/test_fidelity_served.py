@@ -73,7 +73,7 @@ def test_repeated_calls_change_nothing(client: Client) -> None:
     assert once.state is PAUSED
     with pytest.raises(FailedPrecondition, match=r"is paused \(0.5\)"):
         end(client, first.number, 0.7)
-    with pytest.raises(FailedPrecondition, match="is paused; it reports again once it goes on"):
+    with pytest.raises(FailedPrecondition, match="is paused; it accepts reports again once it continues"):
         client.report(NAME, first.number, [score(1, 0.9)])
     assert client.report(NAME, first.number, [score(0, 0.5)]).should_stop
     for number in (1, 2):

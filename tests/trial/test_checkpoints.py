@@ -67,7 +67,7 @@ def test_a_full_disk_is_reported_once_and_keeps_the_previous_checkpoint(
     save(tmp_path, state(1))
     with full_disk():
         assert [save(tmp_path, state(epoch)) for epoch in (2, 3, 4)] == [False, False, False]
-    assert "no checkpoint is written (File too large); training goes on, and this is said once" in told(capsys)
+    assert "no checkpoint is written (File too large); training continues; this is reported once" in told(capsys)
     assert names(tmp_path) == [FILE]
     assert (load(tmp_path, fingerprint="these") or {})["epoch"] == 1
     assert save(tmp_path, state(5))
@@ -94,7 +94,7 @@ def test_a_corrupt_checkpoint_is_reported_and_not_used(
     other = {"cut short": content[:-1], "emptied": b"", "one byte": content, "something else": b"hello, world"}[change]
     (tmp_path / FILE).write_bytes(other)
     assert load(tmp_path, fingerprint="these") is None
-    assert "cut short or changed since it was written; training starts anew" in told(capsys)
+    assert "cut short or changed since it was written; training starts over" in told(capsys)
     assert save(tmp_path, state(2))
 
 
@@ -103,7 +103,7 @@ def test_a_checkpoint_of_other_parameters_is_reported_and_not_used(
 ) -> None:
     save(tmp_path, state(1, fingerprint="others"))
     assert load(tmp_path, fingerprint="these") is None
-    assert "left by other parameters or other data; training starts anew" in told(capsys)
+    assert "left by other parameters or other data; training starts over" in told(capsys)
 
 
 class Hostile:
@@ -117,14 +117,14 @@ class Hostile:
 def test_loading_a_checkpoint_runs_no_code(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     save(tmp_path, {**state(1), "hostile": Hostile(tmp_path / "was-here")})
     assert load(tmp_path, fingerprint="these") is None
-    assert "torch does not take it (UnpicklingError); training starts anew" in told(capsys)
+    assert "torch does not take it (UnpicklingError); training starts over" in told(capsys)
     assert not (tmp_path / "was-here").exists()
 
 
 def test_an_unreadable_checkpoint_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / FILE).mkdir()
     assert load(tmp_path, fingerprint="these") is None
-    assert "cannot be read (Is a directory); training starts anew" in told(capsys)
+    assert "cannot be read (Is a directory); training starts over" in told(capsys)
 
 
 def test_a_file_left_by_a_process_killed_while_saving_is_overwritten(tmp_path: Path) -> None:

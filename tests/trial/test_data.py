@@ -205,11 +205,11 @@ def test_damaged_and_oversized_archives_are_refused(tmp_path: Path) -> None:
     whole = as_archive(as_binary(tmp_path, DATA))
     content = whole.read_bytes()
     whole.write_bytes(content[: len(content) // 2])
-    assert "no whole archive" in refused(whole, tmp_path / "kept", verify=False)
+    assert "not a complete archive" in refused(whole, tmp_path / "kept", verify=False)
     whole.write_bytes(content[:1000] + bytes(1000) + content[2000:])
-    assert "no whole archive" in refused(whole, tmp_path / "kept", verify=False)
+    assert "not a complete archive" in refused(whole, tmp_path / "kept", verify=False)
     whole.write_bytes(b"\x1f\x8bhello")
-    assert "no whole archive" in refused(whole, tmp_path / "kept", verify=False)
+    assert "not a complete archive" in refused(whole, tmp_path / "kept", verify=False)
     with tarfile.open(whole, "w:gz", compresslevel=1) as archive:
         sparse = tmp_path / "data_batch_1"
         with sparse.open("wb") as file:
@@ -235,8 +235,8 @@ def test_damaged_and_oversized_archives_are_refused(tmp_path: Path) -> None:
         ({"lens": np.full(120, 9, np.uint16)}, "120 labels, 120 lengths that add up to 1080"),
         ({"labels": np.full(119, 1, np.uint8)}, "119 labels, 120 lengths"),
         ({"labels": np.full(120, 77, np.uint8)}, "image 0 has label 77, and labels are 0 to 9"),
-        ({"labels": np.array([None] * 120)}, "no whole pack (Object arrays cannot be loaded"),
-        ({"head": np.zeros(600, np.uint8)}, "image 0 is no JPEG of 32x32 pixels"),
+        ({"labels": np.array([None] * 120)}, "not a complete pack (Object arrays cannot be loaded"),
+        ({"head": np.zeros(600, np.uint8)}, "image 0 is not a JPEG of 32x32 pixels"),
     ],
 )
 def test_a_pack_with_unexpected_contents_is_refused(change: dict[str, Any], problem: str, tmp_path: Path) -> None:
@@ -253,9 +253,9 @@ def test_a_truncated_or_changed_pack_is_refused(tmp_path: Path) -> None:
     path, _ = as_pack(tmp_path / "pack.npz", DATA)
     content = path.read_bytes()
     path.write_bytes(content[: len(content) // 2])
-    assert "no whole pack" in refused(path, tmp_path / "kept", verify=False)
+    assert "not a complete pack" in refused(path, tmp_path / "kept", verify=False)
     path.write_bytes(content[:30000] + bytes(1000) + content[31000:])
-    assert "no whole pack (Bad CRC-32" in refused(path, tmp_path / "kept", verify=False)
+    assert "not a complete pack (Bad CRC-32" in refused(path, tmp_path / "kept", verify=False)
 
 
 def test_a_missing_pillow_gives_one_sentence_with_the_cure(tmp_path: Path) -> None:

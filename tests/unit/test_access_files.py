@@ -117,10 +117,10 @@ MUTUAL = {**TLS, "tls_client_ca": "a"}
         (
             "tuner.example:1",
             Protection(tokens="t", tls_client_ca="a"),
-            "tls-client-ca: goes with --tls-cert and --tls-key",
+            "tls-client-ca: requires --tls-cert and --tls-key",
         ),
-        ("tuner.example:1", Protection(tokens="t", tls_cert="c"), "tls-key: goes with --tls-cert"),
-        ("tuner.example:1", Protection(tokens="t", tls_key="k"), "tls-cert: goes with --tls-key"),
+        ("tuner.example:1", Protection(tokens="t", tls_cert="c"), "tls-key: is required with --tls-cert"),
+        ("tuner.example:1", Protection(tokens="t", tls_key="k"), "tls-cert: is required with --tls-key"),
     ],
 )
 def test_a_server_is_never_more_open_than_configured(address: str, protection: Protection, complaint: str) -> None:

@@ -108,7 +108,7 @@ BAD_PARAMETERS = {
     "an infinite end": (double("x", "0", "inf"), "x: expected a number such as \"0.1\", got 'inf'"),
     "an int with a list": (
         pb.ParameterSpec(name="x", parameter_type=pb.INT, feasible_space=pb.FeasibleSpace(list=["1"])),
-        "x: an int or a double has min and max; leave the list out",
+        "x: an int or a double has min and max; omit the list",
     ),
     "a name with a blank": (
         choice("two words", "a"),

@@ -499,7 +499,7 @@ def test_a_server_that_is_not_an_api_server_is_reported() -> None:
         server = await asyncio.start_server(page, "127.0.0.1", 0)
         config = FakeApi().kubeconfig()
         config["clusters"][0]["cluster"]["server"] = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        assert "is it an API server, and no login page?" in await said(config)
+        assert "is it an API server or a login page?" in await said(config)
         server.close()
         await server.wait_closed()
 
@@ -520,7 +520,7 @@ def test_a_server_that_redirects_is_not_followed() -> None:
         server = await asyncio.start_server(page, "127.0.0.1", 0)
         config = FakeApi().kubeconfig()
         config["clusters"][0]["cluster"]["server"] = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        assert "redirects to /login; is it an API server, and no login page?" in await said(config)
+        assert "redirects to /login; is it an API server or a login page?" in await said(config)
         assert not followed
         server.close()
         await server.wait_closed()

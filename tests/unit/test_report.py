@@ -147,7 +147,7 @@ def test_a_trial_as_json_has_no_nulls() -> None:
     [
         ("it runs", [attempt(1)], ExperimentState.RUNNING, "me", TrialState.RUNNING, ""),
         ("it has not begun", [], ExperimentState.RUNNING, "me", TrialState.QUEUED, "waits for a free slot"),
-        ("nobody is there", [], ExperimentState.STOPPED, "", TrialState.QUEUED, "nobody runs the experiment now"),
+        ("nobody is there", [], ExperimentState.STOPPED, "", TrialState.QUEUED, "no controller is running"),
         (
             "it was interrupted",
             [attempt(1, AttemptState.CANCELLED, stop_cause=StopCause.INTERRUPTED)],

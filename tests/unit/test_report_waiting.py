@@ -60,7 +60,7 @@ def test_a_trial_whose_attempt_waits_is_queued_for_its_reason() -> None:
         (waiting(), "me", WAITS, f"it waits for room in its namespace, and starts by itself: {WAITS}"),
         (waiting(0, "being pulled: a"), "me", "being pulled: a", "it waits, and starts by itself: being pulled: a"),
         (waiting(0, ""), "me", "is being started", "is being started"),
-        (waiting(), "", "nobody runs the experiment now", "nobody runs the experiment now"),
+        (waiting(), "", "no controller is running", "no controller is running"),
         (
             waiting(0, WAITS, Attempt(0, 1, AttemptState.FAILED, failure_class=FailureClass.INFRASTRUCTURE)),
             "me", WAITS, f"it waits for room in its namespace, and starts by itself in attempt 2: {WAITS}",

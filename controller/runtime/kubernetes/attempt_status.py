@@ -184,7 +184,7 @@ def _unsaid(obj: AttemptObject, members: Sequence[Member], rules: StatusRules, n
     failure = " or ".join(map(str, rules.failure))
     reason = (
         f"its pods ended more than {UNSAID_S / 60:.0f} minutes ago, and the {kind} shows neither success ({success}) "
-        f"nor failure ({failure}); correct spec.trial.success and failure, or see whether the operator of {kind} runs"
+        f"nor failure ({failure}); correct spec.trial.success and failure, or check that the operator of {kind} runs"
     )
     return Exit(now, failure_class=FailureClass.CONFIGURATION, reason=reason)
 

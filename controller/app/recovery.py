@@ -68,7 +68,7 @@ async def look(
         spec = from_document(load_json(text))
         objects, _ = await client.list(await _kind(client, spec), where, labels=f"{UID}={uid}")
         _refuse_ended(objects, name, anchor["metadata"]["name"], where)
-        document = Document(f"the cluster of context {client.context}", text, spec, (), Marks({}, {}), overridden=False)
+        document = Document(f"the cluster of context {client.context}", text, spec, (), Marks({}, {}))
         return Remains(uid, client.context, document, _trials(objects))
     finally:
         await client.close()

@@ -217,7 +217,7 @@ class KatibTemplateReader(KatibSectionReader):
         return {"template": template, **({"primary": primary} if primary else {}), **ends}
 
     def _filled_data(
-        self, data: Any, at: str, names: dict[str, str], used: set[str]
+        self, data: object, at: str, names: dict[str, str], used: set[str]
     ) -> Any:  # Any: any of YAML's types
         if isinstance(data, str):
             return self._filled(data, at, names, used)

@@ -41,7 +41,7 @@ def test_the_unscrambled_sequences_are_those_of_scipy() -> None:
     assert np.abs(coordinates("halton", 40, 500) - theirs).max() < 1e-12
 
 
-def test_primes() -> None:
+def test_prime_returns_the_primes_in_order() -> None:
     assert [prime(k) for k in range(10)] == [2, 3, 5, 7, 11, 13, 17, 19, 23, 29]
 
 
@@ -136,7 +136,7 @@ def test_inactive_parameters_are_dropped_and_leave_the_others_as_they_are() -> N
         (Choice(("only",)), 2**64 - 1, "only"),
     ],
 )
-def test_quantiles(domain: Domain, word: int, value: object) -> None:
+def test_quantiles_of_domains_are_members(domain: Domain, word: int, value: object) -> None:
     found = at_share(domain, word)
     assert found == pytest.approx(value) if isinstance(value, float) else found == value
     assert domain.contains(found)

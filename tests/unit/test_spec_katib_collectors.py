@@ -65,7 +65,7 @@ def test_a_collector_becomes_a_native_source(section: str, rule: MetricsRule) ->
     assert read(file_text(found.spec.document), source="native.yaml").spec.metrics == rule
 
 
-def test_a_file_that_pushes_is_told_where_to() -> None:
+def test_a_push_collector_gets_its_address() -> None:
     (warning,) = [each for each in reading("{collector: {kind: Push}}").warnings if "metricsCollectorSpec" in each]
     assert "trials report by tuner.push" in warning
 
@@ -77,7 +77,10 @@ def test_a_file_that_pushes_is_told_where_to() -> None:
         ("{collector: {kind: None}}", "collector.kind: without a collector no trial has a value"),
         ("{collector: {kind: Files}}", "collector.kind: invalid metrics collector kind: Files"),
         ("{collector: {kind: [File]}}", "collector.kind: invalid metrics collector kind: ['File']"),
-        ("{collector: {kind: File, customCollector: {}}}", "collector.customCollector: does not go with kind: File"),
+        (
+            "{collector: {kind: File, customCollector: {}}}",
+            "collector.customCollector: cannot be combined with kind: File",
+        ),
         (
             "{collector: {kind: File}, source: {fileSystemPath: {path: m.log}}}",
             "source.fileSystemPath.path: expected an absolute path, got 'm.log'",
@@ -88,17 +91,20 @@ def test_a_file_that_pushes_is_told_where_to() -> None:
         ),
         (
             "{collector: {kind: File}, source: {fileSystemPath: {format: CSV}}}",
-            "source.fileSystemPath.format: 'CSV' does not go with this collector; write TEXT or JSON",
+            "source.fileSystemPath.format: 'CSV' cannot be combined with this collector; write TEXT or JSON",
         ),
         (
             "{collector: {kind: File}, source: {fileSystemPath: {format: JSON}, filter: {metricsFormat: ['(a)(b)']}}}",
-            "source.filter: does not go with kind: File with format: JSON; remove it",
+            "source.filter: cannot be combined with kind: File with format: JSON; remove it",
         ),
         (
             "{collector: {kind: TensorFlowEvent}, source: {fileSystemPath: {kind: Directory, format: TEXT}}}",
-            "source.fileSystemPath.format: 'TEXT' does not go with this collector; remove it",
+            "source.fileSystemPath.format: 'TEXT' cannot be combined with this collector; remove it",
         ),
-        ("{collector: {kind: File}, source: {httpGet: {port: 80}}}", "source.httpGet: does not go with kind: File"),
+        (
+            "{collector: {kind: File}, source: {httpGet: {port: 80}}}",
+            "source.httpGet: cannot be combined with kind: File",
+        ),
         (
             "{collector: {kind: PrometheusMetric}, source: {httpGet: {port: http}}}",
             "source.httpGet.port: expected a port from 1 to 65535, got 'http'",
@@ -110,7 +116,7 @@ def test_a_file_that_pushes_is_told_where_to() -> None:
         ("{source: {filter: {metricsFormat: []}}}", "source.filter.metricsFormat: expected a list"),
         ("{source: {filter: {metricsFormat: ['(a)', '(']}}}", "metricsFormat[1]: '(' is not a regular expression"),
         ("{source: {filter: {metricsFormat: [3]}}}", "metricsFormat[0]: '' has 0 groups where two are required"),
-        ("{sources: {}}", "sources: is not read; remove it"),
+        ("{sources: {}}", "sources: is not supported; remove it"),
         ("3", "metricsCollectorSpec: expected a mapping"),
     ],
 )

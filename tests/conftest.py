@@ -19,6 +19,11 @@ __all__ = ["postgres", "postgres_url"]
 settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("busy")
 
+# Several processes share the cores, and the threads of numerical libraries spin while they wait for each other: models
+# with long histories took ten times the processor time. This must come before NumPy; programs inherit it.
+for library in ("OMP", "OPENBLAS"):
+    os.environ.setdefault(f"{library}_NUM_THREADS", "1")
+
 # Where images and shells forbid bytecode files, each of the thousand programs that the tests start would compile
 # the packages again: a third of its start-up. The same variable is dropped in bench/harness.py.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)

@@ -1,6 +1,7 @@
 """Some tests run where they are named, and not among all others. Those of a cluster (`make test-cluster`) and of
 operators beside one (`make test-operators`) need programs that take ten minutes each to build, and root; those of
-clients in other languages (`make test-clients`) need Go; those of the page (`make test-ui`) a browser."""
+clients in other languages (`make test-clients`) need Go; those of the page (`make test-ui`) a browser; those of bridges
+to other libraries (`make test-integrations`) the libraries."""
 
 import logging
 import os
@@ -30,7 +31,7 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
 HERE = Path(__file__).parent
-BY_NAME = (HERE / "cluster", HERE / "operators", HERE / "clients", HERE / "ui")
+BY_NAME = (HERE / "cluster", HERE / "operators", HERE / "clients", HERE / "ui", HERE / "integrations")
 
 # A shell that runs the tests in the background makes them ignore Ctrl-C, and every program that they start, too.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -10,8 +10,10 @@ import hashlib
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal
+from typing import NamedTuple
 
 from suggest.domain import NO_MEMBER, Choice, Domain, Float, Int, NoMember, Normal, Scale, Value
 from suggest.errors import InvalidArgument, Problem
@@ -24,7 +26,6 @@ MAX_NAME = 253  # characters of an experiment's or a trial's name
 MAX_PARAMETERS = 1000
 MAX_TEXT = 10_000  # characters of a parameter's value
 _WHOLE = re.compile(r"[+-]?[0-9]{1,16}", re.ASCII)
-_MEMO = 1000  # cached texts of a parameter
 _AT = "experiment.spec"
 _DISTRIBUTIONS = (pb.DISTRIBUTION_UNSPECIFIED, pb.UNIFORM, pb.LOG_UNIFORM, pb.NORMAL, pb.LOG_NORMAL)
 
@@ -44,47 +45,51 @@ class KatibExperiment:
     fidelity: Fidelity | None = None
 
 
+class TextValues(NamedTuple):
+    """The values of a parameter's texts, with the places of those outside of the domain and of those that are none."""
+
+    values: list[Value]
+    outside: Sequence[int] = ()
+    unreadable: Sequence[int] = ()
+
+
 class ParameterText:
     """Converts the values of one parameter between Katib's texts and the study's domain."""
 
     def __init__(self, name: str, domain: Domain) -> None:
         self.name = name
         self.domain = domain
-        self._is_plain = isinstance(domain, Float) and domain.count is None
-        self._memo: dict[str, Value] = {}
 
     def text(self, value: Value) -> str:
         """Return the text for a value of the domain."""
         return str(value)
 
-    def value(self, text: str) -> tuple[Value, bool]:
-        """Return the value of a text, and whether it is a member of the domain.
-
-        Raises:
-            ValueError: the text is not a value of the parameter's type.
-        """
-        if self._is_plain:
-            x = float(text)
-            domain = self.domain
-            assert isinstance(domain, Float)
-            if domain.min <= x <= domain.max:
-                return x, True
-        elif text in self._memo:
-            return self._memo[text], True
-        value, is_member = self._value(text)
-        if is_member and len(self._memo) < _MEMO:
-            self._memo[text] = value
-        return value, is_member
+    def values(self, texts: Sequence[str]) -> TextValues:
+        """Return the values of many texts, which are read together: a history has thousands."""
+        if isinstance(self.domain, Float) and self.domain.count is None:
+            low, high = self.domain.min, self.domain.max
+            with suppress(ValueError):
+                numbers = list(map(float, texts))
+                if all(low <= number <= high for number in numbers):
+                    return TextValues(list(numbers))
+        known = {text: self._value(text) for text in set(texts)}
+        outside = [place for place, text in enumerate(texts) if not known[text][1]]
+        unreadable = [place for place in outside if known[texts[place]][0] is None]
+        return TextValues([known[text][0] for text in texts], outside, unreadable)
 
     def _value(self, text: str) -> tuple[Value, bool]:
+        """Return the value of a text, None if it has none, and whether it is a member of the domain."""
         domain = self.domain
         if len(text) > MAX_TEXT:
-            raise ValueError(f"more than {MAX_TEXT:,} characters")
+            return None, False
         if isinstance(domain, Choice):
             return text, domain.contains(text)
-        x = float(text)
+        try:
+            x = float(text)
+        except ValueError:
+            return None, False
         if not math.isfinite(x) or (isinstance(domain, Int) and x != int(x)):
-            raise ValueError(text)
+            return None, False
         member: Value | NoMember = domain.canonical(x)
         if member is NO_MEMBER:
             return (int(x) if isinstance(domain, Int) else x), False

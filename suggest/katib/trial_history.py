@@ -61,16 +61,37 @@ class TrialReader:
         self._texts = experiment.texts
         self._names = {text.name for text in experiment.texts}
 
-    def read(self, raw: bytes) -> ToldTrial:
-        """Parse a trial. Raises InvalidArgument; paths are fields of the trial."""
-        try:
-            trial = TrialFrame.FromString(raw)
-        except DecodeError:
-            raise InvalidArgument([Problem("", "is not a trial: its bytes cannot be read")]) from None
-        name, status = trial.name, trial.status
-        if not 0 < len(name) <= MAX_NAME or "\0" in name:
-            raise InvalidArgument([Problem("name", f"give each trial its name, of 1 to {MAX_NAME} characters")])
-        point, is_inside = self._point(trial)
+    def read(self, raws: Mapping[int, bytes]) -> dict[int, ToldTrial]:
+        """Parse the trials at these places of a request. Raises InvalidArgument.
+
+        The values of a parameter are read for all trials together, which takes a third of the time.
+        """
+        problems: list[Problem] = []
+        frames = {place: frame for place, raw in raws.items() if (frame := _frame(raw, place, problems)) is not None}
+        assignments = {place: frame.spec.parameter_assignments.values for place, frame in frames.items()}
+        for place, given in assignments.items():
+            if len(given) != len(self._names) or not all(name in given for name in self._names):
+                problems.append(self._misnamed(given, place))
+        _refuse(problems)
+        places = list(frames)
+        columns: list[list[Value]] = []
+        outside: set[int] = set()
+        for text in self._texts:
+            found = text.values([given[text.name] for given in assignments.values()])
+            for k in found.unreadable[:MOST_PROBLEMS]:
+                told = f"{assignments[places[k]][text.name][:80]!r} is not a value of this parameter"
+                problems.append(Problem(f"trials[{places[k]}].{text.name}", told))
+            columns.append(found.values)
+            outside.update(places[k] for k in found.outside)
+        _refuse(problems)
+        points = zip(*columns, strict=True)
+        return {
+            place: self._told(frame, point, place not in outside)
+            for (place, frame), point in zip(frames.items(), points, strict=True)
+        }
+
+    def _told(self, frame: TrialFrame, point: Point, is_inside: bool) -> ToldTrial:
+        name, status = frame.name, frame.status
         condition = status.condition
         moment = status.completion_time or status.start_time
         if condition in _ENDED_WELL:
@@ -84,29 +105,30 @@ class TrialReader:
             return ToldTrial(name, point, is_inside, TrialState.RUNNING, None, "", moment)
         return ToldTrial(name, point, is_inside, TrialState.FAILED, None, reason, moment)
 
-    def _point(self, trial: TrialFrame) -> tuple[Point, bool]:
-        given = dict(trial.spec.parameter_assignments.values)
-        if given.keys() != self._names:
-            raise InvalidArgument([self._misnamed(given)])
-        values: list[Value] = []
-        is_inside = True
-        for text in self._texts:
-            written = given[text.name]
-            try:
-                value, is_member = text.value(written)
-            except (ValueError, OverflowError):
-                problem = Problem(text.name, f"{written[:80]!r} is not a value of this parameter")
-                raise InvalidArgument([problem]) from None
-            values.append(value)
-            is_inside = is_inside and is_member
-        return tuple(values), is_inside
-
-    def _misnamed(self, given: Mapping[str, str]) -> Problem:
+    def _misnamed(self, given: Mapping[str, str], place: int) -> Problem:
         unknown = next((name for name in given if name not in self._names), None)
         if unknown is not None:
-            return Problem(unknown[:80], "is not a parameter of the experiment")
+            return Problem(f"trials[{place}].{unknown[:80]}", "is not a parameter of the experiment")
         missing = next(text.name for text in self._texts if text.name not in given)
-        return Problem(missing, "has no value; each trial has one for each parameter")
+        return Problem(f"trials[{place}].{missing}", "has no value; each trial has one for each parameter")
+
+
+def _frame(raw: bytes, place: int, problems: list[Problem]) -> TrialFrame | None:
+    """Parse a trial; None if it is not one, which is added to the problems."""
+    try:
+        frame = TrialFrame.FromString(raw)
+    except DecodeError:
+        problems.append(Problem(f"trials[{place}]", "is not a trial: its bytes cannot be read"))
+        return None
+    if not 0 < len(frame.name) <= MAX_NAME or "\0" in frame.name:
+        told = f"give each trial its name, of 1 to {MAX_NAME} characters"
+        problems.append(Problem(f"trials[{place}].name", told))
+    return frame
+
+
+def _refuse(problems: list[Problem]) -> None:
+    if problems:
+        raise InvalidArgument(problems[:MOST_PROBLEMS])
 
 
 _ENDED_WELL = (pb.TrialStatus.SUCCEEDED, pb.TrialStatus.EARLYSTOPPED)
@@ -139,18 +161,8 @@ class TrialHistory:
 
     def told(self, places: Sequence[int]) -> list[ToldTrial]:
         """Return the trials at these places. Raises InvalidArgument with the places of problems."""
-        problems: list[Problem] = []
-        for place in places:
-            if place in self._told:
-                continue
-            try:
-                self._told[place] = self._reader.read(self._raws[place])
-            except InvalidArgument as e:
-                problems += [Problem(f"trials[{place}].{p.path}".rstrip("."), p.message) for p in e.problems]
-                if len(problems) >= MOST_PROBLEMS:
-                    break
-        if problems:
-            raise InvalidArgument(problems)
+        if unread := {place: self._raws[place] for place in places if place not in self._told}:
+            self._told |= self._reader.read(unread)
         return [self._told[place] for place in places]
 
     def names(self, seen: Mapping[int, str]) -> list[str]:
@@ -491,8 +503,7 @@ class StudyIndex:
                 store.add_trials(writer.lease, [Addition(trial, None) for trial in finished_trials])
             if begun:
                 store.hand_out(writer.lease, trials[len(ended) :])
-            for trial in trials:
-                engine.put(trial)
+            engine.take_new(trials)
         for number, one in enumerate((*ended, *begun), trials[0].number):
             self.known[one.name] = _KnownTrial(number, one.point, one.state, one.value)
         self.running.update(one.name for one in begun)

@@ -295,7 +295,9 @@ class Statements:
         if self._arrays:
             return connection.execute(self.insert_trial, {**columns, **same}).rowcount
         documents = self._plain(connection, self.insert_trial, columns).documents
-        texts = {name: _json_texts(values) if name in documents else values for name, values in columns.items()}
+        texts: dict[str, Sequence[object]] = {
+            name: _json_texts(values) if name in documents else values for name, values in columns.items()
+        }
         shared = tuple(name for name, values in texts.items() if values.count(values[0]) == len(values))
         own = tuple(name for name in texts if name not in shared) or shared[:1]
         shared = tuple(name for name in shared if name not in own)
@@ -330,7 +332,7 @@ class Statements:
             return connection.execute(_FINISH_TRIAL, {**outcome, **same}).rowcount
         return self._plain(connection, _FINISH_TRIAL, {**outcome, **same}).execute(connection, [outcome], same)
 
-    def _plain(self, connection: Connection, statement: Insert | Update, values: Columns) -> _Plain:
+    def _plain(self, connection: Connection, statement: Insert | Update, values: Mapping[str, object]) -> _Plain:
         """Compile the statement once. The keys of `values` are the columns that it sets."""
         found = self._compiled.get(statement)
         if found is None:

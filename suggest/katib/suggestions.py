@@ -24,12 +24,14 @@ from suggest.engine import Engine
 from suggest.errors import FailedPrecondition, InvalidArgument, NotFound, Problem, Unavailable
 from suggest.katib import NAMESPACE
 from suggest.katib.experiment import KatibExperiment, read_experiment, validate
-from suggest.katib.trial_history import Kinship, StudyIndex, Texts, TrialHistory, request_of
+from suggest.katib.observations import name_problems
+from suggest.katib.trial_history import STOPPED, TRIAL, Kinship, StudyIndex, Texts, TrialHistory, request_of
 from suggest.katib.v1beta1 import api_pb2 as pb
 from suggest.katib.v1beta1.frames_pb2 import SuggestionsFrame
 from suggest.studies import StudyService
 from suggest.studies.sessions import Writer
 from suggest.study import StudyName
+from suggest.trial import Trial, TrialState
 
 EXPERIMENT = "katib.kubeflow.org/experiment"  # the label with the experiment's name
 MAX_TRIALS = 50_000  # of a request
@@ -92,6 +94,35 @@ class KatibSuggestions:
             kept = self._study_of(search, experiment, history, taken=total - count)
             answers = self._answers(kept, experiment, history, count=count, taken=total - count)
         return _reply(experiment, answers)
+
+    def set_trial_status(self, request: pb.SetTrialStatusRequest) -> pb.SetTrialStatusReply:
+        """Note that a sidecar has stopped a running trial. Raises InvalidArgument.
+
+        Until the trial has its observation, its caller does not send it, and it has not failed. This server cannot
+        change the Trial object.
+        """
+        if problems := name_problems(request.trial_name):
+            raise InvalidArgument(problems)
+        found = self._running(request.trial_name)
+        events.tell("katib_trial_stopped", trial=request.trial_name, study="" if found is None else found[0])
+        if found is not None:
+            study, trial = found
+            self._studies.relabel_trial(study, trial.number, {**trial.labels, STOPPED: "true"})
+        return pb.SetTrialStatusReply()
+
+    def _running(self, name: str) -> tuple[StudyName, Trial] | None:
+        """Return the running trial of this name, and its study. A trial's name begins with its experiment's."""
+        experiment = {EXPERIMENT: name.rpartition("-")[0][:63]}
+        for study in self._studies.list_studies(NAMESPACE, labels=experiment, limit=REMEMBERED):
+            after = -1
+            while page := self._studies.list_trials(
+                study.name, states=[TrialState.RUNNING], after=after, limit=MAX_COUNT
+            ):
+                for trial in page:
+                    if trial.labels.get(TRIAL) == name:
+                        return study.name, trial
+                after = page[-1].number
+        return None
 
     def _experiment(self, raw: bytes) -> KatibExperiment:
         with self._lock:

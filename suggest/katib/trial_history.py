@@ -32,6 +32,7 @@ from suggest.studies.sessions import Writer
 from suggest.trial import IMPORTED_FROM, Trial, TrialState
 
 TRIAL = "katib.kubeflow.org/trial"  # the label with a trial's name in Katib
+STOPPED = "katib.kubeflow.org/early-stopped"  # the label of a trial that a sidecar has stopped
 FAILED_IN_KATIB = "katib"  # the failure class of trials that Katib's clients tell as failed
 MOST_PROBLEMS = 20  # that a refusal names
 GONE = "the caller no longer sends it: its metrics are unavailable"
@@ -379,7 +380,9 @@ class StudyIndex:
             self.seen = {one: self.seen[one] for one in hashes if one in self.seen}
         self.seen.update(zip(hashes, names, strict=True))
         for name in sorted(self.running.difference(names)):
-            self._end(store, writer, name, TrialState.FAILED, None, GONE)
+            trial = writer.engine.open_trial(self.known[name].number)
+            if trial is None or STOPPED not in trial.labels:  # its observation is still to come
+                self._end(store, writer, name, TrialState.FAILED, None, GONE)
 
     def _change(self, store: StudyStore, writer: Writer, one: ToldTrial) -> None:
         known = self.known[one.name]

@@ -43,7 +43,7 @@ def handlers(studies: StudyService, log: ObservationLog) -> Mapping[str, _Method
         },
         SERVICES[1]: {
             "GetEarlyStoppingRules": (stopping.rules, frames.StoppingFrame),
-            "SetTrialStatus": (stopping.set_trial_status, pb.SetTrialStatusRequest),
+            "SetTrialStatus": (suggestions.set_trial_status, pb.SetTrialStatusRequest),
             "ValidateEarlyStoppingSettings": (stopping.validate, pb.ValidateEarlyStoppingSettingsRequest),
         },
         SERVICES[2]: {

@@ -44,6 +44,11 @@ class KatibExperiment:
     texts: tuple[ParameterText, ...]  # in the order of the space
     fidelity: Fidelity | None = None
 
+    @property
+    def is_population(self) -> bool:
+        """Return whether trials go on from checkpoints of others."""
+        return self.spec.algorithm.name == PBT
+
 
 class TextValues(NamedTuple):
     """The values of a parameter's texts, with the places of those outside of the domain and of those that are none."""
@@ -107,6 +112,8 @@ def read_experiment(message: pb.Experiment) -> KatibExperiment:
         problems.append(Problem(f"{_AT}.nas_config", "a search for a network's layers is not served; use parameters"))
     fidelity = _hyperband(spec, problems) if name == HYPERBAND else None
     algorithm = _algorithm(spec.algorithm, problems)
+    if name == PBT and (lacking := _PBT_REQUIRED - {each.name for each in spec.algorithm.algorithm_settings}):
+        problems.append(Problem("", f"Required params missing: {', '.join(sorted(lacking))}"))
     texts = tuple(_parameters(spec.parameter_specs.parameters, problems, is_grid=name == "grid"))
     if fidelity is not None:
         resource = Int(round(fidelity.min), round(fidelity.max))
@@ -122,8 +129,8 @@ def read_experiment(message: pb.Experiment) -> KatibExperiment:
     return KatibExperiment(message.name, _key(message), study, texts, fidelity)
 
 
-def validate(message: pb.Experiment) -> None:
-    """Check an experiment as ValidateAlgorithmSettings does. Raises InvalidArgument."""
+def validate(message: pb.Experiment) -> KatibExperiment:
+    """Check an experiment as ValidateAlgorithmSettings does, and return it. Raises InvalidArgument."""
     experiment = read_experiment(message)
     most = message.spec.max_trial_count
     if message.spec.algorithm.algorithm_name == "grid" and most > 0:
@@ -132,6 +139,7 @@ def validate(message: pb.Experiment) -> None:
             raise InvalidArgument(
                 [Problem("", f"Max Trial Count: {most} > all possible search combinations: {points}")]
             )
+    return experiment
 
 
 def _key(message: pb.Experiment) -> str:
@@ -429,11 +437,35 @@ def _eta(text: str) -> dict[str, Value]:
     return {}
 
 
+def _trial_dir(text: str) -> dict[str, Value]:
+    if not text.startswith("/"):
+        raise ValueError("expected the absolute path of a folder")
+    return {}
+
+
+def _population(text: str) -> dict[str, Value]:
+    count = int(text)
+    if not 5 <= count <= 1000:
+        raise ValueError("expected a whole number from 5 to 1000")
+    return {"population": count}
+
+
+def _share(setting: str) -> Callable[[str], dict[str, Value]]:
+    def read(text: str) -> dict[str, Value]:
+        share = float(text)
+        if not 0 <= share <= 1:
+            raise ValueError("expected a number from 0 to 1")
+        return {setting: share}
+
+    return read
+
+
 def _anything(text: str) -> dict[str, Value]:
     return {}
 
 
-HYPERBAND = "hyperband"
+HYPERBAND, PBT = "hyperband", "pbt"
+_PBT_REQUIRED = {"suggestion_trial_dir", "n_population", "truncation_threshold"}
 # What Katib's own service keeps in the settings. Nothing of it is needed: the trials say it.
 _HYPERBAND_STATE = ("s_max", "b_l", "r", "n", "current_s", "current_i", "evaluating_trials")
 _TPE = {
@@ -478,5 +510,16 @@ _ALGORITHMS = {
         },
         {},
     ),
+    # Without a probability, Katib perturbs every parameter of a replaced trial.
+    PBT: _Ours(
+        "pbt",
+        {
+            "suggestion_trial_dir": _trial_dir,  # where Katib mounts the trial's folder
+            "n_population": _population,
+            "truncation_threshold": _share("truncation"),
+            "resample_probability": _share("resampleProbability"),
+        },
+        {"resampleProbability": 0.0},
+    ),
 }
-_NOT_SERVED = ("pbt", "enas", "darts")
+_NOT_SERVED = ("enas", "darts")

@@ -12,7 +12,7 @@ import enum
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import NamedTuple
@@ -187,12 +187,13 @@ class _KnownTrial(NamedTuple):
     value: float | None
 
 
-class _Answer(NamedTuple):
-    """A suggestion."""
+class Answer(NamedTuple):
+    """A suggestion. `parent`: the trial from whose checkpoint it goes on."""
 
     number: int
     point: Point
     texts: Texts
+    parent: int | None = None
 
 
 class Kinship(enum.Enum):
@@ -209,20 +210,21 @@ class StudyIndex:
     """The trials of one study by Katib's names, and its suggestions by position. Valid while nothing else writes it."""
 
     experiment: KatibExperiment
+    name_of: Callable[[int], str]  # the name that a trial was suggested with; "" if its caller names it
     known: dict[str, _KnownTrial] = field(default_factory=dict)  # by Katib's name
     # Suggestions that no trial has taken: trial numbers by the points that callers send back, and by trial number.
     free: dict[Point, list[int]] = field(default_factory=dict)
-    offers: dict[int, _Answer] = field(default_factory=dict)
-    answers: dict[int, _Answer] = field(default_factory=dict)  # all suggestions by position, also those that were taken
+    offers: dict[int, Answer] = field(default_factory=dict)
+    answers: dict[int, Answer] = field(default_factory=dict)  # all suggestions by position, also those that were taken
     given: int = 0  # one more than the highest position that was answered
     seen: dict[int, str] = field(default_factory=dict)  # names of trials by the hashes of their bytes
     running: set[str] = field(default_factory=set)
     next_number: int = 0  # of the study, when the index was last updated
 
     @classmethod
-    def of(cls, experiment: KatibExperiment, trials: Iterable[Trial]) -> StudyIndex:
+    def of(cls, experiment: KatibExperiment, name_of: Callable[[int], str], trials: Iterable[Trial]) -> StudyIndex:
         """Build the index from all trials of the study, in the order of their numbers."""
-        study_index = cls(experiment)
+        study_index = cls(experiment, name_of)
         order = [text.name for text in experiment.texts]
         of_request: Counter[str] = Counter()
         for trial in trials:
@@ -239,7 +241,7 @@ class StudyIndex:
                 continue
             point = tuple(trial.parameters.get(name) for name in order)
             if position is not None:
-                answer = study_index._answer(trial.number, position, point)
+                answer = study_index._answer(trial.number, position, point, trial.parent)
                 if name is None and trial.state is TrialState.RUNNING:
                     study_index._offer(answer)
             if name is not None:
@@ -250,14 +252,14 @@ class StudyIndex:
         self.known[name] = known
         (self.running.discard if known.state.finished else self.running.add)(name)
 
-    def _answer(self, number: int, position: int, point: Point) -> _Answer:
+    def _answer(self, number: int, position: int, point: Point, parent: int | None) -> Answer:
         texts = self.experiment.texts
         written = tuple(text.text(value) for text, value in zip(texts, point, strict=True))
-        answer = self.answers[position] = _Answer(number, point, written)
+        answer = self.answers[position] = Answer(number, point, written, parent)
         self.given = max(self.given, position + 1)
         return answer
 
-    def _offer(self, answer: _Answer) -> None:
+    def _offer(self, answer: Answer) -> None:
         self.free.setdefault(answer.point, []).append(answer.number)
         self.offers[answer.number] = answer
 
@@ -266,13 +268,13 @@ class StudyIndex:
         order = [text.name for text in self.experiment.texts]
         for trial, position in zip(trials, positions, strict=False):
             point = tuple(trial.parameters[name] for name in order)
-            self._offer(self._answer(trial.number, position, point))
+            self._offer(self._answer(trial.number, position, point, trial.parent))
             self.next_number = max(self.next_number, trial.number + 1)
 
-    def replay(self, position: int) -> Texts | None:
+    def replay(self, position: int) -> Answer | None:
         """Return the suggestion for a position, None if there is none or a trial has taken it."""
         answer = self.answers.get(position)
-        return answer.texts if answer is not None and answer.number in self.offers else None
+        return answer if answer is not None and answer.number in self.offers else None
 
     def fresh(self, history: TrialHistory) -> list[int]:
         """Return the places of trials whose bytes are new."""
@@ -446,7 +448,7 @@ class StudyIndex:
             numbers = self.free.get(one.point)
             if not numbers:
                 continue
-            number = numbers[0]
+            number = next((each for each in numbers if self.name_of(each) == one.name), numbers[0])
             trial = writer.engine.open_trial(number)
             self._forget_offer(number)
             if trial is None:

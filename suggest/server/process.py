@@ -260,7 +260,7 @@ class Server:
         if self._options.katib or not self._bound.path:  # Katib's clients know no sockets
             from suggest.server import katib_service
 
-            katib = katib_service.handlers(studies, store.observations)
+            katib = katib_service.handlers(studies, store.observations, self._options.katib_checkpoints)
             katib_service.add_handlers(server, katib)
             await _report_serving(health, katib_service.HEALTH_NAMES)
             if self._options.katib:

@@ -99,7 +99,10 @@ def test_a_custom_collector_is_a_container_of_the_job() -> None:
             "{collector: {kind: Custom, customCollector: {name: c}}}",
             "collector.customCollector.image: must be specified",
         ),
-        (CUSTOM % ", source: {filter: {metricsFormat: ['(a)(b)']}}", "source.filter: cannot be combined with kind: Custom"),
+        (
+            CUSTOM % ", source: {filter: {metricsFormat: ['(a)(b)']}}",
+            "source.filter: cannot be combined with kind: Custom",
+        ),
         ("{collector: {kind: Files}}", "collector.kind: invalid metrics collector kind: Files"),
         ("{collector: {kind: [File]}}", "collector.kind: invalid metrics collector kind: ['File']"),
         (

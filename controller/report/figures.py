@@ -459,7 +459,7 @@ def _figure(title: str, rows: Sequence[Json], body: Json) -> Json:
     }
 
 
-def _short(value: Any) -> Any:
+def _short(value: object) -> Any:
     """Return a number with six digits, as in tables, to keep pages small."""
     return float(f"{value:.6g}") if isinstance(value, float) else value
 

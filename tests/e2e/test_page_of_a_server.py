@@ -132,7 +132,7 @@ def test_a_token_of_another_namespace_sees_nothing(cli: Cli, tokens: Path) -> No
             assert client.get(f"{STUDY}/figures/history.json").status_code == 403
 
 
-def test_nobody_comes_in_without_a_token(cli: Cli, tokens: Path) -> None:
+def test_a_token_is_required_to_sign_in(cli: Cli, tokens: Path) -> None:
     with page_of_server(cli, "--tokens", str(tokens)) as page, httpx.Client(base_url=page.base, timeout=30) as client:
         index = client.get("/")
         assert (index.status_code, "Sign in" in index.text, "page-token" in index.text) == (401, True, False)
@@ -251,7 +251,7 @@ def test_without_tokens_the_page_has_a_link(cli: Cli) -> None:
         (("--ui", "here", "--insecure"), "is not an address"),
     ],
 )
-def test_a_page_that_is_open_by_mistake_is_refused(cli: Cli, flags: tuple[str, ...], why: str) -> None:
+def test_a_page_open_to_the_network_by_mistake_is_refused(cli: Cli, flags: tuple[str, ...], why: str) -> None:
     done = forked.run_tuner(
         ("serve", "--address", "127.0.0.1:0", *flags), folder=cli.folder,
         env={**os.environ, "TUNER_STATE_DIR": str(cli.folder / "state")},

@@ -119,11 +119,11 @@ class _Swept:
         else:
             self.domain = _numbers(override)
 
-    def override(self, value: Any) -> str:
+    def override(self, value: object) -> str:
         return f"{self._key}={self._texts.get((type(value), value), value)}"
 
 
-def _plain(element: Any) -> tuple[type, str | int | float | bool]:
+def _plain(element: object) -> tuple[type, str | int | float | bool]:
     """The type and the value of a choice; its text if it is a list, a mapping or null. 1 and true are different."""
     if isinstance(element, QuotedString):
         element = element.text

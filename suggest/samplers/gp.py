@@ -37,6 +37,7 @@ class GpSettings(DrawSettings):
 LEAST_STARTUP, MOST_STARTUP = 8, 12
 MOST_OBJECTIVES = 3  # the expected gain of hypervolume takes too long with more
 HALF = 1 << (BITS - 1)
+CENTERED = 10  # numbers from which on the middle is mostly nearer to the optimum than each of ten random points
 MODEL = "suggest.samplers.gp_model:GpModel"
 BARRED = 100  # failed and infeasible trials, the most recent ones, that the model is shown
 MOST_BETWEEN = 50  # trials after which the model is fitted again, at the latest
@@ -65,17 +66,17 @@ class GpSampler:
     def steps(self, wanted: Sequence[PointRequest], *, beside: Sequence[Trial] = ()) -> Steps:
         """Propose in steps. beside: further running trials, with higher numbers than all that were put."""
         if self._trials.count < self._startup:
-            return [point for one in wanted for point in draw_points(self._spec.space, self._seed, [self._centered(one)])]
+            return draw_points(self._spec.space, self._seed, [self._centered(one) for one in wanted])
         if self._model is None:
             self._model = model_of(self._setup, self._workers)
         running = [*self._trials.running(), *beside]
         return (yield from asked(self._model, self._trials.shown(), running, wanted))
 
     def _centered(self, one: PointRequest) -> PointRequest:
-        """Return the request with the middles of all numbers fixed, if it is the study's first one."""
-        if one.number or one.again:
+        """Return the request, with the middles of numbers as fixed values if it is for the study's first trial."""
+        numbers = [p for p in self._spec.space.parameters if not isinstance(p.domain, Choice) and not p.when]
+        if one.number or one.again or len(numbers) < CENTERED:
             return one
-        numbers = (p for p in self._spec.space.parameters if not isinstance(p.domain, Choice))
         return replace(one, fixed={**{p.name: at_share(p.domain, HALF) for p in numbers}, **one.fixed})
 
     def warm_up(self) -> None:

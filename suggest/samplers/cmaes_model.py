@@ -1,9 +1,9 @@
 """The model behind `cmaes`: CMA-ES with margin, by the package `cmaes`, replayed from the trials.
 
 Hansen 2016, "The CMA Evolution Strategy: A Tutorial"; Hamano et al. 2022 for integers, each of which keeps a minimum
-probability, the margin; Nomura et al. 2021, "Warm starting CMA-ES for hyperparameter optimization". The generations are those of `generations`, over succeeded trials; the memory is the optimizer.
-Trial n is drawn from the current distribution with the random numbers of (study seed, n). After convergence the search
-restarts from a random mean.
+probability, the margin; Nomura et al. 2021, "Warm starting CMA-ES for hyperparameter optimization". The generations are
+those of `generations`, over succeeded trials; the memory is the optimizer. Trial n is drawn from the current
+distribution with the random numbers of (study seed, n). After convergence the search restarts from a random mean.
 
 The optimizer learns from points as they were before rounding to integers, but a trial has only the rounded point. The
 model therefore repeats the trial's draw from the recent distributions, and takes the draw that gives the trial's point.
@@ -33,9 +33,9 @@ from suggest.trial import Trial
 _RECENT = 3  # the latest distributions, from which a trial may have been drawn
 _GOOD_SHARE = 0.1  # of the earlier trials, those that a warm start follows
 _LEAST_EARLIER = 10  # trials of which that share is one
-# The least width of a warm start, as a share of each range. The paper has 0.1, for trials of a similar problem. These are
-# of the same one.
-_WIDTH = 0.03
+# The least width of a warm start, as a share of each range. The paper has 0.1, for trials of a similar problem. These
+# are of the same one.
+_WIDTH = 0.05
 _STEPS = 1000  # integers with more values than this have no margin: they are treated as continuous
 
 

@@ -74,5 +74,6 @@ def _model(spec: StudySpec, budget: int) -> str:
         return TPE
     floats = all(p.domain.count is None and not p.when for p in spec.space.parameters)
     long = budget == 0 or budget > LONG
-    plain = spec.criteria.is_plain and spec.fidelity is None
+    # `cmaes` learns from succeeded trials alone, and pruning leaves few of them.
+    plain = spec.criteria.is_plain and spec.fidelity is None and spec.pruning is None
     return CMAES_HEDGE if floats and long and plain and not missing(CMAES_PACKAGES) else HEDGE

@@ -1,8 +1,8 @@
 """A hedge: most points come from the Gaussian process, and every fourth one from TPE, which fails on other problems.
 
 TPE's share grows where the process is expensive or uninformed: in long studies, and with many trials in parallel. In a
-long study of floats alone, CMA-ES takes three of four turns: it still improves where the others no longer do. The trial's
-number and the settings decide which algorithm proposes, so a rebuilt engine decides in the same way.
+long study of floats alone, CMA-ES proposes three of four points, since it still improves where the others no longer do.
+The trial's number and the settings decide which algorithm proposes, so a rebuilt engine decides in the same way.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from suggest.trial import Trial, TrialState
 from suggest.workers import Workers
 
 TURNS = 4  # of which one at least is TPE's
-LONG, VERY_LONG = 300, 1000  # trials, from which gp has two of four turns, and one; with CMA-ES one from LONG on
+LONG, VERY_LONG = 300, 1000  # trials, from which gp has two of four turns, and one; beside CMA-ES one
 SEVERAL, MANY = 8, 32  # trials in parallel, above which gp has two of four turns, and one
 
 
 class HedgeSampler:
-    """late_cmaes: CMA-ES proposes from trial LONG on in place of TPE; the space has floats alone, without conditions."""
+    """late_cmaes: CMA-ES replaces TPE from trial LONG on. The space then has floats alone, without conditions."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class HedgeSampler:
         return completed(self.steps(wanted))
 
     def steps(self, wanted: Sequence[PointRequest]) -> Steps:
-        """Let the process propose last. The others' points vary by themselves, and it then avoids all running trials."""
+        """Let the process propose last: it avoids running trials, and the points of the others vary by themselves."""
         points: dict[tuple[int, int], Assignment] = {}
         for member in (self._tpe, self._cmaes):
             theirs = [one for one in wanted if self._member(one.number) is member]

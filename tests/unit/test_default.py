@@ -2,6 +2,7 @@
 
 import importlib.util
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,7 @@ from suggest.samplers.default import chosen_settings
 from suggest.samplers.hedge import gp_has_turn
 from suggest.samplers.tpe import OwnSettings
 from suggest.space import Choice, Float, Int, Parameter, Space, Value
-from suggest.study import Algorithm, Constraint, Direction, Objective, StudySpec
+from suggest.study import Algorithm, Constraint, Direction, Fidelity, Objective, Pruning, StudySpec
 from suggest.trial import Trial
 from tests.unit.searches import MIXED, SUCCEEDED, finish, play, study
 
@@ -71,6 +72,21 @@ def test_cmaes_joins_the_hedge_in_long_studies_of_floats_alone(
     space: Space, given: dict[str, Value], chosen: str
 ) -> None:
     assert chosen_settings(spec(space), given)["chosen"] == chosen
+
+
+@needs_cmaes
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"pruning": Pruning("median")},
+        {"constraints": (Constraint("size", max=1.0),)},
+        {"objectives": tuple(Objective(name, Direction.MINIMIZE) for name in ("loss", "size"))},
+        {"fidelity": Fidelity("x", 1, 9)},
+    ],
+    ids=lambda changed: next(iter(changed)),
+)
+def test_cmaes_joins_no_hedge_whose_trials_it_cannot_learn_from(changed: dict[str, Any]) -> None:
+    assert chosen_settings(replace(spec(REAL), **changed), {})["chosen"] == "hedge"
 
 
 @needs_cmaes

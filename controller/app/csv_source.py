@@ -129,7 +129,9 @@ def _columns(header: Sequence[str], title: str, spec: ExperimentSpec, value: str
         if there:
             further[metric] = there[0]
         else:
-            problems.append(_problem(title, f"has no column {metric!r}, and a succeeded trial needs it; it has {shown}"))
+            problems.append(
+                _problem(title, f"has no column {metric!r}, and a succeeded trial needs it; it has {shown}")
+            )
     if problems:
         raise InvalidArgument(problems)
     return _Columns(parameters, found[0], further, "state" if "state" not in parameters.values() else "")

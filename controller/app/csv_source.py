@@ -51,7 +51,7 @@ def read_csv(path: str, spec: ExperimentSpec, *, value: str, fill: Mapping[str, 
     except FileNotFoundError:
         raise NotFound(f"{path}: there is no such file") from None
     except UnicodeDecodeError as error:
-        raise _wrong(path, f"is not text in UTF-8 ({error.reason} at byte {error.start}); save it as such") from None
+        raise _wrong(path, f"is not UTF-8 text ({error.reason} at byte {error.start}); save it as UTF-8") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ def _read(file: TextIO, title: str, spec: ExperimentSpec, value: str, fill: Mapp
             if not any(cell.strip() for cell in cells):
                 continue
             if len(taken) + len(refused) >= MAX_ROWS:
-                raise _wrong(title, f"has more than {MAX_ROWS:,} rows; import the part of it that matters most")
+                raise _wrong(title, f"has more than {MAX_ROWS:,} rows; import the most important part")
             if len(cells) != len(header):
                 refused.append(Problem(place, f"has {len(cells)} cells, and the header {len(header)}"))
                 continue
@@ -114,12 +114,12 @@ def _columns(header: Sequence[str], title: str, spec: ExperimentSpec, value: str
             parameters[name] = there[0]
         elif not parameter.when and name not in fill:
             hint = did_you_mean(name, header) or f"; it has {shown}"
-            problems.append(_problem(title, f"has no column for {name}{hint}; or say --fill {name}=VALUE"))
+            problems.append(_problem(title, f"has no column for {name}{hint}; or add --fill {name}=VALUE"))
     wanted = [value] if value else [spec.objective.metric, *_VALUES]
     found = [column for column in wanted if column in header]
     if not found:
         named = f"column {value!r}" if value else f"column {' or '.join(map(repr, wanted[:2]))} for the value"
-        problems.append(_problem(title, f"has no {named}; it has {shown}; say which with --value COLUMN"))
+        problems.append(_problem(title, f"has no {named}; it has {shown}; select one with --value COLUMN"))
     further: dict[str, str] = {}
     if found and any(each.metric == spec.objective.metric for each in spec.constraints):
         further[spec.objective.metric] = found[0]
@@ -167,7 +167,7 @@ def _value(row: Mapping[str, str], column: str, state: TrialState) -> float | No
     value = _number(text)
     if value is None and (text or state is TrialState.SUCCEEDED):
         said = f"{text!r} is not a finite number" if text else "is empty"
-        cure = "take the row out, or give it a state: failed"
+        cure = "remove the row, or set its state to failed"
         raise ValueError(f"{column}: {said}, so there is nothing to compare; {cure}")
     return value
 

@@ -41,7 +41,9 @@ def serve(arguments: argparse.Namespace) -> int:
         tls_key=arguments.tls_key,
         tls_client_ca=arguments.tls_client_ca,
     )
-    options = ServerOptions(arguments.metrics_address, arguments.limits, katib_ports(arguments.katib))
+    options = ServerOptions(
+        arguments.metrics_address, arguments.limits, katib_ports(arguments.katib), arguments.katib_checkpoints
+    )
     beside = _page(arguments, storage) if arguments.ui else None
     if arguments.check:
         return _check(
@@ -89,7 +91,7 @@ def katib_ports(text: str) -> tuple[int, ...]:
     """Of `--katib`: "" for none. Raises InvalidArgument."""
     words = [word.strip() for word in text.split(",")] if text else []
     if wrong := [word for word in words if not (word.isascii() and word.isdigit() and int(word) <= 65535)]:
-        message = f"{wrong[0]!r} is not a port; write them with commas between them, such as 6789,6788"
+        message = f"{wrong[0]!r} is not a port; separate them with commas, such as 6789,6788"
         raise InvalidArgument([Problem("katib", message)])
     return tuple(map(int, words))
 

@@ -323,7 +323,7 @@ class ExperimentRecord:
                 return f"runs again when the experiment is resumed: {newest.reason}"
             return "the experiment is paused"
         if not self.controlled_by:
-            return "nobody runs the experiment now"
+            return "no controller is running"
         if newest is not None and record.waiting:
             return newest.reason or "is being started"
         if newest is not None and newest.rerun:

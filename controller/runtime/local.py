@@ -14,10 +14,11 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from controller.core.model import Collection, FailureClass
+from controller.core.model import Collection, FailureClass, KatibReports
 from controller.runtime import collectors, gpu_claims, gpus, log_file, processes, ranks
 from controller.runtime.collectors import Collector
 from controller.runtime.protocol import AttemptStatus, CannotStart, Exit, Launch, RuntimeLost
+from controller.runtime.report_address import report_variables
 from controller.runtime.supervisor_connection import Message, SupervisorConnection, reach, unreachable
 
 _LOG_POLL_S = 0.02
@@ -78,12 +79,14 @@ class LocalRuntime:
                 raise CannotStart(f"it asks for more GPUs ({launch.gpu:g}) than this machine lends")
             if any("waiting" not in shown for shown in self._shown.values()):
                 raise RuntimeLost(
-                    "trials run that an older tuner started, and it claims no GPUs; go on when they have ended"
+                    "trials of an older tuner are running, which claims no GPUs; continue when they have ended"
                 )
             env.setdefault(gpus.ORDER, "PCI_BUS_ID")  # makes CUDA and nvidia-smi use the same indices
         if self._collection is not None:
             try:
                 env |= collectors.prepare(self._collection, launch.directory.absolute())
+                if isinstance(self._collection.source, KatibReports):
+                    env |= await report_variables(self._folder, env)
             except OSError as error:
                 what = f"cannot create {error.filename}: {error.strerror}"
                 raise CannotStart(what, FailureClass.INFRASTRUCTURE) from error
@@ -253,7 +256,7 @@ class LocalRuntime:
                 blame = FailureClass.INFRASTRUCTURE if reply["infrastructure"] else FailureClass.CONFIGURATION
                 raise CannotStart(reply["refused"], blame)
             return reply
-        raise unreachable(self._folder, "dies before it answers")
+        raise unreachable(self._folder, "ends before it answers")
 
     async def _connected(self) -> SupervisorConnection:
         """Return the connection with all its messages received; connect again if it was lost."""

@@ -11,7 +11,8 @@ import math
 import re
 
 from controller.core.runtime_traits import DEFAULT_RUNTIME, is_on_cluster
-from controller.spec.katib_collectors import KatibCollectorReader
+from controller.spec.katib_collectors import AT as COLLECTOR
+from controller.spec.katib_collectors import CustomCollector, KatibCollectorReader
 from controller.spec.katib_section import Json, KatibSectionReader
 from controller.spec.katib_settings import ALGORITHMS, NOT_HERE, TRIAL_DIR, KatibSetting, whole
 from controller.spec.katib_template import ConfigMaps, KatibTemplateReader
@@ -32,7 +33,7 @@ _NAME = re.compile(r"[a-z]([-a-z0-9]{0,38}[a-z0-9])?")
 _RESUME_POLICIES = ("Never", "LongRunning", "FromVolume")
 
 _SPEC = {"parameters", "objective", "algorithm", "parallelTrialCount", "maxTrialCount", "maxFailedTrialCount"}
-_REFUSED = {"nasConfig": "a search for a network's layers is not read; write the layers as parameters"}
+_REFUSED = {"nasConfig": "a search for a network's layers is not supported; write the layers as parameters"}
 
 
 class KatibReader(KatibSectionReader):
@@ -70,9 +71,9 @@ class KatibReader(KatibSectionReader):
         """Return the native data; None if the file has problems."""
         before = len(self._problems.found)
         if self._data["apiVersion"] != API_VERSION:
-            self._problems.add("apiVersion", f"{self._data['apiVersion']} is not read; write {API_VERSION}")
+            self._problems.add("apiVersion", f"{self._data['apiVersion']} is not supported; write {API_VERSION}")
         if self._data.get("kind") != "Experiment":
-            self._problems.add("kind", "of Katib's objects only an Experiment is read; write kind: Experiment")
+            self._problems.add("kind", "only an Experiment of Katib's objects is supported; write kind: Experiment")
         spec = self._mapping(self._data, "spec", "")
         self._only(self._data, "", ("apiVersion", "kind", "metadata", "spec", "status"))
         known = ("trialTemplate", "metricsCollectorSpec", "earlyStopping", "resumePolicy", "runtime")
@@ -84,6 +85,8 @@ class KatibReader(KatibSectionReader):
         algorithm = self._algorithm(spec)
         trial_dir = self._trial_dir(algorithm, on_cluster=is_on_cluster(runtime))
         names = set(parameters)
+        collector = KatibCollectorReader(spec, self._problems, self.warnings)
+        metrics = collector.native()
         native = {
             "objective": self._objective(spec),
             "parameters": parameters,
@@ -91,10 +94,12 @@ class KatibReader(KatibSectionReader):
             "algorithm": algorithm,
             **self._early_stopping(spec),
             **self._counts(spec),
-            **self._collector(spec),
+            **({"metrics": metrics} if metrics else {}),
             "canary": "0s",
             **({"runtime": runtime} if "runtime" in spec else {}),
-            "trial": self._trial(spec, names, on_cluster=is_on_cluster(runtime), trial_dir=trial_dir),
+            "trial": self._trial(
+                spec, names, on_cluster=is_on_cluster(runtime), trial_dir=trial_dir, beside=collector.custom
+            ),
         }
         metadata = self._mapping(self._data, "metadata", "")
         name = metadata.get("name")
@@ -157,7 +162,7 @@ class KatibReader(KatibSectionReader):
                 there = f"write {', '.join(takes)}" if takes else "remove it"
                 self._problems.add(below, f"unknown setting {key!r} for algorithm {algorithm}; {there}")
             elif key in seen:
-                self._problems.add(below, f"{key} is there twice; remove one")
+                self._problems.add(below, f"{key} occurs twice; remove one")
             elif not isinstance(value, str):
                 self._problems.add(f"{below}.value", f"expected text, got {value!r}; write it in quotes")
             else:
@@ -250,15 +255,17 @@ class KatibReader(KatibSectionReader):
             return None
         return count
 
-    def _trial(self, spec: Json, parameters: set[str], *, on_cluster: bool, trial_dir: str) -> Json:
+    def _trial(
+        self, spec: Json, parameters: set[str], *, on_cluster: bool, trial_dir: str, beside: CustomCollector | None
+    ) -> Json:
         metadata = self._data.get("metadata")
         namespace = str(metadata.get("namespace", "default")) if isinstance(metadata, dict) else "default"
         reader = KatibTemplateReader(self._problems, self._config_maps, namespace=namespace)
-        return reader.native(spec, parameters, on_cluster=on_cluster, trial_dir=trial_dir)
-
-    def _collector(self, spec: Json) -> Json:
-        metrics = KatibCollectorReader(spec, self._problems, self.warnings).native()
-        return {"metrics": metrics} if metrics else {}
+        if beside is not None and not on_cluster:
+            cure = "run with --runtime kubernetes, or write Push and let the trial report by itself"
+            self._problems.add(f"{COLLECTOR}.collector.kind", f"Custom is a container, which needs a cluster; {cure}")
+            return {}
+        return reader.native(spec, parameters, on_cluster=on_cluster, trial_dir=trial_dir, beside=beside)
 
     def _parameters(self, spec: Json) -> Json:
         native: Json = {}
@@ -268,7 +275,7 @@ class KatibReader(KatibSectionReader):
             if not isinstance(name, str) or not name:
                 self._problems.add(at, "must be a mapping with a name, parameterType and feasibleSpace")
             elif name in native:
-                self._problems.add(f"{at}.name", f"{name} is there twice; rename one")
+                self._problems.add(f"{at}.name", f"{name} occurs twice; rename one")
             else:
                 self._only(given, at, ("name", "parameterType", "feasibleSpace"))
                 native[name] = self._domain(given, at)

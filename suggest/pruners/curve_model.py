@@ -12,11 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from suggest.curves import Curve
 
-Numbers = NDArray[np.float64]
 RIDGE = 1e-3  # ridge penalty on the standardized features
 TINY = 1e-9  # relative rounding error
 MOST = 1e100  # larger losses are clipped to this, because their squares would overflow

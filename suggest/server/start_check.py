@@ -45,8 +45,10 @@ def look(
     yield _judged("address", lambda: _address(address, protection))
     for port in options.katib:
         yield _judged("katib", partial(_katib, port, address, protection))
+    if (checkpoints := options.katib_checkpoints) is not None:
+        yield _judged("katib", partial(_katib_checkpoints, checkpoints))
     if advertise:
-        yield _judged("advertise", lambda: f"other servers' clients are led to {parse_address(advertise)}")
+        yield _judged("advertise", lambda: f"clients of other servers are redirected to {parse_address(advertise)}")
     yield _judged("storage", lambda: _storage(storage_url))
     if protection.tls_cert and protection.tls_key:
         cert, key = Path(protection.tls_cert), Path(protection.tls_key)
@@ -93,6 +95,12 @@ def _katib(port: int, served: str, protection: Protection) -> str:
     return f"{address} is free; Katib's clients need no token"
 
 
+def _katib_checkpoints(folder: Path) -> str:
+    if not (folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)):
+        raise InvalidArgument([Problem("katib-checkpoints", f"{folder} is not a folder that this user can write")])
+    return f"checkpoints of pbt are in {folder}"
+
+
 def _metrics(text: str, served: str, protection: Protection) -> str:
     from suggest.server.server_metrics import metrics_address
 
@@ -123,17 +131,17 @@ def _storage(url: str) -> str:
         try:
             there, newest = schema_versions(url)
         except NotFound:
-            return f"{redacted_url(url)}: empty; the first start makes the tables"
+            return f"{redacted_url(url)}: empty; the first start creates the tables"
         return f"{redacted_url(url)}: {_schema(there, newest)}"
     path = sqlite_path(url, make_folder=False).resolve()
     if not path.exists():
-        _must_be_writable(_nearest(path.parent), f"{path} is to be made")
-        return f"{path}: not there; the first start makes it"
+        _must_be_writable(_nearest(path.parent), f"{path} will be created")
+        return f"{path}: does not exist; the first start creates it"
     _must_be_writable(path, "the store is written to")
     _must_be_writable(path.parent, "SQLite keeps files beside the store")
     version = upgrades.version(_ReadOnly(path))
     if version is None:
-        return f"{path}: empty; the first start makes the tables"
+        return f"{path}: empty; the first start creates the tables"
     return f"{path}: {_schema(version, upgrades.HEAD)}"
 
 
@@ -197,7 +205,7 @@ def _certificate(cert: Path, key: Path, client_ca: Path | None, address: str) ->
                 Problem(
                     str(cert),
                     f"is for {', '.join(names) or 'no name'}, and clients that connect to {host} will refuse it; "
-                    "use one with that name (subjectAltName), or say by --advertise under which they come",
+                    "use one with that name (subjectAltName), or set --advertise to the name that they use",
                 )
             ]
         )

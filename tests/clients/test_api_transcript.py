@@ -53,7 +53,7 @@ def play(blocks: list[str], folder: Path, *, address: str = "") -> int:
     return len(printed)
 
 
-def test_the_transcript_is_what_happens(grpcurl: Path, tmp_path: Path) -> None:
+def test_the_transcript_matches_the_server(grpcurl: Path, tmp_path: Path) -> None:
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "grpcurl").symlink_to(grpcurl)
     before = [block for block in BLOCKS if "localhost:8765" not in block and "call " not in block]

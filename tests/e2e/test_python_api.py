@@ -381,7 +381,7 @@ def test_the_shown_programs_run(scripts: Scripts, page: str) -> None:
         ("import tuner.worker", {"numpy", "grpc", "google.protobuf", "sqlalchemy", "rich", "asyncio"}),
     ],
 )
-def test_importing_it_loads_nothing_large(imported: str, absent: set[str]) -> None:
+def test_importing_tuner_loads_nothing_large(imported: str, absent: set[str]) -> None:
     code = f"{imported}\nimport sys, threading; print(*sys.modules, f'threads={{threading.active_count()}}')"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = set(done.stdout.split())

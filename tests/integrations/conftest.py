@@ -1,4 +1,4 @@
-"""What the tests of tuner.integrations are given: `make integration-packages`, then `make test-integrations`.
+"""What the tests of tuner.integrations are given. `make test` does not come here; `make test-integrations` does.
 
 Where a library is missing, all of them are skipped with one line; with TUNER_TEST_INTEGRATIONS_REQUIRED=1 they fail.
 """

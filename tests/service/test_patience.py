@@ -138,7 +138,7 @@ def test_a_server_without_tls_is_reported_at_once(folder: Path, authority: Autho
     with (
         a_server(folder / "s.db") as server,
         Client(server.address, tls_ca=ca, timeout_s=HOUR_S) as client,
-        pytest.raises(Unavailable, match="or none if the server speaks no TLS"),
+        pytest.raises(Unavailable, match="or omit it if the server does not use TLS"),
     ):
         client.list_studies()
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from controller.core.budget import Ending, counted, ending, needs_estimate, room
-from controller.core.model import Budget, ExperimentObjective, ExperimentSpec, ExperimentState
+from controller.core.model import Budget, ExperimentObjective, ExperimentSpec, ExperimentState, ReasonCode
 from suggest.study import Constraint, Direction, Fidelity
 from suggest.trial import TrialState
 from tests.unit.builders import a_spec, an_objective
@@ -45,15 +45,17 @@ def judged(
 
 
 UP, DOWN = an_objective(target=0.9), an_objective(target=0.1, maximize=False)
-FAILURES = Ending(BAD, "3 trials failed (budget.failedTrials: 3)", False)
-TARGET = Ending(OK, "the target was reached: accuracy 0.95 (objective.target: 0.9)", False)
-WALL = Ending(OK, "the time budget is used up (budget.wallClock: 60 s)", False)
-TRIALS = Ending(OK, "all 5 trials are done", True)
-SPACE = Ending(OK, "every point of the search space has been tried", True)
-NO_VALUE = Ending(BAD, "all 5 trials are done; no trial succeeded", True)
-PATIENCE = Ending(OK, "no improvement in 4 trials (budget.noImprovement: 4)", True)
+FAILURES = Ending(BAD, "3 trials failed (budget.failedTrials: 3)", False, ReasonCode.TOO_MANY_FAILURES)
+TARGET = Ending(OK, "the target was reached: accuracy 0.95 (objective.target: 0.9)", False, ReasonCode.TARGET_REACHED)
+WALL = Ending(OK, "the time budget is used up (budget.wallClock: 60 s)", False, ReasonCode.TIME_SPENT)
+TRIALS = Ending(OK, "all 5 trials are done", True, ReasonCode.TRIALS_DONE)
+SPACE = Ending(OK, "every point of the search space has been tried", True, ReasonCode.SPACE_EXHAUSTED)
+NO_VALUE = Ending(BAD, "all 5 trials are done; no trial succeeded", True, ReasonCode.NO_TRIAL_SUCCEEDED)
+PATIENCE = Ending(OK, "no improvement in 4 trials (budget.noImprovement: 4)", True, ReasonCode.NO_IMPROVEMENT)
 PATIENT = replace(a_spec(), budget=Budget(no_improvement=4))
-NEAR = Ending(OK, "no point is likely to be better by more than 0.008 (budget.regretBelow: 0.01)", True)
+NEAR = Ending(
+    OK, "no point is likely to be better by more than 0.008 (budget.regretBelow: 0.01)", True, ReasonCode.REGRET_BELOW
+)
 CONTENT = replace(a_spec(), budget=Budget(regret_below=0.01))
 IN_STEPS = replace(a_spec(wall_clock_s=60.0), fidelity=Fidelity("epochs", 1, 81))
 PARTIAL = Ending(
@@ -61,6 +63,7 @@ PARTIAL = Ending(
     "the time budget is used up (budget.wallClock: 60 s) before a trial reached epochs 81; "
     "raise budget.wallClock, or lower fidelity.max",
     False,
+    ReasonCode.TIME_SPENT,
 )
 TWO = replace(a_spec(objective=UP), further=(ExperimentObjective("size", Direction.MINIMIZE, target=3.0),))
 EVERYTHING = a_spec(trials=5, failed_trials=3, wall_clock_s=60.0, objective=UP)
@@ -99,7 +102,7 @@ EVERYTHING = a_spec(trials=5, failed_trials=3, wall_clock_s=60.0, objective=UP)
         (
             "both of two targets",
             judged(TWO, done=1, best=0.95, reached="accuracy 0.95 and size 2"),
-            Ending(OK, "the target was reached: accuracy 0.95 and size 2", False),
+            Ending(OK, "the target was reached: accuracy 0.95 and size 2", False, ReasonCode.TARGET_REACHED),
         ),
         (
             "trials that break a constraint have succeeded all the same",
@@ -111,7 +114,7 @@ EVERYTHING = a_spec(trials=5, failed_trials=3, wall_clock_s=60.0, objective=UP)
     ],
     ids=lambda x: x if isinstance(x, str) else "",
 )
-def test_an_experiment_ends(sentence: str, found: object, expected: object) -> None:
+def test_a_budget_ends_an_experiment(sentence: str, found: object, expected: object) -> None:
     assert found == expected
 
 
@@ -122,7 +125,9 @@ def test_every_outcome_costs_budget_but_cancelled() -> None:
 @pytest.mark.parametrize(
     ("trials", "done", "unfinished", "left"), [(None, 99, 9, None), (10, 0, 0, 10), (10, 7, 2, 1), (10, 7, 5, 0)]
 )
-def test_room_is_what_neither_ended_nor_runs(trials: int | None, done: int, unfinished: int, left: int | None) -> None:
+def test_the_room_is_what_neither_ended_nor_running_trials_use(
+    trials: int | None, done: int, unfinished: int, left: int | None
+) -> None:
     assert room(a_spec(trials=trials), {TrialState.SUCCEEDED: done}, unfinished) == left
 
 
@@ -137,7 +142,7 @@ def test_room_is_what_neither_ended_nor_runs(trials: int | None, done: int, unfi
         (60, 45, 100, True),
     ],
 )
-def test_the_regret_is_bounded_again_when_a_twentieth_more_have_ended(
+def test_the_regret_is_bounded_again_after_a_twentieth_more_trials_have_ended(
     done: int, failed: int, estimated: int, due: bool
 ) -> None:
     counts = {TrialState.SUCCEEDED: done, TrialState.FAILED: failed}

@@ -51,7 +51,7 @@ def rows(found: Source) -> list[tuple[object, ...]]:
     return [(place, *trial.parameters.values(), trial.outcome.value) for place, trial in found.trials]
 
 
-def test_cells_become_values_by_the_parameters_domains(tmp_path: Path) -> None:
+def test_cells_become_values_by_the_domains_of_their_parameters(tmp_path: Path) -> None:
     found = source(
         tmp_path,
         "score,x,n,kind,part,note\n0.5,1e-1,3,a,.5,\n1,0.2,3.0,1,,hi\n2,7,99,TRUE,,\n\n3,1,1,2,,\n4,1,1.5,z,,\n",
@@ -122,7 +122,7 @@ def test_missing_columns_of_objectives_and_constraints_are_named(tmp_path: Path)
     [
         ("nan,0.5,3,1", "score: 'nan' is not a finite number, so there is nothing to compare"),
         ("inf,0.5,3,1", "score: 'inf' is not a finite number"),
-        (",0.5,3,1", "score: is empty, so there is nothing to compare; take the row out, or give it a state: failed"),
+        (",0.5,3,1", "score: is empty, so there is nothing to compare; remove the row, or set its state to failed"),
         ("1,wide,3,1", "x: 'wide' is not a number"),
         ("1,nan,3,1", "x: 'nan' is not a number"),
         ("1,0.5,some,1", "n: 'some' is not a whole number"),
@@ -142,7 +142,7 @@ def test_all_missing_columns_are_reported_at_once(tmp_path: Path) -> None:
         source(tmp_path, "accuracy,X,kind,kind\n1,2,3,4\n")
     said = str(refused.value)
     assert "has two columns 'kind'" in said
-    assert "has no column for x; it has accuracy, X, kind, kind; or say --fill x=VALUE" in said
+    assert "has no column for x; it has accuracy, X, kind, kind; or add --fill x=VALUE" in said
     assert "has no column for n" in said
     assert "has no column 'score' or 'value' for the value; " in said
     assert "part" not in said, "it is not always there"
@@ -169,12 +169,12 @@ def test_a_missing_or_too_long_file_is_reported(tmp_path: Path, monkeypatch: pyt
     with pytest.raises(NotFound, match="there is no such file"):
         read_csv(str(tmp_path / "none.csv"), SPEC, value="", fill={})
     (tmp_path / "b.csv").write_bytes(b"score,x\n\xff\xfe\x00")
-    with pytest.raises(InvalidArgument, match="is not text in UTF-8"):
+    with pytest.raises(InvalidArgument, match="is not UTF-8 text"):
         read_csv(str(tmp_path / "b.csv"), SPEC, value="", fill={})
     with pytest.raises(InvalidArgument, match="line 2 is not CSV"):
         source(tmp_path, 'score,x,n,kind\n1,"' + "x" * 200_000 + '",3,1\n')
     monkeypatch.setattr(csv_source, "MAX_ROWS", 3)
-    with pytest.raises(InvalidArgument, match="has more than 3 rows; import the part of it that matters most"):
+    with pytest.raises(InvalidArgument, match="has more than 3 rows; import the most important part"):
         source(tmp_path, "score,x,n,kind\n" + "1,0.5,3,1\n" * 4)
 
 

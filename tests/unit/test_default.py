@@ -36,7 +36,7 @@ def spec(space: Space, **settings: Value) -> StudySpec:
         (Space((Parameter("x", Int(1, 10**9)),)), {"trials": 100}, "hedge", "allow"),
     ],
 )
-def test_a_grid_where_there_is_room_for_every_point_else_a_hedge(
+def test_default_is_a_grid_if_the_budget_covers_every_point_and_a_hedge_otherwise(
     space: Space, given: dict[str, Value], chosen: str, duplicates: str | None
 ) -> None:
     settings = chosen_settings(spec(space), given)
@@ -45,7 +45,7 @@ def test_a_grid_where_there_is_room_for_every_point_else_a_hedge(
 
 @pytest.mark.parametrize(("objectives", "chosen"), [(1, "hedge"), (2, "hedge"), (3, "hedge"), (4, "tpe")])
 @pytest.mark.parametrize("constraints", [(), (Constraint("size", max=1.0),)], ids=["free", "constrained"])
-def test_a_hedge_for_as_many_objectives_as_gp_takes(
+def test_default_hedges_for_as_many_objectives_as_gp_supports(
     objectives: int, chosen: str, constraints: tuple[Constraint, ...]
 ) -> None:
     several = tuple(Objective(f"loss{k}", Direction.MINIMIZE) for k in range(objectives))
@@ -70,7 +70,7 @@ def test_tpe_has_every_fourth_turn_and_more_in_long_and_wide_studies(first: int,
     assert "".join("g" if gp else "t" for gp in found) == turns * 2
 
 
-def test_a_choice_is_written_down_whole_and_stands() -> None:
+def test_a_choice_of_default_is_stored_whole_and_does_not_change() -> None:
     made = registry.chosen(spec(MIXED, trials=100, candidates=7))
     settings = made.algorithm.settings
     names = {s.name for family in registry.algorithms() if family.name == "default" for s in family.settings}
@@ -82,7 +82,7 @@ def test_a_choice_is_written_down_whole_and_stands() -> None:
     assert list(registry.algorithm_problems(made.algorithm)) == []
 
 
-def test_other_algorithms_are_left_as_they_are() -> None:
+def test_other_algorithms_are_not_changed() -> None:
     for name in ("random", "grid", "tpe", "optuna:tpe", "gp"):
         asked = study(SMALL, name).spec
         assert registry.chosen(asked) is asked

@@ -95,7 +95,7 @@ def test_an_earlier_revision_continues_with_the_newest_one_and_prints_the_differ
     assert (admitted.experiment.revision, admitted.experiment.spec.parallelism) == (2, 2)
     newest = shop.state.folders(shop.uid).revision(2)
     assert (admitted.source, admitted.text) == (str(newest), newest.read_text())
-    said = f"{document.source} is revision 1 of tiny; going on with revision 2, {newest}:\n  spec.parallelism: 1 -> 2"
+    said = f"{document.source} is revision 1 of tiny; continuing with revision 2, {newest}:\n  spec.parallelism: 1 -> 2"
     assert said in admitted.notes
     admitted.lease.release()
 
@@ -158,7 +158,7 @@ def test_the_running_controller_is_reported_before_changes_of_the_file(shop: Sho
     running.lease.release()
 
 
-def test_one_that_was_deleted_meanwhile_leaves_no_folder(shop: Shop) -> None:
+def test_an_experiment_deleted_meanwhile_leaves_no_folder(shop: Shop) -> None:
     shop.store.meanwhile = shop.delete
     with pytest.raises(NotFound, match="deleted just now"):
         shop.service.run(shop.file(), shop.folder)

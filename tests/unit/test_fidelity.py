@@ -138,7 +138,7 @@ def test_brackets_begin_at_every_fidelity() -> None:
     assert {t.fidelity for t in Player(a_study(pruning="asha")).begin(60)} == {1}
 
 
-def test_trials_of_other_brackets_are_no_competition() -> None:
+def test_trials_of_different_brackets_do_not_compete() -> None:
     player = Player(a_study("hyperband"))
     begun = player.begin(60)
     later = [t for t in begun if t.fidelity == 3]

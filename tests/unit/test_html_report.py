@@ -110,7 +110,7 @@ def test_vega_lite_draws_every_figure(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", RECORDS)
-def test_the_page_is_whole_and_asks_nobody(name: str, javascript: str) -> None:
+def test_the_page_is_self_contained(name: str, javascript: str) -> None:
     page = html_page.page(RECORDS[name], IMPORTANCES, javascript=javascript, now=NOW)
     own = page.replace(javascript.replace("</script", "<\\/script"), "")
     assert not re.search(r"<[^>]*\s(src|href)\s*=|@import|url\(", own)
@@ -118,7 +118,7 @@ def test_the_page_is_whole_and_asks_nobody(name: str, javascript: str) -> None:
     json.loads(re.findall(r'id="figures">(.*?)</script>', own, re.DOTALL)[0])
 
 
-def test_other_peoples_text_stays_text(javascript: str) -> None:
+def test_text_from_the_file_is_escaped(javascript: str) -> None:
     record = RECORDS["all failed"]
     page = html_page.page(record, (), javascript="", now=NOW)
     assert "<img" not in page

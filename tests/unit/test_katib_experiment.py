@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from suggest.errors import InvalidArgument
-from suggest.katib.experiment import read_experiment, validate
+from suggest.katib.experiment import TextValues, read_experiment, validate
 from suggest.katib.v1beta1 import api_pb2 as pb
 from suggest.space import Choice, Domain, Float, Int, Normal, Scale
 from suggest.study import Algorithm, Direction, Fidelity, Objective
@@ -108,7 +108,7 @@ BAD_PARAMETERS = {
     "an infinite end": (double("x", "0", "inf"), "x: expected a number such as \"0.1\", got 'inf'"),
     "an int with a list": (
         pb.ParameterSpec(name="x", parameter_type=pb.INT, feasible_space=pb.FeasibleSpace(list=["1"])),
-        "x: an int or a double has min and max; leave the list out",
+        "x: an int or a double has min and max; omit the list",
     ),
     "a name with a blank": (
         choice("two words", "a"),
@@ -197,7 +197,7 @@ def in_katibs_words() -> dict[str, tuple[pb.Experiment, str]]:
 
 
 @pytest.mark.parametrize("name", in_katibs_words())
-def test_what_katib_refuses_is_refused_in_its_words(name: str) -> None:
+def test_what_katib_refuses_is_refused_with_its_message(name: str) -> None:
     experiment, message = in_katibs_words()[name]
     assert refusal(experiment) == message
 
@@ -207,7 +207,7 @@ def test_cmaes_is_refused_beside_a_choice() -> None:
     assert said == "parameter kind: a choice has no order, which cmaes needs; make it a number, or use tpe"
 
 
-def test_a_name_twice_is_refused() -> None:
+def test_a_repeated_name_is_refused() -> None:
     said = refusal(an_experiment("random", [X, X]))
     assert said.endswith("Detect duplicated parameter name: x")
 
@@ -218,7 +218,7 @@ def test_a_search_for_layers_is_refused() -> None:
     assert "a search for a network's layers is not served" in refusal(experiment)
 
 
-def test_all_that_is_wrong_is_said_at_once() -> None:
+def test_all_problems_are_reported_at_once() -> None:
     experiment = an_experiment("random", [double("x", "2", "1")], settings={"seed": "1"})
     experiment.spec.objective.type = pb.UNKNOWN
     said = refusal(experiment)
@@ -266,11 +266,18 @@ def test_the_objective_is_maximized_or_minimized() -> None:
 def test_the_text_of_a_value_means_that_value(distribution: pb.Distribution) -> None:
     [text] = read_experiment(an_experiment("random", [double("x", "0.5", "2", distribution=distribution)])).texts
     assert isinstance(text.domain, Float)
-    for share in (0.001, 0.25, 0.5, 0.999):
-        value = text.domain.min + share * (text.domain.max - text.domain.min)
-        back, is_inside = text.value(text.text(value))
-        assert is_inside
-        assert back == pytest.approx(value)
+    shares = (0.001, 0.25, 0.5, 0.999)
+    values = [text.domain.min + share * (text.domain.max - text.domain.min) for share in shares]
+    assert text.values([text.text(value) for value in values]) == TextValues(values)
+
+
+def test_texts_outside_of_the_domain_and_those_without_a_value_are_told_apart() -> None:
+    number, count, kind = read_experiment(
+        an_experiment("random", [double("x", "0", "2"), whole("n", "1", "9", step="2"), choice("kind", "a", "b")])
+    ).texts
+    assert number.values(["1.5", "3", "nan", "much"]) == TextValues([1.5, 3.0, None, None], [1, 2, 3], [2, 3])
+    assert count.values(["3", "4", "3.0", "2.5"]) == TextValues([3, 4, 3, None], [1, 3], [3])
+    assert kind.values(["a", "c", "a"]) == TextValues(["a", "c", "a"], [1], [])
 
 
 def test_the_resource_of_hyperband_is_searched_at_its_levels() -> None:

@@ -77,7 +77,7 @@ def test_large_work_is_done_one_piece_at_a_time_and_holds_up_no_small_work() -> 
     asyncio.run(play())
 
 
-def test_a_queue_has_an_end() -> None:
+def test_a_queue_has_a_maximum_length() -> None:
     async def play() -> None:
         async with turns() as them:
             gate = threading.Event()

@@ -7,7 +7,14 @@ from typing import Any
 
 import pytest
 
-from controller.core.model import MetricsFile, MetricsFormat, MetricsRule, MetricsSource, PrometheusEndpoint
+from controller.core.model import (
+    KatibReports,
+    MetricsFile,
+    MetricsFormat,
+    MetricsRule,
+    MetricsSource,
+    PrometheusEndpoint,
+)
 from controller.runtime.kubernetes.job_builder import build_objects, cannot_be_collected
 from tests.unit.launches import a_launch
 
@@ -82,6 +89,7 @@ def test_the_sidecar_shares_an_empty_volume_with_the_trial() -> None:
             None,
             {"TUNER_METRICS_PORT": "9100"},
         ),
+        (KatibReports(), ["reports", "127.0.0.1:6789"], None, {}),
     ],
 )
 def test_the_sidecar_reads_what_the_file_says(
@@ -94,12 +102,21 @@ def test_the_sidecar_reads_what_the_file_says(
     assert {name: value for name, value in env.items() if name.startswith("TUNER_METRICS")} == variables
 
 
+def test_reports_to_katibs_db_manager_stay_in_the_pod() -> None:
+    pod = pod_of(KatibReports())
+    (alias,) = pod["hostAliases"]
+    assert alias["ip"] == "127.0.0.1"
+    assert "katib-db-manager.kubeflow" in alias["hostnames"]
+    env = {each["name"]: each.get("value") for each in pod["containers"][0]["env"]}
+    assert (env["KATIB_DB_MANAGER_SERVICE_IP"], env["KATIB_DB_MANAGER_SERVICE_PORT"]) == ("127.0.0.1", "6789")
+
+
 def test_the_image_is_pulled_like_the_trials() -> None:
     pod = pod_of(MetricsFile("m.txt"), imagePullPolicy="Never")
     assert [each["imagePullPolicy"] for each in (*pod["initContainers"], *pod["containers"])] == ["Never", "Never"]
 
 
-def test_a_volume_of_the_users_own_is_shared() -> None:
+def test_a_volume_of_the_file_is_shared_with_the_sidecar() -> None:
     data = {"data": {"mount": "/data", "claim": "team"}}
     pod = pod_of(MetricsFile("/data/logs/metrics.log"), volumes=data)
     assert pod["initContainers"][0]["volumeMounts"] == [{"name": "data", "mountPath": "/data", "readOnly": True}]
@@ -112,7 +129,7 @@ def test_the_image_is_that_of_the_file_or_the_environment() -> None:
     assert pod_of(file, environ=here, image="own:1")["initContainers"][0]["image"] == "own:1"
 
 
-def test_the_sidecar_is_added_to_a_job_of_the_users_own_beside_its_primary_container() -> None:
+def test_the_sidecar_is_added_to_a_job_template_beside_its_primary_container() -> None:
     before = copy.deepcopy(JOB)
     pod = pod_of(MetricsFile("/katib/metrics.log"), template=JOB, primary={"container": "main"})
     assert [each["name"] for each in pod["initContainers"]] == ["tuner-collector", "prepare"]
@@ -123,7 +140,7 @@ def test_the_sidecar_is_added_to_a_job_of_the_users_own_beside_its_primary_conta
     assert before == JOB
 
 
-def test_a_sidecar_of_the_users_own_is_left_as_it_is() -> None:
+def test_a_sidecar_of_the_template_is_not_changed() -> None:
     mine = {"name": "tuner-collector", "image": "mine:1"}
     job = {**JOB, "spec": {"template": {"spec": {**POD, "initContainers": [mine]}}}}
     pod = pod_of(MetricsFile("/katib/metrics.log"), template=job)

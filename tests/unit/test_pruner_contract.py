@@ -64,12 +64,12 @@ class TestPrunerContract:
             assert "\n" not in reason
             assert not reason.endswith(".")
 
-    def test_the_same_story_has_the_same_verdicts(self, name: str) -> None:
+    def test_the_same_history_gives_the_same_verdicts(self, name: str) -> None:
         for seed in range(3):
             first = Teller(a_study(name, self.settings(name))).tell_all(story(seed, odd=0.05))
             assert Teller(a_study(name, self.settings(name))).tell_all(story(seed, odd=0.05)) == first
 
-    def test_advice_about_a_curve_does_not_change_until_the_curve_grows(self, name: str) -> None:
+    def test_the_verdict_on_a_curve_does_not_change_until_the_curve_grows(self, name: str) -> None:
         teller = Teller(a_study(name, self.settings(name)))
         told: dict[int, StopAdvice] = {}
         for event in story(5):

@@ -137,7 +137,7 @@ def test_the_reason_says_what_was_compared(
         ("the warm-up is a fifteenth", "auto", {}, [seen(n, [0.9] * 50) for n in range(30)], [0.1] * 3, None),
     ],
 )  # fmt: skip
-def test_the_trial_continues(
+def test_the_trial_continues_in_these_cases(
     says: str, name: str, settings: dict[str, Value], others: list[TrialCurve], own: list[float], before: int | None
 ) -> None:
     assert told(a_pruner(name, settings), others, seen(9, own, RUNNING), before=before) == GO_ON, says

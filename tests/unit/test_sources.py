@@ -45,7 +45,7 @@ def test_a_database_is_named_by_its_url(tmp_path: Path) -> None:
 
 
 def test_another_direction_is_refused() -> None:
-    with pytest.raises(FailedPrecondition, match=r"theirs is made to minimize, and tiny to maximize score: its good"):
+    with pytest.raises(FailedPrecondition, match=r"theirs has to minimize, and tiny to maximize score: its good"):
         _fitting(a_source(Direction.MINIMIZE), SPEC, "", {})
     assert _fitting(a_source(None), SPEC, "", {}) == a_source(None), "a file says nothing of it"
 

@@ -418,6 +418,6 @@ def _not_mentioned(spec: Json) -> Iterator[str]:
         yield f"{', '.join(silent)}: not mentioned in {where}; {it_arrives} in TUNER_PARAMETERS"
     if "fidelity" in spec and (name := spec["fidelity"]["parameter"]) not in mentioned:
         yield (
-            f"spec.fidelity.parameter: {name} is not mentioned in {where}, so each step of a trial may run equally far; "
-            "it arrives in TUNER_PARAMETERS"
+            f"spec.fidelity.parameter: {name} is not mentioned in {where}, so each step of a trial may run equally "
+            "far; it arrives in TUNER_PARAMETERS"
         )

@@ -20,6 +20,7 @@ from controller.core.model import (
     Collection,
     Experiment,
     FailureClass,
+    KatibReports,
     MetricsFile,
     MetricsSource,
     PrometheusEndpoint,
@@ -33,6 +34,7 @@ from controller.folders import AttemptFolders
 from controller.phrases import command
 from controller.runtime.collectors import METRICS_FILE, METRICS_PORT, place_below
 from controller.runtime.protocol import CannotStart, ClusterPart, Launch
+from controller.runtime.report_address import IN_POD, address_variables
 from controller.runtime.trial_files import TrialFiles
 from controller.spec.substitute import TRIAL_NAME, fill_data, render
 from suggest.space import Assignment
@@ -180,6 +182,8 @@ def _metrics_place(source: MetricsSource | None) -> dict[str, str]:
             return {METRICS_FILE: str(PurePosixPath(CLUSTER_OUTPUT, source.path))}
         case PrometheusEndpoint():
             return {METRICS_PORT: str(source.port or CLUSTER_METRICS_PORT)}
+        case KatibReports():
+            return address_variables(IN_POD)
         case None:
             return {}
 

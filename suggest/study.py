@@ -120,6 +120,8 @@ class Criteria:
 
     def violation(self, trial: Trial) -> float:
         """Return the sum by which the trial breaks the constraints: 0 if it keeps them, infinity if that is unknown."""
+        if not self.constraints:
+            return 0.0
         if len(trial.constraint_values) != len(self.constraints):
             return math.inf
         return sum(c.excess(v) for c, v in zip(self.constraints, trial.constraint_values, strict=True))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
 from controller.core.runtime_traits import DEFAULT_RUNTIME, RUNTIMES
 
@@ -259,6 +260,12 @@ def serving(parser: argparse.ArgumentParser) -> None:
         const="6789,6788",
         default="",
         help="also serve Katib's clients, which send no token, at these ports (default 6789,6788)",
+    )
+    parser.add_argument(
+        "--katib-checkpoints",
+        metavar="DIR",
+        type=Path,
+        help="the folder with the trials' checkpoints of Katib's pbt, which is not served without one",
     )
     parser.add_argument(
         "--ui",

@@ -53,6 +53,7 @@ def ending(
     reached: str = "",
     regret_bound: float | None = None,
     suspended: bool = False,
+    paused: int = 0,
 ) -> Ending | None:
     """Return the strongest reason to end the experiment, or None while there is none.
 
@@ -68,6 +69,7 @@ def ending(
         regret_bound: How much better than the best trial another point may still be; None while that is unknown.
         suspended: The circuit breaker has not decided about the failures yet. Until then only the target and the wall
             clock end the experiment.
+        paused: How many trials wait for a larger fidelity. None of them can be the best.
     """
     budget, objective = spec.budget, spec.objective
     if too_many_failed(spec, counts) and not suspended:
@@ -82,6 +84,12 @@ def ending(
     succeeded = best is not None or (not spec.criteria.is_plain and counts.get(TrialState.SUCCEEDED, 0) > 0)
     if budget.wall_clock_s is not None and running_s >= budget.wall_clock_s:
         told = f"the time budget is used up (budget.wallClock: {budget.wall_clock_s:g} s)"
+        if not succeeded and paused and spec.fidelity is not None:
+            whole = f"{spec.fidelity.parameter} {spec.fidelity.max:g}"
+            cure = "raise budget.wallClock, or lower fidelity.max"
+            return Ending(
+                ExperimentState.FAILED, f"{told} before a trial reached {whole}; {cure}", False, ReasonCode.TIME_SPENT
+            )
         return _spent(told, ReasonCode.TIME_SPENT, succeeded, drain=False)
     if suspended:
         return None

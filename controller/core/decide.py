@@ -123,6 +123,7 @@ def decide(snapshot: Snapshot) -> list[Action]:
         since_best=0 if turn.improved else turn.since_best,
         reached=snapshot.reached,
         regret_bound=snapshot.regret_bound,
+        paused=len(paused),
     )
     ending = limits(exhausted=snapshot.exhausted and not paused)
     # The breaker is asked before the experiment may end as failed, because trials that it sets aside have not failed.

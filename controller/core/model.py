@@ -157,8 +157,18 @@ class PrometheusEndpoint:
         return f"the endpoint {self.path}" + (f" of port {self.port}" if self.port else "")
 
 
-MetricsSource: TypeAlias = MetricsFile | PrometheusEndpoint
-PUSHED = MetricsFile("metrics.jsonl", MetricsFormat.JSON)  # where `tuner.push` writes
+@dataclass(frozen=True, slots=True)
+class KatibReports:
+    """What the trial, or a container beside it, reports to Katib's DBManager."""
+
+    def __str__(self) -> str:
+        return "the reports to Katib's DBManager"
+
+
+MetricsSource: TypeAlias = MetricsFile | PrometheusEndpoint | KatibReports
+PUSHED = MetricsFile(
+    "metrics.jsonl", MetricsFormat.JSON
+)  # where `tuner.push` writes, and reports to the DBManager of this machine
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
-from controller.core.model import AttemptState
+from controller.core.model import Attempt, AttemptState
 from controller.report import formatting
 from controller.report.record import FigureSource, TrialRecord
-from suggest.space import Choice, Domain, Scale
+from suggest.space import Choice, Domain, Parameter, Scale
 from suggest.study import Direction, Importance
 from suggest.trial import TrialState
 
@@ -26,6 +26,8 @@ MOST_TRIALS = 2000  # in a figure: the best, and every n-th of the others
 MOST_CURVES = 150
 MOST_POINTS = 40  # in a curve
 MOST_BARS = 400  # attempts in the timeline
+MOST_LABELS = 8  # choices along an axis, or parameters below it, that have room
+BEST_SO_FAR = "#12a594"  # no state has this color
 _LEGEND = {"orient": "top"}
 _GRADIENT = {"type": "gradient", "orient": "right"}
 DECADES = 3.0  # an axis is logarithmic if its positive values span at least this many
@@ -78,7 +80,7 @@ def history(record: FigureSource) -> Json:
     }
     line: Json = {
         "transform": [{"filter": "datum.best != null"}],
-        "mark": {"type": "line", "interpolate": "step-after", "strokeWidth": 2, "color": "#d9822b"},
+        "mark": {"type": "line", "interpolate": "step-after", "strokeWidth": 2, "color": BEST_SO_FAR},
         "encoding": {"x": x, "y": {"field": "best", **y}},
     }
     title = f"{metric} by trial; the line is the best so far" + _of(rows, valued)
@@ -163,19 +165,27 @@ def parallel(record: FigureSource) -> Json:
         "legend": _GRADIENT,
     }
     chosen: Json = {"param": "chosen", "empty": True}
+    axes: Json = {
+        "x": {"field": "parameter", "type": "ordinal", "sort": names, "title": None,
+              "axis": {"labelAngle": -30 if len(names) > MOST_LABELS else 0, "grid": True}},
+        "y": {"field": "place", "type": "quantitative", "axis": None, "scale": {"domain": [0, 1]}},
+    }  # fmt: skip
     lines: Json = {
-        "width": WIDTH,
-        "height": HEIGHT,
         "mark": {"type": "line", "strokeWidth": 1.2, "opacity": 0.6},
         "transform": [{"filter": chosen}],
         "encoding": {
-            "x": {"field": "parameter", "type": "ordinal", "sort": names, "title": None, "axis": {"labelAngle": -30}},
-            "y": {"field": "place", "type": "quantitative", "title": "place in its range", "scale": {"domain": [0, 1]}},
+            **axes,
             "detail": {"field": "trial", "type": "nominal"},
             "color": {**color, "legend": None},  # the strip shows it
             "tooltip": [_told("trial"), _told("value", metric), _told("parameter"), _told("is")],
         },
     }
+    labels: Json = {
+        "data": {"values": [label for parameter in parameters for label in _places(parameter)]},
+        "mark": {"type": "text", "align": "left", "dx": 5, "fontSize": 10, "color": "#7a8496"},
+        "encoding": {**axes, "text": {"field": "is", "type": "nominal"}},
+    }
+    plot: Json = {"width": WIDTH, "height": HEIGHT, "layer": [lines, labels]}
     strip: Json = {
         "width": WIDTH,
         "height": 40,
@@ -187,7 +197,7 @@ def parallel(record: FigureSource) -> Json:
         },
     }
     title = "Parameters of succeeded trials" + _of(shown, succeeded)
-    return _figure(title, rows, {"vconcat": [lines, strip], "resolve": {"legend": {"color": "independent"}}})
+    return _figure(title, rows, {"vconcat": [plot, strip], "resolve": {"legend": {"color": "independent"}}})
 
 
 def slice_(record: FigureSource) -> Json:
@@ -349,7 +359,7 @@ def timeline(record: FigureSource) -> Json:
         {
             "mark": {"type": "bar", "height": {"band": 0.8}},
             "encoding": {
-                "x": {"field": "start", "type": "temporal", "title": None},
+                "x": {"field": "start", "type": "temporal", "title": None, "axis": {"format": _time_format(attempts)}},
                 "x2": {"field": "end"},
                 "y": {"field": "trial", "type": "ordinal", "title": "trial", "axis": {"labelOverlap": True}},
                 "color": _state_color(rows),
@@ -361,6 +371,13 @@ def timeline(record: FigureSource) -> Json:
         },
     )  # fmt: skip
     return {**figure, "height": min(600, max(80, 8 * len({row["trial"] for row in rows})))}
+
+
+def _time_format(attempts: Sequence[tuple[TrialRecord, Attempt]]) -> str:
+    """Return how the axis writes times: with seconds for a short search, with the day for a long one."""
+    times = [each.start_time for _, each in attempts if each.start_time is not None]
+    span = max(times) - min(times) if times else timedelta()
+    return "%H:%M:%S" if span < timedelta(minutes=10) else "%H:%M" if span < timedelta(days=1) else "%b %d %H:%M"
 
 
 def front(record: FigureSource) -> Json:
@@ -501,6 +518,19 @@ def _place(domain: Domain, value: Any) -> float | None:
     if domain.scale is Scale.LOG:
         low, high, here = math.log(low), math.log(high), math.log(here) if here > 0 else low
     return min(1.0, max(0.0, (here - low) / (high - low)))
+
+
+def _places(parameter: Parameter) -> list[Json]:
+    """Return the labels along the axis of a parameter: its limits, or its choices unless they are many."""
+    match parameter.domain:
+        case Choice(values):
+            shown = values if len(values) <= MOST_LABELS else (values[0], values[-1])
+        case domain:
+            shown = (domain.min, domain.max)
+    return [
+        {"parameter": parameter.name, "place": _place(parameter.domain, value), "is": formatting.parameter(value)[:20]}
+        for value in shown
+    ]
 
 
 def _axis(domain: Domain, field: str, title: str) -> Json:

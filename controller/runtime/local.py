@@ -14,10 +14,11 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from controller.core.model import Collection, FailureClass
+from controller.core.model import Collection, FailureClass, KatibReports
 from controller.runtime import collectors, gpu_claims, gpus, log_file, processes, ranks
 from controller.runtime.collectors import Collector
 from controller.runtime.protocol import AttemptStatus, CannotStart, Exit, Launch, RuntimeLost
+from controller.runtime.report_address import report_variables
 from controller.runtime.supervisor_connection import Message, SupervisorConnection, reach, unreachable
 
 _LOG_POLL_S = 0.02
@@ -84,6 +85,8 @@ class LocalRuntime:
         if self._collection is not None:
             try:
                 env |= collectors.prepare(self._collection, launch.directory.absolute())
+                if isinstance(self._collection.source, KatibReports):
+                    env |= await report_variables(self._folder, env)
             except OSError as error:
                 what = f"cannot create {error.filename}: {error.strerror}"
                 raise CannotStart(what, FailureClass.INFRASTRUCTURE) from error

@@ -20,6 +20,7 @@ from controller.core.model import (
     ExperimentObjective,
     ExperimentSpec,
     FailureClass,
+    KatibReports,
     MetricsFile,
     MetricsFormat,
     MetricsRule,
@@ -117,6 +118,8 @@ def _weights(choose: str | Mapping[str, float] | None, objectives: Sequence[Expe
 def _metrics_source(given: Json) -> MetricsSource | None:
     if given.get("push"):
         return PUSHED
+    if given.get("dbManager"):
+        return KatibReports()
     if "prometheus" in given:
         return PrometheusEndpoint(**fields_of(PROMETHEUS.keys, given["prometheus"]))
     if "file" in given:

@@ -11,7 +11,8 @@ import math
 import re
 
 from controller.core.runtime_traits import DEFAULT_RUNTIME, is_on_cluster
-from controller.spec.katib_collectors import KatibCollectorReader
+from controller.spec.katib_collectors import AT as COLLECTOR
+from controller.spec.katib_collectors import CustomCollector, KatibCollectorReader
 from controller.spec.katib_section import Json, KatibSectionReader
 from controller.spec.katib_settings import ALGORITHMS, NOT_HERE, TRIAL_DIR, KatibSetting, whole
 from controller.spec.katib_template import ConfigMaps, KatibTemplateReader
@@ -84,6 +85,8 @@ class KatibReader(KatibSectionReader):
         algorithm = self._algorithm(spec)
         trial_dir = self._trial_dir(algorithm, on_cluster=is_on_cluster(runtime))
         names = set(parameters)
+        collector = KatibCollectorReader(spec, self._problems, self.warnings)
+        metrics = collector.native()
         native = {
             "objective": self._objective(spec),
             "parameters": parameters,
@@ -91,10 +94,12 @@ class KatibReader(KatibSectionReader):
             "algorithm": algorithm,
             **self._early_stopping(spec),
             **self._counts(spec),
-            **self._collector(spec),
+            **({"metrics": metrics} if metrics else {}),
             "canary": "0s",
             **({"runtime": runtime} if "runtime" in spec else {}),
-            "trial": self._trial(spec, names, on_cluster=is_on_cluster(runtime), trial_dir=trial_dir),
+            "trial": self._trial(
+                spec, names, on_cluster=is_on_cluster(runtime), trial_dir=trial_dir, beside=collector.custom
+            ),
         }
         metadata = self._mapping(self._data, "metadata", "")
         name = metadata.get("name")
@@ -250,15 +255,17 @@ class KatibReader(KatibSectionReader):
             return None
         return count
 
-    def _trial(self, spec: Json, parameters: set[str], *, on_cluster: bool, trial_dir: str) -> Json:
+    def _trial(
+        self, spec: Json, parameters: set[str], *, on_cluster: bool, trial_dir: str, beside: CustomCollector | None
+    ) -> Json:
         metadata = self._data.get("metadata")
         namespace = str(metadata.get("namespace", "default")) if isinstance(metadata, dict) else "default"
         reader = KatibTemplateReader(self._problems, self._config_maps, namespace=namespace)
-        return reader.native(spec, parameters, on_cluster=on_cluster, trial_dir=trial_dir)
-
-    def _collector(self, spec: Json) -> Json:
-        metrics = KatibCollectorReader(spec, self._problems, self.warnings).native()
-        return {"metrics": metrics} if metrics else {}
+        if beside is not None and not on_cluster:
+            cure = "run with --runtime kubernetes, or write Push and let the trial report by itself"
+            self._problems.add(f"{COLLECTOR}.collector.kind", f"Custom is a container, which needs a cluster; {cure}")
+            return {}
+        return reader.native(spec, parameters, on_cluster=on_cluster, trial_dir=trial_dir, beside=beside)
 
     def _parameters(self, spec: Json) -> Json:
         native: Json = {}

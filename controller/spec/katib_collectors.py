@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 from controller.spec.problems import ProblemCollector
@@ -24,21 +25,25 @@ _PLACES = {  # of native keys in Katib's file
     "spec.metrics.prometheus.port": f"{AT}.source.httpGet.port",
     "spec.metrics.prometheus.path": f"{AT}.source.httpGet.path",
 }
-_REFUSED = {
-    "Custom": "a container of your own reports to Katib's DBManager, which is not supported; write StdOut, File, "
-    "TensorFlowEvent, PrometheusMetric or Push",
-    "None": "without a collector no trial has a value; write StdOut, File, TensorFlowEvent, PrometheusMetric or Push",
-}
-_PUSH_HINT = (
-    f"{AT}.collector: trials report by tuner.push, or by lines in the file that TUNER_METRICS_FILE names; what Katib's "
-    "SDK reports goes to its DBManager and is not read"
-)
+_NONE_HINT = f"{AT}.collector.kind: None is read as Push, its newer name: trials report to Katib's DBManager"
+
+
+@dataclass(frozen=True, slots=True)
+class CustomCollector:
+    """A container of the user's beside the trial. `folder`: a directory that both see; "" for none."""
+
+    container: Json
+    folder: str
 
 
 class KatibCollectorReader:
-    """Reads the section of one file. `places` has the native keys, and where Katib's file has them."""
+    """Reads the section of one file. `places` has the native keys, and where Katib's file has them.
+
+    `custom` is the container of a Custom collector, once `native` has been called.
+    """
 
     places = _PLACES
+    custom: CustomCollector | None = None
 
     def __init__(self, spec: Json, problems: ProblemCollector, warnings: list[str]) -> None:
         self._given = spec.get("metricsCollectorSpec")
@@ -77,20 +82,38 @@ class KatibCollectorReader:
             case "PrometheusMetric":
                 self._without(source, kind, "fileSystemPath", "filter")
                 return {"prometheus": self._endpoint(source)}
-            case "Push":
+            case "Push" | "None":
                 self._without(source, kind, "httpGet", "fileSystemPath", "filter")
-                self._warnings.append(_PUSH_HINT)
-                return {"push": True}
-        refused = _REFUSED.get(kind) if isinstance(kind, str) else None
-        self._problems.add(f"{AT}.collector.kind", refused or f"invalid metrics collector kind: {kind}")
+                if kind == "None":
+                    self._warnings.append(_NONE_HINT)
+                return {"dbManager": True}
+            case "Custom":
+                self._without(source, kind, "httpGet", "filter")
+                self.custom = self._custom(collector, source)
+                return {"dbManager": True}
+        self._problems.add(f"{AT}.collector.kind", f"invalid metrics collector kind: {kind}")
         return {}
 
-    def _mapping(self, given: object, at: str, keys: Iterable[str]) -> Json:
+    def _custom(self, collector: Json, source: Json) -> CustomCollector:
+        at = f"{AT}.collector.customCollector"
+        container = self._mapping(collector.get("customCollector"), at)
+        for key in ("name", "image"):
+            if not isinstance(container.get(key), str):
+                self._problems.add(f"{at}.{key}", "must be specified")
+        path = ""
+        if source.get("fileSystemPath") is not None:
+            given = self._mapping(source["fileSystemPath"], f"{AT}.source.fileSystemPath")
+            is_file = given.get("kind") != "Directory"
+            path, _ = self._file(source, _LOG, "File" if is_file else "Directory", ("TEXT", "JSON") if is_file else ())
+            path = path.rpartition("/")[0] if is_file else path.rstrip("/")
+        return CustomCollector(container, path)
+
+    def _mapping(self, given: object, at: str, keys: Iterable[str] | None = None) -> Json:
         if not isinstance(given, dict):
             self._problems.add(at, "expected a mapping")
             return {}
         for name in given:
-            if name not in keys:
+            if keys is not None and name not in keys:
                 self._problems.add(f"{at}.{name}", "is not supported; remove it", at_key=True)
         return given
 

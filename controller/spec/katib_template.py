@@ -6,11 +6,14 @@ conditions by type or by field.
 
 from __future__ import annotations
 
+import copy
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from controller.spec.katib_collectors import AT as COLLECTOR
+from controller.spec.katib_collectors import CustomCollector
 from controller.spec.katib_section import Json, KatibSectionReader
 from controller.spec.problems import ProblemCollector, SpecErrors
 from controller.spec.substitute import TRIAL_NAME
@@ -30,6 +33,7 @@ _VALUE = r'(?:"(?P<text>[^"]*)"|(?P<plain>[^"()]+))'
 _FIELD = re.compile(rf"(?P<above>{_KEYS})\.\[@this\]\.#\((?P<key>{_KEYS})=={_VALUE}\)#?")
 # Kinds whose conditions Katib fills in, in templates that are in the file.
 _WITH_CONDITIONS = ("Job", "TFJob", "PyTorchJob", "XGBoostJob", "MPIJob", "TrainJob")
+_SHARED = "metrics-volume"  # the volume of a Custom collector, as in Katib
 _RESOURCES = {"cpu": "cpu", "memory": "memory", "nvidia.com/gpu": "gpu"}
 _CONTAINER = ("name", "image", "imagePullPolicy", "command", "args", "env", "resources")
 _NOT_ON_THIS_MACHINE = {
@@ -79,8 +83,21 @@ class KatibTemplateReader(KatibSectionReader):
         self._config_maps = config_maps
         self._namespace = namespace
 
-    def native(self, spec: Json, parameters: set[str], *, on_cluster: bool, trial_dir: str) -> Json:
-        """Return the native `trial`. trial_dir: where a trial of pbt expects its checkpoint; "" elsewhere."""
+    def native(
+        self,
+        spec: Json,
+        parameters: set[str],
+        *,
+        on_cluster: bool,
+        trial_dir: str,
+        beside: CustomCollector | None = None,
+    ) -> Json:
+        """Return the native `trial`.
+
+        Args:
+            trial_dir: Where a trial of pbt expects its checkpoint; "" elsewhere.
+            beside: A container that collects the trial's metrics, on a cluster.
+        """
         at = "spec.trialTemplate"
         given = self._mapping(spec, "trialTemplate", "spec")
         known = ("trialSpec", "configMap", "trialParameters", "primaryContainerName", "primaryPodLabels", "retain",
@@ -119,6 +136,8 @@ class KatibTemplateReader(KatibSectionReader):
             if given.get(theirs) is not None
         }
         if on_cluster:
+            if beside is not None:
+                job = self._with_collector(job, beside, given.get("primaryContainerName"))
             return self._object(given, job, names, ends)
         if (job.get("apiVersion"), job.get("kind")) != ("batch/v1", "Job"):
             cure = "run it with --runtime kubernetes, or write a batch/v1 Job"
@@ -202,6 +221,29 @@ class KatibTemplateReader(KatibSectionReader):
             self._problems.add(at, f"the template {path!r} of the ConfigMap {namespace}/{name} is not an object")
             return None
         return data
+
+    def _with_collector(self, job: Json, beside: CustomCollector, primary: object) -> Json:
+        """Return the Job with the collector's container, as Katib's webhook adds it.
+
+        It may look at the trial's processes, and see its files. The pod ends when both containers have ended.
+        """
+        job = copy.deepcopy(job)
+        match job:
+            case {"kind": "Job", "spec": {"template": {"spec": {"containers": list(containers)} as pod}}}:
+                pass
+            case _:
+                kind, cure = job.get("kind"), "write a batch/v1 Job, or put the container into the template"
+                self._problems.add(COLLECTOR, f"Custom adds a container to a Job, and this is a {kind}; {cure}")
+                return job
+        container = copy.deepcopy(beside.container)
+        if beside.folder:
+            mount = {"name": _SHARED, "mountPath": beside.folder}
+            for each in (container, *(c for c in containers if isinstance(c, dict) and c.get("name") == primary)):
+                each["volumeMounts"] = [*(each.get("volumeMounts") or ()), mount]
+            pod["volumes"] = [*(pod.get("volumes") or ()), {"name": _SHARED, "emptyDir": {}}]
+        containers.append(container)
+        pod["shareProcessNamespace"] = True
+        return job
 
     def _object(self, given: Json, job: Json, names: dict[str, str], ends: Json) -> Json:
         """Return a trial that is an object of a cluster."""

@@ -224,9 +224,15 @@ METRICS = Section(
         Key("prometheus", PROMETHEUS, "The endpoint that is scraped instead.", ABSENT, says="none"),
         Key("push", Flag(), "The trial reports by `tuner.push` instead.", says="`false`"),
         Key(
+            "dbManager",
+            Flag(),
+            "The trial reports to Katib's DBManager instead, for example by `report_metrics` of Katib's SDK.",
+            says="`false`",
+        ),
+        Key(
             "collectorImage",
             Text("the name of an image", r"\S+", "a name without spaces"),
-            "On a cluster, the image of the sidecar that reads `file`, `prometheus` or `push`.",
+            "On a cluster, the image of the sidecar that reads `file`, `prometheus`, `push` or `dbManager`.",
             says="`TUNER_COLLECTOR_IMAGE`, else `tuner/collector:1`",
             field="collector_image",
         ),

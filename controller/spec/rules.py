@@ -92,13 +92,14 @@ def _objectives(spec: Json, raw: Json, problems: ProblemCollector) -> None:
 
 def _metrics(spec: Json, problems: ProblemCollector) -> None:
     given = spec.get("metrics", {})
-    sources = [key for key in ("file", "prometheus", "push") if given.get(key)]
+    sources = [key for key in ("file", "prometheus", "push", "dbManager") if given.get(key)]
     form = given.get("format")
     for key in sources[1:]:
         problems.add(f"spec.metrics.{key}", f"cannot be combined with {sources[0]}; keep one of them", at_key=True)
     if form is not None and "file" not in given:
         problems.add("spec.metrics.format", "is the format of a file; write file: PATH beside it", at_key=True)
-    if "pattern" in given and (sources[:1] in (["prometheus"], ["push"]) or form in ("json", "tensorboard")):
+    is_text = sources[:1] in ([], ["file"]) and form in (None, "text")
+    if "pattern" in given and not is_text:
         what = sources[0] if form is None else f"format: {form}"
         problems.add("spec.metrics.pattern", f"is for lines of text, and cannot be combined with {what}", at_key=True)
     if "step" in given and form == "tensorboard":

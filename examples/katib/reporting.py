@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -95,13 +97,33 @@ def to_prometheus(place: str) -> Report:
     return report
 
 
-def to_push(place: str) -> Report:
-    from tuner import push
+def to_db_manager(place: str) -> Report:
+    """Return a function that does what `report_metrics` of Katib's SDK does, with Katib's address."""
+    import grpc
 
-    return lambda epoch, metrics: push(metrics, step=epoch)
+    from suggest.katib.v1beta1 import api_pb2 as api
+    from suggest.katib.v1beta1.api_pb2_grpc import DBManagerStub
+
+    def report(epoch: int, metrics: dict[str, float]) -> None:
+        stamp = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        values = {"epoch": epoch, **metrics}.items()
+        logs = [api.MetricLog(time_stamp=stamp, metric=api.Metric(name=name, value=str(v))) for name, v in values]
+        request = api.ReportObservationLogRequest(
+            trial_name=os.environ["KATIB_TRIAL_NAME"], observation_log=api.ObservationLog(metric_logs=logs)
+        )
+        with grpc.insecure_channel("katib-db-manager.kubeflow:6789") as channel:
+            DBManagerStub(channel).ReportObservationLog(request, timeout=30)
+
+    return report
 
 
-WAYS = {"text": to_text, "json": to_json, "tensorboard": to_tensorboard, "prometheus": to_prometheus, "push": to_push}
+WAYS = {
+    "text": to_text,
+    "json": to_json,
+    "tensorboard": to_tensorboard,
+    "prometheus": to_prometheus,
+    "db-manager": to_db_manager,
+}
 
 
 def main() -> None:

@@ -382,6 +382,14 @@ class Engine:
         if trial.finished and self._source is not None:
             self._reports.pop(trial.number, None)
 
+    def take_new(self, trials: Iterable[Trial]) -> None:
+        """Take new trials without measurements, which is faster than `put` for each of them."""
+        self._prepared = None
+        for trial in trials:
+            self._trials.put(trial)
+            self._index(trial, None)
+            self._show(trial)
+
     def trial(self, number: int) -> Trial:
         found = self._trials.get(number)
         if found is None:

@@ -14,7 +14,6 @@ from statistics import fmean, median
 
 from suggest import events
 from suggest.errors import InvalidArgument, Problem
-from suggest.katib.observations import name_problems
 from suggest.katib.suggestions import MAX_TRIALS, parsed
 from suggest.katib.trial_history import finite
 from suggest.katib.v1beta1 import api_pb2 as pb
@@ -71,16 +70,6 @@ class KatibEarlyStopping:
             start_step=start_step,
         )
         return pb.GetEarlyStoppingRulesReply(early_stopping_rules=[rule])
-
-    def set_trial_status(self, request: pb.SetTrialStatusRequest) -> pb.SetTrialStatusReply:
-        """Log that a sidecar has stopped a trial. Raises InvalidArgument.
-
-        This server cannot change the Trial object. The next history says how the trial ended.
-        """
-        if problems := name_problems(request.trial_name):
-            raise InvalidArgument(problems)
-        events.tell("katib_trial_stopped", trial=request.trial_name)
-        return pb.SetTrialStatusReply()
 
     def _averages_of(self, names: Sequence[str], metric: str, start_step: int) -> list[float]:
         """Return the average of the first `start_step` values of each trial that has reported that many."""

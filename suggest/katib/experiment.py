@@ -10,8 +10,10 @@ import hashlib
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal
+from typing import NamedTuple
 
 from suggest.domain import NO_MEMBER, Choice, Domain, Float, Int, NoMember, Normal, Scale, Value
 from suggest.errors import InvalidArgument, Problem
@@ -24,7 +26,6 @@ MAX_NAME = 253  # characters of an experiment's or a trial's name
 MAX_PARAMETERS = 1000
 MAX_TEXT = 10_000  # characters of a parameter's value
 _WHOLE = re.compile(r"[+-]?[0-9]{1,16}", re.ASCII)
-_MEMO = 1000  # cached texts of a parameter
 _AT = "experiment.spec"
 _DISTRIBUTIONS = (pb.DISTRIBUTION_UNSPECIFIED, pb.UNIFORM, pb.LOG_UNIFORM, pb.NORMAL, pb.LOG_NORMAL)
 
@@ -43,6 +44,19 @@ class KatibExperiment:
     texts: tuple[ParameterText, ...]  # in the order of the space
     fidelity: Fidelity | None = None
 
+    @property
+    def is_population(self) -> bool:
+        """Return whether trials go on from checkpoints of others."""
+        return self.spec.algorithm.name == PBT
+
+
+class TextValues(NamedTuple):
+    """The values of a parameter's texts, with the places of those outside of the domain and of those that are none."""
+
+    values: list[Value]
+    outside: Sequence[int] = ()
+    unreadable: Sequence[int] = ()
+
 
 class ParameterText:
     """Converts the values of one parameter between Katib's texts and the study's domain."""
@@ -50,41 +64,37 @@ class ParameterText:
     def __init__(self, name: str, domain: Domain) -> None:
         self.name = name
         self.domain = domain
-        self._is_plain = isinstance(domain, Float) and domain.count is None
-        self._memo: dict[str, Value] = {}
 
     def text(self, value: Value) -> str:
         """Return the text for a value of the domain."""
         return str(value)
 
-    def value(self, text: str) -> tuple[Value, bool]:
-        """Return the value of a text, and whether it is a member of the domain.
-
-        Raises:
-            ValueError: the text is not a value of the parameter's type.
-        """
-        if self._is_plain:
-            x = float(text)
-            domain = self.domain
-            assert isinstance(domain, Float)
-            if domain.min <= x <= domain.max:
-                return x, True
-        elif text in self._memo:
-            return self._memo[text], True
-        value, is_member = self._value(text)
-        if is_member and len(self._memo) < _MEMO:
-            self._memo[text] = value
-        return value, is_member
+    def values(self, texts: Sequence[str]) -> TextValues:
+        """Return the values of many texts, which are read together: a history has thousands."""
+        if isinstance(self.domain, Float) and self.domain.count is None:
+            low, high = self.domain.min, self.domain.max
+            with suppress(ValueError):
+                numbers = list(map(float, texts))
+                if all(low <= number <= high for number in numbers):
+                    return TextValues(list(numbers))
+        known = {text: self._value(text) for text in set(texts)}
+        outside = [place for place, text in enumerate(texts) if not known[text][1]]
+        unreadable = [place for place in outside if known[texts[place]][0] is None]
+        return TextValues([known[text][0] for text in texts], outside, unreadable)
 
     def _value(self, text: str) -> tuple[Value, bool]:
+        """Return the value of a text, None if it has none, and whether it is a member of the domain."""
         domain = self.domain
         if len(text) > MAX_TEXT:
-            raise ValueError(f"more than {MAX_TEXT:,} characters")
+            return None, False
         if isinstance(domain, Choice):
             return text, domain.contains(text)
-        x = float(text)
+        try:
+            x = float(text)
+        except ValueError:
+            return None, False
         if not math.isfinite(x) or (isinstance(domain, Int) and x != int(x)):
-            raise ValueError(text)
+            return None, False
         member: Value | NoMember = domain.canonical(x)
         if member is NO_MEMBER:
             return (int(x) if isinstance(domain, Int) else x), False
@@ -102,6 +112,8 @@ def read_experiment(message: pb.Experiment) -> KatibExperiment:
         problems.append(Problem(f"{_AT}.nas_config", "a search for a network's layers is not served; use parameters"))
     fidelity = _hyperband(spec, problems) if name == HYPERBAND else None
     algorithm = _algorithm(spec.algorithm, problems)
+    if name == PBT and (lacking := _PBT_REQUIRED - {each.name for each in spec.algorithm.algorithm_settings}):
+        problems.append(Problem("", f"Required params missing: {', '.join(sorted(lacking))}"))
     texts = tuple(_parameters(spec.parameter_specs.parameters, problems, is_grid=name == "grid"))
     if fidelity is not None:
         resource = Int(round(fidelity.min), round(fidelity.max))
@@ -117,8 +129,8 @@ def read_experiment(message: pb.Experiment) -> KatibExperiment:
     return KatibExperiment(message.name, _key(message), study, texts, fidelity)
 
 
-def validate(message: pb.Experiment) -> None:
-    """Check an experiment as ValidateAlgorithmSettings does. Raises InvalidArgument."""
+def validate(message: pb.Experiment) -> KatibExperiment:
+    """Check an experiment as ValidateAlgorithmSettings does, and return it. Raises InvalidArgument."""
     experiment = read_experiment(message)
     most = message.spec.max_trial_count
     if message.spec.algorithm.algorithm_name == "grid" and most > 0:
@@ -127,6 +139,7 @@ def validate(message: pb.Experiment) -> None:
             raise InvalidArgument(
                 [Problem("", f"Max Trial Count: {most} > all possible search combinations: {points}")]
             )
+    return experiment
 
 
 def _key(message: pb.Experiment) -> str:
@@ -424,11 +437,35 @@ def _eta(text: str) -> dict[str, Value]:
     return {}
 
 
+def _trial_dir(text: str) -> dict[str, Value]:
+    if not text.startswith("/"):
+        raise ValueError("expected the absolute path of a folder")
+    return {}
+
+
+def _population(text: str) -> dict[str, Value]:
+    count = int(text)
+    if not 5 <= count <= 1000:
+        raise ValueError("expected a whole number from 5 to 1000")
+    return {"population": count}
+
+
+def _share(setting: str) -> Callable[[str], dict[str, Value]]:
+    def read(text: str) -> dict[str, Value]:
+        share = float(text)
+        if not 0 <= share <= 1:
+            raise ValueError("expected a number from 0 to 1")
+        return {setting: share}
+
+    return read
+
+
 def _anything(text: str) -> dict[str, Value]:
     return {}
 
 
-HYPERBAND = "hyperband"
+HYPERBAND, PBT = "hyperband", "pbt"
+_PBT_REQUIRED = {"suggestion_trial_dir", "n_population", "truncation_threshold"}
 # What Katib's own service keeps in the settings. Nothing of it is needed: the trials say it.
 _HYPERBAND_STATE = ("s_max", "b_l", "r", "n", "current_s", "current_i", "evaluating_trials")
 _TPE = {
@@ -473,5 +510,16 @@ _ALGORITHMS = {
         },
         {},
     ),
+    # Without a probability, Katib perturbs every parameter of a replaced trial.
+    PBT: _Ours(
+        "pbt",
+        {
+            "suggestion_trial_dir": _trial_dir,  # where Katib mounts the trial's folder
+            "n_population": _population,
+            "truncation_threshold": _share("truncation"),
+            "resample_probability": _share("resampleProbability"),
+        },
+        {"resampleProbability": 0.0},
+    ),
 }
-_NOT_SERVED = ("pbt", "enas", "darts")
+_NOT_SERVED = ("enas", "darts")

@@ -24,12 +24,15 @@ from suggest.engine import Engine
 from suggest.errors import FailedPrecondition, InvalidArgument, NotFound, Problem, Unavailable
 from suggest.katib import NAMESPACE
 from suggest.katib.experiment import KatibExperiment, read_experiment, validate
-from suggest.katib.trial_history import Kinship, StudyIndex, Texts, TrialHistory, request_of
+from suggest.katib.observations import name_problems
+from suggest.katib.population import GENERATION, PARENT, Checkpoints, generation, trial_name
+from suggest.katib.trial_history import STOPPED, TRIAL, Answer, Kinship, StudyIndex, TrialHistory, request_of
 from suggest.katib.v1beta1 import api_pb2 as pb
 from suggest.katib.v1beta1.frames_pb2 import SuggestionsFrame
 from suggest.studies import StudyService
 from suggest.studies.sessions import Writer
 from suggest.study import StudyName
+from suggest.trial import Trial, TrialState
 
 EXPERIMENT = "katib.kubeflow.org/experiment"  # the label with the experiment's name
 MAX_TRIALS = 50_000  # of a request
@@ -65,15 +68,23 @@ class _KeptStudy:
 class KatibSuggestions:
     """Implements the RPCs of the service on `studies`. Thread-safe and blocking."""
 
-    def __init__(self, studies: StudyService) -> None:
+    def __init__(self, studies: StudyService, checkpoints: Checkpoints | None = None) -> None:
         self._studies = studies
+        self._checkpoints = checkpoints
         self._experiments: OrderedDict[bytes, KatibExperiment] = OrderedDict()
         self._searches: OrderedDict[str, _Search] = OrderedDict()
         self._lock = threading.Lock()  # of the two above
 
     def validate(self, request: pb.ValidateAlgorithmSettingsRequest) -> None:
         """Check an experiment. Raises InvalidArgument."""
-        validate(request.experiment)
+        self._check_checkpoints(validate(request.experiment))
+
+    def _check_checkpoints(self, experiment: KatibExperiment) -> None:
+        if experiment.is_population and self._checkpoints is None:
+            cure = "start tuner serve with --katib-checkpoints DIRECTORY, a volume that the trials mount, too"
+            raise InvalidArgument(
+                [Problem("", f"pbt copies checkpoints, and this server has no folder for them; {cure}")]
+            )
 
     def suggest(self, frame: SuggestionsFrame) -> pb.GetSuggestionsReply:
         """Answer a request.
@@ -83,6 +94,7 @@ class KatibSuggestions:
             FailedPrecondition: the search is finished.
         """
         experiment = self._experiment(frame.experiment)
+        self._check_checkpoints(experiment)
         count, total = frame.current_request_number, frame.total_request_number
         _check_numbers(count, total, len(frame.trials))
         history = TrialHistory(experiment, list(frame.trials))
@@ -91,7 +103,60 @@ class KatibSuggestions:
         with locked(search.lock, late=late):
             kept = self._study_of(search, experiment, history, taken=total - count)
             answers = self._answers(kept, experiment, history, count=count, taken=total - count)
-        return _reply(experiment, answers)
+            reply = _reply(experiment, answers)
+            if self._checkpoints is not None and experiment.is_population:
+                self._continue(kept, experiment, answers, reply, self._checkpoints)
+        return reply
+
+    def _continue(
+        self,
+        kept: _KeptStudy,
+        experiment: KatibExperiment,
+        answers: Sequence[Answer],
+        reply: pb.GetSuggestionsReply,
+        checkpoints: Checkpoints,
+    ) -> None:
+        """Name the trials of pbt in the reply, and give each a copy of its parent's checkpoint."""
+        parents: list[str] = []
+        with self._studies.writing(kept.name) as (_, writer):
+            for answer, each in zip(answers, reply.parameter_assignments, strict=True):
+                each.trial_name = trial_name(experiment.name, kept.name, answer.number)
+                each.labels[GENERATION] = str(generation(writer.engine, answer.number))
+                parent = "" if answer.parent is None else writer.engine.trial(answer.parent).labels.get(TRIAL, "")
+                if parent:
+                    each.labels[PARENT] = parent
+                parents.append(parent)
+        for each, parent in zip(reply.parameter_assignments, parents, strict=True):
+            checkpoints.prepare(experiment.name, each.trial_name, parent)
+
+    def set_trial_status(self, request: pb.SetTrialStatusRequest) -> pb.SetTrialStatusReply:
+        """Note that a sidecar has stopped a running trial. Raises InvalidArgument.
+
+        Until the trial has its observation, its caller does not send it, and it has not failed. This server cannot
+        change the Trial object.
+        """
+        if problems := name_problems(request.trial_name):
+            raise InvalidArgument(problems)
+        found = self._running(request.trial_name)
+        events.tell("katib_trial_stopped", trial=request.trial_name, study="" if found is None else found[0])
+        if found is not None:
+            study, trial = found
+            self._studies.relabel_trial(study, trial.number, {**trial.labels, STOPPED: "true"})
+        return pb.SetTrialStatusReply()
+
+    def _running(self, name: str) -> tuple[StudyName, Trial] | None:
+        """Return the running trial of this name, and its study. A trial's name begins with its experiment's."""
+        experiment = {EXPERIMENT: name.rpartition("-")[0][:63]}
+        for study in self._studies.list_studies(NAMESPACE, labels=experiment, limit=REMEMBERED):
+            after = -1
+            while page := self._studies.list_trials(
+                study.name, states=[TrialState.RUNNING], after=after, limit=MAX_COUNT
+            ):
+                for trial in page:
+                    if trial.labels.get(TRIAL) == name:
+                        return study.name, trial
+                after = page[-1].number
+        return None
 
     def _experiment(self, raw: bytes) -> KatibExperiment:
         with self._lock:
@@ -184,7 +249,7 @@ class KatibSuggestions:
         """Return the study_index, built again if the study was closed or changed by others since."""
         engine, study_index = writer.engine, kept.study_index
         if study_index is None or kept.engine() is not engine or study_index.next_number != engine.next_number:
-            study_index = StudyIndex.of(experiment, engine.trials())
+            study_index = StudyIndex.of(experiment, _names(kept.name, experiment), engine.trials())
             kept.study_index, kept.engine = study_index, weakref.ref(engine, lambda _: kept.forget())
         return study_index
 
@@ -192,7 +257,7 @@ class KatibSuggestions:
 
     def _answers(
         self, kept: _KeptStudy, experiment: KatibExperiment, history: TrialHistory, *, count: int, taken: int
-    ) -> list[Texts]:
+    ) -> list[Answer]:
         with self._studies.writing(kept.name) as (store, writer):
             study_index = self._study_index(kept, experiment, writer)
             try:
@@ -211,7 +276,7 @@ class KatibSuggestions:
             if missing and experiment.fidelity is not None:
                 study_index.hand_out_trainings(store, writer, missing)
                 missing = []
-        is_finished = False
+        is_finished = is_waiting = False
         while missing and not is_finished:
             suggested = self._studies.suggest(
                 kept.name,
@@ -220,10 +285,15 @@ class KatibSuggestions:
                 request_id=request_of(missing, study_index.next_number),
             )
             trials = sorted(suggested.trials, key=lambda trial: trial.number)
-            is_finished = suggested.exhausted or not trials
+            is_finished, is_waiting = suggested.exhausted or not trials, suggested.waiting
             study_index.offered(trials, missing)
             missing = missing[len(trials) :]
-        answers = [texts for position in wanted if (texts := study_index.replay(position)) is not None]
+        answers = [answer for position in wanted if (answer := study_index.replay(position)) is not None]
+        if is_waiting and len(answers) < count:
+            raise Unavailable(
+                f"experiment {experiment.name}: trials of this generation have to end before more of the next begin; "
+                "ask again"
+            )
         if count and not answers:
             raise FailedPrecondition(
                 f"experiment {experiment.name}: every point of its space has been suggested; the search is finished"
@@ -259,11 +329,18 @@ def _study_name(experiment: KatibExperiment, place: int) -> StudyName:
     return StudyName(NAMESPACE, f"{readable}-{digest}-{place}")
 
 
-def _reply(experiment: KatibExperiment, answers: Sequence[Texts]) -> pb.GetSuggestionsReply:
+def _names(study: StudyName, experiment: KatibExperiment) -> Callable[[int], str]:
+    """Return a function that returns the name that a trial was suggested with."""
+    if not experiment.is_population:
+        return lambda number: ""
+    return lambda number: trial_name(experiment.name, study, number)
+
+
+def _reply(experiment: KatibExperiment, answers: Sequence[Answer]) -> pb.GetSuggestionsReply:
     names = [text.name for text in experiment.texts]
     reply = pb.GetSuggestionsReply()
-    for texts in answers:
+    for answer in answers:
         assignments = reply.parameter_assignments.add().assignments
-        for name, text in zip(names, texts, strict=True):
+        for name, text in zip(names, answer.texts, strict=True):
             assignments.add(name=name, value=text)
     return reply

@@ -7,12 +7,14 @@ parsed as frames, whose trials remain bytes until the method reads them.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import grpc
 
 from suggest.katib.early_stopping import KatibEarlyStopping
 from suggest.katib.observations import KatibObservations
+from suggest.katib.population import Checkpoints
 from suggest.katib.suggestions import KatibSuggestions
 from suggest.katib.v1beta1 import api_pb2 as pb
 from suggest.katib.v1beta1 import frames_pb2 as frames
@@ -28,9 +30,13 @@ MAX_REQUEST_BYTES = 16 << 20  # at Katib's ports: some 45,000 trials of eight pa
 Methods = Mapping[str, tuple[Callable[[Any], Any], Any]]  # by name: the function that answers, and the request's type
 
 
-def handlers(studies: StudyService, log: ObservationLog) -> Mapping[str, Methods]:
-    """Return for each service its methods, each with the function that answers it and the type of its request."""
-    suggestions, stopping, observations = KatibSuggestions(studies), KatibEarlyStopping(log), KatibObservations(log)
+def handlers(studies: StudyService, log: ObservationLog, checkpoints: Path | None) -> Mapping[str, Methods]:
+    """Return for each service its methods, each with the function that answers it and the type of its request.
+
+    checkpoints: the folder of the trials of pbt.
+    """
+    suggestions = KatibSuggestions(studies, None if checkpoints is None else Checkpoints(checkpoints))
+    stopping, observations = KatibEarlyStopping(log), KatibObservations(log)
 
     def validate(request: pb.ValidateAlgorithmSettingsRequest) -> pb.ValidateAlgorithmSettingsReply:
         suggestions.validate(request)
@@ -43,7 +49,7 @@ def handlers(studies: StudyService, log: ObservationLog) -> Mapping[str, Methods
         },
         SERVICES[1]: {
             "GetEarlyStoppingRules": (stopping.rules, frames.StoppingFrame),
-            "SetTrialStatus": (stopping.set_trial_status, pb.SetTrialStatusRequest),
+            "SetTrialStatus": (suggestions.set_trial_status, pb.SetTrialStatusRequest),
             "ValidateEarlyStoppingSettings": (stopping.validate, pb.ValidateEarlyStoppingSettingsRequest),
         },
         SERVICES[2]: {

@@ -52,7 +52,7 @@ __all__ = ["Companion", "Protection", "Server", "ServerOptions", "serve"]
 log = logging.getLogger(__name__)
 
 SERVICE = "tuner.suggest.v1.SuggestService"
-WORKERS = 16  # worker threads, of which a single caller gets half
+WORKERS = 8  # worker threads, of which a single caller gets half
 GRACE_S = 10.0
 COMPUTING_S = 5.0  # how much of GRACE_S passes before computations in progress are stopped
 NO_PROTECTION = Protection()  # sufficient for a socket
@@ -245,7 +245,7 @@ class Server:
         if self._options.katib or not self._bound.path:  # Katib's clients know no sockets
             from suggest.server import katib_service
 
-            katib = katib_service.handlers(studies, store.observations)
+            katib = katib_service.handlers(studies, store.observations, self._options.katib_checkpoints)
             katib_service.add_handlers(server, katib)
             await _report_serving(health, katib_service.HEALTH_NAMES)
             if self._options.katib:

@@ -15,11 +15,13 @@ class ServerOptions:
 
     `metrics_address` is HOST:PORT, or "" for no metrics. `limits` is a file, "" for the default limits, or None for no
     limits. `katib` are further ports for Katib's clients, which need no token there; 0 lets the system choose.
+    `katib_checkpoints` is the folder of the trials of Katib's pbt, which is not served without one.
     """
 
     metrics_address: str = ""
     limits: str | None = None
     katib: tuple[int, ...] = ()
+    katib_checkpoints: Path | None = None
 
 
 class LimitsFile:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from operator import attrgetter
 from typing import Any
 
 from sqlalchemy import Row
@@ -79,38 +80,51 @@ def record_of(row: AnyRow) -> StudyRecord:
 
 
 def trial_columns(name: StudyName, trial: Trial, *, add_request_id: str | None = None) -> Columns:
-    return {
-        "namespace": name.namespace,
-        "study": name.study,
-        "number": trial.number,
-        **outcome_columns(trial),
-        "parameters": dict(trial.parameters),
-        "client_id": trial.client_id,
-        "request_id": trial.request_id,
-        "add_request_id": add_request_id,
-        "labels": dict(trial.labels),
-        "create_time_us": microseconds(trial.create_time),
-        "deleted": False,
-        "tries": trial.tries,
-        "lease_us": None if trial.lease_s is None else round(trial.lease_s * 1e6),
-        "fidelity": trial.fidelity,
-        "parent": trial.parent,
-    }
+    columns: Columns = {"namespace": name.namespace, "study": name.study, "add_request_id": add_request_id}
+    return columns | {column: value_of(trial) for column, value_of in _COLUMNS.items()}
 
 
 def outcome_columns(trial: Trial) -> Columns:
     """Return the columns that change when a trial finishes."""
-    return {
-        "state": trial.state.value,
-        "value": trial.value,
-        "step": trial.step,
-        "reason": trial.reason,
-        "failure_class": trial.failure_class,
-        "end_time_us": microseconds(trial.end_time),
-        "further": list(trial.further) or None,
-        "constraint_values": list(trial.constraint_values) or None,
-        "rungs": [list(each) for each in trial.rungs] or None,
-    }
+    return {column: value_of(trial) for column, value_of in _OUTCOME.items()}
+
+
+def columns_of_trials(
+    name: StudyName, trials: Sequence[Trial], add_request_ids: Sequence[str | None]
+) -> dict[str, list[object]]:
+    """Return the columns of many trials, each as a list: a history has thousands of trials."""
+    count = len(trials)
+    columns: dict[str, list[object]] = {"namespace": [name.namespace] * count, "study": [name.study] * count}
+    columns["add_request_id"] = list(add_request_ids)
+    return columns | {column: list(map(value_of, trials)) for column, value_of in _COLUMNS.items()}
+
+
+_WORDS = {state: word for word, state in _STATES.items()}
+_OUTCOME: Mapping[str, Callable[[Trial], object]] = {
+    "state": lambda trial: _WORDS[trial.state],
+    "value": attrgetter("value"),
+    "step": attrgetter("step"),
+    "reason": attrgetter("reason"),
+    "failure_class": attrgetter("failure_class"),
+    "end_time_us": lambda trial: microseconds(trial.end_time),
+    "further": lambda trial: list(trial.further) or None,
+    "constraint_values": lambda trial: list(trial.constraint_values) or None,
+    "rungs": lambda trial: [list(each) for each in trial.rungs] or None,
+}
+_FIXED: Mapping[str, Callable[[Trial], object]] = {
+    "number": attrgetter("number"),
+    "parameters": lambda trial: dict(trial.parameters),
+    "client_id": attrgetter("client_id"),
+    "request_id": attrgetter("request_id"),
+    "labels": lambda trial: dict(trial.labels),
+    "create_time_us": lambda trial: microseconds(trial.create_time),
+    "deleted": lambda trial: False,
+    "tries": attrgetter("tries"),
+    "lease_us": lambda trial: None if trial.lease_s is None else round(trial.lease_s * 1e6),
+    "fidelity": attrgetter("fidelity"),
+    "parent": attrgetter("parent"),
+}
+_COLUMNS = {**_FIXED, **_OUTCOME}
 
 
 def trial_of(row: AnyRow) -> Trial:

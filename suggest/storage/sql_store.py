@@ -35,6 +35,7 @@ from suggest.storage.ownership import Ownership, held, of
 from suggest.storage.rows import (
     AnyRow,
     Columns,
+    columns_of_trials,
     measurement_of,
     outcome_columns,
     past_document,
@@ -197,11 +198,12 @@ class SqlStudyStore:
             self._insert_measurements(connection, lease, (trial.number, measurements))
 
     def add_trials(self, lease: Lease, additions: Sequence[Addition]) -> None:
-        name = lease.name
-        rows = [trial_columns(name, each.trial, add_request_id=each.request_id) for each in additions]
+        trials, request_ids = [each.trial for each in additions], [each.request_id for each in additions]
+        columns = columns_of_trials(lease.name, trials, request_ids)
         reports = [(each.trial.number, each.measurements) for each in additions if each.measurements]
-        with self._write(_ADD_TRIALS, lease, single=self._statements.is_one(len(rows)) and not reports) as connection:
-            self._insert(connection, self._statements.insert_trial, lease, rows)
+        with self._write(_ADD_TRIALS, lease, single=self._statements.is_one(len(trials)) and not reports) as connection:
+            if trials and self._statements.insert_trials(connection, lease, columns) != len(trials):
+                raise _lost(lease)
             self._insert_measurements(connection, lease, *reports)
 
     def add_measurements(self, lease: Lease, number: int, measurements: Sequence[Measurement]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import socket
 import subprocess
 import tempfile
 import time
@@ -12,8 +13,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
 
+from suggest.katib.v1beta1 import api_pb2 as pb
+from suggest.katib.v1beta1.api_pb2_grpc import DBManagerStub
 from tests.clients.toolchain import ROOT, go
 from tests.unit.test_collectors import BODY, endpoint
 
@@ -156,3 +160,39 @@ def test_wrong_arguments_are_refused(collector: Path) -> None:
         done = subprocess.run([collector, *words], capture_output=True, text=True, timeout=20, check=False)
         assert (done.returncode, done.stdout) == (2, "")
         assert done.stderr.startswith("usage: collector file PATH\n")
+
+
+@contextmanager
+def db_manager(program: Path, folder: Path) -> Iterator[tuple[Sidecar, DBManagerStub]]:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    with running(program, folder, "reports", address) as sidecar, grpc.insecure_channel(address) as channel:
+        grpc.channel_ready_future(channel).result(20)
+        yield sidecar, DBManagerStub(channel)
+
+
+def a_report(logs: Sequence[Sequence[str]], trial: str = "search-1") -> pb.ReportObservationLogRequest:
+    lines = [pb.MetricLog(time_stamp=t, metric=pb.Metric(name=name, value=value)) for t, name, value in logs]
+    return pb.ReportObservationLogRequest(trial_name=trial, observation_log=pb.ObservationLog(metric_logs=lines))
+
+
+def test_reports_to_katibs_db_manager_are_printed_before_they_are_answered(collector: Path, tmp_path: Path) -> None:
+    expected: list[Any] = []
+    with db_manager(collector, tmp_path) as (sidecar, stub):
+        for case in json.loads((FIXTURES / "reports.json").read_text()):
+            stub.ReportObservationLog(a_report(case["metric_logs"]), timeout=20)
+            expected += case["lines"]
+            assert values(sidecar.lines()) == expected, case["claim"]
+        sidecar.process.kill()
+        assert values(sidecar.lines()) == expected
+
+
+def test_a_report_that_is_too_long_and_other_methods_are_refused(collector: Path, tmp_path: Path) -> None:
+    with db_manager(collector, tmp_path) as (sidecar, stub):
+        with pytest.raises(grpc.RpcError, match="16 MiB"):
+            stub.ReportObservationLog(a_report([("", "text", "x" * (17 << 20))]), timeout=20)
+        with pytest.raises(grpc.RpcError, match="serves ReportObservationLog only"):
+            stub.GetObservationLog(pb.GetObservationLogRequest(trial_name="search-1"), timeout=20)
+        stub.ReportObservationLog(a_report([("", "loss", "1")]), timeout=20)
+        assert values(sidecar.ended()) == [{"loss": 1}]

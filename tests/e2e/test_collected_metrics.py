@@ -44,6 +44,27 @@ for n in range(1, 91):
         path.rename(f"{path}.{n}")
     time.sleep(0.02)
 """
+# Does what report_metrics of Katib's SDK does, whose address is a constant.
+REPORTS = """
+import os, time, grpc
+from suggest.katib.v1beta1 import api_pb2 as pb
+from suggest.katib.v1beta1.api_pb2_grpc import DBManagerStub
+
+def report_metrics(metrics):
+    with grpc.insecure_channel("katib-db-manager.kubeflow:6789") as channel:
+        logs = [
+            pb.MetricLog(time_stamp="2026-01-02T03:04:05Z", metric=pb.Metric(name=name, value=str(value)))
+            for name, value in metrics.items()
+        ]
+        log = pb.ObservationLog(metric_logs=logs)
+        request = pb.ReportObservationLogRequest(trial_name=os.environ["KATIB_TRIAL_NAME"], observation_log=log)
+        DBManagerStub(channel).ReportObservationLog(request, timeout=60)
+"""
+REPORTS_OFTEN = f"""{REPORTS}
+for n in range(1, 61):
+    report_metrics({{"score": n}})
+    time.sleep(0.02)
+"""
 
 
 @pytest.fixture
@@ -129,6 +150,25 @@ def test_a_controller_that_is_killed_counts_no_line_twice_and_loses_none(cli: Cl
     code, err = ended(cli.start("run", cli.file))
     assert code == 0, err
     assert curve(cli) == {n: n for n in range(1, 91)}
+
+
+def test_a_trial_reports_as_katibs_sdk_does(cli: Cli) -> None:
+    write(cli, f"{REPORTS}\nreport_metrics({{'epoch': 7, 'score': 0.5, 'loss': 'nan'}})", "dbManager: true")
+    code, _, err = cli.tuner("run", cli.file)
+    assert (code, curve(cli)) == (0, {7: 0.5}), err
+
+
+def test_a_killed_controller_loses_no_report(cli: Cli) -> None:
+    write(cli, REPORTS_OFTEN, "dbManager: true", more="  pruning: {name: median}\n")
+    read: set[int] = set()
+    for _ in range(3):
+        process = cli.start("run", cli.file)
+        read = once_it_reads_more(cli, process, read)
+        process.kill()
+        process.communicate()
+    code, err = ended(cli.start("run", cli.file))
+    assert code == 0, err
+    assert curve(cli) == {n: n for n in range(1, 61)}
 
 
 def once_it_reads_more(cli: Cli, process: subprocess.Popen[str], read: set[int]) -> set[int]:

@@ -16,7 +16,16 @@ import pytest
 
 from suggest.katib.v1beta1 import api_pb2 as pb
 from suggest.katib.v1beta1.api_pb2_grpc import SuggestionStub
-from tests.service.katib_caller import NUMBERS, KatibController, an_experiment, double, whole
+from tests.service.katib_caller import (
+    NUMBERS,
+    KatibController,
+    a_request,
+    a_trial,
+    accuracy_of,
+    an_experiment,
+    double,
+    whole,
+)
 
 TUNER = Path(sys.executable).parent / "tuner"
 GRID = (whole("n", "1", "6"), double("x", "0.0", "0.8", "0.2"))
@@ -28,14 +37,15 @@ ALGORITHMS = ("random", "grid", "tpe", "multivariate-tpe", "bayesianoptimization
 class KatibServer:
     """`tuner serve --katib` at ports that the system chose, which it keeps when it is started again."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *flags: str) -> None:
         self._folder = folder
+        self._flags = flags
         self.ports = "0,0"
         self.process = self._start()
 
     def _start(self) -> subprocess.Popen[str]:
         command = [str(TUNER), "serve", "--address", f"unix:{self._folder}/s", "--katib", self.ports]
-        command += ["--storage", f"sqlite:///{self._folder}/studies.db", "--quiet"]
+        command += ["--storage", f"sqlite:///{self._folder}/studies.db", "--quiet", *self._flags]
         process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
         assert process.stderr is not None
         line = process.stderr.readline()
@@ -64,8 +74,8 @@ class KatibServer:
 
 
 @contextmanager
-def serving(folder: Path) -> Iterator[KatibServer]:
-    server = KatibServer(folder)
+def serving(folder: Path, *flags: str) -> Iterator[KatibServer]:
+    server = KatibServer(folder, *flags)
     try:
         yield server
     finally:
@@ -101,6 +111,58 @@ def test_a_search_ends_whatever_is_killed_or_repeated(tmp_path: Path, algorithm:
         # A suggestion that the client replaced by a point of its own was never run, and may be made again.
         as_suggested = [str(point) for point in ran if point in controller.suggested]
         assert len(set(as_suggested)) == len(as_suggested)
+
+
+PBT = {"suggestion_trial_dir": "/ckpt", "n_population": "5", "truncation_threshold": "0.4"}
+LABELS = "pbt.suggestion.katib.kubeflow.org"
+
+
+def test_trials_of_pbt_go_on_from_copies_of_their_parents_checkpoints(tmp_path: Path) -> None:
+    """Each trial adds a line with its name to the file in its folder, so the file names all that it descends from."""
+    volume = tmp_path / "checkpoints"
+    volume.mkdir()
+    experiment = an_experiment("pbt", NUMBERS, settings=PBT, trials=30)
+    trials: dict[str, pb.Trial] = {}
+    generations: dict[str, int] = {}
+    with serving(tmp_path, "--katib-checkpoints", str(volume)) as server:
+        server.validate(experiment)
+        while len(trials) < 30:
+            if len(trials) in (10, 20):
+                server.kill_and_restart()
+            request = a_request(experiment, list(trials.values()), count=5)
+            reply = server.ask(request)
+            assert server.ask(request) == reply
+            for each in reply.parameter_assignments:
+                name, parent = each.trial_name, each.labels.get(f"{LABELS}/parent", "")
+                generations[name] = int(each.labels[f"{LABELS}/generation"])
+                assert generations[name] == (generations[parent] + 1 if parent else 0)
+                line = volume / "search" / name / "line"
+                assert (line.read_text().split()[-1:] if line.exists() else [""]) == [parent]
+                with line.open("a") as file:
+                    file.write(f"{name}\n")
+                point = {a.name: a.value for a in each.assignments}
+                trials[name] = a_trial(name, point, pb.TrialStatus.SUCCEEDED, str(accuracy_of(point)))
+    assert sorted(generations.values()) == sorted(5 * list(range(6)))
+    longest = [(volume / "search" / name / "line").read_text().split() for name, at in generations.items() if at == 5]
+    assert [len(line) for line in longest] == 5 * [6]
+
+
+def test_a_generation_of_pbt_that_has_to_end_first_is_waited_for(tmp_path: Path) -> None:
+    experiment = an_experiment("pbt", NUMBERS, settings=PBT)
+    with serving(tmp_path, "--katib-checkpoints", str(tmp_path)) as server:
+        begun = server.ask(a_request(experiment, count=5)).parameter_assignments
+        points = [{a.name: a.value for a in each.assignments} for each in begun]
+        trials = [
+            a_trial(each.trial_name, point, pb.TrialStatus.RUNNING) for each, point in zip(begun, points, strict=True)
+        ]
+        with pytest.raises(grpc.RpcError) as caught:
+            server.ask(a_request(experiment, trials, count=2))
+        assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
+        assert "trials of this generation have to end" in caught.value.details()
+        for trial, accuracy in zip(trials[:3], ("0.1", "0.2", "0.3"), strict=True):
+            trial.status.condition = pb.TrialStatus.SUCCEEDED
+            trial.status.observation.metrics.add(name="accuracy", value=accuracy)
+        assert len(server.ask(a_request(experiment, trials, count=2)).parameter_assignments) == 2
 
 
 def _is_inside(point: dict[str, str], parameters: tuple[pb.ParameterSpec, ...]) -> bool:

@@ -77,6 +77,19 @@ def test_the_front_is_printed_listed_and_exported(cli: Cli) -> None:
     assert "Pareto front of" in cli.tuner("describe", "goals")[1]
 
 
+def test_an_exported_search_fills_another_one_with_the_same_front(cli: Cli) -> None:
+    write(cli, ("trials: 20", "trials: 8"), ("name: tpe", "name: random"))
+    assert cli.tuner("run", cli.file)[0] == 0
+    (cli.folder / "goals.csv").write_text(cli.tuner("export", "goals", "--format", "csv")[1])
+    write(cli, ("name: goals", "name: others"))
+    code, out, err = cli.tuner("import", cli.file, "--from", "goals.csv")
+    assert (code, out) == (0, "others: 8 trials imported from goals.csv\n"), err
+    fronts = {each["name"]: each["front"] for each in cli.json("get", "experiments", "-o", "json")}
+    assert fronts["others"] == fronts["goals"] != []
+    again = cli.tuner("export", "others", "--format", "csv")[1].splitlines()
+    assert "metrics.latency_ms" in again[0].split(",")
+
+
 def test_one_objective_may_have_constraints(cli: Cli) -> None:
     write(cli, ("    - {metric: size, direction: minimize}\n", ""), ("latency_ms, max: 20", "latency_ms, min: 9"))
     assert cli.tuner("run", cli.file)[0] == 0

@@ -224,10 +224,10 @@ def test_invalid_settings_are_an_invalid_argument(channel: grpc.Channel) -> None
     stub = SuggestionStub(channel)
     good = pb.ValidateAlgorithmSettingsRequest(experiment=an_experiment("tpe"))
     assert stub.ValidateAlgorithmSettings(good, timeout=10) == pb.ValidateAlgorithmSettingsReply()
-    bad = pb.ValidateAlgorithmSettingsRequest(experiment=an_experiment("pbt"))
+    bad = pb.ValidateAlgorithmSettingsRequest(experiment=an_experiment("enas"))
     code, message = refused(stub.ValidateAlgorithmSettings, bad)
     assert code is grpc.StatusCode.INVALID_ARGUMENT
-    assert message.startswith("unknown algorithm name pbt; ")
+    assert message.startswith("unknown algorithm name enas; ")
 
 
 # Ports

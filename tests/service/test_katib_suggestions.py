@@ -11,7 +11,7 @@ import pytest
 
 from suggest.client import Client
 from suggest.katib.v1beta1 import api_pb2 as pb
-from suggest.katib.v1beta1.api_pb2_grpc import SuggestionStub
+from suggest.katib.v1beta1.api_pb2_grpc import EarlyStoppingStub, SuggestionStub
 from suggest.names import parse_study
 from suggest.server import Server
 from suggest.trial import TrialState
@@ -189,6 +189,23 @@ def test_a_running_trial_missing_from_a_request_counts_as_failed_until_it_reappe
     assert states(server)["search-a"] == (TrialState.FAILED, None)
     ask(stub, a_request(experiment, [a_trial("search-a", POINT, DONE, "0.75"), b], total=3))
     assert states(server)["search-a"] == (TrialState.SUCCEEDED, 0.75)
+
+
+def test_a_trial_that_a_sidecar_has_stopped_is_still_running_until_its_observation_is_sent(tmp_path: Path) -> None:
+    experiment = an_experiment()
+    a, b = (a_trial(f"search-{name}", POINT, RUNNING) for name in "ab")
+    with a_server(tmp_path / "studies.db") as server, a_stub(server) as stub:
+        ask(stub, a_request(experiment, [a, b]))
+        with grpc.insecure_channel(server.address) as channel:
+            EarlyStoppingStub(channel).SetTrialStatus(pb.SetTrialStatusRequest(trial_name="search-a"), timeout=60)
+        ask(stub, a_request(experiment, [b], total=3))
+        assert states(server)["search-a"] == (TrialState.RUNNING, None)
+    with a_server(tmp_path / "studies.db") as server, a_stub(server) as stub:
+        ask(stub, a_request(experiment, [b], total=3))
+        assert states(server)["search-a"] == (TrialState.RUNNING, None)
+        stopped = a_trial("search-a", POINT, pb.TrialStatus.EARLYSTOPPED, "0.25")
+        ask(stub, a_request(experiment, [stopped, b], total=3))
+        assert states(server)["search-a"] == (TrialState.SUCCEEDED, 0.25)
 
 
 def test_a_value_that_changes_later_replaces_the_earlier_one(served: tuple[Server, SuggestionStub]) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from controller.core.budget import Ending, counted, ending, needs_estimate, room
 from controller.core.model import Budget, ExperimentObjective, ExperimentSpec, ExperimentState, ReasonCode
-from suggest.study import Constraint, Direction
+from suggest.study import Constraint, Direction, Fidelity
 from suggest.trial import TrialState
 from tests.unit.builders import a_spec, an_objective
 
@@ -26,6 +26,7 @@ def judged(
     reached: str = "",
     regret_bound: float | None = None,
     suspended: bool = False,
+    paused: int = 0,
 ) -> Ending | None:
     counts = {TrialState.SUCCEEDED: done, TrialState.FAILED: failed}
     return ending(
@@ -38,6 +39,7 @@ def judged(
         reached=reached,
         regret_bound=regret_bound,
         suspended=suspended,
+        paused=paused,
     )
 
 
@@ -54,6 +56,14 @@ NEAR = Ending(
     OK, "no point is likely to be better by more than 0.008 (budget.regretBelow: 0.01)", True, ReasonCode.REGRET_BELOW
 )
 CONTENT = replace(a_spec(), budget=Budget(regret_below=0.01))
+IN_STEPS = replace(a_spec(wall_clock_s=60.0), fidelity=Fidelity("epochs", 1, 81))
+PARTIAL = Ending(
+    BAD,
+    "the time budget is used up (budget.wallClock: 60 s) before a trial reached epochs 81; "
+    "raise budget.wallClock, or lower fidelity.max",
+    False,
+    ReasonCode.TIME_SPENT,
+)
 TWO = replace(a_spec(objective=UP), further=(ExperimentObjective("size", Direction.MINIMIZE, target=3.0),))
 EVERYTHING = a_spec(trials=5, failed_trials=3, wall_clock_s=60.0, objective=UP)
 
@@ -79,6 +89,8 @@ EVERYTHING = a_spec(trials=5, failed_trials=3, wall_clock_s=60.0, objective=UP)
         ("the clock before the trials", judged(EVERYTHING, done=9, best=0.5, s=99, last=True), WALL),
         ("the trials before the space", judged(EVERYTHING, done=5, best=0.5, last=True), TRIALS),
         ("without one value it has failed", judged(EVERYTHING, done=5), NO_VALUE),
+        ("the time is up for trials in steps", judged(IN_STEPS, s=60, paused=5), PARTIAL),
+        ("the time is up after one that is complete", judged(IN_STEPS, done=1, best=0.5, s=60, paused=5), WALL),
         ("nothing better for some time", judged(PATIENT, done=9, best=0.5, since_best=4), PATIENCE),
         ("nothing better, not long enough", judged(PATIENT, done=9, best=0.5, since_best=3), None),
         ("little is left to gain", judged(CONTENT, done=20, best=0.5, regret_bound=0.008), NEAR),

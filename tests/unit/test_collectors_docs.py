@@ -33,7 +33,7 @@ def test_a_shown_section_is_read(snippet: str) -> None:
 
 def test_all_sources_are_shown() -> None:
     assert [key for text in SHOWN for key in yaml.safe_load(text)["metrics"]] == [
-        "step", "pattern", "file", "format", "prometheus", "push",
+        "step", "pattern", "file", "format", "prometheus", "push", "dbManager",
     ]  # fmt: skip
 
 

@@ -9,10 +9,12 @@ import pytest
 
 from controller.app import csv_source
 from controller.app.csv_source import read_csv
+from controller.core.model import ExperimentSpec
 from controller.spec import read
-from suggest.client import Outcome, TrialState
+from suggest.client import Measurement, Outcome, TrialState
 from suggest.errors import InvalidArgument, NotFound
 from suggest.server.admin import Source
+from suggest.study import Constraint
 
 FILE = """
 apiVersion: tuner.dev/v1
@@ -30,9 +32,19 @@ spec:
 SPEC = read(FILE, source="tiny.yaml").spec
 
 
-def source(folder: Path, text: str, *, value: str = "", **fill: str) -> Source:
+SEVERAL = read(
+    FILE.replace(
+        "objective: {metric: score, direction: maximize}",
+        "objectives: [{metric: score, direction: maximize}, {metric: size, direction: minimize}]\n"
+        "  constraints: [{metric: ms, max: 20}]",
+    ),
+    source="several.yaml",
+).spec
+
+
+def source(folder: Path, text: str, *, value: str = "", spec: ExperimentSpec = SPEC, **fill: str) -> Source:
     (folder / "r.csv").write_text(text, encoding="utf-8-sig")
-    return read_csv(str(folder / "r.csv"), SPEC, value=value, fill=fill)
+    return read_csv(str(folder / "r.csv"), spec, value=value, fill=fill)
 
 
 def rows(found: Source) -> list[tuple[object, ...]]:
@@ -72,6 +84,37 @@ def test_the_columns_of_our_export_and_of_optunas_frames_are_known(tmp_path: Pat
     assert found.left_out == {"not finished": 1}
     frame = ",number,value,params_x,params_n,params_kind,state\n0,0,0.5,0.25,2,1,COMPLETE\n1,1,,0.25,2,1,FAIL\n"
     assert [trial.outcome.state.value for _, trial in source(tmp_path, frame).trials] == ["succeeded", "failed"]
+
+
+@pytest.mark.parametrize("header", ["score,size,ms", "value,metrics.size,metrics.ms", "values_0,values_1,ms"])
+def test_each_objective_and_constraint_has_a_column(tmp_path: Path, header: str) -> None:
+    found = source(tmp_path, f"{header},x,n,kind\n0.5,3,10,0.5,2,1\n", spec=SEVERAL)
+    ((_, trial),) = found.trials
+    assert trial.outcome == Outcome(TrialState.SUCCEEDED, 0.5)
+    assert trial.measurements == [Measurement(1, "size", 0, 3.0), Measurement(1, "ms", 0, 10.0)]
+
+
+def test_a_row_without_a_value_of_a_further_objective_is_refused(tmp_path: Path) -> None:
+    text = "score,size,ms,x,n,kind,state\n0.5,,10,0.5,2,1,\n0.5,,10,0.5,2,1,pruned\n,,,0.5,2,1,failed\n"
+    found = source(tmp_path, text, spec=SEVERAL)
+    assert [str(p.path) for p in found.refused] == ["line 2"]
+    assert found.refused[0].message.startswith("size: is empty, so there is nothing to compare")
+    assert [trial.outcome.state.value for _, trial in found.trials] == ["pruned", "failed"]
+
+
+def test_a_constraint_of_an_objective_takes_its_column(tmp_path: Path) -> None:
+    bounded = replace(SPEC, constraints=(Constraint("score", min=0.1),))
+    ((_, trial),) = source(tmp_path, "score,x,n,kind\n0.5,0.5,2,1\n", spec=bounded).trials
+    assert trial.measurements == [Measurement(1, "score", 0, 0.5)]
+
+
+def test_missing_columns_of_objectives_and_constraints_are_named(tmp_path: Path) -> None:
+    with pytest.raises(InvalidArgument) as refused:
+        source(tmp_path, "score,x,n,kind\n0.5,0.5,2,1\n", spec=SEVERAL)
+    assert [p.message.partition(": ")[2].partition(",")[0] for p in refused.value.problems] == [
+        "has no column 'size'",
+        "has no column 'ms'",
+    ]
 
 
 @pytest.mark.parametrize(

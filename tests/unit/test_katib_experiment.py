@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from suggest.errors import InvalidArgument
-from suggest.katib.experiment import read_experiment, validate
+from suggest.katib.experiment import TextValues, read_experiment, validate
 from suggest.katib.v1beta1 import api_pb2 as pb
 from suggest.space import Choice, Domain, Float, Int, Normal, Scale
 from suggest.study import Algorithm, Direction, Fidelity, Objective
@@ -266,11 +266,18 @@ def test_the_objective_is_maximized_or_minimized() -> None:
 def test_the_text_of_a_value_means_that_value(distribution: pb.Distribution) -> None:
     [text] = read_experiment(an_experiment("random", [double("x", "0.5", "2", distribution=distribution)])).texts
     assert isinstance(text.domain, Float)
-    for share in (0.001, 0.25, 0.5, 0.999):
-        value = text.domain.min + share * (text.domain.max - text.domain.min)
-        back, is_inside = text.value(text.text(value))
-        assert is_inside
-        assert back == pytest.approx(value)
+    shares = (0.001, 0.25, 0.5, 0.999)
+    values = [text.domain.min + share * (text.domain.max - text.domain.min) for share in shares]
+    assert text.values([text.text(value) for value in values]) == TextValues(values)
+
+
+def test_texts_outside_of_the_domain_and_those_without_a_value_are_told_apart() -> None:
+    number, count, kind = read_experiment(
+        an_experiment("random", [double("x", "0", "2"), whole("n", "1", "9", step="2"), choice("kind", "a", "b")])
+    ).texts
+    assert number.values(["1.5", "3", "nan", "much"]) == TextValues([1.5, 3.0, None, None], [1, 2, 3], [2, 3])
+    assert count.values(["3", "4", "3.0", "2.5"]) == TextValues([3, 4, 3, None], [1, 3], [3])
+    assert kind.values(["a", "c", "a"]) == TextValues(["a", "c", "a"], [1], [])
 
 
 def test_the_resource_of_hyperband_is_searched_at_its_levels() -> None:

@@ -7,7 +7,14 @@ from typing import Any
 
 import pytest
 
-from controller.core.model import MetricsFile, MetricsFormat, MetricsRule, MetricsSource, PrometheusEndpoint
+from controller.core.model import (
+    KatibReports,
+    MetricsFile,
+    MetricsFormat,
+    MetricsRule,
+    MetricsSource,
+    PrometheusEndpoint,
+)
 from controller.runtime.kubernetes.job_builder import build_objects, cannot_be_collected
 from tests.unit.launches import a_launch
 
@@ -82,6 +89,7 @@ def test_the_sidecar_shares_an_empty_volume_with_the_trial() -> None:
             None,
             {"TUNER_METRICS_PORT": "9100"},
         ),
+        (KatibReports(), ["reports", "127.0.0.1:6789"], None, {}),
     ],
 )
 def test_the_sidecar_reads_what_the_file_says(
@@ -92,6 +100,15 @@ def test_the_sidecar_reads_what_the_file_says(
     assert (sidecar["args"], sidecar.get("volumeMounts")) == (args, mounts)
     env = {each["name"]: each.get("value") for each in pod["containers"][0]["env"]}
     assert {name: value for name, value in env.items() if name.startswith("TUNER_METRICS")} == variables
+
+
+def test_reports_to_katibs_db_manager_stay_in_the_pod() -> None:
+    pod = pod_of(KatibReports())
+    (alias,) = pod["hostAliases"]
+    assert alias["ip"] == "127.0.0.1"
+    assert "katib-db-manager.kubeflow" in alias["hostnames"]
+    env = {each["name"]: each.get("value") for each in pod["containers"][0]["env"]}
+    assert (env["KATIB_DB_MANAGER_SERVICE_IP"], env["KATIB_DB_MANAGER_SERVICE_PORT"]) == ("127.0.0.1", "6789")
 
 
 def test_the_image_is_pulled_like_the_trials() -> None:

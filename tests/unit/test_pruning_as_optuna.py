@@ -9,7 +9,7 @@ from random import Random
 
 import optuna
 import pytest
-import scipy.stats
+import scipy  # it imports scipy.stats when a test uses that, not in each process of the tests
 
 from suggest.curves import Curve, TrialCurve
 from suggest.pruners import new_pruner, rules

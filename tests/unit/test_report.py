@@ -281,6 +281,15 @@ def test_imported_trials_are_shown_as_such_and_count_for_the_best_alone() -> Non
     assert ending.result(shown.experiment, elsewhere).startswith("digits: best accuracy 0.9 (trial 0, imported)\n")
 
 
+def test_a_point_of_another_algorithm_than_the_studys_is_shown_as_such() -> None:
+    cheaper = replace(trial(0, TrialState.SUCCEEDED, 0.9), labels={"tuner.dev/proposed-by": "tpe"})
+    shown = record(TrialRecord(cheaper), TrialRecord(trial(1, TrialState.SUCCEEDED, 0.5)))
+    pages = [description.describe_trial(shown, one, log=None, now=NOW) for one in shown.trials]
+    name = shown.experiment.spec.algorithm.name
+    assert f"Proposed:   by tpe, because {name} was not ready\n" in pages[0]
+    assert "Proposed:" not in pages[1]
+
+
 def test_the_last_value_of_a_metric_is_the_newest_attempts_at_its_last_step() -> None:
     """Also for all measurements in the order of the reports, as an older server sends them."""
     measured = [

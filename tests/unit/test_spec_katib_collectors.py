@@ -8,15 +8,16 @@ from typing import Any
 import pytest
 import yaml  # type: ignore[import-untyped]
 
-from controller.core.model import MetricsFile, MetricsFormat, MetricsRule, PrometheusEndpoint
+from controller.core.model import KatibReports, MetricsFile, MetricsFormat, MetricsRule, PrometheusEndpoint
 from controller.spec import Document, SpecErrors, file_text, read
 
 TEXT = (Path(__file__).parents[2] / "examples" / "katib" / "random.yaml").read_text()
 DEFAULT = r"([\w|-]+)\s*=\s*([+-]?\d*(\.\d+)?([Ee][+-]?\d+)?)"  # Katib's own filter, with groups in groups
 
 
-def reading(section: str, *, parallel: int = 1) -> Document:
+def reading(section: str, *, parallel: int = 1, runtime: str = "local") -> Document:
     data: Any = yaml.safe_load(TEXT)
+    data["spec"]["runtime"] = runtime
     data["spec"]["parallelTrialCount"] = parallel
     data["spec"]["metricsCollectorSpec"] = yaml.safe_load(section)
     return read(yaml.safe_dump(data), source="katib.yaml")
@@ -56,7 +57,8 @@ def reading(section: str, *, parallel: int = 1) -> Document:
             "{collector: {kind: PrometheusMetric}, source: {httpGet: {port: '9100', path: /m, scheme: HTTP}}}",
             MetricsRule(source=PrometheusEndpoint(9100, "/m")),
         ),
-        ("{collector: {kind: Push}}", MetricsRule(source=MetricsFile("metrics.jsonl", MetricsFormat.JSON))),
+        ("{collector: {kind: Push}}", MetricsRule(source=KatibReports())),
+        ("{collector: {kind: None}}", MetricsRule(source=KatibReports())),
     ],
 )
 def test_a_collector_becomes_a_native_source(section: str, rule: MetricsRule) -> None:
@@ -65,16 +67,42 @@ def test_a_collector_becomes_a_native_source(section: str, rule: MetricsRule) ->
     assert read(file_text(found.spec.document), source="native.yaml").spec.metrics == rule
 
 
-def test_a_push_collector_gets_its_address() -> None:
-    (warning,) = [each for each in reading("{collector: {kind: Push}}").warnings if "metricsCollectorSpec" in each]
-    assert "trials report by tuner.push" in warning
+def test_none_is_katibs_older_name_of_push() -> None:
+    (warning,) = [each for each in reading("{collector: {kind: None}}").warnings if "metricsCollectorSpec" in each]
+    assert "None is read as Push" in warning
+
+
+CUSTOM = "{collector: {kind: Custom, customCollector: {name: reader, image: example/reader:1}}%s}"
+
+
+def test_a_custom_collector_is_a_container_of_the_job() -> None:
+    source = ", source: {fileSystemPath: {path: /logs/m.txt, kind: File}}"
+    spec = reading(CUSTOM % source, runtime="kubernetes").spec
+    pod: Any = spec.trial.cluster["template"]
+    pod = pod["spec"]["template"]["spec"]
+    mount = {"name": "metrics-volume", "mountPath": "/logs"}
+    trial, collector = pod["containers"]
+    assert spec.metrics == MetricsRule(source=KatibReports())
+    assert collector == {"name": "reader", "image": "example/reader:1", "volumeMounts": [mount]}
+    assert trial["volumeMounts"] == [mount]
+    assert (pod["volumes"], pod["shareProcessNamespace"]) == ([{"name": "metrics-volume", "emptyDir": {}}], True)
+    bare: Any = reading(CUSTOM % "", runtime="kubernetes").spec.trial.cluster["template"]
+    assert "volumes" not in bare["spec"]["template"]["spec"]
 
 
 @pytest.mark.parametrize(
     ("section", "message"),
     [
-        ("{collector: {kind: Custom, customCollector: {name: c}}}", "collector.kind: a container of your own"),
-        ("{collector: {kind: None}}", "collector.kind: without a collector no trial has a value"),
+        (CUSTOM % "", "collector.kind: Custom is a container, which needs a cluster"),
+        ("{collector: {kind: Custom}}", "collector.customCollector: expected a mapping"),
+        (
+            "{collector: {kind: Custom, customCollector: {name: c}}}",
+            "collector.customCollector.image: must be specified",
+        ),
+        (
+            CUSTOM % ", source: {filter: {metricsFormat: ['(a)(b)']}}",
+            "source.filter: cannot be combined with kind: Custom",
+        ),
         ("{collector: {kind: Files}}", "collector.kind: invalid metrics collector kind: Files"),
         ("{collector: {kind: [File]}}", "collector.kind: invalid metrics collector kind: ['File']"),
         (

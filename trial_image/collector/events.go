@@ -159,15 +159,20 @@ func masked(data []byte) uint32 {
 type jsonLine struct{ bytes.Buffer }
 
 func (l *jsonLine) add(name, value string) {
-	key, _ := json.Marshal(name)
+	key := quoted(name)
 	if l.Len() == 0 {
 		l.WriteString("{")
 	} else {
 		l.Truncate(l.Len() - 1)
 		l.WriteString(", ")
 	}
-	l.Write(key)
-	l.WriteString(": " + value + "}")
+	l.WriteString(key + ": " + value + "}")
+}
+
+// quoted returns a string in JSON.
+func quoted(text string) string {
+	data, _ := json.Marshal(text)
+	return string(data)
 }
 
 // number returns a number in JSON, which has none for NaN and infinities: these are strings. bits: 32 for a float32,

@@ -8,6 +8,7 @@ package main
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"os"
 	"os/signal"
@@ -25,6 +26,7 @@ const (
 	usageText = `usage: collector file PATH
        collector tensorboard DIRECTORY NAME...
        collector prometheus PORT PATH NAME...
+       collector reports ADDRESS
 `
 )
 
@@ -42,9 +44,9 @@ func main() {
 	runtime.GOMAXPROCS(1) // it has a tenth of a CPU
 	ended := make(chan os.Signal, 1)
 	signal.Notify(ended, syscall.SIGTERM, syscall.SIGINT)
-	from := parse(os.Args[1:])
-	if from == nil {
-		fmt.Fprint(os.Stderr, usageText)
+	from, err := parse(os.Args[1:])
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
 		os.Exit(2)
 	}
 	out := &printer{to: bufio.NewWriterSize(os.Stdout, longest)}
@@ -63,18 +65,20 @@ func main() {
 	out.flush()
 }
 
-func parse(words []string) source {
+func parse(words []string) (source, error) {
 	switch {
 	case len(words) == 2 && words[0] == "file":
-		return &tail{path: words[1]}
+		return &tail{path: words[1]}, nil
 	case len(words) >= 2 && words[0] == "tensorboard":
-		return newEvents(words[1], words[2:])
+		return newEvents(words[1], words[2:]), nil
 	case len(words) >= 4 && words[0] == "prometheus":
 		if port, err := strconv.Atoi(words[1]); err == nil {
-			return &endpoint{port: port, path: words[2], names: words[3:]}
+			return &endpoint{port: port, path: words[2], names: words[3:]}, nil
 		}
+	case len(words) == 2 && words[0] == "reports":
+		return newReports(words[1])
 	}
-	return nil
+	return nil, errors.New(usageText)
 }
 
 // A printer prints lines, each cut at its longest length.

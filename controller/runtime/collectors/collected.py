@@ -90,7 +90,11 @@ class CollectedLines:
         return data[:end].rstrip(b"\n").rpartition(b"\n")[2]
 
 
-def json_line(values: Mapping[str, float], step: int | None = None) -> bytes:
+def json_line(values: Mapping[str, float | str], step: int | None = None) -> bytes:
     """Return a line of JSON. JSON has no numbers for NaN and infinities, so these are strings."""
-    shown = {name: value if math.isfinite(value) else str(value) for name, value in values.items()}
+    shown = {name: value if _is_plain(value) else str(value) for name, value in values.items()}
     return json.dumps(shown if step is None else {"step": step, **shown}, ensure_ascii=False).encode() + b"\n"
+
+
+def _is_plain(value: float | str) -> bool:
+    return isinstance(value, str) or math.isfinite(value)

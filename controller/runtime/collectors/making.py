@@ -6,7 +6,7 @@ import socket
 from pathlib import Path
 from typing import assert_never
 
-from controller.core.model import Collection, MetricsFile, MetricsFormat, PrometheusEndpoint
+from controller.core.model import PUSHED, Collection, KatibReports, MetricsFile, MetricsFormat, PrometheusEndpoint
 from controller.runtime.collectors.collected import COLLECTED_FILE, CollectedLines, Collector, place_below
 from controller.runtime.collectors.event_files import EventFiles
 from controller.runtime.collectors.file_tail import FileTail
@@ -24,6 +24,8 @@ def collector_of(collection: Collection, directory: Path) -> Collector:
             return EventFiles(place_below(directory / "output", source.path), collection.names, lines)
         case MetricsFile() as source:
             return FileTail(place_below(directory / "output", source.path), lines)
+        case KatibReports():
+            return FileTail(place_below(directory / "output", PUSHED.path), lines)
         case PrometheusEndpoint() as endpoint:
             return PrometheusScraper(port_of(endpoint, directory), endpoint.path, collection.names, lines)
         case _:
@@ -39,6 +41,9 @@ def prepare(collection: Collection, directory: Path) -> dict[str, str]:
             return {METRICS_FILE: str(place_below(output, source.path))}
         case PrometheusEndpoint() as endpoint:
             return {METRICS_PORT: str(port_of(endpoint, directory))}
+        case KatibReports():
+            (directory / "output").mkdir(parents=True, exist_ok=True)
+            return {}  # the address is the experiment's
         case _:
             assert_never(collection.source)
 

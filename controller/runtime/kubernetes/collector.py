@@ -12,10 +12,11 @@ from collections.abc import Iterator
 from pathlib import PurePosixPath
 from typing import assert_never
 
-from controller.core.model import Collection, MetricsFile, MetricsFormat, PrometheusEndpoint
+from controller.core.model import Collection, KatibReports, MetricsFile, MetricsFormat, PrometheusEndpoint
 from controller.runtime.kubernetes.kinds import pod_templates
 from controller.runtime.kubernetes.labels import COLLECTOR_CONTAINER
 from controller.runtime.kubernetes.objects import AnyObject, ContainerStatus, Pod, Raw
+from controller.runtime.report_address import DB_MANAGER_NAMES, IN_POD
 
 OUTPUT, PORT = "/tuner/output", 8080  # the trial's output folder, and its endpoint's port unless the file has another
 VOLUME = "tuner-metrics"
@@ -62,6 +63,10 @@ def add_collector(spec: Raw, trial: Raw, collection: Collection) -> None:
         "terminationMessagePolicy": "FallbackToLogsOnError",
         **({"volumeMounts": mounts} if mounts else {}),
     }
+    if isinstance(collection.source, KatibReports):
+        # Katib's SDK reports to a name, which is the sidecar's own address in this pod: nothing leaves it.
+        alias = {"ip": IN_POD.partition(":")[0], "hostnames": list(DB_MANAGER_NAMES)}
+        spec["hostAliases"] = [*(spec.get("hostAliases") or ()), alias]
     # First, so that it also reads what the user's init containers write.
     spec["initContainers"] = [sidecar, *(spec.get("initContainers") or ())]
 
@@ -74,6 +79,8 @@ def _arguments(collection: Collection) -> Iterator[str]:
             yield from ("file", str(PurePosixPath(OUTPUT, source.path)))
         case PrometheusEndpoint() as endpoint:
             yield from ("prometheus", str(endpoint.port or PORT), endpoint.path, *collection.names)
+        case KatibReports():
+            yield from ("reports", IN_POD)
         case _:
             assert_never(collection.source)
 

@@ -1,0 +1,105 @@
+"""Where trials report by Katib's API. On this machine: finds or starts the experiment's `report_server`.
+
+A program finds Katib's DBManager under the name that it has with Katib: in a pod by /etc/hosts, on this machine by the
+variables that make the server the proxy of gRPC.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from controller.runtime.protocol import RuntimeLost
+
+DB_MANAGER_NAMES = ("katib-db-manager.kubeflow", "katib-db-manager.kubeflow.svc", "katib-db-manager")
+IN_POD = "127.0.0.1:6789"  # the sidecar in a trial's pod, at Katib's port
+LOCK = "reports.lock"
+_LOG = "reports.log"
+_ROOT = Path(__file__).parents[2]
+_BOOT = "import sys; sys.path.append(sys.argv[1]); from controller.runtime.report_server import main; main()"
+_PROXIES = ("grpc_proxy", "https_proxy", "http_proxy")  # in gRPC's order
+_NO_PROXY = ("no_grpc_proxy", "no_proxy")
+_HERE = "localhost,127.0.0.1,::1"
+_GIVE_UP_S = 20.0
+_RETRY_S = 0.05
+
+
+async def report_variables(folder: Path, environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables of a trial that reports by Katib's API. Raises RuntimeLost."""
+    port = await _reach(folder)
+    beside = next((environ[name] for name in _NO_PROXY if environ.get(name)), "")
+    return {
+        "grpc_proxy": f"http://127.0.0.1:{port}",
+        "no_grpc_proxy": ",".join(filter(None, (beside, _HERE))),
+        **address_variables(f"127.0.0.1:{port}"),
+    }
+
+
+def address_variables(address: str) -> dict[str, str]:
+    """Return the address under the names that Katib's controller has for it, for programs that take it as a flag."""
+    host, _, port = address.rpartition(":")
+    return {"KATIB_DB_MANAGER_SERVICE_IP": host, "KATIB_DB_MANAGER_SERVICE_PORT": port}
+
+
+def proxy_of(environ: Mapping[str, str]) -> str:
+    """Return the proxy that gRPC would use; "" for none."""
+    return next((environ[name] for name in _PROXIES if environ.get(name)), "")
+
+
+def port_in_lock(folder: Path) -> int:
+    """Return the port of the running server, or of the last one; 0 if there was none."""
+    try:
+        return int(json.loads((folder / LOCK).read_bytes())["port"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return 0
+
+
+def is_held(lock: Path) -> bool:
+    """Return whether a process holds the lock."""
+    try:
+        file = os.open(lock, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(file)
+    return False
+
+
+async def _reach(folder: Path) -> int:
+    """Return the port of the running server, or of a new one."""
+    give_up_at = time.monotonic() + _GIVE_UP_S
+    while time.monotonic() < give_up_at:
+        if (is_held(folder / LOCK) or await asyncio.to_thread(_spawn, folder) == b"ready\n") and (
+            port := port_in_lock(folder)
+        ):
+            return port
+        await asyncio.sleep(_RETRY_S)
+    raise RuntimeLost(f"the server for the reports of trials does not start; see {folder / _LOG}")
+
+
+def _spawn(folder: Path) -> bytes:
+    """Start a server and return its first output. It leaves this process group and is not a child process."""
+    try:
+        with (folder / _LOG).open("ab") as log:
+            started = subprocess.run(
+                (sys.executable, "-P", "-c", _BOOT, str(_ROOT), str(folder)),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                start_new_session=True,
+                check=False,
+            )
+    except OSError as error:
+        raise RuntimeLost(f"cannot start the server for the reports of trials: {error}") from error
+    return started.stdout

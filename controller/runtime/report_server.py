@@ -1,0 +1,231 @@
+"""Katib's DBManager for the trials of one experiment on this machine: it appends reports to the file of their attempt.
+
+A process of its own, which outlives the controller: a report is in the file before it is answered. It exits once the
+experiment has no supervisor. A trial that uses Katib's SDK asks for `katib-db-manager.kubeflow`, a name of a cluster;
+the trial's environment names this process as the proxy of gRPC, which then gets the connections to that name. Other
+connections are passed on.
+
+Its end in the controller is `report_address`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import json
+import os
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import grpc
+from google.protobuf.message import DecodeError
+
+from controller.core.model import PUSHED
+from controller.runtime.collectors import place_below
+from controller.runtime.collectors.collected import json_line
+from controller.runtime.report_address import DB_MANAGER_NAMES, LOCK, is_held, port_in_lock, proxy_of
+from suggest.katib.v1beta1 import api_pb2 as pb
+
+SUPERVISOR_LOCK = "supervisor.lock"
+DB_MANAGER = DB_MANAGER_NAMES[-1]
+METHOD = "ReportObservationLog"
+SERVICE = "api.v1.beta1.DBManager"
+MAX_REPORT = 16 << 20  # bytes
+LOOK_S = 0.5  # between two looks whether there is a supervisor
+ALONE = 20  # looks without a supervisor that has not said good-bye: a controller starts another one
+_HEAD_S = 10.0  # for the head of a connection
+_PIECE = 1 << 16
+
+
+def report_lines(report: pb.ObservationLog) -> Iterator[bytes]:
+    """Yield a report as the lines of a collector.
+
+    Values that were reported together are in one line: they follow each other with the same time stamp, and have
+    different names. The cases in tests/fixtures/collectors/reports.json also hold for trial_image/collector/reports.go.
+    """
+    together: dict[str, float | str] = {}
+    last = ""
+    for each in report.metric_logs:
+        if together and (each.time_stamp != last or each.metric.name in together):
+            yield json_line(together)
+            together = {}
+        last = each.time_stamp
+        if each.metric.name:
+            together[each.metric.name] = _number(each.metric.value)
+    if together:
+        yield json_line(together)
+
+
+def _number(text: str) -> float | str:
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+class TrialReports:
+    """The files that the experiment's trials report to. `folder` is the experiment's own."""
+
+    def __init__(self, folder: Path) -> None:
+        self._live = folder / "live"
+
+    def append(self, trial: str, lines: Sequence[bytes]) -> bool:
+        """Append to the file of the trial's newest attempt; False if the trial is not running. Raises OSError."""
+        directory = self._attempt(trial)
+        if directory is None:
+            return False
+        path = place_below(directory / "output", PUSHED.path)
+        file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            data = memoryview(b"".join(lines))
+            while data:
+                data = data[os.write(file, data) :]
+        finally:
+            os.close(file)
+        return True
+
+    def _attempt(self, trial: str) -> Path | None:
+        of_trial = re.compile(rf"{re.escape(trial)}(?:-r(\d+))?")
+        with contextlib.suppress(OSError):
+            found = [(int(m[1] or 1), m[0]) for each in self._live.iterdir() if (m := of_trial.fullmatch(each.name))]
+            if found:
+                return (self._live / max(found)[1]).readlink()
+        return None
+
+
+class ReportHandler(grpc.GenericRpcHandler):
+    """Serves the RPC by which trials report."""
+
+    def __init__(self, reports: TrialReports) -> None:
+        self._reports = reports
+
+    def service(self, handler_call_details: grpc.HandlerCallDetails) -> Any:  # as grpc's own is typed
+        if handler_call_details.method != f"/{SERVICE}/{METHOD}":
+            return None  # UNIMPLEMENTED
+        return grpc.unary_unary_rpc_method_handler(self._report)
+
+    async def _report(self, raw: bytes, context: grpc.aio.ServicerContext[Any, Any]) -> bytes:
+        try:
+            request = pb.ReportObservationLogRequest.FromString(raw)
+        except DecodeError:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the message is not a ReportObservationLogRequest")
+        try:
+            lines = list(report_lines(request.observation_log))
+            is_running = await asyncio.to_thread(self._reports.append, request.trial_name, lines)
+        except OSError as error:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, f"the report cannot be stored: {error.strerror}")
+        if not is_running:
+            told = f"trial {request.trial_name[:253]!r} is not running here; report under the name in KATIB_TRIAL_NAME"
+            await context.abort(grpc.StatusCode.NOT_FOUND, told)
+        return pb.ReportObservationLogReply().SerializeToString()
+
+
+async def serve(folder: Path, lock: int) -> None:
+    """Serve until the experiment has no supervisor. `lock` is the locked file that gets the port."""
+    server = grpc.aio.server(options=[("grpc.max_receive_message_length", MAX_REPORT), ("grpc.so_reuseport", 0)])
+    server.add_generic_rpc_handlers((ReportHandler(TrialReports(folder)),))
+    own = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    forward = partial(_connected, own)
+    try:  # the port of an earlier server, which running trials know
+        listener = await asyncio.start_server(forward, "127.0.0.1", port_in_lock(folder))
+    except OSError:
+        listener = await asyncio.start_server(forward, "127.0.0.1", 0)
+    written = json.dumps({"port": listener.sockets[0].getsockname()[1]}).encode()
+    os.pwrite(lock, written, 0)
+    os.ftruncate(lock, len(written))
+    os.write(1, b"ready\n")
+    os.dup2(os.open(os.devnull, os.O_RDWR), 1)
+    looks = 0
+    while looks < ALONE:
+        await asyncio.sleep(LOOK_S)
+        looks = 0 if is_held(folder / SUPERVISOR_LOCK) else looks + 1 if _is_expected(folder) else ALONE
+    listener.close()
+    await server.stop(1.0)
+
+
+def _is_expected(folder: Path) -> bool:
+    """Return whether another supervisor may follow: the last one was killed, because its socket is still there."""
+    try:
+        return Path(json.loads((folder / SUPERVISOR_LOCK).read_bytes())["socket"]).exists()
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
+# Connections
+
+
+async def _connected(own: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Serve a connection: one of gRPC itself, or one that asks a proxy for a host."""
+    with contextlib.closing(writer), contextlib.suppress(OSError, asyncio.IncompleteReadError, TimeoutError):
+        async with asyncio.timeout(_HEAD_S):
+            begun = await reader.readexactly(4)
+            if begun != b"CONN":
+                there = await asyncio.open_connection("127.0.0.1", own)
+                there[1].write(begun)
+            else:
+                there = await _opened(own, begun + await reader.readuntil(b"\r\n\r\n"), writer)
+        await _pass_on((reader, writer), there)
+
+
+async def _opened(
+    own: int, head: bytes, writer: asyncio.StreamWriter
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Answer `CONNECT host:port`, and return the connection to that host."""
+    target = head.split(b" ", 2)[1].decode("latin-1")
+    host, _, port = target.rpartition(":")
+    host = host.strip("[]")
+    try:
+        if host.partition(".")[0] == DB_MANAGER:  # in whatever namespace
+            there = await asyncio.open_connection("127.0.0.1", own)
+        elif proxy := proxy_of(os.environ):
+            # The environment's own proxy connects, and answers.
+            proxy_host, _, proxy_port = proxy.rpartition("//")[2].rpartition("@")[2].rstrip("/").rpartition(":")
+            there = await asyncio.open_connection(proxy_host, int(proxy_port))
+            there[1].write(head)
+            return there
+        else:
+            there = await asyncio.open_connection(host, int(port))
+    except (OSError, ValueError):
+        writer.write(b"HTTP/1.1 502 Bad Gateway\r\n\r\n")
+        raise ConnectionError from None
+    writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
+    return there
+
+
+async def _pass_on(
+    here: tuple[asyncio.StreamReader, asyncio.StreamWriter], there: tuple[asyncio.StreamReader, asyncio.StreamWriter]
+) -> None:
+    """Copy both directions until one of them ends."""
+    with contextlib.closing(there[1]):
+        ways = [asyncio.create_task(_copy(here[0], there[1])), asyncio.create_task(_copy(there[0], here[1]))]
+        _, unfinished = await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+        for way in unfinished:
+            way.cancel()
+        await asyncio.gather(*ways, return_exceptions=True)
+
+
+async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    while data := await reader.read(_PIECE):
+        writer.write(data)
+        await writer.drain()
+
+
+def main() -> None:
+    """Detach and serve. The argument is the experiment's folder. Prints "ready", or "held" if another server runs."""
+    folder = Path(sys.argv[-1])
+    lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    if os.fork():
+        os._exit(0)  # the server is not the controller's child, so nobody has to reap it
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.write(1, b"held\n")
+        os._exit(0)
+    os.chdir("/")
+    asyncio.run(serve(folder, lock))

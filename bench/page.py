@@ -3,7 +3,8 @@
     python bench/page.py [TRIALS...]
 
 Requires what `make ui-packages` installs. The delay of an update is from the trial's time, printed as a metric, to the
-browser's time when the cell has changed; both clocks are on the same machine. Prints the figures as JSON.
+browser's time when the cell has changed; both clocks are on the same machine. Memory is that of the server's process
+and of the page's JavaScript, after all that. Prints the figures as JSON.
 """
 
 from __future__ import annotations
@@ -73,7 +74,9 @@ def measured(trials: int, folder: Path) -> dict[str, object]:
     running = None
     try:
         with sync_playwright() as playwright:
-            browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
+            browser = playwright.chromium.launch(
+                executable_path=program, args=["--no-sandbox", "--enable-precise-memory-info"]
+            )
             tab = browser.new_page()
             tab.goto(link)
             if trials:
@@ -100,6 +103,9 @@ def measured(trials: int, folder: Path) -> dict[str, object]:
                 "max": round(max(delays), 3),
                 "min": round(min(delays), 3),
             }
+            figures["server_mb"] = _resident_mb(page.pid)
+            tab.context.new_cdp_session(tab).send("HeapProfiler.collectGarbage")
+            figures["javascript_mb"] = round(tab.evaluate("performance.memory.usedJSHeapSize") / 1e6)
             browser.close()
     finally:
         if running is not None:
@@ -108,6 +114,11 @@ def measured(trials: int, folder: Path) -> dict[str, object]:
         page.terminate()
         page.wait()
     return figures
+
+
+def _resident_mb(pid: int) -> int:
+    (line,) = (line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("VmRSS:"))
+    return round(int(line.split()[1]) / 1000)
 
 
 if __name__ == "__main__":

@@ -345,5 +345,5 @@ _CURES = {
     sqlite3.SQLITE_BUSY: f"another process has kept it locked for {_BUSY_S:g} s; try again",
     sqlite3.SQLITE_FULL: "the disk is full; free some space and try again",
     sqlite3.SQLITE_READONLY: "it is read-only; give this user the right to write the file and its folder",
-    sqlite3.SQLITE_CANTOPEN: "it cannot be opened; see that this user may read and write it and its folder",
+    sqlite3.SQLITE_CANTOPEN: "it cannot be opened; check that this user can read and write it and its folder",
 }

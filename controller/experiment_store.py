@@ -37,7 +37,7 @@ _CURES = {
     sqlite3.SQLITE_BUSY: _LOCKED,
     sqlite3.SQLITE_LOCKED: _LOCKED,
     sqlite3.SQLITE_READONLY: "it is read-only; give this user the right to write the file and its folder",
-    sqlite3.SQLITE_CANTOPEN: "it cannot be opened; see that its folder exists and that this user may write there",
+    sqlite3.SQLITE_CANTOPEN: "it cannot be opened; check that its folder exists and that this user can write to it",
     sqlite3.SQLITE_FULL: "the disk is full; nothing was lost; free some space and try again",
 }
 
@@ -287,7 +287,7 @@ class SqlExperimentStore:
             yield
         except sa.exc.OperationalError as error:
             code = getattr(error.orig, "sqlite_errorcode", 0) & 0xFF  # the low byte is the primary code
-            cure = _CURES.get(code, "nothing was lost; see that its disk is healthy and has room, then try again")
+            cure = _CURES.get(code, "nothing was lost; check that its disk is healthy and not full, then try again")
             raise Unavailable(f"{self._path}: {cure} (SQLite: {error.orig})") from error
         except sa.exc.IntegrityError:
             raise

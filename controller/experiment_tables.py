@@ -17,6 +17,7 @@ from controller.core.model import (
     ExperimentState,
     FailureClass,
     FinalRun,
+    ReasonCode,
     Revision,
     Stage,
     StopCause,
@@ -106,6 +107,12 @@ events = sa.Table(
 
 
 FINAL_ROW = -1  # the final stage, in a column `trial`
+_CODES = {code.value: code for code in ReasonCode}
+# The reasons of earlier versions on which a later command depends.
+_BEFORE_CODES = (
+    ("tuner stop", ReasonCode.STOP_REQUESTED),
+    ("budget.failedTrials", ReasonCode.TOO_MANY_FAILURES),
+)
 
 
 def trial_column(trial: TrialOrFinal) -> int:
@@ -131,7 +138,7 @@ def experiment_row(experiment: Experiment) -> dict[str, object]:
         "server": experiment.server,
         "context": experiment.context,
         "state": experiment.state.value,
-        "reason": experiment.reason,
+        "reason": _reason_column(experiment),
         "stop_requested": experiment.stop_requested,
         "running_s": experiment.running_s,
         "final_trial": experiment.final and experiment.final.trial,
@@ -141,7 +148,21 @@ def experiment_row(experiment: Experiment) -> dict[str, object]:
     }
 
 
+def _reason_column(experiment: Experiment) -> str:
+    code = experiment.reason_code
+    return experiment.reason if code is None else f"{code.value}: {experiment.reason}"
+
+
+def _reason_of(column: str) -> tuple[str, ReasonCode | None]:
+    """Return the sentence and the code. Records of earlier versions have the sentence alone."""
+    word, colon, sentence = column.partition(": ")
+    if colon and word in _CODES:
+        return sentence, _CODES[word]
+    return column, next((code for text, code in _BEFORE_CODES if text in column), None)
+
+
 def experiment_of(row: sa.RowMapping, spec: ExperimentSpec) -> Experiment:
+    reason, code = _reason_of(row["reason"])
     return Experiment(
         uid=row["uid"],
         spec=spec,
@@ -151,7 +172,8 @@ def experiment_of(row: sa.RowMapping, spec: ExperimentSpec) -> Experiment:
         server=row["server"],
         context=row["context"],
         state=ExperimentState(row["state"]),
-        reason=row["reason"],
+        reason=reason,
+        reason_code=code,
         stop_requested=row["stop_requested"],
         running_s=row["running_s"],
         final=None if row["final_trial"] is None else FinalRun(row["final_trial"], row["final_first"]),

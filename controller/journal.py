@@ -20,6 +20,7 @@ from controller.core.model import (
     ExperimentState,
     FailureClass,
     FinalRun,
+    ReasonCode,
     attempt_name,
 )
 from controller.experiment_store import Changes, ExperimentStore
@@ -68,7 +69,13 @@ class Journal:
             message += f" parameters=trial-{of}"
             begun = FinalRun(of, attempt.number)
             reason = f"the search is over; its final stage runs with the parameters of trial {of}"
-            experiment = replace(self.experiment, final=begun, state=ExperimentState.RUNNING, reason=reason)
+            experiment = replace(
+                self.experiment,
+                final=begun,
+                state=ExperimentState.RUNNING,
+                reason=reason,
+                reason_code=ReasonCode.FINAL_STAGE_RUNS,
+            )
         created = Event(now, "created", message, attempt.trial, attempt.number)
         self._save(Changes(experiment, [attempt], [created], final=of is not None))
 
@@ -90,19 +97,31 @@ class Journal:
         if self.experiment.state is ExperimentState.PAUSED:
             self._save(Changes(None, attempts))
             return
-        paused = replace(self.experiment, state=ExperimentState.PAUSED, reason=reason)
+        paused = self._paused(reason, ReasonCode.REPEATED_FAILURES)
         self._save(Changes(paused, attempts, [Event(now, "paused", reason)]))
 
-    def experiment_changed(self, state: ExperimentState, reason: str, *, now: datetime, end: bool = False) -> None:
-        changed = replace(self.experiment, state=state, reason=reason, end_time=now if end else None)
+    def _paused(self, reason: str, code: ReasonCode) -> Experiment:
+        return replace(self.experiment, state=ExperimentState.PAUSED, reason=reason, reason_code=code)
+
+    def experiment_changed(
+        self, state: ExperimentState, reason: str, code: ReasonCode | None, *, now: datetime, end: bool = False
+    ) -> None:
+        end_time = now if end else None
+        changed = replace(self.experiment, state=state, reason=reason, reason_code=code, end_time=end_time)
         events = [] if state is self.experiment.state else [Event(now, state.value, reason)]
         self._save(Changes(changed, (), events))
 
     def experiment_finished(
-        self, state: ExperimentState, reason: str, set_aside: list[Attempt], *, now: datetime
+        self,
+        state: ExperimentState,
+        reason: str,
+        code: ReasonCode | None,
+        set_aside: list[Attempt],
+        *,
+        now: datetime,
     ) -> None:
         """Record the end of the experiment. Failures that were set aside do not run again, and count as failures."""
-        ended = replace(self.experiment, state=state, reason=reason, end_time=now)
+        ended = replace(self.experiment, state=state, reason=reason, reason_code=code, end_time=now)
         attempts = [replace(attempt, rerun=False) for attempt in set_aside]
         self._save(Changes(ended, attempts, [Event(now, state.value, reason)]))
 
@@ -135,7 +154,7 @@ class Journal:
                 continue  # the search is over, so a pause would save no budget
             if attempt.failure_class is FailureClass.CONFIGURATION and attempt.ended:
                 reason = f"trial {attempt.trial} cannot run: {attempt.reason}"
-                paused = replace(self.experiment, state=ExperimentState.PAUSED, reason=reason)
+                paused = self._paused(reason, ReasonCode.CANNOT_RUN)
                 return Changes(paused, attempts, [*events, Event(now, "paused", reason)])
         return Changes(None, attempts, events)
 

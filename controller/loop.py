@@ -29,6 +29,7 @@ from controller.core.model import (
     Experiment,
     ExperimentState,
     FinalRun,
+    ReasonCode,
     TrialOrFinal,
 )
 from controller.core.observe import event_for
@@ -225,7 +226,7 @@ class Loop:
             memory.open_final(await self._search.trial(self.experiment.final.trial))
         await self._sweep()
         if self.experiment.state not in (ExperimentState.RUNNING, ExperimentState.PAUSED):
-            self._journal.experiment_changed(ExperimentState.RUNNING, "", now=self._clock.now())
+            self._journal.experiment_changed(ExperimentState.RUNNING, "", None, now=self._clock.now())
 
     async def _reopened(self, trials: list[Trial], attempts: Mapping[TrialOrFinal, list[Attempt]]) -> list[Trial]:
         """Reopen the failed trials that have to run again, unless the experiment ends without them."""
@@ -444,13 +445,15 @@ class Loop:
                     return False  # another client has completed one of them: decide again
                 self._journal.broken(failures, reason, now=self._clock.now())
                 self._memory.put_aside(trials)
-            case wanted.ChangeState(state, reason, done):
-                reason, now = reason or self.experiment.reason, self._clock.now()
+            case wanted.ChangeState(state, reason, done, code):
+                if not reason:
+                    reason, code = self.experiment.reason, self.experiment.reason_code
+                now = self._clock.now()
                 if state.finished:
-                    self._journal.experiment_finished(state, reason, [*self._memory.set_aside.values()], now=now)
+                    self._journal.experiment_finished(state, reason, code, [*self._memory.set_aside.values()], now=now)
                 else:
                     end = done and state is not ExperimentState.PAUSED
-                    self._journal.experiment_changed(state, reason, now=now, end=end)
+                    self._journal.experiment_changed(state, reason, code, now=now, end=end)
                 return done
             case _:
                 assert_never(action)
@@ -477,7 +480,8 @@ class Loop:
             suggestions = await self._search.suggest(count, handed_out=memory.handed_out, paused_only=paused_only)
         except LimitReached as full:
             # Running trials still finish. Once a person has freed space, `tuner resume` continues.
-            self._journal.experiment_changed(ExperimentState.PAUSED, str(full), now=self._clock.now())
+            code = ReasonCode.LIMIT_REACHED
+            self._journal.experiment_changed(ExperimentState.PAUSED, str(full), code, now=self._clock.now())
             return
         for trial in suggestions.trials:
             memory.handed_out += 1

@@ -256,5 +256,5 @@ class ExperimentStudy:
     async def _finished(self, number: int) -> Trial:
         trial = await self._studies.get_trial(self._name, number)
         if not trial.finished:
-            raise FailedPrecondition(f"{self._name}: trial {number} is open, and yet the study refuses to hear of it")
+            raise FailedPrecondition(f"{self._name}: trial {number} is open, but the study refuses its outcome")
         return trial

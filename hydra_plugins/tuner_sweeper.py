@@ -13,8 +13,9 @@ from hydra.plugins.sweeper import Sweeper
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf
 
-# The keys below `hydra.sweeper`: the direction, what to search as on the command line (`params: {x: "interval(0, 1)"}`)
-# and options of `tuner.minimize`. A dict, because dataclasses fail in a module that is executed as Hydra does it.
+# The keys below `hydra.sweeper`: the direction, or those of several metrics, what to search as on the command line
+# (`params: {x: "interval(0, 1)"}`), and options of `tuner.minimize`. A dict, because dataclasses fail in a module that
+# is executed as Hydra does it.
 SETTINGS = {
     "_target_": "hydra_plugins.tuner_sweeper.TunerSweeper",
     "direction": "minimize",
@@ -25,6 +26,7 @@ SETTINGS = {
     "algorithm": None,
     "seed": None,
     "pruning": None,
+    "constraints": None,
     "target": None,
     "timeout": None,
     "trial_timeout": None,
@@ -36,7 +38,7 @@ ConfigStore.instance().store(group="hydra/sweeper", name="tuner", node=SETTINGS,
 
 
 class TunerSweeper(Sweeper):  # type: ignore[misc]  # Any, see pyproject.toml
-    """Each job of the sweep is a trial, in a process of its own. The application's return value is minimized."""
+    """Each job of the sweep is a trial, in a process of its own, whose value is what the application returns."""
 
     def __init__(self, params: dict[str, str] | None, **options: Any) -> None:
         self._params = params or {}

@@ -64,7 +64,7 @@ def _refuse_taken_socket(path: Path, *, clear: bool) -> None:
     except FileNotFoundError:
         if not path.parent.is_dir():
             raise Unavailable(
-                f"cannot listen at unix:{path}: there is no folder {path.parent}; make it first"
+                f"cannot listen at unix:{path}: there is no folder {path.parent}; create it first"
             ) from None
         return
     if not stat.S_ISSOCK(mode):
@@ -78,7 +78,7 @@ def _refuse_taken_socket(path: Path, *, clear: bool) -> None:
         except OSError as e:
             raise Unavailable(f"cannot listen at unix:{path}: {e.strerror}") from e
         else:
-            raise Unavailable(f"cannot listen at unix:{path}: another server does already; use it, or stop it")
+            raise Unavailable(f"cannot listen at unix:{path}: another server already does; use it, or stop it")
 
 
 def _shared(folder: Path) -> bool:

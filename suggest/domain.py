@@ -168,7 +168,7 @@ class Normal:
     def problems(self, low: float, high: float, scale: Scale) -> Iterator[Problem]:
         """Return the problems of the distribution on a range that has none."""
         if low == high:
-            yield Problem("distribution", "min equals max, so a distribution has no width; leave distribution out")
+            yield Problem("distribution", "min equals max, so a distribution has no width; omit distribution")
             return
         if not low <= self.mean <= high:
             yield Problem("mean", f"{show(self.mean)} is outside {show(low)} to {show(high)}; use one between")
@@ -294,7 +294,7 @@ class Float:
     def _points_problems(self, points: int) -> Iterator[Problem]:
         if self.min == self.max:
             if points != 1:
-                yield Problem("points", f"{points} points are indistinguishable between equal ends; leave points out")
+                yield Problem("points", f"{points} points are indistinguishable between equal ends; omit points")
         elif not 2 <= points <= EXACT:
             yield Problem("points", f"{points} points cannot span a range; use 2 or more")
 

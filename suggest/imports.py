@@ -80,7 +80,7 @@ def fit(space: Space, given: Assignment) -> Fit:
     known = space.by_name
     for name in given:
         if name not in known:
-            remarks.append(Problem(name, f"no parameter of the space, and left out{did_you_mean(name, known)}"))
+            remarks.append(Problem(name, f"not a parameter of the space, and ignored{did_you_mean(name, known)}"))
     for parameter in space.ordered:
         name, domain = parameter.name, parameter.domain
         if not parameter.active(kept):

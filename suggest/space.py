@@ -168,7 +168,7 @@ class Space:
                 active[name] = member
             elif name not in unsure:
                 failing = " and ".join(str(c) for c in parameter.when if not c.holds(active))
-                yield Problem(name, f"has a value but is active only when {failing}; leave it out, or give that too")
+                yield Problem(name, f"has a value but is active only when {failing}; omit it, or give that too")
 
     def problems(self) -> tuple[Problem, ...]:
         """Return all problems of the space."""

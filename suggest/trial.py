@@ -92,7 +92,7 @@ class Trial:
     constraint_values: the values of the constraints' metrics, in their order; empty unless all are known.
     fidelity: how far the trial runs, or ran last; None before it is handed out, and in studies without a fidelity.
     rungs: its values at the fidelities below the largest, ascending.
-    parent: the trial from whose checkpoint it goes on (`pbt`).
+    parent: the trial from whose checkpoint it continues (`pbt`).
     """
 
     number: int

@@ -64,7 +64,7 @@ class ModelSetup:
     path: str
     spec: StudySpec
     seed: int
-    settings: Any  # the dataclass of the algorithm's settings
+    settings: object  # the dataclass of the algorithm's settings
 
     def load(self) -> Callable[[StudySpec, int, Any], Model]:
         """Return the class, and import its module."""

@@ -1,6 +1,7 @@
 """Some tests run where they are named, and not among all others. Those of a cluster (`make test-cluster`) and of
 operators beside one (`make test-operators`) need programs that take ten minutes each to build, and root; those of
-clients in other languages (`make test-clients`) need Go; those of the page (`make test-ui`) a browser."""
+clients in other languages (`make test-clients`) need Go; those of the page (`make test-ui`) a browser; those of bridges
+to other libraries (`make test-integrations`) the libraries."""
 
 import logging
 import os
@@ -19,13 +20,18 @@ __all__ = ["postgres", "postgres_url"]
 settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("busy")
 
+# Several processes share the cores, and the threads of numerical libraries spin while they wait for each other: models
+# with long histories took ten times the processor time. This must come before NumPy; programs inherit it.
+for library in ("OMP", "OPENBLAS"):
+    os.environ.setdefault(f"{library}_NUM_THREADS", "1")
+
 # Where images and shells forbid bytecode files, each of the thousand programs that the tests start would compile
 # the packages again: a third of its start-up. The same variable is dropped in bench/harness.py.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
 HERE = Path(__file__).parent
-BY_NAME = (HERE / "cluster", HERE / "operators", HERE / "clients", HERE / "ui")
+BY_NAME = (HERE / "cluster", HERE / "operators", HERE / "clients", HERE / "ui", HERE / "integrations")
 
 # A shell that runs the tests in the background makes them ignore Ctrl-C, and every program that they start, too.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

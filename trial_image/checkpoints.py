@@ -45,7 +45,7 @@ def save(folder: Path, state: dict[str, Any]) -> bool:
             beside.unlink(missing_ok=True)
         if folder not in _told:
             _told.add(folder)
-            _tell(f"{folder}: no checkpoint is written ({problem.strerror}); training goes on, and this is said once")
+            _tell(f"{folder}: no checkpoint is written ({problem.strerror}); training continues; this is reported once")
         return False
     _told.discard(folder)
     return True
@@ -59,11 +59,11 @@ def load(folder: Path, *, fingerprint: str) -> dict[str, Any] | None:
     except FileNotFoundError:
         return None
     except OSError as problem:
-        _tell(f"{path}: cannot be read ({problem.strerror}); training starts anew")
+        _tell(f"{path}: cannot be read ({problem.strerror}); training starts over")
         return None
     check, packed = content[:9], memoryview(content)[9:]
     if check != b"%08x\n" % zlib.crc32(packed):
-        _tell(f"{path}: cut short or changed since it was written; training starts anew")
+        _tell(f"{path}: cut short or changed since it was written; training starts over")
         return None
     import torch
 
@@ -71,10 +71,10 @@ def load(folder: Path, *, fingerprint: str) -> dict[str, Any] | None:
         # weights_only, so that a checkpoint cannot execute code.
         state = torch.load(BytesIO(packed), map_location="cpu", weights_only=True)
     except Exception as problem:  # a corrupted checkpoint can raise nearly any exception
-        _tell(f"{path}: torch does not take it ({type(problem).__name__}); training starts anew")
+        _tell(f"{path}: torch does not take it ({type(problem).__name__}); training starts over")
         return None
     if not isinstance(state, dict) or state.get("fingerprint") != fingerprint:
-        _tell(f"{path}: left by other parameters or other data; training starts anew")
+        _tell(f"{path}: left by other parameters or other data; training starts over")
         return None
     return state
 

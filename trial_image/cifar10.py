@@ -42,7 +42,7 @@ def parser() -> argparse.ArgumentParser:
     add_knobs(knobs)
     data = parser.add_argument_group("data")
     data.add_argument("--data", metavar="PATH", help="CIFAR-10 as it is published, or a pack (default: CIFAR10_DATA)")
-    data.add_argument("--no-verify", action="store_true", help="take copies and stand-ins that have other hashes")
+    data.add_argument("--no-verify", action="store_true", help="accept copies and substitutes with other hashes")
     data.add_argument("--download", action="store_true", help="fetch the data with torchvision if they are not there")
     count = whole("a number of images from 1", 1, 1_000_000)
     data.add_argument("--train-images", type=count, metavar="N", help="learn from so many (default: all not held out)")

@@ -101,9 +101,9 @@ def _recognized(place: Path) -> tuple[list[Path], Callable[..., Decoded]]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="data.py", description="Say what CIFAR-10 data is there, and decode it once.")
+    parser = argparse.ArgumentParser(prog="data.py", description="Describe the CIFAR-10 data, and decode it once.")
     parser.add_argument("--data", metavar="PATH", help="a folder, a .tar.gz or a pack; CIFAR10_DATA otherwise")
-    parser.add_argument("--no-verify", action="store_true", help="take copies and stand-ins as they are")
+    parser.add_argument("--no-verify", action="store_true", help="accept copies and substitutes without verification")
     parser.add_argument("--download", action="store_true", help="through torchvision, into PATH or the cache folder")
     chosen = parser.parse_args()
     try:

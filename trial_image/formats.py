@@ -24,7 +24,7 @@ UNKNOWN = "CIFAR-10 (unverified copy)"
 CLASSES = 10
 PIXELS = 32 * 32 * 3
 LARGEST = 64 << 20  # bytes of a batch, twice the real size; protects from archives that would fill the memory
-CURE = "--no-verify takes copies and stand-ins as they are"
+CURE = "--no-verify accepts copies and substitutes without verification"
 
 # MD5, as published in torchvision's CIFAR10 class (torchvision/datasets/cifar.py).
 PYTHON = {
@@ -78,7 +78,7 @@ def read_folder(folder: Path, *, verify: bool) -> Decoded:
     lacking = [name for name in hashes if not (folder / name).exists()]
     if lacking:
         raise DataError(
-            f"{folder}: {' and '.join(lacking)} missing, and it takes all of {', '.join(hashes)}; copy it anew"
+            f"{folder}: {' and '.join(lacking)} missing, and it takes all of {', '.join(hashes)}; copy it again"
         )
     return _join(((name, (folder / name).read_bytes()) for name in hashes), folder, hashes, verify=verify)
 
@@ -95,7 +95,7 @@ def read_archive(path: Path, *, verify: bool) -> Decoded:
             while unpacked.read(1 << 20):  # read to the end, which has the checksum
                 pass
     except (gzip.BadGzipFile, tarfile.TarError, EOFError, zlib.error) as problem:
-        raise DataError(f"{path}: no whole archive ({problem}); copy it anew") from problem
+        raise DataError(f"{path}: not a complete archive ({problem}); copy it again") from problem
     hashes = PYTHON if any(name in PYTHON for name in found) else BINARY
     lacking = [name for name in hashes if name not in found]
     if lacking:
@@ -105,7 +105,7 @@ def read_archive(path: Path, *, verify: bool) -> Decoded:
 
 def _member(archive: tarfile.TarFile, member: tarfile.TarInfo, place: str) -> bytes:
     if member.size > LARGEST:
-        raise DataError(f"{place} has {member.size} bytes, and no batch has over {LARGEST}; copy the archive anew")
+        raise DataError(f"{place} has {member.size} bytes, and no batch has over {LARGEST}; copy the archive again")
     opened = archive.extractfile(member)
     assert opened is not None  # the member is a regular file
     return opened.read()
@@ -138,7 +138,9 @@ def _join(batches: Iterator[tuple[str, bytes]], place: Path, hashes: dict[str, s
 def records(content: bytes, place: str) -> tuple[Array, Array]:
     """Read the binary version: per image one byte for the label, then 1,024 bytes each of red, green and blue."""
     if not content or len(content) % (PIXELS + 1):
-        raise DataError(f"{place}: {len(content)} bytes are no whole number of images of {PIXELS + 1}; copy it anew")
+        raise DataError(
+            f"{place}: {len(content)} bytes are not a whole number of images of {PIXELS + 1}; copy it again"
+        )
     table = np.frombuffer(content, np.uint8).reshape(-1, PIXELS + 1)
     return table[:, 1:], checked_labels(table[:, 0], place)
 
@@ -147,7 +149,7 @@ def checked_labels(labels: Array, place: str) -> Array:
     if len(labels) and labels.max() >= CLASSES:
         row = int(np.argmax(labels >= CLASSES))
         raise DataError(
-            f"{place}: image {row} has label {labels[row]}, and labels are 0 to {CLASSES - 1}; copy it anew"
+            f"{place}: image {row} has label {labels[row]}, and labels are 0 to {CLASSES - 1}; copy it again"
         )
     return np.ascontiguousarray(labels)
 
@@ -208,7 +210,7 @@ def unpickled(content: bytes, place: str) -> tuple[Array, Array]:
     try:
         batch = _Unpickler(BytesIO(content), encoding="bytes").load()
     except Exception as problem:  # a corrupted pickle can raise nearly any exception
-        raise DataError(f"{place}: not read as a batch of CIFAR-10 ({problem}); copy it anew") from problem
+        raise DataError(f"{place}: not read as a batch of CIFAR-10 ({problem}); copy it again") from problem
     # Python 2's text is read as bytes, Python 3's as text.
     data, labels = (
         (batch.get(key.encode(), batch.get(key)) if isinstance(batch, dict) else None) for key in ("data", "labels")

@@ -45,7 +45,7 @@ def _fields(path: Path) -> dict[str, Any]:
                 raise DataError(f"{path}: {' and '.join(lacking)} missing, and a pack has {', '.join(FIELDS)}")
             fields = {name: pack[name] for name in FIELDS}
     except (ValueError, EOFError, zipfile.BadZipFile, zlib.error, NotImplementedError, MemoryError) as problem:
-        raise DataError(f"{path}: no whole pack ({problem}); copy it anew") from problem
+        raise DataError(f"{path}: not a complete pack ({problem}); copy it again") from problem
     for name, kind in FIELDS.items():
         if fields[name].dtype != kind or fields[name].ndim != 1:
             what = f"{fields[name].dtype} of shape {fields[name].shape}"
@@ -54,7 +54,7 @@ def _fields(path: Path) -> dict[str, Any]:
     if count < 6 or len(fields["lens"]) != count or total != len(fields["scans"]):
         scans = f"{len(fields['lens'])} lengths that add up to {total}, {len(fields['scans'])} bytes of scans"
         raise DataError(
-            f"{path}: {count} labels, {scans}; these must agree, and six images are the least; copy it anew"
+            f"{path}: {count} labels, {scans}; these must agree, and six images are the least; copy it again"
         )
     return fields
 
@@ -76,6 +76,6 @@ def _decoded(path: Path, fields: dict[str, Any]) -> Array:
             images[row] = np.asarray(Image.frombytes("RGB", (32, 32), jpeg, "jpeg", ("RGB", "")))
         except (ValueError, OSError) as problem:
             raise DataError(
-                f"{path}: image {row} is no JPEG of 32x32 pixels ({problem}); copy the pack anew"
+                f"{path}: image {row} is not a JPEG of 32x32 pixels ({problem}); copy the pack again"
             ) from problem
     return images

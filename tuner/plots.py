@@ -29,7 +29,7 @@ class Figure:
 
         drawing.write(self.spec, Path(path))
 
-    def _repr_mimebundle_(self, **_: Any) -> dict[str, Any]:
+    def _repr_mimebundle_(self, **_: object) -> dict[str, Any]:
         from controller.report import drawing
         from suggest.errors import InvalidArgument
 

@@ -223,9 +223,12 @@ def _waited_for(
 
 def _view(progress: bool) -> View:
     from controller.report.lines import Lines, Silence
+    from tuner.notebook import NotebookView, in_notebook
 
     if not progress:
         return Silence()
+    if in_notebook():
+        return NotebookView()
     if sys.stderr.isatty():
         from controller.report.live import Live
 

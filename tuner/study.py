@@ -124,9 +124,9 @@ class Study:
 
         None with fewer than 10 values, with several objectives and with constraints.
         """
-        from controller.app.query import estimate
+        from controller.app.query import with_estimate
 
-        return waited_for(estimate(self._workspace, self._record().experiment))
+        return waited_for(with_estimate(self._workspace, self.name, self._namespace))[1]
 
     @property
     def plot(self) -> Plots:

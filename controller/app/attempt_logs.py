@@ -42,7 +42,7 @@ class LogPart:
     ) -> LogPart:
         """Parse the flags for the log of an experiment or of one of its trials. Raises InvalidArgument."""
         if attempt is not None and trial is None:
-            raise InvalidArgument([Problem("--attempt", f"goes with a trial: {name}/N --attempt {attempt}")])
+            raise InvalidArgument([Problem("--attempt", f"requires a trial: {name}/N --attempt {attempt}")])
         if tail is not None and tail < 0:
             raise InvalidArgument([Problem("--tail", f"{tail} is not a number of lines; write 0 or more")])
         return cls(tail, None if since is None else parse_moment(since), attempt)

@@ -1,4 +1,4 @@
-"""Read finished trials from a CSV file with a column for each parameter and one for the value.
+"""Read finished trials from a CSV file with a column for each parameter, objective and constraint.
 
 This reads the output of `tuner export` and of Optuna's `trials_dataframe`, and files written by hand. The domain of a
 parameter determines how a text is interpreted. Problems are reported by line.
@@ -18,13 +18,14 @@ from pathlib import Path
 from typing import TextIO
 
 from controller.core.model import ExperimentSpec
-from suggest.client import FinishedTrial, Outcome, TrialState
+from suggest.client import FinishedTrial, Measurement, Outcome, TrialState
 from suggest.domain import NO_MEMBER, Choice, Domain, Float, Int, Value, json_problem
 from suggest.errors import InvalidArgument, NotFound, Problem, did_you_mean
 from suggest.server.admin import MAX_ROWS, Source
 from suggest.space import Parameter
 
 _PREFIXES = ("parameters.", "params_")  # in the columns of tuner and Optuna
+_METRICS = "metrics."  # in the columns of tuner
 _VALUES = ("value", "values_0")
 _STATES = {
     "": TrialState.SUCCEEDED,
@@ -50,15 +51,20 @@ def read_csv(path: str, spec: ExperimentSpec, *, value: str, fill: Mapping[str, 
     except FileNotFoundError:
         raise NotFound(f"{path}: there is no such file") from None
     except UnicodeDecodeError as error:
-        raise _wrong(path, f"is not text in UTF-8 ({error.reason} at byte {error.start}); save it as such") from None
+        raise _wrong(path, f"is not UTF-8 text ({error.reason} at byte {error.start}); save it as UTF-8") from None
 
 
 @dataclass(frozen=True, slots=True)
 class _Columns:
-    """The meaning of the columns. `state` is "" if there is no such column."""
+    """The meaning of the columns. `state` is "" if there is no such column.
+
+    value: of the first objective.
+    further: those of the other objectives and of the constraints, by metric.
+    """
 
     parameters: Mapping[str, str]
     value: str
+    further: Mapping[str, str]
     state: str
 
 
@@ -76,7 +82,7 @@ def _read(file: TextIO, title: str, spec: ExperimentSpec, value: str, fill: Mapp
             if not any(cell.strip() for cell in cells):
                 continue
             if len(taken) + len(refused) >= MAX_ROWS:
-                raise _wrong(title, f"has more than {MAX_ROWS:,} rows; import the part of it that matters most")
+                raise _wrong(title, f"has more than {MAX_ROWS:,} rows; import the most important part")
             if len(cells) != len(header):
                 refused.append(Problem(place, f"has {len(cells)} cells, and the header {len(header)}"))
                 continue
@@ -108,15 +114,27 @@ def _columns(header: Sequence[str], title: str, spec: ExperimentSpec, value: str
             parameters[name] = there[0]
         elif not parameter.when and name not in fill:
             hint = did_you_mean(name, header) or f"; it has {shown}"
-            problems.append(_problem(title, f"has no column for {name}{hint}; or say --fill {name}=VALUE"))
+            problems.append(_problem(title, f"has no column for {name}{hint}; or add --fill {name}=VALUE"))
     wanted = [value] if value else [spec.objective.metric, *_VALUES]
     found = [column for column in wanted if column in header]
     if not found:
         named = f"column {value!r}" if value else f"column {' or '.join(map(repr, wanted[:2]))} for the value"
-        problems.append(_problem(title, f"has no {named}; it has {shown}; say which with --value COLUMN"))
+        problems.append(_problem(title, f"has no {named}; it has {shown}; select one with --value COLUMN"))
+    further: dict[str, str] = {}
+    if found and any(each.metric == spec.objective.metric for each in spec.constraints):
+        further[spec.objective.metric] = found[0]
+    for place, metric in enumerate(spec.criteria.metrics[1:], start=1):
+        names = [metric, _METRICS + metric, *([f"values_{place}"] if place < len(spec.criteria.objectives) else [])]
+        there = [column for column in names if column in header and column not in parameters.values()]
+        if there:
+            further[metric] = there[0]
+        else:
+            problems.append(
+                _problem(title, f"has no column {metric!r}, and a succeeded trial needs it; it has {shown}")
+            )
     if problems:
         raise InvalidArgument(problems)
-    return _Columns(parameters, found[0], "state" if "state" not in parameters.values() else "")
+    return _Columns(parameters, found[0], further, "state" if "state" not in parameters.values() else "")
 
 
 def _trial(
@@ -132,19 +150,26 @@ def _trial(
         text = (row[column] if column else "") or fill.get(parameter.name, "")
         if text:
             parameters[parameter.name] = read_value(parameter, text)
-    return FinishedTrial(parameters, _outcome(row, columns.value, _STATES[word]), source_id=source_id)
-
-
-def _outcome(row: Mapping[str, str], column: str, state: TrialState) -> Outcome:
-    text, reason = row[column], row.get("reason", "")
+    state, reason = _STATES[word], row.get("reason", "")
     if state not in (TrialState.SUCCEEDED, TrialState.PRUNED):
-        return Outcome(state, reason=reason, failure_class=row.get("failureClass", ""))
+        outcome = Outcome(state, reason=reason, failure_class=row.get("failureClass", ""))
+        return FinishedTrial(parameters, outcome, source_id=source_id)
+    outcome = Outcome(state, _value(row, columns.value, state), reason=reason if state is TrialState.PRUNED else "")
+    # As measurements, because `tuner export` takes the values of all metrics but the first from there.
+    values = ((metric, _value(row, column, state)) for metric, column in columns.further.items())
+    measured = [Measurement(1, metric, 0, value) for metric, value in values if value is not None]
+    return FinishedTrial(parameters, outcome, measured, source_id=source_id)
+
+
+def _value(row: Mapping[str, str], column: str, state: TrialState) -> float | None:
+    """Return the number of a cell; None for an empty one of a pruned trial. Raises ValueError."""
+    text = row[column]
     value = _number(text)
     if value is None and (text or state is TrialState.SUCCEEDED):
         said = f"{text!r} is not a finite number" if text else "is empty"
-        cure = "take the row out, or give it a state: failed"
+        cure = "remove the row, or set its state to failed"
         raise ValueError(f"{column}: {said}, so there is nothing to compare; {cure}")
-    return Outcome(state, value, reason=reason if state is TrialState.PRUNED else "")
+    return value
 
 
 def read_value(parameter: Parameter, text: str) -> Value:

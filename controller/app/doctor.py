@@ -93,11 +93,11 @@ def _state(state: StateDirectory) -> Iterator[Finding]:
     if not place.is_dir() or not os.access(place, os.W_OK | os.X_OK):
         yield fail("state directory", f"{state.root} cannot be written to; name another one with --state-dir")
         return
-    yield ok("state directory", f"{state.root}" + ("" if place == state.root else ", which the first run makes"))
+    yield ok("state directory", f"{state.root}" + ("" if place == state.root else ", which the first run creates"))
     free = shutil.disk_usage(place).free
     shown = f"{free / (1 << 30):.1f} GiB free at {place}"
     if free < NO_ROOM_BYTES:
-        yield fail("disk", f"{shown}: too little for databases and logs; make room, or use another --state-dir")
+        yield fail("disk", f"{shown}: too little for databases and logs; free some space, or use another --state-dir")
     elif free < ROOM_BYTES:
         yield warn("disk", f"{shown}: logs and outputs of trials may fill it")
     else:

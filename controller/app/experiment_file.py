@@ -67,7 +67,7 @@ class ExperimentFile:
     def _checked(cls, document: Document, directory: Path, options: FileOptions) -> ExperimentFile:
         if options.context and not document.spec.traits.on_cluster:
             raise InvalidArgument(
-                [Problem("--context", "is of a cluster, and trials run here; add --runtime kubernetes")]
+                [Problem("--context", "applies to a cluster, and trials run on this machine; add --runtime kubernetes")]
             )
         return cls(document, directory)
 

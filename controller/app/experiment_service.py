@@ -318,7 +318,14 @@ class ExperimentService:
             if known.state is not ExperimentState.STOPPED:
                 marked = {each.trial: each for each in breaker.reviewed(attempts)} | marked
             known = self._without_old_final(known) if known.state.finished else known
-            known = replace(known, state=ExperimentState.RUNNING, reason="", end_time=None, stop_requested=False)
+            known = replace(
+                known,
+                state=ExperimentState.RUNNING,
+                reason="",
+                reason_code=None,
+                end_time=None,
+                stop_requested=False,
+            )
             events.append(Event(now, "resumed", f"resumed (was {before})"))
             marks = list(marked.values())
             self._store.save(known.uid, Changes(experiment=known, attempts=marks, events=events, final=True))
@@ -396,7 +403,7 @@ class ExperimentService:
             path = self._store.revision_source(known.uid, newest.number)
             changes = diff(earlier[at].spec.document, newest.spec.document)
             note = (
-                f"{document.source} is revision {earlier[at].number} of {known.name}; going on with revision "
+                f"{document.source} is revision {earlier[at].number} of {known.name}; continuing with revision "
                 f"{newest.number}, {path}:\n{listed(changes)}"
             )
             return _FileInForce(newest.file_text, path, notes=(note,))
@@ -408,9 +415,9 @@ def allowed_changes(known: Experiment, document: Document) -> Sequence[Change]:
     changes = diff(known.spec.document, document.spec.document)
     refused = [change for change in changes if not allowed_in_revision(change)]
     if refused:
-        growth = f"wider ranges and new choices go with: {_again('extend', document)}; "
+        growth = f"apply wider ranges and new choices with: {_again('extend', document)}; "
         raise Changed(
-            f"{document.source} changes what cannot be changed in {known.name} any more:\n{listed(refused)}\n"
+            f"{document.source} changes parts of {known.name} that are fixed by now:\n{listed(refused)}\n"
             "tuner resume accepts changes under spec.trial, spec.final, spec.parallelism, spec.budget and "
             "spec.pruning; "
             f"{growth if all(map(allowed_in_extension, refused)) else ''}for anything else choose another metadata.name"

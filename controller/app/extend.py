@@ -74,7 +74,7 @@ async def extend(
     """
     file = target if isinstance(target, ExperimentFile) else None
     if file is not None and extension.trials:
-        raise InvalidArgument([Problem("--trials", "goes with the experiment's name; in a file write spec.budget")])
+        raise InvalidArgument([Problem("--trials", "requires the experiment's name; in a file write spec.budget")])
     service = ExperimentService(experiments)
     named = target.document if isinstance(target, ExperimentFile) else target
     with service.known_and_leased(named, namespace, refused="{name} cannot be extended while it runs") as (
@@ -183,9 +183,9 @@ def allowed_extension(known: Experiment, document: Document) -> list[Change]:
     if refused:
         raise Changed(
             f"this would make another search of {known.name}:\n{listed(refused)}\n"
-            "tuner extend accepts more under spec.parameters and at the end of spec.initial, changes of "
+            "tuner extend accepts additions under spec.parameters and at the end of spec.initial, changes of "
             "spec.objective.target, and what tuner resume accepts. For anything else write a file with another "
-            f"metadata.name, and take these trials along: {command('import', 'FILE', '--from', known.name)}"
+            f"metadata.name, and import these trials: {command('import', 'FILE', '--from', known.name)}"
         )
     return changes
 

@@ -69,7 +69,7 @@ async def read_source(chosen: SourceChoice, workspace: Workspace, spec: Experime
     with workspace.opened() as experiments:
         known = find(experiments, text, None)
     if (known.name, known.namespace) == (spec.name, spec.namespace):
-        raise InvalidArgument([Problem("--from", f"{text} is the experiment itself, and has its own trials")])
+        raise InvalidArgument([Problem("--from", f"{text} is the experiment itself, which already has its trials")])
     async with workspace.connected(known.server) as client:
         source = await _of_study(client, await client.get_study(study_name(known)), known.name)
     return _fitting(source, spec, value, fill)
@@ -167,13 +167,13 @@ def _fitting(source: Source, spec: ExperimentSpec, value: str, fill: dict[str, s
     direction = objective.direction
     if source.direction not in (None, direction):
         raise FailedPrecondition(
-            f"{source.title} is made to {Direction(source.direction).value}, and {spec.name} to {direction.value} "
+            f"{source.title} has to {Direction(source.direction).value}, and {spec.name} to {direction.value} "
             f"{objective.metric}: its good trials would count as bad ones"
         )
     if source.metric and source.metric != objective.metric and value != source.metric:
         raise FailedPrecondition(
             f"{source.title} has {source.metric} for its objective, and {spec.name} has {objective.metric}; if the two "
-            f"are the same, say --value {source.metric}"
+            f"are the same, add --value {source.metric}"
         )
     filled: Assignment = {name: read_value(spec.space.by_name[name], text) for name, text in fill.items()}
     taken = [

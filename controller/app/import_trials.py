@@ -17,7 +17,7 @@ from controller.app.import_sources import SourceChoice, read_source
 from controller.app.local_experiments import LocalExperiments
 from controller.app.suggestion_service import SessionClient
 from controller.app.workspace import Workspace
-from controller.core.model import Experiment, ExperimentState
+from controller.core.model import Experiment, ExperimentState, ReasonCode
 from controller.experiment_store import Changes
 from controller.search import ExperimentStudy, study_name, study_spec
 from suggest.client import FinishedTrial, ImportResult
@@ -104,7 +104,8 @@ async def import_trials(
         begun = bool(experiments.attempts(now.uid))
         if now.state is ExperimentState.RUNNING and not begun and experiments.holder(now.uid) is None:
             # The experiment was created for an import, by this process or by a killed one.
-            experiments.save(now.uid, Changes(replace(now, state=ExperimentState.STOPPED, reason=NOT_RUN)))
+            stopped = replace(now, state=ExperimentState.STOPPED, reason=NOT_RUN, reason_code=ReasonCode.IMPORTED)
+            experiments.save(now.uid, Changes(stopped))
         return Imported(now, source, tally, begun)
 
 

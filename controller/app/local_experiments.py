@@ -147,6 +147,6 @@ def opened(directory: StateDirectory, *, make: bool = False) -> Iterator[LocalEx
     elif directory.root.exists() and not directory.root.is_dir():
         raise Unavailable(f"the state directory {directory.root} is not a directory; name another one with --state-dir")
     elif not directory.controller_db.exists():
-        raise NotFound(f"nothing was run yet with the state directory {directory.root}; see --state-dir")
+        raise NotFound(f"the state directory {directory.root} has no experiments yet; see --state-dir")
     with closing(LocalExperiments(directory)) as experiments:
         yield experiments

@@ -52,7 +52,7 @@ def obstacles(spec: ExperimentSpec, directory: Path) -> Iterator[str]:
 def _problems(spec: ExperimentSpec, directory: Path) -> Iterator[tuple[str, str]]:
     """Yield problems as (path, message). `directory` is the file's folder."""
     if spec.trial.working_dir and not Path(directory, spec.trial.working_dir).is_dir():
-        yield _DIRECTORY, f"{Path(directory, spec.trial.working_dir)} is not a folder; make it, or name another"
+        yield _DIRECTORY, f"{Path(directory, spec.trial.working_dir)} is not a folder; create it, or name another"
     asking = [each for each in (spec.trial, spec.template_of(FINAL)) if each.resources.gpu]
     if not asking:
         return

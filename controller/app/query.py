@@ -33,7 +33,7 @@ from suggest.errors import (
     Unauthenticated,
     Unavailable,
 )
-from suggest.estimate import Estimate
+from suggest.estimate import LEAST_TRIALS, Estimate
 from suggest.space import Value
 from suggest.trial import Measurement, Trial, TrialState
 
@@ -149,13 +149,20 @@ async def look_up(
             return await gather(experiments, experiment, client, measurements=measurements, latest=latest, trial=trial)
 
 
-async def estimate(workspace: Workspace, experiment: Experiment) -> Estimate | None:
-    """Return what a model says of the experiment's study; None if it says nothing, or the service does not know how."""
-    async with workspace.connected(workspace.service_of(experiment)) as client:
-        try:
-            return await client.estimate(study_name(experiment))
-        except (FailedPrecondition, Unavailable):
-            return None
+async def with_estimate(
+    workspace: Workspace, name: str, namespace: str | None
+) -> tuple[ExperimentRecord, Estimate | None]:
+    """Return the experiment, and a model's estimate if there is one and the service can compute it. Raises NotFound."""
+    with workspace.opened() as experiments:
+        experiment = find(experiments, name, namespace)
+        async with workspace.connected(workspace.service_of(experiment)) as client:
+            record = await gather(experiments, experiment, client)
+            if not experiment.spec.criteria.is_plain or record.counts.get(TrialState.SUCCEEDED, 0) < LEAST_TRIALS:
+                return record, None
+            try:
+                return record, await client.estimate(study_name(experiment))
+            except (FailedPrecondition, Unavailable):
+                return record, None
 
 
 async def watch(

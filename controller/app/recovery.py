@@ -68,7 +68,7 @@ async def look(
         spec = from_document(load_json(text))
         objects, _ = await client.list(await _kind(client, spec), where, labels=f"{UID}={uid}")
         _refuse_ended(objects, name, anchor["metadata"]["name"], where)
-        document = Document(f"the cluster of context {client.context}", text, spec, (), Marks({}, {}), overridden=False)
+        document = Document(f"the cluster of context {client.context}", text, spec, (), Marks({}, {}))
         return Remains(uid, client.context, document, _trials(objects))
     finally:
         await client.close()
@@ -77,13 +77,13 @@ async def look(
 def _only(anchors: Sequence[Raw], name: str, namespace: str) -> Raw:
     if not anchors:
         raise NotFound(
-            f"namespace {namespace} has nothing of an experiment {name}; "
+            f"namespace {namespace} has no objects of an experiment {name}; "
             f"see kubectl -n {namespace} get configmaps -l {MANAGED_BY}=tuner"
         )
     if len(anchors) > 1:
         names = ", ".join(anchor["metadata"]["name"] for anchor in anchors)
         raise FailedPrecondition(
-            f"namespace {namespace} has several experiments {name} ({names}); delete the ConfigMap of each that is over"
+            f"namespace {namespace} has several experiments {name} ({names}); delete the ConfigMap of those that ended"
         )
     return anchors[0]
 
@@ -103,9 +103,9 @@ def _refuse_ended(objects: Sequence[Raw], name: str, anchor: str, namespace: str
         if whose is not None and whose[0] is FINAL:
             running = each["metadata"]["name"]
             raise FailedPrecondition(
-                f"the search of {name} had ended, and {running} is its final stage: how its trials ended is lost with "
-                f"the database, so there is nothing to go on with. It runs on: kubectl -n {namespace} logs -f "
-                f"job/{running}. To start over, delete it and all else of it: kubectl -n {namespace} delete configmap "
+                f"the search of {name} has ended, and {running} is its final stage: its trials' outcomes are lost with "
+                f"the database, so it cannot be resumed. The Job keeps running: kubectl -n {namespace} logs -f "
+                f"job/{running}. To start over, delete all its objects: kubectl -n {namespace} delete configmap "
                 f"{anchor}"
             )
 
@@ -134,7 +134,7 @@ async def rebuild(
     spec = remains.document.spec
     if experiments.experiment(spec.namespace, spec.name) is not None:
         raise AlreadyExists(
-            f"the database has {spec.name} in {spec.namespace}: nothing is lost; go on with: "
+            f"the database has {spec.name} in {spec.namespace}: nothing is lost; continue with: "
             f"{command('resume', spec.name)}"
         )
     to = ExperimentService(experiments)
@@ -162,7 +162,7 @@ async def _refill(experiment: Experiment, remains: Remains, client: SessionClien
         except InvalidArgument as error:
             raise FailedPrecondition(
                 f"trial {number} has values that the file on the cluster does not know ({error}): "
-                f"{experiment.name} was extended since, and how far is lost with the database; "
+                f"{experiment.name} was extended since, and the extension is lost with the database; "
                 "restore controller.db and studies.db from a backup"
             ) from error
         if known is None:

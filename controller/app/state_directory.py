@@ -48,7 +48,7 @@ class StateDirectory:
             self.experiments.mkdir(exist_ok=True, mode=0o700)
         except OSError as error:
             raise Unavailable(
-                f"the state directory {self.root} cannot be made ({error.strerror}); name another one with --state-dir"
+                f"the state directory {self.root} cannot be created ({error.strerror}); name another with --state-dir"
             ) from error
         if not os.access(self.experiments, os.W_OK | os.X_OK):
             raise Unavailable(
@@ -100,7 +100,7 @@ def _runtime_directory() -> Path:
         place.mkdir(mode=0o700, exist_ok=True)
         found = place.lstat()
     except OSError as error:
-        raise Unavailable(f"{place}: no folder for a private socket can be made: {error.strerror}") from error
+        raise Unavailable(f"{place}: no folder for a private socket can be created: {error.strerror}") from error
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
         raise Unavailable(f"{place} must be a folder that only you can enter; remove it, or set XDG_RUNTIME_DIR")
     return place

@@ -13,7 +13,7 @@ from controller.app.local_experiments import LocalExperiments
 from controller.app.run import Controls, control
 from controller.app.suggestion_service import SessionClient
 from controller.app.workspace import Workspace
-from controller.core.model import Experiment, ExperimentState
+from controller.core.model import Experiment, ExperimentState, ReasonCode
 from controller.report.lines import Silence
 
 POLL_S = 0.05
@@ -55,7 +55,7 @@ async def stop(
 
 def _idle(experiments: LocalExperiments, experiment: Experiment) -> bool:
     """Return whether it was stopped by a request and not by Ctrl-C, so that no trial waits to run again."""
-    if experiment.state is not ExperimentState.STOPPED or "tuner stop" not in experiment.reason:
+    if (experiment.state, experiment.reason_code) != (ExperimentState.STOPPED, ReasonCode.STOP_REQUESTED):
         return False
     return all(attempt.ended for attempt in experiments.attempts(experiment.uid))
 

@@ -171,7 +171,7 @@ def _judge(
         if each.answer is Answer.REFUSED:
             path = TEMPLATE if "template" in document.spec.trial.cluster else "spec.trial"
             path = FINAL_STAGE if each.name == trial_name(document.spec.name, UID, FINAL) else path
-            raise document.locate([Problem(path, f"the cluster does not take {each.kind} {each.name}: {each.why}")])
+            raise document.locate([Problem(path, f"the cluster refuses {each.kind} {each.name}: {each.why}")])
 
 
 async def _missing(
@@ -234,7 +234,12 @@ def dry_run(spec: ExperimentSpec, directory: Path) -> DryRun:
     """
     if not spec.traits.on_cluster:
         raise InvalidArgument(
-            [Problem("--dry-run", "shows what a cluster is sent, and trials run here; check the file with validate")]
+            [
+                Problem(
+                    "--dry-run",
+                    "shows the objects for a cluster, and trials run on this machine; check the file with validate",
+                )
+            ]
         )
     from controller.app.sample_manifests import final_manifests_of, manifests_of
 

@@ -1,4 +1,4 @@
-"""The parser of the command line: verbs, flags and help. Imports only argparse, so that `tuner --help` is instant.
+"""The parser of the command line. It imports no function of a verb, so that `tuner --help` is instant.
 
 A flag may precede or follow its verb: `tuner -v run x.yaml` is the same as `tuner run -v x.yaml`.
 """
@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
-from controller.cli import flags
+from controller.cli.verbs import VERBS, Verb, VerbGroup
 
-_GROUPS = ("get", "db", "debug")  # the next word belongs to the verb
+_GROUPS = frozenset(verb.name for verb in VERBS if isinstance(verb, VerbGroup))  # the next word belongs to the verb
 _OPEN_ENDED = ("retry",)  # takes any number of words, which argparse expects to be adjacent
 # The names that other programs have for these verbs.
 _ELSEWHERE = {
@@ -154,7 +154,7 @@ def _parser() -> tuple[argparse.ArgumentParser, frozenset[str], frozenset[str]]:
     )
     parser.add_argument("--version", action=_PrintVersion, nargs=0, help="print the version and exit")
     verbs = parser.add_subparsers(metavar="VERB", required=True, title="verbs")
-    made = list(_verbs(verbs))
+    made = [parser for verb in VERBS for parser in _add(verbs, verb)]
     return (
         parser,
         frozenset(verbs.choices),
@@ -178,213 +178,30 @@ class _PrintVersion(argparse.Action):
         parser.exit()
 
 
-_Verbs: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
-_Flags = Callable[[argparse.ArgumentParser], None]
+_Subparsers: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 
-def _verbs(verbs: _Verbs) -> Iterator[argparse.ArgumentParser]:
-    def verb(
-        name: str, does: str, module: str, *takes: _Flags, example: str, more: str = ""
-    ) -> argparse.ArgumentParser:
-        return _add(verbs, name, does, module, *takes, example=example, more=more)
-
-    yield verb(
-        "run", "run an experiment; the same file again resumes it", "lifecycle:run",
-        flags.file, flags.overrides, flags.where, flags.service, flags.dry_run,
-        example="tuner run experiment.yaml --set spec.parallelism=4",
-        more="Progress on stderr, the best trial on stdout. Ctrl-C stops cleanly: interrupted trials cost nothing and\n"
-        "run again on resume. A second Ctrl-C kills.",
-    )  # fmt: skip
-    yield verb(
-        "resume", "continue an experiment after a stop, a pause or an allowed change", "lifecycle:resume",
-        flags.file_or_name, flags.overrides, flags.where, flags.service, flags.from_cluster,
-        example="tuner resume experiment.yaml",
-        more="With a file: changes under spec.trial, spec.final, spec.parallelism, spec.budget and spec.pruning are\n"
-        "accepted and recorded as a revision. Lifts a pause, and runs again the trials that failed for it; of an\n"
-        "experiment that has ended it runs a final stage that failed, or is new in the file.",
-    )  # fmt: skip
-    yield verb(
-        "retry", "run failed trials again, then continue the search", "lifecycle:retry",
-        flags.file_or_name_to_retry, flags.which_failed, flags.overrides, flags.service,
-        example="tuner retry digits --failed --reason outOfMemory",
-        more="Each runs as a new attempt of the same trial: same number, same parameters. Its earlier failure no\n"
-        "longer counts in budget.failedTrials. No controller may be running; the experiment may have ended. With a\n"
-        "FILE, its changes are accepted as tuner resume accepts them.",
-    )  # fmt: skip
-    yield verb(
-        "extend", "add trials, widen ranges or add choices, then continue the search", "lifecycle:extend",
-        flags.file_or_name_to_extend, flags.trials, flags.overrides, flags.service,
-        example="tuner extend digits --trials +20 --set spec.parameters.lr.max=10",
-        more="Of an experiment that nobody runs now, finished or not. All its trials are kept, and the search learns\n"
-        "from them. Ranges may become wider, steps finer, choices more; anything else would be another search, and\n"
-        "is refused. New choices: --set 'spec.parameters.optimizer=[sgd, adam, lamb]'; each is tried once at first.\n"
-        "With a file: takes what has changed in it.",
-    )  # fmt: skip
-    yield verb(
-        "import", "import finished trials from elsewhere to learn from", "lifecycle:import_trials",
-        flags.name_or_file_to_fill, flags.sources, flags.overrides, flags.where, flags.service,
-        example="tuner import experiment.yaml --from results.csv",
-        more="SOURCE is an experiment's name, the URL of a store (sqlite:///studies.db, postgresql+psycopg://…) or of\n"
-        "an Optuna database, or a CSV file with a column for each parameter and one for the value. Each trial is\n"
-        "taken once, however often you say it; none costs budget, none is run. With a FILE whose experiment is not\n"
-        "there yet, the experiment is made, and waits for tuner run.",
-    )  # fmt: skip
-    yield verb(
-        "validate", "check a file and start nothing", "check:validate",
-        flags.file, flags.overrides, flags.where, flags.service,
-        example="tuner validate experiment.yaml",
-    )  # fmt: skip
-    yield verb(
-        "init", "write a commented file to start from", "check:init", flags.new_file,
-        example="tuner init experiment.yaml",
-    )  # fmt: skip
-    yield verb(
-        "convert", "write an experiment file of Katib's as a native one", "check:convert", flags.katib_file,
-        flags.overrides, flags.where, flags.service,
-        example="tuner convert katib.yaml > experiment.yaml",
-        more="Prints a native file that means the same as FILE, of apiVersion kubeflow.org/v1beta1. Warnings say\n"
-        "what has no effect here. tuner run takes Katib's file as it is, too.",
-    )  # fmt: skip
-    yield verb(
-        "schema",
-        "print the file's JSON Schema, for editors",
-        "check:schema",
-        example="tuner schema > tuner.schema.json",
-    )
-    get = verbs.add_parser("get", help="list experiments, studies or trials", formatter_class=_Formatter,
-                           description="List experiments, studies or trials.", allow_abbrev=False)  # fmt: skip
-    of = get.add_subparsers(metavar="WHAT", required=True, title="what")
-    yield _add(
-        of, "experiments", "list experiments", "show:experiments", flags.listing, flags.service,
-        example="tuner get experiments",
-    )  # fmt: skip
-    yield _add(
-        of, "studies", "list the studies of a service or a store", "show:studies", flags.listing, flags.service,
-        example="tuner get studies --server localhost:7117",
-        more="Of --server or --storage, else of the state directory's store; those of experiments too.",
-    )  # fmt: skip
-    yield _add(
-        of, "trials", "list the trials of an experiment, or of a study", "show:trials",
-        flags.experiment_or_study, flags.listing, flags.trial_list, flags.service,
-        example="tuner get trials digits --sort -value --state succeeded --limit 10 --columns number,value,lr,loss",
-        more="Metrics that trials report beside the objective are columns metrics.NAME. NAME may be a study, made by\n"
-        "clients of the service: tuner get studies.",
-    )  # fmt: skip
-    yield verb(
-        "describe", "show the details of an experiment or a trial, and why it is so", "show:describe",
-        flags.name_or_trial, flags.service,
-        example="tuner describe digits/12",
-    )  # fmt: skip
-    yield verb(
-        "logs", "print what a trial printed", "show:logs", flags.name_or_trial, flags.log_part, flags.service,
-        example="tuner logs -f digits/12",
-        more="NAME alone: the running trials (each line after its trial's number), else the last one.\n"
-        "--since is exact to ten seconds, and rather too long than too short.",
-    )  # fmt: skip
-    yield verb(
-        "report", "list the trials, best first, and what each parameter does to the value", "show:report",
-        flags.name, flags.reporting, flags.service,
-        example="tuner report digits",
-        more="Of any experiment, running or not. The first 20 trials; -o json, yaml and csv have all of them.",
-    )  # fmt: skip
-    yield verb(
-        "best", "print the best trial", "show:best", flags.name, flags.best_output, flags.service,
-        example="tuner best digits -o json",
-    )  # fmt: skip
-    yield verb(
-        "export", "write all trials as CSV or JSON", "show:export",
-        flags.experiment_or_study, flags.export_format, flags.service,
-        example="tuner export digits --format csv > digits.csv",
-    )  # fmt: skip
-    yield verb(
-        "stop", "cancel an experiment's trials and end it", "lifecycle:stop", flags.name, flags.service,
-        example="tuner stop digits",
-        more="Running trials are cancelled. tuner resume NAME continues with new ones.",
-    )  # fmt: skip
-    yield verb(
-        "delete", "remove an experiment with its trials' folders", "lifecycle:delete",
-        flags.name, flags.yes, flags.service,
-        example="tuner delete digits --yes",
-    )  # fmt: skip
-    yield verb(
-        "top", "show running trials, the resources they hold, and what others wait for", "show:top",
-        flags.name, flags.watch, flags.service,
-        example="tuner top digits -w",
-    )  # fmt: skip
-    yield verb(
-        "ui", "watch searches in a browser, on this machine", "ui:ui", flags.page, flags.service,
-        example="tuner ui",
-        more="Prints a link that is valid once. Served to this machine only; from elsewhere: ssh -L. Extra: ui.",
-    )  # fmt: skip
-    yield verb(
-        "doctor", "find out what would keep trials from running: machine, cluster, file", "check:doctor",
-        flags.optional_file, flags.overrides, flags.where, flags.service,
-        example="tuner doctor experiment.yaml --context lab",
-        more="Changes nothing. Exit code 0 when nothing FAILs, 4 where a right is missing, else 7.",
-    )  # fmt: skip
-    yield verb(
-        "serve", "run the suggestion service", "serve:serve", flags.serving,
-        example="tuner serve --address 127.0.0.1:7117 --tokens tokens.yaml --storage sqlite:////var/lib/tuner/studies.db",
-    )  # fmt: skip
-    yield verb(
-        "completion", "print the script that completes commands, flags and names in your shell", "completion:script",
-        flags.shell,
-        example="source <(tuner completion bash)",
-        more="Permanent installation: docs/cli.md",
-    )  # fmt: skip
-    yield verb("version", "print versions", "about:print_version", example="tuner version")
-    db = verbs.add_parser("db", help="check, upgrade, back up and restore the databases",
-                          description="Check, upgrade, back up and restore the databases.",
-                          formatter_class=_Formatter, allow_abbrev=False)  # fmt: skip
-    of = db.add_subparsers(metavar="WHAT", required=True, title="what")
-    yield _add(
-        of, "check", "print the schema of the study store", "db:check", flags.storage,
-        example="tuner db check --storage postgresql+psycopg://tuner@db.example.org/tuner",
-        more="Changes nothing. Exit code 0 if it is the newest, 5 if there is no store, 7 if it is another.",
-    )  # fmt: skip
-    yield _add(
-        of, "upgrade", "upgrade the study store to the newest schema", "db:upgrade", flags.storage,
-        example="tuner db upgrade --storage postgresql+psycopg://tuner@db.example.org/tuner",
-    )  # fmt: skip
-    yield _add(
-        of, "backup", "copy the databases while they are in use", "db:back_up",
-        flags.backup_target, flags.storage,
-        example="tuner db backup backups/2026-11-23",
-        more="Copies studies.db and controller.db of the state directory as they were at one moment, and verifies the\n"
-        "copies; with --storage that store alone. Logs and outputs of trials are not in it. PostgreSQL: use pg_dump.",
-    )  # fmt: skip
-    yield _add(
-        of, "restore", "replace the databases with a backup", "db:restore",
-        flags.backup_source, flags.storage,
-        example="tuner db restore backups/2026-11-23 --force",
-        more="Stop the servers and runs that use them first; it refuses while one does.",
-    )  # fmt: skip
-    debug = verbs.add_parser("debug", help="help with tests of tuner itself",
-                             description="Help with tests of tuner itself.",
-                             formatter_class=_Formatter, allow_abbrev=False)  # fmt: skip
-    of = debug.add_subparsers(metavar="WHAT", required=True, title="what")
-    yield _add(
-        of, "failpoints", "list the failpoints for TUNER_FAILPOINT", "about:failpoints",
-        example="TUNER_FAILPOINT=runtime.start.after:3 tuner run experiment.yaml",
-    )  # fmt: skip
-
-
-def _add(
-    verbs: _Verbs, name: str, does: str, verb: str, *takes: _Flags, example: str, more: str = ""
-) -> argparse.ArgumentParser:
-    parser = verbs.add_parser(
-        name,
-        help=does,
-        description=f"{does[0].upper()}{does[1:]}." + (f"\n\n{more}" if more else ""),
-        epilog=f"example:\n  {example}",
+def _add(subparsers: _Subparsers, verb: Verb | VerbGroup) -> Iterator[argparse.ArgumentParser]:
+    """Add a verb, or a group with its verbs. Yields the parser of each verb."""
+    more = f"\n\n{verb.more}" if isinstance(verb, Verb) and verb.more else ""
+    parser = subparsers.add_parser(
+        verb.name,
+        help=verb.does,
+        description=f"{verb.does[0].upper()}{verb.does[1:]}.{more}",
+        epilog=f"example:\n  {verb.example}" if isinstance(verb, Verb) else None,
         formatter_class=_Formatter,
         allow_abbrev=False,
     )
-    for add in takes:
+    if isinstance(verb, VerbGroup):
+        of = parser.add_subparsers(metavar="WHAT", required=True, title="what")
+        for each in verb.verbs:
+            yield from _add(of, each)
+        return
+    for add in verb.flags:
         add(parser)
     _common(parser)
-    parser.set_defaults(verb=verb)
-    return parser
+    parser.set_defaults(verb=verb.function)
+    yield parser
 
 
 def _common(parser: argparse.ArgumentParser) -> None:

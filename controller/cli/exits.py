@@ -50,15 +50,18 @@ def of_error(error: Exception) -> tuple[ExitCode, str]:
         case BadKubeconfig():
             return ExitCode.USAGE, f"tuner: {error}"
         case ApiError():
-            return ExitCode.UNAVAILABLE, f"tuner: the cluster answers: {error}"
+            return ExitCode.UNAVAILABLE, f"tuner: the cluster reports: {error}"
         case RuntimeLost():
-            return ExitCode.UNAVAILABLE, f"tuner: {error}; running trials continue; run the same command again to go on"
+            return (
+                ExitCode.UNAVAILABLE,
+                f"tuner: {error}; running trials continue; run the same command again to continue",
+            )
         case OSError() if error.filename is not None:
             return ExitCode.UNAVAILABLE, f"tuner: {error.filename}: {error.strerror}"
         case _:
             return ExitCode.BUG, (
                 f"tuner: this is a bug in tuner: {type(error).__name__}: {error}\n"
-                "Nothing that was recorded is lost; the same command usually goes on where it was.\n"
+                "Nothing that was recorded is lost; the same command usually continues where it stopped.\n"
                 "Please report it with what you did, the output of `tuner version`, and of the same command with -v."
             )
 

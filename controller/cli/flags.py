@@ -17,7 +17,7 @@ def katib_file(parser: argparse.ArgumentParser) -> None:
 
 
 def optional_file(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", metavar="FILE", nargs="?", help="an experiment: also check what its trials need")
+    parser.add_argument("file", metavar="FILE", nargs="?", help="an experiment whose requirements are checked too")
 
 
 def file_or_name(parser: argparse.ArgumentParser) -> None:
@@ -25,7 +25,7 @@ def file_or_name(parser: argparse.ArgumentParser) -> None:
 
 
 def file_or_name_to_extend(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", metavar="NAME|FILE", help="the experiment, or its file with changes in it")
+    parser.add_argument("name", metavar="NAME|FILE", help="the experiment, or its changed file")
     parser.set_defaults(context=None, runtime=None)
 
 
@@ -51,14 +51,14 @@ def trials(parser: argparse.ArgumentParser) -> None:
 
 
 def name_or_file_to_fill(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", metavar="FILE|NAME", help="the experiment that learns from them")
+    parser.add_argument("name", metavar="FILE|NAME", help="the experiment that learns from the trials")
 
 
 def sources(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--from", metavar="SOURCE", dest="source", required=True, help="where the trials are")
+    parser.add_argument("--from", metavar="SOURCE", dest="source", required=True, help="where to read the trials")
     parser.add_argument("--study", metavar="S", default="", help="the study, if the store has several")
     parser.add_argument(
-        "--value", metavar="V", default="", help="the source's value: a CSV column, a metric or an objective"
+        "--value", metavar="V", default="", help="what to import as the value: a CSV column, a metric or an objective"
     )
     parser.add_argument(
         "--fill",
@@ -70,7 +70,7 @@ def sources(parser: argparse.ArgumentParser) -> None:
 
 
 def shell(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("shell", choices=("bash", "zsh", "fish"), help="which one")
+    parser.add_argument("shell", choices=("bash", "zsh", "fish"), help="your shell")
 
 
 def new_file(parser: argparse.ArgumentParser) -> None:
@@ -109,7 +109,7 @@ def dry_run(parser: argparse.ArgumentParser) -> None:
 
 def from_cluster(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--from-cluster", action="store_true", help="the database is lost: rebuild NAME from what is on the cluster"
+        "--from-cluster", action="store_true", help="rebuild NAME from the cluster after its database was lost"
     )
 
 
@@ -147,7 +147,7 @@ def trial_list(parser: argparse.ArgumentParser) -> None:
         "--sort", metavar="COLUMN", help="value, number, time, a parameter or a metric; -COLUMN: the largest first"
     )
     parser.add_argument(
-        "--state", metavar="S", action="append", default=[], help="only trials in that state; repeatable"
+        "--state", metavar="S", action="append", default=[], help="only trials in this state; repeatable"
     )
     parser.add_argument("--limit", metavar="N", type=int, help="only the first N")
     parser.add_argument("--columns", metavar="A,B,C", help="columns of table and csv")
@@ -161,9 +161,9 @@ def watch(parser: argparse.ArgumentParser) -> None:
 
 def page(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--port", metavar="PORT", type=int, help="on 127.0.0.1 (default: that of the last time, or a free one)"
+        "--port", metavar="PORT", type=int, help="the port on 127.0.0.1 (default: the last one used, or a free one)"
     )
-    parser.add_argument("--optuna", action="store_true", help="show optuna-dashboard instead, which can only read")
+    parser.add_argument("--optuna", action="store_true", help="show optuna-dashboard instead, which is read-only")
 
 
 def best_output(parser: argparse.ArgumentParser) -> None:
@@ -179,9 +179,9 @@ def reporting(parser: argparse.ArgumentParser) -> None:
         "-o", "--output", choices=("table", "json", "yaml", "csv"), default="table", help="(default table)"
     )
     parser.add_argument("--all", action="store_true", help="show all trials in the table, not only the first 20")
-    parser.add_argument("--html", metavar="FILE", help="write a page with figures that needs no network")
-    parser.add_argument("--figure", metavar="FIGURE", help="write one figure to --to; a wrong name lists them")
-    parser.add_argument("--to", metavar="FILE", help="of --figure: an .svg, .png or .json (Vega-Lite) file")
+    parser.add_argument("--html", metavar="FILE", help="write a self-contained page with figures")
+    parser.add_argument("--figure", metavar="FIGURE", help="write one figure to --to; an unknown name lists all")
+    parser.add_argument("--to", metavar="FILE", help="the file of --figure: .svg, .png or .json (Vega-Lite)")
 
 
 def log_part(parser: argparse.ArgumentParser) -> None:
@@ -190,7 +190,7 @@ def log_part(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--since",
         metavar="WHEN",
-        help="only lines printed since then: 10m, 1h30m, or a time such as 2026-01-31T09:00:00Z",
+        help="only lines printed since: 10m, 1h30m, or a time such as 2026-01-31T09:00:00Z",
     )
     parser.add_argument("--attempt", metavar="N", type=int, help="attempt N of the trial (default: the newest)")
 
@@ -200,12 +200,12 @@ def yes(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--force",
         action="store_true",
-        help="delete local data even if the service is gone; print what is left there",
+        help="delete local data even if the service is gone; print what remains there",
     )
     parser.add_argument(
         "--local-only",
         action="store_true",
-        help="delete local data without asking the cluster; print what is left there",
+        help="delete local data without contacting the cluster; print what remains there",
     )
 
 
@@ -214,13 +214,13 @@ def storage(parser: argparse.ArgumentParser) -> None:
 
 
 def backup_target(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("target", metavar="DIR|FILE", help="a new folder; or a new FILE.db for the study store alone")
+    parser.add_argument("target", metavar="DIR|FILE", help="a new folder, or a new FILE.db for the study store only")
 
 
 def backup_source(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("source", metavar="DIR|FILE", help="a folder made by tuner db backup, or one database in it")
+    parser.add_argument("source", metavar="DIR|FILE", help="a folder written by tuner db backup, or one database in it")
     parser.add_argument(
-        "--force", action="store_true", help="replace the existing stores; they are kept under another name"
+        "--force", action="store_true", help="replace existing stores, which are kept under another name"
     )
 
 
@@ -259,7 +259,7 @@ def serving(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         const="6789,6788",
         default="",
-        help="serve Katib's clients, which send no token, at these ports too (default 6789,6788)",
+        help="also serve Katib's clients, which send no token, at these ports (default 6789,6788)",
     )
     parser.add_argument(
         "--katib-checkpoints",
@@ -273,7 +273,7 @@ def serving(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         const="127.0.0.1:0",
         default="",
-        help="serve a web page of the studies, too, at HOST:PORT (default 127.0.0.1 and a free port)",
+        help="also serve a web page of the studies at HOST:PORT (default 127.0.0.1 and a free port)",
     )
     parser.add_argument("--check", action="store_true", help="check the configuration and start nothing")
     parser.add_argument(

@@ -44,9 +44,7 @@ def run(arguments: argparse.Namespace) -> int:
 def resume(arguments: argparse.Namespace) -> int:
     by_name = is_name(arguments.target)
     if arguments.from_cluster and not by_name:
-        raise InvalidArgument(
-            [Problem("--from-cluster", "goes with the experiment's name: the file is on the cluster")]
-        )
+        raise InvalidArgument([Problem("--from-cluster", "requires the experiment's name: the file is on the cluster")])
     if by_name and arguments.set:
         raise InvalidArgument([Problem("--set", "changes a file: name the file, not the experiment")])
     namespace = arguments.namespace
@@ -212,8 +210,8 @@ def _tell_imported(arguments: argparse.Namespace, imported: Imported) -> None:
         say(f"left out, not parameters of {name}: {', '.join(unknown[:8])}")
     if outside := [f"{parameter} ({n})" for parameter, n in tally.remarks.items() if parameter in known]:
         say(
-            f"outside the search space (number of trials): {', '.join(outside[:8])}; these values are kept, and "
-            f"count when the space has grown to them ({command('extend', name, '--set', 'PATH=VALUE')})"
+            f"outside the search space (number of trials): {', '.join(outside[:8])}; these values are kept and "
+            f"used once the space includes them ({command('extend', name, '--set', 'PATH=VALUE')})"
         )
     if tally.refused:
         left = len(tally.refused) - MOST_PROBLEMS
@@ -278,7 +276,7 @@ def delete(arguments: argparse.Namespace) -> ExitCode:
 def _sure(what: str) -> bool:
     """Ask for confirmation on a terminal. Raises InvalidArgument without a terminal."""
     if not sys.stdin.isatty():
-        raise InvalidArgument([Problem("", f"this would delete {what}; say --yes to do it")])
+        raise InvalidArgument([Problem("", f"this would delete {what}; add --yes to confirm")])
     print(f"Delete {what}? [y/N] ", end="", file=sys.stderr, flush=True)
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 

@@ -151,7 +151,7 @@ class _Selection:
             raise InvalidArgument([Problem("--limit", f"{limit} is not a number of trials; write 1 or more")])
         columns = _words([getattr(arguments, "columns", None) or ""])
         if columns and arguments.output not in ("table", "csv"):
-            cure = f"is for table and csv; -o {arguments.output} has all there is"
+            cure = f"is for table and csv; -o {arguments.output} has everything"
             raise InvalidArgument([Problem("--columns", cure)])
         sort = getattr(arguments, "sort", None) or ""
         return cls(states=frozenset(states), sort=sort, limit=limit, columns=columns)

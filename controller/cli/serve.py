@@ -91,7 +91,7 @@ def katib_ports(text: str) -> tuple[int, ...]:
     """Of `--katib`: "" for none. Raises InvalidArgument."""
     words = [word.strip() for word in text.split(",")] if text else []
     if wrong := [word for word in words if not (word.isascii() and word.isdigit() and int(word) <= 65535)]:
-        message = f"{wrong[0]!r} is not a port; write them with commas between them, such as 6789,6788"
+        message = f"{wrong[0]!r} is not a port; separate them with commas, such as 6789,6788"
         raise InvalidArgument([Problem("katib", message)])
     return tuple(map(int, words))
 

@@ -23,7 +23,6 @@ from controller.report.record import ExperimentRecord, StudyTrials
 from controller.report.top import top as top_text
 from controller.spec import redacted_document
 from suggest.errors import InvalidArgument, NotFound, Problem, did_you_mean
-from suggest.estimate import LEAST_TRIALS
 from suggest.trial import TrialState
 
 if TYPE_CHECKING:
@@ -182,7 +181,7 @@ def _drawn(arguments: argparse.Namespace) -> ExitCode:
     from controller.report import drawing, figures
 
     if bool(arguments.figure) != bool(arguments.to):
-        raise InvalidArgument([Problem("--figure", "goes with --to: write both, as --figure history --to history.svg")])
+        raise InvalidArgument([Problem("--figure", "requires --to: write both, as --figure history --to history.svg")])
     found = asyncio.run(
         query.look_up(workspace_of(arguments), arguments.name, arguments.namespace, measurements=True, latest=True)
     )
@@ -209,7 +208,7 @@ def best(arguments: argparse.Namespace) -> ExitCode:
     """Print the best trial. Like a run, this returns NO_RESULT without a succeeded trial."""
     from controller.report.ending import estimated, final_stage, front, result
 
-    found = asyncio.run(query.look_up(workspace_of(arguments), arguments.name, arguments.namespace))
+    found, estimate = asyncio.run(query.with_estimate(workspace_of(arguments), arguments.name, arguments.namespace))
     record = query.with_outputs(found)
     trial = record.best
     if trial is None:
@@ -218,9 +217,6 @@ def best(arguments: argparse.Namespace) -> ExitCode:
         kept = "" if not record.counts.get(TrialState.SUCCEEDED) else " and kept the constraints"
         print(f"tuner: no trial of {name} has succeeded{kept}; see {see}", file=sys.stderr)
         return ExitCode.NO_RESULT
-    estimate = None
-    if record.experiment.spec.criteria.is_plain and record.counts.get(TrialState.SUCCEEDED, 0) >= LEAST_TRIALS:
-        estimate = asyncio.run(query.estimate(workspace_of(arguments), record.experiment))
     match arguments.output:
         case "json" | "yaml":
             document = documents.best(record, query.find_trial(record, trial.number), estimate)

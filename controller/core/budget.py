@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from controller.core.model import ExperimentSpec, ExperimentState
+from controller.core.model import ExperimentSpec, ExperimentState, ReasonCode
 from controller.phrases import quantity
 from suggest.estimate import LEAST_TRIALS
 from suggest.trial import TrialState
@@ -21,6 +21,7 @@ class Ending:
     state: ExperimentState
     reason: str
     drain: bool
+    code: ReasonCode
 
 
 def counted(counts: Mapping[TrialState, int]) -> int:
@@ -52,6 +53,7 @@ def ending(
     reached: str = "",
     regret_bound: float | None = None,
     suspended: bool = False,
+    paused: int = 0,
 ) -> Ending | None:
     """Return the strongest reason to end the experiment, or None while there is none.
 
@@ -67,33 +69,44 @@ def ending(
         regret_bound: How much better than the best trial another point may still be; None while that is unknown.
         suspended: The circuit breaker has not decided about the failures yet. Until then only the target and the wall
             clock end the experiment.
+        paused: How many trials wait for a larger fidelity. None of them can be the best.
     """
     budget, objective = spec.budget, spec.objective
     if too_many_failed(spec, counts) and not suspended:
         failed = quantity(counts[TrialState.FAILED], "trial")
-        return Ending(ExperimentState.FAILED, f"{failed} failed (budget.failedTrials: {budget.failed_trials})", False)
+        told = f"{failed} failed (budget.failedTrials: {budget.failed_trials})"
+        return Ending(ExperimentState.FAILED, told, False, ReasonCode.TOO_MANY_FAILURES)
     if spec.criteria.is_plain and best is not None and objective.reaches_target(best):
         reached = f"{objective.metric} {best:g} (objective.target: {objective.target:g})"
     if reached:
-        return Ending(ExperimentState.SUCCEEDED, f"the target was reached: {reached}", False)
+        told = f"the target was reached: {reached}"
+        return Ending(ExperimentState.SUCCEEDED, told, False, ReasonCode.TARGET_REACHED)
     succeeded = best is not None or (not spec.criteria.is_plain and counts.get(TrialState.SUCCEEDED, 0) > 0)
     if budget.wall_clock_s is not None and running_s >= budget.wall_clock_s:
-        return _spent(
-            f"the time budget is used up (budget.wallClock: {budget.wall_clock_s:g} s)", succeeded, drain=False
-        )
+        told = f"the time budget is used up (budget.wallClock: {budget.wall_clock_s:g} s)"
+        partial = paused + counts.get(TrialState.PRUNED, 0)
+        if not succeeded and partial and spec.fidelity is not None:
+            whole = f"{spec.fidelity.parameter} {spec.fidelity.max:g}"
+            cure = "raise budget.wallClock, or lower fidelity.max"
+            return Ending(
+                ExperimentState.FAILED, f"{told} before a trial reached {whole}; {cure}", False, ReasonCode.TIME_SPENT
+            )
+        return _spent(told, ReasonCode.TIME_SPENT, succeeded, drain=False)
     if suspended:
         return None
     if budget.trials is not None and counted(counts) >= budget.trials:
         done = "its one trial is done" if budget.trials == 1 else f"all {budget.trials} trials are done"
-        return _spent(done, succeeded, drain=True)
+        return _spent(done, ReasonCode.TRIALS_DONE, succeeded, drain=True)
     if budget.no_improvement is not None and since_best >= budget.no_improvement:
         told = f"no improvement in {quantity(since_best, 'trial')} (budget.noImprovement: {budget.no_improvement})"
-        return _spent(told, succeeded, drain=True)
+        return _spent(told, ReasonCode.NO_IMPROVEMENT, succeeded, drain=True)
     if budget.regret_below is not None and regret_bound is not None and regret_bound <= budget.regret_below:
         told = f"no point is likely to be better by more than {regret_bound:.3g}"
-        return _spent(f"{told} (budget.regretBelow: {budget.regret_below:g})", succeeded, drain=True)
+        told += f" (budget.regretBelow: {budget.regret_below:g})"
+        return _spent(told, ReasonCode.REGRET_BELOW, succeeded, drain=True)
     if exhausted:
-        return _spent("every point of the search space has been tried", succeeded, drain=True)
+        told = "every point of the search space has been tried"
+        return _spent(told, ReasonCode.SPACE_EXHAUSTED, succeeded, drain=True)
     return None
 
 
@@ -133,8 +146,8 @@ def ending_of(
     return ending(spec, counts, best=best, exhausted=False, running_s=running_s)
 
 
-def _spent(reason: str, succeeded: bool, *, drain: bool) -> Ending:
+def _spent(reason: str, code: ReasonCode, succeeded: bool, *, drain: bool) -> Ending:
     """Return the ending of a spent budget. The last running trials may finish: one may be the first to succeed."""
     if not succeeded:
-        return Ending(ExperimentState.FAILED, f"{reason}; no trial succeeded", drain)
-    return Ending(ExperimentState.SUCCEEDED, reason, drain)
+        return Ending(ExperimentState.FAILED, f"{reason}; no trial succeeded", drain, ReasonCode.NO_TRIAL_SUCCEEDED)
+    return Ending(ExperimentState.SUCCEEDED, reason, drain, code)

@@ -14,7 +14,7 @@ from functools import partial
 
 from controller.core import breaker, budget
 from controller.core.failures import may_retry
-from controller.core.model import FINAL, AttemptState, ExperimentState, FailureClass, StopCause
+from controller.core.model import FINAL, AttemptState, ExperimentState, FailureClass, ReasonCode, StopCause
 from controller.core.snapshot import (
     Action,
     AskStop,
@@ -123,6 +123,7 @@ def decide(snapshot: Snapshot) -> list[Action]:
         since_best=0 if turn.improved else turn.since_best,
         reached=snapshot.reached,
         regret_bound=snapshot.regret_bound,
+        paused=len(paused),
     )
     ending = limits(exhausted=snapshot.exhausted and not paused)
     # The breaker is asked before the experiment may end as failed, because trials that it sets aside have not failed.
@@ -472,19 +473,20 @@ def _change(
     if snapshot.desired is DesiredState.STOP:
         if left or actions:
             if snapshot.state is not ExperimentState.STOPPING:
-                yield ChangeState(ExperimentState.STOPPING, "tuner stop", False)
+                yield ChangeState(ExperimentState.STOPPING, "tuner stop", False, ReasonCode.STOP_REQUESTED)
         else:
-            yield ChangeState(ExperimentState.STOPPED, "stopped by tuner stop", True)
+            yield ChangeState(ExperimentState.STOPPED, "stopped by tuner stop", True, ReasonCode.STOP_REQUESTED)
     elif ending is not None and not left and not actions:
-        yield ChangeState(ending.state, ending.reason + failure, True)
+        yield ChangeState(ending.state, ending.reason + failure, True, ending.code)
     elif snapshot.slots == 0 and snapshot.state is not ExperimentState.PAUSED and not busy:
         trial = snapshot.spec.trial
         asked = f"{trial.resources.gpu:g}" + (f" for each of {trial.workers} workers" if trial.workers > 1 else "")
         reason = f"a trial asks for more GPUs ({asked}) than this machine has; lower spec.trial.resources.gpu"
-        yield ChangeState(ExperimentState.PAUSED, reason, True)
+        yield ChangeState(ExperimentState.PAUSED, reason, True, ReasonCode.TOO_FEW_GPUS)
     elif snapshot.state is ExperimentState.PAUSED:
         if not busy:
             yield ChangeState(ExperimentState.PAUSED, "", True)
     elif snapshot.desired is DesiredState.INTERRUPT and not busy:
         what = "its final stage runs" if left and left[-1].number is FINAL else "its trials run"
-        yield ChangeState(ExperimentState.STOPPED, f"interrupted; {what} again on resume", True)
+        reason = f"interrupted; {what} again on resume"
+        yield ChangeState(ExperimentState.STOPPED, reason, True, ReasonCode.INTERRUPTED)

@@ -56,6 +56,27 @@ class ExperimentState(enum.Enum):
         return self in (ExperimentState.SUCCEEDED, ExperimentState.FAILED)
 
 
+class ReasonCode(enum.Enum):
+    """Why an experiment is in its state, in one word for programs; the sentence beside it is for people."""
+
+    TARGET_REACHED = "TargetReached"
+    TRIALS_DONE = "TrialsDone"  # budget.trials
+    TIME_SPENT = "TimeSpent"  # budget.wallClock
+    NO_IMPROVEMENT = "NoImprovement"  # budget.noImprovement
+    REGRET_BELOW = "RegretBelow"  # budget.regretBelow
+    SPACE_EXHAUSTED = "SpaceExhausted"
+    TOO_MANY_FAILURES = "TooManyFailures"  # budget.failedTrials
+    NO_TRIAL_SUCCEEDED = "NoTrialSucceeded"
+    REPEATED_FAILURES = "RepeatedFailures"  # the circuit breaker
+    CANNOT_RUN = "CannotRun"  # a configuration failure
+    TOO_FEW_GPUS = "TooFewGPUs"
+    LIMIT_REACHED = "LimitReached"  # of the suggestion service
+    STOP_REQUESTED = "StopRequested"
+    INTERRUPTED = "Interrupted"
+    IMPORTED = "Imported"
+    FINAL_STAGE_RUNS = "FinalStageRuns"
+
+
 class AttemptState(enum.Enum):
     """The state of one execution; `controller.core.states` has the transitions."""
 
@@ -452,6 +473,7 @@ class Experiment:
     context: str = ""  # the kubeconfig context, for trials on a cluster; "" = the current one
     state: ExperimentState = ExperimentState.RUNNING
     reason: str = ""
+    reason_code: ReasonCode | None = None
     stop_requested: bool = False
     running_s: float = 0.0
     final: FinalRun | None = None  # None: not begun since the search last continued

@@ -17,6 +17,7 @@ from controller.core.model import (
     AttemptState,
     ExperimentSpec,
     ExperimentState,
+    ReasonCode,
     StopCause,
     TrialOrFinal,
 )
@@ -235,11 +236,15 @@ class Break:
 
 @dataclass(frozen=True, slots=True)
 class ChangeState:
-    """Change the experiment's state. With `done`, nothing is left to do for this controller."""
+    """Change the experiment's state. With `done`, nothing is left to do for this controller.
+
+    An empty `reason` keeps the recorded reason and its code.
+    """
 
     state: ExperimentState
     reason: str
     done: bool
+    code: ReasonCode | None = None
 
 
 Action: TypeAlias = (

@@ -28,6 +28,7 @@ def describe_experiment(record: ExperimentRecord, *, folder: Path, now: datetime
         ("Namespace", it.namespace),
         ("Uid", it.uid),
         ("State", shown_state(record)),
+        ("Reason", "" if it.reason_code is None else it.reason_code.value),
         ("Objectives" if spec.further else "Objective", "; ".join(map(describe_objective, spec.objectives))),
         ("Subject to", "; ".join(map(str, spec.constraints))),
         ("Fidelity", _fidelity(record)),
@@ -109,7 +110,7 @@ def why_final(record: ExperimentRecord, final: FinalRecord) -> str:
     name = record.experiment.name
     match final.state:
         case "succeeded":
-            return f"it ended well; see what it left with: {command('best', name)}"
+            return f"it succeeded; see its outputs with: {command('best', name)}"
         case "failed":
             return f"{final.newest.reason}; fix it, then: {command('resume', name)}"
         case "running" if record.controlled_by:
@@ -144,7 +145,7 @@ def _algorithm(record: ExperimentRecord) -> str:
 
 
 def describe_trial(record: ExperimentRecord, one: TrialRecord, *, log: Path | None, now: datetime) -> str:
-    number = one.trial.number
+    number, algorithm = one.trial.number, record.experiment.spec.algorithm.name
     facts = [
         ("Trial", f"{record.experiment.name}/{number}"),
         ("Name", record.trial_name(number)),
@@ -153,7 +154,8 @@ def describe_trial(record: ExperimentRecord, one: TrialRecord, *, log: Path | No
         ("Value", formatting.number(one.trial.value)),
         ("Step", "" if one.trial.step is None else str(one.trial.step)),
         ("Imported", one.imported_from and f"from {one.imported_from}"),
-        ("Parent", "" if one.trial.parent is None else f"trial {one.trial.parent}, from whose checkpoint it goes on"),
+        ("Proposed", one.proposed_by and f"by {one.proposed_by}, because {algorithm} was not ready"),
+        ("Parent", "" if one.trial.parent is None else f"trial {one.trial.parent}, from whose checkpoint it continues"),
         ("Log", "" if log is None else str(log)),
     ]
     values = [[name, formatting.parameter(value)] for name, value in one.trial.parameters.items()]
@@ -277,7 +279,7 @@ def why_trial(record: ExperimentRecord, one: TrialRecord) -> str:
                 return f"{reason}{attempts}"
             return f"{reason}{attempts} ({meaning})"
         case TrialState.CANCELLED:
-            return f"it was no longer wanted: {reason}"
+            return f"it was cancelled: {reason}"
         case TrialState.RUNNING if newest is not None and newest.stop_cause is not None:
             return f"it is being stopped: {newest.reason or newest.stop_cause.value}"
         case TrialState.RUNNING if not record.controlled_by:
@@ -298,8 +300,8 @@ QUOTA_EXCEEDED = "QuotaExceeded"  # the reason that clusters give
 
 _MEANING = {
     FailureClass.USER_ERROR.value: "its program failed; its log says more",
-    FailureClass.OUT_OF_MEMORY.value: "it needs more memory than there is",
-    FailureClass.CONFIGURATION.value: "it cannot be started as the file says",
+    FailureClass.OUT_OF_MEMORY.value: "it needs more memory than is available",
+    FailureClass.CONFIGURATION.value: "it cannot be started as configured",
     FailureClass.TIMEOUT.value: "raise spec.trial.timeout, or make it faster",
     FailureClass.METRICS_MISSING.value: "print it as NAME=VALUE, or set spec.metrics",
     FailureClass.INFRASTRUCTURE.value: "usually not caused by the program",

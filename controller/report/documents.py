@@ -29,6 +29,7 @@ def experiment(record: ExperimentRecord) -> Json:
         uid=it.uid,
         state=it.state.value,
         reason=it.reason or None,
+        reasonCode=None if it.reason_code is None else it.reason_code.value,
         trials={state.value: n for state, n in record.counts.items()},
         best=None if (best := record.best) is None else _best(best, it.spec.criteria),
         front=[_best(each, it.spec.criteria) for each in record.front] if it.spec.further else None,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from controller.core.model import Experiment, ExperimentState
+from controller.core.model import Experiment, ExperimentState, ReasonCode
 from controller.phrases import command, quantity
 from controller.report import formatting
 from controller.report.description import cure
@@ -93,7 +93,7 @@ def next_step(
         case ExperimentState.SUCCEEDED if final_failed:
             return f"{name} succeeded: {reason}\nWhy: {command('logs', f'{name}/final')}\nRun it again: {again}"
         case ExperimentState.SUCCEEDED if best is not None and experiment.final is not None:
-            return f"{name} succeeded: {reason}\nWhat its final stage left: {command('best', name)}"
+            return f"{name} succeeded: {reason}\nOutputs of its final stage: {command('best', name)}"
         case ExperimentState.SUCCEEDED if best is not None:
             front = f"The Pareto front: {command('best', name)}\n" if experiment.spec.further else ""
             return f"{name} succeeded: {reason}\n{front}All trials: {trials}"
@@ -107,15 +107,15 @@ def next_step(
             return f"{name} is paused: {reason}\n{_printed(name, printed)}{cure(experiment)}"
         case ExperimentState.RUNNING | ExperimentState.STOPPING:
             ways = f"Watch: {command('describe', name)}\nGo on: {again}\nEnd: {command('stop', name)}"
-            return f"{name} is left running\n{ways}"
+            return f"{name} keeps running\n{ways}"
         case ExperimentState.STOPPED:
             return f"{name} stopped: {reason}\nGo on: {again}"
 
 
 def _without_them(experiment: Experiment) -> str:
-    if "budget.failedTrials" not in experiment.reason:
+    if experiment.reason_code is not ReasonCode.TOO_MANY_FAILURES:
         return ""
-    return f"\nOr go on without them: raise spec.budget.failedTrials, then: {command('resume', 'FILE')}"
+    return f"\nOr continue without them: raise spec.budget.failedTrials, then: {command('resume', 'FILE')}"
 
 
 def _printed(name: str, printed: tuple[int, Sequence[str]] | None) -> str:

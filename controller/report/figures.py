@@ -6,15 +6,16 @@ or as SVG and PNG (`controller.report.drawing`). `FIGURES` lists all of them.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Iterable, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
-from controller.core.model import AttemptState
+from controller.core.model import Attempt, AttemptState
 from controller.report import formatting
 from controller.report.record import FigureSource, TrialRecord
-from suggest.space import Choice, Domain, Scale
+from suggest.space import Choice, Domain, Parameter, Scale
 from suggest.study import Direction, Importance
 from suggest.trial import TrialState
 
@@ -26,7 +27,13 @@ MOST_TRIALS = 2000  # in a figure: the best, and every n-th of the others
 MOST_CURVES = 150
 MOST_POINTS = 40  # in a curve
 MOST_BARS = 400  # attempts in the timeline
+MOST_LABELS = 8  # choices along an axis, or parameters below it, that have room
+BEST_SO_FAR = "#12a594"  # no state has this color
 _LEGEND = {"orient": "top"}
+_SCHEME = {
+    "name": "plasma",
+    "extent": [0.2, 0.8],
+}  # its ends are too light for a white page, or too dark for a dark one
 _GRADIENT = {"type": "gradient", "orient": "right"}
 DECADES = 3.0  # an axis is logarithmic if its positive values span at least this many
 STATES = (
@@ -78,7 +85,7 @@ def history(record: FigureSource) -> Json:
     }
     line: Json = {
         "transform": [{"filter": "datum.best != null"}],
-        "mark": {"type": "line", "interpolate": "step-after", "strokeWidth": 2, "color": "#d9822b"},
+        "mark": {"type": "line", "interpolate": "step-after", "strokeWidth": 2, "color": BEST_SO_FAR},
         "encoding": {"x": x, "y": {"field": "best", **y}},
     }
     title = f"{metric} by trial; the line is the best so far" + _of(rows, valued)
@@ -105,12 +112,13 @@ def curves(record: FigureSource) -> Json:
         ]
     if len({row["step"] for row in rows}) < 2:
         rows = []  # a single report per trial does not make a curve
+    line = {"opacity": 0.55, "strokeWidth": 1.2} if len(shown) > 1 else {"strokeWidth": 2}
     title = f"{metric} by step" + _of(shown, measured)
     return _figure(
         title,
         rows,
         {
-            "mark": {"type": "line", "opacity": 0.55, "strokeWidth": 1.2, "point": {"size": 12, "filled": True}},
+            "mark": {"type": "line", **line, "point": {"size": 12, "filled": True}},
             "encoding": {
                 "x": {"field": "step", "type": "quantitative", "axis": {"tickMinStep": 1}},
                 "y": {
@@ -159,23 +167,31 @@ def parallel(record: FigureSource) -> Json:
         "field": "value",
         "type": "quantitative",
         "title": metric,
-        "scale": {**values, "scheme": "viridis", "reverse": _is_minimized(record)},
+        "scale": {**values, "scheme": _SCHEME, "reverse": _is_minimized(record)},
         "legend": _GRADIENT,
     }
     chosen: Json = {"param": "chosen", "empty": True}
+    axes: Json = {
+        "x": {"field": "parameter", "type": "ordinal", "sort": names, "title": None,
+              "axis": {"labelAngle": -30 if len(names) > MOST_LABELS else 0, "grid": True}},
+        "y": {"field": "place", "type": "quantitative", "axis": None, "scale": {"domain": [0, 1]}},
+    }  # fmt: skip
     lines: Json = {
-        "width": WIDTH,
-        "height": HEIGHT,
         "mark": {"type": "line", "strokeWidth": 1.2, "opacity": 0.6},
         "transform": [{"filter": chosen}],
         "encoding": {
-            "x": {"field": "parameter", "type": "ordinal", "sort": names, "title": None, "axis": {"labelAngle": -30}},
-            "y": {"field": "place", "type": "quantitative", "title": "place in its range", "scale": {"domain": [0, 1]}},
+            **axes,
             "detail": {"field": "trial", "type": "nominal"},
             "color": {**color, "legend": None},  # the strip shows it
             "tooltip": [_told("trial"), _told("value", metric), _told("parameter"), _told("is")],
         },
     }
+    labels: Json = {
+        "data": {"values": [label for parameter in parameters for label in _places(parameter)]},
+        "mark": {"type": "text", "align": "left", "dx": 5, "fontSize": 10, "color": "#7a8496"},
+        "encoding": {**axes, "text": {"field": "is", "type": "nominal"}},
+    }
+    plot: Json = {"width": WIDTH, "height": HEIGHT, "layer": [lines, labels]}
     strip: Json = {
         "width": WIDTH,
         "height": 40,
@@ -187,7 +203,7 @@ def parallel(record: FigureSource) -> Json:
         },
     }
     title = "Parameters of succeeded trials" + _of(shown, succeeded)
-    return _figure(title, rows, {"vconcat": [lines, strip], "resolve": {"legend": {"color": "independent"}}})
+    return _figure(title, rows, {"vconcat": [plot, strip], "resolve": {"legend": {"color": "independent"}}})
 
 
 def slice_(record: FigureSource) -> Json:
@@ -234,32 +250,7 @@ def contour(record: FigureSource) -> Json:
         for one in shown
     ]
     names = [p.name for p in parameters]
-    color: Json = {
-        "type": "quantitative",
-        "title": metric,
-        "scale": {**_scale([r["value"] for r in rows]), "scheme": "viridis", "reverse": _is_minimized(record)},
-        "legend": _GRADIENT,
-    }
-    axes: Json = {
-        "x": {"field": "x", "type": "quantitative", "title": "place in the range of x", "scale": {"domain": [0, 1]}},
-        "y": {"field": "y", "type": "quantitative", "title": "place in the range of y", "scale": {"domain": [0, 1]}},
-    }
-    cells: Json = {
-        "mark": {"type": "rect", "opacity": 0.55},
-        "encoding": {
-            "x": {**axes["x"], "bin": {"maxbins": 12, "extent": [0, 1]}},
-            "y": {**axes["y"], "bin": {"maxbins": 12, "extent": [0, 1]}},
-            "color": {"aggregate": "mean", "field": "value", **color},
-        },
-    }
-    points: Json = {
-        "mark": {"type": "point", "filled": True, "size": 30, "stroke": "white", "strokeWidth": 0.4},
-        "encoding": {
-            **axes,
-            "color": {"field": "value", **color},
-            "tooltip": [_told("trial"), _told("value", metric), _told("parameters")],
-        },
-    }
+    color_scale: Json = {**_scale([r["value"] for r in rows]), "scheme": _SCHEME, "reverse": _is_minimized(record)}
     choose = [
         {
             "name": axis,
@@ -278,9 +269,46 @@ def contour(record: FigureSource) -> Json:
                 {"calculate": "datum.places[yParameter]", "as": "y"},
                 {"filter": "isValid(datum.x) && isValid(datum.y)"},
             ],
-            "layer": [cells, points],
+            "layer": _contour_layers(metric, parameters, color_scale),
         },
     )
+
+
+def _contour_layers(metric: str, parameters: Sequence[Parameter], color_scale: Json) -> list[Json]:
+    """Return the cells with the mean values, and the trials above them."""
+    color: Json = {
+        "type": "quantitative",
+        "title": metric,
+        "scale": color_scale,
+        "legend": _GRADIENT,
+    }
+    axes: Json = {
+        axis: {
+            "field": axis,
+            "type": "quantitative",
+            "title": axis,
+            "scale": {"domain": [0, 1]},
+            "axis": {"labelExpr": _value_at_tick([p.domain for p in parameters], f"{axis}Parameter")},
+        }
+        for axis in "xy"
+    }
+    cells: Json = {
+        "mark": {"type": "rect", "opacity": 0.55},
+        "encoding": {
+            "x": {**axes["x"], "bin": {"maxbins": 12, "extent": [0, 1]}},
+            "y": {**axes["y"], "bin": {"maxbins": 12, "extent": [0, 1]}},
+            "color": {"aggregate": "mean", "field": "value", **color},
+        },
+    }
+    points: Json = {
+        "mark": {"type": "point", "filled": True, "size": 30, "stroke": "white", "strokeWidth": 0.4},
+        "encoding": {
+            **axes,
+            "color": {"field": "value", **color},
+            "tooltip": [_told("trial"), _told("value", metric), _told("parameters")],
+        },
+    }
+    return [cells, points]
 
 
 def importance(record: FigureSource, importances: Sequence[Importance]) -> Json:
@@ -343,7 +371,7 @@ def timeline(record: FigureSource) -> Json:
         {
             "mark": {"type": "bar", "height": {"band": 0.8}},
             "encoding": {
-                "x": {"field": "start", "type": "temporal", "title": None},
+                "x": {"field": "start", "type": "temporal", "title": None, "axis": {"format": _time_format(attempts)}},
                 "x2": {"field": "end"},
                 "y": {"field": "trial", "type": "ordinal", "title": "trial", "axis": {"labelOverlap": True}},
                 "color": _state_color(rows),
@@ -355,6 +383,13 @@ def timeline(record: FigureSource) -> Json:
         },
     )  # fmt: skip
     return {**figure, "height": min(600, max(80, 8 * len({row["trial"] for row in rows})))}
+
+
+def _time_format(attempts: Sequence[tuple[TrialRecord, Attempt]]) -> str:
+    """Return how the axis writes times: with seconds for a short search, with the day for a long one."""
+    times = [each.start_time for _, each in attempts if each.start_time is not None]
+    span = max(times) - min(times) if times else timedelta()
+    return "%H:%M:%S" if span < timedelta(minutes=10) else "%H:%M" if span < timedelta(days=1) else "%b %d %H:%M"
 
 
 def front(record: FigureSource) -> Json:
@@ -430,7 +465,7 @@ def _figure(title: str, rows: Sequence[Json], body: Json) -> Json:
     }
 
 
-def _short(value: Any) -> Any:
+def _short(value: object) -> Any:
     """Return a number with six digits, as in tables, to keep pages small."""
     return float(f"{value:.6g}") if isinstance(value, float) else value
 
@@ -495,6 +530,40 @@ def _place(domain: Domain, value: Any) -> float | None:
     if domain.scale is Scale.LOG:
         low, high, here = math.log(low), math.log(high), math.log(here) if here > 0 else low
     return min(1.0, max(0.0, (here - low) / (high - low)))
+
+
+def _places(parameter: Parameter) -> list[Json]:
+    """Return the labels along the axis of a parameter: its limits, or its choices unless they are many."""
+    match parameter.domain:
+        case Choice(values):
+            shown = values if len(values) <= MOST_LABELS else (values[0], values[-1])
+        case domain:
+            shown = (domain.min, domain.max)
+    return [
+        {"parameter": parameter.name, "place": _place(parameter.domain, value), "is": formatting.parameter(value)[:20]}
+        for value in shown
+    ]
+
+
+def _value_at_tick(domains: Sequence[Domain], chosen: str) -> str:
+    """Return the expression for the value at a tick, which is a place from 0 to 1 (see `_place`).
+
+    chosen: the parameter of the figure that has the index of the domain.
+    """
+    ranges = [
+        {"values": [formatting.parameter(value)[:20] for value in domain.values]}
+        if isinstance(domain, Choice)
+        else {"low": domain.min, "high": domain.max, "log": domain.scale is Scale.LOG}
+        for domain in domains
+    ]
+    it = f"{json.dumps(ranges)}[{chosen}]"
+    place = f"(datum.value * ({it}.values.length - 1))"
+    choice = f"(abs({place} - round({place})) < 0.001 ? {it}.values[round({place})] : '')"
+    number = (
+        f"({it}.log ? {it}.low * pow({it}.high / {it}.low, datum.value) "
+        f": {it}.low + ({it}.high - {it}.low) * datum.value)"
+    )
+    return f"{it}.values ? {choice} : format({number}, '.3~g')"
 
 
 def _axis(domain: Domain, field: str, title: str) -> Json:

@@ -58,5 +58,5 @@ def where_it_lies(spec: ExperimentSpec, final: FinalRecord) -> str:
     match spec.trial.cluster.get("checkpoints"):
         case {"claim": str(claim)}:
             folder = "/final".join(final.name.rsplit("-final", 1)) + final.run.apart
-            stays = f"; what it wrote to TUNER_CHECKPOINT_DIR is in the claim {claim}, folder {folder}"
-    return f"TUNER_OUTPUT_DIR ended with its pod: what is to stay belongs on a volume of spec.trial.volumes{stays}"
+            stays = f"; the contents of TUNER_CHECKPOINT_DIR are in the claim {claim}, folder {folder}"
+    return f"TUNER_OUTPUT_DIR was removed with its pod: write outputs to a volume of spec.trial.volumes{stays}"

@@ -13,7 +13,6 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from importlib import resources
-from typing import Any
 
 from controller.core.model import trial_name
 from controller.phrases import quantity
@@ -163,7 +162,7 @@ def figure_script() -> str:
     return (resources.files("controller.report") / "figure.js").read_text(encoding="utf-8")
 
 
-def _json(data: Any) -> str:
+def _json(data: object) -> str:
     """Return JSON that is safe inside a script element."""
     return json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
 

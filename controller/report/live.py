@@ -207,7 +207,7 @@ def _remark(progress: Progress) -> str:
         return f" · {progress.experiment.reason}" if progress.experiment.reason else " · the search is over"
     if progress.canary and progress.running and progress.experiment.spec.parallelism > 1:
         return " · the first trial runs alone until its first metric"
-    return " · nothing new is left to try" if progress.exhausted and progress.running else ""
+    return " · no new point is left to try" if progress.exhausted and progress.running else ""
 
 
 def _line(text: Text, width: int) -> Text:

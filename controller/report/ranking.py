@@ -191,7 +191,7 @@ def _importances(record: ExperimentRecord, importances: Sequence[Importance]) ->
     return (
         f"How much each parameter matters for a good {metric}, as shares of 1 with their standard deviations:\n\n"
         + text_tables.aligned(["PARAMETER", "IMPORTANCE", "TRIALS"], rows)
-        + "\nWhat is not above its own deviation cannot be told from chance (PED-ANOVA, on resampled trials).\n"
+        + "\nAn importance below its deviation may be due to chance (PED-ANOVA, on resampled trials).\n"
     )
 
 
@@ -224,7 +224,7 @@ def _effects(record: ExperimentRecord, found: Sequence[Effect]) -> str:
     if some_steps:
         notes.append(
             "\nSTEP: from the parameter's first level to this one, the mean difference over PAIRS of points that are\n"
-            "equal in all else, and the RANGE of these differences.\n"
+            "equal otherwise, and the RANGE of these differences.\n"
         )
     correlations = [(e.name, e.rank_correlation) for e in found if e.rank_correlation is not None]
     if correlations:
@@ -232,8 +232,8 @@ def _effects(record: ExperimentRecord, found: Sequence[Effect]) -> str:
         notes.append(f"\nSpearman's rank correlation with {metric}: {told}\n")
     if some_left_out:
         notes.append(
-            "\nLEFT OUT: trials that did not succeed have no value to compare. Where many were pruned, what is left\n"
-            "of a level looks better than the level is.\n"
+            "\nLEFT OUT: trials that did not succeed have no value to compare. If many were pruned, the level looks\n"
+            "better than it is.\n"
         )
     return "".join(notes)
 

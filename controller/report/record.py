@@ -22,7 +22,7 @@ from controller.runtime.kubernetes.resource_quota import demand_of, is_gpu
 from suggest import pareto
 from suggest.space import Space, Value
 from suggest.study import Criteria, Study
-from suggest.trial import IMPORTED_FROM, REUSED, Measurement, Trial, TrialState
+from suggest.trial import IMPORTED_FROM, PROPOSED_BY, REUSED, Measurement, Trial, TrialState
 
 
 def gpus_of(template: TrialTemplate) -> float:
@@ -64,6 +64,11 @@ class TrialRecord:
     def value_of(self) -> str:
         """Return the number of the trial whose value it reuses without having run; "" for any other trial."""
         return self.trial.labels.get(REUSED, "")
+
+    @property
+    def proposed_by(self) -> str:
+        """Return the algorithm that proposed the point because the study's own was not ready; "" otherwise."""
+        return self.trial.labels.get(PROPOSED_BY, "")
 
     @property
     def waiting(self) -> bool:
@@ -318,7 +323,7 @@ class ExperimentRecord:
                 return f"runs again when the experiment is resumed: {newest.reason}"
             return "the experiment is paused"
         if not self.controlled_by:
-            return "nobody runs the experiment now"
+            return "no controller is running"
         if newest is not None and record.waiting:
             return newest.reason or "is being started"
         if newest is not None and newest.rerun:

@@ -295,6 +295,7 @@ EXPERIMENT_CSV = (
     "bestValue",
     "startTime",
     "endTime",
+    "reasonCode",
 )
 
 
@@ -305,7 +306,7 @@ def experiment_csv_rows(records: Sequence[ExperimentRecord]) -> list[Row]:
         rows.append([
             it.name, it.namespace, it.uid, it.state.value, it.reason, len(record.trials),
             "" if best is None else best.number, "" if best is None else best.value,
-            _time(it.start_time), _time(it.end_time),
+            _time(it.start_time), _time(it.end_time), "" if it.reason_code is None else it.reason_code.value,
         ])  # fmt: skip
     return rows
 

@@ -79,7 +79,7 @@ class LocalRuntime:
                 raise CannotStart(f"it asks for more GPUs ({launch.gpu:g}) than this machine lends")
             if any("waiting" not in shown for shown in self._shown.values()):
                 raise RuntimeLost(
-                    "trials run that an older tuner started, and it claims no GPUs; go on when they have ended"
+                    "trials of an older tuner are running, which claims no GPUs; continue when they have ended"
                 )
             env.setdefault(gpus.ORDER, "PCI_BUS_ID")  # makes CUDA and nvidia-smi use the same indices
         if self._collection is not None:
@@ -256,7 +256,7 @@ class LocalRuntime:
                 blame = FailureClass.INFRASTRUCTURE if reply["infrastructure"] else FailureClass.CONFIGURATION
                 raise CannotStart(reply["refused"], blame)
             return reply
-        raise unreachable(self._folder, "dies before it answers")
+        raise unreachable(self._folder, "ends before it answers")
 
     async def _connected(self) -> SupervisorConnection:
         """Return the connection with all its messages received; connect again if it was lost."""

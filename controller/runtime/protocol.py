@@ -6,7 +6,7 @@ idempotent on the attempt's name, so that it can be repeated after a crash.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -214,6 +214,3 @@ class Runtime(Protocol):
 
         Leaves no process behind if no attempt runs.
         """
-
-
-Command = Sequence[str]

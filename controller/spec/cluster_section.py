@@ -27,9 +27,7 @@ DNS_NAME = r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?"
 
 VOLUME = Section(
     (
-        Key(
-            "mount", Text("an absolute path", r"/.*", "a path that begins with /"), "Where the trial sees it.", REQUIRED
-        ),
+        Key("mount", Text("an absolute path", r"/.*", "a path that begins with /"), "Its mount path.", REQUIRED),
         Key(
             "claim",
             Text("the name of a PersistentVolumeClaim", DNS_NAME, "lower-case letters, digits, - and ."),
@@ -48,7 +46,7 @@ VOLUME = Section(
         Key("emptyDir", AnyData(), "Scratch space that ends with the attempt: `{}`, or with `sizeLimit`."),
         Key("readOnly", Flag(), "Mounted read-only.", False),
     ),
-    refused={"hostPath": "a trial may not see the disk of its node; use claim, nfs or emptyDir"},
+    refused={"hostPath": "a trial must not access the disk of its node; use claim, nfs or emptyDir"},
 )
 BY_TYPE = Section(
     (
@@ -64,7 +62,7 @@ BY_PATH = Section(
             "A field of the object, instead of `type`: its keys, joined by dots.",
             REQUIRED,
         ),
-        Key("equals", Scalar(), "The value that it has then, compared with its type.", REQUIRED),
+        Key("equals", Scalar(), "The value to compare with; its type counts.", REQUIRED),
     )
 )
 

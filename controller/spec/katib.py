@@ -33,7 +33,7 @@ _NAME = re.compile(r"[a-z]([-a-z0-9]{0,38}[a-z0-9])?")
 _RESUME_POLICIES = ("Never", "LongRunning", "FromVolume")
 
 _SPEC = {"parameters", "objective", "algorithm", "parallelTrialCount", "maxTrialCount", "maxFailedTrialCount"}
-_REFUSED = {"nasConfig": "a search for a network's layers is not read; write the layers as parameters"}
+_REFUSED = {"nasConfig": "a search for a network's layers is not supported; write the layers as parameters"}
 
 
 class KatibReader(KatibSectionReader):
@@ -71,9 +71,9 @@ class KatibReader(KatibSectionReader):
         """Return the native data; None if the file has problems."""
         before = len(self._problems.found)
         if self._data["apiVersion"] != API_VERSION:
-            self._problems.add("apiVersion", f"{self._data['apiVersion']} is not read; write {API_VERSION}")
+            self._problems.add("apiVersion", f"{self._data['apiVersion']} is not supported; write {API_VERSION}")
         if self._data.get("kind") != "Experiment":
-            self._problems.add("kind", "of Katib's objects only an Experiment is read; write kind: Experiment")
+            self._problems.add("kind", "only an Experiment of Katib's objects is supported; write kind: Experiment")
         spec = self._mapping(self._data, "spec", "")
         self._only(self._data, "", ("apiVersion", "kind", "metadata", "spec", "status"))
         known = ("trialTemplate", "metricsCollectorSpec", "earlyStopping", "resumePolicy", "runtime")
@@ -162,7 +162,7 @@ class KatibReader(KatibSectionReader):
                 there = f"write {', '.join(takes)}" if takes else "remove it"
                 self._problems.add(below, f"unknown setting {key!r} for algorithm {algorithm}; {there}")
             elif key in seen:
-                self._problems.add(below, f"{key} is there twice; remove one")
+                self._problems.add(below, f"{key} occurs twice; remove one")
             elif not isinstance(value, str):
                 self._problems.add(f"{below}.value", f"expected text, got {value!r}; write it in quotes")
             else:
@@ -275,7 +275,7 @@ class KatibReader(KatibSectionReader):
             if not isinstance(name, str) or not name:
                 self._problems.add(at, "must be a mapping with a name, parameterType and feasibleSpace")
             elif name in native:
-                self._problems.add(f"{at}.name", f"{name} is there twice; rename one")
+                self._problems.add(f"{at}.name", f"{name} occurs twice; rename one")
             else:
                 self._only(given, at, ("name", "parameterType", "feasibleSpace"))
                 native[name] = self._domain(given, at)

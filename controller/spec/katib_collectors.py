@@ -67,7 +67,7 @@ class KatibCollectorReader:
         )
         kind = collector.get("kind", "StdOut")
         if "customCollector" in collector and kind != "Custom":
-            self._problems.add(f"{AT}.collector.customCollector", f"does not go with kind: {kind}; remove it")
+            self._problems.add(f"{AT}.collector.customCollector", f"cannot be combined with kind: {kind}; remove it")
         match kind:
             case "StdOut":
                 self._without(source, kind, "httpGet")
@@ -119,13 +119,15 @@ class KatibCollectorReader:
             return {}
         for name in given:
             if keys is not None and name not in keys:
-                self._problems.add(f"{at}.{name}", "is not read; remove it", at_key=True)
+                self._problems.add(f"{at}.{name}", "is not supported; remove it", at_key=True)
         return given
 
     def _without(self, source: Json, kind: str, *keys: str) -> None:
         for key in keys:
             if source.get(key) is not None:
-                self._problems.add(f"{AT}.source.{key}", f"does not go with kind: {kind}; remove it", at_key=True)
+                self._problems.add(
+                    f"{AT}.source.{key}", f"cannot be combined with kind: {kind}; remove it", at_key=True
+                )
 
     def _file(self, source: Json, default: str, kind: str, formats: tuple[str, ...]) -> tuple[str, str]:
         """Return the path and the format of `fileSystemPath`."""
@@ -142,7 +144,7 @@ class KatibCollectorReader:
         form = given.get("format")
         if form is not None and form not in formats:
             cure = f"write {' or '.join(formats)}" if formats else "remove it"
-            self._problems.add(f"{at}.format", f"{form!r} does not go with this collector; {cure}")
+            self._problems.add(f"{at}.format", f"{form!r} cannot be combined with this collector; {cure}")
         return path, form if isinstance(form, str) else "TEXT"
 
     def _patterns(self, source: Json) -> Json:
@@ -174,7 +176,7 @@ class KatibCollectorReader:
         if not isinstance(path, str) or not path.startswith("/"):
             self._problems.add(f"{at}.path", f"expected a path that begins with /, got {path!r}")
         if given.get("scheme") not in (None, "HTTP"):
-            self._problems.add(f"{at}.scheme", f"{given['scheme']!r} is not read; write HTTP")
+            self._problems.add(f"{at}.scheme", f"{given['scheme']!r} is not supported; write HTTP")
         if given.get("host") is not None:
             self._problems.add(f"{at}.host", "the endpoint is the trial's own; remove it")
         return {"port": port, "path": path}

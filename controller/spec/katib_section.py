@@ -38,5 +38,5 @@ class KatibSectionReader:
     def _only(self, given: Json, at: str, keys: Iterable[str], refused: dict[str, str] | None = None) -> None:
         for name in given:
             if name not in keys:
-                why = (refused or {}).get(name, "is not read; remove it")
+                why = (refused or {}).get(name, "is not supported; remove it")
                 self._problems.add(f"{at}.{name}" if at else name, why, at_key=True)

@@ -38,8 +38,8 @@ _RESOURCES = {"cpu": "cpu", "memory": "memory", "nvidia.com/gpu": "gpu"}
 _CONTAINER = ("name", "image", "imagePullPolicy", "command", "args", "env", "resources")
 _NOT_ON_THIS_MACHINE = {
     "volumeMounts": "volumes are not mounted on this machine; remove it, and give the command a path that is there",
-    "envFrom": "is not read; write the variables out under env",
-    "workingDir": "is not read; trials start in the file's folder",
+    "envFrom": "is not supported; write the variables out under env",
+    "workingDir": "is not supported; trials start in the file's folder",
 }
 
 
@@ -122,7 +122,7 @@ class KatibTemplateReader(KatibSectionReader):
             elif not name or not reference or "{" in name or "}" in name:
                 self._problems.add(below, f"{name!r} is not a name, or has no reference; a name has no braces")
             elif name in names or reference in references:
-                self._problems.add(below, "its name or reference is there twice; remove one")
+                self._problems.add(below, "its name or reference occurs twice; remove one")
             elif reference.startswith("${trialSpec."):
                 names[name] = self._of_metadata(reference, job, f"{below}.reference")
             elif reference not in parameters:
@@ -259,7 +259,7 @@ class KatibTemplateReader(KatibSectionReader):
         return {"template": template, **({"primary": primary} if primary else {}), **ends}
 
     def _filled_data(
-        self, data: Any, at: str, names: dict[str, str], used: set[str]
+        self, data: object, at: str, names: dict[str, str], used: set[str]
     ) -> Any:  # Any: any of YAML's types
         if isinstance(data, str):
             return self._filled(data, at, names, used)
@@ -324,7 +324,7 @@ class KatibTemplateReader(KatibSectionReader):
         native: Json = {}
         for key, amount in amounts.items() if isinstance(amounts, dict) else ():
             if key not in _RESOURCES:
-                self._problems.add(f"{at}.{key}", f"{key} is not read; remove it")
+                self._problems.add(f"{at}.{key}", f"{key} is not supported; remove it")
             elif key == "memory":
                 native["memory"] = amount
             else:

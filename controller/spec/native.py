@@ -118,7 +118,7 @@ OBJECTIVE = Section(
             REQUIRED,
         ),
         Key("direction", Word(("maximize", "minimize")), "Which way is better.", REQUIRED),
-        Key("target", Number(), "A trial that gets there ends the experiment.", says="none"),
+        Key("target", Number(), "A trial that reaches it ends the experiment.", says="none"),
         Key("value", Word(("last", "best", "worst")), "Which of a trial's measurements is its value.", "last"),
     ),
     what="a mapping such as {metric: accuracy, direction: maximize}",
@@ -259,13 +259,13 @@ FIDELITY = Section(
         Key(
             "parameter",
             Text("a name", r"[A-Za-z_][A-Za-z0-9_.-]{0,62}", "a letter or _, then letters, digits, or _ . -"),
-            "What the program calls it, such as `epochs`; `${epochs}` in the command is how far this run goes.",
+            "Its name in the program, such as `epochs`; `${epochs}` in the command is the fidelity of this run.",
             REQUIRED,
             field="parameter",
         ),
         Key("min", Number(), "Where trials begin; above 0.", REQUIRED, field="min"),
         Key("max", Number(), "A whole run; at least `eta` times `min`.", REQUIRED, field="max"),
-        Key("eta", Whole(2), "One in so many trials goes on, so many times farther.", 3, field="eta"),
+        Key("eta", Whole(2), "The best 1/eta of the trials continue, to eta times the fidelity.", 3, field="eta"),
     ),
     what="a mapping such as {parameter: epochs, min: 1, max: 81}",
 )
@@ -296,7 +296,7 @@ BUDGET = Section(
         Key(
             "noImprovement",
             Whole(1),
-            "So many trials in a row end without a new best one.",
+            "Stop after this many trials in a row without a new best one.",
             says="none",
             field="no_improvement",
         ),
@@ -336,7 +336,7 @@ SPEC = Section(
         Key(
             "fidelity",
             FIDELITY,
-            "Trials run in steps, and only the best of each step go on, from their checkpoints.",
+            "Trials run in steps, and only the best of each step continue, from their checkpoints.",
             ABSENT,
             says="none: each trial runs to its end",
         ),
@@ -345,7 +345,7 @@ SPEC = Section(
         Key(
             "canary",
             duration(above_zero=False),
-            "The first trial runs alone until its first metric, or this long; 0s: not at all.",
+            "The first trial runs alone until its first metric, or this long; 0s disables this.",
             "10s",
             field="canary_s",
             value=parse_duration,
@@ -355,7 +355,7 @@ SPEC = Section(
         Key(
             "final",
             FINAL_STAGE,
-            "What the best parameters run as once more when the search has ended well.",
+            "What runs once with the best parameters after the search has succeeded.",
             ABSENT,
             says="none",
         ),
@@ -384,11 +384,14 @@ METADATA = Section(
         Key(
             "name",
             Text("a name for an experiment", DNS_LABEL, DNS_RULE, MAX_NAME_LENGTH),
-            "For people, and in every trial's name.",
+            "The experiment's name, a part of every trial's name.",
             REQUIRED,
         ),
         Key(
-            "namespace", Text("the name of a namespace", DNS_LABEL, DNS_RULE, 63), "Whose experiment it is.", "default"
+            "namespace",
+            Text("the name of a namespace", DNS_LABEL, DNS_RULE, 63),
+            "The experiment's namespace.",
+            "default",
         ),
         Key("labels", LABELS, "Labels of the experiment.", {}),
     ),
@@ -398,7 +401,7 @@ FILE = Section(
     (
         Key("apiVersion", Word((API_VERSION,)), f"`{API_VERSION}`.", REQUIRED),
         Key("kind", Word(("Experiment",)), "`Experiment`.", REQUIRED),
-        Key("metadata", METADATA, "What it is called.", REQUIRED),
+        Key("metadata", METADATA, "The experiment's name, namespace and labels.", REQUIRED),
         Key("spec", SPEC, "What it is.", REQUIRED),
     ),
     what="a mapping with apiVersion, kind, metadata and spec",

@@ -44,7 +44,6 @@ _PLACES = (
 class Document:
     """A file that was read: its experiment, its text as the person wrote it, and its warnings.
 
-    overridden: flags changed the experiment, so that the file alone describes a different one.
     is_katib: the text is a file of Katib's.
     """
 
@@ -53,7 +52,6 @@ class Document:
     spec: ExperimentSpec
     warnings: tuple[str, ...]
     marks: Marks
-    overridden: bool
     is_katib: bool = False
 
     def locate(self, problems: Iterable[Problem]) -> SpecErrors:
@@ -133,7 +131,7 @@ def read(
             wrong += _asked(service, document, data, marks)
         raise SpecErrors(source, wrong)
     told = (*warnings, *rules.warnings(document))
-    return Document(source, text, from_document(document), told, marks, bool(overrides), is_katib)
+    return Document(source, text, from_document(document), told, marks, is_katib)
 
 
 def _documents(text: str, source: str) -> tuple[Data, Marks, list[Json]]:

@@ -84,7 +84,7 @@ def _objectives(spec: Json, raw: Json, problems: ProblemCollector) -> None:
         problems.add("spec.objectives", "expected a list of objectives, got an empty list")
     if "regretBelow" in spec.get("budget", {}) and (spec.get("constraints") or len(raw.get("objectives") or ()) > 1):
         cure = "use budget.noImprovement, which counts trials"
-        problems.add("spec.budget.regretBelow", f"goes with one objective without constraints; {cure}", at_key=True)
+        problems.add("spec.budget.regretBelow", f"requires one objective without constraints; {cure}", at_key=True)
     for place, constraint in enumerate(spec.get("constraints", ())):
         if "min" not in constraint and "max" not in constraint:
             problems.add(f"spec.constraints[{place}]", "no bound; write min, max or both")
@@ -95,15 +95,17 @@ def _metrics(spec: Json, problems: ProblemCollector) -> None:
     sources = [key for key in ("file", "prometheus", "push", "dbManager") if given.get(key)]
     form = given.get("format")
     for key in sources[1:]:
-        problems.add(f"spec.metrics.{key}", f"does not go with {sources[0]}; keep one of them", at_key=True)
+        problems.add(f"spec.metrics.{key}", f"cannot be combined with {sources[0]}; keep one of them", at_key=True)
     if form is not None and "file" not in given:
         problems.add("spec.metrics.format", "is the format of a file; write file: PATH beside it", at_key=True)
     is_text = sources[:1] in ([], ["file"]) and form in (None, "text")
     if "pattern" in given and not is_text:
         what = sources[0] if form is None else f"format: {form}"
-        problems.add("spec.metrics.pattern", f"is for lines of text, and does not go with {what}", at_key=True)
+        problems.add("spec.metrics.pattern", f"is for lines of text, and cannot be combined with {what}", at_key=True)
     if "step" in given and form == "tensorboard":
-        problems.add("spec.metrics.step", "does not go with format: tensorboard, whose events have steps", at_key=True)
+        problems.add(
+            "spec.metrics.step", "cannot be combined with format: tensorboard, whose events have steps", at_key=True
+        )
     if "file" in given:
         _metrics_path(given["file"], form, problems)
     endpoint = given.get("prometheus", {})
@@ -129,7 +131,7 @@ def _fidelity(spec: Json, names: list[str], problems: ProblemCollector) -> None:
     if name in names:
         problems.add(
             "spec.fidelity.parameter",
-            f"{name} is in spec.parameters, too; each run of a trial gets its own, so remove it there",
+            f"{name} is also in spec.parameters, but each run of a trial has its own; remove it there",
         )
 
 
@@ -184,7 +186,9 @@ def _final(final: Json, raw_trial: object, traits: RuntimeTraits, problems: Prob
     if isinstance(raw_trial, dict) and raw_trial.get("template") is not None:
         cure = "end the search without it, and run the parameters that `best` prints by an object of your own"
         problems.add(
-            "spec.final", f"does not go with trial.template, which has no command to be replaced; {cure}", at_key=True
+            "spec.final",
+            f"cannot be combined with trial.template, which has no command to be replaced; {cure}",
+            at_key=True,
         )
 
 
@@ -221,7 +225,9 @@ def _workload(trial: Json, raw: Json, traits: RuntimeTraits, problems: ProblemCo
         problems.add("spec.trial.template", "needs runtime: kubernetes; a local trial runs a command", at_key=True)
     for key in raw:
         if key in INSTEAD_OF_TEMPLATE:
-            problems.add(f"spec.trial.{key}", "does not go with template; move it into the template", at_key=True)
+            problems.add(
+                f"spec.trial.{key}", "cannot be combined with template; move it into the template", at_key=True
+            )
     template = raw["template"]
     if isinstance(template, dict):
         for key in ("apiVersion", "kind"):
@@ -315,7 +321,7 @@ def _placeholders(
         if in_command and alone and alone[1] in conditional:
             before = _before(workload, section, path)
             if before.startswith("-") and "=" not in before:
-                cure = f"its flag {before} would be left alone; write {before}={text} as one element"
+                cure = f"its flag {before} would have no value; write {before}={text} as one element"
             else:
                 cure = f"what follows would take its place; write --{alone[1]}={text} as one element"
             problems.add(path, f"{text} is not always there, and {cure}")
@@ -405,9 +411,13 @@ def _not_mentioned(spec: Json) -> Iterator[str]:
     if any("TUNER_PARAMETERS" in text for text in texts):
         return
     mentioned = {name for text in texts for name in placeholders(text)}
-    names = [*spec["parameters"], *([spec["fidelity"]["parameter"]] if "fidelity" in spec else [])]
-    silent = [name for name in names if name not in mentioned]
+    silent = [name for name in spec["parameters"] if name not in mentioned]
     where = "template" if "template" in spec["trial"] else "command, args or env"
     if silent:
         it_arrives = "it arrives" if len(silent) == 1 else "they arrive"
         yield f"{', '.join(silent)}: not mentioned in {where}; {it_arrives} in TUNER_PARAMETERS"
+    if "fidelity" in spec and (name := spec["fidelity"]["parameter"]) not in mentioned:
+        yield (
+            f"spec.fidelity.parameter: {name} is not mentioned in {where}, so each step of a trial may run equally "
+            "far; it arrives in TUNER_PARAMETERS"
+        )

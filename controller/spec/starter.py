@@ -5,11 +5,11 @@ from __future__ import annotations
 STARTER = """\
 # An experiment: what to search, what to run, when to stop.
 #
-#     tuner validate experiment.yaml     says what is wrong with this file, if anything is
-#     tuner run experiment.yaml          runs it; run it again and it goes on where it was
+#     tuner validate experiment.yaml     checks this file
+#     tuner run experiment.yaml          runs it; run it again to resume
 #     tuner best my-search               the best trial so far
 #
-# This one runs as it is, in seconds. Make it yours: the parameters, then the command.
+# This one runs unchanged, in seconds. Adapt it: the parameters, then the command.
 # Editors complete and check the keys once they have the schema: tuner schema > experiment.schema.json
 apiVersion: tuner.dev/v1
 kind: Experiment

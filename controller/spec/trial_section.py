@@ -49,7 +49,7 @@ def duration(*, above_zero: bool) -> Parsed:
             raise ValueError(f"{as_text(raw)} has no unit; write {as_text(raw)}s, {as_text(raw)}m or {as_text(raw)}h")
         seconds = parse_duration(raw)
         if above_zero and seconds == 0:
-            raise ValueError(f"{raw!r} leaves no time at all; write a longer one, or remove the key for no limit")
+            raise ValueError(f"{raw!r} is too short; write a longer one, or remove the key for no limit")
         return format_duration(seconds)
 
     return Parsed("a duration such as 90s, 30m or 1h30m", read, {"type": "string", "pattern": DURATION_SCHEMA})
@@ -209,7 +209,7 @@ TRIAL = Section(
             says="`json`",
             field="parameters_file",
         ),
-        Key("resources", RESOURCES, "What one attempt is given: requests and limits alike.", {}),
+        Key("resources", RESOURCES, "Resources of an attempt, as requests and limits.", {}),
         Key(
             "devices",
             ListOf(DeviceName(), "a list of GPUs such as [0, 1]", 1),
@@ -227,12 +227,12 @@ TRIAL = Section(
         Key(
             "gracePeriod",
             duration(above_zero=False),
-            "From SIGTERM to SIGKILL.",
+            "Time from SIGTERM to SIGKILL.",
             "30s",
             field="grace_s",
             value=parse_duration,
         ),
-        Key("retries", RETRIES, "How often an attempt is repeated, by why it failed.", {}),
+        Key("retries", RETRIES, "How often an attempt is repeated, by failure class.", {}),
         Key("image", Text("the name of an image"), "Container image (cluster); it may not run as root.", field="image"),
         Key(
             "imagePullPolicy",
@@ -242,7 +242,7 @@ TRIAL = Section(
         Key(
             "imagePullSecrets",
             ListOf(Text("a secret's name"), "a list of secrets' names"),
-            "Secrets of the namespace that open the registry (cluster).",
+            "Secrets of the namespace for the registry (cluster).",
         ),
         Key("shm", MEMORY, "Size of /dev/shm, out of the trial's `memory`; none: 64 MiB (cluster)."),
         Key(
@@ -258,11 +258,15 @@ TRIAL = Section(
         Key(
             "checkpoints",
             Section((Key("claim", Text("the name of a PersistentVolumeClaim"), "The claim.", REQUIRED),)),
-            "Where `TUNER_CHECKPOINT_DIR` lives, a folder for each trial; none: it ends with the attempt (cluster).",
+            "The volume of `TUNER_CHECKPOINT_DIR`, a folder for each trial; none: removed with the attempt (cluster).",
         ),
         Key("nodeSelector", LABELS, "Labels that a node must have (cluster)."),
         Key("tolerations", ListOf(TOLERATION, "a list of tolerations"), "Taints that are tolerated (cluster)."),
-        Key("priorityClass", Text("the name of a PriorityClass"), "Who goes first where nodes are full (cluster)."),
+        Key(
+            "priorityClass",
+            Text("the name of a PriorityClass"),
+            "Which pods are scheduled first if nodes are full (cluster).",
+        ),
         Key(
             "serviceAccount",
             Text("the name of a ServiceAccount"),
@@ -291,7 +295,7 @@ TRIAL = Section(
                     ),
                 )
             ),
-            "One attempt as several pods or processes that find each other, also through torchrun.",
+            "Runs an attempt as several pods or processes, with the variables of torchrun.",
         ),
         Key(
             "template",
@@ -318,7 +322,7 @@ TRIAL = Section(
                     Key("container", Text("the name of a container"), "Its container; none: `trial`, else the first."),
                 )
             ),
-            "Whose log is read, of a template with several pods or containers (cluster).",
+            "The pod and container whose log is read, if a template has several (cluster).",
             says="by its kind",
         ),
     ),

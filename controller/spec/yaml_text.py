@@ -210,7 +210,7 @@ def _scalar(event: Any) -> _Node:
     return _Node(_mark(event), value=plain_scalar(event.value) if plain else event.value, text=event.value)
 
 
-def _attach(parent: _Node, node: _Node, event: Any) -> None:
+def _attach(parent: _Node, node: _Node, event: object) -> None:
     if parent.items is not None:
         parent.items.append(node)
     elif parent.key is None:

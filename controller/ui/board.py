@@ -124,7 +124,7 @@ class Board:
             "measurements": [documents.measurement(each) for _, each in measured],
             "provenance": self._provenance(experiment, one),
             "artifacts": await asyncio.to_thread(self._artifacts, experiment, one),
-            "actions": {"labels": True},
+            "actions": {"labels": True, "retry": one.state is TrialState.FAILED and not record.controlled_by},
         }
 
     def folder(self, experiment: Experiment, number: int, attempt: int) -> AttemptFolders:
@@ -322,6 +322,7 @@ def _actions(record: ExperimentRecord) -> dict[str, bool]:
     return {
         "stop": controlled or it.state in (ExperimentState.RUNNING, ExperimentState.PAUSED),
         "resume": not controlled and it.state is not ExperimentState.SUCCEEDED,
+        **({"retry": not controlled} if record.counts.get(TrialState.FAILED) else {}),
         "extend": not controlled and it.spec.budget.trials is not None,
         "enqueue": not it.state.finished,
         "delete": not controlled,

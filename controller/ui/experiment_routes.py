@@ -34,6 +34,8 @@ def experiment_routes(board: Board, closing: asyncio.Event) -> list[Route]:
         Route(f"{trial}/artifacts/{{attempt:int}}/{{path:path}}", page.artifact),
         Route(f"{one}/stop", page.stop, methods=["POST"]),
         Route(f"{one}/resume", page.resume, methods=["POST"]),
+        Route(f"{one}/retry", page.retry, methods=["POST"]),
+        Route(f"{trial}/retry", page.retry, methods=["POST"]),
         Route(f"{one}/extend", page.extend, methods=["POST"]),
     ]
 
@@ -82,6 +84,14 @@ class _Experiments:
         experiment = self._experiment(request)
         await control_detached(self._board.workspace, experiment, ("resume",))
         return done(f"{experiment.name} goes on")
+
+    async def retry(self, request: Request) -> Response:
+        """Run one failed trial again, or all of them."""
+        experiment, number = self._experiment(request), request.path_params.get("number")
+        await control_detached(
+            self._board.workspace, experiment, ("retry", "--failed" if number is None else str(number))
+        )
+        return done(f"{'the failed trials run' if number is None else f'trial {number} runs'} again")
 
     async def extend(self, request: Request) -> Response:
         experiment = self._experiment(request)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterator, Mapping
+from itertools import takewhile
 from typing import Any
 
 from controller.report.formatting import json_number, timestamp
@@ -28,7 +29,8 @@ class LiveTable:
         self._summary: Json = {}
         self._summary_changed = 0
         self._rows: dict[int, Row] = {}
-        self._changed: dict[int, int] = {}  # by trial number: the version of its last change or its removal
+        # By trial number: the version of its last change or its removal. The last changes are at the end.
+        self._changed: dict[int, int] = {}
 
     @property
     def position(self) -> str:
@@ -49,6 +51,7 @@ class LiveTable:
         for number, one in trials.items():
             row = None if one is None else _row(record, one, parameters, metrics)
             if row != self._rows.get(number):
+                self._changed.pop(number, None)
                 self._changed[number] = self._version
                 if row is None:
                     del self._rows[number]
@@ -64,7 +67,8 @@ class LiveTable:
         so that a page whose connection is lost in between does not take itself to be up to date.
         """
         version = self._known(position)
-        changed = [n for n, at in self._changed.items() if at > version and (only is None or n in only)]
+        since = list(takewhile(lambda n: self._changed[n] > version, reversed(self._changed)))
+        changed = [n for n in reversed(since) if only is None or n in only]
         summary = {"summary": self._summary} if self._summary_changed > version else {}
         if not changed and not summary and version >= self._columns_changed:
             return

@@ -8,15 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
-import os
-import secrets
 import signal
 import socket
 import ssl
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 
 import uvicorn
 from starlette.middleware import Middleware
@@ -27,17 +22,12 @@ from controller.ui.application import application
 from controller.ui.board import Board
 from controller.ui.experiment_routes import experiment_routes
 from controller.ui.guard import Guard, LinkDoor
+from controller.ui.kept_file import KeptAddress
 from controller.ui.vega import VegaBundle
 from suggest.errors import FailedPrecondition, Unavailable
 
 ADDRESS = "127.0.0.1"
 GRACE_S = 2  # for answers in progress when the server ends
-
-
-@dataclass(frozen=True, slots=True)
-class _StoredAddress:
-    key: bytes
-    port: int
 
 
 async def serve(workspace: Workspace, *, port: int | None, optuna: bool, say: Callable[[str], None]) -> None:
@@ -53,10 +43,10 @@ async def serve(workspace: Workspace, *, port: int | None, optuna: bool, say: Ca
     """
     workspace.state.make()
     file = workspace.state.root / "ui.json"
-    kept = _read(file)
+    kept = KeptAddress.read(file)
     listener = listen(ADDRESS, (kept.port, 0) if port is None else (port,), flag="--port")
     actual = listener.getsockname()[1]
-    _write(file, _StoredAddress(kept.key, actual))
+    KeptAddress(kept.key, actual).write(file)
     door = LinkDoor(kept.key, actual)
     board = Board(workspace)
     ending = asyncio.Event()
@@ -162,24 +152,3 @@ def listen(host: str, ports: Sequence[int], *, flag: str) -> socket.socket:
             continue
         return listener
     raise Unavailable(f"no port of {host} is free")
-
-
-def _read(file: Path) -> _StoredAddress:
-    """Read the file; without one, create a new key."""
-    try:
-        found = json.loads(file.read_text(encoding="utf-8"))
-        kept = _StoredAddress(bytes.fromhex(found["key"]), int(found["port"]))
-        if len(kept.key) == 32 and 0 <= kept.port < 65536:
-            return kept
-    except (OSError, ValueError, KeyError, TypeError):
-        pass
-    return _StoredAddress(secrets.token_bytes(32), 0)
-
-
-def _write(file: Path, kept: _StoredAddress) -> None:
-    try:
-        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        with os.fdopen(descriptor, "w", encoding="utf-8") as opened:
-            json.dump({"key": kept.key.hex(), "port": kept.port}, opened)
-    except OSError as error:
-        raise Unavailable(f"{file}: {error.strerror}") from error

@@ -1,43 +1,105 @@
 """The sign-in of the page of a server with tokens. The rights are those of the token, which each call to the service
 has with it, so that a token that is revoked or limited meanwhile has effect at once.
 
-A session lives in this process only, so people sign in again after a restart. The token is kept in memory and never
-sent back.
+Sessions survive a restart of the server (docs/adr/0030). The browser has the id of its session in a cookie; the file of
+sessions has the token, encrypted with that id, under the hash of the id. So neither of the two reveals the token.
 """
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import hmac
+import logging
 import secrets
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from functools import partial
+from contextlib import suppress
+from dataclasses import dataclass
 from importlib import resources
+from pathlib import Path
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from controller.ui import kept_file
 from controller.ui.application import body_of
 from controller.ui.guard import OWN_NAMES, SAFE, refused
 from controller.ui.studies import StudyBoard
-from suggest.errors import InvalidArgument, PermissionDenied, Problem
+from suggest.errors import InvalidArgument, PermissionDenied, Problem, Unavailable
 
+log = logging.getLogger(__name__)
 SIGN_IN = "/api/sign-in"
 IDLE_S = 12 * 3600.0  # a session that is not used ends
+STORED_S = 600.0  # between two times that the use of a session is stored
 MOST_SESSIONS = 200
 PAUSE_S = 0.5  # before a wrong token is refused
+MOST_TOKEN = 4096  # bytes
 
 
 @dataclass(slots=True)
-class SignedIn:
-    """A person who has signed in. `board` calls the service with the person's token, while that is `valid`."""
+class StoredSession:
+    sealed: bytes
+    """The token, encrypted with the id of the session."""
+    used: float
+    """Seconds since the epoch."""
 
-    board: StudyBoard
-    valid: Callable[[], bool]
-    page_token: str = field(default_factory=lambda: secrets.token_urlsafe(24))
-    used: float = field(default_factory=time.monotonic)
+
+class Sessions:
+    """The sessions in a file, or in memory without one. They are found by the hash of their ids."""
+
+    def __init__(self, file: Path | None) -> None:
+        self._file = file
+        self._stored: dict[str, StoredSession] = {}
+        for key, found in ({} if file is None else kept_file.read(file)).items():
+            with suppress(KeyError, TypeError, ValueError):
+                self._stored[key] = StoredSession(bytes.fromhex(found["sealed"]), float(found["used"]))
+
+    def token(self, identity: str) -> str | None:
+        """Return the token of a session, which counts as used; None if there is no such session, or it has ended."""
+        session, now = self._stored.get(key_of(identity)), time.time()
+        if session is None or now - session.used > IDLE_S:
+            return None
+        if now - session.used > STORED_S:
+            session.used = now
+            self._write()
+        return _xor(session.sealed, identity).decode("ascii", errors="replace")
+
+    def begin(self, identity: str, token: str) -> set[str]:
+        """Store a session, and return the keys of those that have ended or that there is no more room for."""
+        oldest = time.time() - IDLE_S
+        by_use = sorted(self._stored, key=lambda key: self._stored[key].used)
+        too_many = len(by_use) - MOST_SESSIONS + 1
+        ended = {key for place, key in enumerate(by_use) if place < too_many or self._stored[key].used < oldest}
+        for key in ended:
+            del self._stored[key]
+        self._stored[key_of(identity)] = StoredSession(_xor(token.encode(), identity), time.time())
+        self._write()
+        return ended
+
+    def end(self, identity: str) -> None:
+        if self._stored.pop(key_of(identity), None) is not None:
+            self._write()
+
+    def _write(self) -> None:
+        if self._file is None:
+            return
+        content = {key: {"sealed": it.sealed.hex(), "used": it.used} for key, it in self._stored.items()}
+        try:
+            kept_file.write(self._file, content)
+        except Unavailable as error:
+            log.warning("sessions of the page will end with the server: %s", error)
+
+
+def key_of(identity: str) -> str:
+    return hashlib.sha256(b"session" + identity.encode()).hexdigest()
+
+
+def _xor(text: bytes, identity: str) -> bytes:
+    """Encrypt or decrypt. An id has 256 random bits and encrypts one text only, so its hash is a one-time pad."""
+    pad = hashlib.shake_256(b"token" + identity.encode()).digest(len(text))
+    return bytes(one ^ other for one, other in zip(text, pad, strict=True))
 
 
 class TokenDoor:
@@ -46,16 +108,24 @@ class TokenDoor:
     Args:
         connect: Returns the board of a token.
         valid: Returns whether a token is valid now.
+        file: Where sessions are stored; None for in memory only.
     """
 
     def __init__(
-        self, connect: Callable[[str], StudyBoard], valid: Callable[[str], bool], *, port: int, secure: bool
+        self,
+        connect: Callable[[str], StudyBoard],
+        valid: Callable[[str], bool],
+        *,
+        port: int,
+        secure: bool,
+        file: Path | None,
     ) -> None:
         self._connect = connect
         self._valid = valid
         self._secure = secure
         self._cookie = "__Host-tuner" if secure else f"tuner-serve-{port}"
-        self._sessions: dict[str, SignedIn] = {}
+        self._sessions = Sessions(file)
+        self._boards: dict[str, StudyBoard] = {}  # by the keys of sessions
         self.names = None if secure else OWN_NAMES
 
     @property
@@ -66,19 +136,24 @@ class TokenDoor:
         ]
 
     async def close(self) -> None:
-        while self._sessions:
-            _, session = self._sessions.popitem()
-            await session.board.close()
+        await self._close(set(self._boards))
 
     def board(self, request: Request) -> StudyBoard:
-        session = self._session(request)
-        if session is None:
+        identity = self._identity(request)
+        token = self._sessions.token(identity)
+        if token is None:
             raise PermissionDenied("signed out; sign in again")
-        return session.board
+        key = key_of(identity)
+        if key not in self._boards:
+            self._boards[key] = self._connect(token)
+        return self._boards[key]
 
     def page_token(self, request: Request) -> str | None:
-        session = self._session(request)
-        return None if session is None else session.page_token
+        identity = self._identity(request)
+        token = self._sessions.token(identity)
+        if token is None or not self._valid(token):
+            return None
+        return hmac.digest(identity.encode(), b"page", "sha256").hex()  # the same for a page that is open meanwhile
 
     def enter(self, request: Request) -> Response | None:
         return None
@@ -97,36 +172,27 @@ class TokenDoor:
         if not isinstance(token, str) or not token.isascii():
             raise InvalidArgument([Problem("token", "expected a token")])
         token = token.strip()
-        if not self._valid(token):
+        if len(token) > MOST_TOKEN or not self._valid(token):
             await asyncio.sleep(PAUSE_S)
             raise PermissionDenied("unknown or revoked token; ask the server's operator for one")
-        await self._forget_idle()
         identity = secrets.token_urlsafe(32)
-        self._sessions[identity] = SignedIn(self._connect(token), partial(self._valid, token))
+        await self._close(self._sessions.begin(identity, token))
         answer = JSONResponse({"message": "signed in"})
         answer.set_cookie(self._cookie, identity, httponly=True, samesite="strict", secure=self._secure)
         return answer
 
     async def _sign_out(self, request: Request) -> Response:
-        session = self._sessions.pop(request.cookies.get(self._cookie, ""), None)
-        if session is not None:
-            await session.board.close()
+        identity = self._identity(request)
+        self._sessions.end(identity)
+        await self._close({key_of(identity)})
         answer = JSONResponse({"message": "signed out"})
         answer.delete_cookie(self._cookie, httponly=True, samesite="strict", secure=self._secure)
         return answer
 
-    def _session(self, request: Request) -> SignedIn | None:
-        session = self._sessions.get(request.cookies.get(self._cookie, ""))
-        if session is None or time.monotonic() - session.used > IDLE_S or not session.valid():
-            return None
-        session.used = time.monotonic()
-        return session
+    def _identity(self, request: Request) -> str:
+        """Return the id of the session, which may not exist."""
+        return request.cookies.get(self._cookie, "")
 
-    async def _forget_idle(self) -> None:
-        by_use = sorted(self._sessions.items(), key=lambda item: item[1].used)
-        too_many = max(0, len(by_use) - MOST_SESSIONS + 1)
-        old = time.monotonic() - IDLE_S
-        for place, (identity, session) in enumerate(by_use):
-            if place < too_many or session.used < old:
-                del self._sessions[identity]
-                await session.board.close()
+    async def _close(self, keys: set[str]) -> None:
+        for key in keys & self._boards.keys():
+            await self._boards.pop(key).close()

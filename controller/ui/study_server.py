@@ -20,6 +20,7 @@ from starlette.routing import Route
 
 from controller.ui.application import application
 from controller.ui.guard import Guard, LinkDoor
+from controller.ui.kept_file import KeptAddress
 from controller.ui.server import listen, running
 from controller.ui.sign_in import TokenDoor
 from controller.ui.studies import StudyBoard
@@ -70,14 +71,19 @@ async def beside(
 
     Args:
         tokens: The server has tokens, with which people sign in.
-        sqlite: The database, whose times show changes; None for other stores.
+        sqlite: The database, whose times show changes; the key of the page, its port and sessions are stored beside it.
+            None for other stores.
         source: What the page calls the store.
 
-    Raises FailedPrecondition if the port is in use.
+    Raises FailedPrecondition if the port is in use, Unavailable if nothing can be stored.
     """
     host = "127.0.0.1" if address.host == "localhost" else address.host
-    listener = listen(host, (address.port,), flag="--ui")
+    file = None if sqlite is None else sqlite.with_name(f"{sqlite.name}-page.json")
+    kept = KeptAddress(secrets.token_bytes(32), 0) if file is None else KeptAddress.read(file)
+    listener = listen(host, (address.port,) if address.port else (kept.port, 0), flag="--ui")
     port: int = listener.getsockname()[1]
+    if file is not None:
+        KeptAddress(kept.key, port).write(file)
     tls = server.ssl_context() is not None
 
     def mark() -> Mark:
@@ -98,13 +104,19 @@ async def beside(
     routes: Sequence[Route] = ()
     shown: Callable[[Request], StudyBoard]
     if tokens:
-        door = TokenDoor(board, lambda token: server.verbs_of(token) is not None, port=port, secure=tls)
+        door = TokenDoor(
+            board,
+            lambda token: server.verbs_of(token) is not None,
+            port=port,
+            secure=tls,
+            file=None if sqlite is None else sqlite.with_name(f"{sqlite.name}-sessions.json"),
+        )
         shown, close, routes = door.board, door.close, door.routes
         link = ""
     else:
         everybodys = board("")
         shown, close = (lambda request: everybodys), everybodys.close
-        door = LinkDoor(secrets.token_bytes(32), port, prefix="tuner-serve")
+        door = LinkDoor(kept.key, port, prefix="tuner-serve")
         link = f"?token={door.link_token}"
     app = application(
         shown,

@@ -14,6 +14,7 @@ from suggest.address import parse_addresses
 from suggest.binding import import_grpc_quietly
 from suggest.client.client_credentials import ClientCredentials
 from suggest.client.retries import CHANNEL_OPTIONS, PATIENCE_S, Attempts
+from suggest.errors import Unavailable
 from suggest.estimate import Estimate
 from suggest.imports import FinishedTrial, ImportResult
 from suggest.replies import KEEP, AlgorithmInfo, Keep, StudySummary, Suggestions
@@ -26,13 +27,17 @@ if TYPE_CHECKING:
 
     from suggest.client.calls import Call, Pages
 
+# Calls of one client at a time; further ones wait. The server allows 100 per connection, and gRPC refuses calls already
+# below that while it still frees earlier ones. Refused calls pause and come back, which prolongs an overload.
+MAX_IN_FLIGHT = 64
+
 T = TypeVar("T")
 
 
 class Channel(Protocol):
     """The part of a gRPC channel that a stub needs."""
 
-    def unary_unary(self, method: str, **serializers: Any) -> Any: ...
+    def unary_unary(self, method: str, **serializers: object) -> Any: ...
 
     async def close(self) -> None: ...
 
@@ -65,6 +70,7 @@ class AsyncClient:
             self._identity.check(home)
         self._timeout_s = timeout_s
         self._version = self._identity.version()
+        self._in_flight = asyncio.Semaphore(MAX_IN_FLIGHT)
         self._retired: list[Any] = []  # channels with an earlier certificate
         self._owner = ""  # the address that answered last, if not `address`
         # Channels and their stubs by address; methods of a stub are looked up by the name in a Call.
@@ -346,10 +352,7 @@ class AsyncClient:
             method = getattr(self._connected(attempts.address), call.method)
             try:
                 reply = await self._exchange(
-                    method,
-                    call.request,
-                    timeout=attempts.timeout_s(),
-                    metadata=self._identity.metadata(attempts.address),
+                    method, call.request, attempts, metadata=self._identity.metadata(attempts.address)
                 )
             except grpc.RpcError as e:
                 pause_s = attempts.pause_or_raise(e)
@@ -379,8 +382,20 @@ class AsyncClient:
 
     # The transport: these methods are all that `suggest.client.sync_client` overrides.
 
-    async def _exchange(self, method: Any, request: Any, **settings: Any) -> Any:
-        return await method(request, **settings)
+    async def _exchange(self, method: Any, request: Any, attempts: Attempts, **settings: Any) -> Any:
+        left_s = attempts.left_s()
+        try:
+            async with asyncio.timeout(left_s):
+                await self._in_flight.acquire()
+        except TimeoutError:
+            raise Unavailable(
+                f"{MAX_IN_FLIGHT} calls of this client to {attempts.address} are unanswered; waited {left_s:.0f} s for "
+                "one of them to end"
+            ) from None
+        try:
+            return await method(request, timeout=attempts.timeout_s(), **settings)
+        finally:
+            self._in_flight.release()
 
     async def _sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)

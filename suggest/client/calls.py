@@ -272,5 +272,5 @@ def _read_estimate(reply: pb.StudyEstimate) -> Estimate:
     return Estimate(**{each.name: getattr(reply, each.name) for each in fields(Estimate)})
 
 
-def _nothing(reply: Any) -> None:
+def _nothing(reply: object) -> None:
     """Read the reply of a method that returns nothing."""

@@ -135,7 +135,7 @@ def _pem(path: str, variable: str, kind: str) -> bytes:
     except OSError as e:
         raise InvalidArgument([Problem(path, f"cannot be read: {e.strerror}; see {variable}")]) from e
     if f"{kind}-----".encode() not in content:
-        raise InvalidArgument([Problem(path, f"has no {kind.lower()} in it; name a file in PEM")])
+        raise InvalidArgument([Problem(path, f"has no {kind.lower()} in it; name a PEM file")])
     return content
 
 
@@ -143,5 +143,5 @@ def _bearer(token: str, place: str) -> _Metadata:
     token = token.strip()
     if not token or not token.isascii() or not token.isprintable() or " " in token:
         # Do not show the value: it may be a secret all the same.
-        raise InvalidArgument([Problem(place, "has no token in it: one line, without blanks, in plain ASCII")])
+        raise InvalidArgument([Problem(place, "has no token in it; write one line of ASCII without spaces")])
     return (("authorization", f"Bearer {token}"),)

@@ -63,10 +63,13 @@ class Attempts:
         self._sent_away = 0
         self._told: grpc.RpcError | None = None  # the last error that the service itself sent
 
+    def left_s(self) -> float:
+        """Return the time until the call's deadline."""
+        return max(self._deadline - time.monotonic(), 0.001)
+
     def timeout_s(self) -> float:
-        left = max(self._deadline - time.monotonic(), 0.001)
-        # Use a shorter timeout if there is another address: a frozen owner neither answers nor refuses.
-        return left if self._is_only_home else min(left, self._away_s)
+        """Return the timeout of the next attempt, shorter if there is another address: a frozen owner never refuses."""
+        return self.left_s() if self._is_only_home else min(self.left_s(), self._away_s)
 
     @property
     def _is_only_home(self) -> bool:

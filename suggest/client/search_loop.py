@@ -101,7 +101,7 @@ class Search:
                     try:
                         yield trial
                     except BaseException:
-                        trial.cancel("the loop was left")
+                        trial.cancel("the loop was exited")
                         raise
                     trial.settle()
                 if trial.lost:
@@ -146,7 +146,7 @@ class OpenTrial:
         self._search = search
         self.number = trial.number
         self.parameters: Assignment = trial.parameters
-        self.parent = trial.parent  # the trial from whose checkpoint it goes on
+        self.parent = trial.parent  # the trial from whose checkpoint it continues
         self.tries = trial.tries
         self.lost = False  # the lease expired, and another process runs the trial now
         self._next_step = 0

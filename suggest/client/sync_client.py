@@ -13,7 +13,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from suggest.client.async_client import AsyncClient
-from suggest.client.retries import PATIENCE_S
+from suggest.client.retries import PATIENCE_S, Attempts
 from suggest.client.search_loop import Search, search_of
 from suggest.client.search_space import Parameters
 from suggest.domain import Value
@@ -34,8 +34,8 @@ class _BlockingTransport(AsyncClient):
         self._connecting = threading.Lock()
         super().__init__(address, **settings)
 
-    async def _exchange(self, method: Any, request: Any, **settings: Any) -> Any:
-        return method(request, **settings)
+    async def _exchange(self, method: Any, request: Any, attempts: Attempts, **settings: Any) -> Any:
+        return method(request, timeout=attempts.timeout_s(), **settings)
 
     async def _sleep(self, seconds: float) -> None:
         time.sleep(seconds)  # noqa: ASYNC251 - it blocks on purpose

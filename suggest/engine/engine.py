@@ -39,7 +39,7 @@ class Proposed:
     known: the trial with the same point whose value this trial takes over instead of running.
     proposed_by: the sampler that proposed the point, if it is not the study's own.
     fidelity: how far to run the trial; None in studies without a fidelity.
-    parent: the trial from whose checkpoint it goes on.
+    parent: the trial from whose checkpoint it continues.
     """
 
     number: int
@@ -616,7 +616,7 @@ def _fidelity_problems(spec: StudySpec) -> Iterator[Problem]:
         if spec.algorithm.name in BRACKETED:
             yield Problem(
                 "algorithm.name",
-                f"{spec.algorithm.name} needs a fidelity, such as epochs, by which trials are run in steps; set "
+                f"{spec.algorithm.name} needs a fidelity, such as epochs, so that trials run in steps; set "
                 "fidelity, with parameter, min and max",
             )
         return
@@ -626,10 +626,10 @@ def _fidelity_problems(spec: StudySpec) -> Iterator[Problem]:
     elif any(p.name == name for p in spec.space.parameters):
         yield Problem(
             "fidelity.parameter",
-            f"{name} is a parameter of the search, too; each run of a trial gets its own, so remove it there",
+            f"{name} is also a parameter of the search, but each run of a trial has its own; remove it there",
         )
     if registry.waits(spec.algorithm):
-        told = f"trials of {spec.algorithm.name} go on in generations already; remove it, or use another algorithm"
+        told = f"trials of {spec.algorithm.name} already run in generations; remove it, or use another algorithm"
         yield Problem("fidelity", told)
     if eta < 2:
         yield Problem("fidelity.eta", f"{eta} is below 2")
@@ -659,7 +659,7 @@ def _objective_problems(spec: StudySpec) -> Iterator[Problem]:
         if not objective.metric:
             yield Problem(f"objectives[{place}].metric", "no metric; name the one that trials report")
         elif objective.metric in known:
-            yield Problem(f"objectives[{place}].metric", f"{objective.metric} is an objective already; name it once")
+            yield Problem(f"objectives[{place}].metric", f"{objective.metric} is already an objective; name it once")
         known.add(objective.metric)
     if len(spec.constraints) > MOST_CONSTRAINTS:
         yield Problem("constraints", f"{len(spec.constraints)} constraints; a study has at most {MOST_CONSTRAINTS}")
@@ -671,9 +671,9 @@ def _objective_problems(spec: StudySpec) -> Iterator[Problem]:
             yield Problem(here, "no bound; set min, max or both")
         for word, bound in zip(("min", "max"), bounds, strict=True):
             if bound is not None and not math.isfinite(bound):
-                yield Problem(f"{here}.{word}", f"{bound} is not finite; leave it out where there is no bound")
+                yield Problem(f"{here}.{word}", f"{bound} is not finite; omit it if there is no bound")
         if constraint.min is not None and constraint.max is not None and constraint.min > constraint.max:
-            yield Problem(here, f"min {constraint.min:g} is above max {constraint.max:g}; no value keeps both")
+            yield Problem(here, f"min {constraint.min:g} is above max {constraint.max:g}; no value satisfies both")
 
 
 def _under(place: str, problems: Iterable[Problem]) -> Iterator[Problem]:

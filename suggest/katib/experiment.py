@@ -212,7 +212,7 @@ def _parameter(parameter: pb.ParameterSpec, *, is_grid: bool) -> ParameterText:
         raise _refused("parameter_type", "is not supported; use int, double, discrete or categorical")
     is_int = parameter.parameter_type == pb.INT
     if space.list:
-        raise _refused("feasible_space.list", "an int or a double has min and max; leave the list out")
+        raise _refused("feasible_space.list", "an int or a double has min and max; omit the list")
     low, high = (_number(getattr(space, end), end, is_int=is_int) for end in ("min", "max"))
     step = _number(space.step, "step", is_int=is_int) if space.step else None
     if low > high:
@@ -251,7 +251,7 @@ def _stepped(space: pb.FeasibleSpace, scale: Scale, normal: Normal | None) -> Fl
 
 def _choice(space: pb.FeasibleSpace, *, is_numeric: bool) -> Choice:
     if space.min or space.max or space.step:
-        raise _refused("feasible_space", "a list has neither min, max nor step; leave them out")
+        raise _refused("feasible_space", "a list has neither min, max nor step; omit them")
     if not space.list:
         raise _refused("feasible_space.list", "is empty; give one value or more")
     values = tuple(space.list)

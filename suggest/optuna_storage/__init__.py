@@ -56,10 +56,10 @@ class WindowStorage(BaseStorage):
         found = [trial for trial in self._trials if states is None or trial.state in states]
         return copy.deepcopy(found) if deepcopy else found
 
-    def set_trial_system_attr(self, trial_id: int, key: str, value: Any) -> None:
+    def set_trial_system_attr(self, trial_id: int, key: str, value: object) -> None:
         """Dropped: what a sampler would tell its twins in other processes."""
 
-    def set_study_system_attr(self, study_id: int, key: str, value: Any) -> None:
+    def set_study_system_attr(self, study_id: int, key: str, value: object) -> None:
         """Dropped, as those of trials."""
 
     def create_new_study(self, directions: Sequence[StudyDirection], study_name: str | None = None) -> NoReturn:
@@ -68,7 +68,7 @@ class WindowStorage(BaseStorage):
     def delete_study(self, study_id: int) -> NoReturn:
         refuse()
 
-    def set_study_user_attr(self, study_id: int, key: str, value: Any) -> NoReturn:
+    def set_study_user_attr(self, study_id: int, key: str, value: object) -> NoReturn:
         refuse()
 
     def create_new_trial(self, study_id: int, template_trial: FrozenTrial | None = None) -> NoReturn:
@@ -87,7 +87,7 @@ class WindowStorage(BaseStorage):
     def set_trial_intermediate_value(self, trial_id: int, step: int, intermediate_value: float) -> NoReturn:
         refuse()
 
-    def set_trial_user_attr(self, trial_id: int, key: str, value: Any) -> NoReturn:
+    def set_trial_user_attr(self, trial_id: int, key: str, value: object) -> NoReturn:
         refuse()
 
 
@@ -103,10 +103,10 @@ class OverlayStorage(WindowStorage):
     def get_study_system_attrs(self, study_id: int) -> dict[str, Any]:
         return dict(self._study_attributes)
 
-    def set_study_system_attr(self, study_id: int, key: str, value: Any) -> None:
+    def set_study_system_attr(self, study_id: int, key: str, value: object) -> None:
         self._study_attributes[key] = value
 
-    def set_trial_system_attr(self, trial_id: int, key: str, value: Any) -> None:
+    def set_trial_system_attr(self, trial_id: int, key: str, value: object) -> None:
         self.get_trial(trial_id).system_attrs[key] = value
 
 

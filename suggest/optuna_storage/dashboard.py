@@ -110,10 +110,10 @@ class DashboardStorage(WindowStorage):
         found = [_frozen(study, by_name, *each) for each in self._source.trials(study_id)]
         return [trial for trial in found if states is None or trial.state in states]
 
-    def set_trial_system_attr(self, trial_id: int, key: str, value: Any) -> NoReturn:
+    def set_trial_system_attr(self, trial_id: int, key: str, value: object) -> NoReturn:
         refuse()
 
-    def set_study_system_attr(self, study_id: int, key: str, value: Any) -> NoReturn:
+    def set_study_system_attr(self, study_id: int, key: str, value: object) -> NoReturn:
         refuse()
 
     def _study(self, study_id: int) -> ShownStudy:

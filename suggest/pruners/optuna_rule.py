@@ -81,10 +81,12 @@ class OptunaWilcoxonSettings(OptunaSettings):
 @dataclass(frozen=True, slots=True)
 class OptunaPatientSettings(OptunaSettings):
     wrapped_pruner: str = setting(
-        NONE, "the rule that must agree, with its defaults", words=(NONE, "median", "successive-halving", "hyperband")
+        NONE,
+        "a rule that must also decide to stop the trial, with its default settings",
+        words=(NONE, "median", "successive-halving", "hyperband"),
     )
-    patience: int = setting(5, "reports without an improvement that a trial may make", min=0)
-    min_delta: float = setting(0.0, "a trial that is worse by no more than this has not stopped improving", min=0)
+    patience: int = setting(5, "reports without an improvement before a trial may be stopped", min=0)
+    min_delta: float = setting(0.0, "how much worse a trial may be and still count as improving", min=0)
 
 
 # By the name after `optuna:`.

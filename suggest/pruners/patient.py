@@ -22,9 +22,13 @@ WRAPPED = ("median", "percentile", "asha", "hyperband", "threshold", "wilcoxon",
 
 @dataclass(frozen=True, slots=True)
 class PatientSettings:
-    patience: int = setting(5, "reports without an improvement that a trial may make", min=0)
-    min_delta: float = setting(0.0, "a trial that is worse by no more than this has not stopped improving", min=0)
-    rule: str = setting(ALONE, "another rule that must agree; its settings go beside this one", words=(ALONE, *WRAPPED))
+    patience: int = setting(5, "reports without an improvement before a trial may be stopped", min=0)
+    min_delta: float = setting(0.0, "how much worse a trial may be and still count as improving", min=0)
+    rule: str = setting(
+        ALONE,
+        "a rule that must also decide to stop the trial; its settings are written beside this one",
+        words=(ALONE, *WRAPPED),
+    )
 
 
 class PatientPruner:

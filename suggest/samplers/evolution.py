@@ -28,15 +28,24 @@ class GeneticSettings(DrawSettings):
     mutation_probability: float = setting(
         0.0, "probability that a parameter mutates; 0: 1 / (number of parameters)", min=0.0, max=1.0
     )
-    crossover_eta: float = setting(15.0, "how near children are to their parents (SBX)", min=0.0, max=1000.0)
-    mutation_eta: float = setting(20.0, "how small mutations are (polynomial mutation)", min=0.0, max=1000.0)
+    crossover_eta: float = setting(
+        15.0,
+        "distribution index of the crossover (SBX); larger keeps children nearer to their parents",
+        min=0.0,
+        max=1000.0,
+    )
+    mutation_eta: float = setting(
+        20.0, "distribution index of polynomial mutation; larger makes smaller mutations", min=0.0, max=1000.0
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class AgeingSettings(DrawSettings):
-    population_size: int = setting(50, "most recent trials, which parents are taken from", min=2, max=1000)
-    tournament_size: int = setting(10, "trials drawn from them, the best of which is the parent", min=1, max=1000)
-    mutation_eta: float = setting(5.0, "how small mutations of numbers are (polynomial mutation)", min=0.0, max=1000.0)
+    population_size: int = setting(50, "most recent trials, from which parents are drawn", min=2, max=1000)
+    tournament_size: int = setting(10, "trials drawn for each parent, which is the best of them", min=1, max=1000)
+    mutation_eta: float = setting(
+        5.0, "distribution index of polynomial mutation; larger makes smaller mutations of numbers", min=0.0, max=1000.0
+    )
 
 
 class SucceededTrials(History):

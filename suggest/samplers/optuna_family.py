@@ -51,7 +51,7 @@ class OptunaGeneticSettings(DrawSettings):
 
 @dataclass(frozen=True, slots=True)
 class OptunaQmcSettings(DrawSettings):
-    qmc_type: str = setting("sobol", "which sequence", words=("sobol", "halton"))
+    qmc_type: str = setting("sobol", "kind of sequence", words=("sobol", "halton"))
     scramble: bool = setting(False, "scramble the sequence, by the study's seed")
 
 

@@ -40,7 +40,9 @@ class OwnSettings(TpeSettings):
     good_share: float = setting(
         0.1, "share of the finished trials that count as good ones, 25 at most", min=0.01, max=0.5
     )
-    sharpness: float = setting(1.0, "how fast the narrowest kernel narrows as trials come", min=0.1, max=10.0)
+    sharpness: float = setting(
+        1.0, "how fast the smallest kernel width decreases with the number of trials", min=0.1, max=10.0
+    )
 
 
 OWN_MODEL, OPTUNAS_MODEL = "suggest.samplers.tpe_model:TpeModel", "suggest.samplers.optuna_model:OptunaTpeModel"

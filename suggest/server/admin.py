@@ -81,7 +81,7 @@ def schema_versions(storage_url: str) -> tuple[str, str]:
     with closing(_database(storage_url)) as database:
         there = upgrades.version(database)
     if there is None:
-        raise NotFound(f"{redacted_url(storage_url)}: there is no store yet; the first server that uses it makes it")
+        raise NotFound(f"{redacted_url(storage_url)}: there is no store yet; the first server that uses it creates it")
     return there, upgrades.HEAD
 
 
@@ -103,7 +103,7 @@ def _database(storage_url: str) -> Database:
 
     path = sqlite_path(storage_url, make_folder=False)
     if not path.exists():  # opening it would create it
-        raise NotFound(f"{path}: there is no store yet; the first server that uses it makes it")
+        raise NotFound(f"{path}: there is no store yet; the first server that uses it creates it")
     return sqlite.SqliteDatabase(path)
 
 
@@ -123,7 +123,7 @@ def is_optunas(storage_url: str) -> bool:
         return True
     from suggest.url_redaction import redacted_url
 
-    raise NotFound(f"{redacted_url(storage_url)}: has neither tuner's nor Optuna's studies in it")
+    raise NotFound(f"{redacted_url(storage_url)}: contains neither tuner's nor Optuna's studies")
 
 
 def optuna_source(storage_url: str, study: str, value: str) -> Source:

@@ -32,7 +32,7 @@ class InProcessChannel:
             method: interceptor.answering_inside(handler, method) for method, handler in known.handlers.items()
         }
 
-    def unary_unary(self, method: str, **serializers: Any) -> Callable[..., Awaitable[Any]]:
+    def unary_unary(self, method: str, **serializers: object) -> Callable[..., Awaitable[Any]]:
         """Return a callable that takes and returns messages and raises AioRpcError, as a stub's method does."""
         answer = self._answers[method]
 

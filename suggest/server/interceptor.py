@@ -446,7 +446,7 @@ async def _message(context: Context) -> bytes:
     """Return the only message of the stream. Raises InvalidArgument if there is none."""
     serialized: Any = await context.read()
     if serialized is grpc.aio.EOF:
-        raise InvalidArgument([Problem("", "the call brought no request")])
+        raise InvalidArgument([Problem("", "the call contained no request")])
     return bytes(serialized)
 
 
@@ -472,8 +472,8 @@ async def _within(seconds: float, running: Awaitable[T]) -> T:
         if not limit.expired():
             raise
         raise TimedOut(
-            f"not done within {seconds:g} s, which is what a call without a deadline gets; "
-            "it may be done yet: send it again"
+            f"not done within {seconds:g} s, the limit of a call without a deadline; "
+            "it may still be done: send it again"
         ) from None
 
 

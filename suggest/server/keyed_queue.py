@@ -305,7 +305,7 @@ class KeyedQueue:
             return
         if len(waiting) >= MAX_WAITING:
             raise StudyBusy(
-                f"{study}: {len(waiting)} calls wait for it already, and one at a time writes it; try again later, or "
+                f"{study}: {len(waiting)} calls already wait to write it, one at a time; try again later, or "
                 "send fewer at once",
                 retry_s=BUSY_PAUSE_S,
             )

@@ -40,7 +40,7 @@ class Items:
     least: int
     most: int
 
-    def problems(self, request: Any) -> list[Problem]:  # any message
+    def problems(self, request: object) -> list[Problem]:  # any message
         given = getattr(request, self.field)
         is_number = isinstance(given, int)
         count = given if is_number else len(given)
@@ -163,7 +163,7 @@ def resource_of(rpc: Rpc, request: Any) -> Resource:  # any message
     return Resource(text, namespace, study, number, sizes)
 
 
-def _of_katib(rpc: Rpc, request: Any) -> Resource:  # any message
+def _of_katib(rpc: Rpc, request: object) -> Resource:  # any message
     """Return the resource of a request of Katib's. Requests for one experiment have the same study, for the queue."""
     named = getattr(request, rpc.field) if rpc.field else ""
     if isinstance(named, bytes):  # an experiment that is not parsed yet

@@ -195,7 +195,7 @@ class _HttpServer(ThreadingHTTPServer):
             return
         super().finish_request(request, client_address)
 
-    def handle_error(self, request: Any, client_address: Any) -> None:
+    def handle_error(self, request: object, client_address: object) -> None:
         """Do not log clients that disconnect before the reply."""
 
     def close(self) -> None:
@@ -231,7 +231,7 @@ def _handler(answer: Callable[[str, str], tuple[int, str, bytes]]) -> type[BaseH
         def version_string(self) -> str:
             return "tuner"
 
-        def log_message(self, *_: Any) -> None:
+        def log_message(self, *_: object) -> None:
             """Do not log scrapes."""
 
     return Handler
@@ -274,7 +274,7 @@ class CallMetrics(grpc.aio.ServerInterceptor):
         return known[1]
 
     def _watched(self, behavior: Callable[[Any, Any], Any], *, method: str) -> Callable[[Any, Context], Any]:
-        async def watched(request: Any, context: Context) -> Any:
+        async def watched(request: object, context: Context) -> Any:
             began = time.monotonic()
             self.in_flight += 1
             reply = None

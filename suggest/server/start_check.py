@@ -48,7 +48,7 @@ def look(
     if (checkpoints := options.katib_checkpoints) is not None:
         yield _judged("katib", partial(_katib_checkpoints, checkpoints))
     if advertise:
-        yield _judged("advertise", lambda: f"other servers' clients are led to {parse_address(advertise)}")
+        yield _judged("advertise", lambda: f"clients of other servers are redirected to {parse_address(advertise)}")
     yield _judged("storage", lambda: _storage(storage_url))
     if protection.tls_cert and protection.tls_key:
         cert, key = Path(protection.tls_cert), Path(protection.tls_key)
@@ -131,17 +131,17 @@ def _storage(url: str) -> str:
         try:
             there, newest = schema_versions(url)
         except NotFound:
-            return f"{redacted_url(url)}: empty; the first start makes the tables"
+            return f"{redacted_url(url)}: empty; the first start creates the tables"
         return f"{redacted_url(url)}: {_schema(there, newest)}"
     path = sqlite_path(url, make_folder=False).resolve()
     if not path.exists():
-        _must_be_writable(_nearest(path.parent), f"{path} is to be made")
-        return f"{path}: not there; the first start makes it"
+        _must_be_writable(_nearest(path.parent), f"{path} will be created")
+        return f"{path}: does not exist; the first start creates it"
     _must_be_writable(path, "the store is written to")
     _must_be_writable(path.parent, "SQLite keeps files beside the store")
     version = upgrades.version(_ReadOnly(path))
     if version is None:
-        return f"{path}: empty; the first start makes the tables"
+        return f"{path}: empty; the first start creates the tables"
     return f"{path}: {_schema(version, upgrades.HEAD)}"
 
 
@@ -205,7 +205,7 @@ def _certificate(cert: Path, key: Path, client_ca: Path | None, address: str) ->
                 Problem(
                     str(cert),
                     f"is for {', '.join(names) or 'no name'}, and clients that connect to {host} will refuse it; "
-                    "use one with that name (subjectAltName), or say by --advertise under which they come",
+                    "use one with that name (subjectAltName), or set --advertise to the name that they use",
                 )
             ]
         )

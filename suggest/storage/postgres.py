@@ -36,18 +36,18 @@ SYNC = {"normal": "", "full": "on"}
 
 # By prefix of the SQLSTATE; the longest match decides.
 _CURES = {
-    "08": "the connection broke; see that it runs there and can be reached",
+    "08": "the connection broke; check that it is running and reachable",
     "25006": "it is read-only; name the primary, not a standby",
     "25P03": "the connection was idle in a transaction and was closed",
     "28": "access denied for this user; see user and password in the URL, PGPASSWORD or ~/.pgpass",
     "3D000": "there is no such database; make it first (createdb)",
     "40": "conflict with another transaction; try again",
-    "42501": "this user may not do that there; grant it the right to use and create tables",
+    "42501": "this user lacks a right; grant it the right to use and create tables",
     "53100": "its disk is full; nothing was lost; free some space and try again",
     "53": "it has no room for this; see max_connections and its memory",
     "55P03": "another process has kept it locked; try again, or end that process",
     "57": "it is starting, stopping or has ended the statement; try again",
-    "58": "its machine has a problem; see the server's log",
+    "58": "its machine failed; see the server's log",
     "XX001": "it is damaged; restore it from a backup",
     "XX002": "it is damaged; restore it from a backup",
 }
@@ -85,7 +85,7 @@ def _ours(error: DBAPIError, place: str) -> Exception:
         )
     if isinstance(cause, psycopg.OperationalError | psycopg.InterfaceError) or error.connection_invalidated:
         return StoreUnavailable(
-            f"{place}: it gives no connection; see that it runs there, and what it says (PostgreSQL: {words})"
+            f"{place}: no connection; check that it is running, and see its log (PostgreSQL: {words})"
         )
     return error
 

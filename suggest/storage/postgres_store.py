@@ -134,7 +134,7 @@ class OwnedByHeartbeat:
                 if verdict is Liveness.UNKNOWN and not 0 <= holder.age_us < SILENCE_S * 1e6:
                     # By the database's clock the holder is silent, or from the future. The clock may be wrong.
                     raise Unavailable(
-                        f"{name} belongs to a server that may have died; unless it is heard of within "
+                        f"{name} belongs to a server that may have died; unless it is seen again within "
                         f"{SILENCE_S:g} s another takes over: try again in a moment"
                     )
                 if verdict is not Liveness.SILENT and holder.owner_address == address:

@@ -103,8 +103,8 @@ _CURES = {
     sqlite3.SQLITE_FULL: "the disk is full; nothing was lost; free some space and try again",
     sqlite3.SQLITE_READONLY: "it is read-only; give this user the right to write the file and its folder",
     sqlite3.SQLITE_PERM: "it is not accessible; give this user the right to write the file and its folder",
-    sqlite3.SQLITE_CANTOPEN: "it cannot be opened; see that its folder exists and that this user may write there",
-    sqlite3.SQLITE_IOERR: "reading or writing it failed; see that its disk is healthy and has room, then try again",
+    sqlite3.SQLITE_CANTOPEN: "it cannot be opened; check that its folder exists and that this user can write to it",
+    sqlite3.SQLITE_IOERR: "reading or writing it failed; check that its disk is healthy and not full, then try again",
     sqlite3.SQLITE_CORRUPT: "the file is damaged; restore it from a backup, or move it away to start over",
     sqlite3.SQLITE_NOTADB: "the file is not a database, or has lost its beginning; restore it, or name another",
 }

@@ -20,6 +20,7 @@ from suggest.study import Direction, Study, StudyName
 from suggest.trial import Measurement, Trial, TrialState
 
 MAX_METRICS = 64  # metrics of a trial that `latest_measurements` returns
+TRIALS_PER_PAGE = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,3 +228,11 @@ class StudyStore(Protocol):
 
     def close(self) -> None:
         """Release all studies and close the store."""
+
+
+def pages_of_trials(store: StudyStore, name: StudyName, states: Sequence[TrialState]) -> Iterator[list[Trial]]:
+    """Yield the trials in these states page by page: a large study's trials must not all be in memory at once."""
+    after = -1
+    while page := store.trials(name, states=states, client_id="", after=after, limit=TRIALS_PER_PAGE):
+        yield page
+        after = page[-1].number

@@ -75,7 +75,7 @@ trials = Table(
     Column("constraint_values", JSON(none_as_null=True)),
     Column("fidelity", Float(53)),  # up to which the trial runs, or ran last; NULL in studies without fidelity
     Column("rungs", JSON(none_as_null=True)),  # [[fidelity, value], …] below the largest; NULL if there are none
-    Column("parent", BigInteger),  # the trial from whose checkpoint it goes on; NULL if there is none
+    Column("parent", BigInteger),  # the trial from whose checkpoint it continues; NULL if there is none
     PrimaryKeyConstraint("namespace", "study", "number"),
     UniqueConstraint("namespace", "study", "add_request_id"),
     ForeignKeyConstraint(["namespace", "study"], ["studies.namespace", "studies.study"], ondelete="CASCADE"),

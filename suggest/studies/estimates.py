@@ -12,13 +12,12 @@ from collections import OrderedDict
 from suggest.errors import FailedPrecondition
 from suggest.estimate import LEAST_TRIALS, Estimate
 from suggest.samplers.gp import MODEL, GpSettings, LearntTrials
-from suggest.storage.store import StudyStore
+from suggest.storage.store import StudyStore, pages_of_trials
 from suggest.study import Study, StudySpec
 from suggest.trial import TrialState
 from suggest.workers import ModelSetup, RemoteModel, Workers
 
 MOST_MODELS = 64
-PAGE = 1000  # trials per read
 TOLD = (TrialState.SUCCEEDED, TrialState.PRUNED, TrialState.FAILED, TrialState.INFEASIBLE)
 
 
@@ -41,12 +40,11 @@ class Estimates:
         if not study.spec.criteria.is_plain:
             raise FailedPrecondition(f"{study.name} has several objectives or constraints; an estimate needs one value")
         trials = LearntTrials(study.spec.criteria, GpSettings().window)
-        after, values = -1, 0
-        while page := self._store.trials(study.name, states=TOLD, client_id="", after=after, limit=PAGE):
+        values = 0
+        for page in pages_of_trials(self._store, study.name, TOLD):
             for trial in page:
                 trials.put(trial)
                 values += trial.state is TrialState.SUCCEEDED
-            after = page[-1].number
         found = self._model(study).estimate(trials.shown()) if values >= LEAST_TRIALS else None
         if found is None:
             raise FailedPrecondition(f"{study.name} has {values} values, and an estimate needs at least {LEAST_TRIALS}")

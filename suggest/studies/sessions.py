@@ -405,7 +405,7 @@ class StudySessions:
         """Return the error for a study that this process no longer owns. Raises NotFound if the study is gone."""
         study = self.record(name).study
         if study.owner_address in ("", self._address):
-            return Unavailable(f"{name} is changing hands; try again")
+            return Unavailable(f"{name} is moving to another server; try again")
         return NotOwner(f"{name} was taken over by {study.owner_address}; send it there", address=study.owner_address)
 
     def _leave(self, session: _Session, event: str) -> None:

@@ -134,7 +134,7 @@ def _domain_problems(old: Domain, new: Domain) -> Iterator[Problem]:
 
 def _step_problems(old: Float | Int, new: Float | Int) -> Iterator[Problem]:
     if old.count is None and new.count is not None:
-        yield Problem("step", f"values between its steps were allowed before; leave step out, {WAY_ON}")
+        yield Problem("step", f"values between its steps were allowed before; omit step, {WAY_ON}")
         return
     if old.count is not None and new.count is not None:
         if (lost := _lost(old, new)) is not None:

@@ -24,7 +24,7 @@ from suggest.replies import KEEP, AlgorithmInfo, Keep, StudySummary, Suggestions
 from suggest.samplers import registry
 from suggest.settings import Setting
 from suggest.space import Assignment, Space
-from suggest.storage.store import Addition, StudyRecord, StudyStore
+from suggest.storage.store import Addition, StudyRecord, StudyStore, pages_of_trials
 from suggest.storage.study_json import fingerprint, spec_document
 from suggest.studies import request_keys, spec_rules
 from suggest.studies.dispatch import TURNS, Dispatch, ReplyBudget, revived
@@ -47,7 +47,6 @@ from suggest.trial import (
 )
 from suggest.workers import Workers
 
-PAGE = 1000  # trials per read
 INFRASTRUCTURE = "infrastructure"  # the failure class of a trial whose lease expired too often
 
 
@@ -161,12 +160,8 @@ class StudyService:
             best = self._store.best_trial(study.name, spec.objective.direction)
             return [] if best is None else [best]
         found: list[Trial] = []
-        after = -1
-        # Merge the best trials of each page: a large study's trials must not all be in memory at once.
-        while page := self._store.trials(
-            study.name, states=[TrialState.SUCCEEDED], client_id="", after=after, limit=PAGE
-        ):
-            found, after = spec.criteria.best([*found, *page]), page[-1].number
+        for page in pages_of_trials(self._store, study.name, [TrialState.SUCCEEDED]):
+            found = spec.criteria.best([*found, *page])
         return found
 
     def update_study(
@@ -384,11 +379,13 @@ class StudyService:
                 return StopAdvice(True, f"the trial is {trial.state.value} already")
             if trial.state is TrialState.PAUSED:
                 if fresh:
-                    raise FailedPrecondition(f"{name}: trial {number} is paused; it reports again once it goes on")
+                    raise FailedPrecondition(
+                        f"{name}: trial {number} is paused; it accepts reports again once it continues"
+                    )
                 return StopAdvice(True, "the trial is paused")
             if trial.state is TrialState.QUEUED and not trial.expired:
                 raise FailedPrecondition(
-                    f"{name}: trial {number} is queued; it reports after SuggestTrials handed it out"
+                    f"{name}: trial {number} is queued; it accepts reports after SuggestTrials has handed it out"
                 )
             if trial.expired:
                 revived(self._store, writer, [trial])
@@ -427,13 +424,11 @@ class StudyService:
                 if outcome.state not in (TrialState.PRUNED, TrialState.CANCELLED) or fresh:
                     raise FailedPrecondition(
                         f"{name}: trial {number} is {in_words(TrialState.PAUSED, trial.value)}; it can end "
-                        "as pruned or cancelled, or go on once SuggestTrials hands it out again"
+                        "as pruned or cancelled, or continue once SuggestTrials hands it out again"
                     )
             never_run = trial.state is TrialState.QUEUED and not trial.expired
             if never_run and (outcome.state is not TrialState.CANCELLED or fresh):
-                raise FailedPrecondition(
-                    f"{name}: trial {number} is queued, nobody has run it; it can only be cancelled"
-                )
+                raise FailedPrecondition(f"{name}: trial {number} is queued and has not run; it can only be cancelled")
             finished = finished_trial(engine, trial, outcome, fresh)
             if trial.state is TrialState.PAUSED and outcome.state is TrialState.PRUNED:
                 finished = replace(finished, value=trial.value, step=trial.step)

@@ -127,27 +127,25 @@ def error_of(failure: grpc.RpcError, *, address: str, timeout_s: float) -> Tuner
         case grpc.StatusCode.UNAVAILABLE if is_mismatch(failure):
             return Unavailable(
                 f"no connection to {address}: client and server do not agree on TLS; name the server's authority with "
-                f"--tls-ca or TUNER_TLS_CA, or none if the server speaks no TLS: {message}"
+                f"--tls-ca or TUNER_TLS_CA, or omit it if the server does not use TLS: {message}"
             )
         case grpc.StatusCode.UNAVAILABLE | grpc.StatusCode.CANCELLED:
             return Unavailable(
-                f"no suggestion service answers at {address}, tried for {timeout_s:g} s; see that it runs there, and "
-                f"speaks TLS only if you do (--tls-ca, TUNER_TLS_CA): {message}"
+                f"no suggestion service answers at {address}, tried for {timeout_s:g} s; check that it is running, and "
+                f"that both sides use TLS or neither does (--tls-ca, TUNER_TLS_CA): {message}"
             )
         case grpc.StatusCode.DEADLINE_EXCEEDED:
             return Unavailable(f"the suggestion service at {address} did not answer within {timeout_s:g} s")
         case grpc.StatusCode.UNIMPLEMENTED:
-            return Unavailable(
-                f"what answers at {address} is not a suggestion service, or an older version ({message})"
-            )
+            return Unavailable(f"the server at {address} is not a suggestion service, or an older version ({message})")
         case grpc.StatusCode.INVALID_ARGUMENT:
             return InvalidArgument([Problem("", message)])
         case grpc.StatusCode.UNAUTHENTICATED:  # without details, so from a proxy in between
-            return Unauthenticated(f"what answers at {address} does not know who you are ({message})")
+            return Unauthenticated(f"the server at {address} does not accept this client ({message})")
         case grpc.StatusCode.PERMISSION_DENIED:
-            return PermissionDenied(f"what answers at {address} does not let you ({message})")
+            return PermissionDenied(f"the server at {address} denies permission ({message})")
         case grpc.StatusCode.RESOURCE_EXHAUSTED:
-            return InvalidArgument([Problem("", f"larger than the service at {address} takes ({message})")])
+            return InvalidArgument([Problem("", f"larger than the service at {address} accepts ({message})")])
     return InternalError(f"the suggestion service at {address} failed: {message}")
 
 

@@ -57,7 +57,7 @@ def read_spec(message: pb.StudySpec, path: str, problems: Problems) -> StudySpec
         for c in message.constraints
     )
     if not message.algorithm.name:
-        problems.append(Problem(f"{path}.algorithm.name", "missing; ListAlgorithms says which there are"))
+        problems.append(Problem(f"{path}.algorithm.name", "missing; ListAlgorithms lists them"))
     algorithm = Algorithm(
         message.algorithm.name,
         seed=message.algorithm.seed if message.algorithm.HasField("seed") else None,

@@ -120,7 +120,7 @@ def test_a_line_of_ten_megabytes_is_cut(collector: Path, tmp_path: Path) -> None
         assert sidecar.ended() == ["x" * 65536, "accuracy=0.1"]
 
 
-def test_what_is_not_a_file_is_told_once(collector: Path, tmp_path: Path) -> None:
+def test_a_path_that_is_not_a_file_is_reported_once(collector: Path, tmp_path: Path) -> None:
     with running(collector, tmp_path, "file", tmp_path) as sidecar:
         sidecar.prints(lambda lines: lines == [f"# tuner: {tmp_path} is not a file"])
         assert len(sidecar.ended()) == 1
@@ -164,7 +164,7 @@ def test_an_endpoint_is_printed_when_it_changes(collector: Path, tmp_path: Path)
         assert values(sidecar.ended()) == [{"accuracy": 0.5, "epoch": 3}, {"accuracy": 0.5, "epoch": 4}]
 
 
-def test_an_endpoint_that_hangs_is_given_up(collector: Path, tmp_path: Path) -> None:
+def test_an_endpoint_that_hangs_is_abandoned(collector: Path, tmp_path: Path) -> None:
     with (
         endpoint(hangs=True) as (port, handler),
         running(collector, tmp_path, "prometheus", port, "/metrics", "accuracy") as sidecar,

@@ -1,4 +1,4 @@
-"""examples/clients/go: a program made by Go's own tools tunes a function, whatever happens to it or the server."""
+"""examples/clients/go: a program built by Go's tools tunes a function, even if it or the server is killed."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def eventually(condition: Callable[[], object], *, within_s: float) -> None:
 
 
 def loss(parameters: dict[str, float | str], step: int) -> float:
-    """What the program computes."""
+    """Return the value that the program computes."""
     lr, momentum, optimizer = parameters["lr"], parameters["momentum"], parameters["optimizer"]
     assert isinstance(lr, float)
     assert isinstance(momentum, float)
@@ -58,7 +58,7 @@ def loss(parameters: dict[str, float | str], step: int) -> float:
 
 
 def check_study(client: Client, trials: int) -> None:
-    """Every trial is there once and has ended, with each of its steps once and the value that the program computed."""
+    """Check that each trial exists once and has ended, with each step once and the value that the program computed."""
     found = client.list_trials(NAME)
     assert [t.number for t in found] == list(range(trials))
     steps: dict[int, list[int]] = {t.number: [] for t in found}
@@ -75,7 +75,7 @@ def check_study(client: Client, trials: int) -> None:
     assert batches == {f"tune-{first}": min(BATCH, trials - first) for first in range(0, trials, BATCH)}
 
 
-def test_it_tunes_and_prints_the_best(tune: Path, served: Served) -> None:
+def test_the_go_client_tunes_and_prints_the_best_trial(tune: Path, served: Served) -> None:
     done = run(tune, *arguments(served, "--trials=22"))
     assert (done.returncode, done.stderr) == (0, "")
     with served.client() as client:
@@ -88,7 +88,7 @@ def test_it_tunes_and_prints_the_best(tune: Path, served: Served) -> None:
     assert last.startswith(f"best: trial {best.number}: succeeded loss={best.value:.4f}: lr=")
 
 
-def test_started_again_it_is_given_the_same_trials_and_runs_none_twice(tune: Path, served: Served) -> None:
+def test_a_restarted_client_gets_the_same_trials_and_runs_none_twice(tune: Path, served: Served) -> None:
     first = run(tune, *arguments(served, "--trials=8"))
     with served.client() as client:
         before = client.list_trials(NAME), client.list_measurements(NAME)
@@ -99,7 +99,7 @@ def test_started_again_it_is_given_the_same_trials_and_runs_none_twice(tune: Pat
         assert list(replay.trials) == before[0][4:]
 
 
-def test_killed_itself_it_carries_on(tune: Path, served: Served) -> None:
+def test_a_killed_client_continues_after_a_restart(tune: Path, served: Served) -> None:
     with running(tune, *arguments(served, "--trials=12", "--pace=30ms")) as process:
         assert process.stdout is not None
         assert [process.stdout.readline()[:6] for _ in range(5)] == ["trial "] * 5
@@ -114,7 +114,7 @@ def is_leased(trial: Trial) -> bool:
     return trial.lease_expire_time is not None and trial.lease_expire_time >= datetime.now(UTC)
 
 
-def test_the_trials_of_a_worker_that_was_killed_go_to_another(tune: Path, served: Served) -> None:
+def test_the_trials_of_a_killed_worker_go_to_another_one(tune: Path, served: Served) -> None:
     worker = arguments(served, "--client=a", "--trials=4", "--pace=10s", "--lease=1s")
     with running(tune, *worker) as process, served.client() as client:
         eventually(lambda: client.list_studies() and len(client.list_trials(NAME)) == BATCH, within_s=60)
@@ -143,7 +143,7 @@ def test_steps_longer_than_the_lease_lose_no_trial(tune: Path, served: Served) -
         process.kill()
 
 
-def test_a_server_killed_in_the_middle_goes_unnoticed(tune: Path, served: Served) -> None:
+def test_the_client_survives_a_killed_server(tune: Path, served: Served) -> None:
     with running(tune, *arguments(served, "--trials=24", "--pace=20ms")) as process:
         assert process.stdout is not None
         for _ in range(2):
@@ -160,7 +160,7 @@ def test_a_server_killed_in_the_middle_goes_unnoticed(tune: Path, served: Served
 @pytest.mark.parametrize(
     "point", ["store.insert_study", "store.hand_out", "store.add_measurements", "store.finish_trial"]
 )
-def test_a_call_whose_reply_was_lost_is_sent_again_and_done_once(point: str, tune: Path, served: Served) -> None:
+def test_a_call_whose_reply_was_lost_is_repeated_and_applied_once(point: str, tune: Path, served: Served) -> None:
     served.kill()
     served.start(failpoint=f"{point}.after")
     with running(tune, *arguments(served, "--trials=8")) as process:
@@ -172,7 +172,7 @@ def test_a_call_whose_reply_was_lost_is_sent_again_and_done_once(point: str, tun
         check_study(client, 8)
 
 
-def test_a_trial_that_somebody_else_ended_is_left_with_a_line(tune: Path, served: Served) -> None:
+def test_a_trial_that_another_client_ended_is_abandoned_with_a_message(tune: Path, served: Served) -> None:
     with running(tune, *arguments(served, "--trials=4", "--pace=400ms")) as process, served.client() as client:
         eventually(lambda: client.list_studies() and client.list_measurements(NAME), within_s=60)
         client.complete(NAME, 2, Outcome(TrialState.CANCELLED, reason="not wanted"))
@@ -183,7 +183,7 @@ def test_a_trial_that_somebody_else_ended_is_left_with_a_line(tune: Path, served
     assert said.count(": succeeded ") == 3 + 1, "and the best"
 
 
-def test_what_is_wrong_is_said_in_lines(tune: Path, served: Served) -> None:
+def test_errors_are_printed_one_per_line(tune: Path, served: Served) -> None:
     done = run(tune, *arguments(served, "--study=A"))
     assert done.returncode == 1
     assert done.stderr.startswith("tune: InvalidArgument\n  study_id: 'A' is not a name; use ")
@@ -194,20 +194,20 @@ def test_what_is_wrong_is_said_in_lines(tune: Path, served: Served) -> None:
     assert done.stderr.count("\n") == 1
 
 
-def test_without_its_token_it_is_sent_away_in_words(tune: Path, served: Served) -> None:
+def test_without_a_token_the_client_prints_what_the_server_requires(tune: Path, served: Served) -> None:
     done = run(tune, f"--address={served.address}", f"--ca={served.ca}")
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith("tune: Unauthenticated: this server requires a token")
 
 
-def test_token_and_authority_may_stand_in_the_environment(tune: Path, served: Served) -> None:
+def test_token_and_ca_can_come_from_the_environment(tune: Path, served: Served) -> None:
     env = {**os.environ, "TUNER_TLS_CA": str(served.ca), "TUNER_TOKEN_FILE": str(served.token)}
     command = [tune, f"--address={served.address}", "--trials=4"]
     done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120, check=False)
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_a_token_goes_in_the_clear_to_this_machine_only(tune: Path, tmp_path: Path) -> None:
+def test_a_token_is_sent_unencrypted_to_this_machine_only(tune: Path, tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text("secret\n")
     done = run(tune, "--address=192.0.2.1:8765", f"--token={token}", "--patience=1s")
@@ -215,7 +215,7 @@ def test_a_token_goes_in_the_clear_to_this_machine_only(tune: Path, tmp_path: Pa
     assert "security" in done.stderr
 
 
-def test_the_generated_code_is_what_the_readmes_command_makes(tmp_path: Path) -> None:
+def test_the_generated_code_is_fresh(tmp_path: Path) -> None:
     assert "\n./generate.sh\n" in README
     go("version", folder=EXAMPLE)
     if not (ROOT / ".venv-proto").exists():
@@ -223,7 +223,7 @@ def test_the_generated_code_is_what_the_readmes_command_makes(tmp_path: Path) ->
     done = subprocess.run(
         ["./generate.sh", tmp_path], cwd=EXAMPLE, capture_output=True, text=True, timeout=280, check=False
     )
-    # On a machine that has none of it, Go says what it fetches.
+    # On a machine without the modules, Go prints what it downloads.
     said = [line for line in done.stderr.splitlines() if not line.startswith("go: downloading ")]
     assert (done.returncode, said) == (0, [])
     made = sorted(path.name for path in tmp_path.iterdir())
@@ -231,7 +231,7 @@ def test_the_generated_code_is_what_the_readmes_command_makes(tmp_path: Path) ->
     assert filecmp.cmpfiles(tmp_path, EXAMPLE / "suggestpb", made, shallow=False)[0] == made
 
 
-def test_it_is_in_the_shape_that_go_likes() -> None:
+def test_the_code_passes_gofmt_and_vet() -> None:
     go("vet", "./...", folder=EXAMPLE)
     done = subprocess.run(["gofmt", "-l", "."], cwd=EXAMPLE, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout) == (0, "")

@@ -1,7 +1,7 @@
-"""A plain client of the API server for tests: JSON in, JSON out, nothing kept between calls.
+"""A minimal client of the API server for tests: JSON in, JSON out, no state between calls.
 
-Independent of the client that the tuner uses, so that a test can see what the tuner does not; and in threads, so that a
-test may look while something runs.
+It shares no code with the tuner's client, so that a test can see what that client misses. It is synchronous: a test can
+call it from a thread while something runs.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ BATCH = "/apis/batch/v1"
 
 
 class Refused(Exception):
-    """An answer that is an error; `status` is the server's whole Status, or its text."""
+    """An error response. `status` is the server's Status object, or the text of the response."""
 
     def __init__(self, code: int, status: Object) -> None:
         super().__init__(f"{code} {status.get('reason', '')}: {status.get('message', '')}")
@@ -34,7 +34,7 @@ class Refused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Api:
-    """Whoever the token says, or the pair of files with a certificate and its key, at one server."""
+    """One server, as the user of a token or of a client certificate and its key."""
 
     server: str
     authority: str  # PEM
@@ -54,7 +54,7 @@ class Api:
         return json.loads(self._text("PATCH", path, {}, body, kind))
 
     def delete(self, path: str, **query: str) -> None:
-        """Deletes; of what is not there it says nothing."""
+        """Delete an object; a missing one is not an error."""
         try:
             self._text("DELETE", path, query)
         except Refused as refused:
@@ -73,27 +73,27 @@ class Api:
             raise
 
     def text(self, path: str, **query: str) -> str:
-        """For logs and metrics."""
+        """Return a body that is not JSON, such as a log or metrics."""
         return self._text("GET", path, query)
 
     def logs(self, namespace: str, pod: str, **query: str) -> str:
         return self.text(f"{CORE}/namespaces/{namespace}/pods/{pod}/log", **query)
 
     def watch(self, path: str, *, seconds: int = 30, **query: str) -> Iterator[Object]:
-        """Events until the server ends the watch, after `seconds` at the latest."""
+        """Yield events until the server ends the watch, which it does after `seconds` at the latest."""
         asked = {"watch": "true", "timeoutSeconds": str(seconds), **query}
         with self._open("GET", path, asked, within_s=seconds + 10) as response:
             for line in response:
                 yield json.loads(line)
 
     def stream(self, path: str, *, seconds: float = 30, **query: str) -> Iterator[str]:
-        """Lines as they come; raises TimeoutError if none comes for `seconds`."""
+        """Yield lines as they arrive; raise TimeoutError if none arrives for `seconds`."""
         with self._open("GET", path, query, within_s=seconds) as response:
             for line in response:
                 yield line.decode().rstrip("\n")
 
     def until(self, path: str, holds: Callable[[Object], Any], *, within_s: float = 30) -> Any:
-        """Asks for an object until something holds of it, and gives what held."""
+        """Get an object until `condition` is true of it, and return what the condition returned."""
 
         def now() -> Any:
             found = self.find(path)

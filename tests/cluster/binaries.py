@@ -1,10 +1,10 @@
 """The programs of the test cluster: built once from pinned Go modules, then found in a cache.
 
-`python -m tests.cluster.binaries` builds what is missing (some ten minutes on two cores), and with the argument
-`operator-binaries` the operators that `tests/operators` runs beside it (ten more); with everything in the cache it runs
-nothing. A set's place in the cache is a hash of what it is built from, so a changed pin builds again beside the
-old one. Go's own version is no part of it: a binary that was built is as good on a machine with a newer Go, or none.
-Tests only ask where things are: nobody builds inside a test.
+`python -m tests.cluster.binaries` builds what is missing (about ten minutes on two cores), and with the argument
+`operator-binaries` the operators of `tests/operators` (ten more minutes). If the cache is complete, it builds nothing.
+The cache key of a set is a hash of its sources, so a changed pin is built beside the old one. The version of Go is not
+part of the key: a binary also works on a machine with a newer Go, or without Go. Tests only look programs up: no test
+builds anything.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ import yaml
 
 SOURCES = Path(__file__).resolve().parent / "go"
 KUBERNETES = "v1.34.4"
-# What an operator that runs as a process of the host needs of its manifests.
+# The parts of its manifests that an operator needs when it runs as a process of the host.
 INSTALLED = (
     "Namespace", "Secret", "CustomResourceDefinition", "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration",
 )  # fmt: skip
@@ -35,7 +35,7 @@ INSTALLED = (
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """A JSON file with the INSTALLED objects that kustomize makes of folders of a Go module."""
+    """A JSON file with the INSTALLED objects that kustomize builds from folders of a Go module."""
 
     file: str
     module: str
@@ -44,13 +44,13 @@ class Manifest:
 
 @dataclass(frozen=True, slots=True)
 class Module:
-    """A folder of go/ and the programs its `tool` lines (or its own main) make."""
+    """A folder of go/ and the programs that its `tool` lines (or its own main package) build."""
 
     name: str
     programs: tuple[str, ...]
-    renamed: tuple[str, str] = ("", "")  # what Go calls it, what everybody calls it
+    renamed: tuple[str, str] = ("", "")  # the name in Go, the usual name
     own: bool = False  # a program of ours, not a list of tools
-    taken: str = ""  # nothing is built: this file of the one module that go.mod requires is what is wanted
+    taken: str = ""  # nothing is built: the file is taken from the one module that go.mod requires
     stamp: str = ""
     manifests: tuple[Manifest, ...] = ()
     target: str = "cluster-binaries"  # of the Makefile
@@ -117,13 +117,13 @@ OPERATORS = ("operators", "trainingoperator")
 
 
 def cache() -> Path:
-    """Where everything that takes long to make is kept between runs; safe to remove."""
+    """Return the folder that keeps expensive build results between runs. It can be removed safely."""
     home = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     return Path(home).expanduser() / "tuner-test-cluster"
 
 
 def missing(modules: tuple[str, ...]) -> str:
-    """One line that says what to do, or nothing: all is there."""
+    """Return one line with the cure, or an empty string if nothing is missing."""
     lacking = [module for module in MODULES if module.name in modules and not module.built]
     names, targets = (", ".join(module.name for module in lacking), " ".join({module.target: "" for module in lacking}))
     return f"the cluster's programs are not built ({names}): make {targets}" if lacking else ""
@@ -138,7 +138,7 @@ def program(name: str) -> Path:
 
 
 def build(module: Module) -> None:
-    """Builds it unless it is there. Of two at once one waits, and then finds it."""
+    """Build a set unless the cache has it. A second process waits for the first."""
     if module.built:
         return
     with locked(module.folder):
@@ -155,7 +155,7 @@ def build(module: Module) -> None:
             was, now = module.renamed
             if was:
                 (made / was).rename(made / now)
-            shutil.rmtree(module.folder, ignore_errors=True)  # an incomplete one of former times
+            shutil.rmtree(module.folder, ignore_errors=True)  # an incomplete earlier build
             made.rename(module.folder)
         print(f"built {module.name} in {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
 
@@ -185,7 +185,7 @@ def _installed(module: Module, manifest: Manifest) -> list[dict[str, object]]:
 
 
 def _sources(module: Module, *which: str) -> Path:
-    """Where Go keeps what a module requires: the one thing, or the one that is named."""
+    """Return Go's folder of a module's only dependency, or of the named one."""
     answer = subprocess.run(
         ["go", "mod", "download", "-json", *which], cwd=SOURCES / module.name, check=True, stdout=subprocess.PIPE,
         text=True,
@@ -195,7 +195,7 @@ def _sources(module: Module, *which: str) -> Path:
 
 @contextmanager
 def locked(target: Path) -> Iterator[None]:
-    """The right to make this folder of the cache; waits for a process that makes it already."""
+    """Hold the lock on this folder of the cache; wait for a process that builds it already."""
     target.parent.mkdir(parents=True, exist_ok=True)
     with target.with_name(f"{target.name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

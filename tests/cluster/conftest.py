@@ -1,11 +1,11 @@
-"""What tests on a cluster are given. `make test` does not come here; `make test-cluster` does.
+"""The fixtures of tests on a cluster. `make test-cluster` runs them; `make test` does not.
 
-    level_b     a control plane and fake nodes, as any user; one for the whole run, started when first asked for
+    level_b     a control plane and fake nodes, as any user; one for the whole run, started on first use
     level_c     a control plane and a real node, as root; likewise
-    namespace   in the cluster of the test (the one of its two fixtures that it asks for), fresh, and removed afterwards
+    namespace   a new one in the cluster that the test uses (level_b or level_c), removed afterwards
 
-Where a level cannot run, its tests are skipped with one line that says what is missing; with
-TUNER_TEST_CLUSTER_REQUIRED=1 they fail. `TUNER_TEST_KUBECONFIG` names a cluster to take for level_c (see existing.py).
+Where a level cannot run, its tests are skipped with one line that names what is missing; with
+TUNER_TEST_CLUSTER_REQUIRED=1 they fail. `TUNER_TEST_KUBECONFIG` names a cluster to use as level_c (see existing.py).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def lacks(what: str) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Each cluster's tests stay together, one after the other, while those of the other go on beside them."""
+    """Group the tests by cluster: the two groups run in parallel, the tests of one in sequence."""
     for item in items:
         level = "level_c" if "level_c" in getattr(item, "fixturenames", ()) else "level_b"
         item.add_marker(pytest.mark.xdist_group(level))
@@ -43,7 +43,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Of a failure: was it the cluster's?"""
+    """Report whether the cluster itself caused a failure."""
     report = yield
     for cluster in getattr(item, "funcargs", {}).values():
         if report.failed and isinstance(cluster, ControlPlane):
@@ -76,12 +76,12 @@ def level_c() -> Iterator[RealNode | Existing]:
 
 @pytest.fixture
 def namespace(request: pytest.FixtureRequest) -> Iterator[str]:
-    """Its name. Ready for pods; what is in it goes with it."""
+    """Yield the name of a namespace that is ready for pods; delete it with its contents afterwards."""
     level = next((name for name in ("level_b", "level_c") if name in request.fixturenames), "level_b")
     api = request.getfixturevalue(level).api()
     name = f"test-{random.getrandbits(40):x}"
     api.post(f"{CORE}/namespaces", {"metadata": {"name": name}})
-    # Pods are refused where the account they run as is not there yet.
+    # Pods are refused until the service account that they run as exists.
     api.until(f"{CORE}/namespaces/{name}/serviceaccounts/default", bool)
     yield name
     api.delete(f"{CORE}/namespaces/{name}")

@@ -1,7 +1,7 @@
-"""A control plane in seconds, as any user: etcd, API server, controller manager and scheduler, on free ports.
+"""A control plane that starts in seconds as any user: etcd, API server, controller manager and scheduler on free ports.
 
-With `fake_nodes` kwok plays nodes and pods beside it (see kwok.py). Listens on the loopback unless told of other hosts.
-Everything lies in one temporary folder and goes with it; nothing that etcd writes is synced to the disk.
+With `fake_nodes`, kwok simulates nodes and pods (see kwok.py). It listens on loopback unless given other hosts. All
+files are in one temporary folder, which is removed at the end; etcd does not sync its writes to the disk.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ UNHURRIED = ("--kube-api-qps=500", "--kube-api-burst=1000")
 
 
 class ControlPlane:
-    """Running from the moment it is made; `close` takes it down, and so does the end of this process, however it ends.
+    """A running control plane. `close` ends it, and so does the end of this process, even by SIGKILL.
 
-    `reached_by`: addresses under which pods reach the API server; with any, it listens on all.
-    `users`: more of them, and the group of each. `flags`: more of the API server's.
+    `reached_by`: addresses at which pods reach the API server; if there are any, it listens on all interfaces.
+    `users`: additional users, with the group of each. `flags`: additional flags of the API server.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class ControlPlane:
     def kubeconfig(
         self, user: str = ADMIN, *, namespace: str = "default", token: str = "", host: str = LOOPBACK
     ) -> Path:
-        """A file for this user, or for the token's; its one context is named `test`."""
+        """Write a kubeconfig for this user or token; its only context is named `test`."""
         path = self.folder / f"{user}-{namespace}{'-token' if token else ''}-{host}.kubeconfig"
         authority = base64.b64encode(self.authority.own.certificate.read_bytes()).decode()
         cluster = {"server": f"https://{host}:{self._ports['api']}", "certificate-authority-data": authority}
@@ -85,7 +85,7 @@ class ControlPlane:
         }
         beside = path.with_suffix(".new")
         beside.write_text(json.dumps(content))
-        beside.replace(path)  # whole: what was started with it before may be reading it
+        beside.replace(path)  # atomically: an earlier process may be reading it
         return path
 
     def service_account_token(self, namespace: str, name: str) -> str:
@@ -94,7 +94,7 @@ class ControlPlane:
         return str(self.api().post(path, request)["status"]["token"])
 
     def add_nodes(self, prefix: str, count: int, **kind: object) -> list[str]:
-        """Fake nodes `prefix-0`, `prefix-1`, ..., Ready; `kind` is what kwok.node takes."""
+        """Add fake nodes `prefix-0`, `prefix-1`, ... and wait until they are Ready. `kind`: arguments of kwok.node."""
         names = [f"{prefix}-{index}" for index in range(count)]
         for name in names:
             self.api().post(f"{CORE}/nodes", kwok.node(name, **kind))  # type: ignore[arg-type]
@@ -106,13 +106,13 @@ class ControlPlane:
         self.processes.stop("kube-apiserver")
 
     def start_api_server(self) -> None:
-        """On the port it had; returns when it is ready."""
+        """Start it on its earlier port; return when it is ready."""
         self._start_api_server()
         self._await_ready()
 
     def compact(self) -> None:
-        """Drops etcd's history, and with a new API server its caches of it: watches that go on from before get 410."""
-        for index in range(3):  # so that the past differs from the present
+        """Compact etcd and restart the API server, which drops its caches: watches from earlier versions get 410."""
+        for index in range(3):  # so that there is history to compact
             made = {"metadata": {"name": f"history-{random.getrandbits(40):x}-{index}"}}
             name = self.api().post(f"{CORE}/namespaces/default/configmaps", made)["metadata"]["name"]
             self.api().delete(f"{CORE}/namespaces/default/configmaps/{name}")
@@ -183,7 +183,7 @@ class ControlPlane:
                 "--service-cluster-ip-range=10.96.0.0/16",
                 "--allow-privileged=true",
                 "--endpoint-reconciler-type=none",
-                # A pod leaves a node that is lost five seconds after that is noticed, not five minutes.
+                # A pod is evicted from a lost node after five seconds, not five minutes.
                 "--default-not-ready-toleration-seconds=5",
                 "--default-unreachable-toleration-seconds=5",
                 *self._flags,
@@ -231,7 +231,7 @@ _taken: set[int] = set()
 
 
 def free_port() -> int:
-    """Below the range that the system takes for outgoing connections, so that none of them gets there first."""
+    """Return a free port below the ephemeral range, so that no outgoing connection takes it first."""
     for _ in itertools.repeat(None, 200):
         port = random.randint(20000, 30000)
         with socket.socket() as attempt:

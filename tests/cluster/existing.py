@@ -1,7 +1,7 @@
-"""A cluster that somebody else runs (kind, minikube) in place of the real node: TUNER_TEST_KUBECONFIG names its file.
+"""An existing cluster (kind, minikube) in place of the real node: TUNER_TEST_KUBECONFIG names its kubeconfig.
 
-It must know the image localhost/tuner-test/base:1 (`kind load image-archive` takes what `make cluster-images` made) and
-have `nvidia.com/gpu` to count. Tests that would stop its parts are skipped.
+It must have the image localhost/tuner-test/base:1 (`kind load image-archive` loads what `make cluster-images` built)
+and offer `nvidia.com/gpu`. Tests that would stop its components are skipped.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tests.cluster.api import CORE, Api
 
 
 class Existing:
-    """Its current context, as that user."""
+    """The current context of the kubeconfig, as its user."""
 
     def __init__(self, path: Path) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="tuner-test-cluster-")
@@ -60,7 +60,7 @@ class Existing:
         pytest.skip(f"needs a cluster of its own: {name} is nothing to do to one that exists")
 
     def _file(self, what: str, *, of: dict[str, Any] | None = None) -> str:
-        """A kubeconfig has files by name, or what is in them."""
+        """Return a file of the kubeconfig, which has its name or its content."""
         place = self._user if of is None else of
         if f"{what}-data" not in place:
             return str(place[what])

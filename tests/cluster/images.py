@@ -1,8 +1,8 @@
-"""Images for the real node, made here: no test asks an image registry.
+"""Images for the real node, built locally: no test contacts an image registry.
 
-`python -m tests.cluster.images` makes them once, as root, and keeps them in the cache: `pause`, which every pod needs,
-and `base`, a small Debian with Python and NumPy out of Debian's own packages. More are built on that one, by buildah in
-a store of its own, so that the machine's images are neither used nor touched.
+`python -m tests.cluster.images` builds them once, as root, and keeps them in the cache: `pause`, which every pod needs,
+and `base`, a small Debian with Python and NumPy from Debian's packages. Further images are built on `base` by buildah
+in its own store, so that the machine's images are neither used nor changed.
 """
 
 from __future__ import annotations
@@ -45,18 +45,18 @@ def folder() -> Path:
 
 
 def archive(tag: str) -> Path:
-    """Where an image lies as a file, ready for a container runtime to take in."""
+    """Return the file of an image, which a container runtime can import."""
     return folder() / f"{tag.rpartition('/')[2].replace(':', '-')}.tar"
 
 
 def missing() -> str:
-    """One line that says what to do, or nothing: all is there."""
+    """Return one line with the cure, or an empty string if nothing is missing."""
     lacking = [tag for tag in (PAUSE, BASE) if not archive(tag).exists()]
     return "the real node's images are not built: make cluster-images, as root" if lacking else ""
 
 
 def environment() -> dict[str, str]:
-    """For buildah, and for scripts that call it."""
+    """Return the environment of buildah and of scripts that call it."""
     return {
         "CONTAINERS_STORAGE_CONF": str(folder() / "storage.conf"),
         "STORAGE_DRIVER": "vfs",
@@ -65,7 +65,7 @@ def environment() -> dict[str, str]:
 
 
 def build_base() -> None:
-    """Makes `pause` and `base` unless they are there; of two at once one waits."""
+    """Build `pause` and `base` unless they exist. A second process waits for the first."""
     if not missing():
         return
     with locked(folder()):
@@ -89,9 +89,9 @@ def build_base() -> None:
 
 
 def save(tag: str) -> Path:
-    """Out of buildah's store into `archive(tag)`."""
+    """Export an image from buildah's store to `archive(tag)`."""
     beside = archive(tag).with_suffix(f".{os.getpid()}")
-    # Uncompressed: packing and unpacking would take longer than all the rest.
+    # Uncompressed: compression would take longer than everything else.
     _run(["buildah", "push", tag, f"docker-archive:{beside}:{tag}"], environment())
     beside.replace(archive(tag))
     return archive(tag)
@@ -123,7 +123,7 @@ def _built(what: str, tag: str, **settings: str) -> Path:
 
 
 def _debian(context: Path) -> None:
-    """root.tar: the smallest Debian that runs NumPy, without what nobody reads."""
+    """Build root.tar: the smallest Debian that runs NumPy, without documentation."""
     root = context / "root"
     _run(["debootstrap", "--variant=minbase", f"--include={PACKAGES}", RELEASE, str(root)])
     left_out = [f"--exclude=./{name}/*" for name in (*UNNEEDED, "dev", "proc", "sys")]

@@ -1,7 +1,7 @@
-"""JobSet without its controller: the definition as its authors wrote it, and somebody who plays the controller.
+"""JobSet without its controller: the original definition, and a fake controller.
 
-The one who plays makes the pods itself, no Jobs between: what a tuner reads off a JobSet are its conditions and its
-pods' labels.
+The fake controller creates the pods itself, without Jobs: the tuner reads only the conditions of a JobSet and the
+labels of its pods.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ def definition() -> Object:
 
 
 def define(api: Api, what: Object) -> None:
-    """Returns when the server serves it. There already is as good."""
+    """Install a definition, or accept an existing one; return when the server serves it."""
     name = what["metadata"]["name"]
     if api.find(f"{DEFINITIONS}/{name}") is None:
         api.post(DEFINITIONS, what)
     api.until(f"{DEFINITIONS}/{name}", _established)
     spec = what["spec"]
-    # Established is said a moment before it can be discovered, and that before it can be stored.
+    # Established is set shortly before discovery shows the kind, and that before objects can be stored.
     group, plural = f"/apis/{spec['group']}/{spec['versions'][0]['name']}", spec["names"]["plural"]
     api.until(group, lambda found: plural in {each["name"] for each in found["resources"]})
     eventually(lambda: _serves(api, f"{group}/{plural}"))
@@ -56,9 +56,9 @@ def _established(found: Object) -> bool:
 
 
 class Operator:
-    """Makes the pods of each object of one kind in a namespace, and says when they have ended, until closed.
+    """Until closed, create the pods of each object of one kind in a namespace and set its condition when they end.
 
-    path: of the kind there. templates: the pod templates of an object. ways: its conditions of success and failure.
+    path: of the kind in the namespace. templates: the pod templates of an object. ways: conditions of success, failure.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class Operator:
     def _play(self) -> None:
         while not self._over.wait(0.1):
             for each in self._seen():
-                with suppress(Refused):  # it went away meanwhile; what else there is shows when it is not done
+                with suppress(Refused):  # it was deleted meanwhile; any other cause shows as a test that times out
                     self._look_after(each)
 
     def _seen(self) -> list[Object]:

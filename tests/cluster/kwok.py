@@ -1,6 +1,6 @@
-"""Nodes and pods that nobody runs: kwok moves their states, and a log server of ours (go/logs) plays what they print.
+"""Fake nodes and pods: kwok changes their states, and a log server (go/logs) serves what they would print.
 
-Environment variables of a pod's first container say what becomes of it, so that an experiment file can:
+Environment variables of a pod's first container determine its life, so that an experiment file can set them:
 
     KWOK_RUN         how long it runs, as Go writes durations: 2s, 150ms (default 1s)
     KWOK_RUN_1       the same, for the pod of completion index 1 of an Indexed Job; so are KWOK_EXIT_1 and KWOK_LOG_1
@@ -8,13 +8,13 @@ Environment variables of a pod's first container say what becomes of it, so that
     KWOK_REASON      the container's reason: OOMKilled, ContainerCannotRun (default Completed or Error)
     KWOK_POD_REASON  the pod's own reason: Evicted, DeadlineExceeded
     KWOK_START       how long it is being created before it runs (default 0s)
-    KWOK_WAITING     it never runs, and waits for this reason: ImagePullBackOff, CreateContainerConfigError
-    KWOK_CRASHES     it restarts in place this often, waiting in CrashLoopBackOff, before it ends as the others say
-    KWOK_LOG         what it prints: lines; one that opens with "+1.5s " comes that long after the start; {uid} in them
-                     is a number made of the pod's uid, see `uid_number`
-    KWOK_LOG_EVERY   the lines come again at this interval while it runs; {n} in them counts the rounds from 1
+    KWOK_WAITING     it never runs and waits with this reason: ImagePullBackOff, CreateContainerConfigError
+    KWOK_CRASHES     it restarts in place this often, waiting in CrashLoopBackOff, before it ends as configured
+    KWOK_LOG         the lines it prints; a line that begins with "+1.5s " appears that long after the start; {uid} in
+                     them is a number derived from the pod's uid, see `uid_number`
+    KWOK_LOG_EVERY   the lines are repeated at this interval while it runs; {n} in them counts the rounds from 1
 
-A followed log ends with its pod, as on a real node. The pods' addresses answer nobody, and there is no exec.
+A followed log ends with its pod, as on a real node. The addresses of pods do not answer, and there is no exec.
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ STAGES = Path(__file__).with_name("stages.yaml")
 
 
 def uid_number(uid: str) -> int:
-    """What {uid} in KWOK_LOG becomes: each pod prints another one."""
+    """Return the value of {uid} in KWOK_LOG, which differs from pod to pod."""
     return int(uid[:8], 16)
 
 
 def configuration(*, port: int, log_port: int, serving: Certificate) -> str:
-    """The options that `kwok -c` reads; JSON is YAML."""
+    """Return the options that `kwok -c` reads, as JSON, which is YAML."""
     options = {
         "enableCRDs": [],
         "cidr": "10.244.0.0/16",
         "nodeIP": HOST,
-        "nodePort": log_port,  # where the API server asks for logs
+        "nodePort": log_port,  # the address from which the API server requests logs
         "serverAddress": f"{HOST}:{port}",
         "tlsCertFile": str(serving.certificate),
         "tlsPrivateKeyFile": str(serving.key),
         "manageNodesWithAnnotationSelector": "kwok.x-k8s.io/node=fake",
-        # Such a file replaces all defaults, and none of these may be nought.
+        # Such a file replaces all defaults, and none of these may be zero.
         "nodeLeaseParallelism": 4,
         "nodePlayStageParallelism": 4,
         "podPlayStageParallelism": 8,
@@ -61,7 +61,7 @@ def node(
     name: str, *, gpus: int = 8, cpu: str = "64", memory: str = "256Gi",
     labels: dict[str, str] | None = None, taints: list[dict[str, str]] | None = None,
 ) -> dict[str, Any]:  # fmt: skip
-    """A node to create; its GPUs are a number that scheduler and quota count, no more."""
+    """Return the manifest of a node. Its GPUs are only a number that scheduler and quota count."""
     has = {"cpu": cpu, "memory": memory, "pods": "1000", "ephemeral-storage": "1Ti", GPU: str(gpus)}
     return {
         "metadata": {

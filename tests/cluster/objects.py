@@ -1,4 +1,4 @@
-"""Objects that tests of a cluster create, and what they read off them."""
+"""Objects that tests of a cluster create, and accessors of their fields."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def job(
     name: str, *, gpus: int = 1, image: str = "trial", command: Sequence[str] = (),
     limits: Mapping[str, str] | None = None, labels: Mapping[str, str] | None = None, **environment: str,
 ) -> Object:  # fmt: skip
-    """A Job of one pod that is tried once; `environment` says what becomes of a fake one (see kwok.py)."""
+    """Return a Job with one pod and no retry; `environment` determines the life of a fake pod (see kwok.py)."""
     container: dict[str, Any] = {
         "name": "trial",
         "image": image,
@@ -37,13 +37,13 @@ def pods(namespace: str, name: str = "") -> str:
 
 
 def conditions(found: Object) -> dict[str, str]:
-    """Of those that hold: type and reason."""
+    """Return type and reason of each condition that is true."""
     given = found.get("status", {}).get("conditions") or ()
     return {one["type"]: one.get("reason", "") for one in given if one["status"] == "True"}
 
 
 def ended(job: Object) -> dict[str, str]:
-    """What ended it, or nothing."""
+    """Return the condition that ended it, if any."""
     return {kind: reason for kind, reason in conditions(job).items() if kind in ("Complete", "Failed")}
 
 
@@ -52,14 +52,14 @@ def pod_of(api: Api, namespace: str, job: str) -> Object | None:
 
 
 def terminated(pod: Object) -> Object:
-    """How its first container ended: exitCode, reason, times; empty while it has not."""
+    """Return the `terminated` state of its first container; empty while it has not ended."""
     for status in pod.get("status", {}).get("containerStatuses") or ():
         return dict(status["state"].get("terminated") or {})
     return {}
 
 
 def quota(name: str, **hard: str) -> Object:
-    """`hard`: what ResourceQuota calls them, with _ for dots, dashes and slashes where a plain name does."""
+    """`hard`: resource names of a ResourceQuota, with _ in place of dots, dashes and slashes."""
     return {"metadata": {"name": name}, "spec": {"hard": {_quota_name(key): value for key, value in hard.items()}}}
 
 

@@ -1,4 +1,4 @@
-"""Certificates and keys of a test cluster, by the openssl command; made for each, and worth nothing elsewhere."""
+"""Certificates and keys of a test cluster, made by the openssl command; no other cluster accepts them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Certificate:
 
 
 class Authority:
-    """One that signs all certificates in a folder. `hosts`: names in its own certificate. `rsa`: its key in PKCS #1."""
+    """A CA that signs all certificates in a folder. `hosts`: names in its certificate. `rsa`: its key in PKCS #1."""
 
     def __init__(self, folder: Path, hosts: Sequence[str] = (), *, rsa: bool = False) -> None:
         self._folder = folder
@@ -32,7 +32,7 @@ class Authority:
             _openssl("rsa", "-traditional", "-in", str(self.own.key), "-out", str(self.own.key))
 
     def issue(self, name: str, subject: str, hosts: Sequence[str] = ()) -> Certificate:
-        """`hosts`: the names and addresses it serves; without any it is a client's."""
+        """`hosts`: the names and addresses of a server; without any it is a client certificate."""
         issued = Certificate(self._folder / f"{name}.crt", self._folder / f"{name}.key")
         extensions = ["basicConstraints=critical,CA:FALSE", "extendedKeyUsage=serverAuth,clientAuth"]
         extensions += [_names(hosts)] if hosts else []

@@ -1,8 +1,8 @@
-"""The processes of a test cluster: each with a log file of its own, and none left behind whatever becomes of the tests.
+"""The processes of a test cluster: each has its log file, and none is left behind, even after SIGKILL.
 
-A guard, a process in a session of its own, waits for the end of a pipe that only the tests hold. When they are gone,
-by SIGKILL too, it ends what is recorded in the cluster's folder, by process id and start time, and removes the folder.
-The guard runs this very file with a bare Python: nothing but the standard library may be imported here.
+A guard process in its own session waits for the end of a pipe that only the tests hold. When they are gone, it kills
+the processes recorded in the cluster's folder, by process id and start time, and removes the folder. The guard runs
+this file with a bare Python: only the standard library may be imported here.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 RECORD = "processes.json"
-UNDO = "undo.json"  # commands that put back what outlives processes: mounts, interfaces; written by those who make them
+UNDO = "undo.json"  # commands that undo what outlives processes (mounts, interfaces), written by their creators
 TAIL = 25
 
 
 class PartFailed(Exception):
-    """A part of the cluster does not work; says which, and the end of its log."""
+    """A component of the cluster does not work. The message names it and shows the end of its log."""
 
 
 class Processes:
-    """What runs for one cluster, in one folder; `close` ends all of it and removes the folder."""
+    """The processes of one cluster, in one folder; `close` ends all of them and removes the folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -55,7 +55,7 @@ class Processes:
         self._write_record()
 
     def stop(self, name: str) -> None:
-        """Without asking: an API server takes half a minute to take leave, and nothing here is to be kept."""
+        """Kill it: a graceful stop of an API server takes half a minute, and nothing here needs to be saved."""
         process = self._running.pop(name, None)
         if process is not None:
             process.kill()
@@ -69,7 +69,7 @@ class Processes:
         return list(self._running)
 
     def undo_with(self, *command: str) -> None:
-        """A command for the end, run after all processes have ended; the last given is run first."""
+        """Add a command to run after all processes have ended, in reverse order of the additions."""
         self._undo.insert(0, list(command))
         _write(self.folder / UNDO, self._undo)
 
@@ -77,12 +77,12 @@ class Processes:
         return self.folder / f"{name}.log"
 
     def tail(self, name: str) -> str:
-        """The end of its log, for a person who wonders."""
+        """Return the end of its log, for error messages."""
         lines = self.log(name).read_text(errors="replace").splitlines()[-TAIL:]
         return "\n".join([f"the last lines of {name}:", *(f"  {line[:400]}" for line in lines)])
 
     def check(self) -> None:
-        """Raises PartFailed if one ended by itself."""
+        """Raise PartFailed if a process ended by itself."""
         for name, process in self._running.items():
             if process.poll() is not None:
                 raise PartFailed(f"{name} ended with {process.returncode}; {self.tail(name)}")
@@ -108,7 +108,7 @@ def _write(path: Path, content: object) -> None:
 
 
 def _start_of(pid: int) -> str:
-    """When it started, in ticks since boot: with the id a name for one process for ever. Empty: it is gone."""
+    """Return its start in ticks since boot, which identifies a process together with its id; empty if it is gone."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
     except OSError:
@@ -123,7 +123,7 @@ def _undo(folder: Path) -> None:
 
 
 def _sweep(folder: Path) -> None:
-    """What `close` did not come to."""
+    """Finish what `close` did not."""
     record = folder / RECORD
     recorded = json.loads(record.read_text()) if record.exists() else {}
 

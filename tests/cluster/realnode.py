@@ -1,11 +1,11 @@
 """A control plane and one real node on this machine: kubelet, containerd, runc, a bridge, CoreDNS. Needs root.
 
-Containers, logs, kills, out-of-memory and names are real. What is not: the node's two `nvidia.com/gpu` are a number
-patched into its status, which scheduler, quota and kubelet count; no device is attached to any container. There is one
-node, no kube-proxy (headless Services have names, ClusterIPs answer nobody, that of the API server neither), and no way
-out to other networks.
+Containers, logs, kills, out-of-memory and names are real. The node's two `nvidia.com/gpu` are not: they are a number
+patched into its status, which scheduler, quota and kubelet count; no container gets a device. There is one node, no
+kube-proxy (headless Services have names, but no ClusterIP answers, not even that of the API server), and no route to
+other networks.
 
-Everything it has is its own (folders, sockets, ports, bridge, subnet), so that several may share a machine.
+Folders, sockets, ports, bridge and subnet are its own, so that several can share a machine.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ PACKAGES = {"containerd": "containerd", "runc": "runc", "buildah": "buildah", "i
 
 
 def missing() -> str:
-    """Why there can be no real node here, in one line, or nothing."""
+    """Return in one line why a real node cannot run here, or an empty string."""
     if os.geteuid() != 0:
         return "a real node takes root"
     lacking = [package for tool, package in PACKAGES.items() if not shutil.which(tool)]
@@ -46,8 +46,7 @@ def missing() -> str:
 
 
 class RealNode(ControlPlane):
-    """The node is Ready, knows `base` and its GPUs are counted from the moment this is made. `flags`: of the API
-    server, more of them."""
+    """A running cluster whose node is Ready and has `base` and GPUs. `flags`: additional flags of the API server."""
 
     def __init__(self, *, flags: Sequence[str] = ()) -> None:
         mark = random.randrange(1 << 14)  # of 10.192.0.0/10: 256 addresses each
@@ -76,7 +75,7 @@ class RealNode(ControlPlane):
             raise
 
     def load(self, tag: str) -> None:
-        """Imports an image from the cache: `images.archive(tag)`."""
+        """Import an image from the cache: `images.archive(tag)`."""
         self.import_image(images.archive(tag))
 
     def import_image(self, archive: Path) -> None:
@@ -90,11 +89,11 @@ class RealNode(ControlPlane):
         return done.stdout
 
     def stop_kubelet(self) -> None:
-        """What runs goes on; nobody tells the API server."""
+        """Kill it: containers run on, and the API server is not told."""
         self.processes.stop("kubelet")
 
     def start_kubelet(self) -> None:
-        """Returns when the node is Ready and has its GPUs."""
+        """Start it; return when the node is Ready and has its GPUs."""
         files = self.folder
         self.processes.start(
             "kubelet",
@@ -118,7 +117,7 @@ class RealNode(ControlPlane):
         self.advertise_gpus(GPUS)
 
     def advertise_gpus(self, count: int) -> None:
-        """As a device plugin would have the kubelet do; a number, no devices."""
+        """Set the number of GPUs, as the kubelet would for a device plugin; there are no devices."""
         counted = {GPU: str(count)}
         self.api().patch(f"{CORE}/nodes/{self.name}/status", {"status": {"capacity": counted, "allocatable": counted}})
         self.api().until(f"{CORE}/nodes/{self.name}", lambda node: node["status"]["allocatable"].get(GPU) == str(count))
@@ -136,7 +135,7 @@ class RealNode(ControlPlane):
             "ranges": [[{"subnet": self.subnet, "gateway": self.gateway}]],
             "routes": [{"dst": "0.0.0.0/0"}],
         }
-        # No gateway and no masquerade: those would change settings of the whole machine.
+        # No gateway and no masquerading: those would change settings of the whole machine.
         bridge = {"type": "bridge", "bridge": self.bridge, "isGateway": False, "ipMasq": False, "ipam": subnet}
         (self.folder / "cni").mkdir()
         network = {"cniVersion": "0.4.0", "name": self.bridge, "plugins": [bridge]}
@@ -224,7 +223,7 @@ class RealNode(ControlPlane):
             "enforceNodeAllocatable": [],
             "evictionHard": {"memory.available": "50Mi", "nodefs.available": "1%", "imagefs.available": "1%"},
             "imageGCHighThresholdPercent": 100,
-            "makeIPTablesUtilChains": False,  # the machine's tables are not ours
+            "makeIPTablesUtilChains": False,  # the machine's tables are not ours to change
         }
 
 
@@ -233,7 +232,7 @@ def _cni() -> str:
 
 
 def _overlay_works(folder: Path) -> bool:
-    """Without overlays every container is a copy of its image."""
+    """Return whether overlays can be mounted; without them every container is a copy of its image."""
     places = {name: folder / "overlay" / name for name in ("lower", "upper", "work", "merged")}
     for place in places.values():
         place.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""`tuner` on a cluster, as a person runs it: an own state directory, an own kubeconfig, files of experiments."""
+"""`tuner` on a cluster as a user runs it: with a state directory, a kubeconfig and experiment files."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PATIENCE_S = 180.0
 
 
 class Searcher:
-    """One person in one namespace. `close` ends what they left running here, not on the cluster."""
+    """One user in one namespace. `close` ends their local processes, but not what runs on the cluster."""
 
     def __init__(self, folder: Path, kubeconfig: Path, namespace: str) -> None:
         self.folder = folder
@@ -29,7 +29,7 @@ class Searcher:
 
     def file(self, *, name: str = "tiny", trials: int = 4, spec: str = "", trial: str = "",
              env: Mapping[str, str] | None = None) -> Path:  # fmt: skip
-        """env: of the trial, which also says what becomes of a fake one (see kwok.py)."""
+        """env: of the trial, which also determines the life of a fake pod (see kwok.py)."""
         given = {"KWOK_LOG": "score=${x}", "KWOK_RUN": "300ms", **(env or {})}
         path = self.folder / f"{name}.yaml"
         path.write_text(
@@ -58,7 +58,7 @@ spec:
     def file_of_objects(
         self, template: Mapping[str, object], *, name: str = "tiny", trials: int, parallelism: int, **trial: object
     ) -> Path:
-        """Whole objects as trials. JSON is YAML."""
+        """Write an experiment file whose trials are whole objects, as JSON, which is YAML."""
         content = {
             "apiVersion": "tuner.dev/v1",
             "kind": "Experiment",
@@ -92,7 +92,7 @@ spec:
         return process.returncode, out, err
 
     def killed(self, path: Path, *, times: int, moments: Random, least_s: float) -> tuple[int, str]:
-        """`tuner run` killed again and again, each time after least_s to 2.5 s, and then left alone: how that ended."""
+        """Kill `tuner run` repeatedly, each time after least_s to 2.5 s, then let it finish and return its result."""
         for _ in range(times):
             process = self.start("run", path)
             time.sleep(moments.uniform(least_s, 2.5))
@@ -111,7 +111,7 @@ spec:
         return found
 
     def states(self, name: str = "tiny") -> dict[str, int]:
-        """{} while there is no such experiment."""
+        """Return the number of trials per state; empty while there is no such experiment."""
         counts: dict[str, int] = {}
         if self.tuner("get", "trials", name)[0] != 0:
             return counts

@@ -1,7 +1,8 @@
-"""What a node leaves behind when it ends: containers, mounts, cgroups, a bridge, and files in fixed places.
+"""The cleanup after a node: containers, mounts, cgroups, a bridge, and files in fixed places.
 
-`python -I sweeping.py FOLDER BRIDGE` ends all that runs under this folder's containerd and gives back what it took.
-Nothing outside the folder is touched that does not name it. Also run when the tests were killed: standard library only.
+`python -I sweeping.py FOLDER BRIDGE` ends all processes under this folder's containerd and releases their resources.
+Outside of the folder it touches only what carries the folder's name. It also runs after the tests were killed, so it
+imports the standard library only.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ def _processes() -> Iterator[tuple[int, list[str]]]:
 
 
 def _children_of(parents: list[int]) -> list[int]:
-    """All below them. The first process of a container is its shim's child, and takes the others with it."""
+    """Return all descendants. The first process of a container is a child of its shim, and its end ends the others."""
     found: list[int] = []
     generation = parents
     while generation:
@@ -75,12 +76,12 @@ def _alive(pid: int) -> bool:
 
 
 def _bundles(folder: Path) -> list[Path]:
-    """Where the runtime keeps what it knows of a container; named by its id."""
+    """Return the runtime's folders of containers, named by container id."""
     return [*folder.glob("containerd/run/io.containerd.runtime.v2.task/*/*")]
 
 
 def _cgroups(folder: Path) -> list[str]:
-    """Of all containers, as the runtime was told."""
+    """Return the cgroups of all containers, as configured."""
     found = set()
     for bundle in _bundles(folder):
         with contextlib.suppress(OSError, ValueError):
@@ -90,7 +91,7 @@ def _cgroups(folder: Path) -> list[str]:
 
 
 def _files_elsewhere(folder: Path) -> Iterator[Path]:
-    """Sockets of shims, what network plugins remember, links to logs: their places cannot be chosen."""
+    """Return sockets of shims, state of network plugins and links to logs: their locations cannot be configured."""
     for bundle in _bundles(folder):
         with contextlib.suppress(OSError):
             yield Path((bundle / "address").read_text().removeprefix("unix://"))

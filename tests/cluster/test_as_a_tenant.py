@@ -1,4 +1,4 @@
-"""All that a person does with trials on a cluster, with the rights of deploy/rbac.yaml and no others."""
+"""The commands of a user with trials on a cluster, with the rights of deploy/rbac.yaml and no others."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def left(level_b: ControlPlane, me: Searcher) -> list[str]:
     return [job["metadata"]["name"] for job in level_b.api().items(jobs(me.namespace))]
 
 
-def test_a_tenant_searches_in_a_quota_and_sees_all_of_it(level_b: ControlPlane, me: Searcher) -> None:
+def test_a_tenant_runs_a_search_within_a_quota_and_sees_its_state(level_b: ControlPlane, me: Searcher) -> None:
     level_b.api().post(f"{CORE}/namespaces/{me.namespace}/resourcequotas", quota("gpus", gpus="2"))
     path = me.file(trials=6, spec="  parallelism: 4\n", env={"KWOK_RUN": "5s"})
     running = me.start("run", path)
@@ -72,7 +72,7 @@ def test_a_tenant_detaches_resumes_stops_and_deletes(level_b: ControlPlane, me: 
     assert level_b.api().items(ours, labelSelector="tuner.dev/uid") == []
 
 
-def test_a_tenant_gets_a_search_back_from_the_cluster_alone(level_b: ControlPlane, me: Searcher) -> None:
+def test_a_tenant_recovers_an_experiment_from_the_cluster_alone(level_b: ControlPlane, me: Searcher) -> None:
     process = me.start("run", me.file(trials=2, spec="  parallelism: 2\n", env={"KWOK_RUN": "4s"}))
     eventually(lambda: len(left(level_b, me)) == 2)
     process.send_signal(signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""Credentials, addresses, names and rights that are wrong: one clear sentence, the documented code, nothing made."""
+"""Wrong credentials, addresses, names and rights: one clear sentence, the documented exit code, and nothing created."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def with_kubeconfig(me: Searcher, path: Path | str) -> None:
 
 
 def changed(level_b: ControlPlane, me: Searcher, part: str, **facts: Any) -> Path:
-    """The kubeconfig with one of its parts (cluster, user, context) saying something else."""
+    """Write a kubeconfig with changes to its cluster, user or context."""
     content = json.loads(level_b.kubeconfig(namespace=me.namespace).read_text())
     content[f"{part}s"][0][part].update(facts)
     path = me.folder / "kubeconfig.json"
@@ -41,14 +41,14 @@ def changed(level_b: ControlPlane, me: Searcher, part: str, **facts: Any) -> Pat
 
 
 def made(level_b: ControlPlane, me: Searcher) -> list[str]:
-    """What there is of any experiment, on the cluster and here."""
+    """Return what exists of any experiment, on the cluster and locally."""
     anchors = level_b.api().items(f"{CORE}/namespaces/{me.namespace}/configmaps", labelSelector="tuner.dev/uid")
     names = [each["metadata"]["name"] for each in (*anchors, *level_b.api().items(jobs(me.namespace)))]
     return [*names, *(each["name"] for each in me.json("get", "experiments"))]
 
 
 def refused(level_b: ControlPlane, me: Searcher, code: int, *sentences: str, words: tuple[str | Path, ...] = ()) -> str:
-    """A run that is refused so, and leaves nothing; what was said."""
+    """Check that a run is refused with this exit code and these sentences and creates nothing; return its stderr."""
     got, out, err = me.tuner("run", *(words or (me.file(),)))
     assert (got, out) == (code, ""), err
     for sentence in sentences:
@@ -59,39 +59,39 @@ def refused(level_b: ControlPlane, me: Searcher, code: int, *sentences: str, wor
     return err
 
 
-def test_no_kubeconfig(level_b: ControlPlane, me: Searcher) -> None:
+def test_a_missing_kubeconfig_is_reported(level_b: ControlPlane, me: Searcher) -> None:
     with_kubeconfig(me, me.folder / "nowhere")
     refused(level_b, me, USAGE, "There is no kubeconfig at", "set KUBECONFIG")
 
 
-def test_credentials_that_nobody_knows(level_b: ControlPlane, me: Searcher) -> None:
+def test_unknown_credentials_are_refused(level_b: ControlPlane, me: Searcher) -> None:
     with_kubeconfig(me, changed(level_b, me, "user", token="expired-long-ago"))
     err = refused(level_b, me, NOT_ALLOWED, "does not accept the credentials of context 'test'", "log in again")
     assert len(err.splitlines()) == 1
 
 
-def test_a_server_that_is_not_there(level_b: ControlPlane, me: Searcher) -> None:
+def test_an_unreachable_server_is_reported(level_b: ControlPlane, me: Searcher) -> None:
     with_kubeconfig(me, changed(level_b, me, "cluster", server=f"https://{LOOPBACK}:{free_port()}"))
     err = refused(level_b, me, UNAVAILABLE, "cannot be reached: Connection refused", "nothing was started")
     assert len(err.splitlines()) == 1
 
 
-def test_a_server_that_is_another_one(level_b: ControlPlane, me: Searcher) -> None:
+def test_an_unknown_host_name_is_reported(level_b: ControlPlane, me: Searcher) -> None:
     with_kubeconfig(me, changed(level_b, me, "cluster", server=level_b.server.replace(LOOPBACK, "no.such.host")))
     refused(level_b, me, UNAVAILABLE, "nothing was started")
 
 
-def test_a_context_that_the_kubeconfig_lacks(level_b: ControlPlane, me: Searcher) -> None:
+def test_an_unknown_context_is_refused_with_the_known_ones(level_b: ControlPlane, me: Searcher) -> None:
     said = "has no context 'production'; choose one with --context: test"
     refused(level_b, me, USAGE, said, words=(me.file(), "--context", "production"))
 
 
-def test_a_namespace_that_the_cluster_lacks(level_b: ControlPlane, me: Searcher) -> None:
+def test_a_missing_namespace_is_refused(level_b: ControlPlane, me: Searcher) -> None:
     said = 'namespaces "nowhere" not found; make it, or name another one with --namespace'
     refused(level_b, me, NOT_FOUND, said, words=(me.file(), "--namespace", "nowhere"))
 
 
-def test_somebody_without_any_right_is_told_each_rule(level_b: ControlPlane, me: Searcher) -> None:
+def test_a_user_without_rights_is_told_every_missing_rule(level_b: ControlPlane, me: Searcher) -> None:
     with_kubeconfig(me, level_b.kubeconfig("user2", namespace=me.namespace))
     refused(
         level_b, me, NOT_ALLOWED, f"may not run trials in namespace {me.namespace}",
@@ -102,13 +102,15 @@ def test_somebody_without_any_right_is_told_each_rule(level_b: ControlPlane, me:
     )  # fmt: skip
 
 
-def test_one_verb_that_is_missing_is_named(level_b: ControlPlane, me: Searcher) -> None:
+def test_one_missing_verb_is_named(level_b: ControlPlane, me: Searcher) -> None:
     with_kubeconfig(me, tenant(level_b, me.namespace, role_without(me.namespace, "jobs", "delete")))
     err = refused(level_b, me, NOT_ALLOWED, "- {apiGroups: [batch], resources: [jobs], verbs: [delete]}")
     assert err.count("apiGroups") == 1
 
 
-def test_a_right_that_only_several_workers_need_is_asked_for_with_them(level_b: ControlPlane, me: Searcher) -> None:
+def test_the_right_to_create_services_is_required_for_distributed_trials_only(
+    level_b: ControlPlane, me: Searcher
+) -> None:
     with_kubeconfig(me, tenant(level_b, me.namespace, role_without(me.namespace, "services", "create")))
     path = me.file(trial="    distributed: {workers: 2}\n")
     rule = '- {apiGroups: [""], resources: [services], verbs: [create]}'
@@ -117,30 +119,32 @@ def test_a_right_that_only_several_workers_need_is_asked_for_with_them(level_b: 
     assert code == 0, err
 
 
-def test_a_quantity_that_is_none(level_b: ControlPlane, me: Searcher) -> None:
+def test_an_invalid_quantity_is_refused(level_b: ControlPlane, me: Searcher) -> None:
     words = (me.file(), "--set", "spec.trial.resources.memory=lots")
     refused(level_b, me, USAGE, "lots", words=words)
 
 
-def test_what_the_cluster_itself_does_not_take(level_b: ControlPlane, me: Searcher) -> None:
+def test_an_object_that_the_api_server_refuses_is_reported(level_b: ControlPlane, me: Searcher) -> None:
     words = (me.file(trial='    nodeSelector: {pool: "no label!"}\n'),)
     refused(level_b, me, USAGE, "spec.trial", "no label!", words=words)
 
 
-def test_a_file_without_an_image(level_b: ControlPlane, me: Searcher) -> None:
+def test_a_file_without_an_image_is_refused(level_b: ControlPlane, me: Searcher) -> None:
     path = me.file()
     path.write_text(path.read_text().replace("    image: tiny:1\n", ""))
     refused(level_b, me, USAGE, "spec.trial.image: is missing", words=(path,))
 
 
-def test_an_image_that_is_nowhere_pauses_and_leaves_nothing_running(level_b: ControlPlane, me: Searcher) -> None:
+def test_an_image_that_does_not_exist_pauses_the_experiment_and_leaves_nothing_running(
+    level_b: ControlPlane, me: Searcher
+) -> None:
     code, _, err = me.tuner("run", me.file(trials=4, env={"KWOK_WAITING": "ErrImagePull"}))
     assert code == PAUSED, err
     assert "image" in err
     assert eventually(lambda: not level_b.api().items(jobs(me.namespace)))
 
 
-def test_an_experiment_that_somebody_else_runs_at_this_moment(level_b: ControlPlane, me: Searcher) -> None:
+def test_an_experiment_that_another_controller_runs_is_refused(level_b: ControlPlane, me: Searcher) -> None:
     path = me.file(trials=4, spec="  parallelism: 2\n", env={"KWOK_RUN": "90s"})
     running = me.start("run", path)
     eventually(lambda: len(level_b.api().items(jobs(me.namespace))) == 2)
@@ -159,7 +163,7 @@ def test_an_experiment_that_somebody_else_runs_at_this_moment(level_b: ControlPl
     running.communicate(timeout=30)
 
 
-def test_another_context_than_the_experiments(level_b: ControlPlane, me: Searcher) -> None:
+def test_a_context_other_than_the_experiments_is_refused(level_b: ControlPlane, me: Searcher) -> None:
     path = me.file(trials=1)
     code, _, err = me.tuner("run", path)
     assert code == 0, err

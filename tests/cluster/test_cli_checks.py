@@ -1,4 +1,4 @@
-"""`tuner doctor` and `--dry-run=server` on a real API server, by the one who may everything and by a tenant."""
+"""`tuner doctor` and `--dry-run=server` on a real API server, as an administrator and as a tenant."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SMALL = {"limits": [{"type": "Container", "max": {"cpu": "250m"}}]}
 
 
 class Shell:
-    """Somebody with a file for the namespace and a kubeconfig; says what was printed."""
+    """A user with an experiment file for the namespace and a kubeconfig; returns what was printed."""
 
     def __init__(self, folder: Path, namespace: str, capsys: pytest.CaptureFixture[str]) -> None:
         self._words = ("--state-dir", str(folder / "state"), "-n", namespace)
@@ -50,7 +50,7 @@ def nothing_is_made(cluster: ControlPlane, namespace: str) -> bool:
     return not any(cluster.api().get(kind)["items"] for kind in kinds)
 
 
-def test_the_server_accepts_all_that_a_trial_is_also_under_the_strictest_pod_security(
+def test_the_server_accepts_every_object_of_a_trial_under_the_restricted_profile(
     level_b: ControlPlane, namespace: str, shell: Shell
 ) -> None:
     strict = {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted"}}}
@@ -63,7 +63,9 @@ def test_the_server_accepts_all_that_a_trial_is_also_under_the_strictest_pod_sec
     assert nothing_is_made(level_b, namespace)
 
 
-def test_what_the_server_refuses_is_said_with_its_cure(level_b: ControlPlane, namespace: str, shell: Shell) -> None:
+def test_an_object_that_the_server_refuses_is_reported_with_the_cure(
+    level_b: ControlPlane, namespace: str, shell: Shell
+) -> None:
     small = {"metadata": {"name": "small"}, "spec": SMALL}
     level_b.api().post(f"{CORE}/namespaces/{namespace}/limitranges", small)
     code, lines = shell.tuner("run", str(shell.file), "--dry-run=server")
@@ -75,7 +77,7 @@ def test_what_the_server_refuses_is_said_with_its_cure(level_b: ControlPlane, na
     assert nothing_is_made(level_b, namespace)
 
 
-def test_a_tenant_with_the_shipped_role_lacks_nothing(
+def test_a_tenant_with_the_shipped_role_has_all_rights(
     level_b: ControlPlane, namespace: str, shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     api = level_b.api()
@@ -89,7 +91,7 @@ def test_a_tenant_with_the_shipped_role_lacks_nothing(
     assert any(f"system:serviceaccount:{namespace}:tuner" in line for line in lines)
 
 
-def test_somebody_without_rights_is_told_each_that_is_missing(
+def test_a_user_without_rights_is_told_each_missing_one(
     level_b: ControlPlane, shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("KUBECONFIG", str(level_b.kubeconfig("user2")))

@@ -1,4 +1,4 @@
-"""Metrics by the sidecar on a real kubelet: files, event files and an endpoint, and trials that end at once."""
+"""Metrics collected by the sidecar on a real kubelet: files, event files, an endpoint, and trials that end at once."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.cluster.waiting import eventually
 
 FIXTURES = Path(__file__).resolve().parents[1] / "fixtures" / "collectors"
 TO_FILE = "import os, sys; open(os.environ['TUNER_METRICS_FILE'], 'a').write('epoch=3 score=' + sys.argv[1] + '\\n')"
-# Two lines from an event file of torch's, to be written where the sidecar reads.
+# Two records of an event file written by torch, for the path that the sidecar reads.
 EVENTS = "import os, base64; open(os.environ['TUNER_METRICS_FILE'] + '/x.tfevents', 'wb').write(base64.b64decode('{}'))"
 SERVES = """
 import http.server, os, threading, time
@@ -82,21 +82,21 @@ def values(me: Searcher, *flags: str) -> list[tuple[str, object, object]]:
     return [(each["state"], each.get("step"), each.get("value")) for each in me.trials("tiny")]
 
 
-def test_trials_that_write_a_line_and_end_at_once_have_their_values(me: Searcher) -> None:
+def test_trials_that_end_right_after_writing_a_line_have_their_values(me: Searcher) -> None:
     write(me, TO_FILE, "file: logs/metrics.txt", trials=6)
     found = values(me, "--set", "spec.parallelism=3")
     assert [(state, step) for state, step, _ in found] == [("succeeded", 3)] * 6
     assert len({value for _, _, value in found}) == 6
 
 
-def test_the_pods_end_by_themselves_and_are_of_restricted_security(level_c: RealNode, me: Searcher) -> None:
+def test_pods_with_a_sidecar_end_by_themselves_and_meet_the_restricted_profile(level_c: RealNode, me: Searcher) -> None:
     labels = {"pod-security.kubernetes.io/enforce": "restricted"}
     level_c.api().patch(f"/api/v1/namespaces/{me.namespace}", {"metadata": {"labels": labels}})
     write(me, TO_FILE, "file: /katib/metrics.log")
     assert [state for state, _, _ in values(me)] == ["succeeded"] * 2
 
     def ended() -> bool:
-        """Return whether no collector runs any more; the kubelet reports its end a moment after the trial's."""
+        """Return whether every collector has ended; the kubelet reports their end shortly after the trial's."""
         left = level_c.api().items(pods(me.namespace))
         states = [status["state"] for pod in left for status in pod["status"]["initContainerStatuses"]]
         assert all(state["terminated"]["exitCode"] == 0 for state in states if "terminated" in state)
@@ -105,7 +105,7 @@ def test_the_pods_end_by_themselves_and_are_of_restricted_security(level_c: Real
     eventually(ended)
 
 
-def test_event_files_and_an_endpoint_are_read(me: Searcher) -> None:
+def test_event_files_and_an_endpoint_are_collected(me: Searcher) -> None:
     import base64
 
     data = base64.b64encode((FIXTURES / "torch" / "events.out.tfevents.0").read_bytes()).decode()
@@ -118,7 +118,7 @@ def test_event_files_and_an_endpoint_are_read(me: Searcher) -> None:
     assert [(each["state"], each["step"], each["value"]) for each in me.trials("scraped")] == [("succeeded", 3, 0.5)]
 
 
-def test_an_image_that_is_not_there_pauses_the_experiment_with_the_cure(me: Searcher) -> None:
+def test_a_missing_collector_image_pauses_the_experiment_with_the_cure(me: Searcher) -> None:
     me.env["TUNER_COLLECTOR_IMAGE"] = "registry.invalid/collector:9"
     write(me, TO_FILE, "file: metrics.txt")
     code, _, err = me.tuner("run", me.folder / "tiny.yaml", within_s=170)

@@ -1,4 +1,4 @@
-"""What a real control plane shows of Jobs that end in every way is read as it was meant."""
+"""The status of Jobs that end in every way on a real control plane is read correctly."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.unit.launches import a_launch
 
 
 def made(level_b: ControlPlane, namespace: str, **cluster: Any) -> str:
-    """An attempt like any other, made by hand; its name."""
+    """Create the objects of an attempt without the runtime; return its name."""
     launch = a_launch(namespace=namespace, **cluster)
     for manifest in build_objects(launch):
         kind = f"{CORE}/namespaces/{namespace}/services" if manifest["kind"] == "Service" else jobs(namespace)
@@ -54,25 +54,27 @@ def end_of(level_b: ControlPlane, namespace: str, name: str, **how: Any) -> Exit
         ({"KWOK_EXIT": "137", "KWOK_POD_REASON": "Evicted"}, {"failure_class": FailureClass.INFRASTRUCTURE}),
     ],
 )
-def test_ends(level_b: ControlPlane, namespace: str, env: dict[str, object], expected: dict[str, object]) -> None:
+def test_the_end_of_a_pod_becomes_the_exit_of_its_attempt(
+    level_b: ControlPlane, namespace: str, env: dict[str, object], expected: dict[str, object]
+) -> None:
     name = made(level_b, namespace, env={"KWOK_RUN": "200ms", **env})
     found = end_of(level_b, namespace, name)
     assert found == Exit(found.time, reason=found.reason, **expected)  # type: ignore[arg-type]  # a table
 
 
-def test_an_image_that_cannot_be_pulled_waits_first(level_b: ControlPlane, namespace: str) -> None:
+def test_an_attempt_whose_image_cannot_be_pulled_waits_first(level_b: ControlPlane, namespace: str) -> None:
     name = made(level_b, namespace, env={"KWOK_WAITING": "ImagePullBackOff"})
     waits = eventually(lambda: look(level_b, namespace, name).waiting, within_s=20)
     assert waits.startswith("ImagePullBackOff")
 
 
-def test_more_than_any_node_has_waits_with_the_schedulers_words(level_b: ControlPlane, namespace: str) -> None:
+def test_a_pod_that_fits_no_node_waits_with_the_schedulers_message(level_b: ControlPlane, namespace: str) -> None:
     name = made(level_b, namespace, resources=Resources(gpu=9))
     waits = eventually(lambda: look(level_b, namespace, name).waiting, within_s=20)
     assert "Insufficient nvidia.com/gpu" in waits
 
 
-def test_workers_end_as_one_and_the_first_ones_log_is_read(level_b: ControlPlane, namespace: str) -> None:
+def test_workers_end_as_one_attempt_and_the_log_is_that_of_the_first(level_b: ControlPlane, namespace: str) -> None:
     name = made(level_b, namespace, distributed={"workers": 2}, env={"KWOK_RUN": "200ms"})
     assert end_of(level_b, namespace, name).code == 0
     api = level_b.api()
@@ -81,7 +83,9 @@ def test_workers_end_as_one_and_the_first_ones_log_is_read(level_b: ControlPlane
     assert source[0].startswith(f"{name}-0-")
 
 
-def test_a_pod_deleted_by_us_was_stopped_and_by_others_is_lost(level_b: ControlPlane, namespace: str) -> None:
+def test_a_deleted_pod_was_stopped_if_we_deleted_it_and_is_lost_otherwise(
+    level_b: ControlPlane, namespace: str
+) -> None:
     name = made(level_b, namespace, env={"KWOK_RUN": "60s"})
     eventually(lambda: look(level_b, namespace, name).start_time, within_s=20)
     for pod in level_b.api().items(pods(namespace)):
@@ -90,6 +94,6 @@ def test_a_pod_deleted_by_us_was_stopped_and_by_others_is_lost(level_b: ControlP
     assert end_of(level_b, namespace, name).failure_class is FailureClass.INFRASTRUCTURE
 
 
-def test_a_suspended_job_waits(level_b: ControlPlane, namespace: str) -> None:
+def test_a_suspended_job_waits_for_kueue(level_b: ControlPlane, namespace: str) -> None:
     name = made(level_b, namespace, queue="team-a")
     assert look(level_b, namespace, name).waiting == "queued by Kueue (queue team-a)"

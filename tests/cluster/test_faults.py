@@ -1,7 +1,7 @@
-"""Every arrow between the tuner and a cluster, broken in the middle of a run: what a person sees, and what is left.
+"""Every connection between the tuner and a cluster broken during a run: what a user sees, and what is left.
 
-The rows about clusters in docs/faults.md, one test each. On a real control plane with played containers (kwok). What
-takes longer than every change can wait for is marked `soak`.
+One test for each row about clusters in docs/faults.md, on a real control plane with fake containers (kwok). Tests that
+take too long to run on every change are marked `soak`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tests.cluster.waiting import eventually
 RIGHTS = Path(__file__).resolve().parents[2] / "deploy" / "rbac.yaml"
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 SEED = random.randrange(1 << 30)
-# Of the named places where a controller may be killed, those that a search comes by again and again; tests/e2e has all.
+# The failpoints that a search passes repeatedly; tests/e2e covers all of them.
 REACHED = (
     "controller.store.save", "study.suggest", "study.complete", "runtime.start", "runtime.remove", "cluster.note",
     "cluster.delete", "store.hand_out", "store.finish_trial",
@@ -49,7 +49,7 @@ def me(level_b: ControlPlane, namespace: str, tmp_path: Path) -> Iterator[Search
 
 @pytest.fixture
 def tenant(level_b: ControlPlane, namespace: str, tmp_path: Path) -> Iterator[Searcher]:
-    """Somebody with the rights of deploy/rbac.yaml and no others."""
+    """A user with the rights of deploy/rbac.yaml and no others."""
     for document in yaml.safe_load_all(RIGHTS.read_text(encoding="utf-8").replace("user1", namespace)):
         level_b.api().post(_rights(namespace, document["kind"]), document)
     token = level_b.service_account_token(namespace, "tuner")
@@ -68,7 +68,7 @@ def names(api: Api, namespace: str) -> list[str]:
 
 
 def running(api: Api, namespace: str, count: int = 1) -> list[dict[str, Any]]:
-    """That many pods, once they run."""
+    """Return this many pods once they run."""
 
     def run() -> list[dict[str, Any]]:
         found = [pod for pod in api.items(pods(namespace)) if pod["status"]["phase"] == "Running"]
@@ -78,14 +78,14 @@ def running(api: Api, namespace: str, count: int = 1) -> list[dict[str, Any]]:
 
 
 def history(person: Searcher) -> list[list[str]]:
-    """Of each trial, how its attempts ended."""
+    """Return how the attempts of each trial ended."""
     trials = person.trials()
-    print(*(attempt for trial in trials for attempt in trial["attempts"]), sep="\n")  # their reasons, should it fail
+    print(*(attempt for trial in trials for attempt in trial["attempts"]), sep="\n")  # shown if the test fails
     return [[attempt.get("failureClass") or attempt["state"] for attempt in trial["attempts"]] for trial in trials]
 
 
 def told(person: Searcher, words: str) -> str:
-    """The line in which `describe` says it, once it does."""
+    """Return the line of `describe` with this text, once there is one."""
 
     def found() -> str:
         code, out, _ = person.tuner("describe", "tiny")
@@ -95,7 +95,7 @@ def told(person: Searcher, words: str) -> str:
 
 
 def kueue_definition(plural: str, kind: str) -> dict[str, Any]:
-    """As little of it as a server needs to store what is said to be Kueue's."""
+    """Return the minimal definition that lets the server store objects of Kueue's kinds."""
     schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
@@ -118,7 +118,7 @@ def finish(process: Any, within_s: float = 120) -> tuple[int, str]:
 # The API server
 
 
-def test_history_that_is_compacted_away_is_listed_again(level_b: ControlPlane, api: Api, me: Searcher) -> None:
+def test_a_watch_whose_history_was_compacted_lists_again(level_b: ControlPlane, api: Api, me: Searcher) -> None:
     process = me.start("run", me.file(trials=8, spec="  parallelism: 2\n", env={"KWOK_RUN": "1s"}))
     running(api, me.namespace)
     level_b.compact()
@@ -129,7 +129,7 @@ def test_history_that_is_compacted_away_is_listed_again(level_b: ControlPlane, a
 
 
 @pytest.mark.soak
-def test_an_api_server_that_is_away_for_20_s_is_waited_for(level_b: ControlPlane, api: Api, me: Searcher) -> None:
+def test_an_outage_of_the_api_server_for_20_s_is_waited_out(level_b: ControlPlane, api: Api, me: Searcher) -> None:
     process = me.start("run", me.file(trials=8, spec="  parallelism: 4\n", env={"KWOK_RUN": "3s"}))
     running(api, me.namespace)
     level_b.stop_api_server()
@@ -162,9 +162,9 @@ def test_a_drained_nodes_trial_runs_again_elsewhere(api: Api, me: Searcher) -> N
 
 @pytest.mark.soak
 @pytest.mark.timeout(600)
-def test_a_trial_of_a_node_that_vanishes_runs_again_elsewhere(level_b: ControlPlane, api: Api, me: Searcher) -> None:
+def test_a_trial_of_a_lost_node_runs_again_elsewhere(level_b: ControlPlane, api: Api, me: Searcher) -> None:
     both = level_b.add_nodes("mortal", 2, labels={"mortal": "yes"})
-    # A fake pod would end well without its node: it must run for longer than the cluster needs to give it up.
+    # A fake pod would succeed without its node: it must run for longer than the cluster takes to give it up.
     path = me.file(trials=1, env={"KWOK_RUN": "90s"}, trial="    nodeSelector: {mortal: 'yes'}\n")
     process = me.start("run", path)
     (pod,) = running(api, me.namespace)
@@ -179,7 +179,7 @@ def test_a_trial_of_a_node_that_vanishes_runs_again_elsewhere(level_b: ControlPl
     assert [first["node"], {first["node"], second["node"]}] == [node, set(both)]
 
 
-def test_a_pod_evicted_by_the_api_is_run_again(api: Api, me: Searcher) -> None:
+def test_a_trial_whose_pod_was_evicted_through_the_api_runs_again(api: Api, me: Searcher) -> None:
     process = me.start("run", me.file(trials=1, env={"KWOK_RUN": "3s"}))
     (pod,) = running(api, me.namespace)
     about = {"name": pod["metadata"]["name"], "namespace": me.namespace}
@@ -193,7 +193,7 @@ def test_a_pod_evicted_by_the_api_is_run_again(api: Api, me: Searcher) -> None:
 # Room
 
 
-def test_a_quota_that_shrinks_lets_what_runs_go_on_and_one_that_grows_lets_in(api: Api, me: Searcher) -> None:
+def test_a_smaller_quota_keeps_running_trials_and_a_larger_one_admits_more(api: Api, me: Searcher) -> None:
     room = f"{CORE}/namespaces/{me.namespace}/resourcequotas"
     api.post(room, quota("gpus", gpus="2"))
     process = me.start("run", me.file(trials=6, spec="  parallelism: 4\n", env={"KWOK_RUN": "3s"}))
@@ -212,7 +212,7 @@ def alive(api: Api, namespace: str) -> list[dict[str, Any]]:
     return [pod for pod in api.items(pods(namespace)) if pod["status"]["phase"] in ("Pending", "Running")]
 
 
-def test_a_quota_that_shrinks_to_nothing_makes_wait_and_not_fail(api: Api, me: Searcher) -> None:
+def test_a_quota_reduced_to_zero_makes_trials_wait_and_not_fail(api: Api, me: Searcher) -> None:
     room = f"{CORE}/namespaces/{me.namespace}/resourcequotas"
     api.post(room, quota("gpus", gpus="1"))
     process = me.start("run", me.file(trials=3, env={"KWOK_RUN": "1s"}))
@@ -226,7 +226,7 @@ def test_a_quota_that_shrinks_to_nothing_makes_wait_and_not_fail(api: Api, me: S
     assert history(me) == [["succeeded"]] * 3
 
 
-def test_where_quotas_may_not_be_seen_a_refused_job_waits_all_the_same(api: Api, tenant: Searcher) -> None:
+def test_a_job_refused_by_a_quota_waits_even_without_the_right_to_read_quotas(api: Api, tenant: Searcher) -> None:
     role = _rights(tenant.namespace, "Role", "tuner")
     rules = [rule for rule in api.get(role)["rules"] if "resourcequotas" not in rule["resources"]]
     api.patch(role, {"rules": rules})
@@ -251,7 +251,7 @@ def test_where_quotas_may_not_be_seen_a_refused_job_waits_all_the_same(api: Api,
         ("resourcequotas", {"spec": {"hard": {"limits.cpu": "8"}}}, "quota room counts limits.cpu"),
     ],
 )
-def test_a_namespace_that_demands_what_the_file_does_not_say_is_told_before_anything_runs(
+def test_a_request_that_the_namespace_requires_and_the_file_lacks_is_reported_before_anything_runs(
     api: Api, me: Searcher, kind: str, made: dict[str, Any], words: str
 ) -> None:
     api.post(f"{CORE}/namespaces/{me.namespace}/{kind}", {"metadata": {"name": "room"}, **made})
@@ -264,10 +264,10 @@ def test_a_namespace_that_demands_what_the_file_does_not_say_is_told_before_anyt
     assert names(api, me.namespace) == []
 
 
-# What others do to it
+# Changes by other users
 
 
-def test_a_namespace_deleted_in_the_middle_ends_the_run_with_that_reason(api: Api, me: Searcher) -> None:
+def test_a_namespace_deleted_during_a_run_ends_it_with_that_reason(api: Api, me: Searcher) -> None:
     process = me.start("run", me.file(trials=8, spec="  parallelism: 2\n", env={"KWOK_RUN": "20s"}))
     running(api, me.namespace, 2)
     api.delete(f"{CORE}/namespaces/{me.namespace}")
@@ -276,7 +276,7 @@ def test_a_namespace_deleted_in_the_middle_ends_the_run_with_that_reason(api: Ap
     assert f"namespace {me.namespace} is being deleted" in err or f'namespaces "{me.namespace}" not found' in err
 
 
-def test_an_anchor_deleted_by_hand_takes_the_jobs_and_the_next_attempts_get_another(api: Api, me: Searcher) -> None:
+def test_after_its_anchor_is_deleted_an_experiment_creates_another_and_retries(api: Api, me: Searcher) -> None:
     process = me.start("run", me.file(trials=3, env={"KWOK_RUN": "2s"}))
     running(api, me.namespace)
     anchors = f"{CORE}/namespaces/{me.namespace}/configmaps"
@@ -288,7 +288,9 @@ def test_an_anchor_deleted_by_hand_takes_the_jobs_and_the_next_attempts_get_anot
     assert anchor["metadata"]["uid"] not in [each["metadata"]["uid"] for each in api.items(anchors)]
 
 
-def test_rights_taken_away_end_the_controller_and_given_back_let_it_go_on(api: Api, tenant: Searcher) -> None:
+def test_revoked_rights_end_the_controller_and_a_resumed_one_continues_once_they_are_restored(
+    api: Api, tenant: Searcher
+) -> None:
     process = tenant.start("run", tenant.file(trials=6, spec="  parallelism: 2\n", env={"KWOK_RUN": "4s"}))
     running(api, tenant.namespace, 2)
     binding = api.get(_rights(tenant.namespace, "RoleBinding", "tuner"))
@@ -307,7 +309,7 @@ def test_rights_taken_away_end_the_controller_and_given_back_let_it_go_on(api: A
 
 
 @pytest.mark.soak
-def test_the_right_to_create_taken_away_is_named_and_what_runs_goes_on(api: Api, tenant: Searcher) -> None:
+def test_a_revoked_right_to_create_is_named_and_running_trials_continue(api: Api, tenant: Searcher) -> None:
     process = tenant.start("run", tenant.file(trials=3, env={"KWOK_RUN": "3s"}))
     running(api, tenant.namespace)
     role = _rights(tenant.namespace, "Role", "tuner")
@@ -323,7 +325,7 @@ def test_the_right_to_create_taken_away_is_named_and_what_runs_goes_on(api: Api,
     assert history(tenant) == [["succeeded"]] * 3
 
 
-def test_what_a_trial_said_is_not_lost_where_logs_may_not_be_read_any_more(api: Api, tenant: Searcher) -> None:
+def test_no_value_is_lost_when_the_right_to_read_logs_is_revoked(api: Api, tenant: Searcher) -> None:
     process = tenant.start("run", tenant.file(trials=3, spec="  parallelism: 2\n", env={"KWOK_RUN": "3s"}))
     running(api, tenant.namespace, 2)
     role = _rights(tenant.namespace, "Role", "tuner")
@@ -339,13 +341,13 @@ def test_what_a_trial_said_is_not_lost_where_logs_may_not_be_read_any_more(api: 
 
 
 @pytest.mark.soak
-def test_credentials_that_are_withdrawn_end_the_controller_and_what_runs_goes_on(
+def test_revoked_credentials_end_the_controller_and_running_trials_continue(
     level_b: ControlPlane, api: Api, tenant: Searcher
 ) -> None:
     process = tenant.start("run", tenant.file(trials=4, env={"KWOK_RUN": "8s"}))
     running(api, tenant.namespace)
     account = f"{CORE}/namespaces/{tenant.namespace}/serviceaccounts"
-    api.delete(f"{account}/tuner")  # the server itself remembers its tokens for some ten seconds
+    api.delete(f"{account}/tuner")  # the server caches tokens for about ten seconds
     code, err = finish(process, within_s=90)
     assert code == 4, err
     assert "does not accept the credentials" in err
@@ -359,7 +361,7 @@ def test_credentials_that_are_withdrawn_end_the_controller_and_what_runs_goes_on
     assert history(tenant) == [["succeeded"]] * 4
 
 
-def test_a_strangers_job_under_the_computed_name_is_told_and_not_touched(api: Api, me: Searcher) -> None:
+def test_a_foreign_job_with_the_name_of_an_attempt_is_reported_and_not_changed(api: Api, me: Searcher) -> None:
     room = f"{CORE}/namespaces/{me.namespace}/resourcequotas"
     api.post(room, quota("gpus", gpus="1"))
     api.post(jobs(me.namespace), job("other", KWOK_RUN="600s"))
@@ -378,7 +380,7 @@ def test_a_strangers_job_under_the_computed_name_is_told_and_not_touched(api: Ap
     assert api.get(jobs(me.namespace, name)) == before
 
 
-def test_a_job_that_kueue_holds_back_waits_until_it_is_let_go(api: Api, me: Searcher) -> None:
+def test_a_job_suspended_by_kueue_waits_until_it_is_admitted(api: Api, me: Searcher) -> None:
     for plural, kind in (("workloads", "Workload"), ("localqueues", "LocalQueue")):
         define(api, kueue_definition(plural, kind))
     kueue = {"apiVersion": "kueue.x-k8s.io/v1beta1"}
@@ -403,7 +405,7 @@ def test_a_job_that_kueue_holds_back_waits_until_it_is_let_go(api: Api, me: Sear
     assert history(me) == [["succeeded"]] * 2
 
 
-# Trials that are in the way
+# Trials that hang or are refused
 
 
 def test_a_hanging_trial_ends_at_its_timeout(api: Api, me: Searcher) -> None:
@@ -414,7 +416,7 @@ def test_a_hanging_trial_ends_at_its_timeout(api: Api, me: Searcher) -> None:
     assert names(api, me.namespace) == []
 
 
-def test_a_timeout_that_passes_while_no_controller_lives_is_kept_by_the_next(api: Api, me: Searcher) -> None:
+def test_a_timeout_that_expires_without_a_controller_is_enforced_by_the_next_one(api: Api, me: Searcher) -> None:
     process = me.start("run", me.file(trials=1, env={"KWOK_RUN": "120s"}, trial="    timeout: 3s\n"))
     running(api, me.namespace)
     process.send_signal(signal.SIGKILL)
@@ -426,7 +428,7 @@ def test_a_timeout_that_passes_while_no_controller_lives_is_kept_by_the_next(api
     assert names(api, me.namespace) == []
 
 
-def test_a_pod_that_the_namespaces_security_refuses_pauses_with_the_message(api: Api, me: Searcher) -> None:
+def test_a_pod_that_pod_security_refuses_pauses_the_experiment_with_the_message(api: Api, me: Searcher) -> None:
     api.patch(
         f"{CORE}/namespaces/{me.namespace}",
         {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted"}}},

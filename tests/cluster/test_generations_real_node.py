@@ -17,7 +17,7 @@ from tests.cluster.realnode import RealNode
 from tests.cluster.searcher import Searcher
 from tests.cluster.waiting import eventually
 
-# Prints the trials whose training it found, and leaves its own there.
+# Prints the trials in the checkpoint that it found, and adds its own.
 PROGRAM = (
     "import json,os,pathlib\\n"
     "kept=pathlib.Path(os.environ['TUNER_CHECKPOINT_DIR'],'trials.json')\\n"
@@ -72,7 +72,7 @@ def line(trials: dict[int, Any], number: int) -> list[int]:
     return [] if parent is None else [*line(trials, parent), parent]
 
 
-def test_containers_find_exactly_their_parents_checkpoint_after_a_kill(level_c: RealNode, me: Searcher) -> None:
+def test_after_a_kill_each_container_finds_the_checkpoint_of_its_parent(level_c: RealNode, me: Searcher) -> None:
     path = me.folder / "breed.yaml"
     path.write_text(EXPERIMENT.format(namespace=me.namespace, image=images.DIGITS, program=PROGRAM))
     running = me.start("run", path)

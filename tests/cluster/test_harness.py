@@ -1,4 +1,4 @@
-"""The test cluster without root: what other tests rely on, shown once."""
+"""The test cluster without root: a test of each property that other tests rely on."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_a_fake_pod_fails_as_it_is_told(
     assert (end["exitCode"], end["reason"], pod["status"].get("reason")) == (exit_code, reason, reason_of_the_pod)
 
 
-def test_a_fake_pod_may_wait_for_ever(level_b: ControlPlane, namespace: str) -> None:
+def test_a_fake_pod_may_wait_forever(level_b: ControlPlane, namespace: str) -> None:
     api = level_b.api()
     api.post(jobs(namespace), job("stuck", KWOK_WAITING="ImagePullBackOff"))
 
@@ -71,7 +71,7 @@ def test_more_gpus_than_a_node_has_are_never_scheduled(level_b: ControlPlane, na
     assert "Insufficient nvidia.com/gpu" in said[0]["message"]
 
 
-def test_quota_refuses_the_pod_and_not_the_job(level_b: ControlPlane, namespace: str) -> None:
+def test_a_quota_refuses_the_pod_and_not_the_job(level_b: ControlPlane, namespace: str) -> None:
     api = level_b.api()
     path = f"{CORE}/namespaces/{namespace}/resourcequotas"
     api.post(path, quota("room", gpus="1"))
@@ -89,7 +89,7 @@ def test_quota_refuses_the_pod_and_not_the_job(level_b: ControlPlane, namespace:
     assert conditions(api.get(jobs(namespace, "second"))) == {}
 
 
-def test_logs_say_what_the_file_wants_at_the_time_it_wants(level_b: ControlPlane, namespace: str) -> None:
+def test_fake_logs_have_the_lines_and_times_of_the_file(level_b: ControlPlane, namespace: str) -> None:
     api = level_b.api()
     told = {"KWOK_RUN": "1500ms", "KWOK_LOG": "hello\n+500ms loss={n}", "KWOK_LOG_EVERY": "1s"}
     api.post(jobs(namespace), job("talks", **told))
@@ -100,7 +100,7 @@ def test_logs_say_what_the_file_wants_at_the_time_it_wants(level_b: ControlPlane
     assert api.get(pods(namespace, name))["status"]["phase"] == "Succeeded"
     assert api.logs(namespace, name).splitlines() == followed
     stamped = api.logs(namespace, name, timestamps="true").splitlines()
-    # The API server cuts sinceTime to whole seconds before it asks the node, whatever it was given.
+    # The API server truncates sinceTime to whole seconds before it asks the node.
     second = stamped[2].partition(".")[0]
     since = [line.partition(" ")[2] for line in stamped if line.partition(".")[0] >= second]
     assert api.logs(namespace, name, sinceTime=stamped[2].partition(" ")[0]).splitlines() == since
@@ -120,7 +120,7 @@ def test_pods_of_an_indexed_job_can_be_told_apart(level_b: ControlPlane, namespa
     assert terminated(api.get(pods(namespace, found["1"]["name"])))["exitCode"] == 4
 
 
-def test_a_pod_crashes_as_often_as_it_is_told_and_then_ends(level_b: ControlPlane, namespace: str) -> None:
+def test_a_fake_pod_crashes_as_often_as_it_is_told_and_then_ends(level_b: ControlPlane, namespace: str) -> None:
     api = level_b.api()
     api.post(jobs(namespace), job("crashes", KWOK_CRASHES="2", KWOK_RUN="300ms"))
     waited = set()
@@ -137,7 +137,7 @@ def test_a_pod_crashes_as_often_as_it_is_told_and_then_ends(level_b: ControlPlan
 
 
 def eventually_streams(cluster: ControlPlane, namespace: str, pod: str) -> list[str]:
-    """A followed log. The log server may learn a moment later than we that the pod runs."""
+    """Return the lines of a followed log. The log server may see that the pod runs later than the test does."""
     path = f"{pods(namespace, pod)}/log"
 
     def lines() -> list[str]:
@@ -149,7 +149,7 @@ def eventually_streams(cluster: ControlPlane, namespace: str, pod: str) -> list[
     return eventually(lines)
 
 
-def test_a_service_account_has_the_rights_it_is_given_and_no_other(level_b: ControlPlane, namespace: str) -> None:
+def test_a_service_account_has_the_rights_it_was_granted_and_no_others(level_b: ControlPlane, namespace: str) -> None:
     somebody = level_b.api(token=level_b.service_account_token(namespace, "default"))
     with pytest.raises(Refused, match="cannot list resource"):
         somebody.items(pods(namespace))
@@ -173,7 +173,7 @@ def test_a_service_account_has_the_rights_it_is_given_and_no_other(level_b: Cont
     assert eventually(sees)
 
 
-def test_the_api_server_comes_back_where_it_was(level_b: ControlPlane, namespace: str) -> None:
+def test_the_api_server_restarts_on_its_port_with_its_objects(level_b: ControlPlane, namespace: str) -> None:
     api = level_b.api()
     api.post(jobs(namespace), job("meanwhile", KWOK_RUN="1s"))
     level_b.stop_api_server()
@@ -185,7 +185,7 @@ def test_the_api_server_comes_back_where_it_was(level_b: ControlPlane, namespace
     api.until(jobs(namespace, "meanwhile"), ended)
 
 
-def test_after_compaction_the_past_is_gone(level_b: ControlPlane, namespace: str) -> None:
+def test_a_watch_from_before_a_compaction_gets_410(level_b: ControlPlane, namespace: str) -> None:
     api = level_b.api()
     before = api.get(jobs(namespace))["metadata"]["resourceVersion"]
     level_b.compact()
@@ -193,7 +193,7 @@ def test_after_compaction_the_past_is_gone(level_b: ControlPlane, namespace: str
     assert (event["type"], event["object"]["code"]) == ("ERROR", 410)
 
 
-def test_pods_leave_a_node_that_is_drained(level_b: ControlPlane, namespace: str) -> None:
+def test_pods_leave_a_drained_node(level_b: ControlPlane, namespace: str) -> None:
     api = level_b.api()
     (node,) = level_b.add_nodes("leaving", 1, labels={"only": namespace})
     long = job("long", KWOK_RUN="1h")
@@ -207,7 +207,7 @@ def test_pods_leave_a_node_that_is_drained(level_b: ControlPlane, namespace: str
     api.delete(f"{CORE}/nodes/{node}")
 
 
-def test_nothing_is_left_of_a_cluster_whose_tests_were_killed(level_b: ControlPlane) -> None:
+def test_a_cluster_whose_tests_were_killed_leaves_nothing_behind(level_b: ControlPlane) -> None:
     program = "from tests.cluster.controlplane import *; c = ControlPlane(); print(c.folder, *map(c.processes.pid, "
     program += "c.processes.names()), flush=True); input()"
     tests = subprocess.Popen(

@@ -1,4 +1,4 @@
-"""The test cluster with a real node: what other tests rely on, shown once."""
+"""The test cluster with a real node: a test of each property that other tests rely on."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ def real(name: str, script: str, **more: object) -> Object:
 
 
 def running(cluster: RealNode, namespace: str, name: str) -> str:
-    """The name of its pod, once that runs."""
+    """Return the name of its pod once that runs."""
     api = cluster.api()
     pod = eventually(lambda: pod_of(api, namespace, name))["metadata"]["name"]
     api.until(pods(namespace, pod), lambda now: now["status"]["phase"] != "Pending", within_s=60)
     return str(pod)
 
 
-def test_the_node_has_gpus_to_count(level_c: RealNode) -> None:
+def test_the_real_node_has_gpus(level_c: RealNode) -> None:
     has = [node["status"]["allocatable"].get(GPU) for node in level_c.api().items(f"{CORE}/nodes")]
     assert has == [str(GPUS)]
 
@@ -53,14 +53,14 @@ def test_the_log_of_a_real_container_is_followed_to_its_end(level_c: RealNode, n
     lines = list(api.stream(f"{pods(namespace, pod)}/log", follow="true", timestamps="true"))
     assert [line.partition(" ")[2] for line in lines] == ["line 1", "line 2", "line 3"]
     assert api.until(jobs(namespace, "talks"), ended) == {"Complete": "CompletionsReached"}
-    # The API server cuts sinceTime to whole seconds before it asks the node, whatever it was given.
+    # The API server truncates sinceTime to whole seconds before it asks the node.
     second = lines[-1].partition(".")[0]
     since = [line for line in lines if line.partition(".")[0] >= second]
     given = api.logs(namespace, pod, timestamps="true", sinceTime=lines[-1].partition(" ")[0])
     assert given.splitlines() == since
 
 
-def test_a_third_gpu_waits_until_one_is_free(level_c: RealNode, namespace: str) -> None:
+def test_a_pod_waits_until_one_of_two_gpus_is_free(level_c: RealNode, namespace: str) -> None:
     api = level_c.api()
     for index in range(GPUS):
         api.post(jobs(namespace), real(f"holds-{index}", "sleep 60", gpus=1))
@@ -83,7 +83,7 @@ def test_a_container_that_takes_too_much_memory_is_killed(level_c: RealNode, nam
     assert (end["exitCode"], end["reason"]) == (137, "OOMKilled")
 
 
-def test_pods_of_an_indexed_job_have_names(level_c: RealNode, namespace: str) -> None:
+def test_pods_of_an_indexed_job_have_host_names(level_c: RealNode, namespace: str) -> None:
     api = level_c.api()
     pair = job("pair", gpus=0, image=BASE, command=["python", "-c", SEES_THE_OTHER])
     pair["spec"] |= {"completionMode": "Indexed", "completions": 2, "parallelism": 2}
@@ -97,7 +97,7 @@ def test_pods_of_an_indexed_job_have_names(level_c: RealNode, namespace: str) ->
         assert api.logs(namespace, pod["metadata"]["name"]).startswith("the other is at 10.")
 
 
-def test_the_kubelet_may_be_away_while_a_container_runs(level_c: RealNode, namespace: str) -> None:
+def test_a_container_runs_on_while_the_kubelet_is_down(level_c: RealNode, namespace: str) -> None:
     api = level_c.api()
     api.post(jobs(namespace), real("goes-on", "sleep 3; echo done", gpus=1))
     pod = running(level_c, namespace, "goes-on")
@@ -107,7 +107,7 @@ def test_the_kubelet_may_be_away_while_a_container_runs(level_c: RealNode, names
     assert api.logs(namespace, pod) == "done\n"
 
 
-def test_nothing_is_left_of_a_real_node_whose_tests_were_killed() -> None:
+def test_a_real_node_whose_tests_were_killed_leaves_nothing_behind() -> None:
     lacks(realnode.missing())
     program = "from tests.cluster.realnode import *; from tests.cluster.test_harness_node import *; c = RealNode()\n"
     program += "c.api().post(jobs('default'), real('stays', 'sleep 600')); running(c, 'default', 'stays')\n"
@@ -124,7 +124,7 @@ def test_nothing_is_left_of_a_real_node_whose_tests_were_killed() -> None:
         assert folder in command_lines()
         tests.send_signal(signal.SIGKILL)
     eventually(lambda: not Path(folder).exists(), within_s=60)
-    eventually(lambda: folder not in command_lines())  # the guard itself goes last
+    eventually(lambda: folder not in command_lines())  # the guard ends last
     assert folder not in Path("/proc/self/mountinfo").read_text()
     assert not Path("/sys/class/net", bridge).exists()
 

@@ -1,4 +1,4 @@
-"""Katib's files on a real kubelet: the examples as they are, but for the image's name and the program's place in it."""
+"""Katib's files on a real kubelet: the unchanged examples, except for the image's name and the path of the program."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.cluster.realnode import RealNode
 from tests.cluster.searcher import Searcher
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "katib"
-ENDS = {  # how many trials end in each state; None where the rule decides
+ENDS = {  # how many trials end in each state; None where the pruning rule decides
     "random": {"succeeded": 4},
     "distributions": {"succeeded": 6},
     "resume-and-metadata": {"succeeded": 5},
@@ -35,7 +35,7 @@ def me(level_c: RealNode, namespace: str, tmp_path: Path) -> Iterator[Searcher]:
 
 
 def on_this_node(data: Any) -> Any:
-    """The containers with the image that the node has, and the program where the image has it."""
+    """Return the file with the image that the node has, and the path of the program in that image."""
     if isinstance(data, list):
         return [on_this_node(each) for each in data]
     if not isinstance(data, dict):
@@ -47,9 +47,9 @@ def on_this_node(data: Any) -> Any:
 
 
 @pytest.mark.parametrize("name", ENDS)
-def test_an_example_of_katibs_runs_on_a_cluster(level_c: RealNode, me: Searcher, name: str) -> None:
+def test_an_example_of_katib_runs_on_a_cluster(level_c: RealNode, me: Searcher, name: str) -> None:
     experiment, *others = yaml.safe_load_all((EXAMPLES / f"{name}.yaml").read_text())
-    for config_map in others:  # the cluster has it, not the file
+    for config_map in others:  # it is on the cluster, not in the file
         config_map["metadata"]["namespace"] = me.namespace
         templates = {
             key: yaml.safe_dump(on_this_node(yaml.safe_load(text))) for key, text in config_map["data"].items()

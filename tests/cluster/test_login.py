@@ -1,4 +1,4 @@
-"""Tokens that are renewed, as docs/kubernetes.md shows it, with the real kubectl on a real API server."""
+"""The renewal of tokens as in docs/kubernetes.md, with the real kubectl on a real API server."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def me(level_b: ControlPlane, namespace: str, tmp_path: Path) -> Searcher:
 
 
 def logged_in_as(me: Searcher, context: str) -> dict[str, str]:
-    """What doctor says, by subject."""
+    """Return the lines of doctor by subject."""
     code, out, err = me.tuner("doctor", "--context", context, "--namespace", me.namespace)
     assert code == 0, out + err
     return {line[6:].split("  ")[0]: line for line in out.splitlines()}
@@ -50,7 +50,7 @@ def test_a_plugin_renews_the_token(me: Searcher) -> None:
 
 
 def test_a_token_file_is_kept_fresh(me: Searcher) -> None:
-    """The commands of the page, in a shell."""
+    """Run the commands of the page in a shell."""
     block = next(
         text for text in re.findall(r"^```\w*\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE) if "tokenFile" in text
     )

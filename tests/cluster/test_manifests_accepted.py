@@ -1,4 +1,4 @@
-"""A real API server takes what is made for an attempt, and would take its pod under the strictest pod security."""
+"""A real API server accepts the objects of an attempt, and their pods under the restricted profile."""
 
 from __future__ import annotations
 
@@ -68,15 +68,15 @@ def test_the_server_accepts_every_object(level_b: ControlPlane, namespace: str, 
 
 
 @pytest.mark.parametrize("what", sorted(LAUNCHES.keys() - {"nfs", "template"}))
-def test_the_pod_is_allowed_where_pod_security_is_strictest(level_b: ControlPlane, namespace: str, what: str) -> None:
+def test_the_restricted_profile_admits_the_pod(level_b: ControlPlane, namespace: str, what: str) -> None:
     api = level_b.api()
     api.patch(f"{CORE}/namespaces/{namespace}", STRICT)
     (pod,) = pods_of([moved(build_objects(LAUNCHES[what])[-1], namespace)])
     assert api.post(pods(namespace), pod, **CHECK)["metadata"]["name"] == pod["metadata"]["name"]
 
 
-def test_the_server_keeps_our_tolerations_of_a_vanished_node(level_b: ControlPlane, namespace: str) -> None:
-    """Its admission adds 300 s (in this cluster 5 s) for each of these taints that a pod does not name."""
+def test_the_server_keeps_our_tolerations_of_a_lost_node(level_b: ControlPlane, namespace: str) -> None:
+    """Its admission adds a toleration of 300 s (here 5 s) for each of these taints that a pod does not tolerate."""
     taints = ("node.kubernetes.io/unreachable", "node.kubernetes.io/not-ready")
     ours = [{"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 30} for key in taints]
     for given, expected in ((ours, {30}), (ours[:1], {30, 5}), ([], {5})):
@@ -86,7 +86,7 @@ def test_the_server_keeps_our_tolerations_of_a_vanished_node(level_b: ControlPla
         assert {each["tolerationSeconds"] for each in stored} == expected
 
 
-def test_what_pod_security_refuses_is_explained(level_b: ControlPlane, namespace: str) -> None:
+def test_a_refusal_by_pod_security_is_explained(level_b: ControlPlane, namespace: str) -> None:
     api = level_b.api()
     api.patch(f"{CORE}/namespaces/{namespace}", STRICT)
     job = moved(build_objects(LAUNCHES["nfs"])[-1], namespace)
@@ -97,7 +97,7 @@ def test_what_pod_security_refuses_is_explained(level_b: ControlPlane, namespace
     assert explain_refusal(refused.value.status["message"]).startswith(expected)
 
 
-def test_the_server_draws_the_line_for_names_where_we_do(level_b: ControlPlane, namespace: str) -> None:
+def test_the_server_limits_names_as_we_do(level_b: ControlPlane, namespace: str) -> None:
     job = moved(build_objects(a_launch(distributed={"workers": 11}))[-1], namespace)
     job["metadata"]["name"] = "n" * 60
     assert level_b.api().post(jobs(namespace), job, **CHECK)
@@ -107,5 +107,5 @@ def test_the_server_draws_the_line_for_names_where_we_do(level_b: ControlPlane, 
 
 
 def moved(manifest: dict[str, Any], namespace: str) -> dict[str, Any]:
-    """Into the test's namespace: launches are made before there is one."""
+    """Move an object to the test's namespace: launches are built before there is one."""
     return {**manifest, "metadata": {**manifest["metadata"], "namespace": namespace}}

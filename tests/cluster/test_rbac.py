@@ -1,4 +1,4 @@
-"""deploy/rbac.yaml on a real API server: a tenant may do what the tuner does in a namespace, and nothing beyond it."""
+"""deploy/rbac.yaml on a real API server: a tenant has the rights that the tuner needs in a namespace, and no others."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ FORBIDDEN = {
 
 @pytest.fixture
 def tenant(level_b: ControlPlane, namespace: str) -> str:
-    """The user that the file makes, in a namespace of its own."""
+    """The user of the file, in its own namespace."""
     paths = {
         "ServiceAccount": f"{CORE}/namespaces/{namespace}/serviceaccounts",
         "Role": f"{RBAC}/namespaces/{namespace}/roles",
@@ -67,7 +67,7 @@ def allowed(cluster: ControlPlane, user: str, verb: str, what: str, namespace: s
 
 
 def rights(cluster: ControlPlane, user: str, asked: dict[str, str], namespace: str) -> dict[str, str]:
-    """Of what is asked for, what is allowed."""
+    """Return which of the requested rights are allowed."""
     found = {
         what: " ".join(verb for verb in verbs.split() if allowed(cluster, user, verb, what, namespace))
         for what, verbs in asked.items()
@@ -75,13 +75,13 @@ def rights(cluster: ControlPlane, user: str, asked: dict[str, str], namespace: s
     return {what: verbs for what, verbs in found.items() if verbs}
 
 
-def test_a_tenant_may_do_all_that_the_tuner_does(level_b: ControlPlane, namespace: str, tenant: str) -> None:
+def test_a_tenant_has_every_right_that_the_runtime_needs(level_b: ControlPlane, namespace: str, tenant: str) -> None:
     assert rights(level_b, tenant, NEEDED, namespace) == NEEDED
 
 
-def test_a_tenant_may_do_nothing_else(level_b: ControlPlane, namespace: str, tenant: str) -> None:
+def test_a_tenant_has_no_other_right(level_b: ControlPlane, namespace: str, tenant: str) -> None:
     assert rights(level_b, tenant, FORBIDDEN, namespace) == {}
 
 
-def test_a_tenant_may_do_nothing_in_other_namespaces(level_b: ControlPlane, tenant: str) -> None:
+def test_a_tenant_has_no_right_in_other_namespaces(level_b: ControlPlane, tenant: str) -> None:
     assert rights(level_b, tenant, NEEDED, "default") == {}

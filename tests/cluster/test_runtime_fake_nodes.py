@@ -1,6 +1,6 @@
-"""`tuner run` against a real control plane: Jobs and pods are real objects, containers are played (kwok).
+"""`tuner run` on a real control plane: Jobs and pods are real objects, containers are simulated by kwok.
 
-What a person sees, and what is left behind, when all goes well and when something is broken in the middle.
+What a user sees, and what is left, when all goes well and when something fails during the run.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def left(level_b: ControlPlane, namespace: str) -> list[str]:
     return [job["metadata"]["name"] for job in level_b.api().items(jobs(namespace))]
 
 
-def test_a_search_runs_to_its_best_trial_and_leaves_no_job(level_b: ControlPlane, me: Searcher) -> None:
+def test_a_finished_search_prints_its_best_trial_and_leaves_no_job(level_b: ControlPlane, me: Searcher) -> None:
     code, out, err = me.tuner("run", me.file(trials=12, spec="  parallelism: 4\n"))
     assert code == 0, err
     assert "tiny: best score 0." in out
@@ -44,7 +44,7 @@ def test_a_search_runs_to_its_best_trial_and_leaves_no_job(level_b: ControlPlane
     assert left(level_b, me.namespace) == []
 
 
-def test_quota_is_a_queue_with_a_reason_and_never_a_failure(level_b: ControlPlane, me: Searcher) -> None:
+def test_trials_beyond_the_quota_wait_with_a_reason_and_never_fail(level_b: ControlPlane, me: Searcher) -> None:
     level_b.api().post(f"/api/v1/namespaces/{me.namespace}/resourcequotas", quota("gpus", gpus="2"))
     running = me.start("run", me.file(trials=8, spec="  parallelism: 4\n", env={"KWOK_RUN": "1s"}))
     most, reasons = 0, set()
@@ -76,7 +76,7 @@ def test_a_controller_killed_at_random_moments_loses_and_repeats_nothing(level_b
     assert left(level_b, me.namespace) == [], SEED
 
 
-def test_ctrl_c_detaches_and_resume_adopts_what_ran_on(level_b: ControlPlane, me: Searcher) -> None:
+def test_ctrl_c_detaches_and_resume_adopts_the_running_trials(level_b: ControlPlane, me: Searcher) -> None:
     process = me.start("run", me.file(trials=4, spec="  parallelism: 2\n", env={"KWOK_RUN": "4s"}))
     eventually(lambda: len(left(level_b, me.namespace)) == 2)
     process.send_signal(signal.SIGINT)
@@ -91,7 +91,7 @@ def test_ctrl_c_detaches_and_resume_adopts_what_ran_on(level_b: ControlPlane, me
     assert all(len(trial["attempts"]) == 1 for trial in me.trials())
 
 
-def test_stop_ends_what_runs_for_good(level_b: ControlPlane, me: Searcher) -> None:
+def test_stop_cancels_running_trials(level_b: ControlPlane, me: Searcher) -> None:
     process = me.start("run", me.file(trials=4, spec="  parallelism: 2\n", env={"KWOK_RUN": "60s"}))
     eventually(lambda: len(left(level_b, me.namespace)) == 2)
     assert me.tuner("stop", "tiny")[0] == 0
@@ -116,7 +116,7 @@ def test_a_job_deleted_by_hand_is_run_again_as_the_next_attempt(level_b: Control
     assert "deleted" in first["attempts"][0]["reason"]
 
 
-def test_an_api_server_that_is_away_for_a_while_is_waited_for(level_b: ControlPlane, me: Searcher) -> None:
+def test_an_outage_of_the_api_server_is_waited_out(level_b: ControlPlane, me: Searcher) -> None:
     process = me.start("run", me.file(trials=6, spec="  parallelism: 2\n", env={"KWOK_RUN": "1s"}))
     eventually(lambda: left(level_b, me.namespace))
     level_b.stop_api_server()
@@ -128,7 +128,7 @@ def test_an_api_server_that_is_away_for_a_while_is_waited_for(level_b: ControlPl
     assert all(len(trial["attempts"]) == 1 for trial in me.trials()), me.trials()
 
 
-def test_an_experiment_comes_back_when_its_database_is_lost(level_b: ControlPlane, me: Searcher) -> None:
+def test_an_experiment_whose_database_is_lost_is_rebuilt_from_the_cluster(level_b: ControlPlane, me: Searcher) -> None:
     process = me.start("run", me.file(trials=5, spec="  parallelism: 2\n", env={"KWOK_RUN": "3s"}))
     eventually(lambda: me.state.exists() and me.states().get("succeeded") == 2, every_s=0.3)
     eventually(lambda: len(left(level_b, me.namespace)) == 2)
@@ -152,7 +152,7 @@ def test_an_experiment_comes_back_when_its_database_is_lost(level_b: ControlPlan
         ({"KWOK_LOG": "nothing"}, "failed", "metricsMissing", "no line of its log"),
     ],
 )
-def test_how_a_pod_ended_is_told_by_its_class(
+def test_the_end_of_a_pod_determines_the_failure_class(
     me: Searcher, env: dict[str, str], state: str, failure_class: str | None, words: str
 ) -> None:
     code, _, err = me.tuner("run", me.file(trials=1, env=env))
@@ -163,7 +163,7 @@ def test_how_a_pod_ended_is_told_by_its_class(
     assert words in trial["reason"]
 
 
-def test_an_image_that_cannot_be_pulled_pauses_the_search_with_its_reason(me: Searcher) -> None:
+def test_an_image_that_cannot_be_pulled_pauses_the_experiment_with_the_reason(me: Searcher) -> None:
     code, _, err = me.tuner("run", me.file(trials=4, env={"KWOK_WAITING": "ErrImagePull"}))
     assert code == 8, err
     assert "tiny is paused" in err

@@ -1,4 +1,4 @@
-"""`tuner run` with real containers on a real kubelet: the digits search, a quota, several workers, logs as they grow.
+"""`tuner run` with real containers on a real kubelet: the digits search, a quota, several workers, and logs that grow.
 
 GPUs are counted by the scheduler, the quota and the kubelet; no device is attached.
 """
@@ -40,7 +40,7 @@ def run(me: Searcher, file: str, *flags: str) -> tuple[str | Path, ...]:
 
 
 def test_the_digits_search_finds_a_good_network_on_two_gpus(me: Searcher) -> None:
-    # What is proposed depends on which of four ends first, and no network diverges at the rates that are left.
+    # Proposals depend on which of four trials ends first; no network diverges at the remaining learning rates.
     changes = ("parallelism=4", "trial.resources={gpu: 1, cpu: 100m, memory: 256Mi}", "parameters.lr.max=0.1")
     flags = [part for change in changes for part in ("--set", f"spec.{change}")]
     code, out, err = me.tuner(*run(me, "experiment.yaml", *flags), within_s=400)
@@ -55,7 +55,7 @@ def test_the_digits_search_finds_a_good_network_on_two_gpus(me: Searcher) -> Non
     assert all(trial["attempts"][-1]["node"] for trial in trials)
 
 
-def test_a_namespace_that_admits_two_runs_two(level_c: RealNode, me: Searcher) -> None:
+def test_a_quota_for_two_pods_runs_two_trials_at_a_time(level_c: RealNode, me: Searcher) -> None:
     level_c.api().post(f"/api/v1/namespaces/{me.namespace}/resourcequotas", quota("two", pods="2"))
     flags = (
         "--set",
@@ -103,12 +103,12 @@ def test_two_workers_train_one_network_and_a_lost_one_is_replaced(level_c: RealN
     first, second = me.trials("digits-distributed")
     assert [attempt["state"] for attempt in first["attempts"]][-1] == "succeeded"
     assert first["attempts"][0].get("failureClass") == "infrastructure"
-    # Pods tell whole seconds: the other worker, which the Job then deletes, may have ended in the same one.
+    # Pods report whole seconds: the other worker, which the Job then deletes, may have ended in the same second.
     assert re.match(r"worker [01] of 2: ", first["attempts"][0]["reason"])
     assert second["state"] == "succeeded"
 
 
-def test_a_hopeless_trial_is_stopped_soon_after_the_line_that_says_so(me: Searcher) -> None:
+def test_a_hopeless_trial_is_pruned_after_the_line_that_shows_it(me: Searcher) -> None:
     program = (
         "import sys,time\\nn=6 if sys.argv[1]=='0.9' else 600\\n"
         "for i in range(n):\\n  print('epoch=%d score=%s' % (i, sys.argv[1]), flush=True); time.sleep(.2)"

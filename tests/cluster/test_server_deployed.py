@@ -48,7 +48,7 @@ def encoded(text: str) -> str:
 
 
 def disk(name: str, namespace: str, folder: Path) -> Object:
-    """A volume on this machine for the claim, in place of a storage class."""
+    """Create a volume on this machine for the claim, in place of a storage class."""
     return {
         "metadata": {"name": name},
         "spec": {
@@ -62,7 +62,7 @@ def disk(name: str, namespace: str, folder: Path) -> Object:
 
 @contextmanager
 def forwarded(host: str, port: int) -> Iterator[str]:
-    """`localhost:PORT`, which leads to the pod, as kubectl port-forward does: the certificate names localhost."""
+    """Yield `localhost:PORT`, forwarded to the pod as by kubectl port-forward: the certificate names localhost."""
 
     class Forward(socketserver.BaseRequestHandler):
         def handle(self) -> None:
@@ -89,7 +89,7 @@ def forwarded(host: str, port: int) -> Iterator[str]:
 
 @pytest.fixture
 def deployed(level_c: RealNode, namespace: str, tmp_path: Path) -> Iterator[Path]:
-    """The server runs in the namespace; the file of the authority that its certificate is by."""
+    """Deploy the server in the namespace; return the CA file of its certificate."""
     images.server()
     level_c.load(images.SERVER)
     api = level_c.api()

@@ -1,6 +1,6 @@
-"""`trial.template`: whole objects of a person's own kind as trials, from `tuner run` to the best one.
+"""`trial.template`: whole objects of any kind as trials, from `tuner run` to the best one.
 
-Nodes and pods are fake; the kinds are real: a Job, a JobSet by its authors' definition, one that is ours alone.
+Nodes and pods are fake; the kinds are real: a Job, a JobSet by its original definition, and a custom kind.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def replicas(each: Object) -> list[Object]:
 
 
 def _labeled(group: Object, index: int) -> Object:
-    """The pod of a job of a JobSet, with the labels that its controllers give it."""
+    """Return the pod template of a job of a JobSet, with the labels that its controllers set."""
     template = group["template"]["spec"]["template"]
     ours = {
         "jobset.sigs.k8s.io/replicatedjob-name": group["name"],
@@ -101,7 +101,7 @@ def _labeled(group: Object, index: int) -> Object:
 
 
 def pod(says: str = "score=${x}", *, code: str = "0", run: str = "300ms", **labels: str) -> Object:
-    """A pod template; what becomes of it stands in its environment (see kwok.py)."""
+    """Return a pod template; its environment determines the life of the pod (see kwok.py)."""
     played = {"KWOK_LOG": says, "KWOK_RUN": run, "KWOK_EXIT": code}
     container = {
         "name": "main",
@@ -136,7 +136,7 @@ def nothing_was_made(level_b: ControlPlane, me: Searcher) -> bool:
     return not ours and not level_b.api().items(jobs(me.namespace)) and me.json("get", "experiments") == []
 
 
-def test_a_job_of_ones_own_gets_its_values_and_keeps_what_its_writer_wrote(level_b: ControlPlane, me: Searcher) -> None:
+def test_a_job_template_gets_its_values_and_keeps_the_fields_of_its_author(level_b: ControlPlane, me: Searcher) -> None:
     running = me.start("run", file(me, a_job(pod(run="2s", role="solo")), trials=2))
     (made, *_) = eventually(lambda: level_b.api().items(jobs(me.namespace)))
     assert made["metadata"]["labels"]["team"] == "vision"
@@ -170,7 +170,7 @@ def test_a_jobset_whose_pods_fail_is_a_failed_trial_with_its_reason(me: Searcher
 
 
 @pytest.mark.usefixtures("jobset_operator")
-def test_a_killed_controller_finds_its_jobsets_again(level_b: ControlPlane, me: Searcher) -> None:
+def test_a_resumed_controller_adopts_the_jobsets_of_a_killed_one(level_b: ControlPlane, me: Searcher) -> None:
     path = file(me, a_jobset(pod(run="12s")), trials=2)
     process = me.start("run", path)
     eventually(lambda: me.state.exists() and me.states() == {"running": 2}, every_s=0.3)
@@ -183,7 +183,7 @@ def test_a_killed_controller_finds_its_jobsets_again(level_b: ControlPlane, me: 
 
 
 @pytest.mark.usefixtures("jobset_operator")
-def test_a_search_of_jobsets_comes_back_from_the_cluster_alone(level_b: ControlPlane, me: Searcher) -> None:
+def test_an_experiment_with_jobsets_is_rebuilt_from_the_cluster_alone(level_b: ControlPlane, me: Searcher) -> None:
     process = me.start("run", file(me, a_jobset(pod(run="4s")), trials=2))
     eventually(lambda: len(level_b.api().items(jobsets(me.namespace))) == 2)
     process.send_signal(signal.SIGKILL)
@@ -196,7 +196,7 @@ def test_a_search_of_jobsets_comes_back_from_the_cluster_alone(level_b: ControlP
 
 
 @pytest.mark.usefixtures("training_operator")
-def test_a_kind_that_nobody_has_heard_of_is_followed_as_the_file_says(level_b: ControlPlane, me: Searcher) -> None:
+def test_an_unknown_kind_ends_by_the_conditions_of_the_file(level_b: ControlPlane, me: Searcher) -> None:
     template = a_training(pod(role="leader"), pod("score=99", role="follower"))
     primary = {"labels": {"role": "leader"}, "container": "main"}
     code, _, err = me.tuner("run", file(me, template, **ENDS, primary=primary))
@@ -206,7 +206,7 @@ def test_a_kind_that_nobody_has_heard_of_is_followed_as_the_file_says(level_b: C
 
 
 @pytest.mark.usefixtures("training_operator")
-def test_a_kind_that_nobody_has_heard_of_fails_as_the_file_says(me: Searcher) -> None:
+def test_an_unknown_kind_fails_by_the_conditions_of_the_file(me: Searcher) -> None:
     template = a_training(pod(role="leader", code="7"), pod("", role="follower"))
     primary = {"labels": {"role": "leader"}}
     code, _, err = me.tuner("run", file(me, template, trials=1, **ENDS, primary=primary))
@@ -235,7 +235,7 @@ REFUSED = {
 }
 
 
-def test_a_template_that_cannot_be_a_trial_is_refused_by_the_file_alone(level_b: ControlPlane, me: Searcher) -> None:
+def test_a_template_that_cannot_be_a_trial_is_refused_without_a_cluster(level_b: ControlPlane, me: Searcher) -> None:
     for case, (trial, sentence) in REFUSED.items():
         path = file(me, **trial)  # type: ignore[arg-type]  # of several types, by name
         code, _, err = me.tuner("run", path)
@@ -246,7 +246,7 @@ def test_a_template_that_cannot_be_a_trial_is_refused_by_the_file_alone(level_b:
     assert nothing_was_made(level_b, me)
 
 
-def test_a_name_too_long_for_the_pods_hosts_is_refused_by_the_file_alone(level_b: ControlPlane, me: Searcher) -> None:
+def test_a_name_too_long_for_host_names_is_refused_without_a_cluster(level_b: ControlPlane, me: Searcher) -> None:
     template = a_jobset(pod())
     template["spec"]["replicatedJobs"][0]["name"] = "workers-of-the-kind"
     path = file(me, template, name="a-search-with-as-long-a-name-as-one-may")
@@ -257,7 +257,7 @@ def test_a_name_too_long_for_the_pods_hosts_is_refused_by_the_file_alone(level_b
     assert nothing_was_made(level_b, me)
 
 
-def test_a_kind_that_the_cluster_does_not_know_is_said_before_anything_is_made(
+def test_a_kind_that_the_cluster_does_not_serve_is_refused_before_anything_is_created(
     level_b: ControlPlane, me: Searcher
 ) -> None:
     spec = {"pytorchReplicaSpecs": {"Master": {"restartPolicy": "Never", "template": pod()}}}
@@ -268,9 +268,7 @@ def test_a_kind_that_the_cluster_does_not_know_is_said_before_anything_is_made(
     assert nothing_was_made(level_b, me)
 
 
-def test_a_field_that_the_kind_does_not_have_is_said_before_anything_is_made(
-    level_b: ControlPlane, me: Searcher
-) -> None:
+def test_an_unknown_field_of_a_kind_is_refused_before_anything_is_created(level_b: ControlPlane, me: Searcher) -> None:
     code, _, err = me.tuner("run", file(me, a_job(pod(), backofLimit=0)))
     assert code == 2, err
     assert 'unknown field "spec.backofLimit"' in err

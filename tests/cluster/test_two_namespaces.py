@@ -1,4 +1,4 @@
-"""Room that is shared: two namespaces with quotas of 18 and 6 CPUs, and two experiments in one namespace."""
+"""Shared quotas: two namespaces with quotas of 18 and 6 CPUs, and two experiments in one namespace."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ROOM = {"wide": 18, "narrow": 6}
 
 
 class UsageWatch:
-    """How much of something is used, as a namespace's quota says, from a watch of its own; every value it ever said."""
+    """Every value that a namespace's quota has shown as used, recorded by a watch."""
 
     def __init__(self, cluster: ControlPlane, namespace: str, what: str = "requests.cpu") -> None:
         self.seen: list[int] = []
@@ -51,7 +51,7 @@ class UsageWatch:
 
 @contextmanager
 def two(cluster: ControlPlane, wide: str, what: str, room: Mapping[str, int]) -> Iterator[dict[str, str]]:
-    """The namespace `wide` and another one, each with a quota."""
+    """Create the namespace `wide` and another one, each with a quota."""
     api = cluster.api()
     names = {"wide": wide, "narrow": f"{wide}-narrow"}
     api.post(f"{CORE}/namespaces", {"metadata": {"name": names["narrow"]}})
@@ -74,7 +74,7 @@ def one_cpu(path: Path) -> Path:
     return path
 
 
-def test_two_namespaces_search_side_by_side_and_neither_is_ever_above_its_quota(
+def test_two_namespaces_run_experiments_at_once_and_neither_exceeds_its_quota(
     level_b: ControlPlane, namespaces: dict[str, str], tmp_path: Path
 ) -> None:
     people, watches, running = [], [], {}
@@ -88,7 +88,7 @@ def test_two_namespaces_search_side_by_side_and_neither_is_ever_above_its_quota(
         for which, me in zip(namespaces, people, strict=True):
             path = one_cpu(me.file(trials=24, spec="  parallelism: 24\n", env={"KWOK_RUN": "5s"}))
             running[which] = me.start("run", path)
-        for which in ("wide", "narrow"):  # the other's pipes are large enough for what it says
+        for which in ("wide", "narrow"):  # the pipes of the other are large enough for its output
             _, err = running[which].communicate(timeout=150)
             assert running[which].returncode == 0, err
             took_s[which] = time.monotonic() - began_s
@@ -105,7 +105,9 @@ def test_two_namespaces_search_side_by_side_and_neither_is_ever_above_its_quota(
             each.close()
 
 
-def test_the_same_with_real_containers_scaled_down(level_c: RealNode, namespace: str, tmp_path: Path) -> None:
+def test_two_namespaces_with_real_containers_do_not_exceed_their_quotas(
+    level_c: RealNode, namespace: str, tmp_path: Path
+) -> None:
     images.digits()
     level_c.load(images.DIGITS)
     room = {"wide": 3, "narrow": 1}
@@ -123,8 +125,8 @@ def test_the_same_with_real_containers_scaled_down(level_c: RealNode, namespace:
                 assert process.returncode == 0, err
                 assert me.states() == {"succeeded": 9}
                 assert max(watch.seen) >= most, watch.seen
-                # The quota's status has said one pod too many once, for one update. Why is not known: admission by the
-                # API server allows no such pod, so its recount from a cache is suspected.
+                # The status of the quota has once counted one pod too many, for one update. The cause is unknown:
+                # admission by the API server allows no such pod, so its recount from a cache is suspected.
                 assert max(min(pair) for pair in pairwise(watch.seen)) <= most, watch.seen
         finally:
             for each in (*people, *watches):
@@ -140,7 +142,7 @@ def sleeping(me: Searcher) -> Path:
     return path
 
 
-def test_two_experiments_of_one_person_share_a_namespace_fairly(
+def test_two_experiments_of_one_user_share_a_namespace_fairly(
     level_b: ControlPlane, namespaces: dict[str, str], tmp_path: Path
 ) -> None:
     name = namespaces["narrow"]
@@ -159,7 +161,7 @@ def test_two_experiments_of_one_person_share_a_namespace_fairly(
             _, err = process.communicate(timeout=60)
             assert process.returncode == 0, err
         both = [share for share in shares if all(share)]
-        # At the ends one is there before the other is, or after; between, what becomes free goes to who has less.
+        # At both ends only one experiment runs; in between, free room goes to the one that uses less.
         settled = both[len(both) // 5 : -len(both) // 5]
         means = [sum(share[which] for share in settled) / len(settled) for which in (0, 1)]
         assert all(abs(mean - ROOM["narrow"] / 2) <= 1 for mean in means), f"{means} of {shares}"
@@ -169,7 +171,7 @@ def test_two_experiments_of_one_person_share_a_namespace_fairly(
 
 
 def alive(cluster: ControlPlane, namespace: str) -> tuple[int, int]:
-    """Pods that have not ended, of one and of two: they are what takes room, while a Job may wait for some."""
+    """Return the pods of both that have not ended: pods take room, while a Job may still wait for its own."""
     counts = {"one": 0, "two": 0}
     for pod in cluster.api().items(pods(namespace)):
         if pod["status"].get("phase") not in ("Succeeded", "Failed"):

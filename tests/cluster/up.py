@@ -1,4 +1,4 @@
-"""A cluster to try things on by hand, until Ctrl-C or the end of its input.
+"""A cluster for manual tests, until Ctrl-C or the end of stdin.
 
 `python -m tests.cluster.up` has fake nodes; with `--real` it has a real one, and needs root.
 """
@@ -14,7 +14,7 @@ from tests.cluster.controlplane import USERS, ControlPlane
 
 
 def main(prepare: Callable[[ControlPlane], object] | None = None, lacking: str = "") -> int:
-    """prepare: what else belongs to the cluster; lacking: what is missing for that."""
+    """prepare: adds more to the cluster; lacking: returns what is missing for that."""
     real = sys.argv[1:] == ["--real"]
     lacking = lacking or (realnode.missing() if real else binaries.missing(binaries.LEVEL_B))
     if lacking:

@@ -1,4 +1,4 @@
-"""Waiting for what is bound to happen, with an end to it. The only room here that sleeps."""
+"""Wait for a condition with a timeout. No other module in tests/cluster sleeps."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def eventually(
     every_s: float = 0.05,
     shows: Callable[[], object] = lambda: "",
 ) -> Found:
-    """What the condition gives once it is true; AssertionError with what `shows` gives if it never was."""
+    """Return the condition's value once it is true; otherwise raise AssertionError with the value of `shows`."""
     end = time.monotonic() + within_s
     while True:
         found = condition()

@@ -266,7 +266,7 @@ class RuntimeContract:
         await runtime.close()
 
     @on_a_loop
-    async def test_closing_leaves_running_attempts_alone(self, testbed: Testbed) -> None:
+    async def test_closing_does_not_end_running_attempts(self, testbed: Testbed) -> None:
         runtime = await testbed.open()
         await runtime.start(testbed.launch("a", Script(lasts_s=0.3, code=5)))
         await runtime.close()
@@ -412,7 +412,7 @@ class RuntimeContract:
         await runtime.close()
 
     @on_a_loop
-    async def test_64_start_at_once(self, testbed: Testbed) -> None:
+    async def test_64_attempts_start_at_once(self, testbed: Testbed) -> None:
         runtime = await testbed.open()
         names = [f"a-{number}" for number in range(64)]
         await asyncio.gather(*(runtime.start(testbed.launch(name, Script(code=1))) for name in names))
@@ -423,7 +423,7 @@ class RuntimeContract:
         await runtime.close()
 
     @on_a_loop
-    async def test_without_gpus_there_is_no_limit_that_the_runtime_knows(self, testbed: Testbed) -> None:
+    async def test_without_gpus_the_runtime_has_no_limit(self, testbed: Testbed) -> None:
         runtime = await testbed.open()
         assert runtime.slots(0, workers=2) is None
         await runtime.close()

@@ -22,6 +22,7 @@ from controller.core.model import (
     ExperimentState,
     FailureClass,
     FinalRun,
+    ReasonCode,
     Revision,
     StopCause,
 )
@@ -30,6 +31,7 @@ from suggest.errors import AlreadyExists, StoreBroken, TunerError, Unavailable
 from tests.unit.builders import FAILED, RUNNING, SUCCEEDED, a_spec, an_experiment, at, attempt
 
 OTHER = "zzzzzbbbbbbbbbbb"
+TOO_MANY_FAILURES = ReasonCode.TOO_MANY_FAILURES
 
 
 def opened(path: Path) -> SqlExperimentStore:
@@ -57,7 +59,8 @@ def test_an_experiment_reads_back_as_it_was_written(store: SqlExperimentStore) -
     experiment = replace(
         created(store),
         state=ExperimentState.PAUSED,
-        reason="no such file: trian.py",
+        reason="trial 0 cannot run: no such file: trian.py",
+        reason_code=ReasonCode.CANNOT_RUN,
         running_s=1.5,
         directory="/elsewhere",
         server="unix:/run/x",
@@ -68,6 +71,26 @@ def test_an_experiment_reads_back_as_it_was_written(store: SqlExperimentStore) -
     assert store.experiments() == [experiment]
     assert store.revisions(experiment.uid) == [Revision(1, experiment.spec, "kind: Experiment\n", at(0))]
     assert store.experiment("default", "nobody") is None
+
+
+@pytest.mark.parametrize(
+    ("column", "reason", "code"),
+    [
+        ("", "", None),
+        ("stopped by tuner stop", "stopped by tuner stop", ReasonCode.STOP_REQUESTED),
+        ("3 trials failed (budget.failedTrials: 3)", "3 trials failed (budget.failedTrials: 3)", TOO_MANY_FAILURES),
+        ("trial 0 cannot run: no such file", "trial 0 cannot run: no such file", None),
+        ("CannotRun: trial 0 cannot run: no such file", "trial 0 cannot run: no such file", ReasonCode.CANNOT_RUN),
+    ],
+)
+def test_reasons_of_earlier_versions_are_read(
+    store: SqlExperimentStore, path: Path, column: str, reason: str, code: ReasonCode | None
+) -> None:
+    uid = created(store).uid
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute("UPDATE experiments SET reason = ?", (column,))
+    (found,) = store.experiments()
+    assert (found.uid, found.reason, found.reason_code) == (uid, reason, code)
 
 
 @pytest.mark.parametrize(

@@ -98,7 +98,7 @@ TRAIN_JOB: Raw = {
 
 
 @on_a_loop
-async def test_the_pods_of_a_train_job_are_found_and_its_first_rank_speaks(experiment: Experiment) -> None:
+async def test_the_metrics_of_a_train_job_are_those_of_its_first_rank(experiment: Experiment) -> None:
     runtime, played, name, made = await begun(experiment, TRAIN_JOB, "trainjobs")
     assert {"name": "TUNER_OUTPUT_DIR", "value": "/tuner/output"} not in made["spec"]["trainer"]["env"]
     kubelet = experiment.api.kubelet
@@ -215,7 +215,7 @@ WIDGET: Raw = {"apiVersion": "example.org/v1", "kind": "Widget", "spec": {"templ
 
 @pytest.mark.parametrize(("phase", "code"), [("Done", 0), ("Broken", 3)])
 @on_a_loop
-async def test_a_kind_of_ones_own_ends_by_a_field_that_the_file_names(
+async def test_a_custom_kind_ends_by_the_field_that_the_file_names(
     experiment: Experiment, phase: str, code: int
 ) -> None:
     runtime, played, name, _ = await begun(

@@ -107,7 +107,7 @@ async def test_a_preempted_attempt_waits_and_runs_again_as_the_same_attempt(expe
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 @on_a_loop
-async def test_while_pods_of_a_preempted_attempt_go_it_has_not_failed(experiment: Experiment, kind: Kind) -> None:
+async def test_a_preempted_attempt_whose_pods_are_ending_has_not_failed(experiment: Experiment, kind: Kind) -> None:
     """The deletion of its pods may be observed before the suspension of its object."""
     runtime, played, name = await queued(experiment, kind)
     pod = played.admit(kind.plural, name)
@@ -134,7 +134,7 @@ async def test_the_timeout_does_not_count_while_it_is_preempted(experiment: Expe
 
 
 @on_a_loop
-async def test_an_attempt_that_is_deleted_while_it_is_preempted_is_lost(experiment: Experiment) -> None:
+async def test_an_attempt_deleted_while_preempted_is_lost(experiment: Experiment) -> None:
     runtime, played, name = await queued(experiment)
     played.preempt("jobs", name, played.admit("jobs", name))
     await look_until(runtime, lambda seen: seen[name].suspended)
@@ -172,7 +172,7 @@ async def test_a_missing_queue_is_reported_with_the_cure_and_the_attempt_waits(
 
 
 @on_a_loop
-async def test_the_older_version_of_the_api_does_as_well(experiment: Experiment) -> None:
+async def test_an_older_version_of_kueues_api_works(experiment: Experiment) -> None:
     played, name = FakeKueue(experiment.api, version="v1beta1"), experiment.name(0)
     runtime = await experiment.open(own=False)
     await runtime.start(launch(experiment, JOB))
@@ -182,7 +182,7 @@ async def test_the_older_version_of_the_api_does_as_well(experiment: Experiment)
 
 
 @on_a_loop
-async def test_without_kueue_on_the_cluster_that_is_the_reason(experiment: Experiment) -> None:
+async def test_an_attempt_with_a_queue_waits_because_kueue_is_not_installed(experiment: Experiment) -> None:
     runtime, name = await experiment.open(own=False), experiment.name(0)
     await runtime.start(launch(experiment, JOB))
     await waits_for(runtime, name, f"{QUEUED}: {NOT_INSTALLED}")

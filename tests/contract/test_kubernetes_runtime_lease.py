@@ -44,7 +44,7 @@ async def until_told(runtime: KubernetesRuntime) -> str:
 
 
 @on_a_loop
-async def test_while_one_controller_runs_a_second_makes_and_removes_nothing(experiment: Experiment) -> None:
+async def test_while_one_controller_runs_a_second_creates_and_removes_nothing(experiment: Experiment) -> None:
     experiment.api.kubelet.play(lambda job: Script(forever=True))
     first, second = await experiment.open(holder=HERE), await experiment.open(holder=THERE)
     await first.start(experiment.launch(0))
@@ -59,7 +59,7 @@ async def test_while_one_controller_runs_a_second_makes_and_removes_nothing(expe
 
 
 @on_a_loop
-async def test_a_controller_that_ends_lets_the_next_in_at_once(experiment: Experiment) -> None:
+async def test_a_controller_that_ends_releases_its_lease_at_once(experiment: Experiment) -> None:
     first, second = await experiment.open(holder=HERE), await experiment.open(holder=THERE)
     await first.start(experiment.launch(0))
     await look_until(first, lambda seen: bool(experiment.jobs()))
@@ -71,7 +71,7 @@ async def test_a_controller_that_ends_lets_the_next_in_at_once(experiment: Exper
 
 
 @on_a_loop
-async def test_a_killed_controller_is_followed_at_once_by_one_of_its_own_state_directory(
+async def test_after_a_kill_a_controller_of_the_same_state_directory_takes_over_at_once(
     experiment: Experiment,
 ) -> None:
     killed, successor = await experiment.open(holder=HERE), await experiment.open(holder=HERE)
@@ -83,7 +83,7 @@ async def test_a_killed_controller_is_followed_at_once_by_one_of_its_own_state_d
 
 
 @on_a_loop
-async def test_a_controller_that_was_frozen_for_long_writes_no_more_once_another_has_taken_over(
+async def test_a_frozen_controller_writes_nothing_after_another_has_taken_over(
     experiment: Experiment,
 ) -> None:
     frozen, other = await experiment.open(holder=HERE), await experiment.open(holder=THERE)
@@ -115,7 +115,7 @@ async def test_a_lease_costs_no_request_for_each_trial(experiment: Experiment) -
 
 
 @on_a_loop
-async def test_without_the_right_to_leases_trials_run_all_the_same(experiment: Experiment) -> None:
+async def test_without_the_right_to_leases_trials_still_run(experiment: Experiment) -> None:
     experiment.api.forbid("get", "leases")
     runtime = await experiment.open(holder=HERE)
     await runtime.start(experiment.launch(0))

@@ -132,7 +132,7 @@ async def test_a_timeout_counts_from_the_first_start_however_often_it_is_restart
 
 
 @on_a_loop
-async def test_a_crash_loop_ends_its_attempt_and_nothing_of_it_is_left_to_run(experiment: Experiment) -> None:
+async def test_a_crash_loop_ends_its_attempt_and_leaves_nothing_running(experiment: Experiment) -> None:
     runtime, operator, name, (master, _) = await begun(experiment)
     for _ in range(5):
         operator.restart(master)

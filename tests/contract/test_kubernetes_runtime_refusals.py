@@ -170,7 +170,7 @@ async def test_without_quota_for_its_pods_the_object_is_taken_back_and_waits(
 
 @pytest.mark.parametrize("operator", OPERATORS, ids=str)
 @on_a_loop
-async def test_pods_that_admission_refuses_are_a_mistake_of_the_file(
+async def test_pods_that_admission_refuses_are_a_configuration_failure(
     experiment: Experiment, operator: Operator
 ) -> None:
     runtime, name = await begun(experiment, operator)
@@ -192,7 +192,7 @@ async def test_an_operator_that_gives_no_reason_is_waited_for(experiment: Experi
 
 
 @on_a_loop
-async def test_the_reason_in_another_event_counts_more(experiment: Experiment) -> None:
+async def test_an_event_with_a_reason_outweighs_one_without(experiment: Experiment) -> None:
     """Two events as Training Operator 1.9.3 writes them within the same second."""
     runtime, name = await begun(experiment, MPI_JOBS)
     job = make_children(experiment.api, MPI_JOBS, name)

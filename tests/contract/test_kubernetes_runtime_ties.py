@@ -252,7 +252,7 @@ async def test_a_job_that_would_replace_its_pod_is_deleted_at_its_timeout(experi
 
 
 @on_a_loop
-async def test_a_pod_that_was_orphaned_is_an_attempt_to_its_end_and_its_log_is_read(experiment: Experiment) -> None:
+async def test_an_orphaned_pod_counts_as_its_attempt_until_it_ends_and_its_log_is_read(experiment: Experiment) -> None:
     api, kubelet = experiment.api, experiment.api.kubelet
     kubelet.play(lambda job: Script(("epoch=1",), forever=True))
     runtime, name = await experiment.open(), experiment.name(0)
@@ -274,7 +274,7 @@ async def test_a_pod_that_was_orphaned_is_an_attempt_to_its_end_and_its_log_is_r
 
 
 @on_a_loop
-async def test_a_pod_that_was_orphaned_can_be_stopped(experiment: Experiment) -> None:
+async def test_an_orphaned_pod_can_be_stopped(experiment: Experiment) -> None:
     experiment.api.kubelet.play(lambda job: FOREVER)
     runtime, name = await experiment.open(), experiment.name(0)
     await runtime.start(experiment.launch(0))

@@ -180,7 +180,7 @@ async def test_a_timeout_is_kept_when_the_supervisor_dies(testbed: LocalTestbed)
 
 
 @on_a_loop
-async def test_a_start_that_was_never_written_down_may_happen(testbed: LocalTestbed) -> None:
+async def test_a_start_that_was_never_recorded_can_be_made(testbed: LocalTestbed) -> None:
     runtime = await testbed.open()
     launch = testbed.launch("a", Script())
     (testbed.folder / "live").mkdir()
@@ -277,7 +277,7 @@ async def test_a_command_that_cannot_start_has_the_reason(
 
 
 @on_a_loop
-async def test_a_missing_attempt_folder_is_the_machines_fault(testbed: LocalTestbed) -> None:
+async def test_a_missing_attempt_folder_is_an_infrastructure_failure(testbed: LocalTestbed) -> None:
     runtime = await testbed.open()
     launch = testbed.launch("a", Script())
     launch.directory.rmdir()

@@ -34,7 +34,7 @@ class TestSqliteStore(StoreContract):
         with closing(SqliteStore(other_name)) as other, pytest.raises(NotOwner):
             other.take(NAME, uid="default-digits", address="")
 
-    def test_files_are_their_owners_alone_in_a_folder_open_to_all(self) -> None:
+    def test_files_in_a_shared_folder_are_accessible_to_their_owner_only(self) -> None:
         self._path.parent.chmod(0o755)
         with self.opening() as store:
             store.insert_study(record := a_study())
@@ -43,7 +43,7 @@ class TestSqliteStore(StoreContract):
             assert [oct(file.stat().st_mode & 0o777) for file in files] == ["0o600"] * 3
             assert oct((self._path.parent / "locks").stat().st_mode & 0o777) == "0o700"
 
-    def test_the_rights_of_a_file_that_is_there_are_left_alone(self) -> None:
+    def test_the_permissions_of_an_existing_file_are_not_changed(self) -> None:
         self._path.touch()
         self._path.chmod(0o640)
         with self.opening():

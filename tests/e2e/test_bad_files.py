@@ -125,7 +125,7 @@ def test_a_context_is_refused_for_a_local_experiment(cli: Cli) -> None:
     cli.file.write_text(experiment())
     code, out, err = cli.tuner("run", cli.file, "--context", "lab")
     assert (code, out) == (2, "")
-    assert "--context: is of a cluster, and trials run here; add --runtime kubernetes" in err
+    assert "--context: applies to a cluster, and trials run on this machine; add --runtime kubernetes" in err
 
 
 def test_without_a_kubeconfig_a_cluster_is_refused_and_nothing_is_created(cli: Cli, tmp_path: Path) -> None:

@@ -56,6 +56,7 @@ def test_commands_show_a_finished_experiment(cli: Cli) -> None:
     assert experiment["trials"] == {"succeeded": 3}
     assert experiment["best"] == {key: best[key] for key in ("number", "value", "parameters")}
     assert {"name", "namespace", "uid", "state", "reason", "startTime", "endTime"} < set(experiment)
+    assert experiment["reasonCode"] == "TrialsDone"
 
     rows = list(csv.DictReader(io.StringIO(cli.tuner("export", "tiny", "--format", "csv")[1])))
     assert [float(row["parameters.x"]) for row in rows] == [trial["parameters"]["x"] for trial in trials]

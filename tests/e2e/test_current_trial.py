@@ -38,7 +38,7 @@ def test_a_script_of_tuner_run_gets_its_parameters_and_its_reports_are_metrics(c
     assert [trial["metrics"] for trial in trials] == [{"other": 1}] * 3
 
 
-def test_by_hand_a_script_runs_with_its_defaults_and_has_no_folders(tmp_path: Path) -> None:
+def test_outside_of_a_trial_a_script_runs_with_its_defaults_and_has_no_folders(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(SCRIPT + "trial.checkpoint_dir\n")
     done = subprocess.run([sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.stdout.split() == ["step=0", "score=7.0", "other=1.0", "step=1", "score=7.0", "other=1.0"]
@@ -47,7 +47,7 @@ def test_by_hand_a_script_runs_with_its_defaults_and_has_no_folders(tmp_path: Pa
     )
 
 
-def test_in_an_objective_it_is_the_objectives_trial(scripts: Scripts) -> None:
+def test_within_an_objective_current_trial_is_its_trial(scripts: Scripts) -> None:
     out = scripts.output("""
 def report(value):
     tuner.current_trial().report(0, loss=value)
@@ -62,7 +62,7 @@ print(study.best.value)
     assert out == "4.0\n"
 
 
-def test_a_metrics_name_that_could_not_be_read_back_is_refused(scripts: Scripts) -> None:
+def test_a_metric_name_that_cannot_be_parsed_is_refused(scripts: Scripts) -> None:
     out = scripts.output("""
 try:
     tuner.minimize(lambda trial: trial.report(0, **{"map@3": 1}), X, trials=1, progress=False)

@@ -54,7 +54,7 @@ def test_a_search_ends_when_little_is_left_to_gain(cli: Cli) -> None:
     assert "model" not in cli.tuner("best", "bowl")[1], "the values have no noise"
 
 
-def test_the_best_of_noisy_values_is_also_named_by_a_models_mean(cli: Cli) -> None:
+def test_the_best_trial_by_a_models_mean_is_shown_too(cli: Cli) -> None:
     run(cli, budget="{trials: 60}", noise=0.1)
     found = cli.json("best", "bowl", "-o", "json")
     estimate = found["estimate"]
@@ -71,9 +71,9 @@ def test_few_values_have_no_estimate(cli: Cli) -> None:
     assert "estimate" not in cli.json("best", "bowl", "-o", "json")
 
 
-def test_the_regret_is_of_one_value(cli: Cli) -> None:
+def test_a_regret_bound_requires_a_single_objective(cli: Cli) -> None:
     text = EXPERIMENT.format(budget="{trials: 5, regretBelow: 0.1}", noise=0)
     cli.file.write_text(text.replace("  parameters:", "  constraints: [{metric: size, max: 2}]\n  parameters:"))
     code, _, err = cli.tuner("validate", cli.file)
     assert code == 2
-    assert "spec.budget.regretBelow: goes with one objective without constraints" in err
+    assert "spec.budget.regretBelow: requires one objective without constraints" in err

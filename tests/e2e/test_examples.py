@@ -114,7 +114,7 @@ def test_two_processes_train_each_network_together(tmp_path: Path) -> None:
 
 
 @needs_torch
-def test_the_same_search_with_torch(tmp_path: Path) -> None:
+def test_the_search_runs_with_torch_too(tmp_path: Path) -> None:
     run("torch.yaml", "spec.budget.trials=4", state=tmp_path)
     states = {trial["state"] for trial in trials_of("digits-torch", state=tmp_path)}
     assert states <= {"succeeded", "pruned", "infeasible"}

@@ -66,7 +66,7 @@ def test_an_extension_killed_between_its_writes_is_repeated_without_harm(cli: Cl
     for verb in ("run", "resume"):  # with the user's own file, which does not contain the extension
         code, out, err = cli.tuner(verb, cli.file)
         assert (code, out.startswith("tiny: best score ")) == (0, True), err
-        assert "experiment.yaml is revision 1 of tiny; going on with revision 2, " in err
+        assert "experiment.yaml is revision 1 of tiny; continuing with revision 2, " in err
         assert "spec.budget.trials: 2 -> 4" in err
     cli.file.write_text(cli.file.read_text().replace("max: 1}", "max: 3}"))
     code, _, err = cli.tuner("run", cli.file)

@@ -48,7 +48,7 @@ def test_the_final_run_survives_its_controller_and_best_lists_its_output(cli: Cl
     again = cli.start("run", file)
     (cli.folder / "go").touch()
     code, err = ended(again)
-    assert (code, "What its final stage left: tuner best tiny" in err) == (0, True), err
+    assert (code, "Outputs of its final stage: tuner best tiny" in err) == (0, True), err
     best = cli.json("best", "tiny", "-o", "json")
     started = f"final {best['number']} final {best['parameters']['x']!r}"
     assert finals(cli) == [started]

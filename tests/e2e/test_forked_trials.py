@@ -7,7 +7,6 @@ import json
 import os
 import random
 import signal
-import subprocess
 import time
 from pathlib import Path
 
@@ -140,38 +139,41 @@ def _supervisor(folder: Path) -> int:
     return 0
 
 
+@pytest.mark.parametrize("kills", [6, pytest.param(20, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("killed", ["script", "supervisor", "both"])
-def test_kills_at_random_moments_lose_nothing_and_run_nothing_twice(scripts: Scripts, killed: str) -> None:
-    body = """
+def test_kills_at_random_moments_lose_nothing_and_run_nothing_twice(scripts: Scripts, killed: str, kills: int) -> None:
+    trials = 12 * kills  # more than run until the last kill
+    body = f"""
 def objective(trial):
     started(trial)
-    time.sleep(0.02)
+    time.sleep(0.2)
     return trial["x"]
 
-study = tuner.minimize(objective, X, trials=40, parallelism=2, name="killed", algorithm="random", progress=False)
-print(study.state, sorted({(r.number, r.state) for r in study.results()}) == [(n, "succeeded") for n in range(40)])
+study = tuner.minimize(
+    objective, X, trials={trials}, parallelism=2, name="killed", algorithm="random", progress=False
+)
+found = sorted((r.number, r.state) for r in study.results())
+print(study.state, found == [(n, "succeeded") for n in range({trials})])
 """
-    seed = int(os.environ.get("TUNER_TEST_SEED", "0"))
-    moments = random.Random(seed)
-    for _ in range(6):
-        process = scripts.start(body)
-        try:
-            process.communicate(timeout=moments.uniform(0.6, 1.6))
-            break
-        except subprocess.TimeoutExpired:
-            pass
+    moments = random.Random(int(os.environ.get("TUNER_TEST_SEED", "0")))
+    process = scripts.start(body)
+    for _ in range(kills):
+        time.sleep(moments.uniform(0.2, 1.5))
+        assert process.poll() is None, process.communicate()[1]
         if killed != "script" and (pid := _supervisor(scripts.folder)):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         if killed != "supervisor":
             process.kill()
-        process.communicate(timeout=100)
-    assert scripts.output(body) == "succeeded True\n"
+            process.communicate()
+            process = scripts.start(body)
+    out, err = process.communicate(timeout=200)
+    assert out == "succeeded True\n", err
     starts = scripts.starts()
-    assert len(starts) == len(set(starts))  # no attempt ran twice
-    assert {line.split()[0] for line in starts} == {str(number) for number in range(40)}
+    assert len(starts) == len(set(starts)), "an attempt ran twice"
+    assert {line.split()[0] for line in starts} == {str(number) for number in range(trials)}
     if killed == "script":
-        assert len(starts) == 40
+        assert len(starts) == trials, "a trial was repeated although nothing had ended it"
 
 
 def test_a_killed_trial_runs_again_and_affects_no_other(scripts: Scripts) -> None:

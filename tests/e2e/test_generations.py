@@ -99,7 +99,7 @@ def test_children_go_on_from_a_copy_of_their_parents_checkpoint(cli: Cli) -> Non
     parent = trials[16]["parent"]
     rows = cli.tuner("get", "trials", "breed", "--columns", "number,parent")[1].splitlines()
     assert [rows[0].split(), rows[1].split(), rows[17].split()] == [["TRIAL", "PARENT"], ["0"], ["16", str(parent)]]
-    assert f"trial {parent}, from whose checkpoint it goes on\n" in cli.tuner("describe", "breed/16")[1]
+    assert f"trial {parent}, from whose checkpoint it continues\n" in cli.tuner("describe", "breed/16")[1]
 
 
 @pytest.mark.parametrize("point", ["checkpoint.copy.before", "checkpoint.copy.after", "runtime.start.before"])

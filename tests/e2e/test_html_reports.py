@@ -40,7 +40,7 @@ def test_the_commands_on_the_page_write_the_files_that_they_name(cli: Cli) -> No
     ("words", "message"),
     [
         (("--figure", "histroy", "--to", "a.svg"), "no figure 'histroy'; did you mean history?"),
-        (("--figure", "history"), "goes with --to"),
+        (("--figure", "history"), "requires --to"),
         (("--figure", "history", "--to", "a.pdf"), "a.pdf: not an svg, png or json file"),
     ],
 )

@@ -48,6 +48,6 @@ def test_results_imported_before_the_first_run_are_part_of_the_search_once(cli: 
 def test_a_file_without_the_right_columns_creates_no_experiment(cli: Cli) -> None:
     (cli.folder / "bad.csv").write_text("y,loss\n1,2\n")
     code, _, err = cli.tuner("import", cli.file, "--from", "bad.csv")
-    assert (code, "bad.csv: has no column for x; it has y, loss; or say --fill x=VALUE" in err) == (2, True), err
+    assert (code, "bad.csv: has no column for x; it has y, loss; or add --fill x=VALUE" in err) == (2, True), err
     assert "has no column 'score' or 'value' for the value" in err
     assert list((cli.folder / "state" / "experiments").iterdir()) == []

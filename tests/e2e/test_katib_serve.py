@@ -91,7 +91,7 @@ def of_grid(rng: random.Random) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_a_search_ends_whoever_is_killed_and_whatever_is_run(tmp_path: Path, algorithm: str) -> None:
+def test_a_search_ends_whatever_is_killed_or_repeated(tmp_path: Path, algorithm: str) -> None:
     parameters = GRID if algorithm == "grid" else NUMBERS
     invent: Callable[[random.Random], dict[str, str]] = of_grid if algorithm == "grid" else of_numbers
     settings = {"r_l": "81", "resource_name": "n"} if algorithm == "hyperband" else {}
@@ -215,7 +215,7 @@ def test_ports_are_checked_before_anything_starts(tmp_path: Path) -> None:
     assert "ok    katib         127.0.0.1:0 is free; Katib's clients need no token" in checked(
         "--insecure", "--katib", "0"
     )
-    assert "'six' is not a port; write them with commas between them, such as 6789,6788" in checked("--katib", "six")
+    assert "'six' is not a port; separate them with commas, such as 6789,6788" in checked("--katib", "six")
     assert "Katib's clients send no token, so anyone who reaches 0.0.0.0 could use its studies" in checked(
         "--address", "0.0.0.0:7117", "--katib", "0"
     )

@@ -59,7 +59,7 @@ ONCE = (
     "store.add_trial",
 )
 ON_A_CLUSTER = ("cluster.note", "cluster.delete")  # tests/cluster/test_faults.py
-BY_PARENTS = ("checkpoint.copy",)  # tests/e2e/test_generations.py
+BY_PARENTS = ("checkpoint.copy",)  # tests/e2e/test_decide_returns_the_actions_of_generations.py
 BY_REGRET = ("study.estimate",)
 LATER = (
     BY_CLIENTS + BY_REOPENING + BY_REVISION + BY_DELETE + BY_STOP + ON_A_CLUSTER + BY_RESTORE + BY_PARENTS + BY_REGRET

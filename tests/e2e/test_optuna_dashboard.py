@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,7 +12,9 @@ import pytest
 from tests.e2e.cli import Cli, cli_in, experiment
 from tests.ui.page import ServedPage, served, signed_in
 
-pytest.importorskip("optuna_dashboard")
+# Looked for, not imported: that takes seconds in each process of the tests.
+if importlib.util.find_spec("optuna_dashboard") is None:
+    pytest.skip("the extra `dashboard` is not installed", allow_module_level=True)
 
 PARAMETERS = "x: {type: float, min: 0, max: 1}, k: {type: choice, values: [1, true, [2]]}"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import ssl
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -131,7 +132,7 @@ def test_a_token_of_another_namespace_sees_nothing(cli: Cli, tokens: Path) -> No
             assert client.get(f"{STUDY}/figures/history.json").status_code == 403
 
 
-def test_nobody_comes_in_without_a_token(cli: Cli, tokens: Path) -> None:
+def test_a_token_is_required_to_sign_in(cli: Cli, tokens: Path) -> None:
     with page_of_server(cli, "--tokens", str(tokens)) as page, httpx.Client(base_url=page.base, timeout=30) as client:
         index = client.get("/")
         assert (index.status_code, "Sign in" in index.text, "page-token" in index.text) == (401, True, False)
@@ -154,6 +155,51 @@ def test_a_session_ends_with_its_token_and_by_signing_out(cli: Cli, tokens: Path
             tokens_file(tokens, me=("all", "all"))
             eventually(lambda: client.get("/").status_code == 401)
             assert client.get(f"{STUDY}/figures/history.json").status_code == 401
+
+
+def test_a_session_and_an_open_page_survive_a_killed_server(cli: Cli, tokens: Path) -> None:
+    with page_of_server(cli, "--tokens", str(tokens)) as page:
+        a_study(page.address, secret("me"))
+        with signed_in(page, secret("me")) as client:
+            page.process.kill()
+            page.process.communicate()
+            label = {"labels": {"a": "b"}}
+            with page_of_server(cli, "--tokens", str(tokens)) as again:
+                assert again.base == page.base, "the port of the last time"
+                assert client.post(f"{STUDY}/trials/0/labels", json=label).status_code == 200
+                assert client.post("/api/sign-out", json={}).status_code == 200
+            with page_of_server(cli, "--tokens", str(tokens)):
+                assert client.get("/").status_code == 401
+
+
+def test_a_session_ends_with_a_token_that_is_revoked_while_the_server_is_down(cli: Cli, tokens: Path) -> None:
+    with page_of_server(cli, "--tokens", str(tokens)) as page, signed_in(page, secret("reader")) as client:
+        page.end()
+        tokens_file(tokens, me=("all", "all"))
+        with page_of_server(cli, "--tokens", str(tokens)):
+            assert client.get("/").status_code == 401
+
+
+def test_neither_the_file_of_sessions_nor_the_cookie_has_the_token(cli: Cli, tokens: Path) -> None:
+    with page_of_server(cli, "--tokens", str(tokens)) as page, signed_in(page, secret("me")) as client:
+        (file,) = (cli.folder / "state").glob("*-sessions.json")
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600
+        (session,) = json.loads(file.read_text()).values()
+        (cookie,) = client.cookies.values()
+        assert secret("me").encode() not in bytes.fromhex(session["sealed"])
+        assert secret("me") not in cookie + file.read_text()
+        assert cookie not in file.read_text()
+
+
+def test_a_damaged_file_of_sessions_ends_them(cli: Cli, tokens: Path) -> None:
+    with page_of_server(cli, "--tokens", str(tokens)) as page, signed_in(page, secret("me")) as client:
+        page.end()
+        (file,) = (cli.folder / "state").glob("*-sessions.json")
+        file.write_text(json.dumps({key: {"sealed": "xyz"} for key in json.loads(file.read_text())}))
+        with page_of_server(cli, "--tokens", str(tokens)) as again:
+            assert client.get("/").status_code == 401
+            with signed_in(again, secret("me")):
+                pass
 
 
 def test_requests_of_other_pages_are_refused(cli: Cli, tokens: Path) -> None:
@@ -192,6 +238,9 @@ def test_without_tokens_the_page_has_a_link(cli: Cli) -> None:
             assert client.get("/").status_code == 403
             assert client.get(page.base, follow_redirects=True).status_code == 200
             assert first(client, "/api/stream")["searches"][0]["name"] == "parabola"
+            page.end()
+            with page_of_server(cli, "--insecure"):
+                assert client.get("/").status_code == 200, "the browser stays signed in"
 
 
 @pytest.mark.parametrize(
@@ -202,7 +251,7 @@ def test_without_tokens_the_page_has_a_link(cli: Cli) -> None:
         (("--ui", "here", "--insecure"), "is not an address"),
     ],
 )
-def test_a_page_that_is_open_by_mistake_is_refused(cli: Cli, flags: tuple[str, ...], why: str) -> None:
+def test_a_page_open_to_the_network_by_mistake_is_refused(cli: Cli, flags: tuple[str, ...], why: str) -> None:
     done = forked.run_tuner(
         ("serve", "--address", "127.0.0.1:0", *flags), folder=cli.folder,
         env={**os.environ, "TUNER_STATE_DIR": str(cli.folder / "state")},

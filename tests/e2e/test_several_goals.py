@@ -77,6 +77,19 @@ def test_the_front_is_printed_listed_and_exported(cli: Cli) -> None:
     assert "Pareto front of" in cli.tuner("describe", "goals")[1]
 
 
+def test_an_exported_search_fills_another_one_with_the_same_front(cli: Cli) -> None:
+    write(cli, ("trials: 20", "trials: 8"), ("name: tpe", "name: random"))
+    assert cli.tuner("run", cli.file)[0] == 0
+    (cli.folder / "goals.csv").write_text(cli.tuner("export", "goals", "--format", "csv")[1])
+    write(cli, ("name: goals", "name: others"))
+    code, out, err = cli.tuner("import", cli.file, "--from", "goals.csv")
+    assert (code, out) == (0, "others: 8 trials imported from goals.csv\n"), err
+    fronts = {each["name"]: each["front"] for each in cli.json("get", "experiments", "-o", "json")}
+    assert fronts["others"] == fronts["goals"] != []
+    again = cli.tuner("export", "others", "--format", "csv")[1].splitlines()
+    assert "metrics.latency_ms" in again[0].split(",")
+
+
 def test_one_objective_may_have_constraints(cli: Cli) -> None:
     write(cli, ("    - {metric: size, direction: minimize}\n", ""), ("latency_ms, max: 20", "latency_ms, min: 9"))
     assert cli.tuner("run", cli.file)[0] == 0
@@ -127,7 +140,7 @@ def test_a_metric_that_never_appears_is_named_with_its_place(cli: Cli, old: str,
         (("  objectives:", "  objective: {metric: a, direction: minimize}\n  objectives:"), "beside objective"),
         (("latency_ms, max: 20", "latency_ms"), "spec.constraints[0]: no bound; write min, max or both"),
         (("max: 20", "max: 20, min: 30"), "spec.constraints[0]: min 30 is above max 20"),
-        (("metric: size", "metric: loss"), "spec.objectives[1].metric: loss is an objective already"),
+        (("metric: size", "metric: loss"), "spec.objectives[1].metric: loss is already an objective"),
         (("name: tpe", "name: cmaes"), "spec.algorithm.name: cmaes takes one objective"),
     ],
 )

@@ -115,7 +115,7 @@ def test_stop_cancels_paused_trials_and_describe_says_what_they_wait_for(cli: Cl
     eventually(lambda: "paused" in cli.tuner("get", "trials", "steps")[1])
     paused = next(trial for trial in trials_of(cli) if trial["state"] == "paused")
     told = why(cli, f"steps/{paused['number']}")
-    assert "of 9; it goes on when it is among the best 1/3" in told or "it runs" in told or "not promoted" in told
+    assert "of 9; it continues when it is among the best 1/3" in told or "it runs" in told or "not promoted" in told
     assert "paused: " in cli.tuner("describe", "steps")[1]
     assert cli.tuner("stop", "steps")[0] == 0
     ended(controller)
@@ -135,7 +135,7 @@ def test_a_trial_without_a_checkpoint_starts_over_with_a_message(cli: Cli) -> No
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [
-        ("parameter: epochs", "parameter: x", "spec.fidelity.parameter: x is in spec.parameters, too"),
+        ("parameter: epochs", "parameter: x", "spec.fidelity.parameter: x is also in spec.parameters"),
         ("max: 9}\n  algorithm", "max: 2}\n  algorithm", "spec.fidelity.max: 2 is below min times eta, 3"),
         ("max: 9}\n  algorithm", "maximum: 9}\n  algorithm", "spec.fidelity.maximum: no such key; did you mean max?"),
         ("canary: 0s", "pruning: {name: asha, eta: 4}", "spec.pruning.eta"),
@@ -150,7 +150,7 @@ def test_an_invalid_fidelity_is_refused_with_its_place(cli: Cli, old: str, new: 
     assert words in out + err, out + err
 
 
-def test_one_mistake_in_the_fidelity_is_one_problem(cli: Cli) -> None:
+def test_one_mistake_in_the_fidelity_gives_one_problem(cli: Cli) -> None:
     write(cli, changes=(("parameter: epochs", "parameter: x"), ("name: random", "name: bohb"), ('"${epochs}", ', "")))
     _, out, err = cli.tuner("validate", "experiment.yaml")
     assert "1 problem\n" in out + err, out + err

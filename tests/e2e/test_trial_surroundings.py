@@ -40,7 +40,7 @@ def test_a_missing_working_directory_is_refused_before_anything_is_created(cli: 
     write(cli, "pwd", more="\n    workingDir: sorce")
     code, _, err = cli.tuner("run", "x.yaml")
     assert code == 2
-    assert f"spec.trial.workingDir: {cli.folder}/sorce is not a folder; make it, or name another" in err
+    assert f"spec.trial.workingDir: {cli.folder}/sorce is not a folder; create it, or name another" in err
     code, out, _ = cli.tuner("doctor", "x.yaml")
     assert (code, f"{cli.folder}/sorce is not a folder" in out) == (7, True)
     assert not (cli.folder / "state").exists()

@@ -101,7 +101,8 @@ def test_a_job_that_fails_ends_the_sweep_with_its_traceback(application: Program
     ("arguments", "said"),
     [
         (["hydra.sweeper.params=null", "lr=0.1"], "nothing to search: give a parameter a range"),
-        (["hydra.sweeper.direction=up"], "hydra.sweeper.direction: expected minimize or maximize, got 'up'"),
+        (["hydra.sweeper.direction=up"], "hydra.sweeper.direction: expected minimize, maximize, or a mapping"),
+        (["hydra.sweeper.direction={loss: up}"], "such as {loss: minimize, accuracy: maximize}, got {'loss': 'up'}"),
     ],
 )
 def test_a_sweep_that_cannot_begin_says_why(application: Programs, arguments: list[str], said: str) -> None:
@@ -109,6 +110,22 @@ def test_a_sweep_that_cannot_begin_says_why(application: Programs, arguments: li
         _, err = process.communicate(timeout=250)
     assert process.returncode != 0
     assert said in err
+
+
+def test_several_objectives_have_a_front(application: Programs) -> None:
+    file = application.folder / "app.py"
+    file.write_text(file.read_text().replace("return -config.lr", 'return {"loss": config.lr, "size": config.units}#'))
+    arguments = ["--multirun", "hydra.sweeper.direction={loss: minimize, size: maximize}"]
+    application.run(sys.executable, "app.py", *arguments)
+    from omegaconf import OmegaConf
+
+    found = OmegaConf.to_container(OmegaConf.load(application.folder / "jobs" / "optimization_results.yaml"))
+    points = [(-each["value"], each["metrics"]["size"]) for each in trials(application)]
+    front = [p for p in points if not any(q != p and q[0] >= p[0] and q[1] >= p[1] for q in points)]
+    solutions = [each["values"] for each in found["solutions"]]
+    assert sorted((-each["loss"], each["size"]) for each in solutions) == sorted(front)
+    assert solutions == sorted(solutions, key=lambda each: each["loss"])
+    assert [each["params"]["lr"] for each in found["solutions"]] == [each["loss"] for each in solutions]
 
 
 def test_the_plugin_is_installed_with_the_package(tmp_path: Path, programs: Programs) -> None:

@@ -56,11 +56,10 @@ def keras_train(trial: tuner.Trial, metric: str | None, rounds: int, folder: Pat
     model.fit(x, x[:, :1], epochs=rounds, verbose=0, callbacks=[KerasReport(metric, trial=trial)])
 
 
-def lightning_train(trial: tuner.Trial, metric: str | None, rounds: int, folder: Path) -> None:
+def lightning_fit(reporting: Any, epochs: int, folder: Path, *, resume: Path | None = None, **options: Any) -> Any:
+    """Return the trainer."""
     import lightning
     import torch
-
-    from tuner.integrations.lightning import LightningReport
 
     class Module(lightning.LightningModule):
         def __init__(self) -> None:
@@ -79,11 +78,41 @@ def lightning_train(trial: tuner.Trial, metric: str | None, rounds: int, folder:
 
     data = torch.utils.data.DataLoader(torch.zeros(4, 1))
     trainer = lightning.Trainer(
-        max_epochs=rounds, callbacks=[LightningReport(metric, trial=trial)], default_root_dir=folder,
-        accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False,
-        enable_model_summary=False,
+        max_epochs=epochs, callbacks=[reporting], default_root_dir=folder, accelerator="cpu", logger=False,
+        enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False, **options,
     )  # fmt: skip
-    trainer.fit(Module(), data, data)
+    trainer.fit(Module(), data, data, ckpt_path=resume)
+    return trainer
+
+
+def lightning_train(trial: tuner.Trial, metric: str | None, rounds: int, folder: Path) -> None:
+    from tuner.integrations.lightning import LightningReport
+
+    lightning_fit(LightningReport(metric, trial=trial), rounds, folder)
+
+
+def test_lightnings_steps_repeat_neither_within_an_epoch_nor_after_a_resume(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    from tuner.integrations.lightning import LightningReport
+
+    def reporting() -> LightningReport:
+        return LightningReport("val/loss", trial=tuner.Trial({}, ["value"]))
+
+    checkpoint = tmp_path / "last.ckpt"
+    lightning_fit(reporting(), 2, tmp_path, val_check_interval=2).save_checkpoint(checkpoint)
+    lightning_fit(reporting(), 3, tmp_path, val_check_interval=2, resume=checkpoint)
+    assert [each["step"] for each in printed(capfd.readouterr().out)] == list(range(6))
+
+
+def test_lightnings_step_is_the_epoch_also_where_few_epochs_are_validated(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    from tuner.integrations.lightning import LightningReport
+
+    trial = tuner.Trial({}, ["value"])
+    lightning_fit(LightningReport("val/loss", trial=trial), 4, tmp_path, check_val_every_n_epoch=2)
+    assert [each["step"] for each in printed(capfd.readouterr().out)] == [1, 3]
 
 
 def transformers_train(trial: tuner.Trial, metric: str | None, rounds: int, folder: Path) -> None:

@@ -80,7 +80,7 @@ def test_several_jobs_evaluate_several_candidates_at_once() -> None:
 
 
 @pytest.mark.parametrize("refit", [False, lambda results: 1])
-def test_refit_may_be_left_out_or_choose_the_candidate(refit: Any) -> None:
+def test_refit_may_be_omitted_or_choose_the_candidate(refit: Any) -> None:
     found = search(refit=refit).fit(X, Y)
     assert hasattr(found, "best_estimator_") is bool(refit)
     assert found.best_index_ == (1 if refit else np.argmax(found.cv_results_["mean_test_score"]))
@@ -104,7 +104,7 @@ def test_a_small_space_is_searched_once() -> None:
     assert sorted(each["alpha"] for each in found.cv_results_["params"]) == [1, 2]
 
 
-def test_distributions_of_scipy_are_taken() -> None:
+def test_distributions_of_scipy_are_accepted() -> None:
     stats = pytest.importorskip("scipy.stats")
     space = {"alpha": stats.loguniform(0.1, 1), "tol": stats.uniform(1, 2), "max_iter": stats.randint(5, 8)}
     candidates = TunerSearchCV(RidgeClassifier(), space, n_iter=5, cv=2).fit(X, Y).cv_results_["params"]
@@ -161,7 +161,7 @@ def test_a_candidate_that_fails_is_ranked_last_and_does_not_end_the_search(count
         searching.set_params(error_score="raise").fit(X, Y)
 
 
-def test_a_score_for_failures_is_taken(counting: Path) -> None:
+def test_error_score_replaces_the_score_of_a_failed_candidate(counting: Path) -> None:
     found = TunerSearchCV(FailsAbove(), {"x": [1, 3]}, n_iter=2, cv=2, algorithm="grid", error_score=-1).fit(X, Y)
     assert list(found.cv_results_["mean_test_score"]) == [0.5, -1]
 

@@ -24,6 +24,9 @@ def test_the_tour_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", ())]
     kinds = [kind for output in outputs for kind in output.get("data", {})]
     assert kinds.count("image/svg+xml") == 3
-    assert "text/html" in kinds  # the table
+    assert "text/html" in kinds  # the table of trials
+    progress = [output["data"] for output in outputs if output.get("data", {}).get("text/html", "").count("<progress")]
+    assert [data["text/plain"].partition(" trials")[0] for data in progress] == ["tour: 12/12"], "one output, updated"
+    assert "best: <b>" in progress[0]["text/html"]
     texts = "".join(output.get("text", "") for output in outputs)
     assert "20 trials; best: {'x':" in texts

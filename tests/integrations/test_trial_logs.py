@@ -159,7 +159,7 @@ class Broken(TrialLog):
 """
 
 
-def test_a_tool_that_fails_is_said_once_and_gets_what_it_missed(programs: Programs) -> None:
+def test_a_failing_tracking_tool_is_reported_once_and_gets_the_missed_data_later(programs: Programs) -> None:
     (programs.folder / "go").touch()
     text = SEARCH.replace("(1, 2, 3)", "(1, 2, 3, 3, 3)").replace("trials=3", "trials=5")
     out, err = programs.script(text.format(imports=BROKEN, log="Broken()"))

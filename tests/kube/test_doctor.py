@@ -66,7 +66,7 @@ def test_a_healthy_cluster_is_all_ok(tmp_path: Path) -> None:
     assert lines["nodes"] == "ok 0, none with GPUs"
 
 
-def test_without_a_cluster_this_machine_is_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_cluster_this_machine_is_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from controller.cli.main import main
 
     for name in ("KUBECONFIG", "KUBERNETES_SERVICE_HOST"):
@@ -103,7 +103,7 @@ def test_problems_are_reported_with_the_cure(tmp_path: Path, prepare: Prepare, c
     assert answer.code == code
 
 
-def test_an_unreachable_server_ends_the_check_up(tmp_path: Path) -> None:
+def test_an_unreachable_server_ends_the_checks(tmp_path: Path) -> None:
     def gone(api: FakeApi) -> Raw:
         config = api.kubeconfig()
         config["clusters"][0]["cluster"]["server"] = "http://127.0.0.1:1"
@@ -114,7 +114,7 @@ def test_an_unreachable_server_ends_the_check_up(tmp_path: Path) -> None:
     assert lines["server"].startswith("FAIL http://127.0.0.1:1 (context 'fake') cannot be reached")
 
 
-def test_an_unknown_context_is_a_failure_with_those_there_are(tmp_path: Path) -> None:
+def test_an_unknown_context_fails_with_the_known_ones(tmp_path: Path) -> None:
     answer, lines = see(tmp_path, "--context", "lab")
     assert answer.code == 7
     assert lines["kubeconfig"].startswith("FAIL ")
@@ -281,7 +281,7 @@ def of_a_template(kind: str, version: str) -> str:
     return f"{experiment().partition('  trial:')[0]}  trial:\n    {template}\n"
 
 
-def test_a_kind_in_another_version_than_the_known_ones_is_a_warning(tmp_path: Path) -> None:
+def test_an_unknown_version_of_a_kind_is_a_warning(tmp_path: Path) -> None:
     version, kind = "kubeflow.org/v2", "PyTorchJob"
     answer, lines = see(
         tmp_path, text=of_a_template(kind, version), prepare=lambda api: api.define(version, "pytorchjobs", kind)
@@ -327,7 +327,7 @@ def test_a_queue_needs_kueue(tmp_path: Path) -> None:
     assert (answer.code, lines["queue team-a"]) == (7, f"FAIL {NOT_INSTALLED}")
 
 
-def test_without_the_rights_to_kueue_trials_run_and_what_is_lost_is_named(tmp_path: Path) -> None:
+def test_without_rights_to_kueue_trials_run_and_the_missing_information_is_named(tmp_path: Path) -> None:
     def prepare(api: FakeApi) -> None:
         FakeKueue(api)
         api.forbid("watch", "workloads")
@@ -378,7 +378,7 @@ def test_the_checked_rights_are_those_of_the_shipped_role() -> None:
     assert asked <= granted
 
 
-def test_a_broken_file_is_one_line_and_the_rest_is_still_looked_at(tmp_path: Path) -> None:
+def test_a_broken_file_gives_one_line_and_the_other_checks_run(tmp_path: Path) -> None:
     answer, lines = see(tmp_path, text="kind: Experiment\n")
     assert answer.code == 7
     assert lines["file"].startswith("FAIL ")

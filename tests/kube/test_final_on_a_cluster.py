@@ -120,7 +120,7 @@ def test_a_final_stage_is_adopted_by_the_next_controller_and_is_not_a_trial(tmp_
     beside_a_cluster(tmp_path, play)
 
 
-def test_a_lost_database_does_not_make_a_trial_of_it(tmp_path: Path) -> None:
+def test_a_final_stage_is_not_taken_for_a_trial_after_a_lost_database(tmp_path: Path) -> None:
     spec = read(experiment(trial=TRIAL) + FINAL, source="x.yaml").spec
     stage = sample_launch(spec, FINAL_NUMBER)
 
@@ -137,7 +137,7 @@ def test_a_lost_database_does_not_make_a_trial_of_it(tmp_path: Path) -> None:
     asyncio.run(go())
 
 
-def test_a_dry_run_shows_it_and_asks_the_server_about_it(tmp_path: Path) -> None:
+def test_a_dry_run_shows_the_final_stage_and_validates_it_on_the_server(tmp_path: Path) -> None:
     (tmp_path / "x.yaml").write_text(experiment(trial=TRIAL) + FINAL)
 
     async def go() -> None:

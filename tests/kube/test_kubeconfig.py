@@ -372,7 +372,7 @@ def test_unsupported_fields_of_a_user_are_refused(user: Raw, said: str) -> None:
         ({"insecure-skip-tls-verify": True, "certificate-authority-data": "eA=="}, "has both insecure-skip-tls-verify"),
     ],
 )  # fmt: skip
-def test_a_cluster_that_may_be_another_one_for_kubectl_is_refused(cluster: Raw, said: str) -> None:
+def test_an_entry_that_kubectl_might_read_differently_is_refused(cluster: Raw, said: str) -> None:
     problem = refused(config_of(FakeApi(), cluster=cluster))
     assert problem.startswith("BadKubeconfig: CONFIG: cluster 'fake'")
     assert said in problem

@@ -55,7 +55,7 @@ def quota(api: FakeApi) -> None:
         (lambda api: api.forbid("list", "resourcequotas"), "unknown, resourcequotas is forbidden: User"),
     ],
 )
-def test_gpus_used_and_allowed(tmp_path: Path, prepare: Callable[[FakeApi], object], said: str) -> None:
+def test_top_shows_used_and_allowed_gpus(tmp_path: Path, prepare: Callable[[FakeApi], object], said: str) -> None:
     answer = ask(tmp_path, prepare)
     assert (answer.code, answer.err) == (0, "")
     head, gpus, _, running = answer.out.splitlines()

@@ -39,7 +39,7 @@ def test_everything_on_the_page_exists(path: str, name: str) -> None:
         assert name in names_in(found[0])
 
 
-def test_the_page_names_both_lives_step_by_step() -> None:
+def test_the_page_lists_the_steps_of_a_suggestion_and_of_a_trial() -> None:
     assert len([name for _, name in NAMED if name]) > 20
 
 

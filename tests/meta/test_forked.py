@@ -33,7 +33,7 @@ def by_fork(code: str, *arguments: str) -> subprocess.Popen[str]:
     return process
 
 
-def test_it_sees_what_a_new_interpreter_sees() -> None:
+def test_a_forked_command_sees_what_a_new_interpreter_sees() -> None:
     seen = [(process.communicate(timeout=60), process.returncode) for process in
             [start(SHOWS, "a", "b c") for start in (by_exec, by_fork)]]  # fmt: skip
     assert seen[0] == seen[1]
@@ -41,7 +41,7 @@ def test_it_sees_what_a_new_interpreter_sees() -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL, signal.SIGINT])
-def test_it_ends_by_signals_as_others_do(number: signal.Signals) -> None:
+def test_a_forked_command_ends_by_signals_like_any_process(number: signal.Signals) -> None:
     for start in (by_exec, by_fork):
         process = start("import time; print('up', flush=True); time.sleep(600)")
         assert process.stdout is not None

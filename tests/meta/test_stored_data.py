@@ -27,12 +27,12 @@ def sources() -> list[Path]:
     return sorted(path for path in found if path.exists())
 
 
-def test_the_stored_states_exist() -> None:
+def test_every_recorded_state_directory_is_present() -> None:
     assert len(sources()) > 15
 
 
 @pytest.mark.parametrize("path", sources(), ids=lambda path: str(path.relative_to(ROOT)))
-def test_nothing_that_is_stored_is_run(path: Path) -> None:
+def test_no_stored_data_is_executed(path: Path) -> None:
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         match node:
             case ast.Import(names=names):

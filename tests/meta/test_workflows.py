@@ -19,9 +19,14 @@ def steps(workflow: Path) -> list[dict[str, object]]:
 
 
 def commands(text: str) -> set[str]:
-    """Make targets, and scripts of `.ci`."""
-    lines = [line.partition(" #")[0] for line in text.splitlines() if not line.lstrip().startswith("#")]
-    return {word for line in lines for word in re.findall(r"(?:^|\s)(make [a-z][a-z-]*|\.ci/[a-z]+)", line)}
+    """Make targets, also several of one call, and scripts of `.ci`."""
+    found = set()
+    for line in text.splitlines():
+        line = "" if line.lstrip().startswith("#") else line.partition(" #")[0]
+        found |= set(re.findall(r"(?:^|\s)(\.ci/[a-z]+)", line))
+        for words in re.findall(r"(?:^|\s)make((?: -\S+)*(?: [a-z][a-z-]*)+)", line):
+            found |= {f"make {word}" for word in words.split() if not word.startswith("-")}
+    return found
 
 
 def run_by(workflow: str) -> set[str]:

@@ -1,4 +1,4 @@
-"""A cluster with all operators to try things on by hand, until Ctrl-C or the end of its input.
+"""A cluster with all operators for manual tests, until Ctrl-C or the end of stdin.
 
 `python -m tests.operators.by_hand` has fake nodes; with `--real` it has a real one. Both need root.
 """

@@ -1,4 +1,4 @@
-"""What tests beside the real operators are given. `make test-operators` comes here, and nothing else does.
+"""The fixtures of tests with the real operators. Only `make test-operators` runs them.
 
     fakes       all four operators beside a control plane with fake nodes; one for each process, started on demand
     real        the same with a real node, for programs that really train
@@ -46,7 +46,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """One real node, however many processes run the tests."""
+    """Run all tests that need the real node in one process, so that there is one node."""
     for item in items:
         if "real" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.xdist_group("real"))
@@ -54,7 +54,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Of a failure: was it the cluster's? And the test's cell, whichever process it ran in."""
+    """Report whether the cluster itself caused a failure, and pass on the test's cell from its process."""
     report = yield
     arguments = getattr(item, "funcargs", {})
     for each in arguments.values():
@@ -102,7 +102,7 @@ def _beside(cluster: ControlPlane) -> Iterator[Operators]:
 
 @pytest.fixture
 def cluster(request: pytest.FixtureRequest) -> ControlPlane:
-    """Of the test: of the one of `fakes` and `real` that it asks for."""
+    """Return the cluster of the test: `fakes` or `real`, whichever it uses."""
     level = "real" if "real" in request.fixturenames else "fakes"
     beside: Operators = request.getfixturevalue(level)
     return beside.cluster
@@ -113,7 +113,7 @@ def namespace(cluster: ControlPlane) -> Iterator[str]:
     api = cluster.api()
     name = f"test-{random.getrandbits(40):x}"
     api.post(f"{CORE}/namespaces", {"metadata": {"name": name}})
-    # Pods are refused where the account they run as is not there yet.
+    # Pods are refused until the service account that they run as exists.
     api.until(f"{CORE}/namespaces/{name}/serviceaccounts/default", bool)
     prepare(api, name)
     yield name

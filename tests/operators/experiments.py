@@ -1,4 +1,4 @@
-"""Experiments whose trials are objects of some kind, and what is read off them on the cluster."""
+"""Experiments whose trials are objects of a kind, and accessors of their state on the cluster."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ def experiment(
 
 
 def until_said(me: Searcher, said: str, *, state: str) -> None:
-    """Until a trial is in this state and its reason has this in it. What it waits for must not pass by itself."""
+    """Wait until a trial is in this state with this text in its reason. The state must not end by itself."""
 
     def is_said() -> bool:
         code, out, _ = me.tuner("get", "trials", NAME, "-o", "json")
-        trials = json.loads(out) if code == 0 else []  # nothing is there yet
+        trials = json.loads(out) if code == 0 else []  # the experiment does not exist yet
         return any(trial["state"] == state and said in (trial["reason"] or "") for trial in trials)
 
     eventually(is_said, within_s=WITHIN_S, shows=lambda: me.tuner("describe", NAME))
@@ -58,7 +58,7 @@ def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
 
 
 def last_main_value(api: Api, me: Searcher, kind: Kind, process: subprocess.Popen[str]) -> int:
-    """What the newest main pod prints for {uid}, looked for until the process ends."""
+    """Return what the newest main pod prints for {uid}; look for newer pods until the process ends."""
     newest: dict[str, str] = {}
 
     def over() -> bool:
@@ -72,12 +72,12 @@ def last_main_value(api: Api, me: Searcher, kind: Kind, process: subprocess.Pope
 
 
 def nothing_left(api: Api, me: Searcher, kind: Kind) -> bool:
-    """No object, and soon no pod."""
+    """Check that no object is left, and soon no pod."""
     return not api.items(kind.objects(me.namespace)) and eventually(lambda: not api.items(pods(me.namespace)))
 
 
 def verdict(trial: dict[str, Any]) -> str:
-    """For the table: the state, why, and in which attempt."""
+    """Return the cell of the table: the state, its reason and the attempt."""
     attempts = trial["attempts"]
     why = attempts[-1].get("failureClass")
     which = f", attempt {len(attempts)}" if len(attempts) > 1 else ""

@@ -14,7 +14,7 @@ from tests.cluster.kwok import GPU
 from tests.operators.operators import JOBSET, TRAINER, TRAINING
 
 Behavior = Mapping[str, str]
-GPUS = 2  # of one object
+GPUS = 2  # GPUs of one object
 KUBEFLOW = "kubeflow.org/v1"
 INDEX = "batch.kubernetes.io/job-completion-index"
 RESTARTS = ("Never", "OnFailure")
@@ -22,9 +22,9 @@ RESTARTS = ("Never", "OnFailure")
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """`template`: of the main pod's behavior, the worker's and a restart policy. `operators`: who works on it.
+    """`template`: a function of the main pod's behavior, the worker's and a restart policy. `operators`: needed.
 
-    `main`: labels of its main pod. `success`: the condition that it ends well by. `queued`: Kueue takes it.
+    `main`: labels of its main pod. `success`: the condition of its success. `queued`: Kueue takes it.
     """
 
     name: str
@@ -48,7 +48,7 @@ class Kind:
 
 
 def prepare(api: Api, namespace: str) -> None:
-    """What objects of some kind need in their namespace: a TrainingRuntime for each restart policy."""
+    """Create what objects need in their namespace: a TrainingRuntime for each restart policy."""
     for restart in RESTARTS:
         pod = {"restartPolicy": restart, "containers": [{"name": "node", "image": "tiny:1"}]}
         job = {"backoffLimit": 0, "template": {"spec": pod}}

@@ -80,13 +80,13 @@ WAITS_FOR_MASTER = """
 
 
 def missing() -> str:
-    """Why they cannot run here, in one line, or nothing."""
+    """Return in one line why they cannot run here, or an empty string."""
     return "the operators take root" if os.geteuid() != 0 else binaries.missing(binaries.OPERATORS)
 
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """What belongs to one operator: a folder, its ports, its certificate."""
+    """The folder, ports and certificate of one operator."""
 
     folder: Path
     webhook: int
@@ -99,7 +99,7 @@ class _Place:
 
 
 class Operators:
-    """All four, running and ready from the moment this is made. They end with the cluster's processes."""
+    """All four operators, running and ready. They end with the cluster's processes."""
 
     def __init__(
         self, cluster: ControlPlane, *, pytorch_init: str = images.BASE, mpi_delivery: str = MPI_DELIVERY
@@ -108,7 +108,7 @@ class Operators:
         self._images = (pytorch_init, mpi_delivery)
         self._folder = cluster.folder / "operators"
         self._folder.mkdir()
-        # What cert-controller expects of an authority that it shall not replace.
+        # The names that a CA must have so that cert-controller does not replace it.
         self._authority = Authority(self._folder, hosts=("kueue-ca", "training-operator-ca"), rsa=True)
         services = {
             KUEUE: "kueue-webhook-service.kueue-system.svc",
@@ -130,11 +130,11 @@ class Operators:
             self._await_ready(name)
 
     def stop(self, name: str) -> None:
-        """Kills it; its webhooks refuse connections from now on."""
+        """Kill an operator: its webhooks refuse connections afterwards."""
         self.cluster.processes.stop(name)
 
     def start(self, name: str) -> None:
-        """On the ports it had; returns when it is ready."""
+        """Start an operator on its earlier ports; return when it is ready."""
         self._launch(name)
         self._await_ready(name)
 
@@ -153,7 +153,7 @@ class Operators:
         return _Place(folder, free_port(), free_port(), serving)
 
     def _install(self) -> None:
-        """Definitions and webhooks of all four; returns when the kinds are served."""
+        """Install definitions and webhooks of all four; return when the kinds are served."""
         api, definitions = self.cluster.api(), []
         for name, file in (
             (JOBSET, "jobset.json"), (TRAINER, "trainer.json"), (TRAINING, "trainingoperator.json"),
@@ -170,7 +170,7 @@ class Operators:
             define(api, each)
 
     def _point(self, each: Object, place: _Place) -> None:
-        """Has the API server call the process on this host instead of a Service."""
+        """Make the API server call the process on this host instead of a Service."""
         conversion = each.get("spec", {}).get("conversion", {}).get("webhook")
         for webhook in [*each.get("webhooks", ()), *([conversion] if conversion else [])]:
             service = webhook["clientConfig"].pop("service")
@@ -253,7 +253,7 @@ class Operators:
         return [program("trainer-controller-manager"), f"--config={_written(place, configuration)}"], own
 
     def _training_operator(self, place: _Place) -> Command:
-        """Certificate files below /tmp whatever TMPDIR says: this process sees its own folder there."""
+        """It writes certificates below /tmp whatever TMPDIR is; it is given a folder of its own there."""
         pytorch_init, mpi_delivery = self._images
         (place.folder / "kubeconfig").write_bytes(self.cluster.kubeconfig().read_bytes())
         (place.folder / "init.yaml").write_text(WAITS_FOR_MASTER)
@@ -275,12 +275,12 @@ def _create(api: Api, each: Object) -> None:
     try:
         api.post(path, each)
     except Refused as refused:
-        if refused.code != 409:  # a namespace that two of them bring along
+        if refused.code != 409:  # a namespace that two of them install
             raise
 
 
 def _written(place: _Place, configuration: Object) -> Path:
-    """JSON is YAML."""
+    """Write the value as JSON, which is YAML."""
     path = place.folder / "configuration.yaml"
     path.write_text(json.dumps(configuration))
     return path

@@ -1,4 +1,4 @@
-"""Kueue's objects: a ClusterQueue of some GPUs for one namespace, its LocalQueue, two priorities."""
+"""Kueue's objects: a ClusterQueue with GPUs for one namespace, its LocalQueue and two priorities."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _FLAVOR = "any-node"
 
 
 def add_queue(api: Api, namespace: str, *, gpus: int) -> None:
-    """LOCAL_QUEUE in this namespace, with so many GPUs of its own; a higher priority preempts a lower one."""
+    """Create LOCAL_QUEUE in this namespace with this many GPUs; a higher priority preempts a lower one."""
     flavor = {"name": _FLAVOR, "resources": [{"name": GPU, "nominalQuota": gpus}]}
     cluster_queue = {
         "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}},
@@ -37,7 +37,7 @@ def _ensure(api: Api, kind: str, path: str, name: str, **content: object) -> Non
     try:
         api.post(path, {"apiVersion": "kueue.x-k8s.io/v1beta1", "kind": kind, "metadata": {"name": name}, **content})
     except Refused as refused:
-        if refused.code != 409:  # of an earlier test
+        if refused.code != 409:  # left by an earlier test
             raise
 
 

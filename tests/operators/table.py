@@ -1,6 +1,6 @@
-"""The table kind x outcome of docs/operators.md, as a run of the tests saw it.
+"""The table kind x outcome of docs/operators.md, written from a run of the tests.
 
-With TUNER_OPERATORS_TABLE=docs/operators.md the tests replace what is there between the two MARKS; a run of some tests
+With TUNER_OPERATORS_TABLE=docs/operators.md the tests replace the text between the two MARKS; a run of some tests
 replaces only their cells.
 """
 
@@ -15,11 +15,11 @@ from tests.operators.operators import VERSIONS
 MARKS = "<!-- table: make test-operators -->", "<!-- end of table -->"
 UNTRIED = "—"
 COLUMNS = [str(kind) for kind in KINDS]
-Cells: TypeAlias = dict[tuple[str, str], list[str]]  # outcome, kind -> what was seen
+Cells: TypeAlias = dict[tuple[str, str], list[str]]  # (outcome, kind) -> observed results
 
 
 class Table:
-    """Cells as they come in; a cell that was filled twice shows both."""
+    """The collected cells; a cell that was filled twice shows both results."""
 
     def __init__(self) -> None:
         self._cells: Cells = {}
@@ -38,7 +38,7 @@ class Table:
 
 
 def _markdown(cells: Cells) -> str:
-    """A row for each outcome, in the order in which they came in, a column for each kind."""
+    """Return a row for each outcome, in the order of arrival, and a column for each kind."""
     outcomes = dict.fromkeys(outcome for outcome, _ in cells)
     rows = [["", *COLUMNS], ["---"] * (len(COLUMNS) + 1)]
     rows += [[outcome, *("; ".join(cells.get((outcome, kind), [UNTRIED])) for kind in COLUMNS)] for outcome in outcomes]

@@ -1,4 +1,4 @@
-"""The operators beside the test cluster: what the other tests here rely on, shown once."""
+"""The operators beside the test cluster: a test of each property that the other tests rely on."""
 
 from __future__ import annotations
 
@@ -39,6 +39,6 @@ def test_kueue_admits_every_kind_that_it_takes(cluster: ControlPlane, namespace:
 
 
 @pytest.mark.parametrize("name", ["kueue", "jobset", "training-operator", "trainer"])
-def test_an_operator_is_back_at_once_after_a_kill(fakes: Operators, name: str) -> None:
+def test_a_killed_operator_serves_again_after_a_restart(fakes: Operators, name: str) -> None:
     fakes.restart(name)
     fakes.cluster.processes.check()

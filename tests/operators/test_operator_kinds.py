@@ -35,7 +35,9 @@ each_operated_kind = pytest.mark.parametrize("kind", OPERATED, ids=str)
 
 @each_kind
 @pytest.mark.outcome("succeeds")
-def test_the_value_is_what_the_main_pod_prints(cluster: ControlPlane, me: Searcher, kind: Kind, seen: Seen) -> None:
+def test_the_value_of_a_trial_is_the_one_its_main_pod_prints(
+    cluster: ControlPlane, me: Searcher, kind: Kind, seen: Seen
+) -> None:
     code, _, err = me.tuner("run", experiment(me, kind, trials=2, parallelism=2))
     assert code == 0, err
     trials = me.trials()
@@ -71,7 +73,7 @@ def test_a_worker_that_fails_is_a_failed_trial(cluster: ControlPlane, me: Search
 
 @each_kind
 @pytest.mark.outcome("`tuner stop`")
-def test_stop_ends_its_pods(cluster: ControlPlane, me: Searcher, kind: Kind, seen: Seen) -> None:
+def test_stop_deletes_the_pods_of_a_trial(cluster: ControlPlane, me: Searcher, kind: Kind, seen: Seen) -> None:
     process = me.start("run", experiment(me, kind, LONG, LONG_WORKER))
     running_main(cluster.api(), me, kind)
     assert me.tuner("stop", "tiny")[0] == 0
@@ -85,7 +87,9 @@ def test_stop_ends_its_pods(cluster: ControlPlane, me: Searcher, kind: Kind, see
 
 @each_kind
 @pytest.mark.outcome("deleted by hand")
-def test_an_object_deleted_by_hand_is_run_again(cluster: ControlPlane, me: Searcher, kind: Kind, seen: Seen) -> None:
+def test_a_trial_whose_object_was_deleted_by_hand_runs_again(
+    cluster: ControlPlane, me: Searcher, kind: Kind, seen: Seen
+) -> None:
     process = me.start("run", experiment(me, kind, {**MAIN, "KWOK_RUN": "3s"}))
     running_main(cluster.api(), me, kind)
     (first,) = cluster.api().items(kind.objects(me.namespace))
@@ -101,7 +105,7 @@ def test_an_object_deleted_by_hand_is_run_again(cluster: ControlPlane, me: Searc
 
 @each_kind
 @pytest.mark.outcome("main pod evicted")
-def test_the_value_is_that_of_the_pod_that_ran_to_its_end(
+def test_the_value_of_a_retried_trial_is_that_of_the_pod_that_finished(
     cluster: ControlPlane, me: Searcher, kind: Kind, seen: Seen
 ) -> None:
     api = cluster.api()
@@ -119,7 +123,9 @@ def test_the_value_is_that_of_the_pod_that_ran_to_its_end(
 
 @each_kind
 @pytest.mark.outcome("controller killed")
-def test_a_killed_controller_adopts_what_runs(cluster: ControlPlane, me: Searcher, kind: Kind, seen: Seen) -> None:
+def test_a_controller_resumed_after_a_kill_adopts_running_objects(
+    cluster: ControlPlane, me: Searcher, kind: Kind, seen: Seen
+) -> None:
     api = cluster.api()
     path = experiment(me, kind, {"KWOK_LOG": "score={uid}", "KWOK_RUN": "6s"})
     process = me.start("run", path)
@@ -156,7 +162,7 @@ def test_a_trial_waits_for_an_operator_that_is_down(fakes: Operators, me: Search
     fakes.stop(kind.operators[0])
     try:
         process = me.start("run", experiment(me, kind))
-        until_said(me, "running?", state="queued")  # "is its operator running?", or of its kind
+        until_said(me, "running?", state="queued")  # "is its operator running?", or the same question about its kind
     finally:
         fakes.start(kind.operators[0])
     code, err = ended(process)

@@ -23,14 +23,14 @@ each_queued_kind = pytest.mark.parametrize("kind", QUEUED, ids=str)
 
 @pytest.fixture(autouse=True)
 def queue(cluster: ControlPlane, namespace: str) -> Iterator[None]:
-    """Room for one object."""
+    """Create a queue with room for one object."""
     add_queue(cluster.api(), namespace, gpus=GPUS)
     yield
     cluster.api().delete(f"{V1}/clusterqueues/{namespace}")
 
 
 def add_urgent(api: Api, namespace: str) -> None:
-    """Takes the whole queue until it is removed."""
+    """Create an urgent Job that takes the whole queue until it is removed."""
     urgent = job(URGENT, gpus=GPUS, KWOK_RUN="1h")
     urgent["metadata"]["labels"] = {QUEUE_LABEL: LOCAL_QUEUE, PRIORITY_LABEL: "high"}
     api.post(jobs(namespace), urgent)
@@ -58,7 +58,7 @@ def test_a_trial_waits_for_kueue_and_is_admitted(cluster: ControlPlane, me: Sear
 
 @each_queued_kind
 @pytest.mark.outcome("preempted by Kueue")
-def test_a_preempted_trial_goes_on_as_the_same_attempt_with_the_value_of_its_second_run(
+def test_a_preempted_trial_continues_as_the_same_attempt_with_the_value_of_its_second_run(
     cluster: ControlPlane, me: Searcher, kind: Kind, seen: Seen
 ) -> None:
     api = cluster.api()
@@ -90,7 +90,7 @@ def test_a_queue_survives_a_restart_of_kueue(fakes: Operators, me: Searcher) -> 
     assert (trial["value"], len(trial["attempts"])) == (trial["parameters"]["x"], 1)
 
 
-def test_a_queue_that_is_not_there_is_said_before_anything_runs(cluster: ControlPlane, me: Searcher) -> None:
+def test_a_missing_queue_is_reported_before_anything_runs(cluster: ControlPlane, me: Searcher) -> None:
     code, _, err = me.tuner("run", experiment(me, QUEUED[0], queue="nosuch"))
     assert code == 2, err
     assert "LocalQueue nosuch is not in" in err

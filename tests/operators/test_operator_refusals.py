@@ -1,4 +1,4 @@
-"""Pods that the cluster refuses to an operator, and pods that crash again and again. Each kind says why it waits."""
+"""Pods that the cluster refuses to an operator, and pods that crash repeatedly. Each kind has a reason to wait."""
 
 from __future__ import annotations
 
@@ -25,9 +25,7 @@ each_kind = pytest.mark.parametrize("kind", KINDS, ids=str)
 
 @each_kind
 @pytest.mark.outcome("pod refused by quota")
-def test_a_pod_that_the_quota_refuses_is_waited_for(
-    cluster: ControlPlane, me: Searcher, kind: Kind, seen: Seen
-) -> None:
+def test_a_trial_whose_pod_the_quota_refuses_waits(cluster: ControlPlane, me: Searcher, kind: Kind, seen: Seen) -> None:
     api = cluster.api()
     path = f"{CORE}/namespaces/{me.namespace}/resourcequotas"
     api.post(path, quota("gpus", gpus=str(GPUS)))
@@ -46,7 +44,7 @@ def test_a_pod_that_the_quota_refuses_is_waited_for(
 
 @each_kind
 @pytest.mark.outcome("pod refused by admission")
-def test_a_pod_that_admission_refuses_pauses_the_search(
+def test_a_pod_that_admission_refuses_pauses_the_experiment(
     cluster: ControlPlane, me: Searcher, kind: Kind, seen: Seen
 ) -> None:
     enforced = {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted"}}}
@@ -73,7 +71,7 @@ def test_a_crash_loop_ends_as_a_failure(cluster: ControlPlane, me: Searcher, kin
     seen(verdict(trial))
 
 
-def test_a_kind_that_no_operator_serves_is_said_before_anything_runs(me: Searcher) -> None:
+def test_a_kind_without_an_operator_is_reported_before_anything_runs(me: Searcher) -> None:
     ray = Kind("RayJob", "ray.io/v1/rayjobs", lambda *behaviors: RAY_JOB, (), {}, "")
     code, _, err = me.tuner("run", experiment(me, ray))
     assert code == 2, err

@@ -1,7 +1,7 @@
-"""Programs that really train, as examples/operators/ runs them: PyTorch, TensorFlow and MPI on a real node.
+"""The training programs of examples/operators/ on a real node: PyTorch, TensorFlow and MPI.
 
-All pods print a `loss`: the main one of the held-out examples, the workers of their own shard. So a value that was read
-from the wrong pod is the wrong value. What pods print is recorded while the experiment runs.
+All pods print a `loss`: the main one that of the held-out examples, each worker that of its shard. A value read from
+the wrong pod is therefore wrong. The output of pods is recorded while the experiment runs.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from tests.cluster.waiting import eventually
 from tests.operators import trainers
 from tests.operators.operators import Operators
 
-WITHIN_S = 900.0  # three trials, each on two busy cores
-SILENT_S = 300.0  # a program that is being imported
+WITHIN_S = 900.0  # for three trials, each on two busy cores
+SILENT_S = 300.0  # for a program that imports its libraries
 EPOCHS = 8
 LOSS = re.compile(r"epoch=(\d+) loss=(\S+)")
 
 
 @dataclass(frozen=True, slots=True)
 class Training:
-    """An example. `main`, `workers`: how the names of its pods end, after that of the trial.
+    """An example. `main`, `workers`: the suffixes of its pods' names after the name of the trial.
 
-    `shows`: a line of the main pod that only replicas that found each other let it print.
+    `shows`: a line that the main pod prints only after the replicas have connected.
     """
 
     name: str
@@ -61,7 +61,7 @@ TRAININGS = (
 
 @pytest.fixture(params=TRAININGS, ids=str)
 def training(request: pytest.FixtureRequest, real: Operators) -> Training:
-    """An example, whose images the node has."""
+    """An example whose images the node has."""
     assert isinstance(real.cluster, RealNode)
     chosen: Training = request.param
     for tag in (trainers.IMAGES[chosen.name], trainers.MPI_DELIVERY):
@@ -69,8 +69,8 @@ def training(request: pytest.FixtureRequest, real: Operators) -> Training:
     return chosen
 
 
-@pytest.mark.timeout(1800)  # images are imported, and three trials run on cores that others use too
-def test_replicas_train_one_model_and_the_main_pod_tells_the_metrics(
+@pytest.mark.timeout(1800)  # images are imported, and three trials run on shared cores
+def test_replicas_train_one_model_and_the_main_pod_reports_the_metrics(
     real: Operators, me: Searcher, training: Training
 ) -> None:
     api = real.cluster.api()
@@ -101,17 +101,17 @@ def test_replicas_train_one_model_and_the_main_pod_tells_the_metrics(
 
 
 def here(cluster: ControlPlane, me: Searcher, training: Training) -> Path:
-    """The example with the image that was built here."""
+    """Return the example's file with the locally built image."""
     assert isinstance(cluster, RealNode)
     text = (trainers.EXAMPLES / f"{training.name}.yaml").read_text()
     content = yaml.safe_load(text.replace(f"tuner/{training.name}:1", trainers.IMAGES[training.name]))
     server = {"HOST": cluster.gateway, "PORT": cluster.server.rpartition(":")[2]}
     for replica in replicas(content):
         (container,) = replica["template"]["spec"]["containers"]
-        # Without kube-proxy the Service of the API server has no address that answers; MPI's launcher calls it.
+        # Without kube-proxy no address of the API server's Service answers, and MPI's launcher calls it.
         container["env"] = [{"name": f"KUBERNETES_SERVICE_{key}", "value": value} for key, value in server.items()]
     path = me.folder / f"{training.name}.yaml"
-    path.write_text(json.dumps(content))  # JSON is YAML
+    path.write_text(json.dumps(content))  # JSON, which is YAML
     return path
 
 
@@ -121,7 +121,7 @@ def replicas(content: Any) -> list[Object]:
 
 
 def recorded(api: Api, me: Searcher, running: subprocess.Popen[str]) -> dict[str, list[str]]:
-    """The lines of each pod, by its name. They are followed, as an operator removes pods two seconds after the end."""
+    """Record the lines of each pod by name, following the logs: an operator removes pods two seconds after the end."""
     logs: dict[str, list[str]] = {}
 
     def follow(name: str) -> None:
@@ -145,12 +145,12 @@ def recorded(api: Api, me: Searcher, running: subprocess.Popen[str]) -> dict[str
 
 
 def losses(lines: list[str]) -> list[tuple[int, float]]:
-    """Epoch and loss, as printed."""
+    """Return epoch and loss as printed."""
     return [(int(found[1]), float(found[2])) for found in map(LOSS.match, lines) if found]
 
 
 def nothing_left(api: Api, me: Searcher, training: Training) -> bool:
-    """No object, no pod, and none of the Services that name pods."""
+    """Check that no object, no pod and no headless Service is left."""
     namespace = f"{CORE}/namespaces/{me.namespace}"
     objects = f"/apis/kubeflow.org/v1/namespaces/{me.namespace}/{training.plural}"
 

@@ -1,4 +1,4 @@
-"""Images for trials that really train under the operators: those of examples/operators/, each from its own Dockerfile.
+"""Images of the training programs in examples/operators/, each built from its Dockerfile.
 
 `python -m tests.operators.trainers` builds them once, as root, on the real node's `base` image, and keeps them in the
 cache. `MPI_DELIVERY` is the init container of an MPIJob's launcher: it copies kubectl to where the launcher expects it.
@@ -27,7 +27,7 @@ BUILD_WITHIN_S = 1800
 
 
 def archive(tag: str) -> Path:
-    """Where the image is as a file. Named by a hash of everything it is built from."""
+    """Return the file of the image, named by a hash of everything it is built from."""
     digest = hashlib.sha256(images.folder().name.encode())
     if tag == MPI_DELIVERY:
         digest.update((DELIVERY + module_of("kubectl").folder.name).encode())
@@ -38,13 +38,13 @@ def archive(tag: str) -> Path:
 
 
 def missing() -> str:
-    """Why they are not there, in one line with the cure, or nothing."""
+    """Return in one line which are missing, with the cure, or an empty string."""
     lacking = ", ".join(_name(tag) for tag in (MPI_DELIVERY, *IMAGES.values()) if not archive(tag).exists())
     return f"images for the operators are not built ({lacking}): make operator-images, as root" if lacking else ""
 
 
 def build_image(tag: str) -> None:
-    """Builds it unless it is there. A second process waits for the first one."""
+    """Build an image unless it exists. A second process waits for the first."""
     target = archive(tag)
     if target.exists():
         return
@@ -72,12 +72,12 @@ def build_image(tag: str) -> None:
 
 
 def _wheels(context: Path, scratch: Path) -> list[str]:
-    """What pip installs in the build, downloaded by this machine, whose settings for package indexes count."""
+    """Download what pip installs in the build, with this machine's pip settings."""
     wanted = context / "requirements.txt"
     if not wanted.exists():
         return []
     wheels, settings = scratch / "wheels", scratch / "pip.conf"
-    debian = ["--python-version=3.11", "--implementation=cp", "--only-binary=:all:"]  # the Python of `base`
+    debian = ["--python-version=3.11", "--implementation=cp", "--only-binary=:all:"]  # the Python version of `base`
     _run([sys.executable, "-m", "pip", "download", "--quiet", *debian, "--dest", str(wheels), "-r", str(wanted)])
     settings.write_text("[global]\nno-index = true\nfind-links = /wheels\n")
     return [f"--volume={wheels}:/wheels:ro", f"--volume={settings}:/etc/pip.conf:ro"]

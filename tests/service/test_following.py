@@ -1,4 +1,4 @@
-"""A follower's record is that of reading everything, and what it reads each time is what can have changed."""
+"""A follower's record equals a full read, and each of its reads covers only what can have changed."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_only_unfinished_and_new_trials_are_read_again(tmp_path: Path) -> None:
     followed(tmp_path, see)
 
 
-def test_a_read_costs_the_same_whatever_has_ended(tmp_path: Path) -> None:
+def test_the_cost_of_a_read_does_not_depend_on_ended_trials(tmp_path: Path) -> None:
     async def see(client: Counting, follower: StudyFollower) -> None:
         for number in await begin(client, 30, "a"):
             await client.complete(NAME, number, Outcome(TrialState.SUCCEEDED, 0.5))
@@ -165,7 +165,7 @@ def test_a_deleted_study_is_not_found(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("objectives", [1, 2])
 @pytest.mark.parametrize("seed", range(3))
-def test_what_is_kept_up_to_date_is_what_reading_everything_gives(tmp_path: Path, seed: int, objectives: int) -> None:
+def test_an_incremental_read_equals_a_full_read(tmp_path: Path, seed: int, objectives: int) -> None:
     several = (*SPEC.objectives, Objective("loss", Direction.MINIMIZE))[:objectives]
     spec = replace(SPEC, objectives=several, pruning=None, algorithm=Algorithm("random", seed=1))
 

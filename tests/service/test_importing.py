@@ -98,7 +98,7 @@ def test_values_outside_the_space_are_imported_with_remarks_and_invalid_ones_ref
         ["x: 7 is outside 0 to 1"],
         ["n: 4 is not on the steps of 2 from 1 to 9; the nearest are 3 or 5"],
         ["kind: 'z' is not one of the choices 'a', 1, true"],
-        ["y: no parameter of the space, and left out"],
+        ["y: not a parameter of the space, and ignored"],
         [],
         ["part: no value; every active parameter needs one"],
         ["x: 'wide' is not a finite number; use one from 0 to 1"],

@@ -1,7 +1,7 @@
-"""Random lives of Katib's experiments: lost replies, restarts, trials that vanish, two callers of one name.
+"""Random histories of Katib's experiments: lost replies, restarts, missing trials, two clients with one name.
 
-Whatever happens, a caller gets exactly what it asks for, the same again for a repeated request, and each point of a
-grid once.
+A client always gets as many suggestions as it requests, the same ones for a repeated request, and each point of a grid
+once.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ class Service:
 
 
 class Caller:
-    """A controller of Katib's: it creates trials some time after it has accepted suggestions.
+    """A controller like Katib's: it creates trials some time after it has accepted suggestions.
 
-    steady: one of its first trials is created at once and stays, so that no later request is without any trial.
+    steady: one of its first trials is created at once and stays, so that every later request has a trial.
     """
 
     def __init__(self, experiment: pb.Experiment, rng: random.Random, *, steady: bool = False) -> None:
@@ -106,7 +106,7 @@ def a_service(folder: Path) -> Iterator[Service]:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_each_caller_gets_each_point_of_its_grid_once(tmp_path: Path, seed: int) -> None:
+def test_each_client_gets_each_point_of_its_grid_once(tmp_path: Path, seed: int) -> None:
     rng = random.Random(seed)
     experiment = an_experiment("grid", GRID, trials=POINTS)
     with a_service(tmp_path) as service:
@@ -122,7 +122,7 @@ def test_each_caller_gets_each_point_of_its_grid_once(tmp_path: Path, seed: int)
 
 
 @pytest.mark.parametrize("algorithm", ["random", "tpe", "sobol"])
-def test_searches_without_an_end_give_as_many_points_as_are_wanted(tmp_path: Path, algorithm: str) -> None:
+def test_unbounded_searches_suggest_as_many_points_as_requested(tmp_path: Path, algorithm: str) -> None:
     rng = random.Random(algorithm)
     with a_service(tmp_path) as service:
         callers = [Caller(an_experiment(algorithm), rng) for _ in range(3)]

@@ -35,7 +35,7 @@ def channel(server: Server) -> Iterator[grpc.Channel]:
 def report(
     channel: grpc.Channel, trial: str, values: Sequence[str], *, metric: str = "accuracy", second: int = 0
 ) -> None:
-    """Each a second after the one before; second: of the first one, or of all with a negative one."""
+    """Report values, each a second after the one before; second: of the first one; if negative, of all."""
     lines = [
         pb.MetricLog(
             time_stamp=f"2026-01-02T03:04:{max(second + place, 0):02}Z", metric=pb.Metric(name=metric, value=v)
@@ -63,7 +63,7 @@ def refused(call: object, request: object) -> tuple[grpc.StatusCode, str]:
 # Reports
 
 
-def test_a_log_is_told_as_it_was_reported(channel: grpc.Channel) -> None:
+def test_an_observation_log_is_returned_as_it_was_reported(channel: grpc.Channel) -> None:
     report(channel, "a", ["0.5", "nan", "unavailable", "Genotype(normal=[])", ""])
     report(channel, "b", ["1"])
     assert values(channel, "a") == ["0.5", "nan", "unavailable", "Genotype(normal=[])", ""]
@@ -72,13 +72,13 @@ def test_a_log_is_told_as_it_was_reported(channel: grpc.Channel) -> None:
     assert (first.time_stamp, first.metric.name) == ("2026-01-02T03:04:00Z", "accuracy")
 
 
-def test_lines_of_one_second_stay_in_the_order_of_their_arrival(channel: grpc.Channel) -> None:
+def test_entries_of_one_second_keep_the_order_of_their_arrival(channel: grpc.Channel) -> None:
     for each in ("3", "1", "2"):
         report(channel, "a", [each])
     assert values(channel, "a") == ["3", "1", "2"]
 
 
-def test_lines_are_ordered_by_time_in_any_zone(channel: grpc.Channel) -> None:
+def test_entries_are_ordered_by_time_across_time_zones(channel: grpc.Channel) -> None:
     times = {
         "third": "2026-01-02T03:04:05.5Z",
         "first": "2026-01-02T04:04:05+01:00",
@@ -93,7 +93,7 @@ def test_lines_are_ordered_by_time_in_any_zone(channel: grpc.Channel) -> None:
     assert values(channel, "a") == ["first", "second", "third"]
 
 
-def test_a_log_is_read_by_metric_and_time(channel: grpc.Channel) -> None:
+def test_an_observation_log_is_filtered_by_metric_and_time(channel: grpc.Channel) -> None:
     report(channel, "a", ["1", "2", "3", "4"])
     report(channel, "a", ["9"], metric="loss")
     assert values(channel, "a", metric="loss") == ["9"]
@@ -102,7 +102,7 @@ def test_a_log_is_read_by_metric_and_time(channel: grpc.Channel) -> None:
     assert values(channel, "nobody") == []
 
 
-def test_a_deleted_log_is_gone_and_others_stay(channel: grpc.Channel) -> None:
+def test_deleting_an_observation_log_keeps_the_others(channel: grpc.Channel) -> None:
     for trial in "ab":
         report(channel, trial, ["1"])
     for _ in range(2):
@@ -110,8 +110,8 @@ def test_a_deleted_log_is_gone_and_others_stay(channel: grpc.Channel) -> None:
     assert (values(channel, "a"), values(channel, "b")) == ([], ["1"])
 
 
-def test_empty_and_long_reports_are_kept(channel: grpc.Channel) -> None:
-    """Katib fails at both."""
+def test_empty_and_long_reports_are_stored(channel: grpc.Channel) -> None:
+    """Katib fails in both cases."""
     report(channel, "a", [])
     report(channel, "a", [str(k) for k in range(20_000)], second=-20_000)
     assert values(channel, "a") == [str(k) for k in range(20_000)]
@@ -124,7 +124,7 @@ def test_reports_survive_the_server(tmp_path: Path) -> None:
             report(channel, "a", ["0.5"])
 
 
-def test_bad_reports_are_refused_with_a_sentence(channel: grpc.Channel) -> None:
+def test_invalid_reports_are_refused_with_a_reason(channel: grpc.Channel) -> None:
     db = DBManagerStub(channel)
     bad = pb.ObservationLog(metric_logs=[pb.MetricLog(time_stamp="yesterday", metric=pb.Metric(name="m", value="1"))])
     assert refused(db.ReportObservationLog, pb.ReportObservationLogRequest(trial_name="a", observation_log=bad)) == (
@@ -161,7 +161,7 @@ def rules(
     return list(EarlyStoppingStub(channel).GetEarlyStoppingRules(request, timeout=10).early_stopping_rules)
 
 
-def test_the_rule_is_the_median_of_the_averages(channel: grpc.Channel) -> None:
+def test_the_early_stopping_rule_is_the_median_of_the_averages(channel: grpc.Channel) -> None:
     for trial, curve in {"a": "12349", "b": "22229", "c": "99990", "running": "00000"}.items():
         report(channel, trial, list(curve))
     median = pb.EarlyStoppingRule(name="accuracy", value="2.5", comparison=pb.LESS, start_step=4)
@@ -170,7 +170,7 @@ def test_the_rule_is_the_median_of_the_averages(channel: grpc.Channel) -> None:
     assert rules(channel, "abc", maximize=False) == [median]
 
 
-def test_there_is_no_rule_until_enough_trials_have_got_there(channel: grpc.Channel) -> None:
+def test_there_is_no_early_stopping_rule_until_enough_trials_have_reached_the_step(channel: grpc.Channel) -> None:
     for trial, curve in {"a": "1111", "b": "2222", "short": "333"}.items():
         report(channel, trial, list(curve))
     assert rules(channel, ["a", "b", "short", "silent"]) == []
@@ -178,7 +178,7 @@ def test_there_is_no_rule_until_enough_trials_have_got_there(channel: grpc.Chann
     assert [rule.value for rule in rules(channel, ["a", "b", "short"], start_step="3")] == ["2.0"]
 
 
-def test_reports_that_are_no_numbers_do_not_count(channel: grpc.Channel) -> None:
+def test_reports_that_are_not_numbers_are_ignored(channel: grpc.Channel) -> None:
     for trial, curve in {"a": ["1", "nan", "3", "inf"], "b": ["unavailable"] * 4, "c": ["4"] * 4}.items():
         report(channel, trial, curve)
     assert [rule.value for rule in rules(channel, "abc", min_trials_required="2")] == ["3.0"]
@@ -202,7 +202,7 @@ SETTINGS = {
 
 
 @pytest.mark.parametrize("name", SETTINGS)
-def test_bad_settings_of_early_stopping_are_refused_in_katibs_words(channel: grpc.Channel, name: str) -> None:
+def test_invalid_settings_of_early_stopping_are_refused_with_katibs_message(channel: grpc.Channel, name: str) -> None:
     algorithm, settings, message = SETTINGS[name]
     spec = pb.EarlyStoppingSpec(algorithm_name=algorithm)
     for key, value in settings.items():
@@ -212,15 +212,15 @@ def test_bad_settings_of_early_stopping_are_refused_in_katibs_words(channel: grp
     assert said == (grpc.StatusCode.INVALID_ARGUMENT, message)
 
 
-def test_a_sidecar_may_say_that_it_stopped_a_trial(channel: grpc.Channel) -> None:
+def test_a_sidecar_can_report_that_it_stopped_a_trial(channel: grpc.Channel) -> None:
     reply = EarlyStoppingStub(channel).SetTrialStatus(pb.SetTrialStatusRequest(trial_name="a"), timeout=10)
     assert reply == pb.SetTrialStatusReply()
 
 
-# Validation over the wire, where a code decides whether Katib's experiment fails or hangs
+# Validation over gRPC, where the status code decides whether Katib's experiment fails or hangs
 
 
-def test_settings_that_are_wrong_are_an_invalid_argument(channel: grpc.Channel) -> None:
+def test_invalid_settings_are_an_invalid_argument(channel: grpc.Channel) -> None:
     stub = SuggestionStub(channel)
     good = pb.ValidateAlgorithmSettingsRequest(experiment=an_experiment("tpe"))
     assert stub.ValidateAlgorithmSettings(good, timeout=10) == pb.ValidateAlgorithmSettingsReply()
@@ -244,7 +244,7 @@ def test_settings_that_are_wrong_are_an_invalid_argument(channel: grpc.Channel) 
         "grpc.health.v1.Health",
     ],
 )
-def test_health_is_served_under_each_name_that_katibs_probes_use(server: Server, service: str) -> None:
+def test_health_is_served_under_every_name_that_katibs_probes_use(server: Server, service: str) -> None:
     for address in (server.address, *server.katib_addresses):
         with grpc.insecure_channel(address) as channel:
             request = health_pb2.HealthCheckRequest(service=service)
@@ -252,7 +252,7 @@ def test_health_is_served_under_each_name_that_katibs_probes_use(server: Server,
             assert reply.status == health_pb2.HealthCheckResponse.SERVING
 
 
-def test_one_experiment_is_the_same_at_each_port(server: Server) -> None:
+def test_both_ports_serve_the_same_experiments(server: Server) -> None:
     replies = []
     for address in (server.address, *server.katib_addresses):
         with grpc.insecure_channel(address) as channel:
@@ -260,7 +260,7 @@ def test_one_experiment_is_the_same_at_each_port(server: Server) -> None:
     assert replies[0] == replies[1] == replies[2]
 
 
-def test_katibs_ports_serve_nothing_of_ours(channel: grpc.Channel) -> None:
+def test_katibs_ports_serve_katibs_services_only(channel: grpc.Channel) -> None:
     from suggest.v1.suggest_pb2 import ListStudiesRequest
     from suggest.v1.suggest_pb2_grpc import SuggestServiceStub
 
@@ -268,7 +268,7 @@ def test_katibs_ports_serve_nothing_of_ours(channel: grpc.Channel) -> None:
     assert code is grpc.StatusCode.UNIMPLEMENTED
 
 
-def test_the_services_own_port_asks_katibs_callers_for_a_token(tmp_path: Path) -> None:
+def test_the_main_port_requires_a_token_of_katibs_clients(tmp_path: Path) -> None:
     tokens = tokens_file(
         tmp_path / "tokens.yaml", runs=(["read", "run"], ["katib"]), elsewhere=(["read", "run"], ["default"])
     )
@@ -287,7 +287,7 @@ def test_the_services_own_port_asks_katibs_callers_for_a_token(tmp_path: Path) -
     assert codes == [grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.OK]
 
 
-def test_ports_without_a_token_beyond_this_machine_take_a_word(tmp_path: Path) -> None:
+def test_ports_open_to_other_machines_require_insecure_or_client_certificates(tmp_path: Path) -> None:
     tokens = str(tmp_path / "tokens.yaml")
     for protection in (Protection(tokens=tokens, tls_cert="c", tls_key="k"), Protection(tokens=tokens)):
         with pytest.raises(InvalidArgument, match="Katib's clients send no token"):
@@ -297,7 +297,7 @@ def test_ports_without_a_token_beyond_this_machine_take_a_word(tmp_path: Path) -
     Server("sqlite:///s.db", "0.0.0.0:0", protection=certified, options=AT_KATIBS_PORTS)
 
 
-def test_katibs_ports_take_histories_that_are_larger_than_our_requests(server: Server) -> None:
+def test_katibs_ports_accept_histories_larger_than_our_request_limit(server: Server) -> None:
     point = {"lr": "0.02", "layers": "2", "kind": "sgd"}
     history = [a_trial(f"search-{k:05}-{'x' * 200}", point, DONE, "0.5") for k in range(15_000)]
     request = a_request(an_experiment("random"), history)
@@ -309,7 +309,7 @@ def test_katibs_ports_take_histories_that_are_larger_than_our_requests(server: S
     assert code is grpc.StatusCode.RESOURCE_EXHAUSTED
 
 
-def test_too_many_trials_are_refused_before_they_are_read(server: Server) -> None:
+def test_too_many_trials_are_refused_before_they_are_parsed(server: Server) -> None:
     frame = a_request(an_experiment()).SerializeToString() + b"\x12\x00" * 50_001
     with grpc.insecure_channel(server.katib_addresses[0]) as channel, pytest.raises(grpc.RpcError) as caught:
         channel.unary_unary("/api.v1.beta1.Suggestion/GetSuggestions")(frame, timeout=10)

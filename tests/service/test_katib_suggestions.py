@@ -1,4 +1,4 @@
-"""Katib's Suggestion service: any history of an experiment gets a right answer, again after a restart."""
+"""Katib's Suggestion service: any history of an experiment gets a correct answer, also after a restart."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def studies(server: Server) -> list[str]:
 
 
 def states(server: Server) -> dict[str, tuple[TrialState, float | None]]:
-    """By Katib's names, in all studies of Katib's."""
+    """Return the trials of all of Katib's studies by Katib's names."""
     with Client(server.address) as client:
         return {
             trial.labels["katib.kubeflow.org/trial"]: (trial.state, trial.value)
@@ -79,7 +79,7 @@ def refused(stub: SuggestionStub, request: pb.GetSuggestionsRequest) -> tuple[gr
     return caught.value.code(), caught.value.details()
 
 
-# How many, and the same again
+# The number of suggestions, and repeated requests
 
 
 def test_a_request_gets_exactly_as_many_suggestions_as_it_asks_for(stub: SuggestionStub) -> None:
@@ -96,19 +96,19 @@ def test_a_repeated_request_gets_the_same_answer(stub: SuggestionStub, algorithm
     assert ask(stub, request) == ask(stub, request)
 
 
-def test_a_request_for_more_than_was_lost_begins_with_what_was_lost(stub: SuggestionStub) -> None:
+def test_a_larger_repeated_request_begins_with_the_lost_suggestions(stub: SuggestionStub) -> None:
     first = ask(stub, a_request(FINITE, count=2))
     assert ask(stub, a_request(FINITE, count=4))[:2] == first
 
 
-def test_suggestions_that_were_taken_are_not_given_again_before_their_trials_are_there(stub: SuggestionStub) -> None:
+def test_delivered_suggestions_are_not_repeated_before_their_trials_appear(stub: SuggestionStub) -> None:
     first = ask(stub, a_request(FINITE, count=3))
     begun = [a_trial("search-a", first[0], RUNNING)]
     more = ask(stub, a_request(FINITE, begun, count=1, total=4))
     assert more[0] not in first
 
 
-def test_a_restarted_server_gives_the_same_answer_and_goes_on(tmp_path: Path) -> None:
+def test_a_restarted_server_gives_the_same_answer_and_continues(tmp_path: Path) -> None:
     experiment = an_experiment("tpe", settings={"random_state": "3"})
     history: list[pb.Trial] = []
     for turn in range(5):
@@ -120,7 +120,7 @@ def test_a_restarted_server_gives_the_same_answer_and_goes_on(tmp_path: Path) ->
         history += [a_trial(f"search-{turn}-{k}", point, DONE, f"0.{turn}{k}") for k, point in enumerate(before)]
 
 
-def test_a_server_without_its_store_answers_a_long_history(tmp_path: Path, stub: SuggestionStub) -> None:
+def test_a_server_with_an_empty_store_answers_a_long_history(tmp_path: Path, stub: SuggestionStub) -> None:
     experiment = an_experiment("tpe")
     history = [a_trial(f"search-{k}", POINT, DONE, f"0.{k}") for k in range(20)]
     with a_server(tmp_path / "another.db") as server, a_stub(server) as another:
@@ -128,7 +128,7 @@ def test_a_server_without_its_store_answers_a_long_history(tmp_path: Path, stub:
             assert len(ask(each, a_request(experiment, history, count=2))) == 2
 
 
-def test_the_server_that_knows_all_points_but_two_suggests_these(stub: SuggestionStub) -> None:
+def test_the_last_two_points_of_a_space_are_suggested(stub: SuggestionStub) -> None:
     points = [{"n": str(n), "kind": kind} for n in range(1, 5) for kind in "ab"]
     history = [a_trial(f"search-{k}", point, DONE, "0.5") for k, point in enumerate(points[:3] + points[5:])]
     assert ask(stub, a_request(FINITE, history, count=2)) == points[3:5]
@@ -137,7 +137,7 @@ def test_the_server_that_knows_all_points_but_two_suggests_these(stub: Suggestio
 # The ends of trials
 
 
-def test_trials_are_told_as_they_ended(served: tuple[Server, SuggestionStub]) -> None:
+def test_trials_are_recorded_with_their_outcomes(served: tuple[Server, SuggestionStub]) -> None:
     server, stub = served
     told = {
         "succeeded": (DONE, "0.5"),
@@ -166,7 +166,7 @@ def test_trials_are_told_as_they_ended(served: tuple[Server, SuggestionStub]) ->
     }
 
 
-def test_a_suggestion_is_one_trial_through_its_life(served: tuple[Server, SuggestionStub]) -> None:
+def test_a_suggestion_stays_one_trial_from_creation_to_completion(served: tuple[Server, SuggestionStub]) -> None:
     server, stub = served
     experiment = an_experiment()
     [point] = ask(stub, a_request(experiment))
@@ -178,7 +178,7 @@ def test_a_suggestion_is_one_trial_through_its_life(served: tuple[Server, Sugges
     assert [(t.number, t.state, t.value) for t in ended] == [(0, TrialState.SUCCEEDED, 0.5)]
 
 
-def test_a_running_trial_that_is_sent_no_more_has_failed_until_it_comes_again(
+def test_a_running_trial_missing_from_a_request_counts_as_failed_until_it_reappears(
     served: tuple[Server, SuggestionStub],
 ) -> None:
     server, stub = served
@@ -208,22 +208,22 @@ def test_a_trial_that_a_sidecar_has_stopped_is_still_running_until_its_observati
         assert states(server)["search-a"] == (TrialState.SUCCEEDED, 0.25)
 
 
-def test_a_value_that_changes_afterwards_counts_as_it_is_now(served: tuple[Server, SuggestionStub]) -> None:
+def test_a_value_that_changes_later_replaces_the_earlier_one(served: tuple[Server, SuggestionStub]) -> None:
     server, stub = served
     for accuracy in ("0.5", "0.75"):
         ask(stub, a_request(an_experiment(), [a_trial("search-a", POINT, DONE, accuracy)]))
     assert states(server) == {"search-a": (TrialState.SUCCEEDED, 0.75)}
 
 
-def test_points_that_were_never_suggested_are_learned_from(stub: SuggestionStub) -> None:
-    """By tpe, which after ten good trials at one point draws near it."""
+def test_the_sampler_learns_from_points_it_never_suggested(stub: SuggestionStub) -> None:
+    """The sampler is tpe, which proposes points near ten good trials."""
     experiment = an_experiment("tpe", (double("x", "0", "1"),), settings={"n_startup_trials": "5"})
     history = [a_trial(f"search-{k}", {"x": str(k / 100)}, DONE, str(-abs(0.2 - k / 100))) for k in range(0, 100, 2)]
     points = ask(stub, a_request(experiment, history, count=10))
     assert sum(abs(float(point["x"]) - 0.2) < 0.1 for point in points) >= 5
 
 
-def test_a_point_outside_of_the_space_is_kept_and_does_no_harm(served: tuple[Server, SuggestionStub]) -> None:
+def test_a_point_outside_the_space_is_stored_and_ignored_by_the_sampler(served: tuple[Server, SuggestionStub]) -> None:
     server, stub = served
     outside = a_trial("search-a", {"lr": "7", "layers": "9", "kind": "other"}, DONE, "0.5")
     assert len(ask(stub, a_request(an_experiment("tpe"), [outside], count=2))) == 2
@@ -233,7 +233,7 @@ def test_a_point_outside_of_the_space_is_kept_and_does_no_harm(served: tuple[Ser
 # Finite searches
 
 
-def test_a_grid_gives_each_point_once_and_then_says_that_it_is_finished(stub: SuggestionStub) -> None:
+def test_a_grid_suggests_each_point_once_and_then_reports_that_it_is_exhausted(stub: SuggestionStub) -> None:
     history: list[pb.Trial] = []
     given: list[dict[str, str]] = []
     for turn in range(4):
@@ -246,7 +246,7 @@ def test_a_grid_gives_each_point_once_and_then_says_that_it_is_finished(stub: Su
     assert message == "experiment search: every point of its space has been suggested; the search is finished"
 
 
-def test_the_last_points_are_given_where_more_are_asked_for(stub: SuggestionStub) -> None:
+def test_a_request_for_more_points_than_are_left_gets_the_rest(stub: SuggestionStub) -> None:
     assert len(ask(stub, a_request(FINITE, count=9))) == 8
 
 
@@ -255,10 +255,12 @@ def test_grid_points_are_computed_in_decimals(stub: SuggestionStub) -> None:
     assert [point["lr"] for point in ask(stub, a_request(experiment, count=5))] == ["0.1", "0.2", "0.3", "0.4", "0.5"]
 
 
-# Whose history it is
+# Telling experiments apart
 
 
-def test_experiments_of_one_name_with_other_spaces_do_not_mix(served: tuple[Server, SuggestionStub]) -> None:
+def test_experiments_with_the_same_name_and_different_spaces_are_separate(
+    served: tuple[Server, SuggestionStub],
+) -> None:
     server, stub = served
     for parameters in (MIXED, NUMBERS):
         [point] = ask(stub, a_request(an_experiment("tpe", parameters)))
@@ -266,8 +268,8 @@ def test_experiments_of_one_name_with_other_spaces_do_not_mix(served: tuple[Serv
     assert len(studies(server)) == 2
 
 
-def test_experiments_of_one_name_and_space_with_other_trials_do_not_mix(stub: SuggestionStub) -> None:
-    """As of two namespaces: each gets the whole grid."""
+def test_experiments_with_the_same_name_and_space_and_different_trials_are_separate(stub: SuggestionStub) -> None:
+    """The experiments are like those of two namespaces: each gets the whole grid."""
     callers = [KatibController(FINITE, suggesting(stub), seed=seed) for seed in (1, 2)]
     for _ in range(4):
         for caller in callers:
@@ -276,7 +278,7 @@ def test_experiments_of_one_name_and_space_with_other_trials_do_not_mix(stub: Su
         assert len({str(point) for point in caller.suggested}) == 8
 
 
-def test_an_experiment_that_was_deleted_and_made_again_begins_again(stub: SuggestionStub) -> None:
+def test_a_deleted_and_recreated_experiment_starts_over(stub: SuggestionStub) -> None:
     first, second = (KatibController(FINITE, suggesting(stub), seed=seed) for seed in (1, 2))
     for caller in (first, second):
         for _ in range(4):
@@ -284,7 +286,7 @@ def test_an_experiment_that_was_deleted_and_made_again_begins_again(stub: Sugges
         assert len({str(point) for point in caller.suggested}) == 8
 
 
-def test_changed_settings_apply_to_what_is_known(served: tuple[Server, SuggestionStub]) -> None:
+def test_changed_settings_apply_to_the_known_trials(served: tuple[Server, SuggestionStub]) -> None:
     server, stub = served
     history = [a_trial(f"search-{k}", POINT, DONE, "0.5") for k in range(3)]
     for seed in "12":
@@ -294,14 +296,14 @@ def test_changed_settings_apply_to_what_is_known(served: tuple[Server, Suggestio
         assert [len(client.list_trials(s.name)) for s in client.list_studies("katib")] == [4, 4]
 
 
-def test_more_trials_and_parallel_ones_are_the_same_experiment(served: tuple[Server, SuggestionStub]) -> None:
+def test_a_change_of_trial_counts_keeps_the_experiment(served: tuple[Server, SuggestionStub]) -> None:
     server, stub = served
     for most in (10, 20):
         ask(stub, a_request(an_experiment("tpe", trials=most)))
     assert len(studies(server)) == 1
 
 
-def test_a_stateless_caller_need_not_count_its_suggestions(stub: SuggestionStub) -> None:
+def test_a_stateless_client_need_not_count_its_suggestions(stub: SuggestionStub) -> None:
     history: list[pb.Trial] = []
     given: list[dict[str, str]] = []
     for turn in range(4):
@@ -311,8 +313,8 @@ def test_a_stateless_caller_need_not_count_its_suggestions(stub: SuggestionStub)
     assert len({str(point) for point in given}) == 8
 
 
-def test_suggestions_that_the_caller_replaced_are_free_again(stub: SuggestionStub) -> None:
-    """It runs the second of two suggestions nowhere, so that one comes again until all eight points were run."""
+def test_points_of_suggestions_that_the_client_replaced_are_available_again(stub: SuggestionStub) -> None:
+    """It never runs the second of two suggestions, which is suggested again until all eight points have run."""
     history: list[pb.Trial] = []
     ran: set[str] = set()
     for turn in range(8):
@@ -323,7 +325,7 @@ def test_suggestions_that_the_caller_replaced_are_free_again(stub: SuggestionStu
     assert len(ran) == 8
 
 
-# What is refused
+# Refused requests
 
 
 BAD = {
@@ -373,12 +375,12 @@ BAD = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_bad_requests_are_refused_with_a_sentence(stub: SuggestionStub, name: str) -> None:
+def test_invalid_requests_are_refused_with_a_reason(stub: SuggestionStub, name: str) -> None:
     request, message = BAD[name]
     assert refused(stub, request) == (grpc.StatusCode.INVALID_ARGUMENT, message)
 
 
-def test_bytes_that_are_no_trial_are_refused(served: tuple[Server, SuggestionStub]) -> None:
+def test_malformed_trials_are_refused(served: tuple[Server, SuggestionStub]) -> None:
     server, _ = served
     frame = a_request(an_experiment()).SerializeToString() + b"\x12\x03abc"
     with grpc.insecure_channel(server.address) as channel, pytest.raises(grpc.RpcError) as caught:
@@ -387,7 +389,7 @@ def test_bytes_that_are_no_trial_are_refused(served: tuple[Server, SuggestionStu
     assert caught.value.details() == "trials[0]: is not a trial: its bytes cannot be read"
 
 
-def test_a_refused_request_leaves_nothing_behind(served: tuple[Server, SuggestionStub]) -> None:
+def test_a_refused_request_stores_nothing(served: tuple[Server, SuggestionStub]) -> None:
     server, stub = served
     good, bad = a_trial("a", POINT, DONE, "0.5"), a_trial("b", {**POINT, "lr": "high"})
     for trials in ([good, bad], [good, good]):
@@ -398,8 +400,8 @@ def test_a_refused_request_leaves_nothing_behind(served: tuple[Server, Suggestio
     assert states(server) == {"a": (TrialState.SUCCEEDED, 0.5)}
 
 
-def test_two_servers_in_turn_give_one_sequence(tmp_path: Path) -> None:
-    """The second one takes the study over from the first, which is gone."""
+def test_two_servers_used_in_turn_give_one_sequence(tmp_path: Path) -> None:
+    """The second server takes the study over from the first, which has ended."""
     given: list[dict[str, str]] = []
     history: list[pb.Trial] = []
     for turn in range(4):
@@ -412,8 +414,8 @@ def test_two_servers_in_turn_give_one_sequence(tmp_path: Path) -> None:
     assert len({str(point) for point in given}) == 8
 
 
-def test_an_experiment_that_is_held_up_holds_up_no_other(served: tuple[Server, SuggestionStub]) -> None:
-    """Though both come from one controller, with histories of which each is a large request."""
+def test_a_slow_experiment_does_not_delay_others(served: tuple[Server, SuggestionStub]) -> None:
+    """Both requests come from one controller, and each history is large."""
     server, stub = served
     slow, other = (an_experiment(name=name) for name in ("slow", "other"))
     history = [a_trial(f"slow-{k}", POINT, DONE, "0.5") for k in range(200)]
@@ -428,7 +430,7 @@ def test_an_experiment_that_is_held_up_holds_up_no_other(served: tuple[Server, S
     assert len(waiting.result().parameter_assignments) == 1
 
 
-def test_a_study_that_others_change_is_read_again(served: tuple[Server, SuggestionStub]) -> None:
+def test_a_study_changed_by_another_client_is_read_again(served: tuple[Server, SuggestionStub]) -> None:
     """A request id of another client may look like one of ours."""
     server, stub = served
     [point] = ask(stub, a_request(FINITE))
@@ -440,7 +442,7 @@ def test_a_study_that_others_change_is_read_again(served: tuple[Server, Suggesti
     assert len({str(each) for each in [point, *more]}) == 4
 
 
-def test_histories_of_a_thousand_trials_are_learned_bit_by_bit(served: tuple[Server, SuggestionStub]) -> None:
+def test_histories_of_a_thousand_trials_are_learned_in_increments(served: tuple[Server, SuggestionStub]) -> None:
     server, stub = served
     experiment = an_experiment("tpe", NUMBERS)
     controller = KatibController(experiment, suggesting(stub), seed=5)
@@ -459,7 +461,7 @@ WITH_EPOCHS = (double("lr", "0.01", "0.1"), whole("epochs", "1", "100"))
 
 
 def test_hyperband_trains_the_best_configurations_with_more_of_the_resource(tmp_path: Path) -> None:
-    """A restart in each turn, any number of parallel trials, failed ones, and no end at which it hangs."""
+    """Restarts, parallel trials and failures do not change the result, and the search never blocks."""
     experiment = an_experiment("hyperband", WITH_EPOCHS, settings=HYPERBAND)
 
     def ask_a_new_server(request: pb.GetSuggestionsRequest) -> pb.GetSuggestionsReply:
@@ -478,7 +480,7 @@ def test_hyperband_trains_the_best_configurations_with_more_of_the_resource(tmp_
     assert all(each in ([1, 3], [3, 9], [1, 3, 9]) for each in steps)
 
 
-def test_a_hyperband_of_katibs_goes_on_here_from_its_history(stub: SuggestionStub) -> None:
+def test_a_hyperband_history_of_katib_is_continued(stub: SuggestionStub) -> None:
     experiment = an_experiment("hyperband", WITH_EPOCHS, settings={**HYPERBAND, "current_s": "2", "n": "9", "r": "1"})
     history = [
         a_trial(f"search-{k}", {"lr": f"0.0{k}", "epochs": "1"}, DONE if k < 4 else FAILED, f"0.{k}")

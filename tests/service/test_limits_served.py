@@ -151,7 +151,7 @@ def test_a_changed_file_of_limits_applies_and_a_bad_one_changes_nothing(
         eventually(lambda: not refused(client, "r1"))
 
 
-def test_two_servers_on_one_store_keep_a_limit_together_once_they_have_counted(tmp_path: Path, file: Path) -> None:
+def test_two_servers_on_one_store_share_a_limit_after_their_next_count(tmp_path: Path, file: Path) -> None:
     options = limited(file, "defaults: {trials: 4}")
     second = StudyName("default", "second")
     with (

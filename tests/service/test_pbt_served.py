@@ -38,7 +38,7 @@ def end(client: Client, number: int, value: float) -> None:
     client.complete(NAME, number, Outcome(TrialState.SUCCEEDED, value))
 
 
-def test_a_request_that_has_to_wait_says_so_and_may_be_repeated(client: Client) -> None:
+def test_a_request_that_must_wait_says_so_and_can_be_repeated(client: Client) -> None:
     first = ask(client, "first", 6)
     assert (len(first.trials), first.exhausted, first.waiting) == (4, False, True)
     assert ask(client, "second") == Suggestions((), exhausted=False, independent=False, waiting=True)
@@ -50,7 +50,7 @@ def test_a_request_that_has_to_wait_says_so_and_may_be_repeated(client: Client) 
     assert [t.parent for t in client.list_trials(NAME)] == [None] * 4 + [1]
 
 
-def test_another_server_goes_on_with_the_same_parents(storage: Path) -> None:
+def test_another_server_continues_with_the_same_parents(storage: Path) -> None:
     parents: list[int | None] = []
     for number in range(12):
         with a_server(storage) as server, Client(server.address) as client:
@@ -63,7 +63,7 @@ def test_another_server_goes_on_with_the_same_parents(storage: Path) -> None:
     assert set(parents[8:]) <= {4, 5, 6, 7}
 
 
-def test_processes_that_share_a_study_wait_for_each_other(client: Client) -> None:
+def test_processes_that_share_a_study_wait_for_each_generation(client: Client) -> None:
     """A population of two keeps the third process waiting."""
     spec = replace(GENERATIONS, algorithm=Algorithm("pbt", 3, {"population": 2}))
     study = client.create_study(replace(NAME, study="shared"), spec, request_id="create")
@@ -82,6 +82,6 @@ def test_processes_that_share_a_study_wait_for_each_other(client: Client) -> Non
     for thread in threads:
         thread.join()
     trials = client.list_trials(study.name)
-    counting = [t for t in trials if t.state is not TrialState.CANCELLED]  # concurrent requests may give one too many
+    counting = [t for t in trials if t.state is not TrialState.CANCELLED]  # concurrent requests may create one too many
     assert [t.state for t in counting] == [TrialState.SUCCEEDED] * 9
     assert all((t.parent is None) == (t.number < 2) for t in trials)

@@ -76,7 +76,7 @@ def test_a_store_in_use_can_be_checked(tmp_path: Path) -> None:
 
 def test_a_missing_store_is_not_created(tmp_path: Path) -> None:
     path = tmp_path / "new" / "studies.db"
-    assert told(path)["storage"] == (True, f"{path}: not there; the first start makes it")
+    assert told(path)["storage"] == (True, f"{path}: does not exist; the first start creates it")
     assert list(tmp_path.iterdir()) == []
 
 

@@ -52,6 +52,10 @@ from tests.sim.invariant import InvariantViolation
 T = TypeVar("T")
 
 MAX_CALLS = 8_000  # the longest experiment so far took 2,300
+# Calls of the stores after which they say what they said before. Any other may have changed trials or attempts.
+READS = frozenset(
+    {"attempts", "attempts_that_change", "stop_requested", "get_study", "get_trial", "list_trials", "optimal_trials"}
+)
 MAX_VIRTUAL_S = 100_000.0
 
 
@@ -121,6 +125,9 @@ class Simulation:
         self.finals_before = 0  # attempts of the final stage when the search was extended
         self.seen_by_final: dict[int, int] = {}  # number of trials when each attempt of the final stage started
         self.loop: Loop | None = None
+        self._known_attempts: list[Attempt] | None = None  # what the stores say, until a call may have changed it
+        self._known_trials: list[Trial] | None = None
+        self._checked = False  # whether these trials have passed `check_trials`
         self.breaker = BreakerInvariants()
         self.checkpoints = Checkpoints(ExperimentFolders(home / uid))
 
@@ -182,7 +189,7 @@ class Simulation:
         attempt = attempts[-1]
         name = attempt_name(experiment.name, experiment.uid, attempt.trial, attempt.number)
         template = experiment.spec.template_of(attempt.trial)
-        recorded = {(known.trial, known.number) for known in self.store.attempts(experiment.uid)}
+        recorded = {(known.trial, known.number) for known in self._attempts()}
         if (attempt.trial, attempt.number) not in recorded:
             raise InvariantViolation(f"{name} is started before it is recorded")
         if attempt.trial == FINAL:
@@ -209,7 +216,7 @@ class Simulation:
 
     def _lift(self) -> None:
         """Fix the cause of a pause; with a pause by the breaker, only when it happens again."""
-        self.breaker.check_pause(self._stored(), self.store.attempts(self.experiment.uid))
+        self.breaker.check_pause(self._stored(), self._attempts())
         scripts = [replace(s, refused="") for s in self.plan.scripts]
         self.plan = replace(self.plan, scripts=[GOOD] if self.breaker.pauses > 1 else scripts)
         self._set_running()
@@ -219,9 +226,9 @@ class Simulation:
         failed = [trial.number for trial in self._trials() if trial.state is TrialState.FAILED]
         again = failed if self.plan.retries == "all" else failed[:1]
         self.plan = replace(self.plan, retries="", scripts=[GOOD])
-        newest = {attempt.trial: attempt for attempt in self.store.attempts(self.experiment.uid)}
+        newest = {attempt.trial: attempt for attempt in self._attempts()}
         marked = [replace(newest[number], rerun=True, reviewed=False) for number in again]
-        self.store.save(self.experiment.uid, Changes(attempts=marked))
+        self._save(Changes(attempts=marked))
         self._set_running()
 
     def _extend(self) -> None:
@@ -232,21 +239,21 @@ class Simulation:
         found = self._stored()
         kept = found.final if self.plan.grows == "killed" else None
         self.plan = replace(self.plan, grows="")
-        self.finals_before = sum(attempt.trial == FINAL for attempt in self.store.attempts(uid))
-        self.store.save(uid, Changes(replace(found, state=ExperimentState.RUNNING, reason="", final=kept), final=True))
+        self.finals_before = sum(attempt.trial == FINAL for attempt in self._attempts())
+        self._save(Changes(replace(found, state=ExperimentState.RUNNING, reason="", final=kept), final=True))
 
     def _resume(self) -> None:
         self._set_running()
         self.store.request_stop(self.experiment.uid, wanted=False)
 
     def _set_running(self) -> None:
-        stored, attempts = self._stored(), self.store.attempts(self.experiment.uid)
+        stored, attempts = self._stored(), self._attempts()
         seen = []
         if stored.state is not ExperimentState.STOPPED:
             seen = breaker.reviewed(attempts)
             self.breaker.go_on(attempts)
         running = replace(stored, state=ExperimentState.RUNNING, reason="")
-        self.store.save(self.experiment.uid, Changes(running, attempts=seen))
+        self._save(Changes(running, attempts=seen))
 
     def _stored(self) -> Experiment:
         found = self.store.experiment(self.experiment.namespace, self.experiment.name)
@@ -273,7 +280,7 @@ class Simulation:
         """Note what is set aside at the end, and switch to the faults of the final stage at its first record."""
         ends = changes.experiment is not None and changes.experiment.state.finished
         if ends and not self._stored().state.finished:  # a write whose reply was lost is repeated
-            self.breaker.note_end(self.store.attempts(self.experiment.uid), self._trials())
+            self.breaker.note_end(self._attempts(), self._trials())
         if not self.in_final and any(attempt.trial == FINAL for attempt in changes.attempts):
             self.in_final = True
             self.calls_of.clear()
@@ -300,7 +307,7 @@ class Simulation:
 
     def check_canary(self, changes: Changes) -> None:
         """Check that no other trial begins until the first one, the canary, has proved itself."""
-        recorded = {(a.trial, a.number): a for a in self.store.attempts(self.experiment.uid)}
+        recorded = {(a.trial, a.number): a for a in self._attempts()}
         begun = [a for a in changes.attempts if (a.trial, a.number) not in recorded and a.trial != FINAL]
         if not begun or self.loop is None:
             return
@@ -311,12 +318,14 @@ class Simulation:
         self.breaker.check_begun(self.experiment.spec, shown.running, attempts, self._trials(), now=self.clock.now())
 
     def check_trials(self) -> None:
+        if self._checked:
+            return
         trials = self._trials()
         limit = self.experiment.spec.budget.trials
         counting = [t for t in trials if t.state is not TrialState.CANCELLED]
         # With a budget of one trial, the first may fail alone, and another one determines the reason.
         checked = self.experiment.spec.canary_s > 0 and any(t.state is TrialState.FAILED for t in counting[:1])
-        twice = any(a.rerun for a in self.store.attempts(self.experiment.uid)) or checked
+        twice = any(a.rerun for a in self._attempts()) or checked
         if limit is not None and len(counting) > (2 if limit == 1 and twice else limit):
             raise InvariantViolation(f"{len(counting)} trials count, the budget is {limit}")
         self._check_ahead(trials)
@@ -331,11 +340,12 @@ class Simulation:
                 self._check_outcome(trial, new=known is None)
             elif trial.value is not None and trial.state is not TrialState.PAUSED:
                 raise InvariantViolation(f"{trial} has a value before its outcome")
+        self._checked = True
 
     def _check_ahead(self, trials: Sequence[Trial]) -> None:
         """Check that no point is requested while outcomes are missing from which it should have learned."""
         spec = self.experiment.spec
-        again = {attempt.trial for attempt in self.store.attempts(self.experiment.uid) if attempt.rerun}
+        again = {attempt.trial for attempt in self._attempts() if attempt.rerun}
         missing = sum(trial.state is TrialState.RUNNING and trial.number not in again for trial in trials)
         learner = int(spec.parallelism >= memory.LEARNER_PARALLEL)
         ahead = learner if spec.algorithm.name in ("tpe", "pbt") else min(2, spec.parallelism)
@@ -343,7 +353,7 @@ class Simulation:
             raise InvariantViolation(f"{missing} are open, {spec.parallelism} may run, and {ahead} may wait for it")
 
     def _check_outcome(self, trial: Trial, *, new: bool) -> None:
-        attempts = [a for a in self.store.attempts(self.experiment.uid) if a.trial == trial.number]
+        attempts = [a for a in self._attempts() if a.trial == trial.number]
         if any(not attempt.ended for attempt in attempts):
             raise InvariantViolation(
                 f"trial {trial.number} has an outcome, and an attempt that has not ended: {attempts}"
@@ -370,7 +380,7 @@ class Simulation:
             )
 
     def _reruns(self, number: int) -> bool:
-        return any(a.rerun for a in self.store.attempts(self.experiment.uid) if a.trial == number)
+        return any(a.rerun for a in self._attempts() if a.trial == number)
 
     def _may_cancel(self) -> bool:
         """Return whether the experiment is ending in a way that cancels running trials."""
@@ -434,7 +444,7 @@ class Simulation:
         without_value = counts[TrialState.SUCCEEDED] == 0
         if (too_many or without_value) is not (ended.state is ExperimentState.FAILED):
             raise InvariantViolation(f"{counts} with {failed_limit} allowed to fail, but it {ended.state.value}")
-        self.breaker.check_end(self.experiment.spec, self.store.attempts(self.experiment.uid), trials, ended.reason)
+        self.breaker.check_end(self.experiment.spec, self._attempts(), trials, ended.reason)
         if not self._may_cancel():
             counted = len(trials) - counts[TrialState.CANCELLED]
             limit = self.experiment.spec.budget.trials
@@ -442,7 +452,7 @@ class Simulation:
                 raise InvariantViolation(f"it ended after {counted} trials: {ended.reason}")
         self._check_nothing_lost(trials)
         if self.experiment.spec.fidelity is not None:
-            check_steps(self.experiment.spec, self.store.attempts(self.experiment.uid), trials)
+            check_steps(self.experiment.spec, self._attempts(), trials)
 
     def _space_is_finished(self, trials: Sequence[Trial]) -> bool:
         if self.experiment.spec.algorithm.name != "grid":
@@ -454,7 +464,7 @@ class Simulation:
 
     def _check_nothing_lost(self, trials: Sequence[Trial]) -> None:
         """Check that every successful attempt is a trial's outcome, and that every process was a recorded attempt."""
-        everything = self.store.attempts(self.experiment.uid)
+        everything = self._attempts()
         finals = [a for a in everything if a.trial == FINAL]
         check_final_end(self._stored(), finals, trials, seen=self.seen_by_final, before=self.finals_before)
         recorded = [a for a in everything if a.trial != FINAL]
@@ -493,7 +503,23 @@ class Simulation:
         return any(event.kind == "paused" for event in self.store.events(self.experiment.uid))
 
     def _trials(self) -> list[Trial]:
-        return self.studies.list_trials(study_name(self.experiment), client_id=self.experiment.uid, limit=10_000)
+        if self._known_trials is None:
+            name, uid = study_name(self.experiment), self.experiment.uid
+            self._known_trials = self.studies.list_trials(name, client_id=uid, limit=10_000)
+        return self._known_trials
+
+    def _attempts(self) -> list[Attempt]:
+        if self._known_attempts is None:
+            self._known_attempts = self.store.attempts(self.experiment.uid)
+        return self._known_attempts
+
+    def _save(self, changes: Changes) -> None:
+        self.forget_what_stores_said()
+        self.store.save(self.experiment.uid, changes)
+
+    def forget_what_stores_said(self) -> None:
+        self._known_attempts = self._known_trials = None
+        self._checked = False
 
 
 class _AsyncStudies:
@@ -554,6 +580,8 @@ class _Proxy:
             raise Killed
         if fault is Fault.REFUSED:
             raise self._trouble(f"{self._place}.{method} was refused")
+        if self._place in ("store", "studies") and method not in READS:
+            simulation.forget_what_stores_said()
         result = call()
         simulation.check_call()
         if fault is Fault.DIE_AFTER:

@@ -1,6 +1,6 @@
-"""A fork server for trial_image/cifar10.py: it imports torch once and forks a process per request, a request a line.
+"""A fork server for trial_image/cifar10.py: it imports torch once and forks a process for each line of input.
 
-Importing torch takes longer than what these tests train. Run as a program it serves; imported it has no torch in it.
+Importing torch takes longer than these trainings. As a program this module serves; importing it does not import torch.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Child:
         os.kill(self.pid, number)
 
     def wait(self) -> int:
-        """Its exit code; minus the signal that killed it."""
+        """Return its exit code, or the negated number of the signal that killed it."""
         return int(self.server.ask(wait=self.pid))
 
     def until(self, text: str) -> None:
@@ -61,7 +61,7 @@ class ForkServer:
         return json.loads(self.replies.readline())
 
     def start(self, *flags: str, log: Path, end_at: str = "", **environment: object) -> Child:
-        """end_at: as soon as it prints something that begins so, it sends itself SIGTERM."""
+        """end_at: it sends itself SIGTERM when it prints a line that begins with this text."""
         log.touch()
         told = {name: str(value) for name, value in environment.items()}
         return Child(self, self.ask(argv=["cifar10.py", *flags], environment=told, log=str(log), end_at=end_at), log)
@@ -76,14 +76,14 @@ def fork_server() -> Iterator[ForkServer]:
         try:
             yield ForkServer(process)
         finally:
-            process.kill()  # its children that are left end with it: they are told by the kernel
+            process.kill()  # the kernel ends its remaining children with it
 
 
 def serve() -> None:
     sys.path.insert(0, str(PROGRAM.parent))
     import cifar10
 
-    importlib.import_module("life")  # what takes long
+    importlib.import_module("life")  # the slow import
     for line in sys.stdin:
         request = json.loads(line)
         if "wait" in request:

@@ -1,5 +1,5 @@
-"""Both recipes once more, written from their definitions with plain torch modules and torch.optim: the other side of
-test_recipe_equivalence.py. Shares the plan of an epoch and the initial weights, and nothing else."""
+"""Both recipes implemented from their definitions with plain torch modules and torch.optim, as the reference of
+test_recipe_equivalence.py. They share only the plan of an epoch and the initial weights with the programs."""
 
 from __future__ import annotations
 
@@ -76,13 +76,13 @@ def sweep_network(width: int, *, normed: bool) -> nn.Sequential:
 
 
 def leaves(network: nn.Module) -> list[nn.Module]:
-    """In the order of calculation, those that have weights."""
+    """Return the modules with weights in the order of computation."""
     kinds = (nn.Conv2d, nn.Linear, nn.BatchNorm2d, Norm)
     return [module for module in network.modules() if isinstance(module, kinds)]
 
 
 def in_order(network: nn.Module) -> list[nn.Module]:
-    """`leaves`, where each norm follows its convolution also in a group that names its convolutions first."""
+    """Return `leaves` with each norm after its convolution, even in a group that names its convolutions first."""
     found = leaves(network)
     convolutions = [module for module in found if isinstance(module, nn.Conv2d)]
     norms = [module for module in found if isinstance(module, (nn.BatchNorm2d, Norm))]
@@ -90,7 +90,7 @@ def in_order(network: nn.Module) -> list[nn.Module]:
 
 
 def weights_of(network: nn.Module) -> list[torch.Tensor]:
-    """Everything that training changes, in an order that both sides have."""
+    """Return everything that training changes, in the same order for both implementations."""
     tensors = []
     for module in in_order(network):
         tensors += [module.weight, *([] if module.bias is None else [module.bias])]
@@ -100,9 +100,9 @@ def weights_of(network: nn.Module) -> list[torch.Tensor]:
 
 
 class Group:
-    """What torch.optim.SGD does with a group of parameters, by the function that it calls for that.
+    """A parameter group of torch.optim.SGD, updated by the function that SGD itself calls.
 
-    The class itself would import a compiler, which takes longer than all these tests.
+    The SGD class imports a compiler, which takes longer than all these tests.
     """
 
     def __init__(self, weights: list[nn.Parameter], lr: float, decay: float) -> None:
@@ -129,7 +129,7 @@ class Group:
 
 
 class PlainTraining:
-    """Begins with the weights of `ours`, before its first step."""
+    """A training that begins with the weights of `ours` before its first step."""
 
     def __init__(self, ours: Training) -> None:
         self.recipe, knobs = ours.recipe, ours.recipe.knobs
@@ -160,7 +160,7 @@ class PlainTraining:
         return [Group(list(self.network.parameters()), knobs["lr"] / self.batch, knobs["weight_decay"] * self.batch)]
 
     def part(self) -> float:
-        """Of the peak rate, in the step that comes."""
+        """Return the fraction of the peak learning rate in the next step."""
         peak = self.recipe.knobs["peak"] * self.total
         if self.fast:
             return float(np.interp(self.step, [0, int(peak), self.total], [0.2, 1, 0.07]))
@@ -173,7 +173,7 @@ class PlainTraining:
                 tensor.copy_(self.slow[name])
 
     def epoch(self, number: int) -> list[float]:
-        """Mean losses of its steps."""
+        """Return the mean loss of each of its steps."""
         losses = []
         self.network.train()
         for plan in drawn(self.recipe, number, len(LEARN)).numpy():

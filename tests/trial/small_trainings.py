@@ -1,4 +1,4 @@
-"""Trainings of a second, on random images, for tests that look inside. Imports torch: import it inside a test."""
+"""Trainings of about a second on random images, for tests of internals. It imports torch: import it inside a test."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def training(*flags: str, dtype: torch.dtype = torch.float32, world: World | Non
 
 
 def seen_slowly(plan: np.ndarray, cutout: int) -> torch.Tensor:
-    """What a plan's images look like, made one after the other from padded copies. plan: (6, n)."""
+    """Return the images of a plan, built one by one from padded copies. plan: (6, n)."""
     exact = torch.zeros(()).numpy().dtype  # torch's default
     mean, std = (np.array(three, exact) * 255 for three in ((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)))
     images = []

@@ -1,6 +1,6 @@
-"""Small stand-ins for CIFAR-10 in every form that the trial reads: random images, evenly many of each class.
+"""Small substitutes for CIFAR-10 in every form that the trial reads: random images, the same number of each class.
 
-Written as the originals are, down to the pickles of Python 2, so that nothing 170 MB large is needed to test them.
+They have the formats of the originals, including pickles of Python 2, so that tests need no download of 170 MB.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Array = np.ndarray[Any, np.dtype[np.uint8]]
 
 @dataclass(frozen=True, slots=True)
 class StandIn:
-    """images: (n, 32, 32, 3); labels: (n,); the last sixth is the test set, as in the original."""
+    """images: (n, 32, 32, 3); labels: (n,). The last sixth is the test set, as in the original."""
 
     images: Array
     labels: Array
@@ -32,7 +32,7 @@ class StandIn:
 
 
 def stand_in(per_class: int = 12, *, seed: int = 0) -> StandIn:
-    """Each class has a color and a place of its own, under noise: it can be learnt. 6 divides per_class."""
+    """Each class has its own color and position under noise, so that it can be learned. per_class: a multiple of 6."""
     assert per_class % 6 == 0
     draw = np.random.default_rng(seed)
     labels = np.concatenate([draw.permutation(np.repeat(np.arange(10), per_class // 6)) for _ in range(6)])
@@ -44,7 +44,7 @@ def stand_in(per_class: int = 12, *, seed: int = 0) -> StandIn:
 
 
 def as_python(folder: Path, data: StandIn, *, by_python_2: bool = False) -> Path:
-    """`cifar-10-batches-py` in this folder."""
+    """Write `cifar-10-batches-py` to this folder."""
     batches = folder / "cifar-10-batches-py"
     batches.mkdir(parents=True)
     for name, planes, labels in _batches(data):
@@ -54,7 +54,7 @@ def as_python(folder: Path, data: StandIn, *, by_python_2: bool = False) -> Path
 
 
 def as_binary(folder: Path, data: StandIn) -> Path:
-    """`cifar-10-batches-bin` in this folder."""
+    """Write `cifar-10-batches-bin` to this folder."""
     batches = folder / "cifar-10-batches-bin"
     batches.mkdir(parents=True)
     for name, planes, labels in _batches(data):
@@ -63,7 +63,7 @@ def as_binary(folder: Path, data: StandIn) -> Path:
 
 
 def as_archive(batches: Path) -> Path:
-    """The .tar.gz of one of these folders, beside it."""
+    """Write the .tar.gz of one of these folders beside it."""
     name = {"cifar-10-batches-py": "cifar-10-python.tar.gz", "cifar-10-batches-bin": "cifar-10-binary.tar.gz"}
     path = batches.parent / name[batches.name]
     with tarfile.open(path, "w:gz", compresslevel=1) as archive:
@@ -72,7 +72,7 @@ def as_archive(batches: Path) -> Path:
 
 
 def as_pack(path: Path, data: StandIn) -> tuple[Path, Array]:
-    """A pack, and its images as they come out of it: JPEG changes them. Needs Pillow."""
+    """Write a pack; return it and its decoded images, which JPEG changes. Needs Pillow."""
     from PIL import Image
 
     heads, scans, images = [], [], []
@@ -83,7 +83,7 @@ def as_pack(path: Path, data: StandIn) -> tuple[Path, Array]:
         heads.append(head)
         scans.append(scan)
         images.append(np.asarray(Image.open(file)))
-    assert len(set(heads)) == 1  # the tables that the standard gives, for every image
+    assert len(set(heads)) == 1  # the standard's tables for every image
     np.savez(
         path,
         head=np.frombuffer(heads[0], np.uint8),
@@ -95,7 +95,7 @@ def as_pack(path: Path, data: StandIn) -> tuple[Path, Array]:
 
 
 def _cut(jpeg: bytes) -> tuple[bytes, bytes]:
-    """All up to the end of the scan's header, and the scan without the two bytes that end every JPEG."""
+    """Return everything up to the end of the scan header, and the scan without the two bytes that end every JPEG."""
     start = jpeg.index(b"\xff\xda")
     (length,) = struct.unpack(">H", jpeg[start + 2 : start + 4])
     end = start + 2 + length
@@ -113,7 +113,7 @@ def _pickled(planes: Array, labels: Array) -> bytes:
 
 
 def _pickled_by_python_2(planes: Array, labels: Array) -> bytes:
-    """As cPickle wrote it in 2009, protocol 2: text as bytes, the array's bytes as text."""
+    """Pickle as cPickle did in 2009 with protocol 2: text as bytes, the array's bytes as text."""
 
     def text(content: bytes) -> bytes:
         short = len(content) < 256

@@ -1,4 +1,4 @@
-"""A checkpoint is whole or not there, and no trouble with one ends a training."""
+"""A checkpoint is complete or absent, and no problem with one ends a training."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def names(folder: Path) -> list[str]:
 
 
 def told(capsys: pytest.CaptureFixture[str]) -> str:
-    """The one line that was said since."""
+    """Return the only line printed since the last call."""
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("checkpoints.py: ")
     return line.removeprefix("checkpoints.py: ")
@@ -38,7 +38,7 @@ def told(capsys: pytest.CaptureFixture[str]) -> str:
 
 @contextmanager
 def full_disk() -> Iterator[None]:
-    """As far as this process is concerned: no file grows beyond some bytes."""
+    """Limit the size of files of this process, as on a full disk."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, before[1]))
     try:
@@ -47,7 +47,7 @@ def full_disk() -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-def test_what_was_saved_last_comes_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_last_saved_state_is_loaded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     import torch
 
     assert load(tmp_path / "new", fingerprint="these") is None
@@ -61,13 +61,13 @@ def test_what_was_saved_last_comes_back(tmp_path: Path, capsys: pytest.CaptureFi
     assert capsys.readouterr().err == ""
 
 
-def test_a_full_disk_is_told_once_and_leaves_the_checkpoint_before(
+def test_a_full_disk_is_reported_once_and_keeps_the_previous_checkpoint(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     save(tmp_path, state(1))
     with full_disk():
         assert [save(tmp_path, state(epoch)) for epoch in (2, 3, 4)] == [False, False, False]
-    assert "no checkpoint is written (File too large); training goes on, and this is said once" in told(capsys)
+    assert "no checkpoint is written (File too large); training continues; this is reported once" in told(capsys)
     assert names(tmp_path) == [FILE]
     assert (load(tmp_path, fingerprint="these") or {})["epoch"] == 1
     assert save(tmp_path, state(5))
@@ -76,14 +76,16 @@ def test_a_full_disk_is_told_once_and_leaves_the_checkpoint_before(
     assert "no checkpoint is written" in told(capsys)
 
 
-def test_a_folder_that_cannot_be_made_ends_no_training(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_that_cannot_be_created_does_not_end_the_training(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "file").touch()
     assert not save(tmp_path / "file" / "folder", state(1))
     assert "Not a directory" in told(capsys)
 
 
 @pytest.mark.parametrize("change", ["cut short", "emptied", "one byte", "something else"])
-def test_a_corrupt_checkpoint_is_told_and_not_used(
+def test_a_corrupt_checkpoint_is_reported_and_not_used(
     change: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     save(tmp_path, state(1))
@@ -92,16 +94,16 @@ def test_a_corrupt_checkpoint_is_told_and_not_used(
     other = {"cut short": content[:-1], "emptied": b"", "one byte": content, "something else": b"hello, world"}[change]
     (tmp_path / FILE).write_bytes(other)
     assert load(tmp_path, fingerprint="these") is None
-    assert "cut short or changed since it was written; training starts anew" in told(capsys)
+    assert "cut short or changed since it was written; training starts over" in told(capsys)
     assert save(tmp_path, state(2))
 
 
-def test_a_checkpoint_of_other_parameters_is_told_and_not_used(
+def test_a_checkpoint_of_other_parameters_is_reported_and_not_used(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     save(tmp_path, state(1, fingerprint="others"))
     assert load(tmp_path, fingerprint="these") is None
-    assert "left by other parameters or other data; training starts anew" in told(capsys)
+    assert "left by other parameters or other data; training starts over" in told(capsys)
 
 
 class Hostile:
@@ -112,20 +114,20 @@ class Hostile:
         return os.mkdir, (str(self.folder),)
 
 
-def test_a_checkpoint_runs_no_code(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_loading_a_checkpoint_runs_no_code(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     save(tmp_path, {**state(1), "hostile": Hostile(tmp_path / "was-here")})
     assert load(tmp_path, fingerprint="these") is None
-    assert "torch does not take it (UnpicklingError); training starts anew" in told(capsys)
+    assert "torch does not take it (UnpicklingError); training starts over" in told(capsys)
     assert not (tmp_path / "was-here").exists()
 
 
-def test_one_that_cannot_be_read_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unreadable_checkpoint_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / FILE).mkdir()
     assert load(tmp_path, fingerprint="these") is None
-    assert "cannot be read (Is a directory); training starts anew" in told(capsys)
+    assert "cannot be read (Is a directory); training starts over" in told(capsys)
 
 
-def test_what_a_process_killed_while_it_saved_left_is_written_over(tmp_path: Path) -> None:
+def test_a_file_left_by_a_process_killed_while_saving_is_overwritten(tmp_path: Path) -> None:
     save(tmp_path, state(1))
     (tmp_path / f".{FILE}.new").write_bytes((tmp_path / FILE).read_bytes()[:5000])
     assert (load(tmp_path, fingerprint="these") or {})["epoch"] == 1
@@ -135,7 +137,7 @@ def test_what_a_process_killed_while_it_saved_left_is_written_over(tmp_path: Pat
 
 
 class Slow:
-    """Is packed when it is time."""
+    """An object whose serialization waits for an event."""
 
     def __init__(self, time: threading.Event) -> None:
         self.time = time
@@ -145,7 +147,7 @@ class Slow:
         return int, (1,)
 
 
-def test_a_training_does_not_wait_for_a_state_to_be_kept(tmp_path: Path) -> None:
+def test_a_training_does_not_wait_for_a_checkpoint_to_be_saved(tmp_path: Path) -> None:
     keeper, time = Keeper(tmp_path), threading.Event()
     keeper.save({**state(1), "slow": Slow(time)})
     assert names(tmp_path) == []
@@ -156,7 +158,7 @@ def test_a_training_does_not_wait_for_a_state_to_be_kept(tmp_path: Path) -> None
     keeper.wait()
 
 
-def test_what_cannot_be_packed_is_raised_by_whoever_waits(tmp_path: Path) -> None:
+def test_an_error_of_serialization_is_raised_by_the_next_wait(tmp_path: Path) -> None:
     keeper = Keeper(tmp_path)
     keeper.save({"a function": lambda: None})
     with pytest.raises(Exception, match="lambda"):

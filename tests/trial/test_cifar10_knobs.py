@@ -1,4 +1,4 @@
-"""What the command line takes, and what it says to the rest. No torch is needed, and none is imported."""
+"""The flags that the command line accepts, and its errors. Torch is neither needed nor imported."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ def refused(*flags: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
         ("--seed=-1", "argument --seed: -1 is not allowed; it is a number from 0"),
     ],
 )
-def test_a_knob_out_of_range_is_refused_in_one_sentence(
+def test_a_flag_out_of_range_is_refused_in_one_sentence(
     flag: str, sentence: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert refused(flag, capsys=capsys) == (2, f"cifar10.py: {sentence}; see --help\n")
 
 
-def test_off_is_not_a_true_string() -> None:
+def test_the_string_off_means_false() -> None:
     for text in ("false", "off", "False", "no", "0"):
         options = cifar10.parser().parse_args(["--recipe=sweep", "--batch-norm", text])
         assert recipe.chosen(options).knobs["batch_norm"] is False
@@ -55,7 +55,7 @@ def test_each_recipe_has_its_own_defaults() -> None:
     assert (sweep.knobs["lr"], sweep.knobs["momentum"], sweep.batch, sweep.cutout) == (0.4, 0.9, 512, 5)
 
 
-def test_what_cannot_be_tried_is_infeasible_with_the_reason_as_the_last_line(
+def test_unusable_parameters_are_infeasible_with_the_reason_as_the_last_line(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["cifar10.py", "--recipe=fast", "--batch-norm=false"])
@@ -79,14 +79,14 @@ def test_the_page_shows_every_flag_with_its_defaults_and_its_range() -> None:
     assert [flag for flag in flags if flag not in PAGE and flag != "--help"] == []
 
 
-def test_the_commands_on_the_page_are_taken() -> None:
+def test_the_commands_on_the_page_are_valid() -> None:
     commands = re.findall(r"^(?:python|torchrun .*) trial_image/cifar10.py(.*)$", PAGE, re.MULTILINE)
     assert len(commands) >= 4
     for command in commands:
         cifar10.parser().parse_args(shlex.split(command))
 
 
-def test_a_command_line_is_read_without_torch() -> None:
+def test_a_command_line_is_parsed_without_torch() -> None:
     program = Path(cifar10.__file__)
     code = f"import sys; sys.path.insert(0, {str(program.parent)!r}); import cifar10; cifar10.parser(); "
     shown = subprocess.run(

@@ -1,6 +1,6 @@
-"""The program as trials run it, on a small stand-in: its lines, its ends, and where an attempt goes on after another's.
+"""The program as trials run it, on a small data set: its output, its ends, and attempts that resume an earlier one.
 
-The workers of a distributed training are real processes that talk over loopback.
+The workers of a distributed training are real processes that communicate over loopback.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def trials() -> Iterator[ForkServer]:
 
 
 def told(lines: list[str]) -> list[tuple[str, ...]]:
-    """(epoch, accuracy, loss) of each line that reports."""
+    """Return (epoch, accuracy, loss) of each line with metrics."""
     return [found.groups() for line in lines if (found := LINE.fullmatch(line))]
 
 
@@ -59,7 +59,7 @@ def workers(trials: ForkServer, folder: Path, *flags: str, size: int = 2, **envi
     ]
 
 
-def test_a_training_says_a_line_an_epoch_and_a_result_and_imports_no_compiler(
+def test_a_training_prints_one_line_per_epoch_and_a_result_and_imports_no_compiler(
     tmp_path: Path, data: dict[str, object]
 ) -> None:
     show = "import sys; print(sorted({'torch.optim.sgd', 'torch._dynamo', 'torchvision'} & set(sys.modules)))"
@@ -88,7 +88,7 @@ def test_a_training_says_a_line_an_epoch_and_a_result_and_imports_no_compiler(
     assert set(result["seconds"]) >= {"imports", "context", "data", "training", "evaluation", "total"}
 
 
-def test_the_final_run_learns_from_all_reads_the_test_set_once_and_leaves_a_model(
+def test_the_final_run_trains_on_all_data_and_reads_the_test_set_once_and_saves_a_model(
     tmp_path: Path, data: dict[str, object], trials: ForkServer
 ) -> None:
     flags = ("--epochs=2", "--final", "--tta")
@@ -104,7 +104,7 @@ def test_the_final_run_learns_from_all_reads_the_test_set_once_and_leaves_a_mode
     assert 0 <= found["accuracySixViews"] <= 1
 
 
-def test_what_two_workers_learnt_from_all_is_kept_where_it_outlives_a_pod(
+def test_the_final_model_of_two_workers_is_saved_where_it_outlives_a_pod(
     tmp_path: Path, data: dict[str, object], trials: ForkServer
 ) -> None:
     where = {"TUNER_OUTPUT_DIR": tmp_path / "output", "TUNER_CHECKPOINT_DIR": tmp_path / "kept", **data}
@@ -115,7 +115,7 @@ def test_what_two_workers_learnt_from_all_is_kept_where_it_outlives_a_pod(
     assert sorted(file.name for file in (tmp_path / "kept").iterdir()) == ["checkpoint.pt", "model.pt"]
 
 
-def test_a_model_that_cannot_be_exported_costs_the_model_and_not_the_result(
+def test_a_failed_export_loses_the_model_but_not_the_result(
     tmp_path: Path, data: dict[str, object], trials: ForkServer
 ) -> None:
     (tmp_path / "file").touch()
@@ -128,7 +128,7 @@ def test_a_model_that_cannot_be_exported_costs_the_model_and_not_the_result(
     assert sentence.startswith("cifar10.py: the training has ended well, but its model is not exported: [Errno 20]")
 
 
-def test_sigterm_ends_it_at_once_and_the_next_attempt_ends_as_one_that_was_never_stopped(
+def test_sigterm_ends_a_training_at_once_and_the_next_attempt_ends_as_an_uninterrupted_one(
     tmp_path: Path, data: dict[str, object], trials: ForkServer
 ) -> None:
     def start(name: str, folder: str, end_at: str = "") -> Child:
@@ -149,7 +149,7 @@ def test_sigterm_ends_it_at_once_and_the_next_attempt_ends_as_one_that_was_never
 
 
 def tensors(checkpoint: Path) -> list[bytes]:
-    """A line, then torch's own form of a zip file: what lies in `data` is what the tensors hold."""
+    """Return the tensors' bytes of a file with one line and torch's zip format, which has them in `data`."""
     with zipfile.ZipFile(io.BytesIO(checkpoint.read_bytes().partition(b"\n")[2])) as kept:
         return [kept.read(name) for name in sorted(kept.namelist()) if "/data/" in name]
 
@@ -174,7 +174,7 @@ def test_a_loss_that_is_not_finite_is_infeasible(tmp_path: Path, data: dict[str,
         (("--data=/nothing/here",), 1, "cifar10.py: /nothing/here: "),
     ],
 )
-def test_what_is_wrong_is_said_in_one_sentence(
+def test_an_error_is_reported_in_one_sentence(
     flags: tuple[str, ...], code: int, sentence: str, tmp_path: Path, data: dict[str, object], trials: ForkServer
 ) -> None:
     child = trials.start(*TINY, *flags, log=tmp_path / "log", **data)
@@ -183,7 +183,7 @@ def test_what_is_wrong_is_said_in_one_sentence(
     assert line.startswith(sentence)
 
 
-def test_every_worker_says_why_it_is_infeasible_for_any_may_be_the_first_to_end(
+def test_every_worker_prints_why_the_trial_is_infeasible(
     tmp_path: Path, data: dict[str, object], trials: ForkServer
 ) -> None:
     where = {"RANK": 1, "WORLD_SIZE": 2, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": 9}
@@ -192,7 +192,7 @@ def test_every_worker_says_why_it_is_infeasible_for_any_may_be_the_first_to_end(
     assert child.lines == ["--batch 181 cannot be shared by 2 workers; use a multiple of 2"]
 
 
-def test_a_gpu_that_is_asked_for_and_not_there_is_missed(
+def test_a_requested_gpu_that_is_missing_is_an_error(
     tmp_path: Path, data: dict[str, object], trials: ForkServer
 ) -> None:
     child = trials.start(*TINY, "--device=cuda", log=tmp_path / "log", CUDA_VISIBLE_DEVICES="", **data)
@@ -200,7 +200,7 @@ def test_a_gpu_that_is_asked_for_and_not_there_is_missed(
     assert re.match(r"cifar10.py: --device cuda: torch \S+ finds no GPU here \(.*\); use --device cpu", child.lines[-1])
 
 
-def test_two_workers_learn_what_one_does_from_the_same_batches(
+def test_two_workers_train_the_same_network_as_one_with_the_same_batches(
     tmp_path: Path, data: dict[str, object], trials: ForkServer
 ) -> None:
     flags = ("--epochs=1.2", "--sync-bn")
@@ -213,7 +213,7 @@ def test_two_workers_learn_what_one_does_from_the_same_batches(
     assert json.loads(both[0].lines[-1])["machine"]["workers"] == 2
 
 
-def test_a_lost_worker_ends_the_other_and_the_next_attempt_goes_on(
+def test_a_lost_worker_ends_the_other_and_the_next_attempt_continues(
     tmp_path: Path, data: dict[str, object], trials: ForkServer
 ) -> None:
     kept = {"TUNER_CHECKPOINT_DIR": tmp_path / "checkpoint", **data}
@@ -224,7 +224,7 @@ def test_a_lost_worker_ends_the_other_and_the_next_attempt_goes_on(
     assert (second.wait(), first.wait()) == (-signal.SIGKILL, 75)
     assert re.match(r"cifar10.py: a worker of 2 was lost \(\w.*\); rank 0 ends too", first.lines[-1])
     again = workers(trials, tmp_path, *flags, **kept)
-    kept_lines = first.lines[:-2]  # but for the sentence, and for a line that may have been said and not kept
+    kept_lines = first.lines[:-2]  # without the message and a line that may not be in the checkpoint
     again[0].until(f"epoch={len(kept_lines) + 3} ")
     for child in again:
         child.send(signal.SIGTERM)
@@ -233,7 +233,7 @@ def test_a_lost_worker_ends_the_other_and_the_next_attempt_goes_on(
     assert [int(epoch) for epoch, _, _ in told(again[0].lines)] == list(range(1, len(again[0].lines) + 1))
 
 
-def test_workers_that_train_different_things_are_refused(
+def test_workers_with_different_configurations_are_refused(
     tmp_path: Path, data: dict[str, object], trials: ForkServer
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -250,7 +250,7 @@ def test_workers_that_train_different_things_are_refused(
             assert line.endswith("start all with the same command and the same data")
 
 
-def test_a_worker_that_does_not_come_is_waited_for_no_longer_than_said(
+def test_the_wait_for_a_missing_worker_ends_at_its_timeout(
     tmp_path: Path, data: dict[str, object], trials: ForkServer
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:

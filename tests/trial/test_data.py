@@ -1,4 +1,4 @@
-"""What the trial reads as CIFAR-10, and what it says of everything else."""
+"""The forms of CIFAR-10 that the trial reads, and its errors for everything else."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_every_standard_form_gives_the_same_images(form: Form, tmp_path: Path) -
     assert (data.train, data.name) == (100, UNKNOWN)
 
 
-def test_the_images_are_mapped_and_nobody_can_change_them(tmp_path: Path) -> None:
+def test_the_images_are_memory_mapped_and_read_only(tmp_path: Path) -> None:
     data = load(str(as_binary(tmp_path, DATA)), verify=False, cache=tmp_path / "kept")
     assert isinstance(data.images, np.memmap)
     assert data.images.flags.c_contiguous
@@ -62,7 +62,7 @@ def test_the_images_are_mapped_and_nobody_can_change_them(tmp_path: Path) -> Non
     assert not data.labels.flags.writeable
 
 
-def test_a_pack_gives_what_its_jpegs_hold(tmp_path: Path) -> None:
+def test_a_pack_gives_the_images_of_its_jpegs(tmp_path: Path) -> None:
     path, images = as_pack(tmp_path / "pack.npz", DATA)
     data = load(str(path), verify=False, cache=tmp_path / "kept")
     assert np.array_equal(data.images, images)
@@ -70,12 +70,12 @@ def test_a_pack_gives_what_its_jpegs_hold(tmp_path: Path) -> None:
     assert (data.train, data.name) == (100, UNKNOWN)
 
 
-def test_the_environment_names_the_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_can_name_the_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CIFAR10_DATA", str(as_binary(tmp_path, DATA)))
     assert load(None, verify=False, cache=tmp_path / "kept").train == 100
 
 
-def test_the_real_pack_is_what_it_is_said_to_be(tmp_path: Path) -> None:
+def test_the_real_pack_matches_its_description(tmp_path: Path) -> None:
     if not PACK.is_file():
         pytest.skip(f"no data pack at {PACK}: CIFAR10_DATA names one")
     data = load(str(PACK), cache=tmp_path)
@@ -95,7 +95,7 @@ def refused(source: Path | str | None, cache: Path, **options: Any) -> str:
     return said
 
 
-def test_no_data_is_told_with_every_way_to_name_some(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_data_is_reported_with_every_way_to_name_some(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CIFAR10_DATA", raising=False)
     said = refused(None, tmp_path)
     for word in (
@@ -111,7 +111,7 @@ def test_no_data_is_told_with_every_way_to_name_some(tmp_path: Path, monkeypatch
 
 
 @pytest.mark.parametrize("form", [as_python, as_binary, lambda folder, data: as_pack(folder / "p.npz", data)[0]])
-def test_what_is_not_the_published_data_is_refused_also_when_another_process_took_it(
+def test_data_other_than_the_published_set_is_refused_even_if_another_process_accepted_it(
     form: Form, tmp_path: Path
 ) -> None:
     (tmp_path / "data").mkdir()
@@ -124,7 +124,7 @@ def test_what_is_not_the_published_data_is_refused_also_when_another_process_too
 
 
 class Hostile:
-    """Unpickled without care, this makes a folder."""
+    """Unpickling this without restrictions creates a folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -163,7 +163,7 @@ def pixels(count: int, width: int = 3072) -> np.ndarray[Any, Any]:
         ({b"data": pixels(2), b"labels": [1, "cat"]}, "not all its labels are integers from 0 to 9"),
     ],
 )
-def test_a_batch_that_holds_something_else_is_refused(batch: object, problem: str, tmp_path: Path) -> None:
+def test_a_batch_with_unexpected_contents_is_refused(batch: object, problem: str, tmp_path: Path) -> None:
     batches = as_python(tmp_path, DATA)
     (batches / "test_batch").write_bytes(pickle.dumps(batch, protocol=4))
     said = refused(batches, tmp_path / "kept", verify=False)
@@ -176,14 +176,14 @@ def shortened(path: Path, by: int = 100) -> Path:
     return path
 
 
-def test_batches_cut_short_are_refused(tmp_path: Path) -> None:
+def test_truncated_batches_are_refused(tmp_path: Path) -> None:
     python, binary = as_python(tmp_path, DATA), as_binary(tmp_path, DATA)
     shortened(python / "data_batch_5")
     shortened(binary / "data_batch_5.bin")
     assert "data_batch_5: not read as a batch" in refused(python, tmp_path / "kept", verify=False)
-    assert "no whole number of images of 3073" in refused(binary, tmp_path / "kept", verify=False)
+    assert "not a whole number of images of 3073" in refused(binary, tmp_path / "kept", verify=False)
     shortened(binary / "data_batch_5.bin", by=20 * 3073 - 100)
-    assert "data_batch_5.bin: 0 bytes are no whole number" in refused(binary, tmp_path / "kept", verify=False)
+    assert "data_batch_5.bin: 0 bytes are not a whole number" in refused(binary, tmp_path / "kept", verify=False)
 
 
 def test_a_missing_batch_is_named(tmp_path: Path) -> None:
@@ -194,22 +194,22 @@ def test_a_missing_batch_is_named(tmp_path: Path) -> None:
     assert "data_batch_2 and test_batch missing in it" in refused(as_archive(batches), tmp_path / "kept", verify=False)
 
 
-def test_a_label_out_of_range_is_shown(tmp_path: Path) -> None:
+def test_a_label_out_of_range_is_reported(tmp_path: Path) -> None:
     labels = DATA.labels.copy()
     labels[3] = 11
     said = refused(as_binary(tmp_path, StandIn(DATA.images, labels)), tmp_path / "kept", verify=False)
     assert "data_batch_1.bin: image 3 has label 11, and labels are 0 to 9" in said
 
 
-def test_archives_that_are_broken_or_hold_too_much_are_refused(tmp_path: Path) -> None:
+def test_damaged_and_oversized_archives_are_refused(tmp_path: Path) -> None:
     whole = as_archive(as_binary(tmp_path, DATA))
     content = whole.read_bytes()
     whole.write_bytes(content[: len(content) // 2])
-    assert "no whole archive" in refused(whole, tmp_path / "kept", verify=False)
+    assert "not a complete archive" in refused(whole, tmp_path / "kept", verify=False)
     whole.write_bytes(content[:1000] + bytes(1000) + content[2000:])
-    assert "no whole archive" in refused(whole, tmp_path / "kept", verify=False)
+    assert "not a complete archive" in refused(whole, tmp_path / "kept", verify=False)
     whole.write_bytes(b"\x1f\x8bhello")
-    assert "no whole archive" in refused(whole, tmp_path / "kept", verify=False)
+    assert "not a complete archive" in refused(whole, tmp_path / "kept", verify=False)
     with tarfile.open(whole, "w:gz", compresslevel=1) as archive:
         sparse = tmp_path / "data_batch_1"
         with sparse.open("wb") as file:
@@ -235,11 +235,11 @@ def test_archives_that_are_broken_or_hold_too_much_are_refused(tmp_path: Path) -
         ({"lens": np.full(120, 9, np.uint16)}, "120 labels, 120 lengths that add up to 1080"),
         ({"labels": np.full(119, 1, np.uint8)}, "119 labels, 120 lengths"),
         ({"labels": np.full(120, 77, np.uint8)}, "image 0 has label 77, and labels are 0 to 9"),
-        ({"labels": np.array([None] * 120)}, "no whole pack (Object arrays cannot be loaded"),
-        ({"head": np.zeros(600, np.uint8)}, "image 0 is no JPEG of 32x32 pixels"),
+        ({"labels": np.array([None] * 120)}, "not a complete pack (Object arrays cannot be loaded"),
+        ({"head": np.zeros(600, np.uint8)}, "image 0 is not a JPEG of 32x32 pixels"),
     ],
 )
-def test_a_pack_with_something_else_in_it_is_refused(change: dict[str, Any], problem: str, tmp_path: Path) -> None:
+def test_a_pack_with_unexpected_contents_is_refused(change: dict[str, Any], problem: str, tmp_path: Path) -> None:
     path, _ = as_pack(tmp_path / "pack.npz", DATA)
     with np.load(path) as pack:
         fields = {**pack, **change}
@@ -249,16 +249,16 @@ def test_a_pack_with_something_else_in_it_is_refused(change: dict[str, Any], pro
     assert problem in said
 
 
-def test_a_pack_that_is_cut_short_or_changed_is_refused(tmp_path: Path) -> None:
+def test_a_truncated_or_changed_pack_is_refused(tmp_path: Path) -> None:
     path, _ = as_pack(tmp_path / "pack.npz", DATA)
     content = path.read_bytes()
     path.write_bytes(content[: len(content) // 2])
-    assert "no whole pack" in refused(path, tmp_path / "kept", verify=False)
+    assert "not a complete pack" in refused(path, tmp_path / "kept", verify=False)
     path.write_bytes(content[:30000] + bytes(1000) + content[31000:])
-    assert "no whole pack (Bad CRC-32" in refused(path, tmp_path / "kept", verify=False)
+    assert "not a complete pack (Bad CRC-32" in refused(path, tmp_path / "kept", verify=False)
 
 
-def test_a_missing_pillow_is_one_sentence_with_the_cure(tmp_path: Path) -> None:
+def test_a_missing_pillow_gives_one_sentence_with_the_cure(tmp_path: Path) -> None:
     path, _ = as_pack(tmp_path / "pack.npz", DATA)
     blocked = (
         "import sys; sys.modules['PIL'] = None; sys.argv = ['data.py', '--no-verify']; from data import main; main()"
@@ -276,7 +276,7 @@ def test_a_missing_pillow_is_one_sentence_with_the_cure(tmp_path: Path) -> None:
     )
 
 
-def test_what_is_missing_unreadable_or_something_else_is_told_with_its_place(tmp_path: Path) -> None:
+def test_missing_unreadable_and_unexpected_data_is_reported_with_its_path(tmp_path: Path) -> None:
     kept = tmp_path / "kept"
     assert refused(tmp_path / "gone", kept) == f"{tmp_path}/gone: No such file or directory; the data must be readable"
     (tmp_path / "photos").mkdir()
@@ -291,7 +291,7 @@ def test_what_is_missing_unreadable_or_something_else_is_told_with_its_place(tmp
     assert f"{batches}/test_batch.bin: Is a directory" in refused(batches, kept)
 
 
-def test_the_command_says_what_it_found_and_keeps_it(tmp_path: Path) -> None:
+def test_the_command_prints_what_it_found_and_caches_it(tmp_path: Path) -> None:
     def command(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [sys.executable, ROOT / "trial_image/data.py", *arguments],

@@ -1,4 +1,4 @@
-"""What was decoded is kept whole or not at all, once, whoever else is at it and whatever ends them."""
+"""Decoded images are cached once, completely or not at all, whatever other processes do and however they end."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def running(code: str, *arguments: str | Path) -> subprocess.Popen[str]:
     return subprocess.Popen(command, env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 
-def test_of_several_threads_one_decodes_and_all_share_it(tmp_path: Path) -> None:
+def test_one_of_several_threads_decodes_and_all_share_the_result(tmp_path: Path) -> None:
     decoding: list[str] = []
     second_began = threading.Event()
     found: list[Decoded] = []
@@ -74,7 +74,7 @@ def test_processes_that_start_together_all_get_the_same_images(tmp_path: Path) -
     assert sorted(path.suffix for path in (tmp_path / "kept").iterdir()) == ["", ".lock"]
 
 
-def test_a_process_killed_while_it_decodes_holds_nobody_up(tmp_path: Path) -> None:
+def test_a_process_killed_while_decoding_does_not_block_others(tmp_path: Path) -> None:
     code = """if True:
         import os, signal, sys
         from pathlib import Path
@@ -87,7 +87,7 @@ def test_a_process_killed_while_it_decodes_holds_nobody_up(tmp_path: Path) -> No
     assert isinstance(decode_once("key", tmp_path, fresh).images, np.memmap)
 
 
-def test_a_process_killed_while_it_writes_leaves_nothing_that_is_taken_for_whole(tmp_path: Path) -> None:
+def test_a_process_killed_while_writing_leaves_no_entry_that_passes_as_complete(tmp_path: Path) -> None:
     code = """if True:
         import os, signal, sys
         from pathlib import Path
@@ -110,7 +110,7 @@ def test_a_process_killed_while_it_writes_leaves_nothing_that_is_taken_for_whole
 
 @pytest.mark.parametrize("file", ["images.npy", "labels.npy", "about.json"])
 @pytest.mark.parametrize("change", ["cut short", "emptied", "missing", "a folder"])
-def test_an_entry_that_is_not_whole_is_made_again(file: str, change: str, tmp_path: Path) -> None:
+def test_an_incomplete_entry_is_rebuilt(file: str, change: str, tmp_path: Path) -> None:
     decode_once("key", tmp_path, fresh)
     path = tmp_path / "key" / file
     content = path.read_bytes()
@@ -127,14 +127,14 @@ def test_an_entry_that_is_not_whole_is_made_again(file: str, change: str, tmp_pa
     assert kept("key", tmp_path) is not None
 
 
-def test_one_process_may_go_on_with_an_entry_that_another_makes_again(tmp_path: Path) -> None:
+def test_a_process_can_keep_using_an_entry_while_another_rebuilds_it(tmp_path: Path) -> None:
     first = decode_once("key", tmp_path, fresh)
     (tmp_path / "key" / "about.json").unlink()
     decode_once("key", tmp_path, fresh)
     assert np.array_equal(first.images, DATA.images)
 
 
-def test_where_nothing_can_be_kept_the_images_are_in_memory_and_it_is_told(
+def test_without_a_writable_cache_the_images_stay_in_memory_with_a_message(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "file").touch()
@@ -147,7 +147,7 @@ def test_where_nothing_can_be_kept_the_images_are_in_memory_and_it_is_told(
     assert "TUNER_CIFAR10_CACHE" in line
 
 
-def test_a_full_disk_costs_memory_and_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_with_a_full_disk_the_images_stay_in_memory_and_no_file_is_left(tmp_path: Path) -> None:
     code = """if True:
         import resource, sys
         from pathlib import Path
@@ -163,8 +163,8 @@ def test_a_full_disk_costs_memory_and_leaves_nothing_behind(tmp_path: Path) -> N
     assert [path.suffix for path in (tmp_path / "kept").iterdir()] == [".lock"]
 
 
-def test_a_folder_that_nobody_may_write_to_is_read_from(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """An image may bring it: found without a lock, which could not be taken there."""
+def test_a_read_only_cache_is_used(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A container image may contain the cache: it is used without a lock, which could not be taken there."""
     source = as_binary(tmp_path, DATA)
     load(str(source), verify=False, cache=tmp_path / "kept")
     (lock,) = (tmp_path / "kept").glob("*.lock")
@@ -173,7 +173,7 @@ def test_a_folder_that_nobody_may_write_to_is_read_from(tmp_path: Path, capsys: 
     assert capsys.readouterr().err == ""
 
 
-def test_other_contents_have_another_key(tmp_path: Path) -> None:
+def test_different_contents_have_different_keys(tmp_path: Path) -> None:
     file = tmp_path / "file"
     keys = set()
     for content, changed_s in (

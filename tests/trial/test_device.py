@@ -1,6 +1,6 @@
-"""Devices, their memory and the sums over workers, when something is wrong with them. No GPU is needed.
+"""Failures of devices, their memory and all-reduce operations. No GPU is needed.
 
-What torch says where there is one is put in its place: its errors have the texts that its source and its users show.
+The errors that torch raises on a GPU are simulated, with the texts from its source and from reports of users.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def no_gpu(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     ("name", "value"),
     [("CUDA_VISIBLE_DEVICES", "2"), ("CUDA_VISIBLE_DEVICES", "GPU-5d3a"), ("NVIDIA_VISIBLE_DEVICES", "GPU-5d3a")],
 )
-def test_a_gpu_that_was_lent_and_is_not_found_is_missed(name: str, value: str, no_gpu: pytest.MonkeyPatch) -> None:
+def test_an_assigned_gpu_that_is_not_found_is_an_error(name: str, value: str, no_gpu: pytest.MonkeyPatch) -> None:
     from device import NoDevice, chosen_device
 
     no_gpu.setenv(name, value)
@@ -64,7 +64,7 @@ def test_a_gpu_that_was_lent_and_is_not_found_is_missed(name: str, value: str, n
         ("NVIDIA_VISIBLE_DEVICES", "all"),
     ],
 )
-def test_where_no_gpu_was_lent_the_processor_will_do(name: str, value: str, no_gpu: pytest.MonkeyPatch) -> None:
+def test_without_an_assigned_gpu_the_cpu_is_used(name: str, value: str, no_gpu: pytest.MonkeyPatch) -> None:
     from device import chosen_device
 
     no_gpu.setenv(name, value)
@@ -84,7 +84,7 @@ def test_float32_on_a_gpu_is_not_rounded_to_tf32(monkeypatch: pytest.MonkeyPatch
     assert not torch.backends.cudnn.allow_tf32
 
 
-def test_memory_that_is_lacking_is_said_so_that_the_tuner_knows_it() -> None:
+def test_out_of_memory_errors_are_printed_in_a_form_that_the_tuner_recognizes() -> None:
     import torch
     from memory import out_of_memory
 
@@ -106,7 +106,7 @@ def test_memory_that_is_lacking_is_said_so_that_the_tuner_knows_it() -> None:
     assert out_of_memory(RuntimeError("shape '[2]' is invalid"), recipe()) is None
 
 
-def test_a_gpu_without_room_for_a_context_is_out_of_memory_though_it_cannot_say_how_full_it_is(
+def test_a_gpu_without_memory_for_a_context_is_out_of_memory(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     import torch
@@ -127,7 +127,7 @@ def test_a_gpu_without_room_for_a_context_is_out_of_memory_though_it_cannot_say_
 
 
 class Sums:
-    """torch.distributed, whose sums end with an error: as NCCL's do, where they are waited for and not before."""
+    """A torch.distributed whose all_reduce fails as NCCL's does: when it is waited for, and not before."""
 
     def __init__(self, error: Exception) -> None:
         self.error = error
@@ -152,7 +152,7 @@ class Sums:
         (GPU_S, "OutOfMemoryError", GPU_S),
     ],
 )
-def test_a_sum_that_fails_says_whether_a_worker_is_lost(said: str, ends_as: str, sentence: str) -> None:
+def test_a_failed_all_reduce_tells_whether_a_worker_was_lost(said: str, ends_as: str, sentence: str) -> None:
     import torch
     from world import Place, World
 
@@ -164,7 +164,7 @@ def test_a_sum_that_fails_says_whether_a_worker_is_lost(said: str, ends_as: str,
 
 
 def refusals(monkeypatch: pytest.MonkeyPatch, *workers: tuple[dict[str, str], str]) -> list[str]:
-    """What workers on GPUs say that meet each other; each: (about, its GPU)."""
+    """Return the errors of workers on GPUs that form a group. each: (device description, its GPU)."""
     import torch
     from world import Place, Refused, World
 
@@ -194,7 +194,7 @@ def test_two_workers_on_one_gpu_are_refused_before_nccl_is_asked(monkeypatch: py
     assert os.environ["TORCH_NCCL_BLOCKING_WAIT"] == "1", "or a lost worker is an abort of torch's"
 
 
-def test_workers_on_other_devices_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workers_on_different_kinds_of_devices_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     said = refusals(monkeypatch, ({"device": "cuda"}, "a"), ({"device": "cpu"}, ""))
     assert said[0].startswith("the workers differ in their device: rank 0 has cuda, rank 1 has cpu; ")
     assert said[1].startswith("the workers differ in their device: rank 1 has cpu, rank 0 has cuda; ")

@@ -1,4 +1,4 @@
-"""docs/cifar10.md on data and the image: its commands do what it says, its names are those of the program."""
+"""The sections of docs/cifar10.md on data and the image: their commands work, and their names exist."""
 
 from __future__ import annotations
 
@@ -20,19 +20,21 @@ COMMANDS = [line for block in re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL) fo
 IMAGES = [line for line in COMMANDS if line.startswith("make image-cifar10")]
 
 
-def test_the_command_that_tells_what_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_that_describes_the_data_works_as_documented(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert "python trial_image/data.py --data data/cifar10_jpeg75.npz" in COMMANDS
     (tmp_path / "data").mkdir()
     as_pack(tmp_path / "data/cifar10_jpeg75.npz", stand_in())
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TUNER_CIFAR10_CACHE", str(tmp_path / "kept"))
-    # Random images in the real ones' place.
+    # Random images in place of the real ones.
     monkeypatch.setattr("sys.argv", ["data.py", "--data", "data/cifar10_jpeg75.npz", "--no-verify"])
     assert data.main() == 0
 
 
 @pytest.mark.parametrize("command", IMAGES)
-def test_the_commands_that_build_an_image(command: str) -> None:
+def test_the_commands_that_build_an_image_work_as_documented(command: str) -> None:
     done = subprocess.run(
         [*command.split(), "--dry-run"],
         cwd=ROOT,
@@ -49,7 +51,7 @@ def test_the_commands_that_build_an_image(command: str) -> None:
         assert f"{name}='{value}'" in done.stdout
 
 
-def test_it_names_what_the_program_knows() -> None:
+def test_the_page_names_the_flags_and_variables_of_the_program() -> None:
     for name in (
         *formats.FOLDERS,
         *formats.ARCHIVES,

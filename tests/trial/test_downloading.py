@@ -1,4 +1,4 @@
-"""`--download` asks torchvision's own class, and says so when that fails. No test reaches the network."""
+"""`--download` uses torchvision's class and reports its failures. No test uses the network."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.torch_here import needs_torch
 from tests.trial.stand_ins import as_python, stand_in
 
 DATA = Path(__file__).resolve().parents[2] / "trial_image" / "data.py"
-# In place of the real package: what it was asked for goes into a file, and the data comes out of a folder.
+# In place of the real package: it records its arguments in a file, and copies the data from a folder.
 TORCHVISION = """
 import os, shutil
 class CIFAR10:
@@ -34,7 +34,7 @@ if not hasattr(torch.ops.torchvision, "nms"):
 
 
 def lay_out(folder: Path, init: str) -> Path:
-    """A folder of packages with torchvision in it; what that will find lies beside it."""
+    """Create a folder of packages with this torchvision, and beside it the data that it finds."""
     package = folder / "packages" / "torchvision"
     if not package.exists():
         package.mkdir(parents=True)
@@ -57,7 +57,7 @@ def data(folder: Path, *arguments: str, init: str = "", **settings: str) -> subp
     return subprocess.run(command, env=env | settings, capture_output=True, text=True, timeout=120, check=False)
 
 
-def test_torchvision_is_asked_once_and_what_it_says_is_no_metric(tmp_path: Path) -> None:
+def test_torchvision_is_called_once_and_its_output_is_not_read_as_metrics(tmp_path: Path) -> None:
     first = data(tmp_path)
     assert (first.returncode, first.stderr) == (0, "Downloading ...\n")
     assert first.stdout.startswith("name: CIFAR-10 (unverified copy)\nimages: 100 train, 20 test\n")
@@ -66,13 +66,13 @@ def test_torchvision_is_asked_once_and_what_it_says_is_no_metric(tmp_path: Path)
     assert (tmp_path / "asked").read_text() == f"{tmp_path}/kept/download True\n"
 
 
-def test_it_goes_where_the_data_is_said_to_be(tmp_path: Path) -> None:
+def test_the_download_goes_to_the_configured_folder(tmp_path: Path) -> None:
     assert data(tmp_path, "--data", str(tmp_path / "here")).returncode == 0
     assert (tmp_path / "asked").read_text() == f"{tmp_path}/here True\n"
     assert (tmp_path / "here" / "cifar-10-batches-py").is_dir()
 
 
-def test_a_failed_download_is_one_sentence_with_the_cure(tmp_path: Path) -> None:
+def test_a_failed_download_gives_one_sentence_with_the_cure(tmp_path: Path) -> None:
     done = data(tmp_path, OFFLINE="1")
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.splitlines()[1:] == [
@@ -91,7 +91,7 @@ def test_a_failed_download_is_one_sentence_with_the_cure(tmp_path: Path) -> None
         ),
     ],
 )
-def test_no_torchvision_is_one_sentence_with_the_cure(init: str, problem: str, tmp_path: Path) -> None:
+def test_missing_torchvision_gives_one_sentence_with_the_cure(init: str, problem: str, tmp_path: Path) -> None:
     done = data(tmp_path, init=init)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == (
@@ -101,10 +101,8 @@ def test_no_torchvision_is_one_sentence_with_the_cure(init: str, problem: str, t
 
 
 @needs_torch
-def test_a_torchvision_that_was_made_for_another_torch_still_downloads(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """In this process, where torch may be imported already: it takes seconds."""
+def test_a_torchvision_built_for_another_torch_still_downloads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It runs in this process, where torch may be imported already: importing it takes seconds."""
     packages = lay_out(tmp_path, NEEDS_AN_OPERATOR)
     monkeypatch.syspath_prepend(packages)
     monkeypatch.setenv("ASKED", str(tmp_path / "asked"))
@@ -115,7 +113,7 @@ def test_a_torchvision_that_was_made_for_another_torch_still_downloads(
         del sys.modules[name]
 
 
-def test_nothing_is_downloaded_unasked(tmp_path: Path) -> None:
+def test_nothing_is_downloaded_without_the_flag(tmp_path: Path) -> None:
     env = {**os.environ, "CIFAR10_DATA": "", "TUNER_CIFAR10_CACHE": str(tmp_path)}
     done = subprocess.run([sys.executable, str(DATA)], env=env, capture_output=True, text=True, timeout=60, check=False)
     assert done.stderr.startswith("data.py: no data: ")

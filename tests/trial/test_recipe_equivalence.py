@@ -1,7 +1,7 @@
-"""Twelve steps of both recipes against plain torch modules and torch.optim: a silent error looks like a bad data set.
+"""Twelve steps of both recipes compared with plain torch modules and torch.optim, to detect silent errors.
 
-In float64 at the recipes' own rates, where only an error in the recipe can make a difference. In float32 at small ones:
-there, a rounding error in one pixel may decide whether a ReLU lets it through, and large steps make much of that.
+In float64 they use the recipes' learning rates: only an error in a recipe can cause a difference. In float32 they use
+small ones: a rounding error can flip a ReLU, and large steps amplify that.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ OTHER_KNOBS = (
 
 @needs_torch
 @pytest.mark.parametrize("flags", [FAST, SWEEP, OTHER_KNOBS], ids=["fast", "sweep", "other knobs"])
-def test_twelve_steps_are_those_of_plain_torch(flags: tuple[str, ...]) -> None:
+def test_twelve_steps_equal_those_of_plain_torch(flags: tuple[str, ...]) -> None:
     import torch
 
     torch.set_default_dtype(torch.float64)
@@ -32,12 +32,12 @@ def test_twelve_steps_are_those_of_plain_torch(flags: tuple[str, ...]) -> None:
 
 @needs_torch
 @pytest.mark.parametrize("flags", [(*FAST, "--lr=2"), (*SWEEP, "--lr=0.002")], ids=["fast", "sweep"])
-def test_twelve_steps_in_float32_are_those_of_plain_torch(flags: tuple[str, ...]) -> None:
+def test_twelve_steps_in_float32_equal_those_of_plain_torch(flags: tuple[str, ...]) -> None:
     assert max(differences(*flags)) < 1e-5
 
 
 def differences(*flags: str) -> list[float]:
-    """Of the mean loss in each step, and of each weight and running statistic at the end."""
+    """Return the differences of the mean loss in each step and of each weight and running statistic at the end."""
     import torch
 
     from tests.trial.plain_recipes import PlainTraining, weights_of

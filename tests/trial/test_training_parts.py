@@ -1,4 +1,4 @@
-"""The parts of a training, each against the slow way of doing the same."""
+"""The parts of a training, each compared with a slow reference implementation."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.torch_here import needs_torch
 pytestmark = needs_torch
 
 
-def test_one_gather_shows_what_moving_mirroring_and_blanking_each_image_does() -> None:
+def test_one_gather_equals_shifting_flipping_and_erasing_each_image() -> None:
     import torch
     from augment import drawn
 
@@ -30,7 +30,7 @@ def test_one_gather_shows_what_moving_mirroring_and_blanking_each_image_does() -
         assert torch.equal(seen, seen_slowly(plan.numpy(), 7))
 
 
-def test_an_epoch_is_drawn_from_the_seed_and_its_number_alone() -> None:
+def test_an_epoch_depends_on_the_seed_and_its_number_only() -> None:
     import torch
     from augment import drawn
 
@@ -57,7 +57,7 @@ def test_alternate_flips_show_each_image_both_ways_in_two_epochs() -> None:
     assert 0 < ways[0].sum() < 40, "not all the same way in one epoch"
 
 
-def test_the_split_is_fixed_balanced_and_smaller_forms_never_see_what_is_held_out() -> None:
+def test_the_split_is_fixed_and_balanced_and_subsets_never_contain_held_out_images() -> None:
     from augment import split
 
     labels = np.random.default_rng(5).permutation(np.repeat(np.arange(10), 50)).astype(np.uint8)
@@ -104,13 +104,13 @@ def test_whitening_filters_make_patches_uncorrelated() -> None:
         (("--recipe=sweep", "--peak=1"), 4, [0.25, 0.5, 0.75, 1]),
     ],
 )
-def test_the_rate_goes_up_and_down_in_straight_lines(flags: tuple[str, ...], total: int, expected: list[float]) -> None:
+def test_the_learning_rate_rises_and_falls_linearly(flags: tuple[str, ...], total: int, expected: list[float]) -> None:
     from tests.trial.small_trainings import recipe
 
     assert recipe(*flags).schedule(total) == pytest.approx(expected)
 
 
-def test_six_views_are_the_image_its_mirror_image_and_both_moved_by_a_pixel() -> None:
+def test_the_six_test_views_are_the_image_and_its_flip_each_shifted_by_a_pixel() -> None:
     import torch
     from torch.nn import functional
 
@@ -132,7 +132,7 @@ def test_six_views_are_the_image_its_mirror_image_and_both_moved_by_a_pixel() ->
     assert torch.allclose(found, expected, atol=1e-5)
 
 
-def test_a_training_that_goes_on_from_its_state_ends_as_if_it_had_never_stopped() -> None:
+def test_a_resumed_training_ends_like_an_uninterrupted_one() -> None:
     import torch
 
     from tests.trial.small_trainings import JUDGE, training
@@ -142,7 +142,7 @@ def test_a_training_that_goes_on_from_its_state_ends_as_if_it_had_never_stopped(
     losses = [whole.epoch() for _ in range(whole.epochs)]
     first.epoch()
     kept = first.state()
-    first.epoch()  # which changes nothing in what was kept
+    first.epoch()  # which does not change the saved state
     second.restore(kept)
     assert [second.epoch() for _ in range(2)] == losses[1:]
     assert second.accuracy(JUDGE) == whole.accuracy(JUDGE)
@@ -151,7 +151,7 @@ def test_a_training_that_goes_on_from_its_state_ends_as_if_it_had_never_stopped(
 
 
 @pytest.mark.parametrize(("recipe", "dtype"), [("fast", "float16"), ("sweep", "bfloat16")])
-def test_half_precision_learns_nearly_the_same(recipe: str, dtype: str) -> None:
+def test_half_precision_trains_to_nearly_the_same_accuracy(recipe: str, dtype: str) -> None:
     import torch
 
     from tests.trial.small_trainings import training
@@ -163,7 +163,7 @@ def test_half_precision_learns_nearly_the_same(recipe: str, dtype: str) -> None:
     assert all(tensor.dtype == torch.float32 for tensor in rough.tensors())
 
 
-def test_an_exported_model_takes_images_and_needs_none_of_this_code(tmp_path: Path) -> None:
+def test_an_exported_model_takes_images_without_this_code(tmp_path: Path) -> None:
     import torch
     from export import export
 
@@ -178,7 +178,10 @@ def test_an_exported_model_takes_images_and_needs_none_of_this_code(tmp_path: Pa
     ]
     assert (tmp_path / "kept" / "model.pt").read_bytes() == path.read_bytes()
     images = torch.from_numpy(SMALL.images[JUDGE]).permute(0, 3, 1, 2) / 255
-    with torch.inference_mode(), warnings.catch_warnings(action="ignore", category=FutureWarning):  # an old form
+    with (
+        torch.inference_mode(),
+        warnings.catch_warnings(action="ignore", category=FutureWarning),
+    ):  # an old export format
         answers = torch.jit.load(str(path))(images).argmax(1).numpy()
     right = np.mean(answers == SMALL.labels[JUDGE])
     assert right == pytest.approx(small.accuracy(JUDGE)[0])
@@ -197,7 +200,7 @@ WORLD = {"WORLD_SIZE": "4", "MASTER_ADDR": "digits-0.digits", "MASTER_PORT": "29
         ({**WORLD, "JOB_COMPLETION_INDEX": "2"}, (2, 4, 0)),
     ],
 )
-def test_a_worker_learns_its_place_from_torchrun_or_an_indexed_job(
+def test_a_worker_gets_its_rank_from_torchrun_or_an_indexed_job(
     environment: dict[str, str], expected: tuple[int, int, int]
 ) -> None:
     from world import place_of
@@ -215,7 +218,7 @@ def test_a_worker_learns_its_place_from_torchrun_or_an_indexed_job(
         ({"WORLD_SIZE": "2", "RANK": "0"}, "WORLD_SIZE is 2, and MASTER_ADDR is not set: torchrun and tuner set it"),
     ],
 )
-def test_a_place_that_makes_no_sense_is_refused(environment: dict[str, str], sentence: str) -> None:
+def test_an_invalid_rank_or_world_size_is_refused(environment: dict[str, str], sentence: str) -> None:
     from world import Refused, place_of
 
     with pytest.raises(Refused) as refusal:

@@ -6,6 +6,8 @@ import signal
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from typing import Protocol
 from urllib.parse import parse_qs, urlsplit
 
 import httpx
@@ -13,8 +15,14 @@ import httpx
 from tests.e2e.cli import Cli
 
 
+class Starts(Protocol):
+    """What `tuner` is started by, here or beside a cluster."""
+
+    def start(self, *arguments: str | Path) -> subprocess.Popen[str]: ...
+
+
 class ServedPage:
-    def __init__(self, cli: Cli, *flags: str) -> None:
+    def __init__(self, cli: Starts, *flags: str) -> None:
         self.process: subprocess.Popen[str] = cli.start("ui", *flags)
         assert self.process.stdout is not None
         self.link = self.process.stdout.readline().strip()
@@ -25,7 +33,7 @@ class ServedPage:
         self.token = parse_qs(urlsplit(self.link).query)["token"][0]
 
     def end(self) -> int:
-        """As Ctrl-C does; its exit code."""
+        """Send SIGINT, as Ctrl-C does, and return the exit code."""
         for client in self.clients:
             client.close()
         if self.process.poll() is None:
@@ -35,7 +43,7 @@ class ServedPage:
 
 
 @contextmanager
-def served(cli: Cli, *flags: str) -> Iterator[ServedPage]:
+def served(cli: Starts, *flags: str) -> Iterator[ServedPage]:
     page = ServedPage(cli, *flags)
     try:
         yield page

@@ -72,9 +72,7 @@ def test_two_names_for_one_secret_are_refused_and_all_problems_come_at_once() ->
     assert [line.split(":")[1] for line in told] == [" tokens.b", " tokens.c"]
 
 
-def test_tokens_as_they_are_in_a_file_for_all_eyes_are_warned_of(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_plain_tokens_in_a_world_readable_file_give_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     file = tmp_path / "tokens.yaml"
     file.write_text(f"tokens: {{a: {{token: {SECRET}, {REST}}}}}")
     file.chmod(0o600)
@@ -119,15 +117,13 @@ MUTUAL = {**TLS, "tls_client_ca": "a"}
         (
             "tuner.example:1",
             Protection(tokens="t", tls_client_ca="a"),
-            "tls-client-ca: goes with --tls-cert and --tls-key",
+            "tls-client-ca: requires --tls-cert and --tls-key",
         ),
-        ("tuner.example:1", Protection(tokens="t", tls_cert="c"), "tls-key: goes with --tls-cert"),
-        ("tuner.example:1", Protection(tokens="t", tls_key="k"), "tls-cert: goes with --tls-key"),
+        ("tuner.example:1", Protection(tokens="t", tls_cert="c"), "tls-key: is required with --tls-cert"),
+        ("tuner.example:1", Protection(tokens="t", tls_key="k"), "tls-cert: is required with --tls-key"),
     ],
 )
-def test_a_server_is_never_more_open_than_its_operator_says(
-    address: str, protection: Protection, complaint: str
-) -> None:
+def test_a_server_is_never_more_open_than_configured(address: str, protection: Protection, complaint: str) -> None:
     if not complaint:
         protection.check(parse_address(address))
         return
@@ -147,7 +143,7 @@ def test_a_server_is_never_more_open_than_its_operator_says(
         ("0.0.0.0:9", Protection(tokens="t", **TLS), True),
     ],
 )
-def test_metrics_leave_the_machine_over_tls_or_by_the_word_insecure(
+def test_metrics_leave_the_machine_over_tls_or_with_insecure(
     metrics: str, protection: Protection, allowed: bool
 ) -> None:
     if allowed:

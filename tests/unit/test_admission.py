@@ -11,7 +11,7 @@ from suggest.server import in_flight
 from suggest.server.in_flight import InFlightLimits
 
 
-def test_a_caller_has_so_many_calls_and_streams_and_no_more() -> None:
+def test_a_caller_has_a_limit_of_calls_and_streams() -> None:
     async def play() -> None:
         them = InFlightLimits()
         for _ in range(in_flight.MAX_CALLS):
@@ -39,7 +39,7 @@ def test_a_caller_has_so_many_calls_and_streams_and_no_more() -> None:
     asyncio.run(play())
 
 
-def test_requests_of_a_caller_arrive_a_few_at_a_time_and_hold_up_no_other() -> None:
+def test_a_few_requests_of_a_caller_arrive_at_a_time_and_delay_no_other_caller() -> None:
     async def play() -> None:
         them = InFlightLimits()
         for _ in range(in_flight.ARRIVING):
@@ -64,7 +64,7 @@ def test_requests_of_a_caller_arrive_a_few_at_a_time_and_hold_up_no_other() -> N
     asyncio.run(play())
 
 
-def test_a_caller_holds_so_many_bytes_of_requests() -> None:
+def test_a_caller_has_a_limit_of_request_bytes() -> None:
     them = InFlightLimits()
     them.enter("a")
     them.take_request("a", in_flight.REQUEST_BYTES + 1)  # gRPC limits the size of a single call
@@ -74,7 +74,7 @@ def test_a_caller_holds_so_many_bytes_of_requests() -> None:
     them.take_request("a", 1)
 
 
-def test_replies_that_are_not_taken_stop_the_next_ones_of_that_caller_until_they_are() -> None:
+def test_unread_replies_block_further_replies_to_that_caller_until_they_are_read() -> None:
     told = list[str]()
     them = InFlightLimits(lambda: told.append("room"))
     them.hold_reply("a", in_flight.REPLY_BYTES)
@@ -85,7 +85,7 @@ def test_replies_that_are_not_taken_stop_the_next_ones_of_that_caller_until_they
     assert told == ["room"]
 
 
-def test_all_together_hold_so_many_bytes_of_replies_but_each_gets_its_first() -> None:
+def test_all_callers_share_a_limit_of_reply_bytes_but_each_gets_its_first_reply() -> None:
     them = InFlightLimits()
     callers = [f"caller {n}" for n in range(20)]
     for caller in callers:

@@ -70,7 +70,7 @@ def test_the_limits_are_those_of_the_code() -> None:
     assert limits["labels of a resource"].startswith(f"{request_sizes.MAX_LABELS}, ")
 
 
-def test_every_verb_opens_what_the_page_says() -> None:
+def test_every_verb_grants_what_the_page_says() -> None:
     shown = {row[0].strip("`"): set(row[1].split(", ")) for row in table("Tokens")}
     assert shown == {verb.value: {method for method, rpc in RPCS.items() if rpc.verb is verb} for verb in Verb}
 

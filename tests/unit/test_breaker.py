@@ -36,7 +36,7 @@ def failed(reason: str, failure_class: str = "userError") -> Outcome:
         ("exit code 1:  34%|███▍      | 34/100", "exit code 1:  80%|████████  | 80/100"),
     ],
 )
-def test_one_reason_reads_alike_whatever_the_trial(one: str, other: str) -> None:
+def test_failure_reasons_are_compared_without_the_parts_that_depend_on_the_trial(one: str, other: str) -> None:
     assert Cause.of(failed(one)) == Cause.of(failed(other))
 
 
@@ -70,7 +70,7 @@ def test_the_first_failures_may_have_different_reasons_but_must_be_the_programs_
     assert not half_open(a_spec(), lost, exhausted=False)
 
 
-def test_a_machine_that_fails_every_trial_opens_it_too() -> None:
+def test_a_machine_that_fails_every_trial_opens_the_breaker_too() -> None:
     streak = Streak(first=None)
     for number in range(3):
         streak = streak.after(number, failed("killed by SIGKILL, which tuner did not send", "infrastructure"))
@@ -81,7 +81,7 @@ def test_a_machine_that_fails_every_trial_opens_it_too() -> None:
     ("parallelism", "limit", "most"),
     [(1, None, 3), (3, None, 3), (8, None, 8), (8, 5, 5), (1, 2, 2), (1, 1, 3), (16, 100, 16)],
 )
-def test_so_many_alike_open_it(parallelism: int, limit: int | None, most: int) -> None:
+def test_a_streak_of_like_failures_opens_the_breaker(parallelism: int, limit: int | None, most: int) -> None:
     assert most_alike(a_spec(parallelism=parallelism, failed_trials=limit)) == most
 
 
@@ -91,7 +91,7 @@ def test_set_aside_and_reviewed_failures_are_not_continued() -> None:
     assert three.without((0, 1, 2)).after(3, failed("a")).alike == (3,)
 
 
-def test_going_on_reviews_the_newest_failures_that_do_not_run_again() -> None:
+def test_continuing_marks_the_newest_failures_that_do_not_run_again_as_reviewed() -> None:
     first, again = attempt(1, FAILED, failed=CRASHED), attempt(2, FAILED, failed=CRASHED)
     aside = replace(attempt(1, FAILED, trial=1, failed=CRASHED), rerun=True)
     seen = replace(attempt(1, FAILED, trial=2, failed=CRASHED), reviewed=True)

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from controller.core.budget import Ending, counted, ending, needs_estimate, room
-from controller.core.model import Budget, ExperimentObjective, ExperimentSpec, ExperimentState
-from suggest.study import Constraint, Direction
+from controller.core.model import Budget, ExperimentObjective, ExperimentSpec, ExperimentState, ReasonCode
+from suggest.study import Constraint, Direction, Fidelity
 from suggest.trial import TrialState
 from tests.unit.builders import a_spec, an_objective
 
@@ -26,8 +26,10 @@ def judged(
     reached: str = "",
     regret_bound: float | None = None,
     suspended: bool = False,
+    paused: int = 0,
+    pruned: int = 0,
 ) -> Ending | None:
-    counts = {TrialState.SUCCEEDED: done, TrialState.FAILED: failed}
+    counts = {TrialState.SUCCEEDED: done, TrialState.FAILED: failed, TrialState.PRUNED: pruned}
     return ending(
         spec,
         counts,
@@ -38,20 +40,31 @@ def judged(
         reached=reached,
         regret_bound=regret_bound,
         suspended=suspended,
+        paused=paused,
     )
 
 
 UP, DOWN = an_objective(target=0.9), an_objective(target=0.1, maximize=False)
-FAILURES = Ending(BAD, "3 trials failed (budget.failedTrials: 3)", False)
-TARGET = Ending(OK, "the target was reached: accuracy 0.95 (objective.target: 0.9)", False)
-WALL = Ending(OK, "the time budget is used up (budget.wallClock: 60 s)", False)
-TRIALS = Ending(OK, "all 5 trials are done", True)
-SPACE = Ending(OK, "every point of the search space has been tried", True)
-NO_VALUE = Ending(BAD, "all 5 trials are done; no trial succeeded", True)
-PATIENCE = Ending(OK, "no improvement in 4 trials (budget.noImprovement: 4)", True)
+FAILURES = Ending(BAD, "3 trials failed (budget.failedTrials: 3)", False, ReasonCode.TOO_MANY_FAILURES)
+TARGET = Ending(OK, "the target was reached: accuracy 0.95 (objective.target: 0.9)", False, ReasonCode.TARGET_REACHED)
+WALL = Ending(OK, "the time budget is used up (budget.wallClock: 60 s)", False, ReasonCode.TIME_SPENT)
+TRIALS = Ending(OK, "all 5 trials are done", True, ReasonCode.TRIALS_DONE)
+SPACE = Ending(OK, "every point of the search space has been tried", True, ReasonCode.SPACE_EXHAUSTED)
+NO_VALUE = Ending(BAD, "all 5 trials are done; no trial succeeded", True, ReasonCode.NO_TRIAL_SUCCEEDED)
+PATIENCE = Ending(OK, "no improvement in 4 trials (budget.noImprovement: 4)", True, ReasonCode.NO_IMPROVEMENT)
 PATIENT = replace(a_spec(), budget=Budget(no_improvement=4))
-NEAR = Ending(OK, "no point is likely to be better by more than 0.008 (budget.regretBelow: 0.01)", True)
+NEAR = Ending(
+    OK, "no point is likely to be better by more than 0.008 (budget.regretBelow: 0.01)", True, ReasonCode.REGRET_BELOW
+)
 CONTENT = replace(a_spec(), budget=Budget(regret_below=0.01))
+IN_STEPS = replace(a_spec(wall_clock_s=60.0), fidelity=Fidelity("epochs", 1, 81))
+PARTIAL = Ending(
+    BAD,
+    "the time budget is used up (budget.wallClock: 60 s) before a trial reached epochs 81; "
+    "raise budget.wallClock, or lower fidelity.max",
+    False,
+    ReasonCode.TIME_SPENT,
+)
 TWO = replace(a_spec(objective=UP), further=(ExperimentObjective("size", Direction.MINIMIZE, target=3.0),))
 EVERYTHING = a_spec(trials=5, failed_trials=3, wall_clock_s=60.0, objective=UP)
 
@@ -77,6 +90,9 @@ EVERYTHING = a_spec(trials=5, failed_trials=3, wall_clock_s=60.0, objective=UP)
         ("the clock before the trials", judged(EVERYTHING, done=9, best=0.5, s=99, last=True), WALL),
         ("the trials before the space", judged(EVERYTHING, done=5, best=0.5, last=True), TRIALS),
         ("without one value it has failed", judged(EVERYTHING, done=5), NO_VALUE),
+        ("the time is up for trials in steps", judged(IN_STEPS, s=60, paused=5), PARTIAL),
+        ("the same once they are pruned", judged(IN_STEPS, s=60, pruned=5), PARTIAL),
+        ("the time is up after one that is complete", judged(IN_STEPS, done=1, best=0.5, s=60, paused=5), WALL),
         ("nothing better for some time", judged(PATIENT, done=9, best=0.5, since_best=4), PATIENCE),
         ("nothing better, not long enough", judged(PATIENT, done=9, best=0.5, since_best=3), None),
         ("little is left to gain", judged(CONTENT, done=20, best=0.5, regret_bound=0.008), NEAR),
@@ -86,7 +102,7 @@ EVERYTHING = a_spec(trials=5, failed_trials=3, wall_clock_s=60.0, objective=UP)
         (
             "both of two targets",
             judged(TWO, done=1, best=0.95, reached="accuracy 0.95 and size 2"),
-            Ending(OK, "the target was reached: accuracy 0.95 and size 2", False),
+            Ending(OK, "the target was reached: accuracy 0.95 and size 2", False, ReasonCode.TARGET_REACHED),
         ),
         (
             "trials that break a constraint have succeeded all the same",
@@ -98,7 +114,7 @@ EVERYTHING = a_spec(trials=5, failed_trials=3, wall_clock_s=60.0, objective=UP)
     ],
     ids=lambda x: x if isinstance(x, str) else "",
 )
-def test_an_experiment_ends(sentence: str, found: object, expected: object) -> None:
+def test_a_budget_ends_an_experiment(sentence: str, found: object, expected: object) -> None:
     assert found == expected
 
 
@@ -109,7 +125,9 @@ def test_every_outcome_costs_budget_but_cancelled() -> None:
 @pytest.mark.parametrize(
     ("trials", "done", "unfinished", "left"), [(None, 99, 9, None), (10, 0, 0, 10), (10, 7, 2, 1), (10, 7, 5, 0)]
 )
-def test_room_is_what_neither_ended_nor_runs(trials: int | None, done: int, unfinished: int, left: int | None) -> None:
+def test_the_room_is_what_neither_ended_nor_running_trials_use(
+    trials: int | None, done: int, unfinished: int, left: int | None
+) -> None:
     assert room(a_spec(trials=trials), {TrialState.SUCCEEDED: done}, unfinished) == left
 
 
@@ -124,7 +142,7 @@ def test_room_is_what_neither_ended_nor_runs(trials: int | None, done: int, unfi
         (60, 45, 100, True),
     ],
 )
-def test_the_regret_is_bounded_again_when_a_twentieth_more_have_ended(
+def test_the_regret_is_bounded_again_after_a_twentieth_more_trials_have_ended(
     done: int, failed: int, estimated: int, due: bool
 ) -> None:
     counts = {TrialState.SUCCEEDED: done, TrialState.FAILED: failed}

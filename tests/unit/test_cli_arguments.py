@@ -20,7 +20,7 @@ from controller.cli.arguments import parse
         "get --state-dir=here trials --output=json digits",
     ],
 )
-def test_flags_stand_before_and_after_their_verb(line: str) -> None:
+def test_flags_may_precede_or_follow_their_verb(line: str) -> None:
     arguments = parse(line.split())
     assert (arguments.verb, arguments.name) == ("show:trials", "digits")
     assert (arguments.output, arguments.state_dir) == ("json", "here")
@@ -54,7 +54,7 @@ def test_a_namespace_of_a_word_is_one() -> None:
     assert parse(["extend", "x", "--trials", "+20"]).trials == "+20"
 
 
-def test_overrides_add_up() -> None:
+def test_several_overrides_are_combined() -> None:
     assert parse(["--set", "a=1", "run", "-", "--set", "b=2"]).set == ["a=1", "b=2"]
 
 
@@ -80,8 +80,9 @@ def test_invalid_arguments_are_usage_errors(line: str, capsys: pytest.CaptureFix
     ],
 )
 def test_an_unknown_verb_is_reported_with_the_known_ones(
-    line: str, sentence: str, capsys: pytest.CaptureFixture[str]
+    line: str, sentence: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(sys, "argv", ["tuner"])  # the message repeats how the program was called
     with pytest.raises(SystemExit) as ended:
         parse(line.split())
     assert ended.value.code == 2

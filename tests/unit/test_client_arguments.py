@@ -48,7 +48,7 @@ def test_a_parameter_with_a_name_stays_as_it_is() -> None:
     assert named({"lr": given}) == (given,)
 
 
-def test_numbers_of_numpy_and_tuples_are_taken() -> None:
+def test_numpy_numbers_and_tuples_are_accepted() -> None:
     assert Float(np.float64(0), np.int64(1)) == domain.Float(0.0, 1)
     assert Int(np.int64(1), np.int64(3)) == domain.Int(1, 3)
     made = Choice([np.int64(3), np.float64(0.5), (1, 2), {"a": (None,)}])

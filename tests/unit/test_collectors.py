@@ -130,14 +130,14 @@ def test_a_file_that_begins_again_begins_a_new_line(tailed: Attempt) -> None:
     assert tailed.collected() == b"accuracy=0.1\naccuracy=0.2, and so\naccuracy=0.3\n"
 
 
-def test_no_more_is_collected_at_once_than_was_asked_for(tailed: Attempt) -> None:
+def test_no_more_is_collected_at_once_than_requested(tailed: Attempt) -> None:
     tailed.file.write_bytes(b"x" * 10_000_000 + b"\naccuracy=0.1\n")
     assert len(tailed.collected(until=1000)) == 1000
     assert tailed.collected().endswith(b"x\naccuracy=0.1\n")
 
 
 @pytest.mark.parametrize("kind", ["pipe", "directory"])
-def test_what_is_not_a_file_is_told_once(tailed: Attempt, kind: str) -> None:
+def test_a_path_that_is_not_a_file_is_reported_once(tailed: Attempt, kind: str) -> None:
     if kind == "pipe":
         os.mkfifo(tailed.file)
     else:
@@ -227,7 +227,7 @@ python_info{version="3.11"} 1.0
         ("", {}),
     ],
 )
-def test_the_samples_of_an_answer(body: str, expected: dict[str, float]) -> None:
+def test_the_samples_of_a_response_are_parsed(body: str, expected: dict[str, float]) -> None:
     assert samples(body, NAMES) == expected
 
 
@@ -291,7 +291,7 @@ def test_a_value_is_collected_when_it_changes_and_once(tmp_path: Path) -> None:
     asyncio.run(claim())
 
 
-def test_a_line_that_a_kill_cut_off_is_written_again(tmp_path: Path) -> None:
+def test_a_line_truncated_by_a_kill_is_written_again(tmp_path: Path) -> None:
     async def claim() -> None:
         with endpoint() as (port, _):
             (tmp_path / "metrics.txt").write_text('{"accuracy": 0.4, "epoch": 2.0}\n{"accur')
@@ -302,7 +302,7 @@ def test_a_line_that_a_kill_cut_off_is_written_again(tmp_path: Path) -> None:
     asyncio.run(claim())
 
 
-def test_an_endpoint_that_hangs_is_given_up_and_the_reason_kept(
+def test_an_endpoint_that_hangs_is_abandoned_and_the_reason_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("controller.runtime.collectors.prometheus.PATIENCE_S", 0.2)

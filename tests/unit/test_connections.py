@@ -23,34 +23,34 @@ def closed(them: dict[Peer, SeenConnection], *, noisy: tuple[str, ...] = (), mos
     return too_many(them, NOW, noisy=noisy, most=most)
 
 
-def test_a_connection_that_says_nothing_is_closed_after_a_while() -> None:
+def test_a_connection_without_calls_is_closed_after_a_while() -> None:
     fresh, silent = seen(3), seen(3, since=NOW - SILENT_S - 1, port=500)
     assert set(closed(fresh | silent)) == set(silent)
 
 
-def test_some_that_ask_for_health_stay() -> None:
+def test_a_few_connections_that_ask_for_health_stay_open() -> None:
     asking = seen(STRANGERS + 5, since=NOW - SILENT_S - 1, asked=True)
     assert closed(asking) == list(asking)[STRANGERS:]
 
 
-def test_a_connection_over_which_a_call_was_admitted_stays_however_old() -> None:
+def test_a_connection_with_an_admitted_call_stays_open_however_old() -> None:
     assert closed(seen(500, since=0.0, used=1.0)) == []
 
 
-def test_a_host_has_few_that_are_not_known_yet_and_the_newest_are_kept() -> None:
+def test_a_host_has_a_limit_of_unknown_connections_and_the_newest_are_kept() -> None:
     crowd = seen(UNKNOWN + 7)
     assert closed(crowd) == list(crowd)[:7]
     assert len(closed(crowd, noisy=("h",))) == UNKNOWN + 7 - connection_limits.NOISY_UNKNOWN
     assert closed(crowd | seen(10, host="other", port=900)) == list(crowd)[:7], "another host is not made to pay"
 
 
-def test_many_hosts_together_have_a_share_too() -> None:
+def test_many_hosts_share_a_limit_of_unknown_connections() -> None:
     crowds = {peer: one for n in range(40) for peer, one in seen(50, host=f"h{n}").items()}
     assert len(crowds) - len(closed(crowds)) == connection_limits.ALL_UNKNOWN
     assert len(crowds) - len(closed(crowds, most=512)) == 256
 
 
-def test_no_host_has_all_even_of_those_that_may_call_and_the_least_used_go() -> None:
+def test_no_host_holds_all_admitted_connections_and_the_least_used_are_closed() -> None:
     busy, idle = seen(40, used=NOW), seen(30, used=NOW - 100, port=500)
     gone = closed(busy | idle, most=100)
     assert len(gone) == 20

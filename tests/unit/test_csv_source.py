@@ -9,10 +9,12 @@ import pytest
 
 from controller.app import csv_source
 from controller.app.csv_source import read_csv
+from controller.core.model import ExperimentSpec
 from controller.spec import read
-from suggest.client import Outcome, TrialState
+from suggest.client import Measurement, Outcome, TrialState
 from suggest.errors import InvalidArgument, NotFound
 from suggest.server.admin import Source
+from suggest.study import Constraint
 
 FILE = """
 apiVersion: tuner.dev/v1
@@ -30,16 +32,26 @@ spec:
 SPEC = read(FILE, source="tiny.yaml").spec
 
 
-def source(folder: Path, text: str, *, value: str = "", **fill: str) -> Source:
+SEVERAL = read(
+    FILE.replace(
+        "objective: {metric: score, direction: maximize}",
+        "objectives: [{metric: score, direction: maximize}, {metric: size, direction: minimize}]\n"
+        "  constraints: [{metric: ms, max: 20}]",
+    ),
+    source="several.yaml",
+).spec
+
+
+def source(folder: Path, text: str, *, value: str = "", spec: ExperimentSpec = SPEC, **fill: str) -> Source:
     (folder / "r.csv").write_text(text, encoding="utf-8-sig")
-    return read_csv(str(folder / "r.csv"), SPEC, value=value, fill=fill)
+    return read_csv(str(folder / "r.csv"), spec, value=value, fill=fill)
 
 
 def rows(found: Source) -> list[tuple[object, ...]]:
     return [(place, *trial.parameters.values(), trial.outcome.value) for place, trial in found.trials]
 
 
-def test_cells_become_values_by_the_parameters_domains(tmp_path: Path) -> None:
+def test_cells_become_values_by_the_domains_of_their_parameters(tmp_path: Path) -> None:
     found = source(
         tmp_path,
         "score,x,n,kind,part,note\n0.5,1e-1,3,a,.5,\n1,0.2,3.0,1,,hi\n2,7,99,TRUE,,\n\n3,1,1,2,,\n4,1,1.5,z,,\n",
@@ -74,12 +86,43 @@ def test_the_columns_of_our_export_and_of_optunas_frames_are_known(tmp_path: Pat
     assert [trial.outcome.state.value for _, trial in source(tmp_path, frame).trials] == ["succeeded", "failed"]
 
 
+@pytest.mark.parametrize("header", ["score,size,ms", "value,metrics.size,metrics.ms", "values_0,values_1,ms"])
+def test_each_objective_and_constraint_has_a_column(tmp_path: Path, header: str) -> None:
+    found = source(tmp_path, f"{header},x,n,kind\n0.5,3,10,0.5,2,1\n", spec=SEVERAL)
+    ((_, trial),) = found.trials
+    assert trial.outcome == Outcome(TrialState.SUCCEEDED, 0.5)
+    assert trial.measurements == [Measurement(1, "size", 0, 3.0), Measurement(1, "ms", 0, 10.0)]
+
+
+def test_a_row_without_a_value_of_a_further_objective_is_refused(tmp_path: Path) -> None:
+    text = "score,size,ms,x,n,kind,state\n0.5,,10,0.5,2,1,\n0.5,,10,0.5,2,1,pruned\n,,,0.5,2,1,failed\n"
+    found = source(tmp_path, text, spec=SEVERAL)
+    assert [str(p.path) for p in found.refused] == ["line 2"]
+    assert found.refused[0].message.startswith("size: is empty, so there is nothing to compare")
+    assert [trial.outcome.state.value for _, trial in found.trials] == ["pruned", "failed"]
+
+
+def test_a_constraint_of_an_objective_takes_its_column(tmp_path: Path) -> None:
+    bounded = replace(SPEC, constraints=(Constraint("score", min=0.1),))
+    ((_, trial),) = source(tmp_path, "score,x,n,kind\n0.5,0.5,2,1\n", spec=bounded).trials
+    assert trial.measurements == [Measurement(1, "score", 0, 0.5)]
+
+
+def test_missing_columns_of_objectives_and_constraints_are_named(tmp_path: Path) -> None:
+    with pytest.raises(InvalidArgument) as refused:
+        source(tmp_path, "score,x,n,kind\n0.5,0.5,2,1\n", spec=SEVERAL)
+    assert [p.message.partition(": ")[2].partition(",")[0] for p in refused.value.problems] == [
+        "has no column 'size'",
+        "has no column 'ms'",
+    ]
+
+
 @pytest.mark.parametrize(
     ("row", "said"),
     [
         ("nan,0.5,3,1", "score: 'nan' is not a finite number, so there is nothing to compare"),
         ("inf,0.5,3,1", "score: 'inf' is not a finite number"),
-        (",0.5,3,1", "score: is empty, so there is nothing to compare; take the row out, or give it a state: failed"),
+        (",0.5,3,1", "score: is empty, so there is nothing to compare; remove the row, or set its state to failed"),
         ("1,wide,3,1", "x: 'wide' is not a number"),
         ("1,nan,3,1", "x: 'nan' is not a number"),
         ("1,0.5,some,1", "n: 'some' is not a whole number"),
@@ -99,7 +142,7 @@ def test_all_missing_columns_are_reported_at_once(tmp_path: Path) -> None:
         source(tmp_path, "accuracy,X,kind,kind\n1,2,3,4\n")
     said = str(refused.value)
     assert "has two columns 'kind'" in said
-    assert "has no column for x; it has accuracy, X, kind, kind; or say --fill x=VALUE" in said
+    assert "has no column for x; it has accuracy, X, kind, kind; or add --fill x=VALUE" in said
     assert "has no column for n" in said
     assert "has no column 'score' or 'value' for the value; " in said
     assert "part" not in said, "it is not always there"
@@ -126,12 +169,12 @@ def test_a_missing_or_too_long_file_is_reported(tmp_path: Path, monkeypatch: pyt
     with pytest.raises(NotFound, match="there is no such file"):
         read_csv(str(tmp_path / "none.csv"), SPEC, value="", fill={})
     (tmp_path / "b.csv").write_bytes(b"score,x\n\xff\xfe\x00")
-    with pytest.raises(InvalidArgument, match="is not text in UTF-8"):
+    with pytest.raises(InvalidArgument, match="is not UTF-8 text"):
         read_csv(str(tmp_path / "b.csv"), SPEC, value="", fill={})
     with pytest.raises(InvalidArgument, match="line 2 is not CSV"):
         source(tmp_path, 'score,x,n,kind\n1,"' + "x" * 200_000 + '",3,1\n')
     monkeypatch.setattr(csv_source, "MAX_ROWS", 3)
-    with pytest.raises(InvalidArgument, match="has more than 3 rows; import the part of it that matters most"):
+    with pytest.raises(InvalidArgument, match="has more than 3 rows; import the most important part"):
         source(tmp_path, "score,x,n,kind\n" + "1,0.5,3,1\n" * 4)
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from controller.core.breaker import Cause, Streak
 from controller.core.budget import counted
 from controller.core.decide import beginnings, decide, follow_ups
-from controller.core.model import AttemptState, ExperimentState, FailureClass, StopCause
+from controller.core.model import AttemptState, ExperimentState, FailureClass, ReasonCode, StopCause
 from controller.core.snapshot import (
     Action,
     AskStop,
@@ -68,8 +68,11 @@ def cancelled(trial: int, reason: str) -> Complete:
     return gone(trial, TrialState.CANCELLED, reason=reason)
 
 
-def done(state: ExperimentState, reason: str) -> ChangeState:
-    return ChangeState(state, reason, True)
+def done(state: ExperimentState, reason: str, code: ReasonCode | None = None) -> ChangeState:
+    return ChangeState(state, reason, True, code)
+
+
+STOPS = ChangeState(ExperimentState.STOPPING, "tuner stop", False, ReasonCode.STOP_REQUESTED)
 
 
 FAILED_TWICE = "2 trials failed (budget.failedTrials: 2)"
@@ -138,17 +141,25 @@ SENTENCES: list[tuple[str, Snapshot, list[Action]]] = [
     ),
     ("the machine holds fewer than parallelism allows", snapshot(four, slots=3), [Suggest(3)]),
     ("the machine holds more than parallelism allows", snapshot(two, slots=9), [Suggest(2)]),
-    ("a machine that cannot hold one pauses", snapshot(greedy, slots=0), [done(PAUSED, NO_GPU)]),
+    (
+        "a machine that cannot hold one pauses",
+        snapshot(greedy, slots=0),
+        [done(PAUSED, NO_GPU, ReasonCode.TOO_FEW_GPUS)],
+    ),
     (
         "nor one whose workers do not all fit",
         snapshot(replace(greedy, trial=replace(greedy.trial, cluster={"distributed": {"workers": 2}})), slots=0),
-        [done(PAUSED, NO_GPU.replace("16", "16 for each of 2 workers"))],
+        [done(PAUSED, NO_GPU.replace("16", "16 for each of 2 workers"), ReasonCode.TOO_FEW_GPUS)],
     ),
-    ("the canary cannot run there either", snapshot(greedy, slots=0, canary_over=False), [done(PAUSED, NO_GPU)]),
+    (
+        "the canary cannot run there either",
+        snapshot(greedy, slots=0, canary_over=False),
+        [done(PAUSED, NO_GPU, ReasonCode.TOO_FEW_GPUS)],
+    ),
     (
         "nor can a trial that waits",
         snapshot(greedy, open_trial(0), slots=0),
-        [done(PAUSED, NO_GPU)],
+        [done(PAUSED, NO_GPU, ReasonCode.TOO_FEW_GPUS)],
     ),
     ("what runs there is let finish first", snapshot(greedy, open_trial(0, RUNNING), slots=0), []),
     # Outcomes.
@@ -255,7 +266,11 @@ SENTENCES: list[tuple[str, Snapshot, list[Action]]] = [
         snapshot(ten, open_trial(9, SUCCEEDED, value=0.5), done={OK: 9}),
         [gone(9, OK, 0.5)],
     ),
-    ("and all is done in the next", snapshot(ten, done={OK: 10}, best=0.5), [done(ExperimentState.SUCCEEDED, TEN)]),
+    (
+        "and all is done in the next",
+        snapshot(ten, done={OK: 10}, best=0.5),
+        [done(ExperimentState.SUCCEEDED, TEN, ReasonCode.TRIALS_DONE)],
+    ),
     (
         "an exhausted search lets what was begun finish",
         snapshot(two, open_trial(0, RUNNING), open_trial(1), exhausted=True),
@@ -266,11 +281,15 @@ SENTENCES: list[tuple[str, Snapshot, list[Action]]] = [
         snapshot(two, open_trial(0, FAILED, failed=LOST), exhausted=True),
         [CreateAttempt(0, 2)],
     ),
-    ("and is done then", snapshot(two, exhausted=True, best=0.5), [done(ExperimentState.SUCCEEDED, TRIED)]),
+    (
+        "and is done then",
+        snapshot(two, exhausted=True, best=0.5),
+        [done(ExperimentState.SUCCEEDED, TRIED, ReasonCode.SPACE_EXHAUSTED)],
+    ),
     (
         "and has failed if nothing has a value",
         snapshot(two, exhausted=True),
-        [done(ExperimentState.FAILED, f"{TRIED}; no trial succeeded")],
+        [done(ExperimentState.FAILED, f"{TRIED}; no trial succeeded", ReasonCode.NO_TRIAL_SUCCEEDED)],
     ),
     (
         "the last failure: nothing new is asked for in its turn, and what runs is cancelled",
@@ -291,12 +310,12 @@ SENTENCES: list[tuple[str, Snapshot, list[Action]]] = [
     (
         "but where nothing else can be tried it has failed",
         snapshot(a_spec(trials=1), done={BAD: 1}, streak=ONE_BAD, exhausted=True, canary_over=False),
-        [done(ExperimentState.FAILED, "its one trial is done; no trial succeeded")],
+        [done(ExperimentState.FAILED, "its one trial is done; no trial succeeded", ReasonCode.NO_TRIAL_SUCCEEDED)],
     ),
     (
         "one more, not two: a budget of one that was spent twice is spent",
         snapshot(a_spec(trials=1), done={BAD: 2}, streak=ONE_BAD, canary_over=False),
-        [done(ExperimentState.FAILED, "its one trial is done; no trial succeeded")],
+        [done(ExperimentState.FAILED, "its one trial is done; no trial succeeded", ReasonCode.NO_TRIAL_SUCCEEDED)],
     ),
     (
         "the second one fails too, for whatever reason: a person is needed",
@@ -363,7 +382,7 @@ SENTENCES: list[tuple[str, Snapshot, list[Action]]] = [
     (
         "tuner stop needs no breaker",
         snapshot(four, said(9, "lr=0.3"), done={OK: 5}, streak=ALIKE, desired=DesiredState.STOP),
-        [gone(9, BAD, None, "lr=0.3", "userError"), ChangeState(ExperimentState.STOPPING, "tuner stop", False)],
+        [gone(9, BAD, None, "lr=0.3", "userError"), STOPS],
     ),
     (
         "what still ran when the breaker opened is set aside with the others",
@@ -382,7 +401,11 @@ SENTENCES: list[tuple[str, Snapshot, list[Action]]] = [
         ),
         [CreateAttempt(0, 2)],
     ),
-    ("then it has failed", snapshot(fragile, done={BAD: 2}), [done(ExperimentState.FAILED, FAILED_TWICE)]),
+    (
+        "then it has failed",
+        snapshot(fragile, done={BAD: 2}),
+        [done(ExperimentState.FAILED, FAILED_TWICE, ReasonCode.TOO_MANY_FAILURES)],
+    ),
     (
         "the target: what runs is cancelled, what waits too",
         snapshot(aiming, open_trial(0, SUCCEEDED, value=0.95), open_trial(1, RUNNING), open_trial(2), waits_again),
@@ -414,7 +437,7 @@ SENTENCES: list[tuple[str, Snapshot, list[Action]]] = [
     (
         "a paused experiment can be stopped for good",
         snapshot(two, paused_for, state=PAUSED, desired=DesiredState.STOP),
-        [cancelled(0, "tuner stop"), ChangeState(ExperimentState.STOPPING, "tuner stop", False)],
+        [cancelled(0, "tuner stop"), STOPS],
     ),
     (
         "an interrupted one stays paused",
@@ -474,7 +497,7 @@ SENTENCES: list[tuple[str, Snapshot, list[Action]]] = [
     (
         "what is interrupted waits, and the controller goes",
         snapshot(two, waits_again, open_trial(1), desired=DesiredState.INTERRUPT),
-        [done(STOPPED, AGAIN)],
+        [done(STOPPED, AGAIN, ReasonCode.INTERRUPTED)],
     ),
     (
         "the restarted controller still sends a stop that only was recorded",
@@ -484,7 +507,7 @@ SENTENCES: list[tuple[str, Snapshot, list[Action]]] = [
     (
         "an experiment that ends while interrupted has ended",
         snapshot(ten, desired=DesiredState.INTERRUPT, done={OK: 10}, best=0.5),
-        [done(ExperimentState.SUCCEEDED, TEN)],
+        [done(ExperimentState.SUCCEEDED, TEN, ReasonCode.TRIALS_DONE)],
     ),
     # tuner stop.
     (
@@ -493,7 +516,7 @@ SENTENCES: list[tuple[str, Snapshot, list[Action]]] = [
         [
             AskStop(0, UNWANTED, "tuner stop"),
             cancelled(1, "tuner stop"),
-            ChangeState(ExperimentState.STOPPING, "tuner stop", False),
+            STOPS,
         ],
     ),
     (
@@ -515,7 +538,7 @@ SENTENCES: list[tuple[str, Snapshot, list[Action]]] = [
     (
         "then nothing is left",
         snapshot(two, desired=DesiredState.STOP, state=ExperimentState.STOPPING),
-        [done(STOPPED, BY_STOP)],
+        [done(STOPPED, BY_STOP, ReasonCode.STOP_REQUESTED)],
     ),
 ]
 
@@ -623,7 +646,7 @@ def test_a_suggestion_begins_at_once_and_nothing_else_is_done_about_it() -> None
     assert beginnings(brought) == [CreateAttempt(2, 1)]
 
 
-def test_no_suggestion_begins_after_the_wish_to_stop() -> None:
+def test_no_suggestion_begins_after_a_stop_request() -> None:
     assert beginnings(snapshot(two, open_trial(0), desired=DesiredState.STOP)) == []
 
 
@@ -635,6 +658,13 @@ def test_a_started_attempt_is_not_started_again_before_the_next_observation() ->
 # Trials that run in steps
 
 stepped = replace(a_spec(parallelism=2, trials=4), fidelity=Fidelity("epochs", 1, 9, 3))
+
+
+in_a_minute = replace(stepped, budget=replace(stepped.budget, wall_clock_s=60.0))
+TOO_LATE = (
+    "the time budget is used up (budget.wallClock: 60 s) before a trial reached epochs 9; "
+    "raise budget.wallClock, or lower fidelity.max"
+)
 
 
 def step(
@@ -696,17 +726,27 @@ STEPS: list[tuple[str, Snapshot, list[Action]]] = [
     (
         "tuner stop cancels what is paused",
         waiting(paused={0: 1.0}, desired=DesiredState.STOP),
-        [cancelled(0, "tuner stop"), ChangeState(ExperimentState.STOPPING, "tuner stop", False)],
+        [cancelled(0, "tuner stop"), STOPS],
     ),
     (
         "Ctrl-C leaves paused trials as they are",
         waiting(paused={0: 1.0}, desired=DesiredState.INTERRUPT),
-        [ChangeState(STOPPED, AGAIN, True)],
+        [done(STOPPED, AGAIN, ReasonCode.INTERRUPTED)],
     ),
     (
         "A paused experiment promotes nobody and prunes nobody",
         waiting(paused={0: 1.0, 1: 1.0, 2: 1.0, 3: 1.0}, state=PAUSED, none_goes_on=True),
-        [ChangeState(PAUSED, "", True)],
+        [done(PAUSED, "")],
+    ),
+    (
+        "The end of the time prunes paused trials",
+        replace(waiting(paused={0: 1.0}), spec=in_a_minute, running_s=60.0),
+        [not_promoted(0, 1, f": {TOO_LATE}")],
+    ),
+    (
+        "and then says that none of them was complete",
+        replace(waiting(done={TrialState.PRUNED: 1}), spec=in_a_minute, running_s=60.0),
+        [done(ExperimentState.FAILED, TOO_LATE)],
     ),
     (
         "A trial that is forgotten is forgotten before the suggestion that may let it go on",
@@ -717,7 +757,7 @@ STEPS: list[tuple[str, Snapshot, list[Action]]] = [
 
 
 @pytest.mark.parametrize(("before", "actions"), [s[1:] for s in STEPS], ids=[s[0] for s in STEPS])
-def test_trials_that_run_in_steps(before: Snapshot, actions: list[Action]) -> None:
+def test_decide_returns_the_actions_of_trials_with_a_fidelity(before: Snapshot, actions: list[Action]) -> None:
     assert decide(before) == actions
 
 
@@ -735,7 +775,7 @@ def test_a_small_regret_lets_running_trials_end_and_starts_none() -> None:
     assert decide(replace(told, estimated=12, regret_bound=0.001)) == []
     over = replace(snapshot(content, done={OK: 13}, best=0.5), estimated=12, regret_bound=0.001)
     reason = "no point is likely to be better by more than 0.001 (budget.regretBelow: 0.01)"
-    assert decide(over) == [done(ExperimentState.SUCCEEDED, reason)]
+    assert decide(over) == [done(ExperimentState.SUCCEEDED, reason, ReasonCode.REGRET_BELOW)]
 
 
 def generation(*trials: UnfinishedTrial, **known: object) -> Snapshot:
@@ -766,5 +806,5 @@ GENERATIONS: list[tuple[str, Snapshot, list[Action]]] = [
 
 
 @pytest.mark.parametrize(("before", "actions"), [g[1:] for g in GENERATIONS], ids=[g[0] for g in GENERATIONS])
-def test_generations(before: Snapshot, actions: list[Action]) -> None:
+def test_decide_returns_the_actions_of_generations(before: Snapshot, actions: list[Action]) -> None:
     assert decide(before) == actions

@@ -67,7 +67,7 @@ def test_trials_that_end_meanwhile_change_nothing_of_a_draft(pool: Workers) -> N
     assert engine.propose(1) != expected, "the result matters"
 
 
-def test_a_draft_fits_no_longer_when_its_number_is_taken_or_the_space_has_grown(pool: Workers) -> None:
+def test_a_draft_is_stale_when_its_number_is_taken_or_the_space_has_grown(pool: Workers) -> None:
     engine = told(Engine(study("gp"), (), (), workers=pool), 12)
     draft = computed(engine.draft(1))
     assert draft.proposal is not None
@@ -85,7 +85,7 @@ def test_a_draft_fits_no_longer_when_its_number_is_taken_or_the_space_has_grown(
     assert engine.renumbered(other) is None
 
 
-def test_a_cheaper_point_is_none_that_the_study_has_where_repeats_are_not_wanted(pool: Workers) -> None:
+def test_a_cheaper_point_is_new_to_the_study_where_repeats_are_unwanted(pool: Workers) -> None:
     engine = Engine(study("gp", SMALL, duplicates="resample"), (), (), workers=pool)
     found: list[object] = []
     for number in range(12):
@@ -101,7 +101,7 @@ def test_a_cheaper_point_is_none_that_the_study_has_where_repeats_are_not_wanted
     ("algorithm", "has_cheaper"),
     [("gp", True), ("default", True), ("optuna:tpe", True), ("tpe", False), ("random", False), ("optuna:qmc", False)],
 )
-def test_an_algorithm_has_a_cheaper_one_if_it_learns_and_takes_long(
+def test_slow_model_based_algorithms_have_a_cheaper_alternative(
     pool: Workers, algorithm: str, has_cheaper: bool
 ) -> None:
     assert Engine(study(algorithm), (), (), workers=pool).has_cheaper == has_cheaper

@@ -61,7 +61,7 @@ def test_a_cancelled_trial_gives_its_point_back_and_a_failed_one_does_not() -> N
     assert [p.parameters for p in engine.propose(3).trials] == [trials[1].parameters]
 
 
-def test_a_queued_point_is_known_and_a_person_gets_what_she_enqueued() -> None:
+def test_a_queued_point_counts_as_known_and_an_enqueued_duplicate_still_runs() -> None:
     engine = searching("random", "resample")
     engine.put(Trial(0, QUEUED, {"a": 1, "b": "x"}))
     engine.put(Trial(1, QUEUED, {"a": 1, "b": "x"}))
@@ -146,6 +146,6 @@ def test_a_free_point_is_any_point_that_no_trial_holds(space: Space, data: st.Da
 
 @given(st.sets(st.integers(0, 60)), st.integers(0, 60))
 @examples(100)
-def test_so_many_lie_below_the_free_number(held: set[int], place: int) -> None:
+def test_the_numbers_below_a_free_number_are_counted(held: set[int], place: int) -> None:
     free = [n for n in range(200) if n not in held]
     assert _below(sorted(held), place) == sum(n < free[place] for n in held)

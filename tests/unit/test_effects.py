@@ -111,6 +111,6 @@ def test_equal_numbers_stay_in_one_bin() -> None:
         ([(1, 5)], None),
     ],
 )
-def test_spearman(points: list[tuple[float, float]], rho: float | None) -> None:
+def test_the_rank_correlation_is_spearmans(points: list[tuple[float, float]], rho: float | None) -> None:
     found = spearman(points)
     assert found == (None if rho is None else pytest.approx(rho))

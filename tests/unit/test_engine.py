@@ -87,7 +87,7 @@ def test_a_trials_draw_depends_on_the_seed_and_its_number_alone(algorithm: str) 
 
 @given(spaces(), st.integers(0, 2**63 - 1))
 @examples(80)
-def test_random_points_are_points(space: Space, seed: int) -> None:
+def test_random_points_are_inside_the_space(space: Space, seed: int) -> None:
     for trial in play(Engine(study(space, seed=seed), (), ()), 5):
         assert space.point_problems(trial.parameters, partial=False) == ()
         assert repr(space.canonical(trial.parameters)) == repr(dict(trial.parameters))

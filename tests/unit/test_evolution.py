@@ -141,7 +141,7 @@ def test_the_oldest_die_even_if_they_are_the_best() -> None:
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_values_near_the_largest_double_have_an_order(algorithm: str) -> None:
+def test_values_near_the_largest_double_are_ordered(algorithm: str) -> None:
     of = small(LATER, algorithm)
     several = replace(of.spec, objectives=tuple(Objective(f"m{k}", Direction.MAXIMIZE) for k in range(3)))
     big = (1e300, -1.7e308, 5e-324, 1.7e308, 0.0)

@@ -113,7 +113,7 @@ def test_an_experiment_is_created_revised_and_resumed() -> None:
     assert resumed.source == f"revision 2 of {resumed.experiment.uid}"
 
 
-def test_one_that_is_controlled_is_not_admitted_again() -> None:
+def test_an_experiment_with_a_controller_is_not_admitted_again() -> None:
     experiments = MemoryExperiments()
     service = ExperimentService(experiments)
     admitted = created(experiments)
@@ -126,7 +126,7 @@ def test_one_that_is_controlled_is_not_admitted_again() -> None:
     assert isinstance(service.run(document(), ANYWHERE), Admitted)
 
 
-def test_one_that_has_finished_needs_no_lease() -> None:
+def test_a_finished_experiment_needs_no_lease() -> None:
     experiments = MemoryExperiments()
     admitted = created(experiments)
     uid = admitted.experiment.uid

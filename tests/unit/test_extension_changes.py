@@ -70,7 +70,7 @@ def changes(*sets: str, trials: str = "") -> dict[str, object]:
         ),
     ],
 )
-def test_the_words_become_changes_of_the_file(trials: str, sets: Sequence[str], expected: dict[str, object]) -> None:
+def test_the_flags_become_changes_of_the_file(trials: str, sets: Sequence[str], expected: dict[str, object]) -> None:
     assert changes(*sets, trials=trials) == expected
 
 

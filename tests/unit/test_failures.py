@@ -263,7 +263,7 @@ ENDS = [
 
 
 @pytest.mark.parametrize(("seen", "cause", "judgment"), [e[1:] for e in ENDS], ids=[e[0] for e in ENDS])
-def test_an_end_is_judged(seen: Seen, cause: StopCause | None, judgment: Judgment) -> None:
+def test_the_end_of_an_attempt_has_an_outcome(seen: Seen, cause: StopCause | None, judgment: Judgment) -> None:
     judged = judge(seen.end, seen.log, cause, of_trial=seen.of_trial, asked_because="because", timeout_s=60.0)
     assert judged == judgment
 

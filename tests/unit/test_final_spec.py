@@ -70,7 +70,7 @@ REFUSED = [
     ("args: ['${momentum}']", "22:12 spec.final.args[0]: ${momentum} is not always there, and what follows would take its place; write --momentum=${momentum} as one element"),
     ("image: other:1", "22:5 spec.final.image: no such key here; did you mean spec.trial.image?"),
     ("retries: {timeout: 1}", "22:5 spec.final.retries: no such key here; did you mean spec.trial.retries?"),
-    ("timeout: 0s", "22:14 spec.final.timeout: '0s' leaves no time at all; write a longer one, or remove the key for no limit"),
+    ("timeout: 0s", "22:14 spec.final.timeout: '0s' is too short; write a longer one, or remove the key for no limit"),
 ]  # fmt: skip
 
 
@@ -79,16 +79,18 @@ def test_invalid_keys_are_refused(final: str, complaint: str) -> None:
     assert complaints(with_final(final)) == [complaint]
 
 
-def test_it_does_not_go_with_a_template() -> None:
+def test_a_final_stage_cannot_be_combined_with_a_template() -> None:
     text = GOOD.replace(
         '    command: [python, train.py, "--lr=${lr}", "--layers=${layers}", "--opt=${optimizer}", "--m=${momentum}"]\n',
         "    template: {apiVersion: batch/v1, kind: Job, metadata: {}, spec: {}}\n  final: {timeout: 5m}\n  runtime: kubernetes\n",
     )
     (complaint,) = complaints(text)
-    assert complaint.startswith("15:3 spec.final: does not go with trial.template, which has no command to be replaced")
+    assert complaint.startswith(
+        "15:3 spec.final: cannot be combined with trial.template, which has no command to be replaced"
+    )
 
 
-def test_a_cluster_shares_no_gpu_with_it_either() -> None:
+def test_a_final_stage_on_a_cluster_takes_whole_gpus_only() -> None:
     text = with_final("resources: {gpu: 0.5}", TRIAL + "    image: tuner/x:1\n").replace(
         "  trial:\n", "  runtime: kubernetes\n  trial:\n"
     )

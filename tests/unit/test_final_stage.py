@@ -16,6 +16,7 @@ from controller.core.model import (
     ExperimentState,
     FailureClass,
     FinalRun,
+    ReasonCode,
     StopCause,
     attempt_name,
 )
@@ -73,7 +74,7 @@ lost_thrice = tuple(attempt(n, FAILED, trial=FINAL, failed=LOST) for n in (1, 2,
 
 
 def over(reason: str = ALL) -> ChangeState:
-    return ChangeState(ExperimentState.SUCCEEDED, reason, True)
+    return ChangeState(ExperimentState.SUCCEEDED, reason, True, ReasonCode.TRIALS_DONE)
 
 
 def ended(final: object = None, **more: object) -> Snapshot:
@@ -102,7 +103,11 @@ SENTENCES: list[tuple[str, Snapshot, list[Action]]] = [
     (
         "nothing succeeded: there is nothing to run",
         snapshot(two, done={TrialState.PRUNED: 2}, final=final_stage()),
-        [ChangeState(ExperimentState.FAILED, "all 2 trials are done; no trial succeeded", True)],
+        [
+            ChangeState(
+                ExperimentState.FAILED, "all 2 trials are done; no trial succeeded", True, ReasonCode.NO_TRIAL_SUCCEEDED
+            )
+        ],
     ),
     (
         "a search that failed has no final stage",
@@ -112,7 +117,11 @@ SENTENCES: list[tuple[str, Snapshot, list[Action]]] = [
             best=0.5,
             final=final_stage(),
         ),
-        [ChangeState(ExperimentState.FAILED, "1 trial failed (budget.failedTrials: 1)", True)],
+        [
+            ChangeState(
+                ExperimentState.FAILED, "1 trial failed (budget.failedTrials: 1)", True, ReasonCode.TOO_MANY_FAILURES
+            )
+        ],
     ),
     ("recorded and not seen, it is started again", ended(final_stage(CREATED)), [StartAttempt(FINAL, 1)]),
     ("what the runtime holds for room is waited for", ended(final_stage(CREATED), held={FINAL}), []),
@@ -158,7 +167,14 @@ SENTENCES: list[tuple[str, Snapshot, list[Action]]] = [
     (
         "interrupted, it is what resume goes on with",
         ended(final_stage(CANCELLED, cause=INTERRUPTED), desired=DesiredState.INTERRUPT),
-        [ChangeState(ExperimentState.STOPPED, "interrupted; its final stage runs again on resume", True)],
+        [
+            ChangeState(
+                ExperimentState.STOPPED,
+                "interrupted; its final stage runs again on resume",
+                True,
+                ReasonCode.INTERRUPTED,
+            )
+        ],
     ),
     ("and resumed it runs again", ended(final_stage(CANCELLED, cause=INTERRUPTED)), [CreateAttempt(FINAL, 2)]),
     (
@@ -169,17 +185,27 @@ SENTENCES: list[tuple[str, Snapshot, list[Action]]] = [
     (
         "Ctrl-C before it began: it has not run",
         ended(final_stage(), desired=DesiredState.INTERRUPT),
-        [ChangeState(ExperimentState.STOPPED, "interrupted; its final stage runs again on resume", True)],
+        [
+            ChangeState(
+                ExperimentState.STOPPED,
+                "interrupted; its final stage runs again on resume",
+                True,
+                ReasonCode.INTERRUPTED,
+            )
+        ],
     ),
     (
         "tuner stop ends it for good",
         ended(final_stage(RUNNING), desired=DesiredState.STOP),
-        [AskStop(FINAL, UNWANTED, "tuner stop"), ChangeState(ExperimentState.STOPPING, "tuner stop", False)],
+        [
+            AskStop(FINAL, UNWANTED, "tuner stop"),
+            ChangeState(ExperimentState.STOPPING, "tuner stop", False, ReasonCode.STOP_REQUESTED),
+        ],
     ),
     (
         "tuner stop before it began: there is none",
         ended(final_stage(), desired=DesiredState.STOP),
-        [ChangeState(ExperimentState.STOPPED, "stopped by tuner stop", True)],
+        [ChangeState(ExperimentState.STOPPED, "stopped by tuner stop", True, ReasonCode.STOP_REQUESTED)],
     ),
     # The search has grown meanwhile.
     (
@@ -224,7 +250,7 @@ def test_decide_returns_the_actions_of_the_final_stage(situation: Snapshot, acti
 # How it ended
 
 
-def test_no_suggestion_begins_it_though_what_was_decided_before_is_not_done_yet() -> None:
+def test_no_suggestion_begins_the_final_stage_while_earlier_actions_are_pending() -> None:
     lost = final_stage(FAILED, failed=LOST)
     asked = snapshot(a_spec(parallelism=2, final=export), done=tried, best=0.5, final=lost)
     assert decide(asked) == [Suggest(2), Forget(FINAL)]
@@ -233,11 +259,11 @@ def test_no_suggestion_begins_it_though_what_was_decided_before_is_not_done_yet(
     assert beginnings(nothing_came) == []
 
 
-def test_it_needs_no_metric() -> None:
+def test_a_final_stage_needs_no_metric() -> None:
     assert judge(Exit(START, code=0), LogSummary(), None, of_trial=False).verdict is AttemptState.SUCCEEDED
 
 
-def test_42_is_a_failure_like_any_other() -> None:
+def test_exit_code_42_is_a_failure_in_the_final_stage() -> None:
     judged = judge(Exit(START, code=42), LogSummary(last_line="too wide"), None, of_trial=False)
     assert (judged.verdict, judged.failure_class, judged.reason) == (FAILED, CRASHED, "exit code 42: too wide")
 
@@ -245,7 +271,7 @@ def test_42_is_a_failure_like_any_other() -> None:
 # Whose parameters
 
 
-def test_the_attempts_of_an_earlier_end_are_no_attempts_of_this_one() -> None:
+def test_attempts_of_an_earlier_final_stage_do_not_count() -> None:
     memory = Memory(two)
     attempts = [Attempt(FINAL, n, AttemptState.SUCCEEDED) for n in (1, 2, 3)]
     memory.recall_finals(attempts, begun=FinalRun(7, 3))
@@ -255,7 +281,7 @@ def test_the_attempts_of_an_earlier_end_are_no_attempts_of_this_one() -> None:
 
 
 @pytest.mark.parametrize(("cause", "chosen_anew"), [(INTERRUPTED, False), (UNWANTED, True), (None, False)])
-def test_only_what_was_stopped_for_good_is_chosen_anew(cause: StopCause | None, chosen_anew: bool) -> None:
+def test_the_final_trial_is_chosen_again_only_after_a_stop(cause: StopCause | None, chosen_anew: bool) -> None:
     memory = Memory(two)
     assert memory.may_choose_final
     memory.recall_finals([attempt(1, CANCELLED, trial=FINAL, cause=cause)], begun=FinalRun(7, 1))
@@ -296,7 +322,7 @@ def test_each_end_of_the_search_has_checkpoints_of_its_own() -> None:
     assert part.env["TUNER_CHECKPOINT_DIR"] == "/tuner/checkpoints/final-r3"
 
 
-def test_a_cluster_finds_it_again_by_its_labels_and_takes_it_for_no_trial() -> None:
+def test_a_final_stage_is_found_by_its_labels_and_is_not_taken_for_a_trial() -> None:
     folders = ExperimentFolders(Path("/state/x")).attempt(FINAL, 2)
     part = cluster_launch(an_experiment(two), a_trial(12, lr=0.25), [Attempt(FINAL, 2)], folders, environ={}).cluster
     assert part is not None

@@ -111,7 +111,7 @@ def test_pruned_and_failed_trials_are_not_the_best() -> None:
 
 
 @pytest.mark.parametrize("value", [0.0, 1.0, 1e300, -1e300])
-def test_values_that_are_all_the_same_leave_nothing_to_gain(value: float) -> None:
+def test_equal_values_leave_nothing_to_gain(value: float) -> None:
     given = estimate(trials(20, lambda x, y: value))
     assert (given.value, given.noise, given.regret_bound) == (value, 0.0, 0.0)
 

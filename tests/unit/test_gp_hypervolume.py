@@ -26,7 +26,7 @@ def gain(known: Floats, reference: Floats, point: Floats) -> float:
 
 
 @pytest.mark.parametrize("objectives", [2, 3])
-def test_without_uncertainty_it_is_the_gain_of_hypervolume(objectives: int) -> None:
+def test_without_uncertainty_the_expected_improvement_is_the_gain_in_hypervolume(objectives: int) -> None:
     known = losses(12, objectives)
     found = cells(known, BEYOND)
     reference = np.array([bound[-1] for bound in found.bounds])
@@ -38,7 +38,7 @@ def test_without_uncertainty_it_is_the_gain_of_hypervolume(objectives: int) -> N
 
 
 @pytest.mark.parametrize("objectives", [2, 3])
-def test_it_is_the_mean_over_samples(objectives: int) -> None:
+def test_the_expected_improvement_is_the_mean_over_samples(objectives: int) -> None:
     known = losses(6, objectives)
     found = cells(known, BEYOND)
     reference = np.array([bound[-1] for bound in found.bounds])
@@ -50,7 +50,7 @@ def test_it_is_the_mean_over_samples(objectives: int) -> None:
 
 
 @pytest.mark.parametrize("objectives", [2, 3])
-def test_its_slopes_are_those_of_finite_differences_far_away_too(objectives: int) -> None:
+def test_its_gradient_equals_finite_differences_far_away_too(objectives: int) -> None:
     found = cells(losses(8, objectives), BEYOND)
     means, deviations = losses(9, objectives, seed=3), 0.05 + 0.3 * losses(9, objectives, seed=4)
     means[-1] += 20.0

@@ -66,7 +66,7 @@ def test_a_gpu_with_mig_instances_is_lent_as_those(tmp_path: Path) -> None:
     assert pool(environment | {"TUNER_GPUS": f"0,{MIG_1}"}) == (Device("0", MIG_0), Device(MIG_1, MIG_1))
 
 
-def test_a_gpu_is_one_however_it_is_named(tmp_path: Path) -> None:
+def test_the_names_of_one_gpu_are_recognized_as_one(tmp_path: Path) -> None:
     environment = _nvidia_smi(tmp_path, TWO)
     assert pool(environment | {"TUNER_GPUS": f"0,{GPU_0},GPU-5d5b,1"}) == (Device("0", GPU_0), Device("1", GPU_1))
     assert pool(environment, ["GPU-90f1", "0"]) == (Device("GPU-90f1", GPU_1), Device("0", GPU_0))
@@ -102,7 +102,7 @@ def test_claims_are_in_one_place_for_every_session() -> None:
     [(4, 1, 4), (4, 2, 2), (4, 3, 1), (4, 5, 0), (0, 1, 0), (0, 0.5, 0), (2, 0.5, 4), (2, 0.3, 6), (1, 0.1, 10),
      (1, 1 / 3, 3), (1, 0.6, 1)],
 )  # fmt: skip
-def test_slots(count: int, gpu: float, fit: int) -> None:
+def test_slots_are_derived_from_gpus(count: int, gpu: float, fit: int) -> None:
     assert slots(count, gpu) == fit
 
 
@@ -121,7 +121,9 @@ def test_slots(count: int, gpu: float, fit: int) -> None:
         ("one that is no longer lent does not matter", [(1, ["9"])], 3, ("0", "1", "2")),
     ],
 )
-def test_assign(case: str, in_use: list[tuple[float, list[str]]], gpu: float, given: tuple[str, ...] | None) -> None:
+def test_gpus_are_assigned_to_slots(
+    case: str, in_use: list[tuple[float, list[str]]], gpu: float, given: tuple[str, ...] | None
+) -> None:
     assert assign(("0", "1", "2"), in_use, gpu) == given, case
 
 

@@ -128,7 +128,7 @@ RATES = Space((Parameter("lr", Float(1e-3, 1, Scale.LOG, points=4)), Parameter("
 WHOLE, COUNT = st.integers(-1000, 1000), st.integers(2, 500)
 
 
-def test_points_are_written_as_a_person_would() -> None:
+def test_points_are_rounded_as_a_person_would_write_them() -> None:
     assert values_of(Float(1e-3, 1, Scale.LOG, points=4)) == [0.001, 0.01, 0.1, 1.0]
     assert values_of(Float(0, 1, points=3)) == [0.0, 0.5, 1.0]
     assert values_of(Float(1, 1, points=1)) == [1.0]

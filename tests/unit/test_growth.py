@@ -100,13 +100,13 @@ def test_everything_else_is_refused_with_its_path(old: Domain, new: Domain, path
         (Space((MORE, MOMENTUM, Parameter("b", Int(1, 2), (Condition("optimizer", ("lamb", "sgd")),)))), ["b"]),
     ],
 )
-def test_parameters_and_conditions_stay_but_for_what_new_choices_bring(new: Space, path: list[str]) -> None:
+def test_parameters_and_conditions_stay_except_for_what_new_choices_add(new: Space, path: list[str]) -> None:
     assert paths(TREE, new) == path
 
 
 @given(spaces())
 @examples(50)
-def test_a_space_may_stay_as_it_is(space: Space) -> None:
+def test_an_unchanged_space_is_growth(space: Space) -> None:
     assert growth_problems(space, space) == ()
     one = study(space)
     assert grown(one, space, trials=3) is one

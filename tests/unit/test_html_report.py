@@ -6,16 +6,17 @@ import json
 import math
 import random
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from controller.core.model import Attempt, AttemptState, ExperimentObjective, ExperimentSpec
 from controller.report import drawing, figures, html_page, ranking
-from controller.report.record import ExperimentRecord, TrialRecord
+from controller.report.record import ExperimentRecord, FigureSource, TrialRecord
 from suggest.errors import InvalidArgument
 from suggest.space import Choice, Condition, Float, Int, Parameter, Scale, Space
 from suggest.study import Constraint, Direction, Importance
@@ -109,8 +110,24 @@ def test_vega_lite_draws_every_figure(name: str) -> None:
         assert "http" not in drawn.replace("http://www.w3.org/", "")
 
 
+@pytest.mark.parametrize("figure", [figures.parallel, figures.contour])
+def test_axes_have_the_values_of_the_parameters_whatever_is_in_them(figure: Callable[[FigureSource], Any]) -> None:
+    pytest.importorskip("vl_convert", reason="the extra `report` is not installed")
+    evil = "'\"]}\\\u2028<b>"
+    space = Space((Parameter("lr", Float(0.0001, 1.0, Scale.LOG)), Parameter("kind", Choice((evil, "plain")))))
+    trials = [
+        TrialRecord(Trial(n, TrialState.SUCCEEDED, {"lr": 0.01, "kind": kind}, value=0.5))
+        for n, kind in enumerate((evil, "plain"))
+    ]
+    drawn = drawing.svg(figure(a_record(replace(SPEC, space=space), trials)))
+    for label in ("0.0001", "1", "plain"):
+        assert f">{label}</text>" in drawn
+    assert "&lt;b&gt;" in drawn
+    assert "<b>" not in drawn
+
+
 @pytest.mark.parametrize("name", RECORDS)
-def test_the_page_is_whole_and_asks_nobody(name: str, javascript: str) -> None:
+def test_the_page_is_self_contained(name: str, javascript: str) -> None:
     page = html_page.page(RECORDS[name], IMPORTANCES, javascript=javascript, now=NOW)
     own = page.replace(javascript.replace("</script", "<\\/script"), "")
     assert not re.search(r"<[^>]*\s(src|href)\s*=|@import|url\(", own)
@@ -118,7 +135,7 @@ def test_the_page_is_whole_and_asks_nobody(name: str, javascript: str) -> None:
     json.loads(re.findall(r'id="figures">(.*?)</script>', own, re.DOTALL)[0])
 
 
-def test_other_peoples_text_stays_text(javascript: str) -> None:
+def test_text_from_the_file_is_escaped(javascript: str) -> None:
     record = RECORDS["all failed"]
     page = html_page.page(record, (), javascript="", now=NOW)
     assert "<img" not in page

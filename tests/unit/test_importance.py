@@ -103,7 +103,7 @@ def test_smaller_values_may_be_better(seed: int) -> None:
     assert found[0].name == "lr"
 
 
-def test_more_trials_make_it_surer() -> None:
+def test_more_trials_reduce_the_uncertainty_of_importance() -> None:
     few, many = (admin.importances(SPACE, trials(count, 1), direction=UP)[0] for count in (60, 1000))
     assert few.spread is not None
     assert many.spread is not None

@@ -121,7 +121,7 @@ def test_bad_json_from_a_client_is_a_problem_with_its_place(text: str) -> None:
     assert [p.path for p in problems] == ["spec.parameters[0].values[3]"]
 
 
-def test_brackets_in_quotes_are_not_depth() -> None:
+def test_brackets_in_strings_do_not_count_as_nesting() -> None:
     value: Value = ["[" * 100 + '\\"' + "{" * 100]
     assert read_value(pb.Value(json_value=json.dumps(value)), "x", problems := []) == value
     assert not problems
@@ -203,7 +203,7 @@ def test_compact_json_has_no_spaces_and_sorted_keys() -> None:
     assert compact_json({"b": [1, 2.5, None], "a": "ü"}) == '{"a":"ü","b":[1,2.5,null]}'
 
 
-def test_an_outcome_of_a_trial_with_null_is_learnt() -> None:
+def test_a_trial_with_null_is_learned_from() -> None:
     engine = Engine(Study(StudyName("default", "s"), "u", spec("tpe", startupTrials=1), 1), [], [])
     for number, value in enumerate(OPTIMIZERS):
         point: dict[str, Value] = {"optimizer": value}

@@ -108,7 +108,7 @@ BAD_PARAMETERS = {
     "an infinite end": (double("x", "0", "inf"), "x: expected a number such as \"0.1\", got 'inf'"),
     "an int with a list": (
         pb.ParameterSpec(name="x", parameter_type=pb.INT, feasible_space=pb.FeasibleSpace(list=["1"])),
-        "x: an int or a double has min and max; leave the list out",
+        "x: an int or a double has min and max; omit the list",
     ),
     "a name with a blank": (
         choice("two words", "a"),
@@ -225,7 +225,7 @@ def in_katibs_words() -> dict[str, tuple[pb.Experiment, str]]:
 
 
 @pytest.mark.parametrize("name", in_katibs_words())
-def test_what_katib_refuses_is_refused_in_its_words(name: str) -> None:
+def test_what_katib_refuses_is_refused_with_its_message(name: str) -> None:
     experiment, message = in_katibs_words()[name]
     assert refusal(experiment) == message
 
@@ -235,7 +235,7 @@ def test_cmaes_is_refused_beside_a_choice() -> None:
     assert said == "parameter kind: a choice has no order, which cmaes needs; make it a number, or use tpe"
 
 
-def test_a_name_twice_is_refused() -> None:
+def test_a_repeated_name_is_refused() -> None:
     said = refusal(an_experiment("random", [X, X]))
     assert said.endswith("Detect duplicated parameter name: x")
 
@@ -246,7 +246,7 @@ def test_a_search_for_layers_is_refused() -> None:
     assert "a search for a network's layers is not served" in refusal(experiment)
 
 
-def test_all_that_is_wrong_is_said_at_once() -> None:
+def test_all_problems_are_reported_at_once() -> None:
     experiment = an_experiment("random", [double("x", "2", "1")], settings={"seed": "1"})
     experiment.spec.objective.type = pb.UNKNOWN
     said = refusal(experiment)

@@ -22,7 +22,7 @@ def test_new_configurations_begin_in_the_brackets() -> None:
     assert resources.count(1) > resources.count(3) > resources.count(9) > 0
 
 
-def test_the_best_third_goes_on_with_the_next_resource() -> None:
+def test_the_best_third_continues_with_the_next_resource() -> None:
     first = ("a", 1, 0.5), ("b", 1, 0.9), ("c", 1, 0.1)
     assert chosen(*first)[0] == ("b", 3)
     assert [name for name, _ in chosen(*first, count=3)] == ["b", None, None]

@@ -77,13 +77,13 @@ def test_large_work_is_done_one_piece_at_a_time_and_holds_up_no_small_work() -> 
     asyncio.run(play())
 
 
-def test_a_queue_has_an_end() -> None:
+def test_a_queue_has_a_maximum_length() -> None:
     async def play() -> None:
         async with turns() as them:
             gate = threading.Event()
             calls = [asyncio.create_task(them.run("s", lambda: gate.wait(WITHIN_S))) for _ in range(MAX_WAITING + 1)]
             await asyncio.sleep(0)
-            with pytest.raises(StudyBusy, match="256 calls wait for it already"):
+            with pytest.raises(StudyBusy, match="256 calls already wait"):
                 await them.run("s", lambda: None)
             gate.set()
             assert all(await asyncio.gather(*calls))

@@ -154,7 +154,7 @@ def test_it_has_ended_also_while_containers_beside_it_run_on() -> None:
 
 
 @pytest.mark.parametrize("code", [1, 2, 42, 126, 127, 128, 134, 139, 255])
-def test_an_exit_code_that_tells_the_story_is_passed_on(code: int) -> None:
+def test_an_exit_code_that_explains_the_end_is_passed_on(code: int) -> None:
     assert end_of(a_job(conditions=(FAILED,)), a_pod(ended(code), phase="Failed")) == Exit(at(5), code=code)
 
 
@@ -184,7 +184,7 @@ def test_a_signal_counts_where_the_runtime_tells_it() -> None:
         ("DeletionByPodGC", "node gpu-7 is gone, and so is its pod"),
     ],
 )
-def test_a_disruption_is_the_clusters_doing_whatever_code_the_program_ended_with(reason: str, said: str) -> None:
+def test_a_disruption_is_an_infrastructure_failure_whatever_the_exit_code(reason: str, said: str) -> None:
     disrupted = a_condition("DisruptionTarget", reason, "as it says", after=4)
     for code in (0, 1, 143):
         pod = a_pod(ended(code), phase="Failed", conditions=(disrupted,), deleted=4)
@@ -206,14 +206,14 @@ def test_an_eviction_names_the_node_and_what_its_kubelet_says() -> None:
     assert end_of(a_job(), before_it_ran) == lost(10, f"evicted by node gpu-7: {message}")
 
 
-def test_an_eviction_for_its_own_limit_would_happen_anywhere() -> None:
+def test_an_eviction_for_exceeding_its_own_limit_is_not_retried() -> None:
     message = "Pod ephemeral local storage usage exceeds the total limit of containers 20Mi."
     pod = a_pod(ended(137), phase="Failed", reason="Evicted", message=message)
     expected = Exit(at(5), failure_class=USER_ERROR, reason=f"evicted by node gpu-7: {message}")
     assert end_of(a_job(), pod) == expected
 
 
-def test_a_node_that_was_fuller_than_the_scheduler_knew_is_the_machines_fault() -> None:
+def test_a_node_fuller_than_the_scheduler_knew_is_an_infrastructure_failure() -> None:
     pod = a_pod(phase="Failed", reason="OutOfcpu", message="Node didn't have enough resource: cpu")
     reason = "node gpu-7 did not keep it (OutOfcpu): Node didn't have enough resource: cpu"
     assert end_of(a_job(), pod) == lost(10, reason)
@@ -282,12 +282,12 @@ def test_a_pod_that_is_asked_to_end_runs_until_it_has() -> None:
     assert (status.exit, status.start_time) == (None, at(2))
 
 
-def test_a_pod_deleted_by_hand_is_the_machines_fault() -> None:
+def test_a_pod_deleted_by_hand_is_an_infrastructure_failure() -> None:
     pod = a_pod(ended(143, after=7), phase="Failed", deleted=6)
     assert end_of(a_job(), pod) == lost(7, "its pod was deleted by someone else (exit code 143)")
 
 
-def test_a_job_deleted_by_hand_is_the_machines_fault_once_its_pod_has_ended() -> None:
+def test_a_job_deleted_by_hand_is_an_infrastructure_failure_once_its_pod_has_ended() -> None:
     assert look(None, a_pod(RUNNING, deleted=6)).exit is None
     pod = a_pod(ended(0, after=7), phase="Succeeded", deleted=6)
     assert end_of(None, pod) == lost(7, "its Job was deleted by someone else (exit code 0)")
@@ -298,7 +298,7 @@ def test_a_pod_that_ended_before_its_job_was_deleted_is_judged_by_its_own_exit()
     assert end_of(None, a_pod(ended(0), phase="Succeeded", deleted=6)) == Exit(at(5), code=0)
 
 
-def test_a_pod_on_a_node_that_does_not_answer_is_given_up() -> None:
+def test_a_pod_on_an_unreachable_node_is_given_up() -> None:
     pod = a_pod(RUNNING, deleted=6)
     assert look(a_job(), pod, now=65).exit is None
     assert end_of(a_job(), pod, now=67) == lost(6, "node gpu-7 does not answer: its pod could not be ended")
@@ -309,20 +309,20 @@ def test_a_pod_on_a_node_that_does_not_answer_is_given_up() -> None:
     assert end_of(a_job(), pod, stopped=True, now=67) == Exit(at(6), unknown=True, stopped=True)
 
 
-def test_a_pod_of_which_nothing_was_seen_after_we_stopped_it_was_stopped() -> None:
+def test_a_stopped_pod_that_was_never_seen_again_counts_as_stopped() -> None:
     pod = as_gone(a_pod(RUNNING))
     assert end_of(a_job(), pod, stopped=True) == Exit(at(10), unknown=True, stopped=True)
     assert end_of(a_job(), pod) == lost(10, "its pod was deleted by someone else")
 
 
-def test_a_pod_that_is_gone_leaves_what_its_job_says() -> None:
+def test_without_its_pod_the_status_of_the_job_decides() -> None:
     assert look(a_job(conditions=(FAILED,)), now=12).exit is None
     assert end_of(a_job(conditions=(FAILED,)), now=15) == lost(9, "its pod is gone, and how it ended is unknown")
     complete = a_job(conditions=(a_condition("Complete", "CompletionsReached"),))
     assert end_of(complete, now=15) == Exit(at(9), code=0)
 
 
-def test_a_jobs_end_waits_for_the_sight_of_its_pods() -> None:
+def test_the_end_of_a_job_counts_once_its_pods_are_seen() -> None:
     assert look(a_job(conditions=(a_condition("Complete"),)), a_pod(RUNNING), now=30).exit is None
 
 
@@ -381,7 +381,7 @@ PULL = 'Back-off pulling image "registry.example/digits:3": rpc error: code = No
 
 
 @pytest.mark.parametrize("reason", ["ErrImagePull", "ImagePullBackOff"])
-def test_an_image_that_cannot_be_pulled_is_a_mistake_after_a_while(reason: str) -> None:
+def test_an_image_that_cannot_be_pulled_is_a_configuration_failure_after_a_while(reason: str) -> None:
     pod = a_pod(waiting(reason, PULL), phase="Pending")
     said = 'Back-off pulling image "registry.example/digits:3": not found'
     assert look(a_job(), pod).waiting == f"{reason}: {said}"
@@ -390,7 +390,7 @@ def test_an_image_that_cannot_be_pulled_is_a_mistake_after_a_while(reason: str) 
     assert end_of(a_job(), pod, now=21) == Exit(at(21), failure_class=CONFIGURATION, reason=expected)
 
 
-def test_a_registry_that_hiccups_is_given_more_time() -> None:
+def test_a_registry_with_transient_errors_is_given_more_time() -> None:
     pod = a_pod(waiting("ErrImagePull", "dial tcp 10.0.0.1:443: i/o timeout"), phase="Pending")
     assert look(a_job(), pod, now=100).exit is None
     assert end_of(a_job(), pod, now=301).failure_class is CONFIGURATION
@@ -469,13 +469,13 @@ def test_a_permanent_error_is_a_configuration_failure_at_once(reason: str, messa
         (MOUNT + "not a directory: unknown", f"mount /data failed: {MOUNT}not a directory: unknown"),
     ],
 )
-def test_a_container_that_could_not_be_started_is_a_mistake_that_is_named(message: str, said: str) -> None:
+def test_a_container_that_cannot_be_started_is_a_configuration_failure_with_the_reason(message: str, said: str) -> None:
     never = ended(128, "StartError", message=message, start="1970-01-01T00:00:00Z")
     found = look(a_job(conditions=(FAILED,)), a_pod(never, phase="Failed"))
     assert (found.start_time, found.exit) == (None, Exit(at(5), failure_class=CONFIGURATION, reason=said))
 
 
-def test_a_node_that_cannot_start_containers_is_to_blame_itself() -> None:
+def test_a_node_that_cannot_start_containers_is_an_infrastructure_failure() -> None:
     message = OCI + "nvidia-container-cli: initialization error: nvml error: driver not loaded"
     pod = a_pod(ended(128, "StartError", message=message), phase="Failed")
     assert end_of(a_job(), pod) == lost(5, f"node gpu-7 could not start its container: {message}")
@@ -493,7 +493,7 @@ def test_a_volume_that_the_node_cannot_mount_is_named_and_given_two_minutes() ->
     assert found == Exit(at(130), failure_class=CONFIGURATION, reason=said)
 
 
-def test_a_pod_that_admission_refuses_is_a_mistake_and_one_without_room_waits() -> None:
+def test_a_pod_that_admission_refuses_is_a_configuration_failure_and_one_without_room_waits() -> None:
     policy = 'Error creating: pods "x-0-abc" is forbidden: violates PodSecurity "restricted:latest": privileged'
     reason = 'the namespace\'s pod security does not allow it: violates PodSecurity "restricted:latest": privileged'
     assert look(a_job(), refusal=policy).exit == Exit(at(10), failure_class=CONFIGURATION, reason=reason)
@@ -561,7 +561,7 @@ def test_a_worker_that_reports_a_lost_one_is_not_the_cause_even_if_the_job_delet
         assert workers(missing, gone).exit == expected
 
 
-def test_the_first_rank_speaks_for_itself_and_infeasible_for_all() -> None:
+def test_the_first_rank_decides_and_infeasible_holds_for_any_rank() -> None:
     zero = a_pod(ended(3), phase="Failed", index=0)
     assert workers(zero, a_pod(ended(143, after=7), phase="Failed", index=1, deleted=6)).exit == Exit(at(5), code=3)
     bad = a_pod(ended(42, message="epoch=2 accuracy=0.4\ntoo wide\n"), phase="Failed", index=1)
@@ -587,7 +587,7 @@ def test_a_worker_can_report_its_own_failure_class() -> None:
     assert found.exit == lost(5, "worker 1 of 2: exit code 75")
 
 
-def test_a_worker_that_crashed_is_the_machines_fault() -> None:
+def test_a_crashed_worker_is_an_infrastructure_failure() -> None:
     crashed = a_pod(ended(134, message="ProcessGroupNCCL's watchdog got stuck"), phase="Failed", index=1)
     reason = "worker 1 of 2: exit code 134 (its program crashed: SIGABRT): ProcessGroupNCCL's watchdog got stuck"
     assert workers(a_pod(ended(1, after=6), phase="Failed", index=0), crashed).exit == lost(5, reason)
@@ -624,7 +624,7 @@ def test_a_job_set_ends_by_its_conditions_and_fails_as_its_pod_did() -> None:
     assert end_of(failed, leader, now=20) == Exit(at(9), failure_class=USER_ERROR, reason=reason)
 
 
-def test_conditions_of_the_persons_own_are_kept() -> None:
+def test_conditions_of_the_file_are_used() -> None:
     reading = {"success": {"type": "Succeeded", "status": "True"}, "failure": {"type": "Broken", "status": "True"}}
     kind = {"reading": reading, "kind": "PyTorchJob"}
     assert end_of(a_job(**kind, conditions=(a_condition("Succeeded"),))) == Exit(at(9), code=0)
@@ -672,14 +672,14 @@ def test_an_object_that_never_says_how_it_ended_ends_its_attempt_after_ten_minut
         at(661),
         failure_class=CONFIGURATION,
         reason="its pods ended more than 10 minutes ago, and the JobSet shows neither success ({type: Completed}) nor "
-        "failure ({type: Failed}); correct spec.trial.success and failure, or see whether the operator of JobSet runs",
+        "failure ({type: Failed}); correct spec.trial.success and failure, or check that the operator of JobSet runs",
     )
     reading = {"success": {"path": "status.phase", "equals": "Done"}, "failure": {"type": "Up", "status": "False"}}
     reason = end_of(a_job(kind="Widget", reading=reading), *pods, now=661).reason
     assert "success ({path: status.phase, equals: Done}) nor failure ({type: Up, status: False})" in reason
 
 
-def test_it_is_given_time_while_a_pod_runs_or_it_is_suspended_or_stopped() -> None:
+def test_an_object_without_an_end_is_given_time_while_a_pod_runs_or_it_is_suspended_or_stopped() -> None:
     done, runs = a_pod(ended(0), phase="Succeeded", name="a"), a_pod(RUNNING, name="b")
     assert look(a_job(kind="JobSet"), done, runs, now=9999).exit is None
     assert look(a_job(kind="JobSet"), done, now=9999, stopped=True).exit is None
@@ -790,12 +790,12 @@ def test_the_log_is_that_of_the_trial_container() -> None:
     assert log_source(a_job(), [a_pod(RUNNING, containers=("main", "log"))]) == PodContainer("x-0-0", "main")
 
 
-def test_the_log_of_several_workers_is_the_first_ones() -> None:
+def test_the_log_of_several_workers_is_that_of_the_first() -> None:
     pods = [a_pod(RUNNING, index=1), a_pod(RUNNING, index=0)]
     assert log_source(a_job(), pods) == PodContainer("x-0-0", "trial")
 
 
-def test_the_log_is_the_primarys_where_the_file_names_one() -> None:
+def test_the_log_is_that_of_the_primary_pod_if_the_file_names_one() -> None:
     reading = {"primary": {"labels": {"role": "leader"}, "container": "main"}}
     leader = a_pod(RUNNING, labels={"role": "leader"}, name="leader", containers=("main", "log"), index=7)
     worker = a_pod(RUNNING, labels={"role": "worker"}, name="a-worker")

@@ -70,7 +70,7 @@ def at_a_desk(test: Test) -> Callable[..., None]:
 
 
 @at_a_desk
-async def test_its_sender_does_not_wait_for_it(desk: Desk) -> None:
+async def test_the_sender_of_a_background_request_does_not_wait(desk: Desk) -> None:
     await desk.begin("a")
     assert desk.requests.is_under_way("a")
     assert desk.done == []

@@ -94,7 +94,7 @@ async def test_a_dry_run_leaves_nothing(api: FakeApi, client: KubernetesClient) 
 
 
 @with_a_cluster
-async def test_a_second_of_a_name_is_refused_by_its_reason(api: FakeApi, client: KubernetesClient) -> None:
+async def test_a_second_object_of_a_name_is_refused_with_its_reason(api: FakeApi, client: KubernetesClient) -> None:
     await client.create(JOBS, "user1", job("a"))
     error = await refused(client.create(JOBS, "user1", job("a")))
     assert (error.status, error.reason, str(error)) == (409, "AlreadyExists", 'jobs.batch "a" already exists')
@@ -118,7 +118,7 @@ async def test_a_list_gathers_its_pages_and_names_kinds_as_single_objects_do(
 
 
 @with_a_cluster
-async def test_a_list_whose_pages_are_compacted_away_is_taken_whole(api: FakeApi, client: KubernetesClient) -> None:
+async def test_a_list_whose_pages_were_compacted_is_read_in_one_piece(api: FakeApi, client: KubernetesClient) -> None:
     for number in range(600):
         api.put("jobs", {"metadata": {"name": f"j{number}", "namespace": "user1"}})
     api.late = True
@@ -170,14 +170,14 @@ def test_a_jobs_pods_go_with_it_only_if_the_propagation_says_so(propagation: str
 
 
 @with_a_cluster
-async def test_a_merge_patch_takes_keys_away(api: FakeApi, client: KubernetesClient) -> None:
+async def test_a_merge_patch_removes_keys(api: FakeApi, client: KubernetesClient) -> None:
     await client.create(JOBS, "user1", job("a", x="1", y="2"))
     patched = await client.patch(JOBS, "user1", "a", {"metadata": {"labels": {"x": None, "z": "3"}}})
     assert patched["metadata"]["labels"] == {"y": "2", "z": "3"}
 
 
 @with_a_cluster
-async def test_a_watch_tells_all_that_happens_and_ends_when_the_server_ends_it(
+async def test_a_watch_delivers_every_change_and_ends_when_the_server_ends_it(
     api: FakeApi, client: KubernetesClient
 ) -> None:
     version = str(api.version)
@@ -259,7 +259,7 @@ async def test_a_kind_that_is_not_built_in_is_looked_up(api: FakeApi, client: Ku
 
 
 @with_a_cluster
-async def test_it_can_be_asked_whether_we_may(api: FakeApi, client: KubernetesClient) -> None:
+async def test_the_client_can_ask_for_permissions(api: FakeApi, client: KubernetesClient) -> None:
     api.forbid("get", "pods/log")
     assert await client.review("get", PODS, "user1")
     assert not await client.review("get", PODS, "user1", subresource="log")
@@ -269,7 +269,7 @@ async def test_it_can_be_asked_whether_we_may(api: FakeApi, client: KubernetesCl
 
 
 @pytest.mark.parametrize("status", [429, 503])
-def test_a_server_that_asks_for_patience_gets_it_also_for_a_create(status: int) -> None:
+def test_a_server_that_asks_to_retry_later_is_retried_even_for_a_create(status: int) -> None:
     @with_a_cluster
     async def check(api: FakeApi, client: KubernetesClient) -> None:
         api.answer(status, times=5, retry_after_s=0)
@@ -290,13 +290,13 @@ async def test_retry_after_is_waited_for(api: FakeApi, client: KubernetesClient)
 
 
 @with_a_cluster
-async def test_a_503_without_retry_after_is_the_callers(api: FakeApi, client: KubernetesClient) -> None:
+async def test_a_503_without_retry_after_is_raised(api: FakeApi, client: KubernetesClient) -> None:
     api.answer(503)
     assert (await refused(client.list(JOBS, "user1"))).status == 503
 
 
 @with_a_cluster
-async def test_a_broken_connection_is_made_anew_for_what_only_reads(api: FakeApi, client: KubernetesClient) -> None:
+async def test_a_read_is_repeated_on_a_new_connection(api: FakeApi, client: KubernetesClient) -> None:
     for _ in range(3):
         api.requests.clear()
         api.silent = True
@@ -314,7 +314,7 @@ async def test_a_create_whose_connection_breaks_is_not_sent_twice(api: FakeApi, 
     await eventually(lambda: bool(api.requests))
     api.drop_connections()
     api.silent = False
-    with pytest.raises(Unreachable, match="broke the connection off"):
+    with pytest.raises(Unreachable, match="closed the connection"):
         await creating
     assert len(api.requests) == 1
 
@@ -352,14 +352,14 @@ async def said(config: Raw, *, context: str | None = None) -> str:
     return f"{type(caught.value).__name__}: {caught.value}"
 
 
-def test_no_kubeconfig(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_missing_kubeconfig_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     with pytest.raises(BadKubeconfig, match=r"There is no kubeconfig at .*/none .*; set KUBECONFIG, or have"):
         asyncio.run(KubernetesClient.connect())
 
 
-def test_an_unknown_context_is_answered_with_those_there_are() -> None:
+def test_an_unknown_context_is_reported_with_the_known_ones() -> None:
     config = FakeApi().kubeconfig()
     problem = asyncio.run(said(config, context="prod"))
     assert "has no context 'prod'; choose one with --context: fake" in problem
@@ -374,7 +374,7 @@ def test_an_invalid_kubeconfig_is_reported(text: str, monkeypatch: pytest.Monkey
         asyncio.run(KubernetesClient.connect())
 
 
-def test_a_context_whose_parts_are_missing_or_broken() -> None:
+def test_a_context_with_missing_or_broken_parts_is_reported() -> None:
     config = FakeApi().kubeconfig()
     config["clusters"][0]["cluster"] = {"server": "https://127.0.0.1:1"}
     config["users"] = []
@@ -389,7 +389,7 @@ def test_a_context_whose_parts_are_missing_or_broken() -> None:
     assert "context 'fake' cannot be used" in asyncio.run(said(config))
 
 
-def test_the_users_namespace_is_that_of_the_context() -> None:
+def test_the_default_namespace_is_that_of_the_context() -> None:
     async def check() -> None:
         async with FakeApi() as api, api.client(namespace="gpu-team") as client:
             assert (client.context, client.server, client.default_namespace) == ("fake", api.url, "gpu-team")
@@ -430,7 +430,7 @@ def test_groups_without_a_user_to_impersonate_are_refused() -> None:
     assert "user 'tester' has as-uid, as-groups or as-user-extra without `as`" in problem
 
 
-def test_wrong_or_expired_credentials() -> None:
+def test_wrong_or_expired_credentials_are_reported() -> None:
     async def check() -> None:
         async with FakeApi() as api:
             api.token = "right"
@@ -458,20 +458,20 @@ def test_credentials_that_were_renewed_in_the_meantime_are_found() -> None:
     asyncio.run(check())
 
 
-def test_a_server_that_is_not_there() -> None:
+def test_an_unreachable_server_is_reported() -> None:
     problem = asyncio.run(said(FakeApi().kubeconfig()))  # port 0: nobody listens
     assert "Unreachable: http://127.0.0.1:0 (context 'fake') cannot be reached" in problem
     assert "is the cluster up, and this the right context?" in problem
     assert issubclass(Unreachable, RuntimeLost)
 
 
-def test_a_host_that_does_not_exist() -> None:
+def test_a_host_that_does_not_exist_is_reported() -> None:
     config = FakeApi().kubeconfig()
     config["clusters"][0]["cluster"]["server"] = "http://nowhere.invalid:6443"
     assert "cannot be found: no such host" in asyncio.run(said(config))
 
 
-def test_a_proxy_that_is_not_there() -> None:
+def test_a_proxy_that_does_not_answer_is_reported() -> None:
     config = FakeApi().kubeconfig()
     config["clusters"][0]["cluster"] |= {"server": "http://example.invalid", "proxy-url": "http://127.0.0.1:1"}
     assert "cannot be reached through its proxy" in asyncio.run(said(config))
@@ -488,7 +488,7 @@ def test_the_environment_names_a_proxy_and_exceptions(monkeypatch: pytest.Monkey
     assert "cannot be found: no such host" in asyncio.run(said(config))
 
 
-def test_something_else_that_answers_there() -> None:
+def test_a_server_that_is_not_an_api_server_is_reported() -> None:
     async def check() -> None:
         async def page(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             await reader.readuntil(b"\r\n\r\n")
@@ -499,7 +499,7 @@ def test_something_else_that_answers_there() -> None:
         server = await asyncio.start_server(page, "127.0.0.1", 0)
         config = FakeApi().kubeconfig()
         config["clusters"][0]["cluster"]["server"] = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        assert "is it an API server, and no login page?" in await said(config)
+        assert "is it an API server or a login page?" in await said(config)
         server.close()
         await server.wait_closed()
 
@@ -520,7 +520,7 @@ def test_a_server_that_redirects_is_not_followed() -> None:
         server = await asyncio.start_server(page, "127.0.0.1", 0)
         config = FakeApi().kubeconfig()
         config["clusters"][0]["cluster"]["server"] = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        assert "redirects to /login; is it an API server, and no login page?" in await said(config)
+        assert "redirects to /login; is it an API server or a login page?" in await said(config)
         assert not followed
         server.close()
         await server.wait_closed()
@@ -596,7 +596,7 @@ def test_connecting_imports_h11_and_neither_aiohttp_nor_the_kubernetes_package()
     assert done.stdout == "\n", done.stderr
 
 
-def test_a_log_followed_over_tls_takes_no_buffer_of_asyncio(
+def test_a_log_followed_over_tls_uses_no_buffer_of_asyncio(
     speaks_tls: tuple[ssl.SSLContext, bytes],
 ) -> None:
     context, certificate = speaks_tls

@@ -123,7 +123,7 @@ def test_the_image_is_pulled_like_the_trials() -> None:
     assert [each["imagePullPolicy"] for each in (*pod["initContainers"], *pod["containers"])] == ["Never", "Never"]
 
 
-def test_a_volume_of_the_users_own_is_shared() -> None:
+def test_a_volume_of_the_file_is_shared_with_the_sidecar() -> None:
     data = {"data": {"mount": "/data", "claim": "team"}}
     pod = pod_of(MetricsFile("/data/logs/metrics.log"), volumes=data)
     assert pod["initContainers"][0]["volumeMounts"] == [{"name": "data", "mountPath": "/data", "readOnly": True}]
@@ -136,7 +136,7 @@ def test_the_image_is_that_of_the_file_or_the_environment() -> None:
     assert pod_of(file, environ=here, image="own:1")["initContainers"][0]["image"] == "own:1"
 
 
-def test_the_sidecar_is_added_to_a_job_of_the_users_own_beside_its_primary_container() -> None:
+def test_the_sidecar_is_added_to_a_job_template_beside_its_primary_container() -> None:
     before = copy.deepcopy(JOB)
     pod = pod_of(MetricsFile("/katib/metrics.log"), template=JOB, primary={"container": "main"})
     assert [each["name"] for each in pod["initContainers"]] == ["tuner-collector", "prepare"]
@@ -147,7 +147,7 @@ def test_the_sidecar_is_added_to_a_job_of_the_users_own_beside_its_primary_conta
     assert before == JOB
 
 
-def test_a_sidecar_of_the_users_own_is_left_as_it_is() -> None:
+def test_a_sidecar_of_the_template_is_not_changed() -> None:
     mine = {"name": "tuner-collector", "image": "mine:1"}
     job = {**JOB, "spec": {"template": {"spec": {**POD, "initContainers": [mine]}}}}
     pod = pod_of(MetricsFile("/katib/metrics.log"), template=job)

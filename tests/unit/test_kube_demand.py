@@ -120,12 +120,12 @@ def test_pod_templates_are_found_wherever_they_are() -> None:
     assert list(pod_templates({"spec": {"template": {"spec": {"runtimeRef": {"name": "torch"}}}}})) == []
 
 
-def test_a_kind_that_does_not_show_its_pods_asks_for_what_is_known() -> None:
+def test_a_kind_without_pod_templates_requests_what_is_known() -> None:
     train_job = {"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob", "spec": {"runtimeRef": {}}}
     assert demand_of([train_job]) == Demand(0, {}, {"count/trainjobs.trainer.kubeflow.org": 1})
 
 
-def test_a_train_job_asks_for_its_nodes_as_far_as_it_says_them() -> None:
+def test_a_train_job_requests_the_nodes_that_it_names() -> None:
     trainer = {"numNodes": 3, "resourcesPerNode": {"limits": {"nvidia.com/gpu": 2}}}
     manifest = {"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob", "spec": {"trainer": trainer}}
     assert demand_of([manifest]).total() == {"requests.nvidia.com/gpu": Decimal(6)}

@@ -85,7 +85,7 @@ async def test_the_refusal_of_the_first_pod_is_found_sooner(api: FakeApi, client
 
 
 @with_a_cluster
-async def test_under_a_quota_it_is_heard_of_at_once(api: FakeApi, client: KubernetesClient) -> None:
+async def test_under_a_quota_the_refusal_of_a_pod_is_found_at_once(api: FakeApi, client: KubernetesClient) -> None:
     async with heard(client) as found:
         found.note_waiting("a", JOBS, [], has_quota=True)
         say(api, "FailedCreate", "job", "exceeded quota")
@@ -93,7 +93,7 @@ async def test_under_a_quota_it_is_heard_of_at_once(api: FakeApi, client: Kubern
 
 
 @with_a_cluster
-async def test_a_volume_that_cannot_be_mounted_is_heard_of_once_its_pod_waits_on_a_node(
+async def test_a_volume_that_cannot_be_mounted_is_found_once_its_pod_waits_on_a_node(
     api: FakeApi, client: KubernetesClient
 ) -> None:
     say(api, "FailedMount", "pod", "no such claim")

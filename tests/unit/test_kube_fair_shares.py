@@ -83,7 +83,7 @@ def test_shares_are_visible_to_other_experiments_of_the_namespace(tmp_path: Path
     second.close()
 
 
-def test_one_that_hangs_is_not_waited_for_until_it_speaks_again(tmp_path: Path) -> None:
+def test_a_hanging_experiment_is_not_counted_until_it_writes_again(tmp_path: Path) -> None:
     first, second = shares(tmp_path, "a"), shares(tmp_path, "b")
     first.publish(1, 1, now_s=100.0)
     assert second.others(now_s=100.0 + STALE_S) == []
@@ -92,7 +92,7 @@ def test_one_that_hangs_is_not_waited_for_until_it_speaks_again(tmp_path: Path) 
     first.close()
 
 
-def test_the_file_of_a_killed_one_is_cleared_away(tmp_path: Path) -> None:
+def test_the_share_file_of_a_killed_experiment_is_removed(tmp_path: Path) -> None:
     script = (
         "import os, sys; from pathlib import Path; from controller.runtime.kubernetes.admission import FairShares\n"
         "FairShares(Path(sys.argv[1]), server='https://cluster:6443', namespace='team-a', uid='a')"

@@ -201,7 +201,7 @@ def chunked(*chunks: bytes) -> bytes:
         (b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nX: y\r\n\r\n" + OK, b"ok"),
     ],
 )
-def test_bodies_are_read_to_their_ends(
+def test_bodies_are_read_to_the_end(
     answer: bytes, body: bytes, secure: bool, tls: ssl.SSLContext, trusting: ssl.SSLContext
 ) -> None:
     async def check() -> None:
@@ -211,7 +211,7 @@ def test_bodies_are_read_to_their_ends(
     asyncio.run(check())
 
 
-def test_chunks_may_be_cut_at_any_byte() -> None:
+def test_chunks_may_be_split_at_any_byte() -> None:
     randoms = random.Random(1)
     for _ in range(2000):
         chunks = [randoms.randbytes(randoms.choice([1, 2, 3, 5, 20])) for _ in range(randoms.randint(0, 6))]
@@ -491,11 +491,11 @@ async def half_a_body(peer: Peer) -> None:
 
 
 @pytest.mark.parametrize("serve", [silent, half_a_head, half_a_body])
-def test_a_server_that_falls_silent_is_waited_for_that_long(serve: Serve) -> None:
+def test_a_silent_server_is_waited_for_until_the_timeout(serve: Serve) -> None:
     assert isinstance(asyncio.run(failure(serve, silence_s=0.05)), ReadTimeout)
 
 
-def test_a_server_that_drips_has_a_limit_in_all() -> None:
+def test_a_slow_response_has_a_total_limit() -> None:
     async def serve(peer: Peer) -> None:
         await peer.hear()
         await peer.say(CHUNKED)
@@ -506,7 +506,7 @@ def test_a_server_that_drips_has_a_limit_in_all() -> None:
     assert isinstance(asyncio.run(failure(serve, total_s=0.2)), HttpTimeout)
 
 
-def test_an_answer_without_a_limit_in_all_may_drip() -> None:
+def test_a_response_without_a_total_limit_may_be_slow() -> None:
     async def serve(peer: Peer) -> None:
         await peer.hear()
         await peer.say(CHUNKED)
@@ -539,7 +539,7 @@ def test_cancelling_closes_the_connection(serve: Serve) -> None:
 
 
 @pytest.mark.parametrize("secure", [False, True])
-def test_an_answer_that_is_closed_before_its_end_breaks_its_connection_off(
+def test_closing_a_response_early_closes_its_connection(
     secure: bool, tls: ssl.SSLContext, trusting: ssl.SSLContext
 ) -> None:
     async def check() -> None:
@@ -552,7 +552,7 @@ def test_an_answer_that_is_closed_before_its_end_breaks_its_connection_off(
     asyncio.run(check())
 
 
-def test_a_pool_that_is_closed_breaks_off_what_is_read_and_one_that_is_retired_does_not() -> None:
+def test_closing_a_pool_aborts_responses_and_retiring_it_does_not() -> None:
     go_on = asyncio.Event()
 
     async def serve(peer: Peer) -> None:
@@ -641,7 +641,7 @@ def test_an_invalid_reply_is_an_error(answer: bytes) -> None:
     ],
 )
 @pytest.mark.parametrize("secure", [False, True])
-def test_an_answer_that_is_cut_is_an_error(
+def test_a_truncated_response_is_an_error(
     answer: bytes, why: str, secure: bool, tls: ssl.SSLContext, trusting: ssl.SSLContext
 ) -> None:
     async def check() -> None:
@@ -652,7 +652,7 @@ def test_an_answer_that_is_cut_is_an_error(
     asyncio.run(check())
 
 
-def test_a_reset_is_an_error_also_in_an_answer_without_a_length() -> None:
+def test_a_reset_is_an_error_even_in_a_response_without_a_length() -> None:
     async def serve(peer: Peer) -> None:
         await peer.hear()
         await peer.say(b"HTTP/1.1 200 OK\r\n\r\nhalf")
@@ -662,9 +662,7 @@ def test_a_reset_is_an_error_also_in_an_answer_without_a_length() -> None:
     assert str(asyncio.run(failure(serve))) == "Connection reset by peer"
 
 
-def test_tls_that_ends_without_a_word_is_an_error_and_not_the_end(
-    tls: ssl.SSLContext, trusting: ssl.SSLContext
-) -> None:
+def test_tls_that_ends_without_close_notify_is_an_error(tls: ssl.SSLContext, trusting: ssl.SSLContext) -> None:
     async def serve(peer: Peer) -> None:
         await peer.hear()
         await peer.say(b"HTTP/1.1 200 OK\r\n\r\nhalf")
@@ -680,7 +678,7 @@ def test_tls_that_ends_without_a_word_is_an_error_and_not_the_end(
 
 
 @pytest.mark.parametrize("token", ["secret\r\nX: y", "secret\x00", "secret\udc80"])
-def test_a_request_that_http_cannot_say_is_refused_without_its_token_in_the_message(token: str) -> None:
+def test_a_request_that_http_cannot_express_is_refused_without_showing_the_token(token: str) -> None:
     async def check() -> None:
         async with RawServer(answers) as server, pool_of(server.url) as pool:
             with pytest.raises(Unsendable) as caught:
@@ -703,7 +701,7 @@ def test_an_untrusted_certificate_is_reported_with_the_message_of_openssl(tls: s
     asyncio.run(check())
 
 
-def test_the_name_that_a_certificate_must_bear(tls: ssl.SSLContext, trusting: ssl.SSLContext) -> None:
+def test_the_name_of_a_certificate_is_verified(tls: ssl.SSLContext, trusting: ssl.SSLContext) -> None:
     async def check() -> None:
         async with RawServer(answers, tls) as server:
             for name, works in (("", True), ("api.example", True), ("other.example", False)):
@@ -738,7 +736,7 @@ def test_a_client_certificate_is_shown_and_its_lack_is_an_error(
     asyncio.run(check())
 
 
-def test_a_port_that_does_not_speak_tls(trusting: ssl.SSLContext) -> None:
+def test_a_port_that_does_not_speak_tls_is_reported(trusting: ssl.SSLContext) -> None:
     async def page(peer: Peer) -> None:
         await peer.reader.read(100)
         await peer.say(b"HTTP/1.1 400 Bad Request\r\n\r\n")
@@ -769,7 +767,7 @@ def test_a_handshake_that_hangs_has_a_limit(trusting: ssl.SSLContext, monkeypatc
     asyncio.run(check())
 
 
-def test_a_host_without_an_address_and_a_port_without_a_server() -> None:
+def test_a_host_without_an_address_and_a_port_without_a_server_are_reported() -> None:
     async def check() -> None:
         async with pool_of("http://nowhere.invalid:6443") as pool:
             with pytest.raises(HostUnknown):
@@ -831,7 +829,7 @@ def test_addresses_of_two_families_take_turns(monkeypatch: pytest.MonkeyPatch) -
     assert [where[0] for _, _, _, where in addresses] == ["::0", "127.0.0.0", "::1", "::2"]
 
 
-def test_a_server_at_an_address_of_version_6() -> None:
+def test_an_ipv6_server_is_reached() -> None:
     heads: list[str] = []
 
     async def serve(peer: Peer) -> None:
@@ -849,7 +847,7 @@ def test_a_server_at_an_address_of_version_6() -> None:
     asyncio.run(check())
 
 
-def test_a_peer_that_vanished_without_a_word_is_noticed_by_tcp() -> None:
+def test_tcp_keepalive_detects_a_vanished_peer() -> None:
     async def check() -> None:
         async with RawServer(answers) as server, pool_of(server.url) as pool:
             await asked(pool)
@@ -864,7 +862,7 @@ def test_a_peer_that_vanished_without_a_word_is_noticed_by_tcp() -> None:
 # Proxies.
 
 
-def test_an_http_server_is_asked_for_by_its_whole_url_at_a_proxy() -> None:
+def test_a_proxy_gets_the_absolute_url_of_an_http_server() -> None:
     heads: list[str] = []
 
     async def serve(peer: Peer) -> None:
@@ -887,7 +885,7 @@ def test_an_http_server_is_asked_for_by_its_whole_url_at_a_proxy() -> None:
 
 
 @pytest.mark.parametrize("proxy_secure", [False, True])
-def test_a_stream_goes_through_a_tunnel_whole(
+def test_a_stream_passes_through_a_tunnel_unchanged(
     proxy_secure: bool, tls: ssl.SSLContext, trusting: ssl.SSLContext
 ) -> None:
     body = random.Random(2).randbytes(3_000_000)
@@ -934,7 +932,7 @@ def test_a_stream_goes_through_a_tunnel_whole(
         (b"", "the server disconnected"),
     ],
 )
-def test_a_proxy_that_does_not_connect(answer: bytes, why: str, trusting: ssl.SSLContext) -> None:
+def test_a_proxy_that_refuses_to_connect_is_reported(answer: bytes, why: str, trusting: ssl.SSLContext) -> None:
     async def check() -> None:
         async with RawServer(says(answer)) as proxy:
             there = proxy.url.replace("//", "//me:secret@")
@@ -959,7 +957,7 @@ def test_a_proxy_that_is_silent_has_a_limit(trusting: ssl.SSLContext, monkeypatc
     asyncio.run(check())
 
 
-def test_a_certificate_that_a_proxy_may_not_show(tls: ssl.SSLContext) -> None:
+def test_an_untrusted_certificate_of_a_proxy_is_refused(tls: ssl.SSLContext) -> None:
     async def check() -> None:
         context = ssl.create_default_context()
         async with RawServer(answers, tls) as proxy, pool_of("https://api.example", context, proxy=proxy.url) as pool:

@@ -118,7 +118,7 @@ def test_the_whole_job_of_a_small_trial() -> None:
     assert [owned(each, ANCHOR) for each in build_objects(a_launch())] == [job]
 
 
-def test_requests_are_limits_and_what_is_zero_is_not_asked_for() -> None:
+def test_requests_equal_limits_and_zero_is_omitted() -> None:
     asked = Resources(0.5, 16 * GIB, 1, 10 * GIB, {"nvidia.com/mig-1g.10gb": 2, "example.com/none": 0})
     amounts = {
         "cpu": "500m",
@@ -211,7 +211,7 @@ def test_volumes_of_every_source_are_mounted() -> None:
     assert mounts["/dev/shm"] == {"name": "tuner-shm"}
 
 
-def test_a_volume_of_the_persons_own_takes_the_place_of_ours() -> None:
+def test_a_volume_of_the_file_replaces_ours() -> None:
     volumes, mounts = volumes_and_mounts(a_launch(volumes={"fast": {"mount": "/tmp/", "emptyDir": {}}}))
     assert "tuner-tmp" not in volumes
     assert sorted(mounts) == ["/tmp/", "/tuner/checkpoints/12", "/tuner/output"]
@@ -248,7 +248,7 @@ def test_a_child_gets_its_parents_checkpoint_before_its_program_starts() -> None
     ]
 
 
-def test_the_copy_asks_for_no_gpu_but_for_what_a_quota_may_want_of_each_container() -> None:
+def test_the_copy_container_requests_no_gpu_but_every_resource_that_a_quota_may_require() -> None:
     launch = of_a_child()
     assert launch.cluster is not None
     resources = Resources(cpu=2, memory_bytes=GIB, gpu=1)
@@ -323,7 +323,7 @@ def test_a_queue_gets_a_suspended_job() -> None:
     assert "suspend" not in the_job(a_launch())["spec"]
 
 
-def test_nodes_that_let_an_attempt_down_are_the_last_choice() -> None:
+def test_nodes_that_failed_an_attempt_are_the_last_choice() -> None:
     launch = a_launch(nodes=("gpu-7", "gpu-8", "gpu-7"))
     (term,) = the_pod(launch)["affinity"]["nodeAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
     assert term["preference"]["matchFields"] == [
@@ -377,7 +377,7 @@ def test_one_worker_is_a_plain_job() -> None:
     assert "MASTER_ADDR" not in env_of(the_container(a_launch(distributed={"workers": 1})))
 
 
-def test_a_check_shows_the_cluster_the_pod_as_well() -> None:
+def test_a_dry_run_validates_the_pod_as_well() -> None:
     job = the_job(a_launch())
     (pod,) = pods_of([job])
     assert pod["metadata"] == {"labels": LABELS, "name": "digits-x7k2q-12", "namespace": "default"}
@@ -413,7 +413,7 @@ def a_job(**spec: object) -> dict[str, Any]:
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": {"template": template, **spec}}
 
 
-def test_a_template_stays_what_it_is_and_is_ours_by_name_and_labels() -> None:
+def test_a_template_is_unchanged_except_for_its_name_and_labels() -> None:
     job = the_job(a_launch(template=a_job()), owner=ANCHOR)
     about, pod = job["metadata"], job["spec"]["template"]
     assert (about["name"], about["namespace"], "generateName" in about) == ("digits-x7k2q-12", "default", False)
@@ -426,7 +426,7 @@ def test_a_template_stays_what_it_is_and_is_ours_by_name_and_labels() -> None:
     assert "TUNER_OUTPUT_DIR" not in env
 
 
-def test_a_template_that_says_nothing_of_retries_has_none() -> None:
+def test_a_template_without_retries_gets_none() -> None:
     quiet = the_job(a_launch(template=a_job()))["spec"]
     assert (quiet["backoffLimit"], quiet["ttlSecondsAfterFinished"]) == (0, 604800)
     assert quiet["template"]["spec"]["restartPolicy"] == "Never"
@@ -462,7 +462,7 @@ def test_the_jobs_of_a_job_set_retry_nothing_and_are_not_taken_for_attempts() ->
     assert inner["spec"]["suspend"] is True
 
 
-def test_how_a_template_is_read_travels_with_it() -> None:
+def test_the_way_a_template_is_read_is_stored_with_the_object() -> None:
     manifest = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "spec": {}}
     made = the_job(
         a_launch(

@@ -281,7 +281,7 @@ PODS: dict[str, list[Raw]] = {
 
 
 @KINDS
-def test_the_pod_that_speaks_is_known_and_no_other_takes_its_place(name: str) -> None:
+def test_the_pod_with_the_metrics_is_known_and_no_other_replaces_it(name: str) -> None:
     reading = status_rules_of(shown(name, {}))
     main = main_of(ranks_of(PODS[name]), reading)
     assert main is not None
@@ -304,7 +304,7 @@ def test_the_container_is_the_one_that_the_operator_looks_for(name: str) -> None
     assert status_rules_of(shown(name, {})).container == CONTAINERS.get(name, "")
 
 
-def test_a_coordinator_of_a_job_set_speaks() -> None:
+def test_the_coordinator_of_a_job_set_has_the_metrics() -> None:
     coordinator = {"replicatedJob": "a-worker", "jobIndex": 2, "podIndex": 1}
     reading = status_rules_of(shown("JobSet", {}, coordinator=coordinator))
     assert reading.labels == {REPLICATED: "a-worker", JOB_INDEX: "2", INDEX: "1"}
@@ -314,13 +314,13 @@ def test_a_coordinator_of_a_job_set_speaks() -> None:
     assert loose.labels == {REPLICATED: "w", JOB_INDEX: "0"}
 
 
-def test_the_launcher_of_a_train_job_speaks_where_the_file_names_it() -> None:
+def test_the_launcher_of_a_train_job_has_the_metrics_if_the_file_names_it() -> None:
     overrides = [{"targetJobs": [{"name": "launcher"}, {"name": "node"}]}]
     reading = status_rules_of(shown("TrainJob", {}, podTemplateOverrides=overrides))
     assert reading.labels == {REPLICATED: "launcher", INDEX: "0"}
 
 
-def test_a_submitter_beside_the_head_speaks_by_its_container() -> None:
+def test_a_submitter_in_the_head_pod_has_the_metrics_in_its_container() -> None:
     reading = status_rules_of(shown("RayJob", {}, submissionMode="SidecarMode"))
     assert (reading.labels, reading.container) == ({"ray.io/node-type": "head"}, "ray-job-submitter")
 
@@ -359,7 +359,7 @@ PLACES: dict[str, Callable[[Raw], list[Raw]]] = {
 
 
 @KINDS
-def test_every_pod_is_ours_by_its_labels_and_avoids_the_nodes_of_a_retry(name: str) -> None:
+def test_every_pod_has_our_labels_and_a_retry_avoids_the_failed_nodes(name: str) -> None:
     found = made(name, nodes=("gpu-7",))
     places = PLACES[name](found["spec"])
     assert places
@@ -370,7 +370,7 @@ def test_every_pod_is_ours_by_its_labels_and_avoids_the_nodes_of_a_retry(name: s
         assert term["preference"] == {"matchFields": fields}
 
 
-def test_an_affinity_of_the_writers_own_stays() -> None:
+def test_an_affinity_of_the_template_is_kept() -> None:
     mine = {"weight": 1, "preference": {"matchExpressions": [{"key": "disk", "operator": "Exists"}]}}
     node = {
         "preferredDuringSchedulingIgnoredDuringExecution": [mine],
@@ -507,7 +507,7 @@ def test_the_policy_beside_a_template_counts_where_the_operator_writes_that_of_t
     assert where == ("restartPolicy" if beside else "template.spec.restartPolicy")
 
 
-def test_a_version_that_is_not_known_is_warned_of() -> None:
+def test_an_unknown_version_gives_a_warning() -> None:
     (warning,) = warned("TFJob", beside="Never", version="kubeflow.org/v2")
     assert warning.startswith(
         "spec.trial.template.apiVersion: TFJob is known as kubeflow.org/v1 (Training Operator 1.9)"
@@ -539,7 +539,7 @@ def test_another_version_is_read_like_the_known_one_with_a_warning(version: str,
 
 
 @KINDS
-def test_a_known_version_needs_no_word(name: str) -> None:
+def test_a_known_version_gives_no_warning(name: str) -> None:
     assert foreign_version(OBJECTS[name]) == ""
 
 
@@ -572,7 +572,7 @@ def test_an_object_without_a_pod_template_is_refused_with_the_reason(manifest: R
     assert said in cannot_be_labeled(manifest)
 
 
-def test_a_file_is_not_changed_by_being_checked() -> None:
+def test_checking_a_file_does_not_change_it() -> None:
     before = copy.deepcopy(OBJECTS["RayJob"])
     cannot_be_labeled(OBJECTS["RayJob"])
     assert OBJECTS["RayJob"] == before

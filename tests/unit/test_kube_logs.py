@@ -84,7 +84,7 @@ class Node:
                     yield piece
                 if not left:
                     if broken or not follow:  # see the tests of the last read
-                        raise Unreachable("the server broke the connection off")
+                        raise Unreachable("the server closed the connection")
                     return
             if self.over or not follow:
                 return
@@ -158,7 +158,7 @@ LINES = st.lists(
     piece=st.sampled_from([45, 100, 1 << 16]),
     note_s=st.sampled_from([0.0, 0.003, 10.0]),
 )
-def test_no_line_is_lost_or_doubled_whatever_breaks_and_whoever_dies(
+def test_no_line_is_lost_or_duplicated_whatever_fails(
     lines: list[tuple[int, int, bytes]],
     ending: bytes,
     breaks: list[tuple[int, bool]],
@@ -220,7 +220,7 @@ def test_a_line_is_in_the_file_as_soon_as_it_was_in_the_stream(tmp_path: Path) -
     played(scene)
 
 
-def test_progress_bar_is_in_the_file_before_its_line_ends(tmp_path: Path) -> None:
+def test_a_progress_bar_is_in_the_file_before_its_line_ends(tmp_path: Path) -> None:
     class Drawing(Node):
         async def log(self, namespace: str, pod: str, *, container: str = "", since: str = "",
                       follow: bool = True) -> AsyncIterator[bytes]:  # fmt: skip
@@ -237,7 +237,7 @@ def test_progress_bar_is_in_the_file_before_its_line_ends(tmp_path: Path) -> Non
     played(scene)
 
 
-def test_a_container_that_waits_is_asked_again_until_it_runs(tmp_path: Path) -> None:
+def test_the_log_of_a_waiting_container_is_requested_until_it_runs(tmp_path: Path) -> None:
     async def scene() -> None:
         node = Node(answers=[WAITING] * 4)
         node.print(b"at last")
@@ -250,12 +250,12 @@ def test_a_container_that_waits_is_asked_again_until_it_runs(tmp_path: Path) -> 
     played(scene)
 
 
-def test_a_container_that_never_ran_has_no_rest(tmp_path: Path) -> None:
+def test_a_container_that_never_ran_has_no_log(tmp_path: Path) -> None:
     followed = copied(Node(answers=[WAITING] * 100), tmp_path)
     assert (followed.done, followed.trouble, text_of(tmp_path)) == (True, "", b"")
 
 
-def test_a_pod_that_is_gone_ends_it_and_leaves_what_was_read(tmp_path: Path) -> None:
+def test_a_missing_pod_ends_the_log_and_keeps_what_was_read(tmp_path: Path) -> None:
     async def scene() -> None:
         node = Node()
         node.print(b"one")
@@ -380,7 +380,7 @@ def test_a_full_disk_is_reported_and_nothing_is_missing_once_there_is_room(tmp_p
     played(scene)
 
 
-def test_an_end_that_cannot_be_read_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreadable_end_of_a_log_is_abandoned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(logs, "_PATIENCE_S", 0.05)
     node = Node(answers=[Unreachable("no route to the node")] * 1000)
     assert copied(node, tmp_path).trouble == ("the end of its log could not be read within 0 s: no route to the node")
@@ -421,7 +421,7 @@ def test_the_log_of_another_pod_is_appended_to_the_first(tmp_path: Path) -> None
     assert text_of(tmp_path) == b"of the first pod\nof the second\n"
 
 
-def test_a_last_read_that_ends_within_a_line_is_made_again(tmp_path: Path) -> None:
+def test_a_final_read_that_ends_within_a_line_is_repeated(tmp_path: Path) -> None:
     class Cut(Node):
         async def log(self, namespace: str, pod: str, *, container: str = "", since: str = "",
                       follow: bool = True) -> AsyncIterator[bytes]:  # fmt: skip
@@ -433,7 +433,7 @@ def test_a_last_read_that_ends_within_a_line_is_made_again(tmp_path: Path) -> No
     assert text_of(tmp_path) == b"accuracy=0.75\n"
 
 
-def test_a_log_that_was_read_to_its_end_is_not_asked_for_again(tmp_path: Path) -> None:
+def test_a_log_read_to_its_end_is_not_requested_again(tmp_path: Path) -> None:
     node = Node(lines=[(START, 0, b"one")], over=True)
     copied(node, tmp_path)
     asked = len(node.asked)

@@ -34,7 +34,7 @@ def test_an_unreadable_record_counts_as_an_existing_object(tmp_path: Path) -> No
     assert Records().of(tmp_path) == Record("unreadable")
 
 
-def test_a_kill_before_the_first_word_leaves_nothing_that_counts(tmp_path: Path) -> None:
+def test_a_kill_before_the_first_byte_leaves_no_record(tmp_path: Path) -> None:
     (tmp_path / "job.json").touch()
     records = Records()
     assert records.of(tmp_path) is None

@@ -119,7 +119,7 @@ async def test_more_than_a_page_is_listed_whole(api: FakeApi, client: Kubernetes
 
 
 @with_a_cluster
-async def test_changes_are_heard(api: FakeApi, client: KubernetesClient) -> None:
+async def test_changes_are_delivered(api: FakeApi, client: KubernetesClient) -> None:
     async with a_watcher(api, client) as watcher:
         api.put("jobs", job("a"))
         first = uid(api, "a")
@@ -152,7 +152,7 @@ async def test_a_broken_watch_continues_from_the_last_version_without_a_list(
 
 
 @pytest.mark.parametrize("form", ["event", "status"])
-def test_a_compaction_in_between_is_made_up_for_by_a_list(form: str) -> None:
+def test_after_a_compaction_the_objects_are_listed_again(form: str) -> None:
     @with_a_cluster
     async def check(api: FakeApi, client: KubernetesClient) -> None:
         api.gone_as = form
@@ -203,7 +203,7 @@ async def test_a_lost_event_is_repaired_by_the_next_full_list(api: FakeApi, clie
 
 
 @with_a_cluster
-async def test_while_the_server_is_away_it_says_so_and_then_catches_up(api: FakeApi, client: KubernetesClient) -> None:
+async def test_an_outage_of_the_server_is_reported_and_then_made_up_for(api: FakeApi, client: KubernetesClient) -> None:
     async with a_watcher(api, client, pace=QUICK) as watcher:
         await eventually(lambda: watches(api) == 1)
         await api.stop()
@@ -216,7 +216,7 @@ async def test_while_the_server_is_away_it_says_so_and_then_catches_up(api: Fake
 
 
 @with_a_cluster
-async def test_rights_taken_away_and_given_back(api: FakeApi, client: KubernetesClient) -> None:
+async def test_revoked_rights_are_reported_until_they_are_restored(api: FakeApi, client: KubernetesClient) -> None:
     async with a_watcher(api, client, pace=QUICK) as watcher:
         await eventually(lambda: watches(api) == 1)
         api.forbid("watch", "jobs")
@@ -228,7 +228,7 @@ async def test_rights_taken_away_and_given_back(api: FakeApi, client: Kubernetes
 
 
 @with_a_cluster
-async def test_a_server_that_hangs_is_noticed(api: FakeApi, client: KubernetesClient) -> None:
+async def test_a_server_that_hangs_is_detected(api: FakeApi, client: KubernetesClient) -> None:
     async with a_watcher(api, client, pace=QUICK) as watcher:
         await eventually(lambda: watches(api) == 1)
         api.silent = True
@@ -264,9 +264,7 @@ async def test_an_object_created_during_a_list_is_not_missed(api: FakeApi, clien
 
 
 @with_a_cluster
-async def test_the_late_news_of_an_earlier_ones_end_does_not_hide_its_successor(
-    api: FakeApi, client: KubernetesClient
-) -> None:
+async def test_a_late_deletion_event_does_not_hide_the_successor(api: FakeApi, client: KubernetesClient) -> None:
     api.put("jobs", job("a"))
     async with a_watcher(api, client) as watcher:
         await eventually(lambda: watches(api) == 1)
@@ -282,7 +280,7 @@ async def test_the_late_news_of_an_earlier_ones_end_does_not_hide_its_successor(
 
 
 @with_a_cluster
-async def test_an_old_answer_does_not_hide_newer_news(api: FakeApi, client: KubernetesClient) -> None:
+async def test_an_old_list_does_not_hide_newer_events(api: FakeApi, client: KubernetesClient) -> None:
     async with a_watcher(api, client) as watcher:
         made = await client.create(JOBS, NAMESPACE, job("a"))
         api.change("jobs", NAMESPACE, "a", touch)
@@ -317,7 +315,7 @@ async def test_a_deleted_object_stays_hidden_while_it_terminates(api: FakeApi, c
 
 
 @with_a_cluster
-async def test_a_server_back_from_an_older_backup_is_believed(api: FakeApi, client: KubernetesClient) -> None:
+async def test_the_state_of_a_restored_server_is_accepted(api: FakeApi, client: KubernetesClient) -> None:
     api.version = 5000
     api.put("jobs", job("a"))
     async with a_watcher(api, client, pace=QUICK) as watcher:
@@ -421,7 +419,7 @@ async def play(steps: list[Step], api: FakeApi, client: KubernetesClient) -> Non
         assert watcher.seen - uids(watcher.reflector.objects.values()) <= watcher.taken | watcher.dropped
 
 
-def test_after_any_trouble_it_shows_what_the_server_has_and_nothing_vanished_unsaid() -> None:
+def test_after_any_failure_the_cache_equals_the_server_and_every_deletion_was_reported() -> None:
     with asyncio.Runner() as runner:
         opened = AsyncExitStack()
         api = runner.run(opened.enter_async_context(FakeApi()))

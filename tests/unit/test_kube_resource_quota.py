@@ -74,7 +74,7 @@ def waits(demand: Demand, *quotas: Raw) -> str:
         ({GPU: "8"}, {}, f"QuotaUnknown: {GPU} is not counted yet (quota room)"),
     ],
 )  # fmt: skip
-def test_it_waits_while_a_quota_has_no_room_for_what_it_asks(
+def test_an_attempt_waits_while_a_quota_has_no_room_for_it(
     hard: dict[str, str], used: dict[str, str], reason: str
 ) -> None:
     assert waits(gpus(1), quota(hard, used)) == reason
@@ -115,7 +115,7 @@ def test_a_quota_counts_only_pods_in_all_its_scopes_and_no_other_objects(spec: R
 # The reservations
 
 
-def test_a_launch_is_on_top_until_a_newer_quota_is_seen_than_its_pod() -> None:
+def test_a_launch_is_added_to_the_usage_until_the_quota_has_counted_its_pod() -> None:
     reservations = Reservations(ManualClock())
     reservations.launched("a", gpus(1))
     assert reason_to_wait(gpus(1), [quota({GPU: "1"})], reservations) == f"QuotaExceeded: {GPU} 1/1 (quota room)"
@@ -126,7 +126,7 @@ def test_a_launch_is_on_top_until_a_newer_quota_is_seen_than_its_pod() -> None:
     assert reason_to_wait(gpus(1), [quota({GPU: "2"}, {GPU: "1"}, version=7)], reservations) == ""
 
 
-def test_a_quota_that_does_not_change_is_believed_after_a_while() -> None:
+def test_an_unchanged_quota_is_trusted_after_a_while() -> None:
     clock = ManualClock()
     reservations = Reservations(clock)
     reservations.launched("a", gpus(1))
@@ -137,7 +137,7 @@ def test_a_quota_that_does_not_change_is_believed_after_a_while() -> None:
     assert reason_to_wait(gpus(1), [counted], reservations) == ""
 
 
-def test_pods_that_are_not_there_yet_stay_on_top_however_long_and_one_by_one() -> None:
+def test_missing_pods_are_added_to_the_usage_one_by_one_until_they_appear() -> None:
     clock = ManualClock()
     reservations = Reservations(clock)
     reservations.launched("a", gpus(1, pods=3))
@@ -299,7 +299,7 @@ def test_when_all_attempts_have_ended_no_reservation_is_left() -> None:
     assert reservations.on_top(quota({GPU: "8", "pods": "8"})) == {}
 
 
-def test_pods_of_an_ended_attempt_that_were_never_seen_are_not_on_top_for_ever() -> None:
+def test_unseen_pods_of_an_ended_attempt_stop_counting() -> None:
     clock = ManualClock()
     reservations = Reservations(clock)
     reservations.launched("a", gpus(1, pods=2))  # nobody waits: one of its two pods is deleted unseen
@@ -358,11 +358,11 @@ def test_a_request_above_the_whole_quota_is_reported(
     assert never_fits(demand, quotas, limits, NODES) == said
 
 
-def test_nodes_that_may_not_be_seen_are_not_judged() -> None:
+def test_without_the_right_to_nodes_no_request_is_called_too_large() -> None:
     assert never_fits(gpus(1000), [], [], []) == ""
 
 
-def test_defaults_of_the_namespace_count_where_the_trial_says_nothing() -> None:
+def test_defaults_of_the_namespace_apply_to_trials_without_requests() -> None:
     bare = demand_of([{"kind": "Pod", "apiVersion": "v1", "spec": {"containers": [{"name": "trial"}]}}])
     filled = with_defaults(bare, [limit_range(default={"cpu": "2"}, defaultRequest={"cpu": "1", "memory": "1Gi"})])
     assert (bare.best_effort, filled.best_effort) == (True, False)

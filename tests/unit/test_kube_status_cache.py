@@ -66,7 +66,7 @@ def test_a_changed_attempt_is_derived_again(clock: Clock, what: str, job: dict[s
 
 
 @pytest.mark.parametrize(("job", "believed_s"), [(JOB, 5.0), (DOUBTED, 1.0)])
-def test_nothing_is_believed_for_longer_than_it_says(clock: Clock, job: dict[str, Any], believed_s: float) -> None:
+def test_no_status_is_cached_beyond_its_expiry(clock: Clock, job: dict[str, Any], believed_s: float) -> None:
     cache = noted(job=job)
     clock.now_s += believed_s - 0.01
     assert cache.get("a", job, [POD], quiet=True) is RUNS
@@ -75,7 +75,7 @@ def test_nothing_is_believed_for_longer_than_it_says(clock: Clock, job: dict[str
 
 
 @pytest.mark.parametrize("left_s", [0.5, 4.0])
-def test_the_moment_when_its_time_is_up_is_not_missed(clock: Clock, left_s: float) -> None:
+def test_an_expiry_is_not_missed(clock: Clock, left_s: float) -> None:
     cache = noted(left_s=left_s)
     clock.now_s += left_s - 0.01
     assert cache.get("a", JOB, [POD], quiet=True) is RUNS
@@ -83,13 +83,13 @@ def test_the_moment_when_its_time_is_up_is_not_missed(clock: Clock, left_s: floa
     assert cache.get("a", JOB, [POD], quiet=True) is None
 
 
-def test_a_time_that_is_up_later_lets_nothing_be_believed_for_longer(clock: Clock) -> None:
+def test_a_later_expiry_does_not_extend_an_earlier_one(clock: Clock) -> None:
     cache = noted(left_s=3600.0)
     clock.now_s += 5.0
     assert cache.get("a", JOB, [POD], quiet=True) is None
 
 
-def test_a_time_that_is_up_already_is_judged_at_every_look(clock: Clock) -> None:
+def test_a_past_expiry_is_judged_every_turn(clock: Clock) -> None:
     assert noted(left_s=-0.2).get("a", JOB, [POD], quiet=True) is None
 
 

@@ -52,7 +52,7 @@ def test_an_unexpected_event_is_logged_and_followed_by_a_list(caplog: pytest.Log
     assert bugs(caplog) == [KeyError]
 
 
-def test_while_it_lasts_it_is_trouble(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_unexpected_error_is_reported_while_it_lasts(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.CRITICAL)
 
     async def main() -> None:
@@ -103,7 +103,7 @@ def follow(node: OddNode, folder: Path) -> LogFollower:
 
 
 @pytest.mark.usefixtures("hasty")
-def test_a_log_is_followed_on_after_it(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_log_is_followed_again_after_an_unexpected_error(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
         node = OddNode(3)
         follower = follow(node, tmp_path)
@@ -122,7 +122,9 @@ def test_a_log_is_followed_on_after_it(tmp_path: Path, caplog: pytest.LogCapture
 
 
 @pytest.mark.usefixtures("hasty")
-def test_the_rest_of_a_log_is_asked_for_again_after_it(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_rest_of_a_log_is_requested_again_after_an_unexpected_error(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     async def main() -> None:
         follower = follow(OddNode(3), tmp_path)
         follower.ended()

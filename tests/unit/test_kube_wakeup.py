@@ -32,7 +32,7 @@ def a_look(wakeup: Wakeup, monkeypatch: pytest.MonkeyPatch, *, cost_s: float) ->
 
 
 @pytest.mark.parametrize(("cost_s", "within_s", "rest_s"), [(0.001, 1.0, 0.019), (0.5, 1.0, 0.2), (0.5, 0.05, 0.05)])
-def test_a_look_that_costs_more_is_followed_by_a_longer_rest(
+def test_an_expensive_turn_is_followed_by_a_longer_pause(
     rests: list[float], monkeypatch: pytest.MonkeyPatch, cost_s: float, within_s: float, rest_s: float
 ) -> None:
     wakeup = Wakeup()

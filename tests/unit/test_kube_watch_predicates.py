@@ -67,7 +67,7 @@ def test_changes_of_a_pod_are_relevant(change: str, before: Raw | None, after: R
         ("it had ended and is gone", ENDED, None),
     ],
 )
-def test_how_a_pod_is_made_and_cleared_away_is_not(change: str, before: Raw | None, after: Raw | None) -> None:
+def test_the_creation_and_cleanup_of_a_pod_are_not_relevant(change: str, before: Raw | None, after: Raw | None) -> None:
     assert not pod_matters(before, after), change
 
 

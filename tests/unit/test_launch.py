@@ -62,7 +62,7 @@ def test_a_launch_is_the_template_the_parameters_and_the_identity() -> None:
     )
 
 
-def test_the_first_attempt_bears_the_name_of_its_trial() -> None:
+def test_the_first_attempt_has_the_name_of_its_trial() -> None:
     assert made(number=1).name == "digits-x7k2q-12"
 
 

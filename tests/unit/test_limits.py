@@ -57,7 +57,7 @@ def test_the_most_specific_limit_applies_and_others_have_defaults() -> None:
         ("\0", "limits.yaml.*cannot be read as YAML"),
     ],
 )
-def test_a_file_that_means_nothing_is_refused_by_the_place(text: str, complaint: str) -> None:
+def test_an_invalid_file_of_limits_is_refused_with_its_place(text: str, complaint: str) -> None:
     with pytest.raises(InvalidArgument, match=complaint):
         read(text)
 
@@ -100,7 +100,7 @@ def test_a_client_may_send_a_burst_and_then_its_rate() -> None:
     assert calls(rates, "slow") == 1, "who waits as long as told is let in"
 
 
-def test_a_rate_that_is_changed_holds_at_once() -> None:
+def test_a_changed_rate_applies_at_once() -> None:
     clock, limits = Clock(), [Limits(RateLimit(10, 20))]
     rates = RateLimiter(lambda: limits[0], clock)
     assert calls(rates, "a") == 20

@@ -61,7 +61,7 @@ def test_a_deleted_trial_is_named() -> None:
     assert numbers(table.since("")) == [("reset", [0])]
 
 
-def test_positions_of_other_servers_and_garbage_are_worth_nothing() -> None:
+def test_positions_of_other_servers_and_garbage_are_ignored() -> None:
     table = LiveTable()
     shown(table, {0: succeeded(0)})
     other = LiveTable()
@@ -97,7 +97,7 @@ def test_many_rows_are_sent_in_parts_and_only_the_last_has_the_position() -> Non
     ]  # fmt: skip
 
 
-def test_a_page_of_some_trials_is_sent_these() -> None:
+def test_a_page_of_some_trials_is_sent_only_these() -> None:
     table = LiveTable()
     shown(table, {number: succeeded(number) for number in range(5)})
     assert numbers(table.since("", frozenset({1, 9}))) == [("reset", [1])]
@@ -107,7 +107,7 @@ def test_a_page_of_some_trials_is_sent_these() -> None:
     assert (data["rows"], data["summary"]) == ([], {"done": 1})
 
 
-def test_values_that_json_lacks_are_sent_as_text() -> None:
+def test_values_that_json_lacks_are_sent_as_strings() -> None:
     table = LiveTable()
     one = succeeded(0)
     shown(table, {0: replace(one, trial=replace(one.trial, value=float("nan")))})

@@ -47,7 +47,9 @@ def part_of(log: Path, part: LogPart, attempt: Attempt | None = None) -> bytes:
         (b"x\n" + b"y" * (2 * PORTION) + b"\n", 1, b"y" * (2 * PORTION) + b"\n"),
     ],
 )
-def test_the_tail_is_so_many_lines(tmp_path: Path, content: bytes, lines: int, expected: bytes) -> None:
+def test_the_tail_has_the_requested_number_of_lines(
+    tmp_path: Path, content: bytes, lines: int, expected: bytes
+) -> None:
     assert part_of(a_log(tmp_path, content), LogPart(tail=lines)) == expected
 
 
@@ -107,6 +109,8 @@ def test_since_is_a_duration_or_a_time_with_its_zone() -> None:
 @pytest.mark.parametrize(
     ("trial", "tail", "since", "attempt"), [(1, -3, None, None), (None, None, None, 2), (None, None, "x", None)]
 )
-def test_a_wrong_part_is_usage(trial: int | None, tail: int | None, since: str | None, attempt: int | None) -> None:
+def test_an_invalid_part_is_a_usage_error(
+    trial: int | None, tail: int | None, since: str | None, attempt: int | None
+) -> None:
     with pytest.raises(InvalidArgument):
         LogPart.parse("x", trial, tail=tail, since=since, attempt=attempt)

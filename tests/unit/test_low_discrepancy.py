@@ -7,9 +7,9 @@ from collections import Counter
 
 import numpy as np
 import pytest
+import scipy  # it imports scipy.stats when a test uses that, not in each process of the tests
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import qmc
 
 from suggest.engine import Engine, check_spec
 from suggest.samplers.low_discrepancy import MOST_DIMENSIONS, ScrambledHalton, ScrambledSobol, prime
@@ -35,13 +35,13 @@ def coordinates(name: str, dimensions: int, count: int, *, seed: int | None = No
 
 
 def test_the_unscrambled_sequences_are_those_of_scipy() -> None:
-    theirs = qmc.Sobol(MOST_DIMENSIONS, scramble=False).random(1024)
+    theirs = scipy.stats.qmc.Sobol(MOST_DIMENSIONS, scramble=False).random(1024)
     assert np.array_equal(coordinates("sobol", MOST_DIMENSIONS, 1024), theirs)
-    theirs = qmc.Halton(40, scramble=False).random(500)
+    theirs = scipy.stats.qmc.Halton(40, scramble=False).random(500)
     assert np.abs(coordinates("halton", 40, 500) - theirs).max() < 1e-12
 
 
-def test_primes() -> None:
+def test_prime_returns_the_primes_in_order() -> None:
     assert [prime(k) for k in range(10)] == [2, 3, 5, 7, 11, 13, 17, 19, 23, 29]
 
 
@@ -58,12 +58,12 @@ def test_scrambled_sobol_points_are_a_net(seed: int) -> None:
 
 @pytest.mark.parametrize("name", SEQUENCES)
 def test_scrambled_points_are_as_even_as_scipys_and_more_even_than_random_ones(name: str) -> None:
-    engines = {"sobol": qmc.Sobol, "halton": qmc.Halton}
+    engines = {"sobol": scipy.stats.qmc.Sobol, "halton": scipy.stats.qmc.Halton}
     ours, theirs, independent = [], [], []
     for seed in range(5):
-        ours.append(qmc.discrepancy(coordinates(name, 6, 256, seed=seed)))
-        theirs.append(qmc.discrepancy(engines[name](6, scramble=True, rng=seed).random(256)))
-        independent.append(qmc.discrepancy(np.random.default_rng(seed).random((256, 6))))
+        ours.append(scipy.stats.qmc.discrepancy(coordinates(name, 6, 256, seed=seed)))
+        theirs.append(scipy.stats.qmc.discrepancy(engines[name](6, scramble=True, rng=seed).random(256)))
+        independent.append(scipy.stats.qmc.discrepancy(np.random.default_rng(seed).random((256, 6))))
     assert np.mean(ours) < 1.3 * np.mean(theirs)
     assert max(ours) < min(independent) / 2
 
@@ -136,7 +136,7 @@ def test_inactive_parameters_are_dropped_and_leave_the_others_as_they_are() -> N
         (Choice(("only",)), 2**64 - 1, "only"),
     ],
 )
-def test_quantiles(domain: Domain, word: int, value: object) -> None:
+def test_quantiles_of_domains_are_members(domain: Domain, word: int, value: object) -> None:
     found = at_share(domain, word)
     assert found == pytest.approx(value) if isinstance(value, float) else found == value
     assert domain.contains(found)

@@ -89,7 +89,7 @@ def test_output_of_a_library_is_read_without_configuration(
     assert curve((RECORDINGS / f"{recording}.txt").read_bytes(), metric) == expected
 
 
-def test_every_recording_is_read() -> None:
+def test_every_recorded_output_is_read() -> None:
     assert {path.stem for path in RECORDINGS.glob("*.txt")} == {recording for recording, _, _ in CURVES}
 
 
@@ -258,7 +258,7 @@ def bar(position: int, total: int, postfix: str, label: str = "") -> str:
     return f"\r{label}{done:3d}%|{'#' * (done // 10):10}| {position}/{total} [00:01<00:09,  7.01it/s, {postfix}]"
 
 
-def test_value_behind_a_carriage_return_is_read_before_the_line_ends() -> None:
+def test_a_value_after_a_carriage_return_is_read_before_the_line_ends() -> None:
     reader = a_reader()
     found = [r for n in range(4) for r in reader.feed(bar(n, 9, f"accuracy=0.{n}").encode())]
     assert found == [MetricReading("accuracy", 0, 0.0), MetricReading("accuracy", 1, 0.1)]
@@ -277,7 +277,7 @@ def test_bars_over_batches_have_one_reading_each_from_the_second_on() -> None:
     assert curve(one * 3, "accuracy") == {**{n: 1 - n / 100 for n in range(10)}, 18: 0.91, 27: 0.91}
 
 
-def test_best_value_is_never_that_of_a_batch() -> None:
+def test_the_best_value_is_never_that_of_a_batch() -> None:
     reader = a_reader(value="best")
     one = "".join(bar(n, 9, f"accuracy={1 - n / 100}") for n in range(10)) + "\n"
     reader.feed(one.encode())
@@ -335,7 +335,7 @@ def near(metric: str, log: str) -> list[tuple[str, int]]:
     [("val_acc", "Val_Acc"), ("val_acc", "val-acc"), ("val_acc", "val_accuracy"), ("rmse", "validation-rmse"),
      ("loss", "eval_loss"), ("acuracy", "accuracy"), ("eval/loss", "eval_loss")],
 )  # fmt: skip
-def test_name_that_is_nearly_the_metrics_is_found(metric: str, printed: str) -> None:
+def test_a_similar_metric_name_is_suggested(metric: str, printed: str) -> None:
     assert near(metric, f"{printed}: 0.5 lr: 0.1\n" * 10) == [(printed, 10)]
 
 
@@ -365,7 +365,7 @@ def garbage() -> Iterator[bytes]:
 
 @pytest.mark.parametrize("line", list(garbage()), ids=lambda line: repr(line[:12]))
 @pytest.mark.timeout(30)  # a search that backtracks takes hours
-def test_megabyte_of_garbage_is_read_once(line: bytes) -> None:
+def test_a_megabyte_of_garbage_is_read_once(line: bytes) -> None:
     for cut in (line, b"epoch=" + line + b"\n", line + b"=1\n"):
         reader = a_reader()
         reader.feed(cut)

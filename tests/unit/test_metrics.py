@@ -218,7 +218,7 @@ def test_the_portions_make_no_difference(log: bytes, cuts: list[int]) -> None:
 
 
 @given(log=LOGS)
-def test_lines_that_are_passed_over_have_nothing_to_say(log: bytes) -> None:
+def test_skipped_lines_have_no_metrics(log: bytes) -> None:
     whole, slowly = a_reader(), a_reader()
     at_once = whole.feed(b"\n" + log + b"\n")
     each = [r for line in log.split(b"\n") for r in slowly._take(line)]
@@ -230,7 +230,7 @@ def test_half_epochs_are_counted_throughout_so_that_none_hides_behind_another() 
     assert read(*lines) == [("accuracy", n, float(f"0.{n}")) for n in range(1, 6)]
 
 
-def test_hosts_ports_and_devices_are_no_metrics() -> None:
+def test_hosts_ports_and_devices_are_not_metrics() -> None:
     assert read("cuda:0 localhost:8080 train.py:123 epoch:3 accuracy:0.97") == [("accuracy", 3, 0.97)]
 
 

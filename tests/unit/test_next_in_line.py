@@ -34,7 +34,7 @@ def after(lasted_s: list[float], *, parallelism: int, independent: bool, runtime
         pytest.param(False, 16, 1, id="but no two"),
     ],
 )
-def test_short_trials_have_successors(independent: bool, parallelism: int, successors: int) -> None:
+def test_short_trials_have_prefetched_successors(independent: bool, parallelism: int, successors: int) -> None:
     assert after([0.2] * 4, parallelism=parallelism, independent=independent).ahead == successors
 
 
@@ -43,7 +43,7 @@ def test_short_trials_have_successors(independent: bool, parallelism: int, succe
     ("lasted_s", "runtime"),
     [([0.2] * 3, "local"), ([0.2, 0.2, 3.0, 0.2], "local"), ([5.0] * 4, "local"), ([15.0] * 4, "kubernetes")],
 )
-def test_before_short_trials_are_known_nothing_is_asked_ahead(
+def test_nothing_is_prefetched_before_trials_are_known_to_be_short(
     lasted_s: list[float], runtime: str, independent: bool
 ) -> None:
     assert after(lasted_s, parallelism=8, independent=independent, runtime=runtime).ahead == 0
@@ -54,12 +54,12 @@ def test_on_a_cluster_trials_of_seconds_are_short() -> None:
 
 
 @pytest.mark.parametrize(("parallelism", "ahead", "asked"), [(4, 0, 1), (4, 1, 2), (4, 2, 3), (1, 2, 2)])
-def test_so_many_are_asked_for_and_never_more_than_run_at_once(parallelism: int, ahead: int, asked: int) -> None:
+def test_the_number_of_prefetched_trials_is_at_most_the_parallelism(parallelism: int, ahead: int, asked: int) -> None:
     running = [open_trial(number, RUNNING) for number in range(parallelism - 1)]
     before = replace(snapshot(a_spec(parallelism=parallelism), *running), ahead=ahead)
     assert decide(before) == [Suggest(asked)]
 
 
-def test_which_gpu_is_free_is_known_only_then() -> None:
+def test_with_gpus_nothing_is_prefetched() -> None:
     before = replace(snapshot(a_spec(parallelism=4), slots=4), ahead=2)
     assert decide(before) == [Suggest(4)]

@@ -51,7 +51,7 @@ def situation(
         (situation(None, cheaper=False, waited_s=1e3), WAIT),
     ],
 )
-def test_a_call_gets(now: Situation, expected: NextStep) -> None:
+def test_a_call_gets_the_expected_point(now: Situation, expected: NextStep) -> None:
     assert choose(now) is expected
 
 
@@ -65,7 +65,7 @@ def test_a_call_gets(now: Situation, expected: NextStep) -> None:
         (situation(2, running=1, cheaper=False), FRESH_S),
     ],
 )
-def test_a_call_waits_for(now: Situation, expected: float) -> None:
+def test_a_call_waits_for_the_expected_results(now: Situation, expected: float) -> None:
     assert now.patience_s == pytest.approx(expected)
 
 

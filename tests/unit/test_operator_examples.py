@@ -20,7 +20,7 @@ def document(path: Path) -> Document:
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
-def test_an_example_is_valid_and_nothing_is_warned_of(path: Path) -> None:
+def test_an_example_is_valid_and_gives_no_warning(path: Path) -> None:
     found = document(path)
     assert list(warnings(found)) == []
     assert set(found.spec.trial.cluster) == {"template"}

@@ -235,7 +235,7 @@ def test_the_samplers_accept_domains_at_the_limits(algorithm: str, domain: Domai
 
 @pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed: make torch-packages")
 @pytest.mark.parametrize("domain", EDGES, ids=lambda domain: type(domain).__name__)
-def test_so_it_is_for_a_gaussian_process(domain: Domain) -> None:
+def test_gaussian_processes_accept_domains_at_the_limits(domain: Domain) -> None:
     space = Space((Parameter("x", domain), Parameter("y", Float(0, 1))))
     random = Engine(study(space, "random"), (), ())
     trials = [Trial(t.number, SUCCEEDED, t.parameters, value=float(t.number)) for t in play(random, 12)]
@@ -276,7 +276,7 @@ def test_an_exhaustive_search_tries_every_point_once_and_ends(algorithm: str) ->
 
 
 @pytest.mark.parametrize("algorithm", EXHAUSTIVE)
-def test_conditions_may_stand_before_what_they_depend_on(algorithm: str) -> None:
+def test_a_conditional_parameter_may_precede_its_parent(algorithm: str) -> None:
     space = Space(tuple(reversed(FINITE.parameters)))
     engine = Engine(study(space, algorithm), (), ())
     points = [t.parameters for _ in range(FINITE_POINTS) for t in play(engine, 1)]
@@ -321,7 +321,7 @@ CUBE = Space(tuple(Parameter(f"x{k}", Float(0, 1)) for k in range(3)))
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
 @pytest.mark.parametrize("algorithm", [named("nsgaii"), named("cmaes")])
-def test_one_after_the_other_generations_are_optunas(algorithm: str) -> None:
+def test_sequential_generations_equal_optunas(algorithm: str) -> None:
     """But for a generation's first trial, for which Optuna's random numbers or the order of parents are others."""
     of = study(CUBE, algorithm, config=SMALL.get(algorithm))
     engine = Engine(of, (), ())

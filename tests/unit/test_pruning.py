@@ -154,7 +154,7 @@ CURVES = st.integers(1, 6).flatmap(lambda n: st.lists(VALUES, min_size=n, max_si
 @examples(200)
 @pytest.mark.filterwarnings("ignore:All-NaN slice encountered:RuntimeWarning")
 @pytest.mark.filterwarnings("ignore:invalid value encountered:RuntimeWarning")
-def test_it_decides_as_optuna_does_where_steps_line_up(
+def test_the_median_rule_decides_as_optuna_does_where_steps_line_up(
     curves: list[list[float]], direction: Direction, warmup: int, interval: int, least: int
 ) -> None:
     *peers, mine = curves

@@ -9,7 +9,7 @@ from random import Random
 
 import optuna
 import pytest
-import scipy.stats
+import scipy  # it imports scipy.stats when a test uses that, not in each process of the tests
 
 from suggest.curves import Curve, TrialCurve
 from suggest.pruners import new_pruner, rules
@@ -19,7 +19,7 @@ from suggest.pruners.wilcoxon import signed_rank_p
 from suggest.space import Value
 from suggest.study import Objective, Pruning
 from suggest.trial import TrialState
-from tests.unit.pruning_stories import ODD, learning_curve
+from tests.unit.pruning_histories import ODD, learning_curve
 from tests.unit.searches import MAXIMIZE, MINIMIZE, RUNNING, SUCCEEDED
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
@@ -75,7 +75,7 @@ def verdicts(
             if state is SUCCEEDED and not math.isfinite(worth):
                 # A failed one would count for Optuna's halving, and for nothing here.
                 state, theirs_state = TrialState.PRUNED, optuna.trial.TrialState.PRUNED
-            study.tell(trial, worth if state is SUCCEEDED else None, theirs_state)
+            study.apply(trial, worth if state is SUCCEEDED else None, theirs_state)
             pruner.put(TrialCurve(which, state, seen.curve, worth if state is SUCCEEDED else None))
 
 
@@ -131,7 +131,7 @@ def mean(values: list[float]) -> float:
         ),
     ],
 )
-def test_it_decides_as_optunas_own(
+def test_a_pruner_decides_as_optunas_does(
     name: str, settings: dict[str, Value], theirs: Callable[[], optuna.pruners.BasePruner], odd: float
 ) -> None:
     stopped = 0
@@ -206,7 +206,7 @@ def p_of(differences: list[float], **method: object) -> float:
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 7, 20, 50, 51, 80, 300])
-def test_the_p_value_is_scipys_without_ties(count: int) -> None:
+def test_the_p_value_equals_scipys_without_ties(count: int) -> None:
     for seed in range(10):
         draw = Random(seed)
         differences = [draw.gauss(draw.choice([-0.3, 0, 0.5]), 1) for _ in range(count)]
@@ -214,7 +214,7 @@ def test_the_p_value_is_scipys_without_ties(count: int) -> None:
 
 
 @pytest.mark.parametrize("count", [2, 5, 9, 60, 120])
-def test_the_p_value_is_scipys_with_ties_and_zeros(count: int) -> None:
+def test_the_p_value_equals_scipys_with_ties_and_zeros(count: int) -> None:
     for seed in range(4):
         draw = Random(seed)
         differences = [float(draw.randint(-3, 4)) for _ in range(count)]
@@ -241,5 +241,5 @@ def test_ties_among_fourteen_to_fifty_are_counted_where_scipy_approximates() -> 
     assert signed_rank_p(differences) == pytest.approx(as_large / 2 ** len(free), rel=1e-12)
 
 
-def test_all_of_optunas_names_are_rules() -> None:
+def test_every_pruner_name_of_optuna_is_registered() -> None:
     assert {f"optuna:{name}" for name in CLASSES} <= {rule.name for rule in rules()}

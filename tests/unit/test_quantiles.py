@@ -42,7 +42,7 @@ DOMAINS: dict[str, Float | Int] = {
 
 
 @pytest.mark.parametrize("name", DOMAINS)
-def test_quantiles_are_members_rise_and_reach_both_ends(name: str) -> None:
+def test_quantiles_are_members_and_increase_and_reach_both_ends(name: str) -> None:
     domain = DOMAINS[name]
     found = [quantile(domain, k / 1000) for k in range(1001)]
     assert all(domain.contains(x) and type(x) is type(domain.min) for x in found)
@@ -53,7 +53,7 @@ def test_quantiles_are_members_rise_and_reach_both_ends(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", DOMAINS)
-def test_the_fraction_of_a_value_leads_back_to_it(name: str) -> None:
+def test_the_quantile_of_a_values_fraction_is_that_value(name: str) -> None:
     domain = DOMAINS[name]
     for k in range(1, 100):
         value = quantile(domain, k / 100)

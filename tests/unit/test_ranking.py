@@ -65,7 +65,7 @@ batch      128    2       0.88   0.88    0.93
            512    2       0.91   0.91    0.94  +0.03  2      +0.01 to +0.05
 
 STEP: from the parameter's first level to this one, the mean difference over PAIRS of points that are
-equal in all else, and the RANGE of these differences.
+equal otherwise, and the RANGE of these differences.
 """
     )
 
@@ -79,7 +79,7 @@ def test_pruned_and_failed_trials_are_counted_and_not_averaged() -> None:
     assert "\n0.99      pruned        failed\n" in text
     lost = next(line for line in text.splitlines() if line.endswith("1 pruned, 1 failed"))
     assert lost.split() == ["0.99", "0", "1", "pruned,", "1", "failed"]
-    assert "looks better than the level is" in text
+    assert "the level looks\nbetter than it is" in text
 
 
 def test_the_order_is_best_first_then_pruned_then_the_rest() -> None:
@@ -119,7 +119,7 @@ def test_a_value_that_was_taken_over_is_listed_and_has_no_effect() -> None:
     assert len(with_it.trials) == 5
 
 
-def test_the_same_for_programs() -> None:
+def test_a_sweep_is_exported_as_json() -> None:
     trials = sweep()
     trials[3] = ran(3, TrialState.PRUNED, 0.5, 20, momentum=0.99, batch=512)
     told = ranking.document(record(*trials))
@@ -150,7 +150,7 @@ batch      0.75 ± 0.10        64
 momentum   not enough trials  12
 seed       one value only     64
 
-What is not above its own deviation cannot be told from chance (PED-ANOVA, on resampled trials).
+An importance below its deviation may be due to chance (PED-ANOVA, on resampled trials).
 """
         in text
     )

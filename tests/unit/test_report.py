@@ -87,7 +87,7 @@ def test_durations_have_two_units_at_most(seconds: float, text: str) -> None:
     [([], ""), ([1.0], ""), ([1.0, 1.0], "▅▅"), ([0.0, 1.0, 2.0], "▁▅█"), ([0.0, math.nan, 1.0], "▁█"),
      ([float(i) for i in range(100)], "▁▃▆█")],
 )  # fmt: skip
-def test_a_trend_in_four_characters(trend: list[float], text: str) -> None:
+def test_a_trend_is_shown_in_four_characters(trend: list[float], text: str) -> None:
     assert formatting.sparkline(trend, 4) == text
 
 
@@ -147,7 +147,7 @@ def test_a_trial_as_json_has_no_nulls() -> None:
     [
         ("it runs", [attempt(1)], ExperimentState.RUNNING, "me", TrialState.RUNNING, ""),
         ("it has not begun", [], ExperimentState.RUNNING, "me", TrialState.QUEUED, "waits for a free slot"),
-        ("nobody is there", [], ExperimentState.STOPPED, "", TrialState.QUEUED, "nobody runs the experiment now"),
+        ("nobody is there", [], ExperimentState.STOPPED, "", TrialState.QUEUED, "no controller is running"),
         (
             "it was interrupted",
             [attempt(1, AttemptState.CANCELLED, stop_cause=StopCause.INTERRUPTED)],
@@ -199,7 +199,7 @@ def test_the_best_is_the_first_of_equals_in_the_objectives_direction() -> None:
         ),
     ],
 )  # fmt: skip
-def test_why_an_experiment_is_as_it_is(state: ExperimentState, reason: str, by: str, why: str) -> None:
+def test_describe_explains_the_state_of_an_experiment(state: ExperimentState, reason: str, by: str, why: str) -> None:
     assert description.why_experiment(record(state=state, reason=reason, by=by)) == why
 
 
@@ -229,7 +229,7 @@ def test_csv_has_a_column_for_each_parameter() -> None:
     assert (row["value"], row["seconds"], row["parameters.lr"], row["parameters.fast"]) == (1 / 3, 3.0, 0.25, "true")
 
 
-def test_progress_in_one_line() -> None:
+def test_progress_is_shown_in_one_line() -> None:
     counts = {TrialState.SUCCEEDED: 3, TrialState.PRUNED: 1, TrialState.CANCELLED: 1}
     progress = Progress(experiment(), counts, queued=0, running=(), best=None, trend=())
     assert lines.summary(progress) == "4/10 trials (3 succeeded, 1 pruned, 1 cancelled), 0 running, about 12s left"
@@ -279,6 +279,15 @@ def test_imported_trials_are_shown_as_such_and_count_for_the_best_alone() -> Non
     assert "Imported:   from notes.csv\n" in one
     assert "Why: it ended with accuracy 0.9 where it comes from; the best so far" in one
     assert ending.result(shown.experiment, elsewhere).startswith("digits: best accuracy 0.9 (trial 0, imported)\n")
+
+
+def test_a_point_of_another_algorithm_than_the_studys_is_shown_as_such() -> None:
+    cheaper = replace(trial(0, TrialState.SUCCEEDED, 0.9), labels={"tuner.dev/proposed-by": "tpe"})
+    shown = record(TrialRecord(cheaper), TrialRecord(trial(1, TrialState.SUCCEEDED, 0.5)))
+    pages = [description.describe_trial(shown, one, log=None, now=NOW) for one in shown.trials]
+    name = shown.experiment.spec.algorithm.name
+    assert f"Proposed:   by tpe, because {name} was not ready\n" in pages[0]
+    assert "Proposed:" not in pages[1]
 
 
 def test_the_last_value_of_a_metric_is_the_newest_attempts_at_its_last_step() -> None:

@@ -25,7 +25,7 @@ def test_lines_say_how_far_a_resumed_run_is_once_its_trials_are_known(capsys: py
     assert capsys.readouterr().err == "2/4 trials (2 succeeded), 0 running, about 30s left\n"
 
 
-def test_the_first_picture_of_a_resumed_run_has_no_count_that_is_wrong(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_first_progress_line_of_a_resumed_run_has_no_wrong_count(capsys: pytest.CaptureFixture[str]) -> None:
     view = Live(color=False)
     view.close(OPENING)
     shown = capsys.readouterr().err

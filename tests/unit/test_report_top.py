@@ -49,7 +49,7 @@ def test_on_a_cluster_nodes_gpus_and_the_queue_are_shown() -> None:
     ]
 
 
-def test_here_there_are_no_columns_of_a_cluster() -> None:
+def test_local_experiments_have_no_cluster_columns() -> None:
     assert shown(of("local"), running(0)) == [
         "digits  running  1 running of 9",
         "",

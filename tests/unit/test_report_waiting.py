@@ -60,14 +60,14 @@ def test_a_trial_whose_attempt_waits_is_queued_for_its_reason() -> None:
         (waiting(), "me", WAITS, f"it waits for room in its namespace, and starts by itself: {WAITS}"),
         (waiting(0, "being pulled: a"), "me", "being pulled: a", "it waits, and starts by itself: being pulled: a"),
         (waiting(0, ""), "me", "is being started", "is being started"),
-        (waiting(), "", "nobody runs the experiment now", "nobody runs the experiment now"),
+        (waiting(), "", "no controller is running", "no controller is running"),
         (
             waiting(0, WAITS, Attempt(0, 1, AttemptState.FAILED, failure_class=FailureClass.INFRASTRUCTURE)),
             "me", WAITS, f"it waits for room in its namespace, and starts by itself in attempt 2: {WAITS}",
         ),
     ],
 )  # fmt: skip
-def test_why_a_trial_waits(one: TrialRecord, by: str, reason: str, why: str) -> None:
+def test_describe_explains_why_a_trial_waits(one: TrialRecord, by: str, reason: str, why: str) -> None:
     found = record(one, by=by)
     assert (found.reason_of(one), description.why_trial(found, one)) == (reason, why)
 
@@ -102,7 +102,7 @@ def test_gpu_seconds_count_every_worker(gpu: float, workers: int, seconds: float
     assert attempt["image"].startswith("example/tiny@sha256:")
 
 
-def test_on_a_laptop_nothing_speaks_of_clusters() -> None:
+def test_local_experiments_show_nothing_about_clusters() -> None:
     one = ran()
     (attempt,) = one.attempts
     local = TrialRecord(one.trial, (replace(attempt, node="", image=""),))

@@ -55,20 +55,20 @@ def test_the_number_of_items_is_checked_beside_the_name() -> None:
     assert [problem.message for problem in empty.problems] == ["0 at once; send 1 to 1000"]
 
 
-def test_all_that_writes_is_recorded_but_renewals() -> None:
+def test_all_writes_except_renewals_are_recorded() -> None:
     writing = {method for method, rpc in RPCS.items() if rpc.writes}
     assert {method for method in writing if not rpc_of(f"/x/{method}").recorded} == {"RenewLeases"}
     assert not any(method.startswith(("Get", "List", "Validate")) for method in writing)
     assert rpc_of("/another.Service/Unknown").writes
 
 
-def test_each_method_of_katibs_has_a_row_and_no_name_of_ours() -> None:
+def test_every_method_of_katib_has_a_row_without_resource_names() -> None:
     methods = {method for service in katib.DESCRIPTOR.services_by_name.values() for method in service.methods_by_name}
     assert set(KATIB_RPCS) == methods
     assert not methods & set(RPCS)
 
 
-def test_whatever_katib_asks_is_in_one_namespace_and_one_experiment_waits_for_itself() -> None:
+def test_katibs_requests_share_one_namespace_and_queue_per_experiment() -> None:
     frames = [SuggestionsFrame(experiment=b"a", trials=[b"1"]), SuggestionsFrame(experiment=b"a"), SuggestionsFrame()]
     found = [resource_of(KATIB_RPCS["GetSuggestions"], frame) for frame in frames]
     assert {resource.namespace for resource in found} == {"katib"}

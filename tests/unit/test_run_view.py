@@ -23,7 +23,7 @@ class Broken(Silence):
         raise ValueError("no such color")
 
 
-def test_a_view_that_breaks_says_so_once_and_ends_nothing(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failing_view_is_reported_once_and_does_not_end_the_run(caplog: pytest.LogCaptureFixture) -> None:
     view = Broken()
     asyncio.run(draw(view, lambda: cast(Progress, None)))
     assert view.drawn == 1
@@ -32,7 +32,7 @@ def test_a_view_that_breaks_says_so_once_and_ends_nothing(caplog: pytest.LogCapt
     assert "no such color" in caplog.text
 
 
-def test_for_a_view_that_draws_nothing_nothing_is_counted() -> None:
+def test_nothing_is_counted_for_a_view_that_shows_nothing() -> None:
     def counted() -> Progress:
         raise AssertionError("nobody asked")
 

@@ -27,13 +27,13 @@ from tests.unit.builders import a_spec
         (Choice((False,)), False),
     ],
 )
-def test_the_middle_of_a_domain_is_in_it(domain: Domain, middle: Value) -> None:
+def test_the_middle_of_a_domain_is_a_member(domain: Domain, middle: Value) -> None:
     point = first_point(replace(a_spec(), space=Space((Parameter("x", domain),))))
     assert point == {"x": middle}
     assert domain.contains(point["x"])
 
 
-def test_only_what_is_active_has_a_value_and_what_the_file_begins_with_stays() -> None:
+def test_only_active_parameters_have_values_and_initial_points_are_kept() -> None:
     space = Space(
         (
             Parameter("momentum", Float(0, 1), (Condition("optimizer", ("sgd",)),)),

@@ -17,7 +17,7 @@ from suggest.samplers.history import missing
 from suggest.samplers.uniform import draw_point
 from suggest.space import Assignment, Choice, Condition, Domain, Float, Int, Parameter, Scale, Space, Value
 from suggest.study import Fidelity, Study
-from suggest.trial import Trial, TrialState
+from suggest.trial import IMPORTED_FROM, Trial, TrialState
 from tests.unit.searches import EDGES, MIXED, RUNNING, SUCCEEDED, assert_points, examples, play, spaces, study
 
 PRUNED, FAILED, INFEASIBLE = TrialState.PRUNED, TrialState.FAILED, TrialState.INFEASIBLE
@@ -151,40 +151,42 @@ class TestSamplerContract:
         ],
         ids=str,
     )
-    def test_values_however_large_small_or_equal(self, algorithm: str, values: list[float]) -> None:
+    def test_values_may_be_huge_tiny_or_equal(self, algorithm: str, values: list[float]) -> None:
         space = FINITE
         trials = [replace(t, value=values[t.number % len(values)]) for t in history(space, 15)]
         assert_points(space, proposed(Engine(suited(algorithm, space), trials, ()), 3))
 
     @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, None])
     @pytest.mark.parametrize("every", [1, 3])
-    def test_pruned_trials_with_any_last_value(self, algorithm: str, value: float | None, every: int) -> None:
+    def test_pruned_trials_may_have_any_last_value(self, algorithm: str, value: float | None, every: int) -> None:
         trials = history(FINITE, 15)
         trials = [replace(t, state=PRUNED, value=value) if t.number % every == 0 else t for t in trials]
         assert_points(FINITE, proposed(Engine(suited(algorithm, FINITE), trials, ()), 3))
 
     @pytest.mark.parametrize("succeeded", [0, 1])
     @pytest.mark.parametrize("state", [FAILED, INFEASIBLE, PRUNED, TrialState.CANCELLED])
-    def test_trials_that_all_failed_but_one_at_most(self, algorithm: str, state: TrialState, succeeded: int) -> None:
+    def test_a_search_survives_failures_of_almost_all_trials(
+        self, algorithm: str, state: TrialState, succeeded: int
+    ) -> None:
         trials = [*history(FINITE, succeeded), *history(FINITE, 20, states=(state,), first=succeeded)]
         assert_points(FINITE, proposed(Engine(suited(algorithm, FINITE), trials, ()), 3))
 
-    def test_a_point_that_all_trials_had(self, algorithm: str) -> None:
+    def test_all_trials_may_have_the_same_point(self, algorithm: str) -> None:
         point: Assignment = {"x": 4, "kind": "b"}
         trials = [ended(k, point, SUCCEEDED, 0.1 * k) for k in range(20)]
         assert_points(FINITE, proposed(Engine(suited(algorithm, FINITE), trials, ()), 3))
 
-    def test_fifty_parameters(self, algorithm: str) -> None:
+    def test_a_space_may_have_fifty_parameters(self, algorithm: str) -> None:
         space = Space(tuple(Parameter(f"x{k}", Choice((1, 2, 3)) if k % 3 else Int(0, 9)) for k in range(50)))
         made = suited(algorithm, space)
         assert_points(space, proposed(Engine(made, history(space, 30), ()), 2))
 
-    def test_a_parameter_with_one_value_and_a_space_of_one_point(self, algorithm: str) -> None:
+    def test_single_value_parameters_and_spaces_of_one_point_work(self, algorithm: str) -> None:
         space = Space((Parameter("x", Float(2, 2)), Parameter("y", Choice(("a",)))))
         made = suited(algorithm, space)
         assert_points(space, proposed(Engine(made, history(space, 5), ()), 3))
 
-    def test_a_long_history_with_many_running_trials(self, algorithm: str) -> None:
+    def test_a_long_history_with_many_running_trials_works(self, algorithm: str) -> None:
         space = Space((Parameter("x", Int(1, 1000)), Parameter("kind", Choice(("a", "b", "c")))))
         trials = [*history(space, 1000, states=STATES[:-1]), *history(space, 100, states=(RUNNING,), first=1000)]
         made = suited(algorithm, space)
@@ -192,12 +194,21 @@ class TestSamplerContract:
         assert_points(space, proposed(engine, 4))
         assert Engine(made, reversed(trials), ()).propose(4) == engine.propose(4)
 
-    def test_a_space_that_has_grown(self, algorithm: str) -> None:
+    def test_proposals_follow_a_space_that_has_grown(self, algorithm: str) -> None:
         large = Space((Parameter("x", Int(-5, 40)), Parameter("kind", Choice(("z", "a", "b", "c", "d")))))
         made = suited(algorithm, FINITE)
         trials = history(FINITE, 20)
         grown = replace(made, spec=replace(made.spec, space=large))
         assert_points(large, proposed(Engine(grown, trials, ()), 4))
+
+    def test_imported_trials_from_outside_the_space_lead_to_no_point_outside(self, algorithm: str) -> None:
+        wide = Space((Parameter("x", Int(-50, 90)), Parameter("kind", Choice(("a", "q")))))
+        imported = [replace(trial, labels={IMPORTED_FROM: "a.csv"}) for trial in history(wide, 20)]
+        made = suited(algorithm, FINITE)
+        trials = [*imported, *history(FINITE, 6, first=20)]
+        engine = Engine(made, trials, ())
+        assert_points(FINITE, proposed(engine, 4))
+        assert Engine(made, reversed(trials), ()).propose(4) == engine.propose(4)
 
     @pytest.mark.parametrize("fixed", [{"x": 3}, {"kind": "c"}, {"x": 3, "kind": "c"}])
     def test_a_fixed_part_is_kept(self, algorithm: str, fixed: Assignment) -> None:

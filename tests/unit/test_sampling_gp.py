@@ -45,12 +45,12 @@ def searched(algorithm: str, seed: int, trials: int) -> float:
     return min(trial.value for trial in engine.trials() if trial.value is not None)
 
 
-def test_it_comes_closer_than_tpe() -> None:
+def test_gp_comes_closer_than_tpe() -> None:
     gp, tpe = (statistics.median(searched(name, seed, 40) for seed in range(5)) for name in ("gp", "tpe"))
     assert gp < tpe / 5
 
 
-def test_it_finds_the_better_branch_and_its_best_point() -> None:
+def test_gp_finds_the_better_branch_and_its_best_point() -> None:
     engine = Engine(study(BRANCHES, "gp", direction=MINIMIZE), (), ())
     for _ in range(40):
         (trial,) = play(engine, 1)
@@ -66,6 +66,34 @@ def known(trials: int) -> Engine:
         (trial,) = play(engine, 1)
         finish(engine, [trial], value=loss(trial.parameters))
     return engine
+
+
+MANY = (
+    *(Parameter(f"x{k}", Float(0, 2)) for k in range(8)),
+    Parameter("y", Float(1e-4, 1, Scale.LOG)),
+    Parameter("k", Int(1, 9)),
+)
+BESIDE = (
+    Parameter("kind", Choice(("a", "b"))),
+    Parameter("depth", Int(1, 1000), (Condition("kind", ("a", "b")),)),
+)
+
+
+def test_a_search_in_ten_numbers_begins_in_their_middle() -> None:
+    of = study(Space((*MANY, *BESIDE)), "gp")
+    first, second = (p.parameters for p in Engine(of, (), ()).propose(2).trials)
+    middle: Assignment = {**{f"x{k}": 1.0 for k in range(8)}, "y": pytest.approx(0.01), "k": 5}
+    assert {name: first[name] for name in middle} == middle
+    assert of.spec.space.point_problems(first, partial=False) == ()
+    assert second == Engine(study(of.spec.space, "random"), (), ()).propose(2).trials[1].parameters
+
+    enqueued = Engine(of, [Trial(0, TrialState.QUEUED, {"x3": 0.5})], ())
+    assert enqueued.propose(1).trials[0].parameters == {**first, "x3": 0.5}
+
+
+def test_a_search_in_fewer_numbers_begins_as_random_search() -> None:
+    space = Space((*MANY[1:], *BESIDE))
+    assert Engine(study(space, "gp"), (), ()).propose(8) == Engine(study(space, "random"), (), ()).propose(8)
 
 
 def test_the_points_of_a_batch_differ() -> None:
@@ -100,14 +128,14 @@ def searched_beside_a_barrier(seed: int) -> tuple[int, float]:
     return late, min(t.value for t in trials if t.value is not None)
 
 
-def test_it_stays_away_from_where_trials_are_infeasible() -> None:
+def test_gp_avoids_infeasible_regions() -> None:
     late, best = zip(*(searched_beside_a_barrier(seed) for seed in range(3)), strict=True)
     assert statistics.median(late) < 14
     assert statistics.median(best) < 1.5, "the best of the rest is 1"
 
 
 @pytest.mark.parametrize("state", [TrialState.FAILED, TrialState.INFEASIBLE, TrialState.PRUNED])
-def test_a_point_that_brought_no_value_is_not_proposed_again_and_again(state: TrialState) -> None:
+def test_a_point_without_a_value_is_not_proposed_again_and_again(state: TrialState) -> None:
     engine = known(20)
     points = []
     for _ in range(6):
@@ -174,7 +202,7 @@ def with_constraint(*objectives: Objective) -> Study:
 FIRST, SECOND = Objective("loss", MINIMIZE), Objective("cost", MINIMIZE)
 
 
-def test_while_no_trial_keeps_the_constraints_it_looks_for_one_that_does() -> None:
+def test_while_no_trial_is_feasible_gp_searches_for_a_feasible_one() -> None:
     """The size falls with x, and the loss rises with it."""
     trials = [bounded(k, k / 4 - 5, k / 4, [5.0 - k / 4]) for k in range(14)]
     engine = Engine(with_constraint(FIRST), trials, ())
@@ -198,7 +226,7 @@ def test_while_no_trial_keeps_the_constraints_it_looks_for_one_that_does() -> No
     ids=["unmeasured", "constant", "huge", "tiny", "not finite", "one"],
 )
 @pytest.mark.parametrize("objectives", [(FIRST,), (FIRST, SECOND)], ids=["one", "two"])
-def test_values_of_objectives_and_constraints_however_odd(trials: list[Trial], objectives: tuple[Objective, ...]) -> None:  # fmt: skip # noqa: E501
+def test_values_of_objectives_and_constraints_may_be_extreme(trials: list[Trial], objectives: tuple[Objective, ...]) -> None:  # fmt: skip # noqa: E501
     count = len(objectives)
     shown = [replace(trial, further=trial.further[: count - 1]) for trial in trials]
     made = with_constraint(*objectives)
@@ -259,7 +287,7 @@ def test_it_is_shown_the_best_and_the_most_recent() -> None:
     assert recent == [k for k in range(recent[0], 500) if k not in best]
 
 
-def test_what_it_forgets_it_would_not_have_been_shown() -> None:
+def test_evicted_trials_would_not_have_been_shown() -> None:
     values = [float(k * 37 % 3001) for k in range(3000)]
     long = told(range(3000), values, 50)
     short = LearntTrials(LOSS, 50)

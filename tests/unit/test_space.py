@@ -129,7 +129,7 @@ def test_a_long_choice_is_not_searched_for_each_wrong_value_of_a_condition() -> 
     assert compared < 10_000  # each of the hundred with each of the thousand would be ten times as many
 
 
-def test_a_circle_of_conditions_is_shown_once_and_blames_only_its_members() -> None:
+def test_a_cycle_of_conditions_is_reported_once_with_its_members() -> None:
     def on(name: str, parent: str) -> Parameter:
         return Parameter(name, Int(0, 1), (Condition(parent, (1,)),))
 
@@ -141,7 +141,7 @@ def test_a_circle_of_conditions_is_shown_once_and_blames_only_its_members() -> N
         _ = wrong.ordered
 
 
-def test_parents_come_first_and_otherwise_the_order_is_the_persons() -> None:
+def test_parents_come_first_and_otherwise_the_order_of_the_file_is_kept() -> None:
     assert [p.name for p in DIGITS.ordered] == ["lr", "batch", "activation", "dropout"]
 
 
@@ -194,7 +194,7 @@ def test_activity_follows_the_chain_of_conditions() -> None:
     assert [p.name for p in chain.missing({"a": 1})] == ["b"]
 
 
-def test_steps_are_written_as_a_person_would() -> None:
+def test_steps_are_rounded_as_a_person_would_write_them() -> None:
     assert [Float(0.1, 0.5, step=0.1).at(k) for k in range(5)] == [0.1, 0.2, 0.3, 0.4, 0.5]
 
 

@@ -150,7 +150,7 @@ def test_a_template_takes_the_place_of_a_command() -> None:
 
 
 @pytest.mark.parametrize("text", [SMALL, WHOLE, TEMPLATE, starter()])
-def test_a_stored_document_gives_back_the_very_spec(text: str) -> None:
+def test_a_stored_document_reads_back_to_the_same_spec(text: str) -> None:
     spec = read(text, source="experiment.yaml").spec
     stored = json.loads(json.dumps(spec.document))
     assert from_document(stored) == spec
@@ -282,7 +282,7 @@ def test_values_that_look_like_secrets_are_stored_and_redacted() -> None:
     assert shown["spec"]["trial"]["env"] == {"API_KEY": "[redacted]", "OTHER_KEY": {"secret": "a/b"}}  # type: ignore[index]
 
 
-def test_the_examples_are_read_without_a_complaint() -> None:
+def test_the_examples_have_no_problems() -> None:
     files = sorted(Path("examples").glob("*/*.yaml"))
     # Its program asks for its parameters by tuner.current_trial().
     arrive = "lr, leaves: not mentioned in command, args or env; they arrive in TUNER_PARAMETERS"

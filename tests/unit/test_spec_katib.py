@@ -26,7 +26,7 @@ TEXT = EXAMPLE.read_text()
 HYPERBAND = (EXAMPLES / "hyperband.yaml").read_text()
 
 
-def test_an_experiment_of_katib_means_the_same_as_its_native_file() -> None:
+def test_a_katib_experiment_equals_its_native_file() -> None:
     spec = read_path(EXAMPLE).spec
     native = read(file_text(spec.document), source="native.yaml").spec
     assert native.document == spec.document
@@ -96,7 +96,7 @@ def test_the_settings_of_all_engines_are_read(text: str, name: str, settings: di
     assert (spec.algorithm.name, dict(spec.algorithm.settings), spec.algorithm.seed) == (name, settings, seed)
 
 
-def test_settings_without_effect_are_said() -> None:
+def test_settings_without_effect_are_reported() -> None:
     told = read(algorithm("bayesianoptimization", "{name: acq_func, value: EI}"), source="katib.yaml").warnings
     why = "acq_func has no effect here: bayesianoptimization has its own rule for it"
     assert told == (f"spec.algorithm.algorithmSettings[0]: {why}",)
@@ -131,7 +131,7 @@ def test_a_filter_keeps_its_name_and_value_groups() -> None:
     assert found.groups() == ("loss", "-7.5e-05")
 
 
-def test_on_a_cluster_the_object_is_created_as_it_is() -> None:
+def test_on_a_cluster_the_object_is_created_unchanged() -> None:
     text = TEXT.replace("kind: Job", "kind: PyTorchJob").replace("apiVersion: batch/v1", "apiVersion: kubeflow.org/v1")
     more = "primaryPodLabels: {role: master}\n    successCondition: status.conditions.#(type==Done)#|#(status==True)#"
     text = text.replace("primaryContainerName: training", f"primaryContainerName: training\n    {more}")
@@ -175,11 +175,11 @@ BAD = [
     ('min: "0.001"', 'min: "few"', "spec.parameters[0].feasibleSpace.min: expected a number in quotes"),
     ('min: "16"', 'min: "1.5"', "spec.parameters[1].feasibleSpace.min: expected a whole number in quotes"),
     ("logUniform", "gauss", "spec.parameters[0].feasibleSpace.distribution: 'gauss' is not supported"),
-    ("name: width", "name: lr", "spec.parameters[1].name: lr is there twice"),
+    ("name: width", "name: lr", "spec.parameters[1].name: lr occurs twice"),
     ("list: [relu, tanh]", "list: [relu, tanh], min: '1'", "spec.parameters[2].feasibleSpace.min: a categorical"),
     ("type: maximize", "type: highest", "spec.objective.type: must be minimize or maximize"),
     ("[loss]", "[accuracy]", "spec.objective.additionalMetricNames: should not contain"),
-    ("algorithmName: random", "algorithmName: enas", "spec.algorithm.algorithmName: enas is not read"),
+    ("algorithmName: random", "algorithmName: enas", "spec.algorithm.algorithmName: enas is not supported"),
     ("random_state", "seed", "spec.algorithm.algorithmSettings[0]: unknown setting 'seed' for algorithm random"),
     ("parallelTrialCount: 2", "parallelTrialCount: 5", "spec.parallelTrialCount: should be less than or equal"),
     ("maxTrialCount: 4", "maxTrialCount: 0", "spec.maxTrialCount: expected a whole number from 1, got 0"),
@@ -194,7 +194,7 @@ BAD = [
         "spec.algorithm.algorithmName: unknown algorithm name ['random']",
     ),
     ("image: tuner-digits", "volumeMounts: []", "containers[0].volumeMounts: volumes are not mounted on this machine"),
-    ("image: tuner-digits", "envFrom: []", "containers[0].envFrom: is not read"),
+    ("image: tuner-digits", "envFrom: []", "containers[0].envFrom: is not supported"),
     ("image: tuner-digits", "resources: {limits: {example.com/fpga: 1}}", "resources.example.com/fpga: "),
     ("image: tuner-digits", "resources: {limits: {cpu: many}}", "resources.cpu: expected a number, got 'many'"),
     (
@@ -258,9 +258,9 @@ WEBHOOK = [
     (
         "name: function, reference",
         "name: learningRate, reference",
-        "trialParameters[2]: its name or reference is there",
+        "trialParameters[2]: its name or reference occurs",
     ),
-    ("reference: activation", "reference: lr", "trialParameters[2]: its name or reference is there twice"),
+    ("reference: activation", "reference: lr", "trialParameters[2]: its name or reference occurs twice"),
     ("name: function, reference", "name: '{f}', reference", "trialParameters[2]: '{f}' is not a name"),
     ("reference: activation", "reference: ''", "trialParameters[2]: 'function' is not a name, or has no reference"),
     ("${trialParameters.function}", "${trialParameters.missing}", "is not one of trialParameters; declare it there"),

@@ -149,10 +149,16 @@ def test_a_custom_collector_is_a_container_of_the_job() -> None:
             "{collector: {kind: Custom, customCollector: {name: c}}}",
             "collector.customCollector.image: must be specified",
         ),
-        (CUSTOM % ", source: {filter: {metricsFormat: ['(a)(b)']}}", "source.filter: does not go with kind: Custom"),
+        (
+            CUSTOM % ", source: {filter: {metricsFormat: ['(a)(b)']}}",
+            "source.filter: cannot be combined with kind: Custom",
+        ),
         ("{collector: {kind: Files}}", "collector.kind: invalid metrics collector kind: Files"),
         ("{collector: {kind: [File]}}", "collector.kind: invalid metrics collector kind: ['File']"),
-        ("{collector: {kind: File, customCollector: {}}}", "collector.customCollector: does not go with kind: File"),
+        (
+            "{collector: {kind: File, customCollector: {}}}",
+            "collector.customCollector: cannot be combined with kind: File",
+        ),
         (
             "{collector: {kind: File}, source: {fileSystemPath: {path: m.log}}}",
             "source.fileSystemPath.path: expected an absolute path, got 'm.log'",
@@ -163,17 +169,20 @@ def test_a_custom_collector_is_a_container_of_the_job() -> None:
         ),
         (
             "{collector: {kind: File}, source: {fileSystemPath: {format: CSV}}}",
-            "source.fileSystemPath.format: 'CSV' does not go with this collector; write TEXT or JSON",
+            "source.fileSystemPath.format: 'CSV' cannot be combined with this collector; write TEXT or JSON",
         ),
         (
             "{collector: {kind: File}, source: {fileSystemPath: {format: JSON}, filter: {metricsFormat: ['(a)(b)']}}}",
-            "source.filter: does not go with kind: File with format: JSON; remove it",
+            "source.filter: cannot be combined with kind: File with format: JSON; remove it",
         ),
         (
             "{collector: {kind: TensorFlowEvent}, source: {fileSystemPath: {kind: Directory, format: TEXT}}}",
-            "source.fileSystemPath.format: 'TEXT' does not go with this collector; remove it",
+            "source.fileSystemPath.format: 'TEXT' cannot be combined with this collector; remove it",
         ),
-        ("{collector: {kind: File}, source: {httpGet: {port: 80}}}", "source.httpGet: does not go with kind: File"),
+        (
+            "{collector: {kind: File}, source: {httpGet: {port: 80}}}",
+            "source.httpGet: cannot be combined with kind: File",
+        ),
         (
             "{collector: {kind: PrometheusMetric}, source: {httpGet: {port: http}}}",
             "source.httpGet.port: expected a port from 1 to 65535, got 'http'",
@@ -185,7 +194,7 @@ def test_a_custom_collector_is_a_container_of_the_job() -> None:
         ("{source: {filter: {metricsFormat: []}}}", "source.filter.metricsFormat: expected a list"),
         ("{source: {filter: {metricsFormat: ['(a)', '(']}}}", "metricsFormat[1]: '(' is not a regular expression"),
         ("{source: {filter: {metricsFormat: [3]}}}", "metricsFormat[0]: '' has 0 groups where two are required"),
-        ("{sources: {}}", "sources: is not read; remove it"),
+        ("{sources: {}}", "sources: is not supported; remove it"),
         ("3", "metricsCollectorSpec: expected a mapping"),
     ],
 )

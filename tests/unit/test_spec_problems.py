@@ -44,7 +44,7 @@ def changed(old: str, new: str) -> str:
     return GOOD.replace(old, new)
 
 
-def test_the_good_file_is_good() -> None:
+def test_a_valid_file_has_no_problems() -> None:
     assert read(GOOD, source="experiment.yaml").warnings == ()
 
 
@@ -146,7 +146,7 @@ SPACE = [
         "  algorithm:",
         "  initial: [{optimizer: adam, momentum: 0.5}]\n  algorithm:",
         "11:41 spec.initial[0].momentum: has a value but is active only when optimizer is 'sgd'; "
-        "leave it out, or give that too",
+        "omit it, or give that too",
     ),
 ]
 
@@ -181,11 +181,11 @@ KEYS = [
     ("  budget:", "  metrics: {pattern: '(a)(b)(c)'}\n  budget:", "12:22 spec.metrics.pattern: '(a)(b)(c)' has 3 groups where two are needed, name and value; (?:…) groups without one"),
     ("  budget:", "  metrics: {pattern: '(a'}\n  budget:", "12:22 spec.metrics.pattern: '(a' is not a regular expression: missing ), unterminated subpattern at position 0; write one such as '(\\w+)=(\\S+)'"),
     ("  budget:", "  metrics: {pattern: []}\n  budget:", "12:22 spec.metrics.pattern: expected a regular expression with two groups, or a list of them, got an empty list"),
-    ("  budget:", "  metrics: {file: a, push: true}\n  budget:", "12:22 spec.metrics.push: does not go with file; keep one of them"),
+    ("  budget:", "  metrics: {file: a, push: true}\n  budget:", "12:22 spec.metrics.push: cannot be combined with file; keep one of them"),
     ("  budget:", "  metrics: {format: json}\n  budget:", "12:13 spec.metrics.format: is the format of a file; write file: PATH beside it"),
     ("  budget:", "  metrics: {file: a, format: jsonl}\n  budget:", "12:30 spec.metrics.format: 'jsonl' is not text, json or tensorboard; did you mean json?"),
-    ("  budget:", "  metrics: {file: a, format: json, pattern: '(a)(b)'}\n  budget:", "12:36 spec.metrics.pattern: is for lines of text, and does not go with format: json"),
-    ("  budget:", "  metrics: {file: a, format: tensorboard, step: s}\n  budget:", "12:43 spec.metrics.step: does not go with format: tensorboard, whose events have steps"),
+    ("  budget:", "  metrics: {file: a, format: json, pattern: '(a)(b)'}\n  budget:", "12:36 spec.metrics.pattern: is for lines of text, and cannot be combined with format: json"),
+    ("  budget:", "  metrics: {file: a, format: tensorboard, step: s}\n  budget:", "12:43 spec.metrics.step: cannot be combined with format: tensorboard, whose events have steps"),
     ("  budget:", "  metrics: {file: ../a}\n  budget:", "12:19 spec.metrics.file: '../a' leaves its folder; write a path without .."),
     ("  budget:", "  metrics: {file: /a}\n  budget:", "12:19 spec.metrics.file: '/a' is in the root directory, which cannot be shared; write it in a directory of its own, such as /metrics/a"),
     ("  budget:", "  metrics: {file: '$TUNER_OUTPUT_DIR/a'}\n  budget:", "12:19 spec.metrics.file: '$TUNER_OUTPUT_DIR/a' is not the path of a file; use a path without $ that does not end in /"),
@@ -206,7 +206,7 @@ TRIAL = [
     ("--lr=${lr}", "${HOMES}", "14:33 spec.trial.command[2]: ${HOMES} is not a parameter; there are lr, layers, optimizer, momentum; write $${HOMES} for a literal ${HOMES}"),
     ("--lr=${lr}", "${}", "14:33 spec.trial.command[2]: ${} is not a parameter; there are lr, layers, optimizer, momentum"),
     ("--m=${momentum}", "${momentum}", "14:91 spec.trial.command[5]: ${momentum} is not always there, and what follows would take its place; write --momentum=${momentum} as one element"),
-    ('"--m=${momentum}"', '-m, "${momentum}"', "14:95 spec.trial.command[6]: ${momentum} is not always there, and its flag -m would be left alone; write -m=${momentum} as one element"),
+    ('"--m=${momentum}"', '-m, "${momentum}"', "14:95 spec.trial.command[6]: ${momentum} is not always there, and its flag -m would have no value; write -m=${momentum} as one element"),
     ("[python,", "[\"p${momentum}\",", "14:15 spec.trial.command[0]: p${momentum} is not always there, and a trial needs its program; use a choice without when"),
     ("    command", "    env: {A: [1], B-C: {secret: x}, C: '${lrr}'}\n    command", "14:14 spec.trial.env.A: expected a string, a number or {secret: name/key}, got a list\n14:33 spec.trial.env.B-C.secret: the string 'x' is not a secret's key; write name/key\n14:40 spec.trial.env.C: ${lrr} is not a parameter; did you mean ${lr}?"),
     ("    command", "    workingDir: 'runs/${lr}'\n    command", "14:17 spec.trial.workingDir: parameters are not substituted here; pass the parameter in command, and change the directory there"),
@@ -215,20 +215,20 @@ TRIAL = [
     ("    command", "    devices: [0, a100, -1]\n    command", "14:18 spec.trial.devices[1]: expected the index or UUID of a GPU, got the string 'a100'; write 0 or GPU-5d5b..., as nvidia-smi -L shows them\n14:24 spec.trial.devices[2]: expected the index or UUID of a GPU, got the number -1; write 0 or GPU-5d5b..., as nvidia-smi -L shows them"),
     ("    command", "    env: {TUNER_PARAMETERS_FILE: x}\n    command", "14:11 spec.trial.env.TUNER_PARAMETERS_FILE: is set by tuner for each attempt; use another name"),
     ("  trial:\n", "  runtime: kubernetes\n  trial:\n    image: x\n    workingDir: src\n    parametersFile: yaml\n", "16:17 spec.trial.workingDir: 'src' is relative, and a container needs an absolute path; write the path in the image, such as /app/src\n17:5 spec.trial.parametersFile: a pod does not see files of this machine; read TUNER_PARAMETERS, the same as JSON, or omit parametersFile"),
-    ("    command", "    timeout: 0s\n    command", "14:14 spec.trial.timeout: '0s' leaves no time at all; write a longer one, or remove the key for no limit"),
+    ("    command", "    timeout: 0s\n    command", "14:14 spec.trial.timeout: '0s' is too short; write a longer one, or remove the key for no limit"),
     ("    command", "    resources: {memory: 16GB, gpus: 1, cpu: two}\n    command", "14:25 spec.trial.resources.memory: '16GB' is not an amount of memory; write 16Gi\n14:31 spec.trial.resources.gpus: no such key; did you mean gpu?\n14:45 spec.trial.resources.cpu: 'two' is not a number of CPUs; write 2, 0.5 or 500m"),
     ("    command", "    resources: {memory: 512}\n    command", "14:25 spec.trial.resources.memory: 512 is 512 bytes; write 512Mi or 512Gi"),
     ("    command", "    resources: {nvidia.com/gpu: 1}\n    command", "14:17 spec.trial.resources.nvidia.com/gpu: is not accepted here; write gpu: 1"),
     ("    command", "    retries: {configuration: 1, oom: 2}\n    command", "14:15 spec.trial.retries.configuration: is never retried: it pauses the experiment; correct the cause, then resume\n14:33 spec.trial.retries.oom: no such key; did you mean outOfMemory?"),
-    ("    command", "    volumes: {data: {mount: /data, hostPath: {path: /}}}\n    command", "14:36 spec.trial.volumes.data.hostPath: a trial may not see the disk of its node; use claim, nfs or emptyDir"),
+    ("    command", "    volumes: {data: {mount: /data, hostPath: {path: /}}}\n    command", "14:36 spec.trial.volumes.data.hostPath: a trial must not access the disk of its node; use claim, nfs or emptyDir"),
     ("    command", "    volumes: {data: {mount: /data}}\n    command", "14:21 spec.trial.volumes.data: no source given; a volume has one of claim, nfs, emptyDir"),
-    ("    command", "    template: {apiVersion: v1, kind: Job}\n    command", "14:5 spec.trial.template: needs runtime: kubernetes; a local trial runs a command\n15:5 spec.trial.command: does not go with template; move it into the template"),
+    ("    command", "    template: {apiVersion: v1, kind: Job}\n    command", "14:5 spec.trial.template: needs runtime: kubernetes; a local trial runs a command\n15:5 spec.trial.command: cannot be combined with template; move it into the template"),
     ("  trial:\n", "  runtime: kubernetes\n  trial:\n    resources: {gpu: 0.5}\n", "14:3 spec.trial.image: is missing; a trial on a cluster needs the image of a container\n15:22 spec.trial.resources.gpu: 0.5 is not a whole number, and a cluster shares no GPU; use 1, or local"),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("old", "new", "lines"), [*SPACE, *KEYS, *TRIAL])
-def test_a_bad_file_gets_one_clear_answer(old: str, new: str, lines: str | None) -> None:
+def test_an_invalid_file_gives_one_clear_problem(old: str, new: str, lines: str | None) -> None:
     if lines is None:
         read(changed(old, new), source="experiment.yaml")
     else:
@@ -291,7 +291,7 @@ def test_the_service_s_problems_come_with_all_others_and_each_once(
     assert len(lines) == len(told) + 1
 
 
-def test_the_service_is_not_asked_about_what_could_not_be_read_at_all() -> None:
+def test_the_service_does_not_validate_what_could_not_be_read() -> None:
     for text in ("3", "spec: 3", "spec: {parameters: 3, algorithm: 3, pruning: 3}", "spec: {parameters: {x: 3}}"):
         with pytest.raises(SpecErrors) as caught:
             read(text, source="experiment.yaml", service=check)
@@ -336,6 +336,14 @@ def test_the_file_cannot_set_variables_of_the_attempt() -> None:
 def test_parameters_that_nothing_mentions_are_a_warning() -> None:
     warnings = read(changed(', "--m=${momentum}"', ""), source="experiment.yaml").warnings
     assert warnings == ("momentum: not mentioned in command, args or env; it arrives in TUNER_PARAMETERS",)
+
+
+def test_a_fidelity_that_nothing_mentions_is_a_warning() -> None:
+    text = changed("  budget:", "  fidelity: {parameter: epochs, min: 1, max: 9}\n  budget:")
+    assert read(text, source="experiment.yaml").warnings == (
+        "spec.fidelity.parameter: epochs is not mentioned in command, args or env, so each step of a trial may run "
+        "equally far; it arrives in TUNER_PARAMETERS",
+    )
 
 
 ENDED = """apiVersion: tuner.dev/v1
@@ -447,7 +455,7 @@ def test_a_placeholder_that_is_never_closed_is_a_problem(word: str, messages: li
 
 
 @pytest.mark.parametrize("raw", [None, 1, 1.5, True, "x", [], {}, [[]], {"a": {}}, [None], {"": None}])
-def test_any_value_at_a_key_is_a_problem_and_never_a_crash(raw: object) -> None:
+def test_an_unexpected_value_at_any_key_is_a_problem_and_never_a_crash(raw: object) -> None:
     def replaced(data: object) -> list[object]:
         """Yield the valid file with each of its nodes in turn replaced by `raw`."""
         if isinstance(data, dict):

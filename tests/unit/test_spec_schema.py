@@ -137,7 +137,7 @@ def test_the_reference_lists_the_keys_of_today() -> None:
     assert page == rewritten(page), "run: python -m controller.spec.reference docs/experiment.md"
 
 
-def test_the_starter_file_is_read_without_a_complaint() -> None:
+def test_the_starter_file_has_no_problems() -> None:
     document = read(starter(), source="experiment.yaml")
     assert document.warnings == ()
     assert document.spec.budget.trials == 20

@@ -44,7 +44,7 @@ def test_a_written_file_reads_back_to_the_same_experiment(text: str) -> None:
     assert read(file_text(document), source="what was written").spec.document == document
 
 
-def test_it_looks_as_a_person_would_have_written_it() -> None:
+def test_a_written_file_looks_hand_written() -> None:
     document = read(starter(), source="the file").spec.document
     lines = file_text(document).splitlines()
     assert "    lr: {type: float, min: 0.0001, max: 1, scale: log}" in lines

@@ -68,7 +68,7 @@ def test_every_pair_of_the_table_leads_where_it_should_or_raises(state: AttemptS
         assert step(before, EVENTS[signal]).state is expected
 
 
-def test_an_ended_attempt_hears_nothing_any_more() -> None:
+def test_an_ended_attempt_ignores_further_events() -> None:
     assert {state for state, row in TRANSITIONS.items() if not row} == {s for s in AttemptState if s.ended}
 
 
@@ -78,7 +78,7 @@ def test_the_reason_for_waiting_is_kept_until_the_attempt_runs() -> None:
     assert step(waiting, Seen(at(1))).reason == ""
 
 
-def test_a_preempted_attempt_waits_without_a_node_and_starts_a_new_life() -> None:
+def test_a_preempted_attempt_waits_without_a_node_and_starts_over() -> None:
     seen = step(attempt(1), Seen(at(1), "gpu-3"))
     waiting = step(seen, Waits("preempted by Kueue, waits in queue team-a"))
     assert waiting == Attempt(0, 1, CREATED, reason="preempted by Kueue, waits in queue team-a")

@@ -70,7 +70,7 @@ def model(space: Space, settings: OwnSettings) -> TpeModel:
 
 @pytest.mark.parametrize("space", [MIXED, TREE], ids=["flat", "conditional"])
 @pytest.mark.parametrize(("finished", "running"), [(200, 0), (30, 10), (200, 60), (3, 0)])
-def test_a_batch_starts_as_one_would_and_its_length_changes_nothing(space: Space, finished: int, running: int) -> None:
+def test_a_batch_begins_with_the_single_proposal_whatever_its_length(space: Space, finished: int, running: int) -> None:
     done, open_ = history(space, finished, running)
     name = "seed" if space is TREE else "momentum"
     fixed = {name: 0 if name == "seed" else 0.5}
@@ -89,7 +89,7 @@ def test_a_batch_starts_as_one_would_and_its_length_changes_nothing(space: Space
             assert model(space, settings).propose(done, open_, wanted[:7]) == batch[:7]
 
 
-def test_after_sixty_four_points_a_batch_is_fitted_anew() -> None:
+def test_after_sixty_four_points_a_batch_is_fitted_again() -> None:
     done, open_ = history(MIXED, 60, 3)
     wanted = [PointRequest(500 + k, {}) for k in range(TOGETHER + 2)]
     batch = model(MIXED, OwnSettings()).propose(done, open_, wanted)

@@ -118,7 +118,7 @@ def test_densities_are_optunas(
 
 @given(st.data(), st.integers(0, 999))
 @examples(25)
-def test_so_they_are_in_a_space_of_every_kind(data: st.DataObject, seed: int) -> None:
+def test_densities_are_optunas_in_a_space_of_every_kind(data: st.DataObject, seed: int) -> None:
     hold_equal(Both(MIXED, data.draw(histories(MIXED))), tuple(p.name for p in MIXED.parameters), seed)
 
 
@@ -151,7 +151,7 @@ def long_history(space: Space, count: int, seed: int) -> list[Trial]:
     return trials
 
 
-def test_windows_of_hundreds_are_the_same_too() -> None:
+def test_densities_are_optunas_with_windows_of_hundreds() -> None:
     wide = Space(
         (
             *MIXED.parameters,

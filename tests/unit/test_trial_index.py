@@ -66,7 +66,7 @@ class Pair:
         self.brief.measure(number, measurements)
 
 
-def test_it_advises_and_values_as_one_that_keeps_all_whenever_its_pruner_is_first_asked() -> None:
+def test_an_index_that_evicts_trials_prunes_and_values_like_one_that_keeps_all() -> None:
     pair = Pair("random")
     for number in range(12):
         pair.put(Trial(number, RUNNING, {"layers": 1}))
@@ -87,7 +87,7 @@ def test_it_advises_and_values_as_one_that_keeps_all_whenever_its_pruner_is_firs
         assert later.advise(number) == pair.whole.advise(number)
 
 
-def test_one_that_forgets_compares_with_pruned_and_running_trials_too() -> None:
+def test_an_index_that_evicts_trials_compares_with_pruned_and_running_ones_too() -> None:
     pair, draw = Pair("random", Pruning("asha", {"eta": 2})), Random(6)
     stopped = 0
     for number in range(40):
@@ -108,7 +108,7 @@ def test_one_that_forgets_compares_with_pruned_and_running_trials_too() -> None:
     assert 20 < stopped < 40
 
 
-def test_an_engine_that_forgets_proposes_and_answers_as_one_that_keeps_all() -> None:
+def test_an_engine_that_evicts_trials_behaves_like_one_that_keeps_all() -> None:
     pair = Pair("tpe")
     for number in range(60):
         [new] = pair.whole.propose(1).trials
@@ -142,7 +142,7 @@ def test_a_cancelled_trial_is_kept_for_it_may_be_a_deleted_one() -> None:
     assert (index.get(2), index.state(2), index.state(3), len(index)) == (None, None, cancelled.state, 1)
 
 
-def test_a_label_put_on_a_finished_trial_teaches_nothing_twice() -> None:
+def test_labeling_a_finished_trial_does_not_count_it_twice() -> None:
     pair = Pair("tpe")
     for number in range(12):
         pair.put(Trial(number, SUCCEEDED, pair.whole.propose(1).trials[0].parameters, value=float(number)))
@@ -165,7 +165,7 @@ def test_a_trial_changes_its_request_until_it_ends() -> None:
     assert (index.of_request("added"), index.of_request("asked")) == ((), (book.known[0],))
 
 
-def test_a_ledger_filled_at_once_is_as_one_filled_bit_by_bit() -> None:
+def test_an_index_filled_at_once_equals_one_filled_incrementally() -> None:
     trials = [Trial(n, SUCCEEDED, {}, request_id=f"r{n % 4}") for n in range(9)]
     slow, fast = TrialIndex(None), TrialIndex(None)
     for trial in trials:
@@ -176,7 +176,7 @@ def test_a_ledger_filled_at_once_is_as_one_filled_bit_by_bit() -> None:
     assert list(fast.all()) == list(slow.all()) == trials
 
 
-def test_a_window_holds_no_more_than_it_needs_and_shows_what_it_would() -> None:
+def test_a_window_keeps_what_it_shows_and_little_more() -> None:
     small, all_ = (Window(study(MIXED, direction=MINIMIZE).spec, 50) for _ in range(2))
     all_._forget = lambda: None  # type: ignore[method-assign]  # what it would be without
     for number in range(1000):

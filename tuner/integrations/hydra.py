@@ -6,13 +6,14 @@ The launcher that is configured runs in the trial's process and gets one job.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from suggest.client.search_space import Choice, Float, Int
 from suggest.domain import Domain
-from tuner.functions import maximize, minimize
+from tuner.functions import maximize, minimize, optimize
 from tuner.integrations import needed
 from tuner.study import Study
 from tuner.trial import Trial
@@ -25,7 +26,7 @@ with needed("hydra"):
     from hydra.types import HydraContext, TaskFunction
     from omegaconf import DictConfig, OmegaConf
 
-DIRECTIONS = {"minimize": minimize, "maximize": maximize}
+Search = Callable[..., Study]
 RESULTS = "optimization_results.yaml"  # the name that other sweepers use
 
 
@@ -42,9 +43,7 @@ def sweep(
         ValueError: There is nothing to search, or the direction is unknown.
         SearchFailed: Jobs failed.
     """
-    search = DIRECTIONS.get(direction := options.pop("direction"))
-    if search is None:
-        raise ValueError(f"hydra.sweeper.direction: expected minimize or maximize, got {direction!r}")
+    search = _search(direction := options.pop("direction"))
     parsed = OverridesParser.create(config_loader=context.config_loader).parse_overrides(list(arguments))
     by_key = {each.get_key_element(): each for each in parsed}
     swept = {_parameter(key): _Swept(each) for key, each in by_key.items() if each.is_sweep_override()}
@@ -67,12 +66,39 @@ def sweep(
 
     objective.__name__ = config.hydra.job.name
     study = search(objective, {name: each.domain for name, each in swept.items()}, **options)
-    best = study.best
-    if best is not None:
-        found = {"name": "tuner", "search": study.name, "best_evaluated_params": best.parameters,
-                 "best_evaluated_result": best.value}  # fmt: skip
-        OmegaConf.save(OmegaConf.create(found), folder / RESULTS)
+    if found := _results(study, None if isinstance(direction, str) else list(direction)):
+        OmegaConf.save(OmegaConf.create({"name": "tuner", "search": study.name, **found}), folder / RESULTS)
     return study
+
+
+def _search(direction: object) -> Search:
+    """Return what searches in this direction, or in those of several objectives. Raises ValueError."""
+    match direction:
+        case "minimize":
+            return minimize
+        case "maximize":
+            return maximize
+        case Mapping() if direction and set(direction.values()) <= {"minimize", "maximize"}:
+            return partial(optimize, objectives={str(name): way for name, way in direction.items()})
+    raise ValueError(
+        "hydra.sweeper.direction: expected minimize, maximize, or a mapping of metrics to these, such as "
+        f"{{loss: minimize, accuracy: maximize}}, got {direction!r}"
+    )
+
+
+def _results(study: Study, objectives: Sequence[str] | None) -> dict[str, Any]:
+    """Return the best job, or with several objectives those of the Pareto front; empty if no job has succeeded."""
+    front = study.front
+    if not front:
+        return {}
+    if objectives is None:
+        return {"best_evaluated_params": front[0].parameters, "best_evaluated_result": front[0].value}
+    first, *others = objectives
+    solutions = [
+        {"params": each.parameters, "values": {first: each.value, **{name: each.metrics[name] for name in others}}}
+        for each in front
+    ]
+    return {"solutions": solutions}
 
 
 def _parameter(key: str) -> str:
@@ -93,11 +119,11 @@ class _Swept:
         else:
             self.domain = _numbers(override)
 
-    def override(self, value: Any) -> str:
+    def override(self, value: object) -> str:
         return f"{self._key}={self._texts.get((type(value), value), value)}"
 
 
-def _plain(element: Any) -> tuple[type, str | int | float | bool]:
+def _plain(element: object) -> tuple[type, str | int | float | bool]:
     """The type and the value of a choice; its text if it is a list, a mapping or null. 1 and true are different."""
     if isinstance(element, QuotedString):
         element = element.text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from tuner.integrations import needed
 from tuner.integrations.reporting import MetricReporter
@@ -13,7 +14,9 @@ with needed("lightning"):
 
 
 class LightningReport(Callback):  # type: ignore[misc]  # Any, see pyproject.toml
-    """For `callbacks=` of the Trainer. The step is the epoch; of several validations in an epoch, the first counts.
+    """For `callbacks=` of the Trainer. The step is the epoch; with several validations in an epoch, their number.
+
+    Steps begin at 0. Lightning's checkpoints hold the last one, so a run that is resumed from one repeats no step.
 
     Args:
         metrics: Names that the module logs, such as "val_loss". None: all.
@@ -22,7 +25,17 @@ class LightningReport(Callback):  # type: ignore[misc]  # Any, see pyproject.tom
 
     def __init__(self, metrics: str | Sequence[str] | None = None, *, trial: Trial | None = None) -> None:
         self._reporter = MetricReporter(metrics, trial)
+        self._step = -1
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        if trainer.is_global_zero and not trainer.sanity_checking:
-            self._reporter.report(trainer.current_epoch, trainer.callback_metrics)
+        if trainer.sanity_checking:
+            return
+        self._step = max(trainer.current_epoch, self._step + 1)
+        if trainer.is_global_zero:
+            self._reporter.report(self._step, trainer.callback_metrics)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"step": self._step}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self._step = state_dict["step"]

@@ -66,17 +66,17 @@ class TunerSearchCV(BaseSearchCV):  # type: ignore[misc]  # Any, see pyproject.t
 
     def __init__(
         self,
-        estimator: Any,
+        estimator: object,
         param_distributions: Mapping[str, Any],
         *,
         n_iter: int = 10,
-        scoring: Any = None,
+        scoring: object = None,
         n_jobs: int | None = None,
         refit: bool | str | Callable[..., int] = True,
-        cv: Any = None,
+        cv: object = None,
         verbose: int = 0,
         pre_dispatch: int | str = "2*n_jobs",
-        random_state: Any = None,
+        random_state: object = None,
         error_score: float | str = math.nan,
         return_train_score: bool = False,
         algorithm: str = "default",
@@ -101,7 +101,7 @@ class TunerSearchCV(BaseSearchCV):  # type: ignore[misc]  # Any, see pyproject.t
             return_train_score=return_train_score,
         )
 
-    def fit(self, X: Any, y: Any = None, **params: Any) -> TunerSearchCV:  # noqa: N803  # scikit-learn's name
+    def fit(self, X: object, y: object = None, **params: object) -> TunerSearchCV:  # noqa: N803  # scikit-learn's name
         """Evaluate candidates and refit the best one, as RandomizedSearchCV.
 
         Raises:
@@ -152,7 +152,7 @@ class TunerSearchCV(BaseSearchCV):  # type: ignore[misc]  # Any, see pyproject.t
         )
 
     def _format_results(
-        self, candidate_params: Any, n_splits: int, out: Sequence[Scores], more_results: Any = None
+        self, candidate_params: object, n_splits: int, out: Sequence[Scores], more_results: object = None
     ) -> dict[str, Any]:
         """Called by BaseSearchCV with all fits so far, split by split of each candidate."""
         self._fits = list(out)
@@ -203,7 +203,7 @@ def _columns(fit: Scores) -> Columns:
     return {**scores, **times}
 
 
-def _uncolumned(columns: Columns, name: str, value: Any, missing: float) -> Any:
+def _uncolumned(columns: Columns, name: str, value: object, missing: float) -> Any:
     """What scikit-learn's record has under `name`, in the form of `value`."""
     if name in _TIMES:
         return columns.get(name, 0.0)
@@ -231,7 +231,7 @@ class _SearchSpace:
         chosen = trial.parameters.items()
         return {name: self._objects[name][value] if name in self._objects else value for name, value in chosen}  # type: ignore[index]  # a text
 
-    def _parameter(self, name: str, given: Any) -> Domain | Parameter | Sequence[Any]:
+    def _parameter(self, name: str, given: object) -> Domain | Parameter | Sequence[Any]:
         if isinstance(given, Domain | Parameter):
             return given
         if hasattr(given, "tolist"):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from tuner.integrations import needed
 from tuner.integrations.reporting import MetricReporter
@@ -30,7 +29,7 @@ class TransformersReport(TrainerCallback):  # type: ignore[misc]  # Any, see pyp
         state: TrainerState,
         control: TrainerControl,
         metrics: Mapping[str, object] | None = None,
-        **_: Any,
+        **_: object,
     ) -> None:
         by_epoch = args.eval_strategy == IntervalStrategy.EPOCH and state.epoch is not None
         if state.is_world_process_zero:

@@ -6,7 +6,7 @@ import os
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tuner.integrations import needed
 from tuner.integrations.trial_log import TrialLog
@@ -29,7 +29,7 @@ class WandbLog(TrialLog):
 
     tool = "W&B"
 
-    def __init__(self, project: str | None = None, folder: str | Path | None = None, **options: Any) -> None:
+    def __init__(self, project: str | None = None, folder: str | Path | None = None, **options: object) -> None:
         super().__init__()
         self._options = {"project": project, "dir": folder, **options}
         self._folder = Path(folder or os.environ.get("WANDB_DIR") or ".", "wandb")

@@ -38,7 +38,7 @@ from controller.runtime.kubernetes.job_builder import build_files
 from controller.runtime.kubernetes.kinds import kind_of, preset_of
 from controller.runtime.kubernetes.labels import UID, attempt_of, owned, parameters_of
 from controller.runtime.kubernetes.lease import FencingLease
-from controller.runtime.kubernetes.objects import AttemptObject, LimitRange, Pod, Raw, ResourceQuota
+from controller.runtime.kubernetes.objects import AnyObject, AttemptObject, LimitRange, Pod, Raw, ResourceQuota
 from controller.runtime.kubernetes.resource_quota import (
     Demand,
     Reservations,
@@ -421,7 +421,7 @@ class JobCreator:
         ) from error
 
 
-def other_parameters(wanted: Mapping[str, Any], there: Mapping[str, Any], namespace: str) -> str:
+def other_parameters(wanted: AnyObject, there: AnyObject, namespace: str) -> str:
     """Return why an object with an attempt's name is not that attempt; "" if it is."""
     asked, has = parameters_of(wanted), parameters_of(there)
     if asked == has:

@@ -9,10 +9,9 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
 
 from controller.core.failures import INFEASIBLE_EXIT_CODE, called, class_by_itself
 from controller.core.model import FailureClass
@@ -20,7 +19,7 @@ from controller.runtime.kubernetes.collector import collector_status
 from controller.runtime.kubernetes.kinds import JOB, StatusRules, is_suspended, preset_of, status_rules_of
 from controller.runtime.kubernetes.labels import COLLECTOR_CONTAINER, JOB_NAME, queue_of
 from controller.runtime.kubernetes.logs import PodContainer
-from controller.runtime.kubernetes.objects import AdmissionCheck, AttemptObject, Pod, Workload
+from controller.runtime.kubernetes.objects import AdmissionCheck, AnyObject, AttemptObject, Pod, Workload
 from controller.runtime.kubernetes.pod_status import (
     ENDED,
     ITS_POD,
@@ -184,7 +183,7 @@ def _unsaid(obj: AttemptObject, members: Sequence[Member], rules: StatusRules, n
     failure = " or ".join(map(str, rules.failure))
     reason = (
         f"its pods ended more than {UNSAID_S / 60:.0f} minutes ago, and the {kind} shows neither success ({success}) "
-        f"nor failure ({failure}); correct spec.trial.success and failure, or see whether the operator of {kind} runs"
+        f"nor failure ({failure}); correct spec.trial.success and failure, or check that the operator of {kind} runs"
     )
     return Exit(now, failure_class=FailureClass.CONFIGURATION, reason=reason)
 
@@ -300,7 +299,7 @@ def _untouched(obj: AttemptObject | None, now: datetime) -> str:
     return f"no pods and no status after {UNTOUCHED_S:.0f} s; is the operator of {kind} running?"
 
 
-def _time_of(found: Mapping[str, Any]) -> datetime | None:
+def _time_of(found: AnyObject) -> datetime | None:
     """Return the time of a condition; None for a custom field without a time beside it."""
     times = (parse_time(found.get(key)) for key in ("lastTransitionTime", "endTime", "completionTime"))
     return next(filter(None, times), None)

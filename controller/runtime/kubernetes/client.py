@@ -270,7 +270,7 @@ class Connection:
         """Return the error for a redirect. None is followed: the credentials are for this server only."""
         where = response.header("Location") or f"an unknown place (HTTP {response.status})"
         return Unreachable(
-            f"{self._where()} redirects to {where}; is it an API server, and no login page? "
+            f"{self._where()} redirects to {where}; is it an API server or a login page? "
             "check its cluster's server in the kubeconfig"
         )
 
@@ -293,13 +293,13 @@ class Connection:
             case ReadTimeout():
                 return NotResponding(f"{self._where()} has stopped answering; it may be overloaded or restarting")
             case HttpTimeout():
-                why = "does not answer; is the cluster up, and does a VPN or firewall stand between?"
+                why = "does not answer; is the cluster up, and does a VPN or firewall block it?"
             case Unsendable():
-                why = f"cannot be asked: {said}; check the token of the user and whom the context impersonates"
+                why = f"cannot be sent a request: {said}; check the token of the user and whom the context impersonates"
             case ValueError():
-                why = f"answers in another language than JSON ({said}); is it an API server, and no login page?"
+                why = f"does not answer in JSON ({said}); is it an API server or a login page?"
             case _:
-                why = f"broke the connection off: {said}; it may be restarting"
+                why = f"closed the connection: {said}; it may be restarting"
         return Unreachable(f"{self._where()} {why}")
 
 

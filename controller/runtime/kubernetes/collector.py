@@ -8,14 +8,14 @@ only the volume with the files, read-only. `trial_image/collector` is its progra
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import PurePosixPath
-from typing import Any, assert_never
+from typing import assert_never
 
 from controller.core.model import Collection, KatibReports, MetricsFile, MetricsFormat, PrometheusEndpoint
 from controller.runtime.kubernetes.kinds import pod_templates
 from controller.runtime.kubernetes.labels import COLLECTOR_CONTAINER
-from controller.runtime.kubernetes.objects import ContainerStatus, Pod, Raw
+from controller.runtime.kubernetes.objects import AnyObject, ContainerStatus, Pod, Raw
 from controller.runtime.report_address import DB_MANAGER_NAMES, IN_POD
 
 OUTPUT, PORT = "/tuner/output", 8080  # the trial's output folder, and its endpoint's port unless the file has another
@@ -24,11 +24,11 @@ VOLUME, NAMESPACE_VOLUME = "tuner-metrics", "tuner-namespace"
 RESOURCES = {"cpu": "100m", "memory": "32Mi"}
 
 
-def is_job(obj: Mapping[str, Any]) -> bool:
+def is_job(obj: AnyObject) -> bool:
     return (obj.get("apiVersion"), obj.get("kind")) == ("batch/v1", "Job")
 
 
-def has_collector(obj: Mapping[str, Any]) -> bool:
+def has_collector(obj: AnyObject) -> bool:
     """Whether the user has put the sidecar into a pod template."""
     return any(
         each.get("name") == COLLECTOR_CONTAINER

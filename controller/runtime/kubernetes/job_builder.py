@@ -38,7 +38,7 @@ from controller.runtime.kubernetes.labels import (
     metadata,
     workers_of,
 )
-from controller.runtime.kubernetes.objects import Raw
+from controller.runtime.kubernetes.objects import AnyObject, Raw
 from controller.runtime.protocol import ClusterPart, Launch
 from controller.runtime.trial_files import DIRECTORY, TrialFiles
 
@@ -84,17 +84,17 @@ def _key(place: int, path: str) -> str:
     return f"{place}.{path.rpartition('/')[2]}"
 
 
-def timeout_of(obj: Mapping[str, Any]) -> float | None:
+def timeout_of(obj: AnyObject) -> float | None:
     """Return the timeout that build_objects wrote on the object."""
     seconds = _annotation(obj, TIMEOUT)
     return None if seconds is None else float(seconds)
 
 
-def grace_of(obj: Mapping[str, Any]) -> float:
+def grace_of(obj: AnyObject) -> float:
     return float(_annotation(obj, GRACE) or 30)
 
 
-def _annotation(obj: Mapping[str, Any], key: str) -> str | None:
+def _annotation(obj: AnyObject, key: str) -> str | None:
     annotations: Mapping[str, str] = obj.get("metadata", {}).get("annotations") or {}
     return annotations.get(key)
 
@@ -352,7 +352,7 @@ def _scratch(name: str, at: str) -> tuple[Raw, Raw]:
     return {"name": name, "emptyDir": {}}, {"name": name, "mountPath": at}
 
 
-def _mapping(value: object) -> Mapping[str, Any]:
+def _mapping(value: object) -> AnyObject:
     return value if isinstance(value, Mapping) else {}
 
 
@@ -416,7 +416,7 @@ def from_template(launch: Launch, part: ClusterPart) -> Raw:
     return obj
 
 
-def cannot_be_labeled(manifest: Mapping[str, Any]) -> str:
+def cannot_be_labeled(manifest: AnyObject) -> str:
     """Return why the pods of an object could not get our labels; "" if they can."""
     preset, obj = preset_of(manifest), copy.deepcopy(dict(manifest))
     if preset is not None and (unfit := preset.unfit(obj)):
@@ -429,7 +429,7 @@ def cannot_be_labeled(manifest: Mapping[str, Any]) -> str:
     )
 
 
-def cannot_be_queued(manifest: Mapping[str, Any]) -> str:
+def cannot_be_queued(manifest: AnyObject) -> str:
     """Return why Kueue would not queue an object; "" if it would, or if the kind is unknown."""
     preset = preset_of(manifest)
     if preset is None or preset.suspend:
@@ -439,7 +439,7 @@ def cannot_be_queued(manifest: Mapping[str, Any]) -> str:
     )
 
 
-def cannot_be_collected(manifest: Mapping[str, Any]) -> str:
+def cannot_be_collected(manifest: AnyObject) -> str:
     """Return why the metrics of an object could not be collected; "" if they can."""
     if is_job(manifest) or has_collector(manifest):
         return ""
@@ -450,7 +450,7 @@ def cannot_be_collected(manifest: Mapping[str, Any]) -> str:
     )
 
 
-def warnings(manifest: Mapping[str, Any], path: str) -> Iterator[str]:
+def warnings(manifest: AnyObject, path: str) -> Iterator[str]:
     """Yield warnings about settings that are seldom intended. path: the template's path in its file."""
     if foreign := foreign_version(manifest):
         yield f"{path}.apiVersion: {foreign}"

@@ -30,7 +30,7 @@ from controller.runtime.kubernetes.labels import (
     VOLCANO_TASK,
     VOLCANO_TASK_INDEX,
 )
-from controller.runtime.kubernetes.objects import Raw
+from controller.runtime.kubernetes.objects import AnyObject, Raw
 from controller.runtime.kubernetes.pod_status import condition
 from suggest.nesting import load_json
 
@@ -306,7 +306,7 @@ PRESETS = (
 )  # fmt: skip
 
 
-def preset_of(obj: Mapping[str, Any]) -> Preset | None:
+def preset_of(obj: AnyObject) -> Preset | None:
     """Return the preset of the object's group and kind: of its version, else the newest, which comes last."""
     version, kind = str(obj.get("apiVersion", "batch/v1")), str(obj.get("kind", "Job"))
     group = version.rpartition("/")[0]
@@ -314,7 +314,7 @@ def preset_of(obj: Mapping[str, Any]) -> Preset | None:
     return next((preset for preset in found if preset.api_version == version), found[-1] if found else None)
 
 
-def foreign_version(obj: Mapping[str, Any]) -> str:
+def foreign_version(obj: AnyObject) -> str:
     """Return a warning if the preset was written for another version of the kind; "" otherwise."""
     preset, version = preset_of(obj), obj.get("apiVersion")
     if preset is None or preset.api_version == version:
@@ -342,12 +342,12 @@ class StatusRules:
     labels: Mapping[str, str] = field(default_factory=dict)
     container: str = ""
 
-    def succeeded(self, obj: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    def succeeded(self, obj: AnyObject) -> AnyObject | None:
         """Return the condition of success, with reason, message and times if it has them; None: not succeeded."""
         found = [matching_condition(obj, each) for each in self.success]
         return found[0] if all(each is not None for each in found) else None
 
-    def failed(self, obj: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    def failed(self, obj: AnyObject) -> AnyObject | None:
         """Return the condition of failure likewise."""
         return next((found for each in self.failure if (found := matching_condition(obj, each)) is not None), None)
 
@@ -355,7 +355,7 @@ class StatusRules:
 _JOB_RULES = StatusRules(JOB.success, JOB.failure)
 
 
-def status_rules_of(obj: Mapping[str, Any] | None) -> StatusRules:
+def status_rules_of(obj: AnyObject | None) -> StatusRules:
     """Return the rules for an object: its annotation, then its preset; a Job's for None and for unknown kinds."""
     if obj is None:
         return _JOB_RULES
@@ -371,7 +371,7 @@ def status_rules_of(obj: Mapping[str, Any] | None) -> StatusRules:
     )
 
 
-def matching_condition(obj: Mapping[str, Any], wanted: StatusCondition) -> Mapping[str, Any] | None:
+def matching_condition(obj: AnyObject, wanted: StatusCondition) -> AnyObject | None:
     """Return the status condition that matches, or the mapping with the matching field; None if it does not hold."""
     match wanted:
         case ByType(kind, status):
@@ -387,7 +387,7 @@ def matching_condition(obj: Mapping[str, Any], wanted: StatusCondition) -> Mappi
             return beside if same else None
 
 
-def is_suspended(obj: Mapping[str, Any]) -> bool:
+def is_suspended(obj: AnyObject) -> bool:
     """Whether the object is suspended, by its field or its condition: the operator sets the condition later than Kueue
     sets the field."""
     preset = preset_of(obj) or JOB
@@ -397,7 +397,7 @@ def is_suspended(obj: Mapping[str, Any]) -> bool:
     return preset.suspended is not None and matching_condition(obj, preset.suspended) is not None
 
 
-def over(obj: Mapping[str, Any]) -> bool:
+def over(obj: AnyObject) -> bool:
     """Whether the object has ended, or is being deleted."""
     rules = status_rules_of(obj)
     ended = rules.succeeded(obj) is not None or rules.failed(obj) is not None
@@ -407,7 +407,7 @@ def over(obj: Mapping[str, Any]) -> bool:
 # What a file must say
 
 
-def missing_conditions(manifest: Mapping[str, Any], given: Collection[str] = ()) -> str:
+def missing_conditions(manifest: AnyObject, given: Collection[str] = ()) -> str:
     """Return what a file with this template must add; "" if nothing. `given`: which of success and failure it has."""
     missing = [key for key in ("success", "failure") if key not in given]
     if preset_of(manifest) is not None or not missing:
@@ -422,7 +422,7 @@ def missing_conditions(manifest: Mapping[str, Any], given: Collection[str] = ())
     )
 
 
-async def kind_of(client: KubernetesClient, manifest: Mapping[str, Any]) -> Kind:
+async def kind_of(client: KubernetesClient, manifest: AnyObject) -> Kind:
     """Return the kind of a manifest; the server looks up unknown ones. Raises ApiError 404: no such kind."""
     from controller.runtime.kubernetes import client as known
 

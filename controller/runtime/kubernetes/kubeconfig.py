@@ -634,7 +634,7 @@ def _in_cluster(context: str | None, paths: str) -> ClusterAccess:
         ) from error
     if context not in (None, _IN_CLUSTER):
         raise BadKubeconfig(
-            f"There is no kubeconfig at {paths}, so no context {context!r}; leave --context out to use this pod's own"
+            f"There is no kubeconfig at {paths}, so no context {context!r}; omit --context to use this pod's own"
         )
     server = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
     proxy = proxy_for(server, "", "", os.environ)

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Mapping
-from typing import Any
 
 from controller.core.model import EXPERIMENT_LABEL, FINAL, UID_LABEL, AttemptKey, attempt_name, trial_label
-from controller.runtime.kubernetes.objects import Raw
+from controller.runtime.kubernetes.objects import AnyObject, Raw
 from controller.runtime.protocol import ClusterPart, Launch
 from suggest.nesting import load_json
 
@@ -77,7 +75,7 @@ def annotations_of(launch: Launch, part: ClusterPart) -> dict[str, str]:
     }
 
 
-def parameters_of(obj: Mapping[str, Any]) -> Raw | None:
+def parameters_of(obj: AnyObject) -> Raw | None:
     """Return the parameters that annotations_of wrote; None if they are missing or unreadable."""
     said = (obj.get("metadata", {}).get("annotations") or {}).get(PARAMETERS)
     try:
@@ -87,7 +85,7 @@ def parameters_of(obj: Mapping[str, Any]) -> Raw | None:
     return found if isinstance(found, dict) else None
 
 
-def attempt_of(found: Mapping[str, Any]) -> AttemptKey | None:
+def attempt_of(found: AnyObject) -> AttemptKey | None:
     """Return (trial, attempt) from the labels; None if the object belongs to no attempt."""
     labels = found.get("metadata", {}).get("labels", {})
     with contextlib.suppress(KeyError, ValueError):
@@ -96,13 +94,13 @@ def attempt_of(found: Mapping[str, Any]) -> AttemptKey | None:
     return None
 
 
-def name_of(found: Mapping[str, Any], whose: AttemptKey) -> str:
+def name_of(found: AnyObject, whose: AttemptKey) -> str:
     """Return the name of the attempt that the object belongs to, from its labels."""
     labels = found["metadata"]["labels"]
     return attempt_name(labels[EXPERIMENT], labels[UID], *whose)
 
 
-def queue_of(obj: Mapping[str, Any] | None) -> str:
+def queue_of(obj: AnyObject | None) -> str:
     return str(((obj or {}).get("metadata", {}).get("labels") or {}).get(QUEUE, ""))
 
 
@@ -111,12 +109,12 @@ def metadata(launch: Launch, part: ClusterPart) -> Raw:
     return {"name": launch.name, "namespace": part.namespace, "labels": labels_of(part)}
 
 
-def owned(manifest: Mapping[str, Any], owner: Mapping[str, Any]) -> Raw:
+def owned(manifest: AnyObject, owner: AnyObject) -> Raw:
     """Return the manifest with an owner reference, so that it is deleted with the owner."""
     return {**manifest, "metadata": {**manifest["metadata"], "ownerReferences": [owner_reference(owner)]}}
 
 
-def owner_reference(owner: Mapping[str, Any]) -> Raw:
+def owner_reference(owner: AnyObject) -> Raw:
     """Return an owner reference for garbage collection; it is not a controller reference."""
     about = owner["metadata"]
     return {
@@ -149,7 +147,7 @@ def name_problem(launch: Launch) -> str:
     )
 
 
-def _longest_in(name: str, manifest: Mapping[str, Any]) -> str:
+def _longest_in(name: str, manifest: AnyObject) -> str:
     """Return the longest host name of a template's pods, for kinds whose naming is known."""
     match manifest:
         case {"kind": "Job", "spec": {"completionMode": "Indexed", "completions": int(count)}}:

@@ -6,9 +6,11 @@ sent, templates, and objects of users' kinds as a whole. Every field may be miss
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, TypeAlias, TypedDict
 
 Raw: TypeAlias = dict[str, Any]  # an object of unknown kind
+AnyObject: TypeAlias = Mapping[str, Any]  # the same, only read; the types below are such objects, too
 
 
 ListMeta = TypedDict("ListMeta", {"resourceVersion": str, "continue": str, "remainingItemCount": int}, total=False)

@@ -9,15 +9,15 @@ are kept without their technical prefixes, between the meaning and the cure.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
 
 from controller.core.failures import INFEASIBLE_EXIT_CODE, called, class_by_itself
 from controller.core.model import FailureClass
 from controller.runtime.kubernetes.labels import COLLECTOR_CONTAINER, COMPLETION_INDEX, TRIAL_CONTAINER
 from controller.runtime.kubernetes.objects import (
+    AnyObject,
     Container,
     ContainerStateTerminated,
     ContainerStatus,
@@ -44,7 +44,7 @@ def parse_time(text: object) -> datetime | None:
     return time if time.year > 1970 else None
 
 
-def condition(obj: Mapping[str, Any], kind: str) -> StatusCondition | None:
+def condition(obj: AnyObject, kind: str) -> StatusCondition | None:
     """Return the condition of that type, whatever its status; the last if there are several."""
     found: list[StatusCondition] = [
         each for each in obj.get("status", {}).get("conditions") or () if each.get("type") == kind
@@ -52,7 +52,7 @@ def condition(obj: Mapping[str, Any], kind: str) -> StatusCondition | None:
     return found[-1] if found else None
 
 
-def is_true(obj: Mapping[str, Any], kind: str) -> bool:
+def is_true(obj: AnyObject, kind: str) -> bool:
     return (condition(obj, kind) or {}).get("status") == "True"
 
 

@@ -15,10 +15,9 @@ import asyncio
 import contextlib
 import enum
 import re
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
 
 from controller.runtime.kubernetes.client import (
     CONFIG_MAPS,
@@ -41,6 +40,7 @@ from controller.runtime.kubernetes.kinds import NOT_INSTALLED, kind_of, pod_temp
 from controller.runtime.kubernetes.kubeconfig import ClusterAccess, Credentials, moment
 from controller.runtime.kubernetes.labels import KUEUE_GROUP, queue_of
 from controller.runtime.kubernetes.objects import (
+    AnyObject,
     Container,
     EnvVarSource,
     KeySelector,
@@ -267,7 +267,7 @@ async def _server(client: KubernetesClient) -> AsyncIterator[Finding]:
         yield ok("credentials", user)
 
 
-def _version(server: str, version: Mapping[str, Any]) -> Finding:
+def _version(server: str, version: AnyObject) -> Finding:
     name = f"{server}, Kubernetes {version.get('gitVersion', 'of unknown version')}"
     minor = "".join(filter(str.isdigit, str(version.get("minor", ""))))
     if str(version.get("major")) == "1" and minor and int(minor) < OLDEST_MINOR:

@@ -24,10 +24,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
-from typing import Any, cast
+from typing import cast
 
 from controller.runtime.kubernetes.kinds import at, is_pod_template
 from controller.runtime.kubernetes.objects import (
+    AnyObject,
     Container,
     KubernetesObject,
     LimitRange,
@@ -101,7 +102,7 @@ def parse_quantity(text: object) -> Decimal:
     return Decimal(digits + (suffix or ""))
 
 
-def demand_of(objects: Sequence[Mapping[str, Any]]) -> Demand:
+def demand_of(objects: Sequence[AnyObject]) -> Demand:
     """Return the demand of all objects of one attempt. The pods of a kind without pod templates are unknown.
 
     Raises:
@@ -150,7 +151,7 @@ def _whole(value: object, otherwise: int = 1) -> int:
     return value if isinstance(value, int) and not isinstance(value, bool) else otherwise
 
 
-def _pod_specs(each: Mapping[str, Any]) -> Iterator[tuple[PodSpec, int]]:
+def _pod_specs(each: AnyObject) -> Iterator[tuple[PodSpec, int]]:
     if each.get("kind") == "Pod":
         yield each.get("spec", {}), 1
         return
@@ -165,7 +166,7 @@ def _pod_specs(each: Mapping[str, Any]) -> Iterator[tuple[PodSpec, int]]:
             )
 
 
-def _countable(each: Mapping[str, Any]) -> Iterator[str]:
+def _countable(each: AnyObject) -> Iterator[str]:
     kind = str(each.get("kind", ""))
     group = str(each.get("apiVersion", "")).rpartition("/")[0]
     plural = f"{kind.lower()}s"

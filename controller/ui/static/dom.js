@@ -48,10 +48,16 @@ export function duration(from, to) {
   return `${Math.floor(seconds / 3600)} h ${Math.floor((seconds % 3600) / 60)} min`;
 }
 
+// "trial=digits-x7k2q-7 attempt=1 running->failed class=…": the trial and the kind are said already.
+const TRANSITION = /^trial=\S+ attempt=(\d+) \S+\s*/;
+
 export function events(list) {
-  const items = [...list].reverse().map((event) =>
-    h("li", {}, h("time", { datetime: event.time }, clock(event.time)),
-      event.trial === undefined ? "" : `trial ${event.trial}: `, `${event.kind} `, ...prose(event.message)));
+  const items = [...list].reverse().map((event) => {
+    const attempt = Number(TRANSITION.exec(event.message)?.[1] ?? 1);
+    return h("li", {}, h("time", { datetime: event.time }, clock(event.time)),
+      event.trial === undefined ? "" : `trial ${event.trial} `, attempt > 1 ? `(attempt ${attempt}) ` : "", h("b", {}, event.kind), " ",
+      ...prose(event.message.replace(TRANSITION, "")));
+  });
   // It scrolls, so the keyboard must reach it.
   return h("ol", { class: "events", tabindex: "0", role: "list", "aria-label": "Events, newest first" }, items);
 }

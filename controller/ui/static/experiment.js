@@ -8,7 +8,7 @@ import { Figure } from "./figures.js";
 import { main, address, chips, counts, crumbs, done, grid, notice, progress, showState, stateAndWhy } from "./parts.js";
 
 const FIGURES = {
-  history: "History", front: "Pareto front", curves: "Learning curves", parallel: "Parallel coordinates", slice: "Each parameter",
+  history: "History and best so far", front: "Pareto front", curves: "Learning curves", parallel: "Parallel coordinates", slice: "Each parameter",
   contour: "Two parameters", importance: "Importance", timeline: "Timeline",
 };
 const FIRST = ["history", "curves"]; // the others are chosen
@@ -17,6 +17,7 @@ const MOST_WAITING = 8;
 const ACTIONS = {
   stop: (name) => ({ title: `Stop ${name}?`, words: "Running trials are cancelled. Resume continues the search with new ones.", action: "Stop", danger: true }),
   resume: (name) => ({ title: `Resume ${name}?`, words: "A controller is started on this machine. It goes on when this page is closed.", action: "Resume" }),
+  retry: (name) => ({ title: `Retry ${name}?`, words: "Its failed trials run again with the same parameters, and the search goes on. A controller is started on this machine.", action: "Retry" }),
   extend: (name) => ({ title: `Extend ${name}?`, words: "All its trials are kept, and the search goes on.", action: "Extend", fields: [h("label", {}, "More trials", h("input", { name: "trials", type: "number", min: 1, value: 20, required: true }))] }),
   enqueue: (name, parameters) => ({
     title: `Enqueue a point for ${name}?`, words: "It is tried next. Parameters that you leave empty are chosen by the search.", action: "Enqueue",
@@ -24,7 +25,7 @@ const ACTIONS = {
   }),
   delete: (name) => ({ title: `Delete ${name}?`, words: "Its trials, their logs and their outputs are removed. This cannot be undone.", action: "Delete", danger: true }),
 };
-const WORDS = { stop: "Stop", resume: "Resume", extend: "Extend", enqueue: "Enqueue", delete: "Delete" };
+const WORDS = { stop: "Stop", resume: "Resume", retry: "Retry", extend: "Extend", enqueue: "Enqueue", delete: "Delete" };
 
 export function experimentPage(namespace, name) {
   crumbs(name, [name]);
@@ -119,7 +120,7 @@ export function experimentPage(namespace, name) {
       const best = table.best;
       table.best = it.summary.best?.number ?? null;
       show();
-      if (rows.length || removed.length || best !== table.best) table.update(rows);
+      if (rows.length || removed.length || best !== table.best) table.update(rows, removed);
     },
     trouble: (message) => said.trouble(message),
     gone(message) {

@@ -55,10 +55,15 @@ export class TrialTable {
     this.select();
   }
 
-  update(rows) {
+  update(rows, removed) {
     const now = performance.now();
     if (rows.length < 100) for (const row of rows) this.fresh.set(row[0], now);
     if (this.timer) return;
+    if (this.keepsOrder(rows, removed)) {
+      this.tell();
+      this.draw(true);
+      return;
+    }
     this.timer = setTimeout(() => {
       this.timer = 0;
       this.select();
@@ -92,23 +97,40 @@ export class TrialTable {
     this.head.querySelectorAll("button")[at]?.focus();
   }
 
-  // Which rows are shown, in which order.
+  // Whether the changed rows are shown where they are, new ones at the end or the beginning: as most are.
+  keepsOrder(rows, removed) {
+    if (!this.list || removed.length || this.filter.value.trim() || this.state.value || this.sort.key !== "number") return false;
+    const { down } = this.sort;
+    const newest = this.list.at(down ? 0 : -1) ?? -1;
+    const added = rows.map((row) => row[0]).filter((trial) => trial > newest).sort((one, other) => one - other);
+    if (this.list.length + added.length !== this.rows.size) return false;
+    if (down) this.list.unshift(...added.reverse());
+    else this.list.push(...added);
+    return true;
+  }
+
+  // Which rows are shown, in which order: the numbers of the trials.
   select(top = false) {
     const began = performance.now();
     const wanted = this.filter.value.trim().split(/\s+/).filter(Boolean).map((word) => this.condition(word));
     const state = this.state.value;
     const key = this.at?.get(this.sort.key) ?? 0;
     const sign = this.sort.down ? -1 : 1;
-    this.list = [...this.rows.values()];
-    if (state || wanted.length) this.list = this.list.filter((row) => (!state || row[1] === state) && wanted.every((holds) => holds(row)));
-    if (key === 0) this.list.sort((one, other) => sign * (one[0] - other[0]));
-    else this.list.sort((one, other) => sign * compare(one[key], other[key], sign) || one[0] - other[0]);
-    const all = this.rows.size;
-    const words = this.list.length === all ? `${all} trial${all === 1 ? "" : "s"}` : `${this.list.length} of ${all} trials`;
-    if (this.count.textContent !== words) this.count.textContent = words;
+    let list = [...this.rows.values()];
+    if (state || wanted.length) list = list.filter((row) => (!state || row[1] === state) && wanted.every((holds) => holds(row)));
+    if (key === 0) list.sort((one, other) => sign * (one[0] - other[0]));
+    else list.sort((one, other) => sign * compare(one[key], other[key], sign) || one[0] - other[0]);
+    this.list = list.map((row) => row[0]);
+    this.tell();
     if (top) this.scroll.scrollTop = 0;
     this.draw(true);
     this.next = performance.now() + SPARE * (performance.now() - began);
+  }
+
+  tell() {
+    const all = this.rows.size;
+    const words = this.list.length === all ? `${all} trial${all === 1 ? "" : "s"}` : `${this.list.length} of ${all} trials`;
+    if (this.count.textContent !== words) this.count.textContent = words;
   }
 
   condition(word) {
@@ -149,7 +171,8 @@ export class TrialTable {
     };
     this.grid.setAttribute("aria-rowcount", this.list.length + 1);
     const now = performance.now();
-    const rows = this.list.slice(first, last).map((row, index) => this.row(row, first + index, now));
+    const there = this.list.slice(first, last).map((trial) => this.rows.get(trial)).filter(Boolean); // some may be deleted since
+    const rows = there.map((row, index) => this.row(row, first + index, now));
     this.body.replaceChildren(...(first ? [space(first)] : []), ...rows, ...(last < this.list.length ? [space(this.list.length - last)] : []));
     if (focused) this.body.querySelector(`[data-key="${focused}"]`)?.focus({ preventScroll: true });
     this.keepWidths();

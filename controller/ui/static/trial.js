@@ -22,11 +22,12 @@ export function trialPage(namespace, name, trial) {
   const curve = new Figure({ label: "Learning curve of the trial", address: () => `${place(namespace, name)}/figures/curves.json?trial=${trial}` });
   const curveCard = h("section", { class: "card", hidden: true, "data-figure": "curve" }, h("h2", {}, "Learning curve"), curve.element);
   const relabeling = h("button", { type: "button", onclick: relabel, hidden: true }, "Labels");
+  const retrying = h("button", { type: "button", onclick: retry, hidden: true }, "Retry");
   const steps = h("nav", { class: "steps", "aria-label": "Neighboring trials" },
     trial > 0 ? h("a", { class: "button", href: address(namespace, name, "trial", trial - 1), "aria-label": "Previous trial" }, "←") : "",
     h("a", { class: "button", href: address(namespace, name, "trial", trial + 1), "aria-label": "Next trial" }, "→"));
   main.replaceChildren(
-    h("div", { class: "head" }, h("h1", {}, `${name}, trial ${trial}`), state, h("div", { class: "actions" }, relabeling, steps)),
+    h("div", { class: "head" }, h("h1", {}, `${name}, trial ${trial}`), state, h("div", { class: "actions" }, retrying, relabeling, steps)),
     why, said.element, parts, curveCard, logCard, rest);
   let following = null;
   let attempt = 0;
@@ -62,6 +63,17 @@ export function trialPage(namespace, name, trial) {
       said.trouble(error.message);
     }
   }
+  async function retry() {
+    if (await ask({ title: `Retry trial ${trial}?`, words: "It runs again with the same parameters, and the search goes on. A controller is started on this machine.", action: "Retry" }) === null) return;
+    retrying.disabled = true;
+    try {
+      said.say((await post(`${at}/retry`)).message);
+    } catch (error) {
+      said.trouble(error.message);
+    }
+    retrying.disabled = false;
+    await load();
+  }
   async function load() {
     try {
       shown = await get(at);
@@ -71,6 +83,7 @@ export function trialPage(namespace, name, trial) {
     }
     const it = shown;
     relabeling.hidden = !it.actions.labels;
+    retrying.hidden = !it.actions.retry;
     showState(state, it.state);
     why.replaceChildren(...prose(it.why));
     const numbers = (it.attempts ?? []).map((each) => each.number);

@@ -60,11 +60,11 @@ class AuditEntry:
     def __init__(self, method: str, peer: str) -> None:
         self.begun = False
         self.resource = NO_RESOURCE
-        self.request: Any = None  # until the request was read
+        self.request: object = None  # until the request was read
         self._method = method
         self._host = host_of(peer)
 
-    def run(self, behavior: Callable[[Any, Any], Any], request: Any, resource: Resource) -> Any:
+    def run(self, behavior: Callable[[Any, Any], Any], request: object, resource: Resource) -> Any:
         self.begun = True
         try:
             reply = behavior(request, resource)
@@ -118,7 +118,7 @@ def recorded() -> bool:
     return log.isEnabledFor(logging.INFO)
 
 
-def _changed(resource: Resource, request: Any) -> str:
+def _changed(resource: Resource, request: object) -> str:
     """Return the name of the study or trial that the call changes or creates."""
     made = getattr(request, "study_id", "")
     return resource.text + (f"/studies/{made}" if made else "")

@@ -83,7 +83,7 @@ class KeyPair:
         try:
             ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_verify_locations(self._client_ca)
         except (ssl.SSLError, OSError, ValueError) as e:
-            message = "has no certificate in it; name a file in PEM with the authorities of the clients"
+            message = "has no certificate in it; name a PEM file with the CAs of the clients"
             raise InvalidArgument([Problem(str(self._client_ca), message)]) from e
         return contents[0], contents[1], contents[2]
 

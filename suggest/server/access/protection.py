@@ -52,7 +52,7 @@ class Protection:
             )
         if self.tls_client_ca and not self.tls_cert:
             raise _refused(
-                "tls-client-ca", "goes with --tls-cert and --tls-key, because clients present theirs over TLS only"
+                "tls-client-ca", "requires --tls-cert and --tls-key, because clients present theirs over TLS only"
             )
         if metrics is not None and not (metrics.private or self.insecure or self.tls_cert):
             raise _refused(
@@ -62,13 +62,13 @@ class Protection:
             )
         if bool(self.tls_cert) != bool(self.tls_key):
             there, missing = ("cert", "key") if self.tls_cert else ("key", "cert")
-            raise _refused(f"tls-{missing}", f"goes with --tls-{there}: name the file of the other half too")
+            raise _refused(f"tls-{missing}", f"is required with --tls-{there}")
         if address.path:
             if self.tokens or self.tls_cert:
                 raise _refused(
                     "address",
                     f"{address} is a socket that only its user can reach, without a token; "
-                    "leave out --tokens and --tls-cert, or listen at HOST:PORT",
+                    "omit --tokens and --tls-cert, or listen at HOST:PORT",
                 )
             return
         if self.insecure or self.tls_client_ca:
@@ -134,7 +134,7 @@ def watched_tokens(path: Path) -> FileReloader[Tokens]:
         tokens = read_tokens(contents[0], place=str(path))
         rights = path.stat().st_mode
         if rights & stat.S_IWOTH:
-            raise _refused(str(path), f"everybody may write it and grant themselves access; see: chmod o-w {path}")
+            raise _refused(str(path), f"any user can write to it and grant themselves access; see: chmod o-w {path}")
         if tokens.plain and rights & (stat.S_IRGRP | stat.S_IROTH):
             log.warning(
                 "file=%s: contains tokens in plain text and is readable by others than its owner; "

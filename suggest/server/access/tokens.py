@@ -74,7 +74,7 @@ def _entries(content: bytes, place: str) -> Mapping[Any, Any]:  # the types that
     return entries
 
 
-def _token(name: Any, entry: Any, at: str, problems: list[Problem]) -> tuple[bytes, Grant]:
+def _token(name: object, entry: object, at: str, problems: list[Problem]) -> tuple[bytes, Grant]:
     if not isinstance(name, str) or not _NAME.fullmatch(name) or name in _RESERVED:
         problems.append(Problem(at, "a token's name is a letter, then letters, digits, - and _, at most 63; not unix"))
     if not isinstance(entry, dict):
@@ -121,7 +121,7 @@ def _digest(entry: Mapping[Any, Any], at: str, problems: list[Problem]) -> bytes
     return b""
 
 
-def _words(given: Any, at: str, problems: list[Problem]) -> frozenset[str] | None:
+def _words(given: object, at: str, problems: list[Problem]) -> frozenset[str] | None:
     """Read a list of words; None means all."""
     if given == ALL:
         return None

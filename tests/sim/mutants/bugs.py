@@ -15,7 +15,16 @@ from controller.core import breaker, budget, decide, failures, observe
 from controller.core import snapshot as asked
 from controller.core.failures import Judgment, LogSummary
 from controller.core.metrics import LogReader
-from controller.core.model import FINAL, Attempt, AttemptState, ExperimentSpec, ExperimentState, FailureClass, StopCause
+from controller.core.model import (
+    FINAL,
+    Attempt,
+    AttemptState,
+    ExperimentSpec,
+    ExperimentState,
+    FailureClass,
+    ReasonCode,
+    StopCause,
+)
 from controller.core.snapshot import Snapshot, UnfinishedTrial
 from controller.core.states import Ended
 from controller.experiment_store import Changes
@@ -137,7 +146,7 @@ async def every_request_has_a_new_id(self: Any, count: int, *, handed_out: int, 
 
 @mutant("a promoted trial begins with its first attempt again", (memory.Memory, "pause"))
 def pausing_forgets_the_attempts(self: memory.Memory, trial: Trial, attempts: list[Attempt]) -> None:
-    self.paused[trial.number] = memory.Opened(trial, [], self.new_log([]), running=False)
+    self.paused[trial.number] = memory.Opened(trial, [], *self.new_readers([]), running=False)
     self.none_goes_on = False
 
 
@@ -194,8 +203,12 @@ async def counted_before_it_is_told(self: Loop, number: int, outcome: Outcome) -
 @mutant("the search continues after the target is reached", (budget, "ending"))
 def no_ending_but_the_budget(spec: ExperimentSpec, counts: Mapping[TrialState, int], **known: Any) -> Any:
     if spec.budget.trials is not None and budget.counted(counts) >= spec.budget.trials:
-        return budget.Ending(ExperimentState.SUCCEEDED, "done", True)
-    return budget.Ending(ExperimentState.SUCCEEDED, "tried", True) if known["exhausted"] else None
+        return budget.Ending(ExperimentState.SUCCEEDED, "done", True, ReasonCode.TRIALS_DONE)
+    return (
+        budget.Ending(ExperimentState.SUCCEEDED, "tried", True, ReasonCode.SPACE_EXHAUSTED)
+        if known["exhausted"]
+        else None
+    )
 
 
 @mutant("hopeless trials run to their end", (decide, "_stops"))
@@ -267,7 +280,8 @@ def nothing_is_tried_a_second_time(spec: ExperimentSpec, streak: Any, *, exhaust
 
 @mutant("a corrected script is blamed for what failed before", (journal.Journal, "broken"))
 def the_pause_sets_nothing_aside(self: Any, failures: list[Attempt], reason: str, *, now: datetime) -> None:
-    self.experiment_changed(ExperimentState.PAUSED, reason or self.experiment.reason, now=now)
+    code = ReasonCode.REPEATED_FAILURES
+    self.experiment_changed(ExperimentState.PAUSED, reason or self.experiment.reason, code, now=now)
 
 
 @mutant("after resume it pauses at once for what a person has seen", (memory.Memory, "_follow"))

@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 
 import tests.sim.conftest  # noqa: F401 - silences the logs
 from controller.core.model import ExperimentState
+from tests.sim.invariant import InvariantViolation
 from tests.sim.mutants.bugs import MUTANTS, Mutant
 from tests.sim.plans import plans
 from tests.sim.simulation import Plan, Simulation, stores
@@ -22,7 +23,7 @@ _uids = (f"{n:05d}" for n in itertools.count())
 
 
 def caught(mutant: Mutant | None, folder: Path) -> tuple[str, int]:
-    """Return (the error of the simulation, the number of experiments); the error is "" if it detected nothing."""
+    """Return (the violated invariant, the number of experiments); the invariant is "" if it detected nothing."""
     store, studies = stores(folder)
     played = 0
 
@@ -50,8 +51,8 @@ def caught(mutant: Mutant | None, folder: Path) -> tuple[str, int]:
             planted.enter_context(unittest.mock.patch.object(place, name, mutant.bug if mutant else None))
         try:
             play()
-        except Exception as error:  # any exception means that the simulation detected the bug
-            return f"{type(error).__name__}: {error}".splitlines()[0], played
+        except InvariantViolation as violation:  # any other error is a mistake in the planted bug
+            return str(violation).splitlines()[0], played
     return "", played
 
 
@@ -59,7 +60,10 @@ def hunted(name: str) -> tuple[bool, str]:
     """Return (whether the bug was caught, a line that describes how)."""
     (mutant,) = (each for each in MUTANTS if each.name == name)
     began = time.monotonic()
-    with tempfile.TemporaryDirectory() as folder:
-        said, played = caught(mutant, Path(folder))
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            said, played = caught(mutant, Path(folder))
+    except Exception as error:
+        return False, f"{name:36s} BROKEN: {error!r}"
     verdict = f"caught after {played:3d}: {said[:110]}" if said else f"SURVIVED {played}; it costs: {mutant.costs}"
     return bool(said), f"{name:36s} {time.monotonic() - began:5.1f} s  {verdict}"

@@ -1,0 +1,301 @@
+"""The verbs of the command line: a row for each, with its help, its function and its flags.
+
+Imports neither these functions nor dataclasses, so that `tuner --help` is instant.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from typing import NamedTuple, TypeAlias
+
+from controller.cli import flags
+
+Flags: TypeAlias = Callable[[argparse.ArgumentParser], None]
+
+
+class Verb(NamedTuple):
+    """One verb.
+
+    function: `module:function` below controller.cli, imported when the verb is used.
+    flags: each adds one group of flags.
+    more: what its help says besides `does`, in lines of at most 110 characters.
+    """
+
+    name: str
+    does: str
+    function: str
+    flags: tuple[Flags, ...]
+    example: str
+    more: str = ""
+
+
+class VerbGroup(NamedTuple):
+    """A verb that needs a second word: `tuner get trials`."""
+
+    name: str
+    does: str
+    verbs: tuple[Verb, ...]
+
+
+VERBS: tuple[Verb | VerbGroup, ...] = (
+    Verb(
+        "run",
+        "run an experiment; the same file again resumes it",
+        "lifecycle:run",
+        (flags.file, flags.overrides, flags.where, flags.service, flags.dry_run),
+        example="tuner run experiment.yaml --set spec.parallelism=4",
+        more="Prints progress on stderr and the best trial on stdout. Ctrl-C stops cleanly: interrupted trials cost\n"
+        "nothing and run again on resume. A second Ctrl-C kills them.",
+    ),
+    Verb(
+        "resume",
+        "continue an experiment after a stop, a pause or an allowed change",
+        "lifecycle:resume",
+        (flags.file_or_name, flags.overrides, flags.where, flags.service, flags.from_cluster),
+        example="tuner resume experiment.yaml",
+        more="With a file, accepts changes under spec.trial, spec.final, spec.parallelism, spec.budget and\n"
+        "spec.pruning, and records them as a revision. Ends a pause and runs again the trials whose failure caused\n"
+        "it. If the experiment has ended, runs a final stage that failed or is new in the file.",
+    ),
+    Verb(
+        "retry",
+        "run failed trials again, then continue the search",
+        "lifecycle:retry",
+        (flags.file_or_name_to_retry, flags.which_failed, flags.overrides, flags.service),
+        example="tuner retry digits --failed --reason outOfMemory",
+        more="Each runs as a new attempt of the same trial, with the same number and parameters. Its earlier failure\n"
+        "no longer counts in budget.failedTrials. No controller may be running; the experiment may have ended. With\n"
+        "a FILE, accepts its changes as tuner resume does.",
+    ),
+    Verb(
+        "extend",
+        "add trials, widen ranges or add choices, then continue the search",
+        "lifecycle:extend",
+        (flags.file_or_name_to_extend, flags.trials, flags.overrides, flags.service),
+        example="tuner extend digits --trials +20 --set spec.parameters.lr.max=10",
+        more="No controller may be running; the experiment may have ended. It keeps all its trials, and the search\n"
+        "learns from them. Ranges may become wider, steps finer, choices more; any other change of the search is\n"
+        "refused. New choices: --set 'spec.parameters.optimizer=[sgd, adam, lamb]'; each is tried once at first.\n"
+        "With a file, accepts its changes.",
+    ),
+    Verb(
+        "import",
+        "import finished trials from elsewhere to learn from",
+        "lifecycle:import_trials",
+        (flags.name_or_file_to_fill, flags.sources, flags.overrides, flags.where, flags.service),
+        example="tuner import experiment.yaml --from results.csv",
+        more="SOURCE is an experiment's name, the URL of a store (sqlite:///studies.db, postgresql+psycopg://…) or of\n"
+        "an Optuna database, or a CSV file with a column for each parameter and one for the value. Each trial is\n"
+        "imported once, even if the command is repeated; none costs budget and none is run. If the experiment of a\n"
+        "FILE does not exist yet, it is created and waits for tuner run.",
+    ),
+    Verb(
+        "validate",
+        "check a file and start nothing",
+        "check:validate",
+        (flags.file, flags.overrides, flags.where, flags.service),
+        example="tuner validate experiment.yaml",
+    ),
+    Verb(
+        "init",
+        "write a commented file to start from",
+        "check:init",
+        (flags.new_file,),
+        example="tuner init experiment.yaml",
+    ),
+    Verb(
+        "convert",
+        "convert an experiment file of Katib to a native one",
+        "check:convert",
+        (flags.katib_file, flags.overrides, flags.where, flags.service),
+        example="tuner convert katib.yaml > experiment.yaml",
+        more="Prints a native file with the same meaning as FILE, of apiVersion kubeflow.org/v1beta1. Warnings name\n"
+        "what has no effect here. tuner run also accepts Katib's file unchanged.",
+    ),
+    Verb(
+        "schema",
+        "print the file's JSON Schema, for editors",
+        "check:schema",
+        (),
+        example="tuner schema > tuner.schema.json",
+    ),
+    VerbGroup(
+        "get",
+        "list experiments, studies or trials",
+        (
+            Verb(
+                "experiments",
+                "list experiments",
+                "show:experiments",
+                (flags.listing, flags.service),
+                example="tuner get experiments",
+            ),
+            Verb(
+                "studies",
+                "list the studies of a service or a store",
+                "show:studies",
+                (flags.listing, flags.service),
+                example="tuner get studies --server localhost:7117",
+                more="Those of --server or --storage, by default of the state directory's store. It includes the\n"
+                "studies of experiments.",
+            ),
+            Verb(
+                "trials",
+                "list the trials of an experiment or a study",
+                "show:trials",
+                (flags.experiment_or_study, flags.listing, flags.trial_list, flags.service),
+                example="tuner get trials digits --sort -value --state succeeded --limit 10 "
+                "--columns number,value,lr,loss",
+                more="Metrics other than the objective are columns metrics.NAME. NAME may also be a study created by\n"
+                "clients of the service: tuner get studies.",
+            ),
+        ),
+    ),
+    Verb(
+        "describe",
+        "show the details of an experiment or a trial, and the reason for its state",
+        "show:describe",
+        (flags.name_or_trial, flags.service),
+        example="tuner describe digits/12",
+    ),
+    Verb(
+        "logs",
+        "print the output of a trial",
+        "show:logs",
+        (flags.name_or_trial, flags.log_part, flags.service),
+        example="tuner logs -f digits/12",
+        more="NAME alone selects the running trials (each line follows its trial's number), or else the last one.\n"
+        "--since is exact to ten seconds: it may print earlier lines, but omits none.",
+    ),
+    Verb(
+        "report",
+        "list the trials, best first, and the effect of each parameter on the value",
+        "show:report",
+        (flags.name, flags.reporting, flags.service),
+        example="tuner report digits",
+        more="The experiment may be running. The table has the first 20 trials; -o json, yaml and csv have all.",
+    ),
+    Verb(
+        "best",
+        "print the best trial",
+        "show:best",
+        (flags.name, flags.best_output, flags.service),
+        example="tuner best digits -o json",
+    ),
+    Verb(
+        "export",
+        "write all trials as CSV or JSON",
+        "show:export",
+        (flags.experiment_or_study, flags.export_format, flags.service),
+        example="tuner export digits --format csv > digits.csv",
+    ),
+    Verb(
+        "stop",
+        "cancel an experiment's trials and end it",
+        "lifecycle:stop",
+        (flags.name, flags.service),
+        example="tuner stop digits",
+        more="Running trials are cancelled. tuner resume NAME continues with new ones.",
+    ),
+    Verb(
+        "delete",
+        "remove an experiment with its trials' folders",
+        "lifecycle:delete",
+        (flags.name, flags.yes, flags.service),
+        example="tuner delete digits --yes",
+    ),
+    Verb(
+        "top",
+        "show running trials, the resources they use, and the reasons of those that wait",
+        "show:top",
+        (flags.name, flags.watch, flags.service),
+        example="tuner top digits -w",
+    ),
+    Verb(
+        "ui",
+        "watch searches in a browser, on this machine",
+        "ui:ui",
+        (flags.page, flags.service),
+        example="tuner ui",
+        more="Prints a link that is valid once. It is served to this machine only; from another one use ssh -L.\n"
+        "Needs the extra ui.",
+    ),
+    Verb(
+        "doctor",
+        "check what could keep trials from running: machine, cluster, file",
+        "check:doctor",
+        (flags.optional_file, flags.overrides, flags.where, flags.service),
+        example="tuner doctor experiment.yaml --context lab",
+        more="Changes nothing. Exit code 0 if no check FAILs, 4 if a right is missing, else 7.",
+    ),
+    Verb(
+        "serve",
+        "run the suggestion service",
+        "serve:serve",
+        (flags.serving,),
+        example="tuner serve --address 127.0.0.1:7117 --tokens tokens.yaml "
+        "--storage sqlite:////var/lib/tuner/studies.db",
+    ),
+    Verb(
+        "completion",
+        "print the script that completes commands, flags and names in your shell",
+        "completion:script",
+        (flags.shell,),
+        example="source <(tuner completion bash)",
+        more="Permanent installation: docs/cli.md",
+    ),
+    Verb("version", "print versions", "about:print_version", (), example="tuner version"),
+    VerbGroup(
+        "db",
+        "check, upgrade, back up and restore the databases",
+        (
+            Verb(
+                "check",
+                "print the schema of the study store",
+                "db:check",
+                (flags.storage,),
+                example="tuner db check --storage postgresql+psycopg://tuner@db.example.org/tuner",
+                more="Changes nothing. Exit code 0 if it is the newest, 5 if there is no store, 7 if it is another.",
+            ),
+            Verb(
+                "upgrade",
+                "upgrade the study store to the newest schema",
+                "db:upgrade",
+                (flags.storage,),
+                example="tuner db upgrade --storage postgresql+psycopg://tuner@db.example.org/tuner",
+            ),
+            Verb(
+                "backup",
+                "copy the databases while they are in use",
+                "db:back_up",
+                (flags.backup_target, flags.storage),
+                example="tuner db backup backups/2026-11-23",
+                more="Copies studies.db and controller.db of the state directory, both as of one moment, and verifies\n"
+                "the copies; with --storage, only that store. Logs and outputs of trials are not included. For\n"
+                "PostgreSQL, use pg_dump.",
+            ),
+            Verb(
+                "restore",
+                "replace the databases with a backup",
+                "db:restore",
+                (flags.backup_source, flags.storage),
+                example="tuner db restore backups/2026-11-23 --force",
+                more="Stop the servers and runs that use them first; while one does, the restore is refused.",
+            ),
+        ),
+    ),
+    VerbGroup(
+        "debug",
+        "help with tests of tuner itself",
+        (
+            Verb(
+                "failpoints",
+                "list the failpoints for TUNER_FAILPOINT",
+                "about:failpoints",
+                (),
+                example="TUNER_FAILPOINT=runtime.start.after:3 tuner run experiment.yaml",
+            ),
+        ),
+    ),
+)

@@ -1,0 +1,99 @@
+"""Show a run in a notebook: one output that is updated in place, and sentences below it. IPython is used here only."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+from controller.core.model import AttemptState, trial_label
+from controller.report import formatting
+from controller.report.lines import Lines, finished, summary
+
+if TYPE_CHECKING:
+    from controller.core.model import Event
+    from controller.core.progress import Progress
+
+MOST_ROWS = 12  # running trials that are shown
+
+
+class NotebookView:
+    """`controller.report.lines.View` for a notebook."""
+
+    draws = True
+
+    def __init__(self) -> None:
+        self._lines = Lines()
+        self._output: Any = None  # Any: IPython has no types; its handle of an output
+        self._shown = ""
+
+    def event(self, event: Event) -> None:
+        if event.kind == AttemptState.FAILED.value:  # all else is in the output
+            self._lines.event(event)
+
+    def say(self, text: str) -> None:
+        self._lines.say(text)
+
+    def refresh(self, progress: Progress) -> None:
+        from IPython.display import display
+
+        shown = html(progress)
+        content = {"text/html": shown, "text/plain": f"{progress.experiment.name}: {summary(progress)}"}
+        if self._output is None:
+            self._output = display(content, raw=True, display_id=True)
+        elif shown != self._shown:
+            self._output.update(content, raw=True)
+        self._shown = shown
+
+    def close(self, progress: Progress | None) -> None:
+        if progress is not None:
+            self.refresh(progress)
+
+
+def in_notebook() -> bool:
+    """Whether this process is the kernel of a notebook."""
+    if "IPython" not in sys.modules:
+        return False
+    from IPython import get_ipython
+
+    return getattr(get_ipython(), "kernel", None) is not None
+
+
+def html(progress: Progress) -> str:
+    experiment = progress.experiment
+    done, limit = finished(progress), experiment.spec.budget.trials
+    counts = summary(progress) if progress.known else "looking up its trials"
+    parts = [f"<div><b>{escape(experiment.name)}</b> {experiment.state.value}: {escape(counts)}</div>"]
+    if limit:
+        parts.append(f'<progress value="{min(done, limit)}" max="{limit}" style="width: 100%"></progress>')
+    if (best := progress.best) is not None:
+        told = f"{formatting.scores(experiment.spec.criteria, best)} in trial {best.number}"
+        parts.append(f"<div>best: <b>{escape(told)}</b>, {escape(formatting.parameters(best.parameters))}</div>")
+    if progress.trouble:
+        parts.append(f"<div>waiting: {escape(progress.trouble)}</div>")
+    if progress.at_work:
+        parts.append(_running(progress))
+    return "".join(parts)
+
+
+def _running(progress: Progress) -> str:
+    now, metric = datetime.now(UTC), progress.experiment.spec.objective.metric
+    rows = [
+        (
+            trial_label(trial.number),
+            formatting.between(trial.start_time, now),
+            "" if trial.step is None else str(trial.step),
+            formatting.number(trial.value),
+            formatting.parameters(trial.parameters),
+        )
+        for trial in progress.at_work[:MOST_ROWS]
+    ]
+    more = len(progress.at_work) - len(rows)
+    head = _row("th", ("trial", "for", "step", metric, "parameters"))
+    return f"<table>{head}{''.join(_row('td', row) for row in rows)}</table>" + (f"and {more} more" if more else "")
+
+
+def _row(tag: str, cells: Iterable[str]) -> str:
+    return f"<tr>{''.join(f'<{tag}>{escape(cell)}</{tag}>' for cell in cells)}</tr>"

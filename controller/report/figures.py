@@ -248,10 +248,36 @@ def contour(record: FigureSource) -> Json:
         for one in shown
     ]
     names = [p.name for p in parameters]
+    color_scale: Json = {**_scale([r["value"] for r in rows]), "scheme": _SCHEME, "reverse": _is_minimized(record)}
+    choose = [
+        {
+            "name": axis,
+            "value": value,
+            "bind": {"input": "select", "options": list(range(len(names))), "labels": names, "name": f"{axis[0]}: "},
+        }
+        for axis, value in (("xParameter", 0), ("yParameter", min(1, len(names) - 1)))
+    ]
+    return _figure(
+        f"Mean {metric} over two parameters",
+        rows,
+        {
+            "params": choose,
+            "transform": [
+                {"calculate": "datum.places[xParameter]", "as": "x"},
+                {"calculate": "datum.places[yParameter]", "as": "y"},
+                {"filter": "isValid(datum.x) && isValid(datum.y)"},
+            ],
+            "layer": _contour_layers(metric, parameters, color_scale),
+        },
+    )
+
+
+def _contour_layers(metric: str, parameters: Sequence[Parameter], color_scale: Json) -> list[Json]:
+    """Return the cells with the mean values, and the trials above them."""
     color: Json = {
         "type": "quantitative",
         "title": metric,
-        "scale": {**_scale([r["value"] for r in rows]), "scheme": _SCHEME, "reverse": _is_minimized(record)},
+        "scale": color_scale,
         "legend": _GRADIENT,
     }
     axes: Json = {
@@ -280,27 +306,7 @@ def contour(record: FigureSource) -> Json:
             "tooltip": [_told("trial"), _told("value", metric), _told("parameters")],
         },
     }
-    choose = [
-        {
-            "name": axis,
-            "value": value,
-            "bind": {"input": "select", "options": list(range(len(names))), "labels": names, "name": f"{axis[0]}: "},
-        }
-        for axis, value in (("xParameter", 0), ("yParameter", min(1, len(names) - 1)))
-    ]
-    return _figure(
-        f"Mean {metric} over two parameters",
-        rows,
-        {
-            "params": choose,
-            "transform": [
-                {"calculate": "datum.places[xParameter]", "as": "x"},
-                {"calculate": "datum.places[yParameter]", "as": "y"},
-                {"filter": "isValid(datum.x) && isValid(datum.y)"},
-            ],
-            "layer": [cells, points],
-        },
-    )
+    return [cells, points]
 
 
 def importance(record: FigureSource, importances: Sequence[Importance]) -> Json:

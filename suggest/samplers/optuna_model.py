@@ -26,7 +26,7 @@ from abc import ABC, abstractmethod
 from bisect import insort
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from optuna.distributions import BaseDistribution
@@ -69,6 +69,8 @@ from suggest.study import StudySpec
 from suggest.trial import Trial, TrialState
 
 logging.getLogger("optuna").setLevel(logging.ERROR)  # the service reports problems itself
+
+Attributes: TypeAlias = dict[str, Any]  # the JSON values that Optuna's samplers store with trials
 
 _STATES = {
     TrialState.SUCCEEDED: OptunaState.COMPLETE,
@@ -144,7 +146,7 @@ class OptunaModel(ABC):
     def _ordered(self, values: Assignment) -> Assignment:
         return {p.name: values[p.name] for p in self._space.parameters if p.name in values}
 
-    def _study(self, sampler: BaseSampler, trials: Sequence[FrozenTrial], attributes: dict[str, Any]) -> OptunaStudy:
+    def _study(self, sampler: BaseSampler, trials: Sequence[FrozenTrial], attributes: Attributes) -> OptunaStudy:
         ordered = sorted(trials, key=lambda t: t.number)
         return OptunaStudy(STUDY_NAME, OverlayStorage(self._directions, ordered, attributes), sampler=sampler)
 
@@ -178,7 +180,7 @@ class OptunaModel(ABC):
             trial_id=trial.number,
         )
 
-    def _attributes(self, trial: Trial) -> dict[str, Any]:
+    def _attributes(self, trial: Trial) -> Attributes:
         """Return Optuna's attribute for the constraints: a number for each bound, above 0 if the trial breaks it."""
         if len(trial.constraint_values) != len(self._criteria.constraints) or not self._criteria.constraints:
             return {}
@@ -372,7 +374,7 @@ class OptunaQmcModel(OptunaModel):
         shared = wanted.source(self._seed, self._purpose) if wanted.again else generator(self._seed, 0, self._purpose)
         sampler = QMCSampler(qmc_type=settings.qmc_type, scramble=settings.scramble, seed=shared.getrandbits(32))
         trial = self._freeze(Trial(wanted.number, TrialState.RUNNING, {}))
-        attributes: dict[str, Any] = {}
+        attributes: Attributes = {}
         study = self._study(sampler, [trial], attributes)
         numbers: Mapping[str, float | int] = {}
         if self._distributions:
@@ -421,7 +423,7 @@ def _always_active(
     }
 
 
-def _with_attributes(trial: FrozenTrial, attributes: Mapping[str, Any]) -> FrozenTrial:
+def _with_attributes(trial: FrozenTrial, attributes: Attributes) -> FrozenTrial:
     made = copy.copy(trial)
     made.system_attrs = {**trial.system_attrs, **attributes}
     return made
@@ -432,7 +434,7 @@ class OptunaGeneticModel(OptunaModel):
 
     def __init__(self, spec: StudySpec, seed: int, settings: OptunaGeneticSettings) -> None:
         super().__init__(spec, seed)
-        self._generations = Generations(settings.population_size, dict[str, Any], self._next_parents)
+        self._generations = Generations(settings.population_size, Attributes, self._next_parents)
         self._settings = settings
         self._class = NSGAIIISampler if spec.algorithm.name == "optuna:nsgaiii" else NSGAIISampler
         self._relative = _always_active(spec, self._distributions)
@@ -453,8 +455,8 @@ class OptunaGeneticModel(OptunaModel):
         return self._walk(wanted, _given(numbers))
 
     def _next_parents(
-        self, generation: int, trials: Sequence[FrozenTrial], memories: Mapping[int, dict[str, Any]]
-    ) -> dict[str, Any]:
+        self, generation: int, trials: Sequence[FrozenTrial], memories: Mapping[int, Attributes]
+    ) -> Attributes:
         memory = memories[generation]
         sampler = self._sampler(generator(self._seed, generation, f"{self._purpose} parents").getrandbits(32))
         members = [_with_attributes(t, {self._key(): generation}) for t in trials]
@@ -483,7 +485,7 @@ class OptunaGeneticModel(OptunaModel):
             (self._generation_key,) = trial.system_attrs  # a running trial has no other
         return self._generation_key
 
-    def _parents(self, memory: Mapping[str, Any]) -> list[FrozenTrial]:
+    def _parents(self, memory: Attributes) -> list[FrozenTrial]:
         return [self._frozen[number] for numbers in memory.values() for number in sorted(numbers)]
 
 
@@ -495,7 +497,7 @@ class OptunaCmaEsModel(OptunaModel):
         self._relative = _always_active(spec, self._distributions, choices=False)
         default_size = 4 + math.floor(3 * math.log(max(1, len(self._relative))))  # Hansen 2016, equation 48
         self._size = max(2, settings.popsize) if settings.popsize else default_size
-        self._generations = Generations(self._size, dict[str, Any], self._next_optimizer)
+        self._generations = Generations(self._size, Attributes, self._next_optimizer)
         self._settings = settings
         self._generation_key = ""
 
@@ -511,8 +513,8 @@ class OptunaCmaEsModel(OptunaModel):
         return self._walk(wanted, _given(numbers))
 
     def _next_optimizer(
-        self, generation: int, trials: Sequence[FrozenTrial], memories: Mapping[int, dict[str, Any]]
-    ) -> dict[str, Any]:
+        self, generation: int, trials: Sequence[FrozenTrial], memories: Mapping[int, Attributes]
+    ) -> Attributes:
         key = self._key()
         members = [_with_attributes(t, {key: generation}) for t in trials]
         members[-1].system_attrs.update(memories[generation])
@@ -521,7 +523,7 @@ class OptunaCmaEsModel(OptunaModel):
 
     def _asked(
         self, seed: int, trials: Sequence[FrozenTrial], number: int
-    ) -> tuple[Mapping[str, float | int], dict[str, Any]]:
+    ) -> tuple[Mapping[str, float | int], Attributes]:
         """Return the sampler's proposal for a trial, and the attributes that it sets on that trial."""
         sampler = CmaEsSampler(
             n_startup_trials=0,

@@ -27,10 +27,10 @@ SERVICES = tuple(f"{PACKAGE}.{name}" for name in ("Suggestion", "EarlyStopping",
 HEALTH_NAMES = ("manager.v1beta1.Suggestion", "grpc.health.v1.Health", *SERVICES)
 MAX_REQUEST_BYTES = 16 << 20  # at Katib's ports: some 45,000 trials of eight parameters
 
-_Methods = Mapping[str, tuple[Callable[[Any], Any], Any]]  # by name: the function that answers, and the request's type
+Methods = Mapping[str, tuple[Callable[[Any], Any], Any]]  # by name: the function that answers, and the request's type
 
 
-def handlers(studies: StudyService, log: ObservationLog, checkpoints: Path | None) -> Mapping[str, _Methods]:
+def handlers(studies: StudyService, log: ObservationLog, checkpoints: Path | None) -> Mapping[str, Methods]:
     """Return for each service its methods, each with the function that answers it and the type of its request.
 
     checkpoints: the folder of the trials of pbt.
@@ -60,7 +60,7 @@ def handlers(studies: StudyService, log: ObservationLog, checkpoints: Path | Non
     }
 
 
-def add_handlers(server: grpc.aio.Server, by_service: Mapping[str, _Methods]) -> None:
+def add_handlers(server: grpc.aio.Server, by_service: Mapping[str, Methods]) -> None:
     """Add handlers to a server. They may be added to several servers."""
     for service, methods in by_service.items():
         made = {name: _handler(answer, kind) for name, (answer, kind) in methods.items()}

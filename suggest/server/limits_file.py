@@ -17,7 +17,7 @@ from suggest.server.access.caller import UNIX
 
 UNLIMITED = "unlimited"
 _PAGE = "docs/server.md"
-_NONE: Mapping[str, Any] = {}
+_NONE: Mapping[str, object] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ def read_limits(content: bytes, *, place: str) -> Limits:
     return Limits(rate, quota, rates, quotas)
 
 
-def _mapping(given: object, at: str, problems: list[Problem], known: tuple[str, ...]) -> Mapping[str, Any]:
+def _mapping(given: object, at: str, problems: list[Problem], known: tuple[str, ...]) -> Mapping[str, object]:
     if not isinstance(given, dict):
         problems.append(Problem(at, f"must have at least one of {', '.join(known)} below it"))
         return _NONE
@@ -92,7 +92,7 @@ def _mapping(given: object, at: str, problems: list[Problem], known: tuple[str, 
     return {key: value for key, value in given.items() if key in known}
 
 
-def _named(given: object, at: str, problems: list[Problem]) -> Mapping[str, Any]:
+def _named(given: object, at: str, problems: list[Problem]) -> Mapping[str, object]:
     if given is None:
         return _NONE
     if not isinstance(given, dict) or not all(isinstance(name, str) for name in given):

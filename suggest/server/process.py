@@ -13,7 +13,7 @@ import os
 import resource
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,11 +33,17 @@ if TYPE_CHECKING:
 
     from suggest.server.access.audit import DenialLog
     from suggest.server.access.authorization import Authorizer
+    from suggest.server.access.certificates import KeyPair
     from suggest.server.connection_limits import ConnectionLimits
+    from suggest.server.in_flight import InFlightLimits
     from suggest.server.in_process import InProcessChannel
     from suggest.server.interceptor import CallInterceptor
-    from suggest.server.server_metrics import Metrics
+    from suggest.server.katib_service import Methods
+    from suggest.server.keyed_queue import KeyedQueue
+    from suggest.server.rate_limits import RateLimiter
+    from suggest.server.server_metrics import CallMetrics, Metrics
     from suggest.server.service import SuggestServicer
+    from suggest.server.store_health import StoreHealth
     from suggest.storage.store import StudyStore
     from suggest.studies import StudyService
 
@@ -197,12 +203,9 @@ class Server:
         undo: contextlib.ExitStack,
     ) -> _Started:
         import_grpc_quietly()
-        import grpc
-
         from suggest.server.access.audit import DenialLog
         from suggest.server.connection_limits import ConnectionLimits
         from suggest.server.in_flight import InFlightLimits
-        from suggest.server.interceptor import CallInterceptor
         from suggest.server.keyed_queue import KeyedQueue
         from suggest.server.rate_limits import RateLimiter
         from suggest.server.service import SuggestServicer
@@ -220,38 +223,20 @@ class Server:
             metrics = Metrics(self._options.metrics_address, loaded_protection.pair)
             undo.callback(metrics.close)
             call_metrics = CallMetrics(metrics.ended)
-        most = min(MAX_CONNECTIONS, descriptor_limit() // 2)  # leave descriptors for the store
-        rate_limiter = None if limits_file is None else RateLimiter(limits_file.now)
-
-        def intercepting(authorizer: Authorizer | None) -> CallInterceptor:
-            return CallInterceptor(
-                queue,
-                store_health,
-                authorizer,
-                rate_limiter,
-                in_flight=in_flight,
-                denial_log=denial_log,
-                certified=bool(self._protection.tls_client_ca),
-            )
-
-        def made(interceptor: CallInterceptor, received_bytes: int) -> grpc.aio.Server:
-            return grpc.aio.server(
-                interceptors=[interceptor] if call_metrics is None else [call_metrics, interceptor],
-                options=[
-                    *_OPTIONS,
-                    ("grpc.max_receive_message_length", received_bytes),
-                    ("grpc.max_allowed_incoming_connections", most),
-                ],
-            )
-
-        interceptor = intercepting(loaded_protection.authorizer)
-        server = made(interceptor, RECEIVED_BYTES)
-
-        def bound(server: grpc.aio.Server, address: Address) -> Address:
-            pair = loaded_protection.pair
-            return bind(server, address, None if pair is None else pair.credentials())  # they serve one port only
-
-        self._bound = bound(server, self._asked)
+        shared = _Shared(
+            queue,
+            store_health,
+            None if limits_file is None else RateLimiter(limits_file.now),
+            in_flight,
+            denial_log,
+            call_metrics,
+            loaded_protection.pair,
+            certified=bool(self._protection.tls_client_ca),
+            most_connections=min(MAX_CONNECTIONS, descriptor_limit() // 2),  # leave descriptors for the store
+        )
+        interceptor = shared.interceptor(loaded_protection.authorizer)
+        server = shared.server(interceptor, RECEIVED_BYTES)
+        self._bound = shared.bound(server, self._asked)
         studies = StudyService(store, address=self._advertised or self.address)
         servicer = SuggestServicer(studies)
         add_SuggestServiceServicer_to_server(servicer, server)
@@ -264,18 +249,11 @@ class Server:
             katib_service.add_handlers(server, katib)
             await _report_serving(health, katib_service.HEALTH_NAMES)
             if self._options.katib:
-                # Katib's clients send no token and large requests, so their ports serve only Katib's services.
-                open_interceptor = intercepting(None)
-                open_server = made(open_interceptor, katib_service.MAX_REQUEST_BYTES)
-                host = self._asked.host or "127.0.0.1"
-                addresses = [Address(host=host, port=port) for port in self._options.katib]
-                self._katib = tuple(bound(open_server, address) for address in addresses)
-                katib_service.add_handlers(open_server, katib)
-                open_health = await _add_health_and_reflection(open_server, katib_service.SERVICES)
-                await _report_serving(open_health, katib_service.HEALTH_NAMES)
-                listeners.append(_Listener(open_server, open_health, open_interceptor))
+                listeners.append(await self._listen_for_katib(shared, katib))
         connections = ConnectionLimits(
-            None if self._bound.path else self._bound.port, also=[each.port for each in self._katib], most=most
+            None if self._bound.path else self._bound.port,
+            also=[each.port for each in self._katib],
+            most=shared.most_connections,
         )
         for listener in listeners:
             listener.interceptor.connections = connections
@@ -290,6 +268,63 @@ class Server:
         if looked_after:
             looking.append(asyncio.create_task(_look_after(looked_after)))
         return _Started(listeners, servicer, studies, store, executor, looking, connections, metrics, loaded_protection)
+
+    async def _listen_for_katib(self, shared: _Shared, handlers: Mapping[str, Methods]) -> _Listener:
+        """Bind the ports that serve Katib's services only, because their clients send no token and large requests."""
+        from suggest.server import katib_service
+
+        interceptor = shared.interceptor(None)
+        server = shared.server(interceptor, katib_service.MAX_REQUEST_BYTES)
+        host = self._asked.host or "127.0.0.1"
+        self._katib = tuple(shared.bound(server, Address(host=host, port=port)) for port in self._options.katib)
+        katib_service.add_handlers(server, handlers)
+        health = await _add_health_and_reflection(server, katib_service.SERVICES)
+        await _report_serving(health, katib_service.HEALTH_NAMES)
+        return _Listener(server, health, interceptor)
+
+
+@dataclass(frozen=True, slots=True)
+class _Shared:
+    """What the gRPC servers of the process share, and how each is made with it."""
+
+    queue: KeyedQueue
+    store_health: StoreHealth
+    rate_limiter: RateLimiter | None
+    in_flight: InFlightLimits
+    denial_log: DenialLog
+    call_metrics: CallMetrics | None
+    pair: KeyPair | None
+    certified: bool
+    most_connections: int
+
+    def interceptor(self, authorizer: Authorizer | None) -> CallInterceptor:
+        from suggest.server.interceptor import CallInterceptor
+
+        return CallInterceptor(
+            self.queue,
+            self.store_health,
+            authorizer,
+            self.rate_limiter,
+            in_flight=self.in_flight,
+            denial_log=self.denial_log,
+            certified=self.certified,
+        )
+
+    def server(self, interceptor: CallInterceptor, received_bytes: int) -> grpc.aio.Server:
+        import grpc
+
+        return grpc.aio.server(
+            interceptors=[interceptor] if self.call_metrics is None else [self.call_metrics, interceptor],
+            options=[
+                *_OPTIONS,
+                ("grpc.max_receive_message_length", received_bytes),
+                ("grpc.max_allowed_incoming_connections", self.most_connections),
+            ],
+        )
+
+    def bound(self, server: grpc.aio.Server, address: Address) -> Address:
+        # Each port needs credentials of its own.
+        return bind(server, address, None if self.pair is None else self.pair.credentials())
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""What tests of clients in other languages are given. `make test` does not come here; `make test-clients` does.
+"""The fixtures of tests of clients in other languages. `make test-clients` runs them; `make test` does not.
 
 Without Go they are skipped with one line; with TUNER_TEST_CLIENTS_REQUIRED=1 they fail. Go's own cache keeps what is
 built: the first run takes a minute or two, the next ones a second.
@@ -18,7 +18,7 @@ from tests.clients.toolchain import EXAMPLE, GRPCURL, go
 
 @pytest.fixture(scope="session")
 def tune() -> Iterator[Path]:
-    """The example's program."""
+    """Build and return the example's program."""
     with tempfile.TemporaryDirectory(prefix="tuner-") as folder:
         go("build", "-o", folder, ".", folder=EXAMPLE)
         (program,) = Path(folder).iterdir()

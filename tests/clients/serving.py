@@ -1,4 +1,4 @@
-"""A real `tuner serve` on a port of this machine, over TLS and for tokens, that may be killed and started anew."""
+"""A real `tuner serve` on a port of this machine, with TLS and tokens, that can be killed and restarted."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ FROM = Path(__file__).resolve().parents[2]
 
 
 class Served:
-    """Runs from the start, in `folder`. `address` stays when it is killed and started again.
+    """A running server in `folder`. It keeps its `address` after a restart.
 
-    `command`: a `tuner serve` in words, else its own, for which `token` and `ca` are files.
+    `command`: the words of a `tuner serve`; by default its own command, for which `token` and `ca` are files.
     """
 
     def __init__(self, folder: Path, command: Sequence[str] = ()) -> None:
@@ -31,9 +31,9 @@ class Served:
         self.start()
 
     def start(self, *, failpoint: str = "") -> None:
-        """With a failpoint it kills itself there."""
+        """Start it. At a failpoint it kills itself."""
         assert self._process is None
-        # Its log is a file: nobody would empty a pipe.
+        # Its log is a file, because no process would read a pipe.
         with self._errors.open("wb") as errors:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "controller.cli", *self._command, "--address", self.address],
@@ -49,20 +49,20 @@ class Served:
 
     @property
     def flags(self) -> list[str]:
-        """For the programs of examples/clients."""
+        """Return the environment of the programs of examples/clients."""
         return [f"--address={self.address}", f"--ca={self.ca}", f"--token={self.token}"]
 
     def client(self) -> Client:
         return Client(self.address, token_file=str(self.token), tls_ca=str(self.ca))
 
     def await_death(self) -> int:
-        """Its exit code, once its failpoint has killed it."""
+        """Return its exit code once its failpoint has killed it."""
         process, self._process = self._process, None
         assert process is not None
         return process.wait(timeout=60)
 
     def kill(self) -> None:
-        """As `kill -9` does it."""
+        """Kill it with SIGKILL."""
         process, self._process = self._process, None
         if process is not None:
             process.kill()
@@ -78,7 +78,7 @@ class Served:
         return [*words, "--tls-cert", str(pair.certificate), "--tls-key", str(pair.key)]
 
     def _first_line(self) -> str:
-        """The one that says where it listens, once it is whole; all there is, if the process has ended instead."""
+        """Return the complete line with its address, or the whole output if the process has ended."""
         process = self._process
         assert process is not None
         while True:

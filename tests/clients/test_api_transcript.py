@@ -1,4 +1,4 @@
-"""docs/api.md: its transcript is what the server says, word for word where it says words."""
+"""The transcript in docs/api.md is the server's output, word for word."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ END = "-- end of a command --"
 
 
 def steps(blocks: list[str]) -> list[tuple[str, str]]:
-    """(command, what it prints): `$` begins a command, `>` goes on with it, all else is printed."""
+    """Return (command, output) pairs: `$` begins a command, `>` continues it, all other lines are output."""
     found: list[tuple[list[str], list[str]]] = []
     for line in "".join(blocks).splitlines():
         if line.startswith("$ "):
@@ -30,13 +30,13 @@ def steps(blocks: list[str]) -> list[tuple[str, str]]:
 
 
 def same(shown: str, printed: str) -> bool:
-    """But for white space, and for what `…` stands for."""
+    """Compare without white space, and with any text in place of `…`."""
     pattern = re.escape("".join(shown.split())).replace("…", ".*?")
     return re.fullmatch(pattern, "".join(printed.split()), re.DOTALL) is not None
 
 
 def play(blocks: list[str], folder: Path, *, address: str = "") -> int:
-    """How many commands were typed in the folder, each of which has printed what is shown."""
+    """Run the commands in the folder, check their output, and return their number."""
     script = "".join(f"{command}\necho '{END}'\n" for command, _ in steps(blocks))
     done = subprocess.run(
         ["bash", "-c", f"export PATH={folder}/bin:$PATH; exec 2>&1\n{script.replace('localhost:8765', address)}"],

@@ -1,4 +1,4 @@
-"""examples/clients/go: a program made by Go's own tools tunes a function, whatever happens to it or the server."""
+"""examples/clients/go: a program built by Go's tools tunes a function, even if it or the server is killed."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def eventually(condition: Callable[[], object], *, within_s: float) -> None:
 
 
 def loss(parameters: dict[str, float | str], step: int) -> float:
-    """What the program computes."""
+    """Return the value that the program computes."""
     lr, momentum, optimizer = parameters["lr"], parameters["momentum"], parameters["optimizer"]
     assert isinstance(lr, float)
     assert isinstance(momentum, float)
@@ -58,7 +58,7 @@ def loss(parameters: dict[str, float | str], step: int) -> float:
 
 
 def check_study(client: Client, trials: int) -> None:
-    """Every trial is there once and has ended, with each of its steps once and the value that the program computed."""
+    """Check that each trial exists once and has ended, with each step once and the value that the program computed."""
     found = client.list_trials(NAME)
     assert [t.number for t in found] == list(range(trials))
     steps: dict[int, list[int]] = {t.number: [] for t in found}
@@ -223,7 +223,7 @@ def test_the_generated_code_is_fresh(tmp_path: Path) -> None:
     done = subprocess.run(
         ["./generate.sh", tmp_path], cwd=EXAMPLE, capture_output=True, text=True, timeout=280, check=False
     )
-    # On a machine that has none of it, Go says what it fetches.
+    # On a machine without the modules, Go prints what it downloads.
     said = [line for line in done.stderr.splitlines() if not line.startswith("go: downloading ")]
     assert (done.returncode, said) == (0, [])
     made = sorted(path.name for path in tmp_path.iterdir())

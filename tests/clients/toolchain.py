@@ -1,4 +1,4 @@
-"""Go, and what is built with it here. Nothing about the service is known in this room."""
+"""Go, and the programs that tests build with it. This module knows nothing about the service."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def lacks(what: str) -> None:
 
 
 def go(*arguments: str, folder: Path) -> str:
-    """What `go` prints."""
+    """Run `go` and return its output."""
     if shutil.which("go") is None:
         lacks("there is no go here; install Go 1.26 (https://go.dev/dl)")
-    # Modules are downloaded and built the first time.
+    # The first run downloads and builds the modules.
     command = ["go", *arguments]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=280, check=False)
     assert done.returncode == 0, f"{' '.join(command)}: {done.stdout}{done.stderr}"

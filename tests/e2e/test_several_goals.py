@@ -140,7 +140,7 @@ def test_a_metric_that_never_appears_is_named_with_its_place(cli: Cli, old: str,
         (("  objectives:", "  objective: {metric: a, direction: minimize}\n  objectives:"), "beside objective"),
         (("latency_ms, max: 20", "latency_ms"), "spec.constraints[0]: no bound; write min, max or both"),
         (("max: 20", "max: 20, min: 30"), "spec.constraints[0]: min 30 is above max 20"),
-        (("metric: size", "metric: loss"), "spec.objectives[1].metric: loss is an objective already"),
+        (("metric: size", "metric: loss"), "spec.objectives[1].metric: loss is already an objective"),
         (("name: tpe", "name: cmaes"), "spec.algorithm.name: cmaes takes one objective"),
     ],
 )

@@ -135,7 +135,7 @@ def test_a_trial_without_a_checkpoint_starts_over_with_a_message(cli: Cli) -> No
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [
-        ("parameter: epochs", "parameter: x", "spec.fidelity.parameter: x is in spec.parameters, too"),
+        ("parameter: epochs", "parameter: x", "spec.fidelity.parameter: x is also in spec.parameters"),
         ("max: 9}\n  algorithm", "max: 2}\n  algorithm", "spec.fidelity.max: 2 is below min times eta, 3"),
         ("max: 9}\n  algorithm", "maximum: 9}\n  algorithm", "spec.fidelity.maximum: no such key; did you mean max?"),
         ("canary: 0s", "pruning: {name: asha, eta: 4}", "spec.pruning.eta"),

@@ -1,4 +1,4 @@
-"""What the tests of tuner.integrations are given. `make test` does not come here; `make test-integrations` does.
+"""The fixtures of the tests of tuner.integrations. `make test-integrations` runs them; `make test` does not.
 
 Where a library is missing, all of them are skipped with one line; with TUNER_TEST_INTEGRATIONS_REQUIRED=1 they fail.
 """

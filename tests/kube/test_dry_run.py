@@ -152,7 +152,7 @@ def test_an_unknown_kind_is_reported(tmp_path: Path) -> None:
 def test_a_dry_run_of_local_trials_contacts_no_server(tmp_path: Path) -> None:
     answer, _ = ask(tmp_path, text=experiment().replace("runtime: kubernetes", "runtime: local"))
     assert (answer.code, answer.out) == (2, "")
-    assert "--dry-run: shows what a cluster is sent, and trials run here" in answer.err
+    assert "--dry-run: shows the objects for a cluster, and trials run on this machine" in answer.err
 
 
 def test_yaml_means_the_same_to_every_reader() -> None:

@@ -105,7 +105,7 @@ def test_a_call_during_an_outage_is_answered_when_the_server_is_back(
 def test_an_address_without_a_server_gives_a_clear_error(address: str) -> None:
     with Client(address, timeout_s=1.5) as client, pytest.raises(Unavailable) as raised:
         client.list_studies()
-    assert str(raised.value).startswith(f"no suggestion service answers at {address}, tried for 1.5 s; see that")
+    assert str(raised.value).startswith(f"no suggestion service answers at {address}, tried for 1.5 s; check that")
 
 
 @pytest.fixture(scope="module")

@@ -39,7 +39,7 @@ def test_migrations_give_the_schema_of_a_new_database(postgres_url: str, request
 
 
 def test_a_server_that_does_not_answer_is_named_without_its_password() -> None:
-    with pytest.raises(Unavailable, match=r"postgresql\+psycopg://me:\*\*\*@localhost:1/db: it gives no connection"):
+    with pytest.raises(Unavailable, match=r"postgresql\+psycopg://me:\*\*\*@localhost:1/db: no connection"):
         open_store("postgresql+psycopg://me:secret@localhost:1/db")
 
 

@@ -181,9 +181,9 @@ def test_truncated_batches_are_refused(tmp_path: Path) -> None:
     shortened(python / "data_batch_5")
     shortened(binary / "data_batch_5.bin")
     assert "data_batch_5: not read as a batch" in refused(python, tmp_path / "kept", verify=False)
-    assert "no whole number of images of 3073" in refused(binary, tmp_path / "kept", verify=False)
+    assert "not a whole number of images of 3073" in refused(binary, tmp_path / "kept", verify=False)
     shortened(binary / "data_batch_5.bin", by=20 * 3073 - 100)
-    assert "data_batch_5.bin: 0 bytes are no whole number" in refused(binary, tmp_path / "kept", verify=False)
+    assert "data_batch_5.bin: 0 bytes are not a whole number" in refused(binary, tmp_path / "kept", verify=False)
 
 
 def test_a_missing_batch_is_named(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What tests of the page in a browser are given. `make test` does not come here; `make test-ui` does.
+"""The fixtures of tests of the page in a browser. `make test-ui` runs them; `make test` does not.
 
 Without chromium or Playwright they are skipped with one line; with TUNER_TEST_UI_REQUIRED=1 they fail.
 """
@@ -45,10 +45,10 @@ def chromium() -> Iterator[Any]:  # Any: Playwright is not among the development
 
 @pytest.fixture
 def tab(chromium: Any) -> Iterator[Any]:
-    """A page of the browser; what it reports as an error fails the test. A lost server is no error of the page."""
+    """A page of the browser. An error that it reports fails the test, except for a lost connection to the server."""
     context = chromium.new_context(viewport={"width": 1280, "height": 900})
     tab = context.new_page()
-    tab.set_default_timeout(60_000)  # putting that together takes long on a busy machine
+    tab.set_default_timeout(60_000)  # building this takes long on a busy machine
     errors: list[str] = []
     tab.on("pageerror", lambda error: errors.append(str(error)))
     tab.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
@@ -59,7 +59,7 @@ def tab(chromium: Any) -> Iterator[Any]:
 
 @pytest.fixture(scope="session", autouse=True)
 def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """A cache of the session's own, so that the JavaScript of figures is put together once."""
+    """A cache for the session, so that the JavaScript of figures is built once."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
         yield
@@ -73,7 +73,7 @@ def cli(tmp_path: Path) -> Iterator[Cli]:
 
 @pytest.fixture(scope="session")
 def axe() -> str:
-    """The accessibility checker's source."""
+    """Return the source of the accessibility checker."""
     if not AXE.exists():
         lacks("there is no axe-core here; make ui-packages downloads it")
     return AXE.read_text(encoding="utf-8")

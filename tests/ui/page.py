@@ -33,7 +33,7 @@ class ServedPage:
         self.token = parse_qs(urlsplit(self.link).query)["token"][0]
 
     def end(self) -> int:
-        """As Ctrl-C does; its exit code."""
+        """Send SIGINT, as Ctrl-C does, and return the exit code."""
         for client in self.clients:
             client.close()
         if self.process.poll() is None:

@@ -1,4 +1,4 @@
-"""A person opens `tuner ui`: what they see, what comes by itself, what their clicks do."""
+"""`tuner ui` in a browser: what it shows, what it updates by itself, and what clicks do."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from suggest.study import StudySpec
 from suggest.trial import Trial
 
 
-class Told:
+class EchoModel:
     """Proposes what it was shown: the finished trials, the running trials, and its own process id."""
 
     def __init__(self, spec: StudySpec, seed: int, settings: object) -> None:
@@ -32,7 +32,7 @@ class Told:
         return [{"shown": shown, "running": away, "pid": os.getpid(), "seed": self._seed} for _ in wanted]
 
 
-class Waits(Told):
+class Waits(EchoModel):
     """Writes its process id to the file that `settings` names, and waits until the file is gone or its time is up."""
 
     def __init__(self, spec: StudySpec, seed: int, settings: object) -> None:
@@ -50,7 +50,7 @@ class Waits(Told):
         return super().propose(learnt, running, wanted)
 
 
-class Deaf(Told):
+class IgnoresDeadline(EchoModel):
     """Like `Waits`, but ignores its deadline."""
 
     def __init__(self, spec: StudySpec, seed: int, settings: object) -> None:
@@ -66,7 +66,7 @@ class Deaf(Told):
         return super().propose(learnt, running, wanted)
 
 
-class Keeps(Told):
+class AllocatesMemory(EchoModel):
     """Allocates `settings` bytes, and returns how often it was called."""
 
     def __init__(self, spec: StudySpec, seed: int, settings: object) -> None:
@@ -81,7 +81,7 @@ class Keeps(Told):
         return [{**point, "asked": self._asked} for point in super().propose(learnt, running, wanted)]
 
 
-class Overflows(Told):
+class Overflows(EchoModel):
     """Allows its process 256 MB more than Python has mapped, and allocates as long as the file `settings` names exists.
 
     It keeps what it has allocated, as a model keeps what it has computed.
@@ -103,21 +103,21 @@ class Overflows(Told):
         return super().propose(learnt, running, wanted)
 
 
-class Exits(Told):
+class Exits(EchoModel):
     def propose(
         self, learnt: Iterable[Trial], running: Iterable[Trial], wanted: Sequence[PointRequest]
     ) -> list[Assignment]:
         sys.exit(0)
 
 
-class Dies(Told):
+class Dies(EchoModel):
     def propose(
         self, learnt: Iterable[Trial], running: Iterable[Trial], wanted: Sequence[PointRequest]
     ) -> list[Assignment]:
         os._exit(3)
 
 
-class Raises(Told):
+class Raises(EchoModel):
     def propose(
         self, learnt: Iterable[Trial], running: Iterable[Trial], wanted: Sequence[PointRequest]
     ) -> list[Assignment]:

@@ -45,7 +45,7 @@ class Eventful(LocalExperiments):
         return found
 
 
-class Shop:
+class ServiceSetup:
     """A state directory with one experiment and no controller."""
 
     def __init__(self, folder: Path) -> None:
@@ -81,109 +81,109 @@ class Shop:
 
 
 @pytest.fixture
-def shop(tmp_path: Path) -> Iterator[Shop]:
-    shop = Shop(tmp_path)
-    yield shop
-    shop.store.close()
+def setup(tmp_path: Path) -> Iterator[ServiceSetup]:
+    setup = ServiceSetup(tmp_path)
+    yield setup
+    setup.store.close()
 
 
-def test_an_earlier_revision_continues_with_the_newest_one_and_prints_the_difference(shop: Shop) -> None:
-    document = shop.file()
-    shop.store.meanwhile = shop.revise
-    admitted = shop.service.run(document, shop.folder)
+def test_an_earlier_revision_continues_with_the_newest_one_and_prints_the_difference(setup: ServiceSetup) -> None:
+    document = setup.file()
+    setup.store.meanwhile = setup.revise
+    admitted = setup.service.run(document, setup.folder)
     assert isinstance(admitted, Admitted)
     assert (admitted.experiment.revision, admitted.experiment.spec.parallelism) == (2, 2)
-    newest = shop.state.folders(shop.uid).revision(2)
+    newest = setup.state.folders(setup.uid).revision(2)
     assert (admitted.source, admitted.text) == (str(newest), newest.read_text())
     said = f"{document.source} is revision 1 of tiny; continuing with revision 2, {newest}:\n  spec.parallelism: 1 -> 2"
     assert said in admitted.notes
     admitted.lease.release()
 
 
-def test_resuming_an_edited_file_restores_an_earlier_revision(shop: Shop) -> None:
-    document = shop.file()
-    shop.revise()
-    admitted = shop.service.resume_file(document, shop.folder)
+def test_resuming_an_edited_file_restores_an_earlier_revision(setup: ServiceSetup) -> None:
+    document = setup.file()
+    setup.revise()
+    admitted = setup.service.resume_file(document, setup.folder)
     assert isinstance(admitted, Admitted)
     assert (admitted.experiment.revision, admitted.experiment.spec.parallelism) == (3, 1)
     admitted.lease.release()
-    same = shop.service.resume_file(document, shop.folder)
+    same = setup.service.resume_file(document, setup.folder)
     assert isinstance(same, Admitted)
     assert (same.experiment.revision, [note for note in same.notes if "revision" in note]) == (3, [])
     same.lease.release()
 
 
-def test_a_file_that_was_never_in_force_is_another_experiment(shop: Shop) -> None:
-    shop.revise()
+def test_a_file_that_was_never_in_force_is_another_experiment(setup: ServiceSetup) -> None:
+    setup.revise()
     with pytest.raises(Changed, match=r"spec\.parallelism: 2 -> 3"):
-        shop.service.run(shop.file(parallelism=3), shop.folder)
-    assert shop.lock.holder() is None
+        setup.service.run(setup.file(parallelism=3), setup.folder)
+    assert setup.lock.holder() is None
 
 
-def test_changed_labels_are_taken_as_a_revision(shop: Shop) -> None:
-    path = shop.folder / "experiment.yaml"
+def test_changed_labels_are_taken_as_a_revision(setup: ServiceSetup) -> None:
+    path = setup.folder / "experiment.yaml"
     path.write_text(FILE.replace("{name: tiny}", "{name: tiny, labels: {team: vision}}"))
-    admitted = shop.service.run(read_path(str(path)), shop.folder)
+    admitted = setup.service.run(read_path(str(path)), setup.folder)
     assert isinstance(admitted, Admitted)
     assert (admitted.experiment.revision, admitted.experiment.spec.labels) == (2, {"team": "vision"})
     assert 'revision 2:\n  metadata.labels.team: nothing -> "vision"' in admitted.notes
     admitted.lease.release()
 
 
-def test_changed_labels_start_nothing_that_has_ended(shop: Shop) -> None:
-    path = shop.folder / "experiment.yaml"
+def test_changed_labels_start_nothing_that_has_ended(setup: ServiceSetup) -> None:
+    path = setup.folder / "experiment.yaml"
     path.write_text(FILE.replace("{name: tiny}", "{name: tiny, labels: {team: vision}}"))
-    known = shop.store.experiment("default", "tiny")
+    known = setup.store.experiment("default", "tiny")
     assert known is not None
-    shop.store.save(shop.uid, Changes(experiment=replace(known, state=ExperimentState.SUCCEEDED)))
-    for answer in (shop.service.run, shop.service.resume_file):
-        assert isinstance(answer(read_path(str(path)), shop.folder), NothingToRun)
+    setup.store.save(setup.uid, Changes(experiment=replace(known, state=ExperimentState.SUCCEEDED)))
+    for answer in (setup.service.run, setup.service.resume_file):
+        assert isinstance(answer(read_path(str(path)), setup.folder), NothingToRun)
 
 
-def test_a_change_that_is_in_force_already_makes_no_second_revision(shop: Shop) -> None:
-    document = shop.file(parallelism=2)
-    shop.store.meanwhile = shop.revise
-    admitted = shop.service.resume_file(document, shop.folder)
+def test_a_change_that_is_in_force_already_makes_no_second_revision(setup: ServiceSetup) -> None:
+    document = setup.file(parallelism=2)
+    setup.store.meanwhile = setup.revise
+    admitted = setup.service.resume_file(document, setup.folder)
     assert isinstance(admitted, Admitted)
     assert admitted.experiment.revision == 2
-    assert shop.lock.holder() is not None
+    assert setup.lock.holder() is not None
     admitted.lease.release()
 
 
-def test_the_running_controller_is_reported_before_changes_of_the_file(shop: Shop) -> None:
-    running = shop.service.run(shop.file(), shop.folder)
+def test_the_running_controller_is_reported_before_changes_of_the_file(setup: ServiceSetup) -> None:
+    running = setup.service.run(setup.file(), setup.folder)
     assert isinstance(running, Admitted)
     with pytest.raises(Held, match="is being run by process"):
-        shop.service.run(shop.file(parallelism=2), shop.folder)
+        setup.service.run(setup.file(parallelism=2), setup.folder)
     running.lease.release()
 
 
-def test_an_experiment_deleted_meanwhile_leaves_no_folder(shop: Shop) -> None:
-    shop.store.meanwhile = shop.delete
+def test_an_experiment_deleted_meanwhile_leaves_no_folder(setup: ServiceSetup) -> None:
+    setup.store.meanwhile = setup.delete
     with pytest.raises(NotFound, match="deleted just now"):
-        shop.service.run(shop.file(), shop.folder)
-    assert not list(shop.state.experiments.iterdir())
+        setup.service.run(setup.file(), setup.folder)
+    assert not list(setup.state.experiments.iterdir())
 
 
-def test_the_command_that_takes_a_change_repeats_the_flags_that_made_it(shop: Shop) -> None:
-    file = str(shop.folder / "experiment.yaml")
+def test_the_command_that_takes_a_change_repeats_the_flags_that_made_it(setup: ServiceSetup) -> None:
+    file = str(setup.folder / "experiment.yaml")
     with pytest.raises(Changed) as caught:
-        shop.service.run(shop.file(parallelism=2), shop.folder)
+        setup.service.run(setup.file(parallelism=2), setup.folder)
     said = rendered(str(caught.value), parse(["run", file, "--set", "spec.parallelism=2"]))
     assert f"tuner resume {file} --set spec.parallelism=2, or choose another" in said
-    path = shop.folder / "experiment.yaml"
+    path = setup.folder / "experiment.yaml"
     path.write_text(FILE.replace("trials: 3", "trials: 4"))
     with pytest.raises(Changed, match=r"tuner resume \S+/experiment\.yaml`, or choose another"):
-        shop.service.run(read_path(str(path)), shop.folder)
+        setup.service.run(read_path(str(path)), setup.folder)
 
 
-def test_a_refused_change_leaves_the_lock_free(shop: Shop) -> None:
-    other = shop.file()
-    shop.folder.joinpath("experiment.yaml").write_text(FILE.replace("max: 1}", "max: 2}"))
-    changed = read_path(str(shop.folder / "experiment.yaml"))
-    with pytest.raises(Changed, match="cannot be changed"):
-        shop.service.resume_file(changed, shop.folder)
-    assert shop.lock.holder() is None
-    admitted = shop.service.run(other, shop.folder)
+def test_a_refused_change_leaves_the_lock_free(setup: ServiceSetup) -> None:
+    other = setup.file()
+    setup.folder.joinpath("experiment.yaml").write_text(FILE.replace("max: 1}", "max: 2}"))
+    changed = read_path(str(setup.folder / "experiment.yaml"))
+    with pytest.raises(Changed, match="are fixed by now"):
+        setup.service.resume_file(changed, setup.folder)
+    assert setup.lock.holder() is None
+    admitted = setup.service.run(other, setup.folder)
     assert isinstance(admitted, Admitted)
     admitted.lease.release()

@@ -34,7 +34,7 @@ def a_study(
     return Study(StudyName("default", "steps"), "uid", registry.chosen(spec), 5)
 
 
-class Player:
+class StudyClient:
     """A client that runs one study: `begin` hands out trials, and `end` completes one with a value."""
 
     def __init__(self, study: Study) -> None:
@@ -94,76 +94,76 @@ def test_levels_divide_the_largest_fidelity(fidelity: Fidelity, levels: Sequence
 
 
 def test_a_trial_is_promoted_if_it_is_among_the_best_third_of_its_rung() -> None:
-    player = Player(a_study())
-    first, second, third = player.begin(3)
+    client = StudyClient(a_study())
+    first, second, third = client.begin(3)
     assert {t.fidelity for t in (first, second, third)} == {1}
-    player.end(first, 0.5)
-    player.end(second, 0.3)
-    assert [t.number for t in player.begin()] == [3]  # a third of two trials is none
-    player.end(third, 0.4)
-    (on,) = player.begin()
+    client.end(first, 0.5)
+    client.end(second, 0.3)
+    assert [t.number for t in client.begin()] == [3]  # a third of two trials is none
+    client.end(third, 0.4)
+    (on,) = client.begin()
     assert (on.number, on.fidelity, on.rungs) == (second.number, 3, (RungResult(1, 0.3),))
-    assert [t.number for t in player.begin()] == [4]  # it runs already
+    assert [t.number for t in client.begin()] == [4]  # it runs already
 
 
 def test_higher_rungs_go_first_and_the_last_rung_ends_a_trial() -> None:
-    player = Player(a_study())
-    for trial in player.begin(9):
-        player.end(trial, float(trial.number))
-    promoted = player.begin(3)
+    client = StudyClient(a_study())
+    for trial in client.begin(9):
+        client.end(trial, float(trial.number))
+    promoted = client.begin(3)
     assert [(t.number, t.fidelity) for t in promoted] == [(0, 3), (1, 3), (2, 3)]
     for trial in promoted:
-        player.end(trial, float(trial.number))
-    for trial in player.begin(3, paused_only=True):
+        client.end(trial, float(trial.number))
+    for trial in client.begin(3, paused_only=True):
         assert (trial.number, trial.fidelity) == (0, 9)
-        assert player.end(trial, 0.0).state is SUCCEEDED
+        assert client.end(trial, 0.0).state is SUCCEEDED
 
 
 def test_a_search_that_begins_no_more_trials_ends_with_a_complete_one() -> None:
-    player = Player(a_study())
-    for trial in player.begin(2):
-        player.end(trial, float(trial.number))
+    client = StudyClient(a_study())
+    for trial in client.begin(2):
+        client.end(trial, float(trial.number))
     for fidelity in (3, 9):
-        (trial,) = player.begin(paused_only=True)
+        (trial,) = client.begin(paused_only=True)
         assert (trial.number, trial.fidelity) == (0, fidelity)
-        assert not player.engine.propose_paused(1).exhausted  # its outcome may promote another one
-        player.end(trial, 0.0)
-    assert player.engine.propose_paused(1).exhausted
+        assert not client.engine.propose_paused(1).exhausted  # its outcome may promote another one
+        client.end(trial, 0.0)
+    assert client.engine.propose_paused(1).exhausted
 
 
 def test_brackets_begin_at_every_fidelity() -> None:
     for made in (a_study("hyperband"), a_study("bohb"), a_study(pruning="hyperband")):
-        begun = Player(made).begin(60)
+        begun = StudyClient(made).begin(60)
         assert {t.fidelity for t in begun} == {1, 3, 9}
-    assert {t.fidelity for t in Player(a_study(pruning="asha")).begin(60)} == {1}
+    assert {t.fidelity for t in StudyClient(a_study(pruning="asha")).begin(60)} == {1}
 
 
 def test_trials_of_different_brackets_do_not_compete() -> None:
-    player = Player(a_study("hyperband"))
-    begun = player.begin(60)
+    client = StudyClient(a_study("hyperband"))
+    begun = client.begin(60)
     later = [t for t in begun if t.fidelity == 3]
     for trial in begun:
         if trial.fidelity == 1:
-            player.end(trial, 100.0 + trial.number)
+            client.end(trial, 100.0 + trial.number)
     for trial in later[:3]:
-        player.end(trial, float(trial.number))
-    goes_on = {t.number for t in player.begin(60, paused_only=True)}
+        client.end(trial, float(trial.number))
+    goes_on = {t.number for t in client.begin(60, paused_only=True)}
     assert later[0].number in goes_on
 
 
 def test_new_brackets_of_a_revision_do_not_move_known_trials() -> None:
-    player = Player(a_study(pruning="asha"))
-    for trial in player.begin(9):
-        player.end(trial, float(trial.number))
-    study = player.engine.study
+    client = StudyClient(a_study(pruning="asha"))
+    for trial in client.begin(9):
+        client.end(trial, float(trial.number))
+    study = client.engine.study
     changed = replace(study, spec=replace(study.spec, pruning=Pruning("hyperband")))
-    player.engine.update_study(changed)
-    assert [(t.number, t.fidelity) for t in player.begin(3)] == [(0, 3), (1, 3), (2, 3)]
-    assert {t.fidelity for t in player.begin(60)} == {1, 3, 9}
-    player.engine.update_study(study)
-    assert {t.fidelity for t in player.begin(20)} == {1}
-    again = Engine(study, list(player.engine.trials()), ())
-    assert again.propose(3) == player.engine.propose(3)
+    client.engine.update_study(changed)
+    assert [(t.number, t.fidelity) for t in client.begin(3)] == [(0, 3), (1, 3), (2, 3)]
+    assert {t.fidelity for t in client.begin(60)} == {1, 3, 9}
+    client.engine.update_study(study)
+    assert {t.fidelity for t in client.begin(20)} == {1}
+    again = Engine(study, list(client.engine.trials()), ())
+    assert again.propose(3) == client.engine.propose(3)
 
 
 ALGORITHMS = [
@@ -182,22 +182,22 @@ def suited(algorithm: str) -> Study:
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_a_rebuilt_engine_proposes_and_promotes_the_same(algorithm: str) -> None:
-    player = Player(suited(algorithm))
+    client = StudyClient(suited(algorithm))
     running: list[Trial] = []
     for k in range(40):
         if len(running) < 3:
-            running += player.begin()
+            running += client.begin()
         elif running:
             trial = running.pop(k * 7 % len(running))
-            player.end(trial, far(trial))
+            client.end(trial, far(trial))
         if k % 9 == 8:
-            again = Engine(player.engine.study, reversed(list(player.engine.trials())), ())
-            assert again.propose(3) == player.engine.propose(3)
+            again = Engine(client.engine.study, reversed(list(client.engine.trials())), ())
+            assert again.propose(3) == client.engine.propose(3)
 
 
 @pytest.mark.parametrize("algorithm", ["random", "tpe", "bohb", "hyperband", "gp", "default"])
 def test_a_search_costs_less_than_whole_runs_and_counts_each_trial_once(algorithm: str) -> None:
-    trials = Player(a_study(algorithm)).run(27, far)
+    trials = StudyClient(a_study(algorithm)).run(27, far)
     assert len(trials) == 27
     assert any(t.state is SUCCEEDED for t in trials)
     assert {t.state for t in trials} <= {SUCCEEDED, PAUSED}
@@ -252,7 +252,7 @@ def test_an_algorithm_sees_the_values_of_one_fidelity_only() -> None:
 @pytest.mark.parametrize(
     ("change", "path", "words"),
     [
-        ({"fidelity": Fidelity("x", 1, 9)}, "fidelity.parameter", "x is a parameter of the search, too"),
+        ({"fidelity": Fidelity("x", 1, 9)}, "fidelity.parameter", "x is also a parameter of the search"),
         ({"fidelity": Fidelity("two words", 1, 9)}, "fidelity.parameter", "'two words' is not a name"),
         ({"fidelity": Fidelity("epochs", 0, 9)}, "fidelity.min", "0 is not above 0"),
         ({"fidelity": Fidelity("epochs", math.nan, 9)}, "fidelity.min", "nan is not above 0"),

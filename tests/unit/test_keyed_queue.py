@@ -83,7 +83,7 @@ def test_a_queue_has_a_maximum_length() -> None:
             gate = threading.Event()
             calls = [asyncio.create_task(them.run("s", lambda: gate.wait(WITHIN_S))) for _ in range(MAX_WAITING + 1)]
             await asyncio.sleep(0)
-            with pytest.raises(StudyBusy, match="256 calls wait for it already"):
+            with pytest.raises(StudyBusy, match="256 calls already wait"):
                 await them.run("s", lambda: None)
             gate.set()
             assert all(await asyncio.gather(*calls))

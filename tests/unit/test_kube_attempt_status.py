@@ -672,7 +672,7 @@ def test_an_object_that_never_says_how_it_ended_ends_its_attempt_after_ten_minut
         at(661),
         failure_class=CONFIGURATION,
         reason="its pods ended more than 10 minutes ago, and the JobSet shows neither success ({type: Completed}) nor "
-        "failure ({type: Failed}); correct spec.trial.success and failure, or see whether the operator of JobSet runs",
+        "failure ({type: Failed}); correct spec.trial.success and failure, or check that the operator of JobSet runs",
     )
     reading = {"success": {"path": "status.phase", "equals": "Done"}, "failure": {"type": "Up", "status": "False"}}
     reason = end_of(a_job(kind="Widget", reading=reading), *pods, now=661).reason

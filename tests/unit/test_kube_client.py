@@ -314,7 +314,7 @@ async def test_a_create_whose_connection_breaks_is_not_sent_twice(api: FakeApi, 
     await eventually(lambda: bool(api.requests))
     api.drop_connections()
     api.silent = False
-    with pytest.raises(Unreachable, match="broke the connection off"):
+    with pytest.raises(Unreachable, match="closed the connection"):
         await creating
     assert len(api.requests) == 1
 

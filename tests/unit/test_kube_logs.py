@@ -84,7 +84,7 @@ class Node:
                     yield piece
                 if not left:
                     if broken or not follow:  # see the tests of the last read
-                        raise Unreachable("the server broke the connection off")
+                        raise Unreachable("the server closed the connection")
                     return
             if self.over or not follow:
                 return

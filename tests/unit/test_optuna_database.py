@@ -102,7 +102,7 @@ def test_a_file_that_is_not_an_optuna_database_is_reported(tmp_path: Path) -> No
     open_store(f"sqlite:///{tmp_path}/ours.db").close()
     assert not is_optunas(f"sqlite:///{tmp_path}/ours.db")
     (tmp_path / "empty.db").touch()
-    with pytest.raises(NotFound, match="has neither tuner's nor Optuna's studies"):
+    with pytest.raises(NotFound, match="contains neither tuner's nor Optuna's studies"):
         is_optunas(f"sqlite:///{tmp_path}/empty.db")
     (tmp_path / "text.db").write_text("hello " * 99)
     with pytest.raises(Unavailable, match="file is not a database"):

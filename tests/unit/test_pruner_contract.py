@@ -15,7 +15,7 @@ from suggest.pruners import new_pruner, pruning_problems, rules
 from suggest.space import Value
 from suggest.study import Objective, Pruning
 from suggest.trial import StopAdvice, TrialState
-from tests.unit.pruning_stories import Teller, Told, a_study, learning_curve, negated, story
+from tests.unit.pruning_histories import DrawnEvent, EngineReplay, a_study, draw_history, learning_curve, negated
 from tests.unit.searches import MAXIMIZE, MINIMIZE, RUNNING, SUCCEEDED, accuracy
 
 NAMES = [rule.name for rule in rules()]
@@ -52,7 +52,7 @@ class TestPrunerContract:
         told = [
             advice
             for seed in range(8)
-            for advice in Teller(a_study(name, self.settings(name))).tell_all(story(seed))
+            for advice in EngineReplay(a_study(name, self.settings(name))).apply_all(draw_history(seed))
             if advice is not None
         ]
         reasons = [advice.reason for advice in told if advice.should_stop]
@@ -66,32 +66,32 @@ class TestPrunerContract:
 
     def test_the_same_history_gives_the_same_verdicts(self, name: str) -> None:
         for seed in range(3):
-            first = Teller(a_study(name, self.settings(name))).tell_all(story(seed, odd=0.05))
-            assert Teller(a_study(name, self.settings(name))).tell_all(story(seed, odd=0.05)) == first
+            first = EngineReplay(a_study(name, self.settings(name))).apply_all(draw_history(seed, odd=0.05))
+            assert EngineReplay(a_study(name, self.settings(name))).apply_all(draw_history(seed, odd=0.05)) == first
 
     def test_the_verdict_on_a_curve_does_not_change_until_the_curve_grows(self, name: str) -> None:
-        teller = Teller(a_study(name, self.settings(name)))
+        replay = EngineReplay(a_study(name, self.settings(name)))
         told: dict[int, StopAdvice] = {}
-        for event in story(5):
-            advice = teller.tell(event)
+        for event in draw_history(5):
+            advice = replay.apply(event)
             if advice is not None:
                 told[event.number] = advice
-                repeated = teller.tell(event)  # a report that is sent twice
+                repeated = replay.apply(event)  # a report that is sent twice
                 assert repeated == advice
-            for number in teller.running():
-                assert teller.engine.advise(number) == told[number]
+            for number in replay.running():
+                assert replay.engine.advise(number) == told[number]
 
     def test_a_restart_in_the_middle_changes_no_later_verdict(self, name: str) -> None:
         if name in BY_ARRIVAL:
             pytest.skip("depends on the order of arrival")
         for seed in range(3):
-            events = story(seed, odd=0.02)
-            whole = Teller(a_study(name, self.settings(name))).tell_all(events)
+            events = draw_history(seed, odd=0.02)
+            whole = EngineReplay(a_study(name, self.settings(name))).apply_all(events)
             for middle in (len(events) // 3, len(events) // 2):
-                teller = Teller(a_study(name, self.settings(name)))
-                teller.tell_all(events[:middle])
-                teller.restart()
-                assert teller.tell_all(events[middle:]) == whole[middle:]
+                replay = EngineReplay(a_study(name, self.settings(name)))
+                replay.apply_all(events[:middle])
+                replay.restart()
+                assert replay.apply_all(events[middle:]) == whole[middle:]
 
     def test_the_order_in_which_others_came_does_not_matter(self, name: str) -> None:
         if name in BY_ARRIVAL:
@@ -117,44 +117,63 @@ class TestPrunerContract:
 
     def test_minimizing_the_negated_values_has_the_same_verdicts(self, name: str) -> None:
         for seed in range(4):
-            events = story(seed, odd=0.02)
-            up = Teller(a_study(name, self.settings(name))).tell_all(events)
+            events = draw_history(seed, odd=0.02)
+            up = EngineReplay(a_study(name, self.settings(name))).apply_all(events)
             other = UPSIDE_DOWN.get(name, self.settings(name))
-            down = Teller(a_study(name, other, MINIMIZE)).tell_all(negated(events))
+            down = EngineReplay(a_study(name, other, MINIMIZE)).apply_all(negated(events))
             assert [a and a.should_stop for a in up] == [a and a.should_stop for a in down]
 
     def test_equal_trials_continue(self, name: str) -> None:
-        teller = Teller(a_study(name, self.settings(name)))
+        replay = EngineReplay(a_study(name, self.settings(name)))
         for number in range(16):
             for step in range(8):
-                advice = teller.tell(Told(number, tuple(accuracy(0.5, first=step))))
+                advice = replay.apply(DrawnEvent(number, tuple(accuracy(0.5, first=step))))
                 assert advice == StopAdvice(False)
-            teller.tell(Told(number, end=SUCCEEDED))
+            replay.apply(DrawnEvent(number, end=SUCCEEDED))
 
     def test_a_single_trial_continues(self, name: str) -> None:
         if name in ALONE:
             pytest.skip("looks at no other trial")
-        teller = Teller(a_study(name, self.settings(name)))
+        replay = EngineReplay(a_study(name, self.settings(name)))
         for step, value in enumerate(learning_curve(Random(1), 40)):
-            assert teller.tell(Told(0, tuple(accuracy(value, first=step)))) == StopAdvice(False)
+            assert replay.apply(DrawnEvent(0, tuple(accuracy(value, first=step)))) == StopAdvice(False)
 
     def test_nan_and_infinities_are_judged_like_other_values(self, name: str) -> None:
         for seed in range(4):
-            told = Teller(a_study(name, self.settings(name))).tell_all(story(seed, odd=0.4))
+            told = EngineReplay(a_study(name, self.settings(name))).apply_all(draw_history(seed, odd=0.4))
             assert all(isinstance(advice, StopAdvice | None) for advice in told)
-        teller = Teller(a_study(name, self.settings(name)))
+        replay = EngineReplay(a_study(name, self.settings(name)))
         for number, value in enumerate((math.nan, math.inf, -math.inf, 0.5) * 4):
-            teller.tell_all([Told(number, tuple(accuracy(*[value] * 9))), Told(number, end=SUCCEEDED)])
+            replay.apply_all([DrawnEvent(number, tuple(accuracy(*[value] * 9))), DrawnEvent(number, end=SUCCEEDED)])
+
+    @pytest.mark.parametrize("values", [(1e300, -1e300), (1.7e308, -1.7e308), (1e-300, 2e-300), (5e-324, 0.0)], ids=str)
+    def test_values_however_large_or_small(self, name: str, values: tuple[float, float]) -> None:
+        replay = EngineReplay(a_study(name, self.settings(name)))
+        for number in range(12):
+            told = [values[(number + step) % 2] for step in range(9)]
+            advice = replay.apply(DrawnEvent(number, tuple(accuracy(*told))))
+            assert isinstance(advice, StopAdvice)
+            replay.apply(DrawnEvent(number, end=SUCCEEDED))
+
+    @pytest.mark.parametrize("end", [TrialState.FAILED, TrialState.INFEASIBLE, TrialState.CANCELLED])
+    def test_a_trial_is_not_compared_with_failed_ones(self, name: str, end: TrialState) -> None:
+        if name in (*ALONE, *BY_ARRIVAL):
+            pytest.skip("looks at no other trial, or at all that reported")
+        replay = EngineReplay(a_study(name, self.settings(name)))
+        for number in range(12):
+            replay.apply_all([DrawnEvent(number, tuple(accuracy(*[0.9] * 12))), DrawnEvent(number, end=end)])
+        for step in range(12):
+            assert replay.apply(DrawnEvent(12, tuple(accuracy(0.1, first=step)))) == StopAdvice(False)
 
     def test_steps_may_come_in_any_order_and_twice(self, name: str) -> None:
-        draw, teller = Random(9), Teller(a_study(name, self.settings(name)))
+        draw, replay = Random(9), EngineReplay(a_study(name, self.settings(name)))
         for number in range(15):
             points = accuracy(*learning_curve(draw, 12))
             shuffled = [*points, *points[:5]]
             draw.shuffle(shuffled)
             for point in shuffled:
-                assert teller.tell(Told(number, (point,))) is not None
-            teller.tell(Told(number, end=SUCCEEDED))
+                assert replay.apply(DrawnEvent(number, (point,))) is not None
+            replay.apply(DrawnEvent(number, end=SUCCEEDED))
 
     def test_no_trial_stops_before_the_warm_up(self, name: str) -> None:
         (rule,) = (rule for rule in rules() if rule.name == name)
@@ -163,9 +182,9 @@ class TestPrunerContract:
             settings = {**self.settings(name), warmup: 7}
             for seed in range(4):
                 seen: dict[int, int] = {}
-                teller = Teller(a_study(name, settings))
-                for event in story(seed, odd=0.1):
-                    advice = teller.tell(event)
+                replay = EngineReplay(a_study(name, settings))
+                for event in draw_history(seed, odd=0.1):
+                    advice = replay.apply(event)
                     seen[event.number] = seen.get(event.number, 0) + len(event.measurements)
                     # Folds are counted, steps begin at 0.
                     last = seen[event.number] if name.endswith("wilcoxon") else seen[event.number] - 1

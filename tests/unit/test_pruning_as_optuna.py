@@ -19,7 +19,7 @@ from suggest.pruners.wilcoxon import signed_rank_p
 from suggest.space import Value
 from suggest.study import Objective, Pruning
 from suggest.trial import TrialState
-from tests.unit.pruning_stories import ODD, learning_curve
+from tests.unit.pruning_histories import ODD, learning_curve
 from tests.unit.searches import MAXIMIZE, MINIMIZE, RUNNING, SUCCEEDED
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
@@ -75,7 +75,7 @@ def verdicts(
             if state is SUCCEEDED and not math.isfinite(worth):
                 # A failed one would count for Optuna's halving, and for nothing here.
                 state, theirs_state = TrialState.PRUNED, optuna.trial.TrialState.PRUNED
-            study.tell(trial, worth if state is SUCCEEDED else None, theirs_state)
+            study.apply(trial, worth if state is SUCCEEDED else None, theirs_state)
             pruner.put(TrialCurve(which, state, seen.curve, worth if state is SUCCEEDED else None))
 
 

@@ -16,7 +16,7 @@ from suggest.pruners.hyperband import HyperbandPruner, HyperbandSettings
 from suggest.space import Value
 from suggest.study import Direction, Objective, Pruning
 from suggest.trial import StopAdvice, TrialState
-from tests.unit.pruning_stories import Teller, Told, a_study, learning_curve
+from tests.unit.pruning_histories import DrawnEvent, EngineReplay, a_study, learning_curve
 from tests.unit.searches import MAXIMIZE, MINIMIZE, RUNNING, SUCCEEDED, accuracy
 
 PRUNED, FAILED = TrialState.PRUNED, TrialState.FAILED
@@ -171,10 +171,10 @@ def test_only_the_newest_attempt_counts(name: str) -> None:
     settings: dict[str, dict[str, Value]] = {
         "hyperband": {"maxSteps": 2}, "optuna:successive-halving": {"minResource": 1}
     }  # fmt: skip
-    teller = Teller(a_study(name, settings.get(name, {})))
-    teller.tell(Told(0, tuple(accuracy(0.9, 0.9, first=1))))
-    teller.tell(Told(0, tuple(accuracy(0.3, 0.3, 0.3, first=1, attempt=2))))
-    assert teller.tell(Told(1, tuple(accuracy(0.5, first=1)))) == GO_ON
+    replay = EngineReplay(a_study(name, settings.get(name, {})))
+    replay.apply(DrawnEvent(0, tuple(accuracy(0.9, 0.9, first=1))))
+    replay.apply(DrawnEvent(0, tuple(accuracy(0.3, 0.3, 0.3, first=1, attempt=2))))
+    assert replay.apply(DrawnEvent(1, tuple(accuracy(0.5, first=1)))) == GO_ON
 
 
 def test_a_bracket_starts_at_its_rung_and_has_its_share_of_trials() -> None:

@@ -79,7 +79,7 @@ def test_pruned_and_failed_trials_are_counted_and_not_averaged() -> None:
     assert "\n0.99      pruned        failed\n" in text
     lost = next(line for line in text.splitlines() if line.endswith("1 pruned, 1 failed"))
     assert lost.split() == ["0.99", "0", "1", "pruned,", "1", "failed"]
-    assert "looks better than the level is" in text
+    assert "the level looks\nbetter than it is" in text
 
 
 def test_the_order_is_best_first_then_pruned_then_the_rest() -> None:

@@ -51,7 +51,7 @@ def test_another_direction_is_refused() -> None:
 
 
 def test_another_metric_is_imported_as_the_objective_if_named() -> None:
-    with pytest.raises(FailedPrecondition, match=r"has acc for its objective, and tiny has score; .* say --value acc"):
+    with pytest.raises(FailedPrecondition, match=r"has acc for its objective, and tiny has score; .* add --value acc"):
         _fitting(a_source(metric="acc"), SPEC, "", {})
     [(_, trial)] = _fitting(a_source(metric="acc"), SPEC, "acc", {}).trials
     assert trial.measurements == [Measurement(1, "score", 0, 1.0)]

@@ -175,7 +175,7 @@ BAD = [
     ('min: "0.001"', 'min: "few"', "spec.parameters[0].feasibleSpace.min: expected a number in quotes"),
     ('min: "16"', 'min: "1.5"', "spec.parameters[1].feasibleSpace.min: expected a whole number in quotes"),
     ("logUniform", "gauss", "spec.parameters[0].feasibleSpace.distribution: 'gauss' is not supported"),
-    ("name: width", "name: lr", "spec.parameters[1].name: lr is there twice"),
+    ("name: width", "name: lr", "spec.parameters[1].name: lr occurs twice"),
     ("list: [relu, tanh]", "list: [relu, tanh], min: '1'", "spec.parameters[2].feasibleSpace.min: a categorical"),
     ("type: maximize", "type: highest", "spec.objective.type: must be minimize or maximize"),
     ("[loss]", "[accuracy]", "spec.objective.additionalMetricNames: should not contain"),
@@ -258,7 +258,7 @@ WEBHOOK = [
     (
         "name: function, reference",
         "name: learningRate, reference",
-        "trialParameters[2]: its name or reference is there",
+        "trialParameters[2]: its name or reference occurs",
     ),
     ("reference: activation", "reference: lr", "trialParameters[2]: its name or reference occurs twice"),
     ("name: function, reference", "name: '{f}', reference", "trialParameters[2]: '{f}' is not a name"),

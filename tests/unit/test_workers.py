@@ -116,13 +116,13 @@ def test_optuna_is_imported_by_the_worker_and_not_by_the_server() -> None:
 
 def test_nothing_starts_before_a_model_asks() -> None:
     pool = Workers()
-    model(pool, "Told")
+    model(pool, "EchoModel")
     assert pool.running == 0
     pool.close()
 
 
 def test_a_request_sends_only_changed_trials_to_the_worker(pool: Workers) -> None:
-    told = model(pool, "Told")
+    told = model(pool, "EchoModel")
     first = told.propose([trial(0), trial(1)], [trial(5)], NEXT)
     again = told.propose([trial(1, 0.25), trial(2)], [], NEXT)
     assert [(p["shown"], p["running"]) for p in (*first, *again)] == [("0=0.5,1=0.5", "5"), ("1=0.25,2=0.5", "")]
@@ -130,7 +130,7 @@ def test_a_request_sends_only_changed_trials_to_the_worker(pool: Workers) -> Non
 
 
 def test_models_of_one_worker_do_not_mix(pool: Workers) -> None:
-    one, other = model(pool, "Told", seed=1), model(pool, "Told", seed=2)
+    one, other = model(pool, "EchoModel", seed=1), model(pool, "EchoModel", seed=2)
     one.propose([trial(0)], [], NEXT)
     other.propose([trial(3)], [], NEXT)
     points = [*one.propose([trial(0), trial(1)], [], NEXT), *other.propose([trial(3)], [], NEXT)]
@@ -138,7 +138,7 @@ def test_models_of_one_worker_do_not_mix(pool: Workers) -> None:
 
 
 def test_a_killed_worker_is_replaced_and_is_shown_everything_again(pool: Workers) -> None:
-    told = model(pool, "Told")
+    told = model(pool, "EchoModel")
     (before,) = told.propose([trial(0)], [], NEXT)
     assert isinstance(before["pid"], int)
     os.kill(before["pid"], signal.SIGKILL)
@@ -163,7 +163,7 @@ def test_a_worker_killed_in_the_middle_of_a_proposal_costs_one_retry(pool: Worke
 def test_a_worker_that_hangs_is_killed_and_replaced(
     pool: Workers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told = model(pool, "Told")
+    told = model(pool, "EchoModel")
     (before,) = told.propose([trial(0)], [], NEXT)
     assert isinstance(before["pid"], int)
     os.kill(before["pid"], signal.SIGSTOP)
@@ -179,7 +179,7 @@ def test_a_worker_that_hangs_is_killed_and_replaced(
 
 
 def test_a_worker_that_reads_no_request_is_killed_and_replaced(pool: Workers, monkeypatch: pytest.MonkeyPatch) -> None:
-    told = model(pool, "Told")
+    told = model(pool, "EchoModel")
     with monkeypatch.context() as patched:
         patched.setattr(workers, "HANG_S", 0.3)
         pool._workers[0].ensure_started()  # its socket has this limit, and the next one's has not
@@ -195,14 +195,14 @@ def test_a_worker_imports_nothing_from_the_current_directory(
 ) -> None:
     (tmp_path / "queue.py").write_text("raise SystemExit(1)\n")
     monkeypatch.chdir(tmp_path)
-    (point,) = model(pool, "Told").propose([trial(0)], [], NEXT)
+    (point,) = model(pool, "EchoModel").propose([trial(0)], [], NEXT)
     assert point["shown"] == "0=0.5"
 
 
 def test_a_model_that_kills_its_worker_twice_fails_its_call_and_no_other(pool: Workers) -> None:
     with pytest.raises(Unavailable, match=r"a worker process has ended \(exit code 3\), twice in a row"):
         model(pool, "Dies").propose([trial(0)], [], NEXT)
-    (point,) = model(pool, "Told").propose([trial(0)], [], NEXT)
+    (point,) = model(pool, "EchoModel").propose([trial(0)], [], NEXT)
     assert point["shown"] == "0=0.5"
 
 
@@ -216,7 +216,7 @@ def test_an_error_of_a_model_is_raised_here_with_its_traceback(pool: Workers) ->
 
 def test_a_call_that_runs_out_of_time_leaves_the_worker_to_the_next(pool: Workers, tmp_path: Path) -> None:
     file = tmp_path / "pid"
-    waits, told = model(pool, "Waits", file), model(pool, "Told")
+    waits, told = model(pool, "Waits", file), model(pool, "EchoModel")
 
     def impatient() -> None:
         deadline.begin(0.2)
@@ -236,7 +236,7 @@ def pid_in(file: Path) -> int:
 
 def test_a_call_that_was_given_up_keeps_its_worker_until_the_worker_has_answered(pool: Workers, tmp_path: Path) -> None:
     file = tmp_path / "pid"
-    deaf, told = model(pool, "Deaf", file), model(pool, "Told")
+    deaf, told = model(pool, "IgnoresDeadline", file), model(pool, "EchoModel")
 
     def impatient() -> None:
         deadline.begin(0.2)
@@ -257,7 +257,7 @@ def test_a_call_that_was_given_up_ends_its_worker_if_no_thread_can_wait_for_the_
     pool: Workers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "pid"
-    deaf, told = model(pool, "Deaf", file), model(pool, "Told")
+    deaf, told = model(pool, "IgnoresDeadline", file), model(pool, "EchoModel")
 
     class NoThread(threading.Thread):
         def start(self) -> None:
@@ -286,7 +286,7 @@ def test_a_long_proposal_does_not_hold_up_a_study_of_the_same_worker_while_anoth
     pair: Workers, tmp_path: Path
 ) -> None:
     file = tmp_path / "pid"
-    told, other, waits = model(pair, "Told"), model(pair, "Told"), model(pair, "Waits", file)
+    told, other, waits = model(pair, "EchoModel"), model(pair, "EchoModel"), model(pair, "Waits", file)
     (before,), (elsewhere,) = told.propose([trial(0)], [], NEXT), other.propose([trial(0)], [], NEXT)
     with ThreadPoolExecutor(1) as thread:
         asked = thread.submit(waits.propose, [trial(0)], [], NEXT)
@@ -300,7 +300,7 @@ def test_a_long_proposal_does_not_hold_up_a_study_of_the_same_worker_while_anoth
 
 def test_a_study_that_returns_to_a_worker_gets_the_missed_changes(pair: Workers, tmp_path: Path) -> None:
     file = tmp_path / "pid"
-    told, waits = model(pair, "Told"), model(pair, "Waits", file)
+    told, waits = model(pair, "EchoModel"), model(pair, "Waits", file)
     (first,) = told.propose([trial(0), trial(1), trial(2)], [], NEXT)
     shown, pids = [], []
     for finished in ([trial(1), trial(2, 0.25), trial(3)], [trial(3), trial(4)]):
@@ -325,7 +325,7 @@ def test_a_study_that_returns_to_a_worker_gets_the_missed_changes(pair: Workers,
 def test_a_request_waits_for_whichever_worker_is_free_first(pair: Workers, tmp_path: Path) -> None:
     files = [tmp_path / "one", tmp_path / "other"]
     waiting = [model(pair, "Waits", file) for file in files]
-    told = model(pair, "Told")
+    told = model(pair, "EchoModel")
     told.propose([trial(0)], [], NEXT)
     with ThreadPoolExecutor(3) as thread:
         asked = [thread.submit(each.propose, [trial(0)], [], NEXT) for each in waiting]
@@ -346,17 +346,17 @@ def test_a_new_model_goes_to_the_worker_that_serves_the_fewest(pair: Workers) ->
         (point,) = one.propose([trial(0)], [], NEXT)
         return point["pid"]
 
-    kept = [model(pair, "Told") for _ in range(4)]
+    kept = [model(pair, "EchoModel") for _ in range(4)]
     pids = [asked(each) for each in kept]
     assert pids == [pids[0], pids[1], pids[0], pids[1]]
     assert pids[0] != pids[1]
     del kept[1]  # its study was closed
-    assert asked(model(pair, "Told")) == pids[1]
+    assert asked(model(pair, "EchoModel")) == pids[1]
 
 
 def test_requests_that_no_worker_takes_in_time_are_refused(pool: Workers, tmp_path: Path) -> None:
     file = tmp_path / "pid"
-    waits, told = model(pool, "Waits", file), model(pool, "Told")
+    waits, told = model(pool, "Waits", file), model(pool, "EchoModel")
 
     def impatient() -> None:
         deadline.begin(0.1)
@@ -382,8 +382,8 @@ def test_a_worker_with_too_little_memory_evicts_the_model_that_was_not_used_for_
     pool: Workers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     at_most(monkeypatch, 400 << 20)
-    one, other = model(pool, "Keeps", 150 << 20), model(pool, "Keeps", 150 << 20)
-    third = model(pool, "Keeps", 150 << 20)
+    one, other = model(pool, "AllocatesMemory", 150 << 20), model(pool, "AllocatesMemory", 150 << 20)
+    third = model(pool, "AllocatesMemory", 150 << 20)
     asked = [
         (*each.propose([trial(0), trial(1)], [], NEXT),)[0] for each in (one, other, one, third, one, third, other)
     ]
@@ -396,7 +396,7 @@ def test_a_worker_whose_only_model_takes_too_much_memory_ends_and_is_replaced(
     pool: Workers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     at_most(monkeypatch, 150 << 20)
-    large = model(pool, "Keeps", 200 << 20)
+    large = model(pool, "AllocatesMemory", 200 << 20)
     points = [(*large.propose([trial(number) for number in range(n)], [], NEXT),)[0] for n in (1, 2, 3)]
     assert [point["shown"] for point in points] == ["0=0.5", "0=0.5,1=0.5", "0=0.5,1=0.5,2=0.5"]
     assert len({point["pid"] for point in points}) == 3
@@ -407,7 +407,7 @@ def test_a_worker_whose_only_model_takes_too_much_memory_ends_and_is_replaced(
 def test_a_model_that_exceeds_its_memory_limit_fails_its_call_and_not_its_study(pool: Workers, tmp_path: Path) -> None:
     file = tmp_path / "allocates"
     file.touch()
-    overflows, told = model(pool, "Overflows", file), model(pool, "Told")
+    overflows, told = model(pool, "Overflows", file), model(pool, "EchoModel")
     (before,) = told.propose([trial(0)], [], NEXT)
     with pytest.raises(LimitReached, match="needs more memory than a worker process of this server may have") as raised:
         overflows.propose([trial(0)], [], NEXT)
@@ -422,7 +422,7 @@ def test_a_model_that_exceeds_its_memory_limit_fails_its_call_and_not_its_study(
 def test_a_worker_that_cannot_be_started_makes_the_server_unavailable_until_it_can(
     pool: Workers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told = model(pool, "Told")
+    told = model(pool, "EchoModel")
     with monkeypatch.context() as patched:
         patched.setattr(sys, "executable", "/nowhere/python")
         with pytest.raises(Unavailable, match=r"a worker process cannot be started: .*/nowhere/python.*; try again"):
@@ -440,7 +440,7 @@ def test_a_worker_that_cannot_be_started_makes_the_server_unavailable_until_it_c
 
 
 def test_a_failed_start_leaves_no_descriptor_open(pool: Workers, monkeypatch: pytest.MonkeyPatch) -> None:
-    told = model(pool, "Told")
+    told = model(pool, "EchoModel")
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
 
     def lowest_free() -> int:
@@ -503,7 +503,7 @@ def test_an_idle_worker_ends_and_the_next_request_starts_another(
     pool: Workers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(workers, "_BOOT", workers._BOOT.replace("main(int", "import suggest.worker_process as w; w.IDLE_S = 0.05; main(int"))  # noqa: E501  # fmt: skip
-    told = model(pool, "Told")
+    told = model(pool, "EchoModel")
     (before,) = told.propose([trial(0)], [], NEXT)
     eventually(lambda: not lives(int(str(before["pid"]))))
     (after,) = told.propose([trial(0)], [], NEXT)

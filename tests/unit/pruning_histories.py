@@ -17,7 +17,7 @@ ODD = (math.nan, math.inf, -math.inf)
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class DrawnEvent:
     """One event: the measurements that a trial reported, or its outcome."""
 
     number: int
@@ -31,10 +31,12 @@ def learning_curve(draw: Random, steps: int) -> list[float]:
     return [final * (1 - math.exp(-speed * (k + 1))) + draw.gauss(0, noise) for k in range(steps)]
 
 
-def story(seed: int, *, trials: int = 24, steps: int = 16, at_once: int = 4, odd: float = 0.0) -> list[Told]:
+def draw_history(
+    seed: int, *, trials: int = 24, steps: int = 16, at_once: int = 4, odd: float = 0.0
+) -> list[DrawnEvent]:
     """Draw parallel trials that report one step or several; most succeed. `odd`: the share of NaN and infinities."""
     draw = Random(seed)
-    events: list[Told] = []
+    events: list[DrawnEvent] = []
     running: dict[int, list[Measurement]] = {}
     number = 0
     while number < trials or running:
@@ -44,16 +46,16 @@ def story(seed: int, *, trials: int = 24, steps: int = 16, at_once: int = 4, odd
             number += 1
         which = draw.choice(sorted(running))
         batch = draw.choice([1, 1, 1, 3])
-        events.append(Told(which, tuple(running[which][:batch])))
+        events.append(DrawnEvent(which, tuple(running[which][:batch])))
         del running[which][:batch]
         if not running[which]:
             del running[which]
             states = [SUCCEEDED] * 4 + [TrialState.PRUNED, TrialState.FAILED]
-            events.append(Told(which, end=draw.choice(states)))
+            events.append(DrawnEvent(which, end=draw.choice(states)))
     return events
 
 
-def negated(events: Iterable[Told]) -> list[Told]:
+def negated(events: Iterable[DrawnEvent]) -> list[DrawnEvent]:
     return [replace(e, measurements=tuple(m._replace(value=-m.value) for m in e.measurements)) for e in events]
 
 
@@ -62,7 +64,7 @@ def a_study(name: str, settings: Mapping[str, Value], direction: Direction = MAX
     return replace(plain, spec=replace(plain.spec, pruning=Pruning(name, settings)))
 
 
-class Teller:
+class EngineReplay:
     """Sends events to an engine. `rebuilt` is the engine after a restart."""
 
     def __init__(self, of: Study) -> None:
@@ -71,7 +73,7 @@ class Teller:
         self._trials: dict[int, Trial] = {}
         self._measured: list[tuple[int, Measurement]] = []
 
-    def tell(self, event: Told) -> StopAdvice | None:
+    def apply(self, event: DrawnEvent) -> StopAdvice | None:
         """Return the advice after a report."""
         number = event.number
         if number not in self._trials:
@@ -86,8 +88,8 @@ class Teller:
         self._put(replace(self._trials[number], state=state, value=value))
         return None
 
-    def tell_all(self, events: Iterable[Told]) -> list[StopAdvice | None]:
-        return [self.tell(event) for event in events]
+    def apply_all(self, events: Iterable[DrawnEvent]) -> list[StopAdvice | None]:
+        return [self.apply(event) for event in events]
 
     def running(self) -> Iterator[int]:
         return (number for number, trial in self._trials.items() if not trial.finished)

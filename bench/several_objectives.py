@@ -1,21 +1,28 @@
 """Quality of searches for several objectives: the hypervolume that their Pareto fronts dominate, compared to Optuna's.
 
-The problems are ZDT1 to 3 (Zitzler et al., 2000) and DTLZ2 (Deb et al., 2002) with shifted optima, and two models of
-scikit-learn: a decision tree (loss and leaves) and gradient boosting (loss and nodes). No algorithm of Tuner was tuned
-on them. Trials run one at a time; Tuner's algorithms run in this process without a store. `--quick` is a smoke test
-that keeps no results; `--genetic` compares the evolutionary algorithms with three seeds, without the slowest problem.
+The problems are ZDT1 to 3 (Zitzler et al., 2000) and DTLZ2 (Deb et al., 2002) with shifted optima, a decision tree and
+gradient boosting of scikit-learn (loss against leaves and nodes), and the network of examples/digits (error against
+weights, looked up in the table of digits_table.py). No algorithm of Tuner was tuned on them. Trials run one at a time;
+Tuner's algorithms run in this process without a store. Each search is saved as a line of a file, so a stopped run is
+continued by the same command. `--quick` is a smoke test that keeps no results; `--genetic` compares the evolutionary
+algorithms.
 """
 
 from __future__ import annotations
 
 import argparse
 import functools
+import itertools
+import json
 import math
 import statistics
+import sys
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
+import digits_table
 import optuna
 from record import keep, machine, table
 from sklearn.datasets import load_diabetes
@@ -26,19 +33,23 @@ from sklearn.tree import DecisionTreeRegressor
 from suggest import pareto
 from suggest.engine import Engine
 from suggest.samplers import registry
-from suggest.space import Assignment, Float, Int, Parameter, Scale, Space
+from suggest.space import Assignment, Choice, Float, Int, Parameter, Scale, Space, Value
 from suggest.study import Algorithm, Direction, Objective, Study, StudyName, StudySpec
 from suggest.trial import Trial, TrialState
 
 BUDGETS = (50, 100, 200)
-SEEDS = 5
+SEEDS, SLOW_SEEDS = 5, 1
+KNOWN = Path(__file__).parent / "data/several_objectives.jsonl"
 OURS = ("default", "gp", "tpe", "random")
 GENETIC = ("tpe", "nsga2", "nsga3", "regularized-evolution", "random")
 PEERS: dict[str, Callable[[int], optuna.samplers.BaseSampler]] = {
     "Optuna TPE": lambda seed: optuna.samplers.TPESampler(seed=seed),
     "Optuna NSGA-II": lambda seed: optuna.samplers.NSGAIISampler(seed=seed),
     "Optuna NSGA-III": lambda seed: optuna.samplers.NSGAIIISampler(seed=seed),
+    "Optuna GP": lambda seed: optuna.samplers.GPSampler(seed=seed),
 }
+GENETIC_PEERS = ("Optuna TPE", "Optuna NSGA-II", "Optuna NSGA-III")
+SLOW = ("Optuna GP",)  # it takes seconds for a point, and has fewer seeds
 Losses = tuple[float, ...]
 
 
@@ -107,6 +118,17 @@ def _boosting(point: Assignment) -> Losses:
     return loss, math.log(float(nodes))
 
 
+def _digits(point: Assignment) -> Losses:
+    accuracy = _table().accuracy(point)
+    weights = float(str(point["width"])) * (64 + 1 + 10) + 10
+    return (1.0 if math.isnan(accuracy) else 1.0 - accuracy), math.log(weights)
+
+
+@functools.cache
+def _table() -> digits_table.Table:
+    return digits_table.Table()
+
+
 TASKS = (
     Task("ZDT1 6-D", _unit(6), lambda p: _zdt(p, lambda f, g: 1 - math.sqrt(f / g)), (1.1, 6.0)),
     Task("ZDT2 6-D", _unit(6), lambda p: _zdt(p, lambda f, g: 1 - (f / g) ** 2), (1.1, 6.0)),
@@ -142,6 +164,7 @@ TASKS = (
         _boosting,
         (6.0, math.log(2000)),
     ),
+    Task("digits network: error, weights", digits_table.SPACE, _digits, (0.9, math.log(10_000))),
 )
 
 
@@ -166,57 +189,113 @@ def optunas(task: Task, peer: str, seed: int, trials: int) -> list[Losses]:
     found = []
     for _ in range(trials):
         trial = study.ask()
-        point = {p.name: _suggested(trial, p) for p in task.space.parameters}
+        point: Assignment = {}
+        for parameter in task.space.ordered:
+            if parameter.active(point):
+                point[parameter.name] = _suggested(trial, parameter)
         losses = task.losses(point)
         study.tell(trial, losses)
         found.append(losses)
     return found
 
 
-def _suggested(trial: optuna.Trial, parameter: Parameter) -> float | int:
+def _suggested(trial: optuna.Trial, parameter: Parameter) -> Value:
     domain = parameter.domain
-    assert isinstance(domain, Float | Int)
+    if isinstance(domain, Choice):
+        chosen: Value = trial.suggest_categorical(parameter.name, [*domain.values])
+        return chosen
     is_log = domain.scale is Scale.LOG
     if isinstance(domain, Int):
-        return trial.suggest_int(parameter.name, domain.min, domain.max, log=is_log)
+        return trial.suggest_int(parameter.name, domain.min, domain.max, step=domain.step or 1, log=is_log)
     return trial.suggest_float(parameter.name, domain.min, domain.max, log=is_log)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="small and short; keeps nothing")
-    parser.add_argument("--genetic", action="store_true", help="evolutionary algorithms: 3 seeds")
-    given = parser.parse_args()
-    quick, genetic = given.quick, given.genetic
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
-    warnings.simplefilter("ignore")
-    budgets, seeds, tasks = ((12,), 1, TASKS[:1]) if quick else (BUDGETS, SEEDS, TASKS)
-    if genetic and not quick:
-        seeds, tasks = 3, TASKS[:-1]
-    own = GENETIC if genetic else OURS
-    names = [*own, *PEERS]
+@dataclass(frozen=True, slots=True)
+class Search:
+    """A search for one seed. volumes: The dominated hypervolume after each of BUDGETS."""
+
+    task: str
+    who: str
+    seed: int
+    volumes: tuple[float, ...]
+
+    @property
+    def key(self) -> tuple[str, str, int]:
+        return self.task, self.who, self.seed
+
+
+def read(path: Path) -> dict[tuple[str, str, int], Search]:
+    """Return the searches of a file; a last line without its end, which a killed run leaves, is not one."""
+    text = path.read_text() if path.exists() else ""
+    rows = (json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines())
+    found = [Search(task, who, seed, tuple(volumes)) for task, who, seed, volumes in rows]
+    return {search.key: search for search in found}
+
+
+def searched(task: Task, who: str, seed: int) -> Search:
+    run = optunas if who in PEERS else ours
+    losses = run(task, who, seed, BUDGETS[-1])
+    volumes = tuple(float(f"{pareto.hypervolume(losses[:b], task.reference):.7g}") for b in BUDGETS)
+    return Search(task.name, who, seed, volumes)
+
+
+def seeds_of(who: str) -> int:
+    return SLOW_SEEDS if who in SLOW else SEEDS
+
+
+def standing(names: Sequence[str], known: dict[tuple[str, str, int], Search]) -> list[list[str]]:
+    """Return a row for each problem and budget: medians over the seeds, as shares of the most that any search found."""
     rows: list[list[str]] = []
     ranks: dict[str, list[float]] = {name: [] for name in names}
-    for task in tasks:
-        volumes: dict[str, list[list[float]]] = {}
-        for name in names:
-            run = ours if name in own else optunas
-            runs = [run(task, name, seed, max(budgets)) for seed in range(seeds)]
-            volumes[name] = [[pareto.hypervolume(r[:b], task.reference) for r in runs] for b in budgets]
-        most = max(max(v[-1]) for v in volumes.values())
-        for place, budget in enumerate(budgets):
-            shares = {name: statistics.median(v[place]) / most for name, v in volumes.items()}
+    for task in TASKS:
+        volumes = {
+            name: [known[task.name, name, seed].volumes for seed in range(seeds_of(name))]
+            for name in names
+            if all((task.name, name, seed) in known for seed in range(seeds_of(name)))
+        }
+        if len(volumes) < len(names):
+            continue  # not all have searched it yet
+        most = max(one[-1] for runs in volumes.values() for one in runs)
+        for place, budget in enumerate(BUDGETS):
+            shares = {name: statistics.median(one[place] for one in runs) / most for name, runs in volumes.items()}
             rows.append([task.name, str(budget), *(f"{shares[name]:.3f}" for name in names)])
             for name in names:
                 above = sum(other > shares[name] for other in shares.values())
                 same = sum(other == shares[name] for other in shares.values())
                 ranks[name].append(1 + above + (same - 1) / 2)
-            print(*rows[-1], flush=True)
-    rows.append(["mean rank", "", *(f"{statistics.fmean(ranks[name]):.2f}" for name in names)])
-    print(*rows[-1])
-    if not quick:
-        told = table(["problem", "trials", *names], rows)
-        keep("several-objectives-genetic" if genetic else "several-objectives", f"{told}\n\n{machine()}")
+    if rows:
+        rows.append(["mean rank", "", *(f"{statistics.fmean(ranks[name]):.2f}" for name in names)])
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="the first problem with one seed; keeps nothing")
+    parser.add_argument("--genetic", action="store_true", help="the evolutionary algorithms")
+    parser.add_argument("--who", default="", help="only these, with commas")
+    parser.add_argument("--summary", action="store_true", help="write what is known to docs/benchmarks.md")
+    given = parser.parse_args()
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    warnings.simplefilter("ignore")
+    names = [*GENETIC, *GENETIC_PEERS] if given.genetic else [*OURS, *PEERS]
+    known = read(KNOWN)
+    if not given.summary:
+        tasks, seeds = (TASKS[:1], 1) if given.quick else (TASKS, SEEDS)
+        # Seed by seed, so that a stopped run has all problems and algorithms.
+        for seed, task, name in itertools.product(range(seeds), tasks, given.who.split(",") if given.who else names):
+            if given.quick or (seed < seeds_of(name) and (task.name, name, seed) not in known):
+                found = searched(task, name, seed)
+                known[found.key] = found
+                print(*found.key, *found.volumes, file=sys.stderr, flush=True)
+                if not given.quick:
+                    with KNOWN.open("a") as file:
+                        file.write(json.dumps([*found.key, found.volumes]) + "\n")
+    rows = standing(names, known)
+    if given.quick or given.who or not rows:
+        print(table(["problem", "trials", *names], rows))
+        return
+    told = table(["problem", "trials", *names], rows)
+    keep("several-objectives-genetic" if given.genetic else "several-objectives", f"{told}\n\n{machine()}")
 
 
 if __name__ == "__main__":

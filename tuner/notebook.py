@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from controller.core.model import trial_label
+from controller.core.model import AttemptState, trial_label
 from controller.report import formatting
 from controller.report.lines import Lines, finished, summary
 
@@ -30,7 +30,8 @@ class NotebookView:
         self._shown = ""
 
     def event(self, event: Event) -> None:
-        """Show nothing: the output is redrawn."""
+        if event.kind == AttemptState.FAILED.value:  # all else is in the output
+            self._lines.event(event)
 
     def say(self, text: str) -> None:
         self._lines.say(text)
@@ -63,7 +64,8 @@ def in_notebook() -> bool:
 def html(progress: Progress) -> str:
     experiment = progress.experiment
     done, limit = finished(progress), experiment.spec.budget.trials
-    parts = [f"<div><b>{escape(experiment.name)}</b> {experiment.state.value}: {escape(summary(progress))}</div>"]
+    counts = summary(progress) if progress.known else "looking up its trials"
+    parts = [f"<div><b>{escape(experiment.name)}</b> {experiment.state.value}: {escape(counts)}</div>"]
     if limit:
         parts.append(f'<progress value="{min(done, limit)}" max="{limit}" style="width: 100%"></progress>')
     if (best := progress.best) is not None:

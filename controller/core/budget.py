@@ -84,7 +84,8 @@ def ending(
     succeeded = best is not None or (not spec.criteria.is_plain and counts.get(TrialState.SUCCEEDED, 0) > 0)
     if budget.wall_clock_s is not None and running_s >= budget.wall_clock_s:
         told = f"the time budget is used up (budget.wallClock: {budget.wall_clock_s:g} s)"
-        if not succeeded and paused and spec.fidelity is not None:
+        partial = paused + counts.get(TrialState.PRUNED, 0)
+        if not succeeded and partial and spec.fidelity is not None:
             whole = f"{spec.fidelity.parameter} {spec.fidelity.max:g}"
             cure = "raise budget.wallClock, or lower fidelity.max"
             return Ending(

@@ -145,7 +145,7 @@ def _algorithm(record: ExperimentRecord) -> str:
 
 
 def describe_trial(record: ExperimentRecord, one: TrialRecord, *, log: Path | None, now: datetime) -> str:
-    number = one.trial.number
+    number, algorithm = one.trial.number, record.experiment.spec.algorithm.name
     facts = [
         ("Trial", f"{record.experiment.name}/{number}"),
         ("Name", record.trial_name(number)),
@@ -154,10 +154,7 @@ def describe_trial(record: ExperimentRecord, one: TrialRecord, *, log: Path | No
         ("Value", formatting.number(one.trial.value)),
         ("Step", "" if one.trial.step is None else str(one.trial.step)),
         ("Imported", one.imported_from and f"from {one.imported_from}"),
-        (
-            "Proposed",
-            one.proposed_by and f"by {one.proposed_by}, because {record.experiment.spec.algorithm.name} was not ready",
-        ),
+        ("Proposed", one.proposed_by and f"by {one.proposed_by}, because {algorithm} was not ready"),
         ("Parent", "" if one.trial.parent is None else f"trial {one.trial.parent}, from whose checkpoint it continues"),
         ("Log", "" if log is None else str(log)),
     ]

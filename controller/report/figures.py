@@ -6,6 +6,7 @@ or as SVG and PNG (`controller.report.drawing`). `FIGURES` lists all of them.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
@@ -29,6 +30,8 @@ MOST_BARS = 400  # attempts in the timeline
 MOST_LABELS = 8  # choices along an axis, or parameters below it, that have room
 BEST_SO_FAR = "#12a594"  # no state has this color
 _LEGEND = {"orient": "top"}
+# Without its ends, which are too light for a white page or too dark for a dark one.
+_SCHEME = {"name": "plasma", "extent": [0.2, 0.8]}
 _GRADIENT = {"type": "gradient", "orient": "right"}
 DECADES = 3.0  # an axis is logarithmic if its positive values span at least this many
 STATES = (
@@ -107,12 +110,13 @@ def curves(record: FigureSource) -> Json:
         ]
     if len({row["step"] for row in rows}) < 2:
         rows = []  # a single report per trial does not make a curve
+    line = {"opacity": 0.55, "strokeWidth": 1.2} if len(shown) > 1 else {"strokeWidth": 2}
     title = f"{metric} by step" + _of(shown, measured)
     return _figure(
         title,
         rows,
         {
-            "mark": {"type": "line", "opacity": 0.55, "strokeWidth": 1.2, "point": {"size": 12, "filled": True}},
+            "mark": {"type": "line", **line, "point": {"size": 12, "filled": True}},
             "encoding": {
                 "x": {"field": "step", "type": "quantitative", "axis": {"tickMinStep": 1}},
                 "y": {
@@ -161,7 +165,7 @@ def parallel(record: FigureSource) -> Json:
         "field": "value",
         "type": "quantitative",
         "title": metric,
-        "scale": {**values, "scheme": "viridis", "reverse": _is_minimized(record)},
+        "scale": {**values, "scheme": _SCHEME, "reverse": _is_minimized(record)},
         "legend": _GRADIENT,
     }
     chosen: Json = {"param": "chosen", "empty": True}
@@ -244,7 +248,7 @@ def contour(record: FigureSource) -> Json:
         for one in shown
     ]
     names = [p.name for p in parameters]
-    layers = _contour_layers(metric, {**_scale([r["value"] for r in rows]), "reverse": _is_minimized(record)})
+    color_scale: Json = {**_scale([r["value"] for r in rows]), "scheme": _SCHEME, "reverse": _is_minimized(record)}
     choose = [
         {
             "name": axis,
@@ -263,22 +267,28 @@ def contour(record: FigureSource) -> Json:
                 {"calculate": "datum.places[yParameter]", "as": "y"},
                 {"filter": "isValid(datum.x) && isValid(datum.y)"},
             ],
-            "layer": layers,
+            "layer": _contour_layers(metric, parameters, color_scale),
         },
     )
 
 
-def _contour_layers(metric: str, scale: Json) -> list[Json]:
+def _contour_layers(metric: str, parameters: Sequence[Parameter], color_scale: Json) -> list[Json]:
     """Return the cells with the mean values, and the trials above them."""
     color: Json = {
         "type": "quantitative",
         "title": metric,
-        "scale": {**scale, "scheme": "viridis"},
+        "scale": color_scale,
         "legend": _GRADIENT,
     }
     axes: Json = {
-        "x": {"field": "x", "type": "quantitative", "title": "place in the range of x", "scale": {"domain": [0, 1]}},
-        "y": {"field": "y", "type": "quantitative", "title": "place in the range of y", "scale": {"domain": [0, 1]}},
+        axis: {
+            "field": axis,
+            "type": "quantitative",
+            "title": axis,
+            "scale": {"domain": [0, 1]},
+            "axis": {"labelExpr": _value_at_tick([p.domain for p in parameters], f"{axis}Parameter")},
+        }
+        for axis in "xy"
     }
     cells: Json = {
         "mark": {"type": "rect", "opacity": 0.55},
@@ -531,6 +541,27 @@ def _places(parameter: Parameter) -> list[Json]:
         {"parameter": parameter.name, "place": _place(parameter.domain, value), "is": formatting.parameter(value)[:20]}
         for value in shown
     ]
+
+
+def _value_at_tick(domains: Sequence[Domain], chosen: str) -> str:
+    """Return the expression for the value at a tick, which is a place from 0 to 1 (see `_place`).
+
+    chosen: the parameter of the figure that has the index of the domain.
+    """
+    ranges = [
+        {"values": [formatting.parameter(value)[:20] for value in domain.values]}
+        if isinstance(domain, Choice)
+        else {"low": domain.min, "high": domain.max, "log": domain.scale is Scale.LOG}
+        for domain in domains
+    ]
+    it = f"{json.dumps(ranges)}[{chosen}]"
+    place = f"(datum.value * ({it}.values.length - 1))"
+    choice = f"(abs({place} - round({place})) < 0.001 ? {it}.values[round({place})] : '')"
+    number = (
+        f"({it}.log ? {it}.low * pow({it}.high / {it}.low, datum.value) "
+        f": {it}.low + ({it}.high - {it}.low) * datum.value)"
+    )
+    return f"{it}.values ? {choice} : format({number}, '.3~g')"
 
 
 def _axis(domain: Domain, field: str, title: str) -> Json:

@@ -25,6 +25,11 @@ _PLACES = {  # of native keys in Katib's file
     "spec.metrics.prometheus.port": f"{AT}.source.httpGet.port",
     "spec.metrics.prometheus.path": f"{AT}.source.httpGet.path",
 }
+# Katib's own filter for lines of text, which finds the end of a name such as val/loss:
+# ([\w|-]+)\s*=\s*([+-]?\d*(\.\d+)?([Ee][+-]?\d+)?). This one also reads nan and inf, and reads no character twice.
+DEFAULT_FILTER = (
+    r"(?<![\w|-])([\w|-]++)\s*+=\s*+([+-]?+(?:(?i:nan|inf(?:inity)?+)\b|\d*+(?:\.\d++)?+(?:[Ee][+-]?+\d++)?+))"
+)
 _NONE_HINT = f"{AT}.collector.kind: None is read as Push, its newer name: trials report to Katib's DBManager"
 
 
@@ -51,9 +56,9 @@ class KatibCollectorReader:
         self._warnings = warnings
 
     def native(self) -> Json:
-        """Return the native `metrics`; empty for the standard output as it is."""
+        """Return the native `metrics`."""
         if self._given is None:
-            return {}
+            return {"pattern": DEFAULT_FILTER}
         given = self._mapping(self._given, AT, ("collector", "source"))
         collector = self._mapping(given.get("collector", {}), f"{AT}.collector", ("kind", "customCollector"))
         source = given.get("source")
@@ -146,7 +151,7 @@ class KatibCollectorReader:
         """Return the filters as patterns with two groups."""
         at = f"{AT}.source.filter"
         if source.get("filter") is None:
-            return {}
+            return {"pattern": DEFAULT_FILTER}
         given = self._mapping(source["filter"], at, ("metricsFormat",)).get("metricsFormat")
         if not isinstance(given, list) or not given:
             self._problems.add(f"{at}.metricsFormat", "expected a list of regular expressions")

@@ -411,9 +411,13 @@ def _not_mentioned(spec: Json) -> Iterator[str]:
     if any("TUNER_PARAMETERS" in text for text in texts):
         return
     mentioned = {name for text in texts for name in placeholders(text)}
-    names = [*spec["parameters"], *([spec["fidelity"]["parameter"]] if "fidelity" in spec else [])]
-    silent = [name for name in names if name not in mentioned]
+    silent = [name for name in spec["parameters"] if name not in mentioned]
     where = "template" if "template" in spec["trial"] else "command, args or env"
     if silent:
         it_arrives = "it arrives" if len(silent) == 1 else "they arrive"
         yield f"{', '.join(silent)}: not mentioned in {where}; {it_arrives} in TUNER_PARAMETERS"
+    if "fidelity" in spec and (name := spec["fidelity"]["parameter"]) not in mentioned:
+        yield (
+            f"spec.fidelity.parameter: {name} is not mentioned in {where}, so each step of a trial may run equally "
+            "far; it arrives in TUNER_PARAMETERS"
+        )

@@ -17,6 +17,7 @@ from suggest.curves import Curve
 
 RIDGE = 1e-3  # ridge penalty on the standardized features
 TINY = 1e-9  # relative rounding error
+MOST = 1e100  # larger losses are clipped to this, because their squares would overflow
 LEAST = 5  # peers with a value at the step that a prediction needs
 
 
@@ -46,7 +47,7 @@ def predict(curve: Curve, peers: Sequence[tuple[Curve, float]], sign: float) -> 
             finals.append(final)
     if len(rows) < LEAST:
         return None
-    own, seen, ends = np.array(features(curve, step, sign)), np.array(rows), np.array(finals)
+    own, seen, ends = np.array(features(curve, step, sign)), np.array(rows), np.clip(finals, -MOST, MOST)
     # Clip diverging losses: that they are bad matters, but their size must not determine the slope.
     low, high = np.quantile(ends, [0.0, 0.75])
     reach = 3 * (high - low)

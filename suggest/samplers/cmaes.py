@@ -22,6 +22,14 @@ from suggest.workers import ModelSetup, Workers
 class CmaEsSettings(DrawSettings):
     sigma: float = setting(0.3, "standard deviation at the start, as a share of each range", min=0.01, max=1.0)
     population_size: int = setting(0, "trials of a generation, 4 or more; 0: 4 + 3 ln(parameters)", min=0, max=10_000)
+    warm_start: int = setting(
+        0,
+        "the first trials, of which the best tenth decides where the search starts; 0: it starts in the middle",
+        min=0,
+    )
+
+
+CMAES_PACKAGES = ("cmaes",)
 
 
 def cmaes_problems(spec: StudySpec) -> Iterator[Problem]:
@@ -34,4 +42,4 @@ def cmaes_problems(spec: StudySpec) -> Iterator[Problem]:
 
 def cmaes(spec: StudySpec, seed: int, settings: CmaEsSettings, *, workers: Workers | None = None) -> ModelSampler:
     setup = ModelSetup("suggest.samplers.cmaes_model:CmaEsModel", spec, seed, settings)
-    return ModelSampler(setup, History(points=False), requires=("cmaes",), workers=workers)
+    return ModelSampler(setup, History(points=False), requires=CMAES_PACKAGES, workers=workers)

@@ -12,10 +12,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from suggest import settings as checked
+from suggest.samplers.cmaes import CMAES_PACKAGES
 from suggest.samplers.distinct import RESAMPLE, counted
 from suggest.samplers.gp import MOST_OBJECTIVES, GpSettings
 from suggest.samplers.grid import Grid, GridSampler
-from suggest.samplers.hedge import HedgeSampler
+from suggest.samplers.hedge import LONG, HedgeSampler
+from suggest.samplers.history import missing
 from suggest.samplers.sampler import Sampler
 from suggest.samplers.tpe import OwnSettings, tpe
 from suggest.settings import NoSettings, setting
@@ -24,7 +26,7 @@ from suggest.study import StudySpec
 from suggest.workers import Workers
 
 NAME = "default"
-TO_CHOOSE, GRID, TPE, HEDGE = CHOICES = ("to choose", "grid", "tpe", "hedge")
+TO_CHOOSE, GRID, TPE, HEDGE, CMAES_HEDGE = CHOICES = ("to choose", "grid", "tpe", "hedge", "hedge with cmaes")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +39,16 @@ class DefaultSettings(OwnSettings):
 def default(spec: StudySpec, seed: int, settings: DefaultSettings, *, workers: Workers | None = None) -> Sampler:
     if settings.chosen == GRID:
         return GridSampler(spec, seed, NoSettings())
-    if settings.chosen == HEDGE:
-        ours = GpSettings(startup_trials=settings.startup_trials)
-        return HedgeSampler(spec, seed, ours, settings, parallelism=settings.parallelism, workers=workers)
+    if settings.chosen in (HEDGE, CMAES_HEDGE):
+        return HedgeSampler(
+            spec,
+            seed,
+            GpSettings(startup_trials=settings.startup_trials),
+            settings,
+            parallelism=settings.parallelism,
+            late_cmaes=settings.chosen == CMAES_HEDGE,
+            workers=workers,
+        )
     return tpe(spec, seed, settings, workers=workers)
 
 
@@ -56,5 +65,15 @@ def chosen_settings(spec: StudySpec, given: Mapping[str, Value]) -> dict[str, Va
         **every,
         **({"duplicates": RESAMPLE} if finite else {}),
         **given,
-        "chosen": HEDGE if len(spec.objectives) <= MOST_OBJECTIVES else TPE,
+        "chosen": _model(spec, known.trials),
     }
+
+
+def _model(spec: StudySpec, budget: int) -> str:
+    if len(spec.objectives) > MOST_OBJECTIVES:
+        return TPE
+    floats = all(p.domain.count is None and not p.when for p in spec.space.parameters)
+    long = budget == 0 or budget > LONG
+    # `cmaes` learns from succeeded trials alone, and pruning leaves few of them.
+    plain = spec.criteria.is_plain and spec.fidelity is None and spec.pruning is None
+    return CMAES_HEDGE if floats and long and plain and not missing(CMAES_PACKAGES) else HEDGE

@@ -10,15 +10,15 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 
 from suggest.samplers.distinct import DrawSettings
 from suggest.samplers.running import LIARS, RunningTrials
 from suggest.samplers.sampler import PointRequest, Steps, completed
-from suggest.samplers.uniform import draw_points
+from suggest.samplers.uniform import BITS, at_share, draw_points
 from suggest.settings import setting
-from suggest.space import Assignment
+from suggest.space import Assignment, Choice
 from suggest.study import Criteria, StudySpec
 from suggest.trial import Trial, TrialState
 from suggest.workers import Model, ModelSetup, Workers, asked, model_of
@@ -36,6 +36,8 @@ class GpSettings(DrawSettings):
 
 LEAST_STARTUP, MOST_STARTUP = 8, 12
 MOST_OBJECTIVES = 3  # the expected gain of hypervolume takes too long with more
+HALF = 1 << (BITS - 1)
+CENTERED = 10  # numbers from which on the middle is mostly nearer to the optimum than each of ten random points
 MODEL = "suggest.samplers.gp_model:GpModel"
 BARRED = 100  # failed and infeasible trials, the most recent ones, that the model is shown
 MOST_BETWEEN = 50  # trials after which the model is fitted again, at the latest
@@ -64,11 +66,18 @@ class GpSampler:
     def steps(self, wanted: Sequence[PointRequest], *, beside: Sequence[Trial] = ()) -> Steps:
         """Propose in steps. beside: further running trials, with higher numbers than all that were put."""
         if self._trials.count < self._startup:
-            return draw_points(self._spec.space, self._seed, wanted)
+            return draw_points(self._spec.space, self._seed, [self._centered(one) for one in wanted])
         if self._model is None:
             self._model = model_of(self._setup, self._workers)
         running = [*self._trials.running(), *beside]
         return (yield from asked(self._model, self._trials.shown(), running, wanted))
+
+    def _centered(self, one: PointRequest) -> PointRequest:
+        """Return the request, with the middles of numbers as fixed values if it is for the study's first trial."""
+        numbers = [p for p in self._spec.space.parameters if not isinstance(p.domain, Choice) and not p.when]
+        if one.number or one.again or len(numbers) < CENTERED:
+            return one
+        return replace(one, fixed={**{p.name: at_share(p.domain, HALF) for p in numbers}, **one.fixed})
 
     def warm_up(self) -> None:
         if self._workers is None:

@@ -1,15 +1,17 @@
 """A hedge: most points come from the Gaussian process, and every fourth one from TPE, which fails on other problems.
 
-TPE's share grows where the process is expensive or uninformed: in long studies, and with many trials in parallel. The
-trial's number and the settings decide which algorithm proposes, so a rebuilt engine decides in the same way.
+TPE's share grows where the process is expensive or uninformed: in long studies, and with many trials in parallel. In a
+long study of floats alone, CMA-ES proposes three of four points, since it still improves where the others no longer do.
+The trial's number and the settings decide which algorithm proposes, so a rebuilt engine decides in the same way.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from suggest.samplers.cmaes import CmaEsSettings, cmaes
 from suggest.samplers.gp import GpSampler, GpSettings
-from suggest.samplers.sampler import PointRequest, Steps, completed
+from suggest.samplers.sampler import PointRequest, Sampler, Steps, completed, steps_of
 from suggest.samplers.tpe import OwnSettings, tpe
 from suggest.space import Assignment
 from suggest.study import StudySpec
@@ -17,11 +19,13 @@ from suggest.trial import Trial, TrialState
 from suggest.workers import Workers
 
 TURNS = 4  # of which one at least is TPE's
-LONG, VERY_LONG = 300, 1000  # trials, from which the process has two of four turns, and one
-SEVERAL, MANY = 8, 32  # trials in parallel, above which it is the same
+LONG, VERY_LONG = 300, 1000  # trials, from which gp has two of four turns, and one; beside CMA-ES one
+SEVERAL, MANY = 8, 32  # trials in parallel, above which gp has two of four turns, and one
 
 
 class HedgeSampler:
+    """late_cmaes: CMA-ES replaces TPE from trial LONG on. The space then has floats alone, without conditions."""
+
     def __init__(
         self,
         spec: StudySpec,
@@ -30,29 +34,45 @@ class HedgeSampler:
         estimator: OwnSettings,
         *,
         parallelism: int,
+        late_cmaes: bool = False,
         workers: Workers | None = None,
     ) -> None:
         self._parallelism = parallelism
         self._gp = GpSampler(spec, seed, process, workers=workers)
         self._tpe = tpe(spec, seed, estimator, workers=workers)
+        late = CmaEsSettings(warm_start=LONG)
+        self._cmaes = cmaes(spec, seed, late, workers=workers) if late_cmaes else None
 
     def put(self, trial: Trial) -> None:
         self._gp.put(trial)
         self._tpe.put(trial)
+        # A generation of CMA-ES consists of its own trials.
+        if self._cmaes is not None and (trial.number < LONG or self._member(trial.number) is self._cmaes):
+            self._cmaes.put(trial)
+
+    def _member(self, number: int) -> Sampler:
+        """Return the sampler whose turn this trial is."""
+        if gp_has_turn(number, self._parallelism, late_cmaes=self._cmaes is not None):
+            return self._gp
+        return self._tpe if self._cmaes is None or number < LONG else self._cmaes
 
     def propose(self, wanted: Sequence[PointRequest]) -> list[Assignment]:
         return completed(self.steps(wanted))
 
     def steps(self, wanted: Sequence[PointRequest]) -> Steps:
-        """Propose TPE's points first. They vary by themselves, and the process then avoids all running trials."""
-        turns = [gp_has_turn(one.number, self._parallelism) for one in wanted]
-        theirs = [one for one, is_gp in zip(wanted, turns, strict=True) if not is_gp]
-        ours = [one for one, is_gp in zip(wanted, turns, strict=True) if is_gp]
-        found = (yield from self._tpe.steps(theirs)) if theirs else []
-        points = dict(zip(map(_key, theirs), found, strict=True))
-        beside = [Trial(one.number, TrialState.RUNNING, points[_key(one)]) for one in theirs]
-        found = (yield from self._gp.steps(ours, beside=beside)) if ours else []
-        points.update(zip(map(_key, ours), found, strict=True))
+        """Let the process propose last: it avoids running trials, and the points of the others vary by themselves."""
+        points: dict[tuple[int, int], Assignment] = {}
+        for member in (self._tpe, self._cmaes):
+            theirs = [one for one in wanted if self._member(one.number) is member]
+            if member is not None and theirs:
+                found = yield from steps_of(member, theirs)
+                points.update(zip(map(_key, theirs), found, strict=True))
+        ours = [one for one in wanted if self._member(one.number) is self._gp]
+        if ours:
+            others = (one for one in wanted if _key(one) in points)
+            beside = [Trial(one.number, TrialState.RUNNING, points[_key(one)]) for one in others]
+            found = yield from self._gp.steps(ours, beside=beside)
+            points.update(zip(map(_key, ours), found, strict=True))
         return [points[_key(one)] for one in wanted]
 
     def warm_up(self) -> None:
@@ -60,8 +80,8 @@ class HedgeSampler:
         self._gp.warm_up()
 
 
-def gp_has_turn(number: int, parallelism: int) -> bool:
-    by_length = 3 if number < LONG else 2 if number < VERY_LONG else 1
+def gp_has_turn(number: int, parallelism: int, *, late_cmaes: bool = False) -> bool:
+    by_length = 3 if number < LONG else 2 if number < VERY_LONG and not late_cmaes else 1
     by_width = 3 if parallelism <= SEVERAL else 2 if parallelism <= MANY else 1
     return number % TURNS < min(by_length, by_width)
 

@@ -12,8 +12,8 @@ from suggest import settings as checked
 from suggest.errors import Problem
 from suggest.samplers.bohb import BohbSampler, BohbSettings
 from suggest.samplers.by_fidelity import ByFidelity
-from suggest.samplers.cmaes import CmaEsSettings, cmaes, cmaes_problems
-from suggest.samplers.default import GRID, HEDGE, NAME, DefaultSettings, chosen_settings, default
+from suggest.samplers.cmaes import CMAES_PACKAGES, CmaEsSettings, cmaes, cmaes_problems
+from suggest.samplers.default import GRID, NAME, TPE, DefaultSettings, chosen_settings, default
 from suggest.samplers.distinct import ALLOW, REUSE, Distinct, DrawSettings
 from suggest.samplers.evolution import AgeingSettings, GeneticSettings, genetic, regularized_evolution
 from suggest.samplers.gp import MOST_OBJECTIVES, GpSettings, gp
@@ -122,7 +122,7 @@ _FAMILIES = (
         cmaes,
         True,
         cmaes_problems,
-        requires=("cmaes",),
+        requires=CMAES_PACKAGES,
         instead=("tpe",),
     ),
     Family(
@@ -294,7 +294,7 @@ def cheaper_sampler(spec: StudySpec, seed: int) -> Sampler | None:
     Returns None if `tpe` is not cheaper, or if the algorithm decides which point follows which.
     """
     name, settings = spec.algorithm.name, chosen(spec).algorithm.settings
-    if name == CHEAPER or waits(spec.algorithm) or not _BY_NAME[name].learns or settings.get("chosen", HEDGE) != HEDGE:
+    if name == CHEAPER or waits(spec.algorithm) or not _BY_NAME[name].learns or settings.get("chosen") in (GRID, TPE):
         return None
     cheap = OwnSettings()
 

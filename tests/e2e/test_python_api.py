@@ -214,6 +214,23 @@ print([(r.state, len(study.measurements(r.number))) for r in study.results()])
     assert out == "[('succeeded', 1), ('succeeded', 1)]\n"
 
 
+def test_a_search_leaves_the_random_state_of_the_script_alone(scripts: Scripts) -> None:
+    out = scripts.output("""
+import random, numpy
+
+def objective(trial):
+    random.seed(7)
+    numpy.random.seed(7)
+    return random.random()
+
+random.seed(1)
+numpy.random.seed(1)
+tuner.minimize(objective, X, trials=3, seed=2, progress=False)
+print(random.random() == random.Random(1).random(), numpy.random.rand() == numpy.random.RandomState(1).rand())
+""")
+    assert out == "True True\n"
+
+
 def test_infeasible_parameters_are_no_failure(scripts: Scripts) -> None:
     out = scripts.output("""
 def objective(trial):

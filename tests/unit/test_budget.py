@@ -27,8 +27,9 @@ def judged(
     regret_bound: float | None = None,
     suspended: bool = False,
     paused: int = 0,
+    pruned: int = 0,
 ) -> Ending | None:
-    counts = {TrialState.SUCCEEDED: done, TrialState.FAILED: failed}
+    counts = {TrialState.SUCCEEDED: done, TrialState.FAILED: failed, TrialState.PRUNED: pruned}
     return ending(
         spec,
         counts,
@@ -90,6 +91,7 @@ EVERYTHING = a_spec(trials=5, failed_trials=3, wall_clock_s=60.0, objective=UP)
         ("the trials before the space", judged(EVERYTHING, done=5, best=0.5, last=True), TRIALS),
         ("without one value it has failed", judged(EVERYTHING, done=5), NO_VALUE),
         ("the time is up for trials in steps", judged(IN_STEPS, s=60, paused=5), PARTIAL),
+        ("the same once they are pruned", judged(IN_STEPS, s=60, pruned=5), PARTIAL),
         ("the time is up after one that is complete", judged(IN_STEPS, done=1, best=0.5, s=60, paused=5), WALL),
         ("nothing better for some time", judged(PATIENT, done=9, best=0.5, since_best=4), PATIENCE),
         ("nothing better, not long enough", judged(PATIENT, done=9, best=0.5, since_best=3), None),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import math
 import statistics
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from suggest.engine import Engine, check_spec
 from suggest.space import Assignment, Choice, Condition, Domain, Float, Int, Parameter, Scale, Space, Value
+from suggest.study import Direction
 from suggest.trial import Trial, TrialState
 from suggest.workers import Workers
 from tests.unit.searches import (
@@ -58,8 +60,10 @@ def ended(trial: Trial) -> Trial:
     return Trial(trial.number, state, trial.parameters, value=value, step=None if value is None else 3)
 
 
-def searched(count: int, *, parallel: int = 1, restarts: bool = False, workers: Workers | None = None) -> Engine:
-    of = study(NUMBERS, "cmaes", config={"populationSize": 6})
+def searched(
+    count: int, *, parallel: int = 1, warm_start: int = 0, restarts: bool = False, workers: Workers | None = None
+) -> Engine:
+    of = study(NUMBERS, "cmaes", config={"populationSize": 6, "warmStart": warm_start})
     engine = Engine(of, (), (), workers=workers)
     running: list[Trial] = []
     for k in range(count):
@@ -75,13 +79,13 @@ def points(engine: Engine) -> list[Assignment]:
     return [trial.parameters for trial in engine.trials()]
 
 
-@pytest.mark.parametrize("parallel", [1, 4])
-def test_a_search_stays_in_the_space_and_restarts_change_nothing(parallel: int) -> None:
-    engine = searched(80, parallel=parallel)
+@pytest.mark.parametrize(("parallel", "warm_start"), [(1, 0), (4, 0), (4, 30)])
+def test_a_search_stays_in_the_space_and_restarts_change_nothing(parallel: int, warm_start: int) -> None:
+    engine = searched(80, parallel=parallel, warm_start=warm_start)
     for point in points(engine):
         assert NUMBERS.point_problems(point, partial=False) == ()
         assert repr(NUMBERS.canonical(point)) == repr(dict(point))
-    assert points(searched(80, parallel=parallel, restarts=True)) == points(engine)
+    assert points(searched(80, parallel=parallel, warm_start=warm_start, restarts=True)) == points(engine)
 
 
 def test_a_worker_proposes_what_this_process_would() -> None:
@@ -162,6 +166,24 @@ def best_of(algorithm: str, space: Space, trials: int, *, parallel: int = 1) -> 
 def test_it_converges_where_random_search_does_not(parallel: int) -> None:
     assert best_of("cmaes", CUBE, 400, parallel=parallel) < 1e-2 < 1 < best_of("random", CUBE, 400)
     assert best_of("cmaes", WHOLE, 400, parallel=parallel) <= 2 < 40 < best_of("random", WHOLE, 400)
+
+
+@pytest.mark.parametrize("direction", Direction)
+def test_a_warm_start_goes_on_from_the_best_of_the_first_trials(direction: Direction) -> None:
+    sign = direction.sign
+    of = study(CUBE, "cmaes", config={"warmStart": 200}, direction=direction)
+    engine = Engine(of, (), ())
+    for trial in play(Engine(study(CUBE, "random"), (), ()), 200):
+        engine.put(replace(trial, state=SUCCEEDED, value=sign * distance(trial.parameters)))
+    best = sorted(distance(t.parameters) for t in engine.trials())[:20]
+    found = [distance(p.parameters) for p in engine.propose(20).trials]
+    assert statistics.median(found) < statistics.median(best), "from around the mean of the best"
+    assert Engine(of, reversed(list(engine.trials())), ()).propose(20) == engine.propose(20)
+
+
+def distance(point: Assignment) -> float:
+    """Return the distance from a point that is not in the middle."""
+    return math.dist([float(str(value)) for value in point.values()], [2.0] * len(point))
 
 
 def test_a_converged_search_restarts_elsewhere() -> None:

@@ -660,6 +660,13 @@ def test_a_started_attempt_is_not_started_again_before_the_next_observation() ->
 stepped = replace(a_spec(parallelism=2, trials=4), fidelity=Fidelity("epochs", 1, 9, 3))
 
 
+in_a_minute = replace(stepped, budget=replace(stepped.budget, wall_clock_s=60.0))
+TOO_LATE = (
+    "the time budget is used up (budget.wallClock: 60 s) before a trial reached epochs 9; "
+    "raise budget.wallClock, or lower fidelity.max"
+)
+
+
 def step(
     number: int, state: AttemptState | None, *, at: float = 1, wanted: float = 1, value: float = 0.5
 ) -> UnfinishedTrial:
@@ -730,6 +737,16 @@ STEPS: list[tuple[str, Snapshot, list[Action]]] = [
         "A paused experiment promotes nobody and prunes nobody",
         waiting(paused={0: 1.0, 1: 1.0, 2: 1.0, 3: 1.0}, state=PAUSED, none_goes_on=True),
         [done(PAUSED, "")],
+    ),
+    (
+        "The end of the time prunes paused trials",
+        replace(waiting(paused={0: 1.0}), spec=in_a_minute, running_s=60.0),
+        [not_promoted(0, 1, f": {TOO_LATE}")],
+    ),
+    (
+        "and then says that none of them was complete",
+        replace(waiting(done={TrialState.PRUNED: 1}), spec=in_a_minute, running_s=60.0),
+        [done(ExperimentState.FAILED, TOO_LATE)],
     ),
     (
         "A trial that is forgotten is forgotten before the suggestion that may let it go on",

@@ -1,6 +1,8 @@
 """`default` chooses by space, budget and parallelism, says what it chose, and never chooses again."""
 
+import importlib.util
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -11,9 +13,11 @@ from suggest.samplers.default import chosen_settings
 from suggest.samplers.hedge import gp_has_turn
 from suggest.samplers.tpe import OwnSettings
 from suggest.space import Choice, Float, Int, Parameter, Space, Value
-from suggest.study import Algorithm, Constraint, Direction, Objective, StudySpec
+from suggest.study import Algorithm, Constraint, Direction, Fidelity, Objective, Pruning, StudySpec
 from suggest.trial import Trial
 from tests.unit.searches import MIXED, SUCCEEDED, finish, play, study
+
+needs_cmaes = pytest.mark.skipif(importlib.util.find_spec("cmaes") is None, reason="not installed: cmaes")
 
 SMALL = Space((Parameter("a", Int(1, 4)), Parameter("b", Choice(("x", "y", "z")))))  # 12 points
 REAL = Space((Parameter("x", Float(0, 1)), Parameter("y", Float(0, 1))))
@@ -31,7 +35,7 @@ def spec(space: Space, **settings: Value) -> StudySpec:
         (SMALL, {}, "hedge", "resample"),
         (SMALL, {"trials": 11, "duplicates": "allow"}, "hedge", "allow"),
         (SMALL, {"trials": 100, "chosen": "tpe"}, "tpe", None),
-        (REAL, {"trials": 100}, "hedge", "allow"),
+        (REAL, {"trials": 300}, "hedge", "allow"),
         (Space((Parameter("x", Float(0, 1, points=3)),)), {"trials": 100}, "hedge", "allow"),
         (Space((Parameter("x", Int(1, 10**9)),)), {"trials": 100}, "hedge", "allow"),
     ],
@@ -49,9 +53,53 @@ def test_default_hedges_for_as_many_objectives_as_gp_supports(
     objectives: int, chosen: str, constraints: tuple[Constraint, ...]
 ) -> None:
     several = tuple(Objective(f"loss{k}", Direction.MINIMIZE) for k in range(objectives))
-    made = registry.chosen(replace(spec(REAL), objectives=several, constraints=constraints))
+    made = registry.chosen(replace(spec(REAL, trials=100), objectives=several, constraints=constraints))
     assert made.algorithm.settings["chosen"] == chosen
     assert list(registry.objective_problems(made)) == []
+
+
+@needs_cmaes
+@pytest.mark.parametrize(
+    ("space", "given", "chosen"),
+    [
+        (REAL, {"trials": 301}, "hedge with cmaes"),
+        (REAL, {}, "hedge with cmaes"),
+        (Space((Parameter("x", Float(0, 1)), Parameter("k", Int(0, 10**9)))), {}, "hedge"),
+        (MIXED, {}, "hedge"),
+    ],
+)
+def test_cmaes_joins_the_hedge_in_long_studies_of_floats_alone(
+    space: Space, given: dict[str, Value], chosen: str
+) -> None:
+    assert chosen_settings(spec(space), given)["chosen"] == chosen
+
+
+@needs_cmaes
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"pruning": Pruning("median")},
+        {"constraints": (Constraint("size", max=1.0),)},
+        {"objectives": tuple(Objective(name, Direction.MINIMIZE) for name in ("loss", "size"))},
+        {"fidelity": Fidelity("x", 1, 9)},
+    ],
+    ids=lambda changed: next(iter(changed)),
+)
+def test_cmaes_joins_no_hedge_whose_trials_it_cannot_learn_from(changed: dict[str, Any]) -> None:
+    assert chosen_settings(replace(spec(REAL), **changed), {})["chosen"] == "hedge"
+
+
+@needs_cmaes
+def test_cmaes_has_three_of_four_points_from_trial_300_on_and_goes_on_from_the_best_trials() -> None:
+    hedge = Engine(replace(study(REAL), spec=registry.chosen(spec(REAL))), (), ())
+    cmaes = Engine(study(REAL, "cmaes", config={"warmStart": 300}), (), ())
+    for trial in play(Engine(study(REAL, "random"), (), ()), 300):
+        x, y = float(str(trial.parameters["x"])), float(str(trial.parameters["y"]))
+        for engine in (hedge, cmaes):
+            engine.put(replace(trial, state=SUCCEEDED, value=-((x - 0.2) ** 2) - (y - 0.9) ** 2))
+    batch = hedge.propose(4).trials
+    assert batch[1:] == cmaes.propose(4).trials[1:]
+    assert all(abs(float(str(p.parameters["x"])) - 0.2) < 0.2 for p in batch[1:])
 
 
 @pytest.mark.parametrize("parallelism", [1, 8, 100])

@@ -6,16 +6,17 @@ import json
 import math
 import random
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from controller.core.model import Attempt, AttemptState, ExperimentObjective, ExperimentSpec
 from controller.report import drawing, figures, html_page, ranking
-from controller.report.record import ExperimentRecord, TrialRecord
+from controller.report.record import ExperimentRecord, FigureSource, TrialRecord
 from suggest.errors import InvalidArgument
 from suggest.space import Choice, Condition, Float, Int, Parameter, Scale, Space
 from suggest.study import Constraint, Direction, Importance
@@ -107,6 +108,22 @@ def test_vega_lite_draws_every_figure(name: str) -> None:
         drawn = drawing.svg(figures.FIGURES[figure](record, IMPORTANCES))
         assert drawn.startswith("<svg")
         assert "http" not in drawn.replace("http://www.w3.org/", "")
+
+
+@pytest.mark.parametrize("figure", [figures.parallel, figures.contour])
+def test_axes_have_the_values_of_the_parameters_whatever_is_in_them(figure: Callable[[FigureSource], Any]) -> None:
+    pytest.importorskip("vl_convert", reason="the extra `report` is not installed")
+    evil = "'\"]}\\\u2028<b>"
+    space = Space((Parameter("lr", Float(0.0001, 1.0, Scale.LOG)), Parameter("kind", Choice((evil, "plain")))))
+    trials = [
+        TrialRecord(Trial(n, TrialState.SUCCEEDED, {"lr": 0.01, "kind": kind}, value=0.5))
+        for n, kind in enumerate((evil, "plain"))
+    ]
+    drawn = drawing.svg(figure(a_record(replace(SPEC, space=space), trials)))
+    for label in ("0.0001", "1", "plain"):
+        assert f">{label}</text>" in drawn
+    assert "&lt;b&gt;" in drawn
+    assert "<b>" not in drawn
 
 
 @pytest.mark.parametrize("name", RECORDS)

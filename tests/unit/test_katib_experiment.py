@@ -129,6 +129,14 @@ def hyperband(**settings: str) -> pb.Experiment:
     return an_experiment("hyperband", NUMBERS, settings={"r_l": "9", "resource_name": "n", **settings})
 
 
+FAILED = "failed to validate"
+PBT = {"suggestion_trial_dir": "/ckpt", "n_population": "8", "truncation_threshold": "0.25"}
+
+
+def pbt(**settings: str) -> pb.Experiment:
+    return an_experiment("pbt", NUMBERS, settings={**PBT, **settings})
+
+
 def in_katibs_words() -> dict[str, tuple[pb.Experiment, str]]:
     def setting(algorithm: str, name: str, value: str) -> pb.Experiment:
         return an_experiment(algorithm, NUMBERS, settings={name: value})
@@ -174,7 +182,27 @@ def in_katibs_words() -> dict[str, tuple[pb.Experiment, str]]:
         "darts": (
             an_experiment("darts"),
             "unknown algorithm name darts; random, grid, tpe, multivariate-tpe, bayesianoptimization, cmaes, sobol, "
-            "hyperband are served",
+            "hyperband, pbt are served",
+        ),
+        "pbt without settings": (
+            setting("pbt", "n_population", "5"),
+            "Required params missing: suggestion_trial_dir, truncation_threshold",
+        ),
+        "a small population": (
+            pbt(n_population="4"),
+            f"{FAILED} n_population(4): expected a whole number from 5 to 1000",
+        ),
+        "a share above 1": (
+            pbt(truncation_threshold="2"),
+            f"{FAILED} truncation_threshold(2): expected a number from 0 to 1",
+        ),
+        "a probability that is none": (
+            pbt(resample_probability="nan"),
+            f"{FAILED} resample_probability(nan): expected a number from 0 to 1",
+        ),
+        "a folder that is relative": (
+            pbt(suggestion_trial_dir="ckpt"),
+            f"{FAILED} suggestion_trial_dir(ckpt): expected the absolute path of a folder",
         ),
         "hyperband without settings": (an_experiment("hyperband", NUMBERS), "r_l and resource_name must be set."),
         "hyperband without r_l": (setting("hyperband", "resource_name", "n"), "r_l and resource_name must be set."),
@@ -245,6 +273,7 @@ ALGORITHMS = {
     "cmaes": ({"sigma": "0.5", "restart_strategy": "ipop"}, Algorithm("cmaes", None, {})),
     "sobol": ({}, Algorithm("sobol", None, {})),
     "hyperband": ({"r_l": "9", "resource_name": "n", "eta": "3"}, Algorithm("random", None, {})),
+    "pbt": (PBT, Algorithm("pbt", None, {"resampleProbability": 0.0, "population": 8, "truncation": 0.25})),
 }
 
 

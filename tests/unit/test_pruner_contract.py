@@ -146,6 +146,25 @@ class TestPrunerContract:
         for number, value in enumerate((math.nan, math.inf, -math.inf, 0.5) * 4):
             replay.apply_all([DrawnEvent(number, tuple(accuracy(*[value] * 9))), DrawnEvent(number, end=SUCCEEDED)])
 
+    @pytest.mark.parametrize("values", [(1e300, -1e300), (1.7e308, -1.7e308), (1e-300, 2e-300), (5e-324, 0.0)], ids=str)
+    def test_values_however_large_or_small(self, name: str, values: tuple[float, float]) -> None:
+        replay = EngineReplay(a_study(name, self.settings(name)))
+        for number in range(12):
+            told = [values[(number + step) % 2] for step in range(9)]
+            advice = replay.apply(DrawnEvent(number, tuple(accuracy(*told))))
+            assert isinstance(advice, StopAdvice)
+            replay.apply(DrawnEvent(number, end=SUCCEEDED))
+
+    @pytest.mark.parametrize("end", [TrialState.FAILED, TrialState.INFEASIBLE, TrialState.CANCELLED])
+    def test_a_trial_is_not_compared_with_failed_ones(self, name: str, end: TrialState) -> None:
+        if name in (*ALONE, *BY_ARRIVAL):
+            pytest.skip("looks at no other trial, or at all that reported")
+        replay = EngineReplay(a_study(name, self.settings(name)))
+        for number in range(12):
+            replay.apply_all([DrawnEvent(number, tuple(accuracy(*[0.9] * 12))), DrawnEvent(number, end=end)])
+        for step in range(12):
+            assert replay.apply(DrawnEvent(12, tuple(accuracy(0.1, first=step)))) == StopAdvice(False)
+
     def test_steps_may_come_in_any_order_and_twice(self, name: str) -> None:
         draw, replay = Random(9), EngineReplay(a_study(name, self.settings(name)))
         for number in range(15):

@@ -17,7 +17,7 @@ from suggest.samplers.history import missing
 from suggest.samplers.uniform import draw_point
 from suggest.space import Assignment, Choice, Condition, Domain, Float, Int, Parameter, Scale, Space, Value
 from suggest.study import Fidelity, Study
-from suggest.trial import Trial, TrialState
+from suggest.trial import IMPORTED_FROM, Trial, TrialState
 from tests.unit.searches import EDGES, MIXED, RUNNING, SUCCEEDED, assert_points, examples, play, spaces, study
 
 PRUNED, FAILED, INFEASIBLE = TrialState.PRUNED, TrialState.FAILED, TrialState.INFEASIBLE
@@ -200,6 +200,15 @@ class TestSamplerContract:
         trials = history(FINITE, 20)
         grown = replace(made, spec=replace(made.spec, space=large))
         assert_points(large, proposed(Engine(grown, trials, ()), 4))
+
+    def test_imported_trials_from_outside_the_space_lead_to_no_point_outside(self, algorithm: str) -> None:
+        wide = Space((Parameter("x", Int(-50, 90)), Parameter("kind", Choice(("a", "q")))))
+        imported = [replace(trial, labels={IMPORTED_FROM: "a.csv"}) for trial in history(wide, 20)]
+        made = suited(algorithm, FINITE)
+        trials = [*imported, *history(FINITE, 6, first=20)]
+        engine = Engine(made, trials, ())
+        assert_points(FINITE, proposed(engine, 4))
+        assert Engine(made, reversed(trials), ()).propose(4) == engine.propose(4)
 
     @pytest.mark.parametrize("fixed", [{"x": 3}, {"kind": "c"}, {"x": 3, "kind": "c"}])
     def test_a_fixed_part_is_kept(self, algorithm: str, fixed: Assignment) -> None:

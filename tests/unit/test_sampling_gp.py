@@ -68,6 +68,34 @@ def known(trials: int) -> Engine:
     return engine
 
 
+MANY = (
+    *(Parameter(f"x{k}", Float(0, 2)) for k in range(8)),
+    Parameter("y", Float(1e-4, 1, Scale.LOG)),
+    Parameter("k", Int(1, 9)),
+)
+BESIDE = (
+    Parameter("kind", Choice(("a", "b"))),
+    Parameter("depth", Int(1, 1000), (Condition("kind", ("a", "b")),)),
+)
+
+
+def test_a_search_in_ten_numbers_begins_in_their_middle() -> None:
+    of = study(Space((*MANY, *BESIDE)), "gp")
+    first, second = (p.parameters for p in Engine(of, (), ()).propose(2).trials)
+    middle: Assignment = {**{f"x{k}": 1.0 for k in range(8)}, "y": pytest.approx(0.01), "k": 5}
+    assert {name: first[name] for name in middle} == middle
+    assert of.spec.space.point_problems(first, partial=False) == ()
+    assert second == Engine(study(of.spec.space, "random"), (), ()).propose(2).trials[1].parameters
+
+    enqueued = Engine(of, [Trial(0, TrialState.QUEUED, {"x3": 0.5})], ())
+    assert enqueued.propose(1).trials[0].parameters == {**first, "x3": 0.5}
+
+
+def test_a_search_in_fewer_numbers_begins_as_random_search() -> None:
+    space = Space((*MANY[1:], *BESIDE))
+    assert Engine(study(space, "gp"), (), ()).propose(8) == Engine(study(space, "random"), (), ()).propose(8)
+
+
 def test_the_points_of_a_batch_differ() -> None:
     points = [p.parameters for p in known(25).propose(16).trials]
     places = [(float(p["x"]) / 10, math.log10(float(p["y"])) / 4, int(p["k"]) / 9) for p in points]

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml  # type: ignore[import-untyped]
 
+from controller.core.metric_lines import LineParser
 from controller.core.model import KatibReports, MetricsFile, MetricsFormat, MetricsRule, PrometheusEndpoint
 from controller.spec import Document, SpecErrors, file_text, read
+from controller.spec.katib_collectors import DEFAULT_FILTER
 
 TEXT = (Path(__file__).parents[2] / "examples" / "katib" / "random.yaml").read_text()
 DEFAULT = r"([\w|-]+)\s*=\s*([+-]?\d*(\.\d+)?([Ee][+-]?\d+)?)"  # Katib's own filter, with groups in groups
@@ -26,15 +29,21 @@ def reading(section: str, *, parallel: int = 1, runtime: str = "local") -> Docum
 @pytest.mark.parametrize(
     ("section", "rule"),
     [
-        ("{}", MetricsRule()),
-        ("{collector: {kind: StdOut}}", MetricsRule()),
-        ("{source: {fileSystemPath: {path: /var/log/katib/metrics.log, kind: File}}}", MetricsRule()),
+        ("{}", MetricsRule(patterns=(DEFAULT_FILTER,))),
+        ("{collector: {kind: StdOut}}", MetricsRule(patterns=(DEFAULT_FILTER,))),
+        (
+            "{source: {fileSystemPath: {path: /var/log/katib/metrics.log, kind: File}}}",
+            MetricsRule(patterns=(DEFAULT_FILTER,)),
+        ),
         ("{source: {filter: {metricsFormat: ['(a)(b)']}}}", MetricsRule(patterns=("(a)(b)",))),
         (
             f"{{source: {{filter: {{metricsFormat: ['{DEFAULT}', '(a)(b)']}}}}}}",
             MetricsRule(patterns=(r"([\w|-]+)\s*=\s*([+-]?\d*(?:\.\d+)?(?:[Ee][+-]?\d+)?)", "(a)(b)")),
         ),
-        ("{collector: {kind: File}}", MetricsRule(source=MetricsFile("/var/log/katib/metrics.log"))),
+        (
+            "{collector: {kind: File}}",
+            MetricsRule(patterns=(DEFAULT_FILTER,), source=MetricsFile("/var/log/katib/metrics.log")),
+        ),
         (
             "{collector: {kind: File}, source: {fileSystemPath: {path: /katib/m.log, kind: File, format: TEXT}, "
             "filter: {metricsFormat: ['{name: (a), value: (b)}']}}}",
@@ -65,6 +74,47 @@ def test_a_collector_becomes_a_native_source(section: str, rule: MetricsRule) ->
     found = reading(section)
     assert found.spec.metrics == rule
     assert read(file_text(found.spec.document), source="native.yaml").spec.metrics == rule
+
+
+# As in Katib, except for nan and infinities, which are read: Katib's filter finds an empty text, or a sign.
+LINES: dict[str, dict[str, float]] = {
+    "loss=0.3": {"loss": 0.3},
+    "loss = 0.3": {"loss": 0.3},
+    "loss=.98": {"loss": 0.98},
+    "loss=-7.53e-05": {"loss": -7.53e-05},
+    "loss=1E0": {"loss": 1.0},
+    "val/loss=0.3": {"loss": 0.3},
+    "train.loss=0.3": {"loss": 0.3},
+    "val_loss=0.3 val-loss=0.4": {"val_loss": 0.3, "val-loss": 0.4},
+    "loss=1,234.5": {"loss": 1.0},
+    "accuracy=97%": {"accuracy": 97.0},
+    "2026-01-02T03:04:05Z loss=0.3 accuracy=0.9": {"loss": 0.3, "accuracy": 0.9},
+    "{metricName: loss, metricValue: 0.3}": {},
+    "loss: 0.3": {},
+    '{"loss": 0.3}': {},
+    "loss=[0.3]": {},
+    "loss=": {},
+    "loss=information": {},
+    "loss=inf": {"loss": math.inf},
+    "loss=-Infinity": {"loss": -math.inf},
+}
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_a_line_means_what_it_means_with_katibs_own_filter(line: str) -> None:
+    spec = reading("{}").spec
+    assert LineParser(spec.metrics, spec.objective.metric).said(line).values == LINES[line]
+
+
+def test_nan_is_read() -> None:
+    spec = reading("{}").spec
+    assert math.isnan(LineParser(spec.metrics, spec.objective.metric).said("loss=nan").values["loss"])
+
+
+def test_katibs_filter_reads_a_long_line_once() -> None:
+    spec = reading("{}").spec
+    for line in ("x" * 1_000_000, "x=" * 500_000, "=" + "1" * 1_000_000, "x " * 500_000):
+        assert LineParser(spec.metrics, spec.objective.metric).said(line).values == {}
 
 
 def test_none_is_katibs_older_name_of_push() -> None:

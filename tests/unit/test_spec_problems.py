@@ -338,6 +338,14 @@ def test_parameters_that_nothing_mentions_are_a_warning() -> None:
     assert warnings == ("momentum: not mentioned in command, args or env; it arrives in TUNER_PARAMETERS",)
 
 
+def test_a_fidelity_that_nothing_mentions_is_a_warning() -> None:
+    text = changed("  budget:", "  fidelity: {parameter: epochs, min: 1, max: 9}\n  budget:")
+    assert read(text, source="experiment.yaml").warnings == (
+        "spec.fidelity.parameter: epochs is not mentioned in command, args or env, so each step of a trial may run "
+        "equally far; it arrives in TUNER_PARAMETERS",
+    )
+
+
 ENDED = """apiVersion: tuner.dev/v1
 kind: Experiment
 metadata: {name: x}

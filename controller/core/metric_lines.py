@@ -22,6 +22,7 @@ MAX_COLUMNS = 32
 STEP_WORDS = ("global_step", "step", "epoch", "iteration", "iter", "round")  # by precedence; matched case-insensitively
 
 NOTE = "# tuner: "  # begins a collector's message about its source, among the lines that it collects
+FIRST_LINE = f"{NOTE}begin"  # of a collector that reads its source from the start, after it was killed, too
 LAST_LINE = f"{NOTE}end"  # of a collector whose lines are complete
 TIMESTAMP = "timestamp"  # a key of JSON lines that is never a metric, unless it is the objective
 
@@ -105,7 +106,8 @@ class LineParser:
         self.percentage = ""
         self.skipped = 0  # lines that are not JSON objects, where only these are read
         self.note = ""  # the collector's last message
-        self.is_empty = True  # no line came but the collector's last one
+        self.is_empty = True  # no line came but the collector's first and last ones
+        self.beginnings = 0  # how often a collector has begun to read its source
 
     @property
     def reads_all(self) -> bool:
@@ -117,7 +119,8 @@ class LineParser:
         return bool(self._columns) or self._results
 
     def said(self, text: str) -> Said:
-        if self._is_collected and text == LAST_LINE:
+        if self._is_collected and text in (FIRST_LINE, LAST_LINE):
+            self.beginnings += text == FIRST_LINE
             return NOTHING
         self.is_empty = False
         if self._is_collected and text.startswith(NOTE):

@@ -97,6 +97,7 @@ class LogReader:
         self._provisional: dict[str, _Provisional] = {}
         self._passed: dict[str, int] = {}  # readings of each metric from bars that were redrawn on the same line
         self._epoch: int | None = None  # the epoch of the newest header
+        self._beginnings = 0
         self._bars: dict[int, _Bar] = {}  # by length
         self._names: dict[str, int] = {}  # printed names, and in how many lines they appeared
         self._best: float | None = None
@@ -256,12 +257,22 @@ class LogReader:
             self._note(self._parser.said(text[:end]), readings, overwritten=True)
             text = text[end:].strip()
         said = self._parser.said(text)
+        if self._parser.beginnings > self._beginnings:
+            self._begin_again()
         if not overwritten:
             names = self._names
             for name in said.values:
                 if name in names or len(names) < MAX_NAMES:
                     names[name] = names.get(name, 0) + 1
         self._note(said, readings, overwritten=overwritten)
+
+    def _begin_again(self) -> None:
+        """Count from the start: a collector that was killed reads its source again. Known steps have their values."""
+        self._beginnings = self._parser.beginnings
+        self._counters = dict.fromkeys(self._counters, self._start)
+        self._epoch = None
+        for known in (self._provisional, self._counted, self._repeating, self._emitted, self._passed, self._bars):
+            known.clear()
 
     def _note(self, said: Said, readings: list[MetricReading], *, overwritten: bool) -> None:
         if said.header and said.step != self._epoch:

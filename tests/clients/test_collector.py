@@ -16,13 +16,16 @@ from typing import Any
 import grpc
 import pytest
 
+from controller.core.metrics import LogReader
+from controller.core.model import MetricsFile, MetricsRule
 from suggest.katib.v1beta1 import api_pb2 as pb
 from suggest.katib.v1beta1.api_pb2_grpc import DBManagerStub
 from tests.clients.toolchain import ROOT, go
+from tests.unit.builders import an_objective
 from tests.unit.test_collectors import BODY, endpoint
 
 FIXTURES = ROOT / "tests" / "fixtures" / "collectors"
-END = "# tuner: end"
+BEGIN, END = "\n# tuner: begin\n", "# tuner: end"
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +44,8 @@ class Sidecar:
             self.process = subprocess.Popen([program, *map(str, words)], stdout=file)
 
     def lines(self) -> list[str]:
-        return self._output.read_text(errors="replace").splitlines()
+        """Return what it has printed, without what it prints before it reads a source."""
+        return self._output.read_text(errors="replace").removeprefix(BEGIN).splitlines()
 
     def prints(self, condition: Callable[[list[str]], bool]) -> None:
         deadline = time.monotonic() + 20
@@ -80,6 +84,21 @@ def test_a_file_that_appears_late_grows_and_is_rotated_is_printed_once(collector
         sidecar.prints(lambda lines: len(lines) == 4)
         path.write_text("a=0.4")  # shorter than what was read
         assert sidecar.ended() == ["accuracy=0.1", "accuracy=0.2", "accu", "accuracy=0.3", "a=0.4"]
+
+
+def test_lines_that_a_killed_sidecar_had_printed_count_once(collector: Path, tmp_path: Path) -> None:
+    path, printed = tmp_path / "metrics.log", b""
+    for number in range(1, 4):
+        with path.open("a") as file:
+            file.write(f"accuracy={number / 4}\naccu")
+        with running(collector, tmp_path, "file", path) as sidecar:
+            sidecar.prints(lambda lines: lines[-1:] == ["accu"])
+        printed += (tmp_path / "printed.txt").read_bytes()
+        path.write_text(path.read_text().removesuffix("accu"))
+    reader = LogReader(MetricsRule(source=MetricsFile("metrics.log")), an_objective())
+    found = [*reader.feed(printed), *reader.finish()]
+    assert {(each.step, each.value) for each in found} == {(1, 0.25), (2, 0.5), (3, 0.75)}
+    assert reader.last == 0.75
 
 
 def test_a_file_that_is_written_just_before_the_end_is_printed(collector: Path, tmp_path: Path) -> None:

@@ -107,8 +107,15 @@ def test_reports_to_katibs_db_manager_stay_in_the_pod() -> None:
     (alias,) = pod["hostAliases"]
     assert alias["ip"] == "127.0.0.1"
     assert "katib-db-manager.kubeflow" in alias["hostnames"]
+    (mount,) = [each for each in pod["containers"][0]["volumeMounts"] if each["name"] == "tuner-namespace"]
+    assert mount["mountPath"] == "/var/run/secrets/kubernetes.io/serviceaccount"  # where Katib's SDK looks
     env = {each["name"]: each.get("value") for each in pod["containers"][0]["env"]}
     assert (env["KATIB_DB_MANAGER_SERVICE_IP"], env["KATIB_DB_MANAGER_SERVICE_PORT"]) == ("127.0.0.1", "6789")
+
+
+def test_a_pod_with_a_token_has_its_namespace_already() -> None:
+    pod = pod_of(KatibReports(), serviceAccount="trainer")
+    assert "tuner-namespace" not in [volume["name"] for volume in pod["volumes"]]
 
 
 def test_the_image_is_pulled_like_the_trials() -> None:

@@ -269,6 +269,22 @@ def test_the_step_of_an_event_is_its_step_and_no_tag() -> None:
     ]
 
 
+@pytest.mark.parametrize("lines", [["accuracy=0.1", "accuracy=0.2"], ["epoch=4", "accuracy=0.1", "accuracy=0.2"]])
+def test_lines_that_a_collector_reads_again_are_the_same_steps(lines: list[str]) -> None:
+    begin, rule = "# tuner: begin", MetricsRule(source=MetricsFile("m.txt"))
+    reader, once = LogReader(rule, an_objective()), LogReader(rule, an_objective())
+    twice = reader.feed("\n".join([begin, *lines, begin, *lines, "accuracy=0.3", ""]).encode()) + reader.finish()
+    expected = once.feed("\n".join([begin, *lines, "accuracy=0.3", ""]).encode()) + once.finish()
+    assert set(twice) == set(expected)
+    assert (reader.last, reader.step, reader.is_empty) == (once.last, once.step, False)
+
+
+def test_a_collector_that_has_only_begun_has_read_nothing() -> None:
+    reader = LogReader(MetricsRule(source=MetricsFile("m.txt")), an_objective())
+    reader.feed(b"\n# tuner: begin\n# tuner: end\n")
+    assert (reader.is_empty, reader.note) == (True, "")
+
+
 def test_each_of_several_patterns_is_looked_for() -> None:
     rule = MetricsRule(patterns=(r"(accuracy) is (.+)", r"(epoch) (\d+)"))
     found = LogReader(rule, an_objective()).feed(b"epoch 4 accuracy is high\naccuracy is 0.5\n")

@@ -30,6 +30,8 @@ type endpoint struct {
 	trouble string
 }
 
+func (e *endpoint) rereads() bool { return false }
+
 func (e *endpoint) rest() time.Duration {
 	if e.last == "" {
 		return firstScrapeInterval

@@ -43,6 +43,8 @@ func newEvents(directory string, names []string) *events {
 	return &events{directory: directory, names: wanted, files: map[string]*eventFile{}}
 }
 
+func (e *events) rereads() bool { return true }
+
 func (e *events) rest() time.Duration { return interval }
 
 func (e *events) finish(out *printer) { e.poll(out) }

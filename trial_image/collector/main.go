@@ -20,7 +20,8 @@ import (
 
 const (
 	note      = "# tuner: "
-	lastLine  = note + "end" // controller/runtime/kubernetes/logs.py waits for it
+	firstLine = note + "begin" // of a source that is read from its start; controller/core/metrics.py counts again
+	lastLine  = note + "end"   // controller/runtime/kubernetes/logs.py waits for it
 	interval  = 50 * time.Millisecond
 	longest   = 64 << 10 // bytes of a line; the controller ignores the rest
 	usageText = `usage: collector file PATH
@@ -38,6 +39,8 @@ type source interface {
 	finish(out *printer)
 	// rest returns how long to wait before the next poll.
 	rest() time.Duration
+	// rereads returns whether another process would read again what this one has read.
+	rereads() bool
 }
 
 func main() {
@@ -50,6 +53,10 @@ func main() {
 		os.Exit(2)
 	}
 	out := &printer{to: bufio.NewWriterSize(os.Stdout, longest)}
+	if from.rereads() {
+		out.line("") // ends a line that a process before this one has begun
+		out.line(firstLine)
+	}
 	for running := true; running; {
 		from.poll(out)
 		out.flush()

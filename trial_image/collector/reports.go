@@ -56,6 +56,8 @@ func newReports(address string) (*reports, error) {
 	return r, nil
 }
 
+func (r *reports) rereads() bool { return false }
+
 func (r *reports) rest() time.Duration { return 0 } // poll waits
 
 func (r *reports) poll(out *printer) {

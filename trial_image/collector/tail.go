@@ -16,6 +16,8 @@ type tail struct {
 	noted  bool
 }
 
+func (t *tail) rereads() bool { return true }
+
 func (t *tail) rest() time.Duration { return interval }
 
 func (t *tail) finish(out *printer) { t.poll(out) }

@@ -19,7 +19,7 @@ from controller.runtime.kubernetes.objects import AnyObject, ContainerStatus, Po
 from controller.runtime.report_address import DB_MANAGER_NAMES, IN_POD
 
 OUTPUT, PORT = "/tuner/output", 8080  # the trial's output folder, and its endpoint's port unless the file has another
-VOLUME = "tuner-metrics"
+VOLUME, NAMESPACE_VOLUME = "tuner-metrics", "tuner-namespace"
 # Limits equal requests, so that the pod keeps its quality of service. It takes 5 MB and a hundredth of a CPU.
 RESOURCES = {"cpu": "100m", "memory": "32Mi"}
 
@@ -67,8 +67,18 @@ def add_collector(spec: Raw, trial: Raw, collection: Collection) -> None:
         # Katib's SDK reports to a name, which is the sidecar's own address in this pod: nothing leaves it.
         alias = {"ip": IN_POD.partition(":")[0], "hostnames": list(DB_MANAGER_NAMES)}
         spec["hostAliases"] = [*(spec.get("hostAliases") or ()), alias]
+        if spec.get("automountServiceAccountToken") is False:
+            _show_namespace(spec, trial)
     # First, so that it also reads what the user's init containers write.
     spec["initContainers"] = [sidecar, *(spec.get("initContainers") or ())]
+
+
+def _show_namespace(spec: Raw, trial: Raw) -> None:
+    """Give the trial the file with its namespace, which Katib's SDK reads where a token would be mounted."""
+    field = {"path": "namespace", "fieldRef": {"fieldPath": "metadata.namespace"}}
+    spec.setdefault("volumes", []).append({"name": NAMESPACE_VOLUME, "downwardAPI": {"items": [field]}})
+    mount = {"name": NAMESPACE_VOLUME, "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount", "readOnly": True}
+    trial.setdefault("volumeMounts", []).append(mount)
 
 
 def _arguments(collection: Collection) -> Iterator[str]:

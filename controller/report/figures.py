@@ -30,10 +30,8 @@ MOST_BARS = 400  # attempts in the timeline
 MOST_LABELS = 8  # choices along an axis, or parameters below it, that have room
 BEST_SO_FAR = "#12a594"  # no state has this color
 _LEGEND = {"orient": "top"}
-_SCHEME = {
-    "name": "plasma",
-    "extent": [0.2, 0.8],
-}  # its ends are too light for a white page, or too dark for a dark one
+# Without its ends, which are too light for a white page or too dark for a dark one.
+_SCHEME = {"name": "plasma", "extent": [0.2, 0.8]}
 _GRADIENT = {"type": "gradient", "orient": "right"}
 DECADES = 3.0  # an axis is logarithmic if its positive values span at least this many
 STATES = (

@@ -97,7 +97,7 @@ def key_of(identity: str) -> str:
 
 
 def _xor(text: bytes, identity: str) -> bytes:
-    """Encrypt or decrypt. An id has 256 random bits and encrypts one text only, so its hash is a one-time pad."""
+    """Encrypt or decrypt with a stream cipher. Its key, the id, has 256 random bits and encrypts one text only."""
     pad = hashlib.shake_256(b"token" + identity.encode()).digest(len(text))
     return bytes(one ^ other for one, other in zip(text, pad, strict=True))
 

@@ -1,4 +1,4 @@
-"""The fixtures of the tests of tuner.integrations, which `make test` leaves to `make test-integrations`.
+"""The fixtures of the tests of tuner.integrations. `make test-integrations` runs them; `make test` does not.
 
 Where a library is missing, all of them are skipped with one line; with TUNER_TEST_INTEGRATIONS_REQUIRED=1 they fail.
 """

@@ -97,7 +97,7 @@ export class TrialTable {
     this.head.querySelectorAll("button")[at]?.focus();
   }
 
-  // Whether the changed rows are shown where they are, new ones at the end or the beginning: as most are.
+  // Return whether the rows need no sorting: changed ones keep their places, and new ones were added to the list here.
   keepsOrder(rows, removed) {
     if (!this.list || removed.length || this.filter.value.trim() || this.state.value || this.sort.key !== "number") return false;
     const { down } = this.sort;

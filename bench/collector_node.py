@@ -3,7 +3,7 @@
     PYTHONPATH=. python bench/collector_node.py    # as root: see tests/cluster
 
 The same trials run one after the other, with their metric on the standard output and in a file. What the sidecar adds
-is the median of the differences between neighbors, whose order alternates, so that a change of the machine's load cancels.
+is the median of the differences between neighbors, whose order alternates, so that changes of the load cancel.
 """
 
 from __future__ import annotations

@@ -68,12 +68,14 @@ def search(problem: Problem, rule: str, eta: int, seed: int, trials: int) -> tup
 
 
 def row(rule: str, eta: int, halves: Sequence[Problem], trials: int) -> list[str]:
-    cells = [f"`{rule}`", str(eta)]
-    for some in (*([half] for half in halves), halves):
-        runs = [search(half, rule, eta, seed, trials) for half in some for seed in range(ORDERS)]
-        kept, over, regret = (statistics.fmean(run[k] for run in runs) for k in range(3))
-        cells.append(f"{kept:.0%} ({over:.0%}), {regret:.3f}")
-    return cells
+    means = [_mean([search(half, rule, eta, seed, trials) for seed in range(ORDERS)]) for half in halves]
+    shown = [f"{kept:.0%} ({over:.0%}), {regret:.3f}" for kept, over, regret in (*means, _mean(means))]
+    return [f"`{rule}`", str(eta), *shown]
+
+
+def _mean(runs: Sequence[tuple[float, float, float]]) -> tuple[float, float, float]:
+    kept, over, regret = (statistics.fmean(column) for column in zip(*runs, strict=True))
+    return kept, over, regret
 
 
 def main() -> None:

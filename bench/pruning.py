@@ -1,10 +1,11 @@
 """Savings and regret of each pruning rule, from learning curves replayed as if four trials ran at a time.
 
-The curves are the accuracy and the loss of 200 networks on the handwritten digits (bench/learning_curves.py), and
-random power laws that cross, where slow starters end better. Settings are chosen on one half of each set, and the
-figures are of the other half: for every rule with its defaults and with the chosen settings, Tuner's and Optuna's, in
-12 random orders of the trials. This takes ten minutes on two CPUs; `--quick` is a preview. The results are written to
-docs/benchmarks.md. Run it manually: `bench/pruning.py`.
+The curves are those of two real trainings with 200 settings each (bench/learning_curves.py), and random power laws that
+cross, where slow starters end better. Settings are chosen on one half of each set, and the figures are of the other
+half: for every rule with its defaults and with the chosen settings, Tuner's and Optuna's, in 12 random orders of the
+trials. This takes a quarter of an hour on two CPUs; `--quick` is a preview. `--defaults` compares Tuner's rules with
+their defaults to the noise of retraining: how far apart the last values are when a good setting is trained again. The
+results are written to docs/benchmarks.md. Run it manually: `bench/pruning.py`.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ import statistics
 import sys
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import repeat
-from pathlib import Path
 
 import numpy as np
 import record
+from learning_curves import TRAININGS
 
 from suggest.curves import Curve, TrialCurve
 from suggest.pruners import new_pruner
@@ -29,7 +30,6 @@ from suggest.space import Value
 from suggest.study import Direction, Objective, Pruning
 from suggest.trial import TrialState
 
-CURVES = Path(__file__).parent / "data/learning_curves.npz"
 WORKERS, ORDERS = 4, 12
 SIZES = (100, 25)  # trials of a search
 MOST_REGRET = 0.02  # largest mean regret of chosen settings on the half on which they are chosen
@@ -52,29 +52,42 @@ GRIDS: dict[str, dict[str, tuple[Value, ...]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A set of learning curves: (trials, steps)."""
+    """A set of learning curves: (trials, steps).
+
+    retrained: The last values of the best settings with several seeds, (settings, seeds); empty for no training.
+    """
 
     name: str
     direction: Direction
     curves: np.ndarray
+    retrained: np.ndarray
 
     def half(self, which: int) -> Problem:
-        return Problem(self.name, self.direction, self.curves[which::2])
+        return replace(self, curves=self.curves[which::2])
+
+    @property
+    def noise(self) -> float | None:
+        """Return the standard deviation of retraining, in the unit of a regret; None for no training."""
+        if not self.retrained.size:
+            return None
+        finals = sorted(self.direction.sign * self.curves[:, -1])
+        deviation = float(np.sqrt(self.retrained.var(axis=1, ddof=1).mean()))
+        return deviation / float(finals[len(finals) // 2] - finals[0])
 
 
 def problems() -> list[Problem]:
-    with np.load(CURVES) as kept:
-        accuracy, loss = kept["accuracy"].astype(float), kept["loss"].astype(float)
+    found = []
+    for training in TRAININGS:
+        curves, retrained = training.curves().astype(float), training.retrained().astype(float)
+        for place, (metric, direction) in enumerate(training.metrics.items()):
+            name = f"{training.name}, {metric}"
+            found.append(Problem(name, direction, curves[:, place], retrained[:, :, place]))
     draw = np.random.default_rng(5)
     slow = draw.uniform(0, 1, (200, 1))
     end = 0.3 + 0.5 * draw.uniform(0, 1, (200, 1)) ** 0.7 - 0.15 * slow
     steps, speed = np.arange(1, 51), 1.6 - 1.2 * slow
     crossing = end + steps**-speed - 50**-speed + draw.normal(0, 0.005, (200, 50))
-    return [
-        Problem("digits, accuracy", Direction.MAXIMIZE, accuracy),
-        Problem("digits, loss", Direction.MINIMIZE, loss),
-        Problem("crossing", Direction.MINIMIZE, crossing),
-    ]
+    return [*found, Problem("crossing", Direction.MINIMIZE, crossing, np.zeros((0, 0)))]
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +133,10 @@ def replay(problem: Problem, pruning: Pruning, seed: int, trials: int) -> Run:
 
 
 def mean_of(problems: Sequence[Problem], pruning: Pruning, orders: int, trials: int) -> Run:
-    runs = [replay(problem, pruning, seed, trials) for problem in problems for seed in range(orders)]
+    return _mean([replay(problem, pruning, seed, trials) for problem in problems for seed in range(orders)])
+
+
+def _mean(runs: Sequence[Run]) -> Run:
     return Run(statistics.fmean(run.epochs for run in runs), statistics.fmean(run.regret for run in runs))
 
 
@@ -140,18 +156,25 @@ def row(name: str, settings: dict[str, Value], halves: Sequence[Problem], orders
     shown = ", ".join(f"{key}: {value}" for key, value in settings.items()) or "defaults"
     cells = [f"`{name}`", shown]
     for trials in SIZES:
-        for some in (*([half] for half in halves), halves):
-            run = mean_of(some, Pruning(name, settings), orders, trials)
-            cells.append(f"{run.epochs:.0%}, {run.regret:.3f}")
+        runs = [mean_of([half], Pruning(name, settings), orders, trials) for half in halves]
+        runs.append(_mean(runs))
+        cells += [f"{run.epochs:.0%}, {run.regret:.3f}" for run in runs]
     return cells
 
 
-def rows_of(name: str, orders: int) -> list[list[str]]:
-    """Return the rows of a rule with its defaults and with the chosen settings."""
+def noise_row() -> list[str]:
+    noises = [each.noise for each in problems()]
+    cells = ["" if noise is None else f"{noise:.3f}" for noise in noises]
+    cells.append(f"{statistics.fmean(noise for noise in noises if noise is not None):.3f}")
+    return ["noise of retraining", "", *cells * len(SIZES)]
+
+
+def rows_of(name: str, orders: int, only_defaults: bool) -> list[list[str]]:
+    """Return the rows of a rule: with its defaults, and with the chosen settings unless `only_defaults`."""
     whole = problems()
     learning, reported = [each.half(0) for each in whole], [each.half(1) for each in whole]
     rows = [row(name, {}, reported, orders)]
-    if GRIDS[name]:
+    if GRIDS[name] and not only_defaults:
         rows.append(row(name, chosen(name, learning, max(4, orders // 2)), reported, orders))
     return rows
 
@@ -160,13 +183,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="What pruning rules save on replayed learning curves.")
     parser.add_argument("--quick", action="store_true", help="few orders; writes nothing")
     parser.add_argument("--only", help="this rule; writes nothing")
+    parser.add_argument("--defaults", action="store_true", help="Tuner's rules with their defaults, beside the noise")
     options = parser.parse_args()
     orders = 4 if options.quick else ORDERS
     rows = []
     with ProcessPoolExecutor(2) as pool:
-        for found in pool.map(rows_of, [options.only] if options.only else GRIDS, repeat(orders)):
+        ours = [name for name in GRIDS if not name.startswith("optuna:")]
+        rules = [options.only] if options.only else ours if options.defaults else list(GRIDS)
+        for found in pool.map(rows_of, rules, repeat(orders), repeat(options.defaults)):
             print(*found, sep="\n", file=sys.stderr, flush=True)
             rows += found
+    if options.defaults:
+        rows.append(noise_row())
     header = ["rule", "settings", *(each.name for each in problems()), "mean"]
     columns = len(header) - 2
     table = "\n\n".join(
@@ -177,7 +205,7 @@ def main() -> None:
     if options.quick or options.only:
         print(table)
     else:
-        record.keep("pruning", f"{table}\n\n{record.machine()}")
+        record.keep("pruning-defaults" if options.defaults else "pruning", f"{table}\n\n{record.machine()}")
 
 
 if __name__ == "__main__":

@@ -64,11 +64,8 @@ def listen(folder: str) -> tuple[socket.socket, str]:
     """
     identity = os.stat(folder)
     name = f"{identity.st_dev:x}-{identity.st_ino:x}.sock"
-    places = [f"/tmp/tuner-{os.getuid()}"]
-    if session := os.environ.get("XDG_RUNTIME_DIR"):
-        places.insert(0, os.path.join(session, "tuner"))
     problem = OSError("no place for a socket")
-    for place in places:
+    for place in private_places():
         path = os.path.join(place, name)
         try:
             make_private(place, cure="set XDG_RUNTIME_DIR")
@@ -76,6 +73,12 @@ def listen(folder: str) -> tuple[socket.socket, str]:
         except OSError as error:  # too long, read-only, deleted at logout, or another user's
             problem = error
     raise problem
+
+
+def private_places() -> list[str]:
+    """Return folders for sockets, which `make_private` makes; the last one always has a short path."""
+    session = os.environ.get("XDG_RUNTIME_DIR")
+    return [*([os.path.join(session, "tuner")] if session else []), f"/tmp/tuner-{os.getuid()}"]
 
 
 def make_private(place: str, *, cure: str) -> None:

@@ -13,8 +13,10 @@ import os
 import subprocess
 import sys
 import time
+from base64 import b64encode
 from collections.abc import Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 from controller.runtime.protocol import RuntimeLost
 
@@ -22,6 +24,7 @@ DB_MANAGER_NAMES = ("katib-db-manager.kubeflow", "katib-db-manager.kubeflow.svc"
 IN_POD = "127.0.0.1:6789"  # the sidecar in a trial's pod, at Katib's port
 LOCK = "reports.lock"
 _LOG = "reports.log"
+_USER = "trial"
 _ROOT = Path(__file__).parents[2]
 _BOOT = "import sys; sys.path.append(sys.argv[1]); from controller.runtime.report_server import main; main()"
 _PROXIES = ("grpc_proxy", "https_proxy", "http_proxy")  # in gRPC's order
@@ -33,12 +36,11 @@ _RETRY_S = 0.05
 
 async def report_variables(folder: Path, environ: Mapping[str, str]) -> dict[str, str]:
     """Return the variables of a trial that reports by Katib's API. Raises RuntimeLost."""
-    port = await _reach(folder)
+    server = await _reach(folder)
     beside = next((environ[name] for name in _NO_PROXY if environ.get(name)), "")
     return {
-        "grpc_proxy": f"http://127.0.0.1:{port}",
+        "grpc_proxy": f"http://{_USER}:{server.token}@127.0.0.1:{server.port}",
         "no_grpc_proxy": ",".join(filter(None, (beside, _HERE))),
-        **address_variables(f"127.0.0.1:{port}"),
     }
 
 
@@ -53,12 +55,25 @@ def proxy_of(environ: Mapping[str, str]) -> str:
     return next((environ[name] for name in _PROXIES if environ.get(name)), "")
 
 
-def port_in_lock(folder: Path) -> int:
-    """Return the port of the running server, or of the last one; 0 if there was none."""
+class ReportAddress(NamedTuple):
+    """The port of a server, and the token that it asks for."""
+
+    port: int
+    token: str
+
+
+def credentials(token: str) -> str:
+    """Return what a client of the proxy sends, by HTTP's Basic authentication."""
+    return b64encode(f"{_USER}:{token}".encode()).decode()
+
+
+def known_address(folder: Path) -> ReportAddress | None:
+    """Return the address of the running server, or of the last one; None if there was none."""
     try:
-        return int(json.loads((folder / LOCK).read_bytes())["port"])
+        written = json.loads((folder / LOCK).read_bytes())
+        return ReportAddress(int(written["port"]), str(written["token"]))
     except (OSError, ValueError, KeyError, TypeError):
-        return 0
+        return None
 
 
 def is_held(lock: Path) -> bool:
@@ -76,14 +91,14 @@ def is_held(lock: Path) -> bool:
     return False
 
 
-async def _reach(folder: Path) -> int:
-    """Return the port of the running server, or of a new one."""
+async def _reach(folder: Path) -> ReportAddress:
+    """Return the address of the running server, or of a new one."""
     give_up_at = time.monotonic() + _GIVE_UP_S
     while time.monotonic() < give_up_at:
         if (is_held(folder / LOCK) or await asyncio.to_thread(_spawn, folder) == b"ready\n") and (
-            port := port_in_lock(folder)
+            address := known_address(folder)
         ):
-            return port
+            return address
         await asyncio.sleep(_RETRY_S)
     raise RuntimeLost(f"the server for the reports of trials does not start; see {folder / _LOG}")
 

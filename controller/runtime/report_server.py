@@ -3,7 +3,7 @@
 A process of its own, which outlives the controller: a report is in the file before it is answered. It exits once the
 experiment has no supervisor. A trial that uses Katib's SDK asks for `katib-db-manager.kubeflow`, a name of a cluster;
 the trial's environment names this process as the proxy of gRPC, which then gets the connections to that name. Other
-connections are passed on.
+connections are passed on. All users of the machine can reach the port, so the proxy asks for the experiment's token.
 
 Its end in the controller is `report_address`.
 """
@@ -16,11 +16,13 @@ import fcntl
 import json
 import os
 import re
+import secrets
 import sys
+from base64 import b64encode
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import grpc
 from google.protobuf.message import DecodeError
@@ -28,7 +30,8 @@ from google.protobuf.message import DecodeError
 from controller.core.model import PUSHED
 from controller.runtime.collectors import place_below
 from controller.runtime.collectors.collected import json_line
-from controller.runtime.report_address import DB_MANAGER_NAMES, LOCK, is_held, port_in_lock, proxy_of
+from controller.runtime.listening import MAX_PATH, make_private, private_places
+from controller.runtime.report_address import DB_MANAGER_NAMES, LOCK, credentials, is_held, known_address, proxy_of
 from suggest.katib.v1beta1 import api_pb2 as pb
 
 SUPERVISOR_LOCK = "supervisor.lock"
@@ -40,6 +43,7 @@ LOOK_S = 0.5  # between two looks whether there is a supervisor
 ALONE = 20  # looks without a supervisor that has not said good-bye: a controller starts another one
 _HEAD_S = 10.0  # for the head of a connection
 _PIECE = 1 << 16
+_AUTHORIZATION = re.compile(r"\r\nProxy-Authorization:\s*Basic (\S+)\r\n", re.IGNORECASE)
 
 
 def report_lines(report: pb.ObservationLog) -> Iterator[bytes]:
@@ -129,14 +133,18 @@ async def serve(folder: Path, lock: int) -> None:
     """Serve until the experiment has no supervisor. `lock` is the locked file that gets the port."""
     server = grpc.aio.server(options=[("grpc.max_receive_message_length", MAX_REPORT), ("grpc.so_reuseport", 0)])
     server.add_generic_rpc_handlers((ReportHandler(TrialReports(folder)),))
-    own = server.add_insecure_port("127.0.0.1:0")
+    own = _socket_path(folder)
+    server.add_insecure_port(f"unix:{own}")
     await server.start()
-    forward = partial(_connected, own)
-    try:  # the port of an earlier server, which running trials know
-        listener = await asyncio.start_server(forward, "127.0.0.1", port_in_lock(folder))
+    # The port and the token of an earlier server, which running trials know.
+    before = known_address(folder)
+    token = secrets.token_hex(16) if before is None else before.token
+    forward = partial(_connected, own, token)
+    try:
+        listener = await asyncio.start_server(forward, "127.0.0.1", 0 if before is None else before.port)
     except OSError:
         listener = await asyncio.start_server(forward, "127.0.0.1", 0)
-    written = json.dumps({"port": listener.sockets[0].getsockname()[1]}).encode()
+    written = json.dumps({"pid": os.getpid(), "port": listener.sockets[0].getsockname()[1], "token": token}).encode()
     os.pwrite(lock, written, 0)
     os.ftruncate(lock, len(written))
     os.write(1, b"ready\n")
@@ -147,6 +155,24 @@ async def serve(folder: Path, lock: int) -> None:
         looks = 0 if is_held(folder / SUPERVISOR_LOCK) else looks + 1 if _is_expected(folder) else ALONE
     listener.close()
     await server.stop(1.0)
+    own.unlink(missing_ok=True)
+
+
+def _socket_path(folder: Path) -> Path:
+    """Return the path of a socket that only this user can reach. Raises OSError."""
+    identity = folder.stat()
+    problem = OSError("no place for a socket")
+    for place in private_places():
+        path = Path(place, f"{identity.st_dev:x}-{identity.st_ino:x}-reports.sock")
+        try:
+            make_private(place, cure="set XDG_RUNTIME_DIR")
+        except OSError as error:
+            problem = error
+            continue
+        if len(os.fsencode(path)) <= MAX_PATH:
+            path.unlink(missing_ok=True)
+            return path
+    raise problem
 
 
 def _is_expected(folder: Path) -> bool:
@@ -160,34 +186,38 @@ def _is_expected(folder: Path) -> bool:
 # Connections
 
 
-async def _connected(own: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Serve a connection: one of gRPC itself, or one that asks a proxy for a host."""
-    with contextlib.closing(writer), contextlib.suppress(OSError, asyncio.IncompleteReadError, TimeoutError):
+_Streams: TypeAlias = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+_BAD_HEAD = (OSError, EOFError, TimeoutError, asyncio.LimitOverrunError)
+
+
+async def _connected(own: Path, token: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Serve a connection that asks a proxy for a host."""
+    with contextlib.closing(writer), contextlib.suppress(*_BAD_HEAD):
         async with asyncio.timeout(_HEAD_S):
-            begun = await reader.readexactly(4)
-            if begun != b"CONN":
-                there = await asyncio.open_connection("127.0.0.1", own)
-                there[1].write(begun)
-            else:
-                there = await _opened(own, begun + await reader.readuntil(b"\r\n\r\n"), writer)
+            head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
+            method, _, rest = head.partition(" ")
+            given = _AUTHORIZATION.search(head)
+            if method != "CONNECT" or given is None or not secrets.compare_digest(given[1], credentials(token)):
+                writer.write(b"HTTP/1.1 407 Proxy Authentication Required\r\n\r\n")
+                return
+            there = await _opened(own, rest.split(" ", 1)[0], writer)
         await _pass_on((reader, writer), there)
 
 
-async def _opened(
-    own: int, head: bytes, writer: asyncio.StreamWriter
-) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """Answer `CONNECT host:port`, and return the connection to that host."""
-    target = head.split(b" ", 2)[1].decode("latin-1")
+async def _opened(own: Path, target: str, writer: asyncio.StreamWriter) -> _Streams:
+    """Answer `CONNECT target`, and return the connection to that host."""
     host, _, port = target.rpartition(":")
     host = host.strip("[]")
     try:
         if host.partition(".")[0] == DB_MANAGER:  # in whatever namespace
-            there = await asyncio.open_connection("127.0.0.1", own)
+            there = await asyncio.open_unix_connection(own)
         elif proxy := proxy_of(os.environ):
             # The environment's own proxy connects, and answers.
-            proxy_host, _, proxy_port = proxy.rpartition("//")[2].rpartition("@")[2].rstrip("/").rpartition(":")
+            user, _, place = proxy.rpartition("//")[2].rpartition("@")
+            proxy_host, _, proxy_port = place.rstrip("/").rpartition(":")
             there = await asyncio.open_connection(proxy_host, int(proxy_port))
-            there[1].write(head)
+            allowed = f"Proxy-Authorization: Basic {b64encode(user.encode()).decode()}\r\n" if user else ""
+            there[1].write(f"CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n{allowed}\r\n".encode())
             return there
         else:
             there = await asyncio.open_connection(host, int(port))
@@ -198,9 +228,7 @@ async def _opened(
     return there
 
 
-async def _pass_on(
-    here: tuple[asyncio.StreamReader, asyncio.StreamWriter], there: tuple[asyncio.StreamReader, asyncio.StreamWriter]
-) -> None:
+async def _pass_on(here: _Streams, there: _Streams) -> None:
     """Copy both directions until one of them ends."""
     with contextlib.closing(there[1]):
         ways = [asyncio.create_task(_copy(here[0], there[1])), asyncio.create_task(_copy(there[0], here[1]))]

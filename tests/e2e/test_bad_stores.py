@@ -68,7 +68,7 @@ def empty(database: Path) -> None:
         ("controller.db", newer, f"by a newer tuner (schema 99, this one knows {SCHEMA_VERSION}); upgrade tuner"),
         ("controller.db", truncate, "it is damaged; restore it from a backup, or move it away to start over"),
         ("controller.db", overwrite, "it is damaged; restore it from a backup, or move it away to start over"),
-        ("controller.db", make_a_directory, "it cannot be opened; see that"),
+        ("controller.db", make_a_directory, "it cannot be opened; check that"),
         ("studies.db", newer, f"has schema 9999, newer than {HEAD}, the newest that this tuner knows; upgrade tuner"),
         ("studies.db", truncate, "the file is damaged; restore it from a backup, or move it away to start over"),
         ("studies.db", overwrite, "the file is not a database, or has lost its beginning; restore it"),
@@ -185,7 +185,7 @@ def test_a_disk_that_is_full_at_the_start_gives_one_sentence(cli: Cli) -> None:
     with small_disk(cli.folder / "state", "16k"):
         code, out, err = cli.tuner("run", cli.file)
     assert (code, out, err.count("\n")) == (7, "", 1)
-    assert re.match(r"tuner: .*state/.* (the disk is full|No space left|see that its disk .* has room)", err)
+    assert re.match(r"tuner: .*state/.* (the disk is full|No space left|check that its disk .* not full)", err)
 
 
 @contextmanager

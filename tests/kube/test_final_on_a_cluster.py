@@ -114,7 +114,7 @@ def test_a_final_stage_is_adopted_by_the_next_controller_and_is_not_a_trial(tmp_
         final = json.loads(await cluster.told("best", "tiny", "-o", "json"))["final"]
         assert (final["state"], final["trial"], len(final["attempts"])) == ("succeeded", 2, 1)
         assert "outputs" not in final
-        assert "is in the claim kept, folder tiny-" in await cluster.told("best", "tiny")
+        assert "are in the claim kept, folder tiny-" in await cluster.told("best", "tiny")
         assert cluster.jobs() == []
 
     beside_a_cluster(tmp_path, play)

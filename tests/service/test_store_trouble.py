@@ -191,7 +191,7 @@ except Unavailable as e:
         done = subprocess.run([sys.executable, "-c", program, path], capture_output=True, text=True, check=True)
         path.parent.chmod(0o755)
     assert re.match(
-        r".*studies\.db: it (is read-only; give|cannot be opened; see that) .*this user .*write", done.stdout
+        r".*studies\.db: it (is read-only; give|cannot be opened; check that) .*this user .*write", done.stdout
     )
 
 

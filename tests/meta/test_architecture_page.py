@@ -21,7 +21,7 @@ FILLERS = {"a", "an", "the", "s", "of", "to", "in", "or", "and", "how", "what", 
 
 def named() -> list[tuple[str, str]]:
     """Return each path on the page with each name in it, or with "" where none is given."""
-    found = set()
+    found: set[tuple[str, str]] = set()
     for path, name, after in re.findall(PATH, PAGE):
         names = re.findall(r"`([\w.]+)`", after) if after.startswith(":") else []
         found |= {(path, each) for each in ([name] if name else names)} or {(path, "")}

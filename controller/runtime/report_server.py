@@ -44,7 +44,7 @@ LOOK_S = 0.5  # between two looks whether there is a supervisor
 ALONE = 20  # looks without a supervisor that has not said good-bye: a controller starts another one
 _HEAD_S = 10.0  # for the head of a connection
 _PIECE = 1 << 16
-_NUMBER = re.compile(r"[+-]?(?:(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?|inf(?:inity)?|nan)", re.ASCII | re.IGNORECASE)
+_NUMBER = re.compile(r"[+-]?(?:(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?|inf(?:inity)?)|nan", re.ASCII | re.IGNORECASE)
 _AUTHORIZATION = re.compile(r"\r\nProxy-Authorization:\s*Basic (\S+)\r\n", re.IGNORECASE)
 
 

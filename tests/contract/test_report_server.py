@@ -10,8 +10,11 @@ import shutil
 import signal
 import socket
 import threading
+from base64 import b64encode
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
@@ -28,12 +31,14 @@ from controller.runtime.report_address import (
     known_address,
     report_variables,
 )
-from controller.runtime.report_server import TrialReports
+from controller.runtime.report_server import TrialReports, report_lines
 from suggest.katib.v1beta1 import api_pb2 as pb
 from suggest.katib.v1beta1.api_pb2_grpc import DBManagerStub
 from tests.contract.local_testbed import LocalTestbed, local_testbed
 from tests.contract.runtime_contract import Script
 from tests.e2e.cli import eventually
+
+CASES = json.loads((Path(__file__).parents[1] / "fixtures/collectors/reports.json").read_text())
 
 
 @pytest.fixture
@@ -118,6 +123,27 @@ def test_connections_to_other_hosts_are_passed_on(folder: Path) -> None:
         answering.join()
 
 
+def test_the_environments_own_proxy_gets_its_decoded_credentials(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as proxy:
+        monkeypatch.setenv("https_proxy", f"http://me%40work:p%25w@127.0.0.1:{proxy.getsockname()[1]}/")
+        port, token = address(folder)
+        with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
+            head = f"CONNECT example.org:443 HTTP/1.1\r\nProxy-Authorization: Basic {credentials(token)}\r\n\r\n"
+            connection.sendall(head.encode())
+            with proxy.accept()[0] as asked:
+                told = asked.recv(1000)
+    assert told.startswith(b"CONNECT example.org:443 ")
+    assert b64encode(b"me@work:p%w") in told
+
+
+@pytest.mark.parametrize("case", CASES, ids=[case["claim"] for case in CASES])
+def test_a_report_becomes_lines(case: dict[str, Any]) -> None:
+    logs = [
+        pb.MetricLog(time_stamp=t, metric=pb.Metric(name=name, value=value)) for t, name, value in case["metric_logs"]
+    ]
+    assert [json.loads(line) for line in report_lines(pb.ObservationLog(metric_logs=logs))] == case["lines"]
+
+
 def test_a_report_is_in_the_file_of_the_newest_attempt(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in variables(folder).items():
         monkeypatch.setenv(name, value)
@@ -150,6 +176,22 @@ def test_a_server_that_is_killed_while_trials_run_is_replaced(tmp_path: Path, mo
         await runtime.reconcile()
         assert is_held(tmp_path / LOCK)
         assert known_address(tmp_path) == before
+        await runtime.remove("a")
+        await runtime.close()
+
+    with local_testbed(tmp_path, monkeypatch) as testbed:
+        asyncio.run(run(testbed))
+        eventually(lambda: not is_held(tmp_path / LOCK))
+
+
+def test_a_trials_own_proxy_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def run(testbed: LocalTestbed) -> None:
+        runtime = LocalRuntime(tmp_path, collection=Collection(KatibReports(), names=("loss",)))
+        launch = testbed.shell("a", "echo $grpc_proxy > proxy; exec sleep 600")
+        own = {**launch.env, "grpc_proxy": "http://own:1"}
+        await runtime.start(replace(launch, env=own))
+        written = tmp_path / "proxy"
+        await asyncio.to_thread(eventually, lambda: written.exists() and written.read_text() == "http://own:1\n")
         await runtime.remove("a")
         await runtime.close()
 

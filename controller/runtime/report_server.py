@@ -1,7 +1,7 @@
 """Katib's DBManager for the trials of one experiment on this machine: it appends reports to the file of their attempt.
 
 A process of its own, which outlives the controller: a report is in the file before it is answered. It exits once the
-experiment has no supervisor. A trial that uses Katib's SDK asks for `katib-db-manager.kubeflow`, a name of a cluster;
+experiment has no supervisor. A trial that uses Katib's SDK asks for `katib-db-manager.kubeflow`, a name in a cluster;
 the trial's environment names this process as the proxy of gRPC, which then gets the connections to that name. Other
 connections are passed on. All users of the machine can reach the port, so the proxy asks for the experiment's token.
 

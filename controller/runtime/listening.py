@@ -15,6 +15,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from controller.runtime.supervised import Message
 
+SUPERVISOR_LOCK = "supervisor.lock"  # in the experiment's folder: held while it runs, and names its socket
 MAX_PATH = 100  # bytes of a socket's path; macOS allows 104 and Linux 108, with the final zero
 
 

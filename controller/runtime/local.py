@@ -18,7 +18,7 @@ from controller.core.model import Collection, FailureClass, KatibReports
 from controller.runtime import collectors, gpu_claims, gpus, log_file, processes, ranks
 from controller.runtime.collectors import Collector
 from controller.runtime.protocol import AttemptStatus, CannotStart, Exit, Launch, RuntimeLost
-from controller.runtime.report_address import report_variables
+from controller.runtime.report_address import keep_serving, report_variables
 from controller.runtime.supervisor_connection import Message, SupervisorConnection, reach, unreachable
 
 _LOG_POLL_S = 0.02
@@ -85,7 +85,7 @@ class LocalRuntime:
         if self._collection is not None:
             try:
                 env |= collectors.prepare(self._collection, launch.directory.absolute())
-                if isinstance(self._collection.source, KatibReports):
+                if self._takes_reports and "grpc_proxy" not in launch.env:
                     env |= await report_variables(self._folder, env)
             except OSError as error:
                 what = f"cannot create {error.filename}: {error.strerror}"
@@ -133,7 +133,13 @@ class LocalRuntime:
         self._log_times.forget(name)
 
     async def reconcile(self) -> None:
-        pass  # the supervisor does this without being asked
+        # The supervisor does what is due without being asked, except this.
+        if self._takes_reports and any(status.exit is None for status in self._statuses.values()):
+            await keep_serving(self._folder)
+
+    @property
+    def _takes_reports(self) -> bool:
+        return self._collection is not None and isinstance(self._collection.source, KatibReports)
 
     async def observe(self) -> Mapping[str, AttemptStatus]:
         await self._connected()

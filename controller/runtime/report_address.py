@@ -35,7 +35,7 @@ _RETRY_S = 0.05
 
 
 async def report_variables(folder: Path, environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables of a trial that reports by Katib's API. Raises RuntimeLost."""
+    """Return the variables of a trial that reports by Katib's API, on top of its own. Raises RuntimeLost."""
     server = await _reach(folder)
     beside = next((environ[name] for name in _NO_PROXY if environ.get(name)), "")
     return {
@@ -53,6 +53,12 @@ def address_variables(address: str) -> dict[str, str]:
 def proxy_of(environ: Mapping[str, str]) -> str:
     """Return the proxy that gRPC would use; "" for none."""
     return next((environ[name] for name in _PROXIES if environ.get(name)), "")
+
+
+async def keep_serving(folder: Path) -> None:
+    """Replace a server that was killed, for trials that run: it gets the same address. Raises RuntimeLost."""
+    if not is_held(folder / LOCK):
+        await _reach(folder)
 
 
 class ReportAddress(NamedTuple):
@@ -95,12 +101,24 @@ async def _reach(folder: Path) -> ReportAddress:
     """Return the address of the running server, or of a new one."""
     give_up_at = time.monotonic() + _GIVE_UP_S
     while time.monotonic() < give_up_at:
-        if (is_held(folder / LOCK) or await asyncio.to_thread(_spawn, folder) == b"ready\n") and (
-            address := known_address(folder)
+        if (
+            (is_held(folder / LOCK) or await asyncio.to_thread(_spawn, folder) == b"ready\n")
+            and (address := known_address(folder))
+            and await _listens(address)
         ):
             return address
         await asyncio.sleep(_RETRY_S)
     raise RuntimeLost(f"the server for the reports of trials does not start; see {folder / _LOG}")
+
+
+async def _listens(address: ReportAddress) -> bool:
+    """Return whether the port accepts connections. The lock is held a moment before, and a moment after."""
+    try:
+        _, writer = await asyncio.open_connection("127.0.0.1", address.port)
+    except OSError:
+        return False
+    writer.close()
+    return True
 
 
 def _spawn(folder: Path) -> bytes:

@@ -1,7 +1,7 @@
 """Katib's DBManager for the trials of one experiment on this machine: it appends reports to the file of their attempt.
 
 A process of its own, which outlives the controller: a report is in the file before it is answered. It exits once the
-experiment has no supervisor. A trial that uses Katib's SDK asks for `katib-db-manager.kubeflow`, a name of a cluster;
+experiment has no supervisor. A trial that uses Katib's SDK asks for `katib-db-manager.kubeflow`, a name in a cluster;
 the trial's environment names this process as the proxy of gRPC, which then gets the connections to that name. Other
 connections are passed on. All users of the machine can reach the port, so the proxy asks for the experiment's token.
 
@@ -18,11 +18,13 @@ import os
 import re
 import secrets
 import sys
+import threading
 from base64 import b64encode
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
+from urllib.parse import unquote, urlsplit
 
 import grpc
 from google.protobuf.message import DecodeError
@@ -30,11 +32,10 @@ from google.protobuf.message import DecodeError
 from controller.core.model import PUSHED
 from controller.runtime.collectors import place_below
 from controller.runtime.collectors.collected import json_line
-from controller.runtime.listening import MAX_PATH, make_private, private_places
+from controller.runtime.listening import MAX_PATH, SUPERVISOR_LOCK, make_private, private_places
 from controller.runtime.report_address import DB_MANAGER_NAMES, LOCK, credentials, is_held, known_address, proxy_of
 from suggest.katib.v1beta1 import api_pb2 as pb
 
-SUPERVISOR_LOCK = "supervisor.lock"
 DB_MANAGER = DB_MANAGER_NAMES[-1]
 METHOD = "ReportObservationLog"
 SERVICE = "api.v1.beta1.DBManager"
@@ -43,6 +44,7 @@ LOOK_S = 0.5  # between two looks whether there is a supervisor
 ALONE = 20  # looks without a supervisor that has not said good-bye: a controller starts another one
 _HEAD_S = 10.0  # for the head of a connection
 _PIECE = 1 << 16
+_NUMBER = re.compile(r"[+-]?(?:(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?|inf(?:inity)?)|nan", re.ASCII | re.IGNORECASE)
 _AUTHORIZATION = re.compile(r"\r\nProxy-Authorization:\s*Basic (\S+)\r\n", re.IGNORECASE)
 
 
@@ -55,21 +57,19 @@ def report_lines(report: pb.ObservationLog) -> Iterator[bytes]:
     together: dict[str, float | str] = {}
     last = ""
     for each in report.metric_logs:
+        if not each.metric.name:
+            continue
         if together and (each.time_stamp != last or each.metric.name in together):
             yield json_line(together)
             together = {}
         last = each.time_stamp
-        if each.metric.name:
-            together[each.metric.name] = _number(each.metric.value)
+        together[each.metric.name] = _number(each.metric.value)
     if together:
         yield json_line(together)
 
 
 def _number(text: str) -> float | str:
-    try:
-        return float(text)
-    except ValueError:
-        return text
+    return float(text) if _NUMBER.fullmatch(text.strip(" \t\r\n")) else text
 
 
 class TrialReports:
@@ -77,6 +77,7 @@ class TrialReports:
 
     def __init__(self, folder: Path) -> None:
         self._live = folder / "live"
+        self._lock = threading.Lock()
 
     def append(self, trial: str, lines: Sequence[bytes]) -> bool:
         """Append to the file of the trial's newest attempt; False if the trial is not running. Raises OSError."""
@@ -84,13 +85,12 @@ class TrialReports:
         if directory is None:
             return False
         path = place_below(directory / "output", PUSHED.path)
-        file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
-            data = memoryview(b"".join(lines))
-            while data:
-                data = data[os.write(file, data) :]
-        finally:
-            os.close(file)
+            with self._lock:
+                _append(path, b"".join(lines))
+        except OSError as error:
+            error.filename = str(path)
+            raise
         return True
 
     def _attempt(self, trial: str) -> Path | None:
@@ -100,6 +100,21 @@ class TrialReports:
             if found:
                 return (self._live / max(found)[1]).readlink()
         return None
+
+
+def _append(path: Path, data: bytes) -> None:
+    """Append lines to a file. Raises OSError, and then a part of them may be in the file."""
+    file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        size = os.fstat(file).st_size
+        if size and os.pread(file, 1, size - 1) != b"\n":
+            # A full disk or a kill cut off the last line. It is ended, not removed: it may have been read.
+            data = b"\n" + data
+        rest = memoryview(data)
+        while rest:
+            rest = rest[os.write(file, rest) :]
+    finally:
+        os.close(file)
 
 
 class ReportHandler(grpc.GenericRpcHandler):
@@ -122,24 +137,65 @@ class ReportHandler(grpc.GenericRpcHandler):
             lines = list(report_lines(request.observation_log))
             is_running = await asyncio.to_thread(self._reports.append, request.trial_name, lines)
         except OSError as error:
-            await context.abort(grpc.StatusCode.UNAVAILABLE, f"the report cannot be stored: {error.strerror}")
+            told = (
+                f"{error.filename}: the report cannot be stored: {error.strerror}; make it writable, then report again"
+            )
+            await context.abort(grpc.StatusCode.UNAVAILABLE, told)
         if not is_running:
             told = f"trial {request.trial_name[:253]!r} is not running here; report under the name in KATIB_TRIAL_NAME"
             await context.abort(grpc.StatusCode.NOT_FOUND, told)
         return pb.ReportObservationLogReply().SerializeToString()
 
 
+_Streams: TypeAlias = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+class DbManager:
+    """The gRPC server of one experiment's reports, at a socket that only this user can reach.
+
+    The socket's folder may be emptied while trials run, as XDG_RUNTIME_DIR is at logout. Then the next connection makes
+    it listen again.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._handler = ReportHandler(TrialReports(folder))
+        self._path = Path()
+        self._servers: list[grpc.aio.Server] = []  # earlier ones have connections
+        self._connecting = asyncio.Lock()
+
+    async def listen(self) -> None:
+        """Raises OSError."""
+        self._path = _socket_path(self._folder)
+        server = grpc.aio.server(options=[("grpc.max_receive_message_length", MAX_REPORT), ("grpc.so_reuseport", 0)])
+        server.add_generic_rpc_handlers((self._handler,))
+        server.add_insecure_port(f"unix:{self._path}")
+        await server.start()
+        self._servers.append(server)
+
+    async def connect(self) -> _Streams:
+        """Raises OSError."""
+        async with self._connecting:
+            try:
+                return await asyncio.open_unix_connection(self._path)
+            except (FileNotFoundError, ConnectionRefusedError):
+                await self.listen()
+                return await asyncio.open_unix_connection(self._path)
+
+    async def stop(self) -> None:
+        for server in self._servers:
+            await server.stop(1.0)
+        self._path.unlink(missing_ok=True)
+
+
 async def serve(folder: Path, lock: int) -> None:
     """Serve until the experiment has no supervisor. `lock` is the locked file that gets the port."""
-    server = grpc.aio.server(options=[("grpc.max_receive_message_length", MAX_REPORT), ("grpc.so_reuseport", 0)])
-    server.add_generic_rpc_handlers((ReportHandler(TrialReports(folder)),))
-    own = _socket_path(folder)
-    server.add_insecure_port(f"unix:{own}")
-    await server.start()
+    manager = DbManager(folder)
+    await manager.listen()
     # The port and the token of an earlier server, which running trials know.
     before = known_address(folder)
     token = secrets.token_hex(16) if before is None else before.token
-    forward = partial(_connected, own, token)
+    forward = partial(_connected, manager, token)
     try:
         listener = await asyncio.start_server(forward, "127.0.0.1", 0 if before is None else before.port)
     except OSError:
@@ -154,8 +210,7 @@ async def serve(folder: Path, lock: int) -> None:
         await asyncio.sleep(LOOK_S)
         looks = 0 if is_held(folder / SUPERVISOR_LOCK) else looks + 1 if _is_expected(folder) else ALONE
     listener.close()
-    await server.stop(1.0)
-    own.unlink(missing_ok=True)
+    await manager.stop()
 
 
 def _socket_path(folder: Path) -> Path:
@@ -186,45 +241,53 @@ def _is_expected(folder: Path) -> bool:
 # Connections
 
 
-_Streams: TypeAlias = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 _BAD_HEAD = (OSError, EOFError, TimeoutError, asyncio.LimitOverrunError)
 
 
-async def _connected(own: Path, token: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def _connected(
+    manager: DbManager, token: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+) -> None:
     """Serve a connection that asks a proxy for a host."""
     with contextlib.closing(writer), contextlib.suppress(*_BAD_HEAD):
         async with asyncio.timeout(_HEAD_S):
             head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
             method, _, rest = head.partition(" ")
             given = _AUTHORIZATION.search(head)
-            if method != "CONNECT" or given is None or not secrets.compare_digest(given[1], credentials(token)):
+            allowed = given is not None and secrets.compare_digest(
+                given[1].encode("latin-1"), credentials(token).encode()
+            )
+            if method != "CONNECT" or not allowed:
                 writer.write(b"HTTP/1.1 407 Proxy Authentication Required\r\n\r\n")
                 return
-            there = await _opened(own, rest.split(" ", 1)[0], writer)
+            there = await _opened(manager, rest.split(" ", 1)[0], writer)
         await _pass_on((reader, writer), there)
 
 
-async def _opened(own: Path, target: str, writer: asyncio.StreamWriter) -> _Streams:
+async def _opened(manager: DbManager, target: str, writer: asyncio.StreamWriter) -> _Streams:
     """Answer `CONNECT target`, and return the connection to that host."""
     host, _, port = target.rpartition(":")
     host = host.strip("[]")
     try:
         if host.partition(".")[0] == DB_MANAGER:  # in whatever namespace
-            there = await asyncio.open_unix_connection(own)
+            there = await manager.connect()
         elif proxy := proxy_of(os.environ):
-            # The environment's own proxy connects, and answers.
-            user, _, place = proxy.rpartition("//")[2].rpartition("@")
-            proxy_host, _, proxy_port = place.rstrip("/").rpartition(":")
-            there = await asyncio.open_connection(proxy_host, int(proxy_port))
-            allowed = f"Proxy-Authorization: Basic {b64encode(user.encode()).decode()}\r\n" if user else ""
-            there[1].write(f"CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n{allowed}\r\n".encode())
-            return there
+            return await _through(proxy, target)  # which answers
         else:
             there = await asyncio.open_connection(host, int(port))
     except (OSError, ValueError):
         writer.write(b"HTTP/1.1 502 Bad Gateway\r\n\r\n")
         raise ConnectionError from None
     writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
+    return there
+
+
+async def _through(proxy: str, target: str) -> _Streams:
+    """Ask the environment's own proxy for a connection. Raises OSError, ValueError."""
+    url = urlsplit(proxy if "//" in proxy else f"//{proxy}")
+    there = await asyncio.open_connection(url.hostname or "", url.port or 80)
+    user = unquote(url.netloc.rpartition("@")[0])
+    allowed = f"Proxy-Authorization: Basic {b64encode(user.encode()).decode()}\r\n" if user else ""
+    there[1].write(f"CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n{allowed}\r\n".encode())
     return there
 
 

@@ -20,7 +20,7 @@ import time
 
 from controller.runtime import processes
 from controller.runtime.launching import Refused
-from controller.runtime.listening import ControllerConnection, listen
+from controller.runtime.listening import SUPERVISOR_LOCK, ControllerConnection, listen
 from controller.runtime.supervised import unlink
 from controller.runtime.trials import Trials
 
@@ -155,7 +155,7 @@ def main() -> None:
     names its socket, or "held" if another supervisor has the lock.
     """
     module, folder = sys.argv[-2:]
-    lock = os.open(os.path.join(folder, "supervisor.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    lock = os.open(os.path.join(folder, SUPERVISOR_LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     if os.fork():
         os._exit(0)  # the supervisor is not the controller's child, so nobody has to reap it
     try:

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from controller.runtime.forked_python import placeholder
+from controller.runtime.listening import SUPERVISOR_LOCK
 from controller.runtime.protocol import RuntimeLost
 
 Message: TypeAlias = dict[str, Any]  # JSON; both ends of the socket are in this folder
@@ -151,7 +152,7 @@ def unreachable(folder: Path, what: str) -> RuntimeLost:
 def _written_in_the_lock(folder: Path) -> tuple[int, str]:
     """Return the pid and socket of the running supervisor, or of the last one if none runs."""
     try:
-        written = json.loads((folder / "supervisor.lock").read_bytes())
+        written = json.loads((folder / SUPERVISOR_LOCK).read_bytes())
         return written["pid"], written["socket"]
     except (OSError, ValueError):
         return 0, ""

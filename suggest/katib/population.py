@@ -14,7 +14,6 @@ from pathlib import Path
 
 from suggest.engine import Engine
 from suggest.errors import FailedPrecondition, InvalidArgument, Problem, Unavailable
-from suggest.study import StudyName
 
 GENERATION, PARENT = (f"pbt.suggestion.katib.kubeflow.org/{word}" for word in ("generation", "parent"))
 _LETTERS = "bcdfghjklmnpqrstvwxz2456789"  # of the names that Katib draws
@@ -23,8 +22,9 @@ _NAME = re.compile(
 )  # of an object in a cluster; also a file's that stays in its folder
 
 
-def trial_name(experiment: str, study: StudyName, number: int) -> str:
-    digest = hashlib.sha256(f"{study}/{number}".encode()).digest()
+def trial_name(experiment: str, study_uid: str, number: int) -> str:
+    """Return a trial's name. The uid keeps a search with a new store from an older one's checkpoints."""
+    digest = hashlib.sha256(f"{study_uid}/{number}".encode()).digest()
     return f"{experiment}-{''.join(_LETTERS[byte % len(_LETTERS)] for byte in digest[:8])}"
 
 
@@ -45,7 +45,7 @@ class Checkpoints:
     def check(self, experiment: str) -> None:
         """Check that an experiment's folder is in this one. Raises InvalidArgument."""
         if not _NAME.fullmatch(experiment):
-            told = f"{experiment[:80]!r} is not a name of a cluster; use lower-case letters, digits and -"
+            told = f"{experiment[:80]!r} is not a valid Kubernetes name; use lower-case letters, digits and -"
             raise InvalidArgument([Problem("experiment.name", told)])
 
     def prepare(self, experiment: str, trial: str, parent: str) -> None:
@@ -53,12 +53,12 @@ class Checkpoints:
 
         Raises:
             InvalidArgument: see `check`.
-            FailedPrecondition: the parent's name is not one of a cluster.
+            FailedPrecondition: the parent's name is not a valid Kubernetes name.
             Unavailable: the folder cannot be written.
         """
         self.check(experiment)
         if parent and not _NAME.fullmatch(parent):
-            raise FailedPrecondition(f"trial {parent[:80]!r} has no name of a cluster, so it has no checkpoint")
+            raise FailedPrecondition(f"trial {parent[:80]!r} has no valid Kubernetes name, so no checkpoint")
         target, source = self._folder / experiment / trial, self._folder / experiment / parent
         if target.exists():
             return

@@ -83,7 +83,7 @@ class KatibSuggestions:
         if not experiment.is_population:
             return
         if self._checkpoints is None:
-            cure = "start tuner serve with --katib-checkpoints DIRECTORY, a volume that the trials mount, too"
+            cure = "start tuner serve with --katib-checkpoints DIRECTORY, a volume that the trials also mount"
             raise InvalidArgument(
                 [Problem("", f"pbt copies checkpoints, and this server has no folder for them; {cure}")]
             )
@@ -123,7 +123,7 @@ class KatibSuggestions:
         parents: list[str] = []
         with self._studies.writing(kept.name) as (_, writer):
             for answer, each in zip(answers, reply.parameter_assignments, strict=True):
-                each.trial_name = trial_name(experiment.name, kept.name, answer.number)
+                each.trial_name = trial_name(experiment.name, writer.lease.uid, answer.number)
                 each.labels[GENERATION] = str(generation(writer.engine, answer.number))
                 parent = "" if answer.parent is None else writer.engine.trial(answer.parent).labels.get(TRIAL, "")
                 if parent:
@@ -252,7 +252,7 @@ class KatibSuggestions:
         """Return the study_index, built again if the study was closed or changed by others since."""
         engine, study_index = writer.engine, kept.study_index
         if study_index is None or kept.engine() is not engine or study_index.next_number != engine.next_number:
-            study_index = StudyIndex.of(experiment, _names(kept.name, experiment), engine.trials())
+            study_index = StudyIndex.of(experiment, _names(writer.lease.uid, experiment), engine.trials())
             kept.study_index, kept.engine = study_index, weakref.ref(engine, lambda _: kept.forget())
         return study_index
 
@@ -332,11 +332,11 @@ def _study_name(experiment: KatibExperiment, place: int) -> StudyName:
     return StudyName(NAMESPACE, f"{readable}-{digest}-{place}")
 
 
-def _names(study: StudyName, experiment: KatibExperiment) -> Callable[[int], str]:
+def _names(study_uid: str, experiment: KatibExperiment) -> Callable[[int], str]:
     """Return a function that returns the name that a trial was suggested with."""
     if not experiment.is_population:
         return lambda number: ""
-    return lambda number: trial_name(experiment.name, study, number)
+    return lambda number: trial_name(experiment.name, study_uid, number)
 
 
 def _reply(experiment: KatibExperiment, answers: Sequence[Answer]) -> pb.GetSuggestionsReply:

@@ -88,7 +88,7 @@ class Server:
     where other processes reach the server, if not at `address`.
 
     Raises:
-        InvalidArgument: the protection does not suffice for the address.
+        InvalidArgument: the protection does not suffice for the address, or the folder of checkpoints is not writable.
     """
 
     def __init__(
@@ -113,6 +113,7 @@ class Server:
         metrics = options.metrics_address
         self._katib: tuple[Address, ...] = ()
         protection.check(self._asked, parse_address(metrics) if metrics else None, katib=bool(options.katib))
+        options.check_checkpoints()
 
     @property
     def address(self) -> str:

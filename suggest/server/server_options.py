@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from suggest.errors import InvalidArgument, Problem
 from suggest.server.access.file_reloader import FileReloader
 from suggest.server.limits_file import Limits, read_limits
 
@@ -22,6 +24,14 @@ class ServerOptions:
     limits: str | None = None
     katib: tuple[int, ...] = ()
     katib_checkpoints: Path | None = None
+
+    def check_checkpoints(self) -> None:
+        """Raises InvalidArgument."""
+        folder = self.katib_checkpoints
+        if folder is not None and not (folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)):
+            cure = "mount the volume of the trials there, or give this user the right"
+            message = f"{folder} is not a folder that this user can write; {cure}"
+            raise InvalidArgument([Problem("katib-checkpoints", message)])
 
 
 class LimitsFile:

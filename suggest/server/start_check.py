@@ -45,8 +45,8 @@ def look(
     yield _judged("address", lambda: _address(address, protection))
     for port in options.katib:
         yield _judged("katib", partial(_katib, port, address, protection))
-    if (checkpoints := options.katib_checkpoints) is not None:
-        yield _judged("katib", partial(_katib_checkpoints, checkpoints))
+    if options.katib_checkpoints is not None:
+        yield _judged("katib", lambda: _katib_checkpoints(options))
     if advertise:
         yield _judged("advertise", lambda: f"clients of other servers are redirected to {parse_address(advertise)}")
     yield _judged("storage", lambda: _storage(storage_url))
@@ -95,10 +95,9 @@ def _katib(port: int, served: str, protection: Protection) -> str:
     return f"{address} is free; Katib's clients need no token"
 
 
-def _katib_checkpoints(folder: Path) -> str:
-    if not (folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)):
-        raise InvalidArgument([Problem("katib-checkpoints", f"{folder} is not a folder that this user can write")])
-    return f"checkpoints of pbt are in {folder}"
+def _katib_checkpoints(options: ServerOptions) -> str:
+    options.check_checkpoints()
+    return f"checkpoints of pbt are in {options.katib_checkpoints}"
 
 
 def _metrics(text: str, served: str, protection: Protection) -> str:

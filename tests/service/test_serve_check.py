@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from suggest.client import Client
-from suggest.server import Protection, ServerOptions
+from suggest.errors import InvalidArgument
+from suggest.server import Protection, Server, ServerOptions
 from suggest.server.admin import check_up
 from suggest.storage.upgrades import HEAD
 from tests.certificates import Authority
@@ -187,6 +188,15 @@ def test_files_of_tokens_and_limits_are_checked(store: Path, tmp_path: Path) -> 
         False,
         f"{tmp_path / 'none.yaml'}: cannot be read: No such file or directory",
     )
+
+
+def test_the_folder_of_checkpoints_is_checked_before_the_server_starts(store: Path, tmp_path: Path) -> None:
+    options = ServerOptions(katib_checkpoints=tmp_path / "not-mounted")
+    is_right, message = told(store, options=options)["katib"]
+    assert not is_right
+    assert "not-mounted is not a folder that this user can write" in message
+    with pytest.raises(InvalidArgument, match="not a folder that this user can write"):
+        Server(f"sqlite:///{store}", "localhost:0", protection=OPEN, options=options)
 
 
 def test_the_command_prints_a_line_per_finding_and_exits_with_its_code(store: Path, tmp_path: Path) -> None:

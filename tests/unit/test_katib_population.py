@@ -8,7 +8,6 @@ import pytest
 
 from suggest.errors import FailedPrecondition, InvalidArgument, Unavailable
 from suggest.katib.population import Checkpoints, trial_name
-from suggest.study import StudyName
 
 
 def test_a_trial_begins_with_a_copy_of_its_parents_folder(tmp_path: Path) -> None:
@@ -44,10 +43,10 @@ def test_a_parent_whose_folder_is_gone_leaves_an_empty_one(tmp_path: Path) -> No
 def test_names_do_not_leave_the_folder(tmp_path: Path, name: str) -> None:
     volume = tmp_path / "volume"
     volume.mkdir()
-    with pytest.raises(InvalidArgument, match="not a name of a cluster"):
+    with pytest.raises(InvalidArgument, match="not a valid Kubernetes name"):
         Checkpoints(volume).prepare(name, "search-a", "")
     if name:
-        with pytest.raises(FailedPrecondition, match="has no name of a cluster"):
+        with pytest.raises(FailedPrecondition, match="has no valid Kubernetes name"):
             Checkpoints(volume).prepare("search", "search-a", name)
     assert list(volume.iterdir()) == []
 
@@ -58,7 +57,6 @@ def test_a_folder_that_cannot_be_written_is_said(tmp_path: Path) -> None:
 
 
 def test_names_of_trials_are_like_katibs_and_always_the_same() -> None:
-    study = StudyName("katib", "search-0")
-    assert trial_name("search", study, 3) == trial_name("search", study, 3)
-    assert trial_name("search", study, 3) != trial_name("search", StudyName("katib", "search-1"), 3)
-    assert len({trial_name("search", study, number) for number in range(1000)}) == 1000
+    assert trial_name("search", "uid-1", 3) == trial_name("search", "uid-1", 3)
+    assert trial_name("search", "uid-1", 3) != trial_name("search", "uid-2", 3)
+    assert len({trial_name("search", "uid-1", number) for number in range(1000)}) == 1000

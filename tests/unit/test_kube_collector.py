@@ -113,6 +113,16 @@ def test_reports_to_katibs_db_manager_stay_in_the_pod() -> None:
     assert (env["KATIB_DB_MANAGER_SERVICE_IP"], env["KATIB_DB_MANAGER_SERVICE_PORT"]) == ("127.0.0.1", "6789")
 
 
+def test_a_container_with_a_volume_in_the_place_of_a_token_keeps_it() -> None:
+    own = {"name": "token", "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount/"}
+    containers = [{"name": "proxy"}, {"name": "main", "volumeMounts": [own]}]
+    spec = {"automountServiceAccountToken": False, "containers": containers}
+    job = {**JOB, "spec": {"template": {"spec": spec}}}
+    pod = pod_of(KatibReports(), template=job, primary={"container": "main"})
+    mounts = [[mount["name"] for mount in each.get("volumeMounts", ())] for each in pod["containers"]]
+    assert mounts == [["tuner-namespace"], ["token"]]
+
+
 def test_a_pod_with_a_token_has_its_namespace_already() -> None:
     pod = pod_of(KatibReports(), serviceAccount="trainer")
     assert "tuner-namespace" not in [volume["name"] for volume in pod["volumes"]]

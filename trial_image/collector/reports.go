@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"io"
 	"math"
 	"net"
@@ -116,8 +117,11 @@ func (r *reports) take(call *http.Request) (status, string) {
 		return statusUnavailable, "the report did not arrive whole"
 	case len(data) > largestReport+5:
 		return statusExhausted, "the report has more than 16 MiB; send it in parts"
-	case len(data) < 5 || uint64(binary.BigEndian.Uint32(data[1:])) != uint64(len(data)-5):
-		return statusInvalid, "the call has not exactly one message"
+	case len(data) < 5:
+		return statusInvalid, fmt.Sprintf("expected one message, got %d bytes", len(data))
+	case uint64(binary.BigEndian.Uint32(data[1:])) != uint64(len(data)-5):
+		length := binary.BigEndian.Uint32(data[1:])
+		return statusInvalid, fmt.Sprintf("expected one message of %d bytes, got %d bytes", length, len(data)-5)
 	case data[0] != 0:
 		return statusUnimplemented, "the message is compressed; send it as it is"
 	}
@@ -198,10 +202,11 @@ func metricLog(data []byte) (stamp, name, value string, ok bool) {
 	return stamp, name, value, ok
 }
 
-// reportedNumber returns a value as JSON has it: a number, or text that is none.
+// reportedNumber returns a value as JSON has it: a decimal number, or text that is none.
 func reportedNumber(text string) string {
-	value, err := strconv.ParseFloat(strings.TrimSpace(text), 64)
-	if err == nil || math.IsInf(value, 0) {
+	value, err := strconv.ParseFloat(strings.Trim(text, " \t\r\n"), 64)
+	isOfGo := strings.ContainsAny(text, "xX_") // 0x10 and 1_000, which ParseFloat also reads
+	if (err == nil || math.IsInf(value, 0)) && !isOfGo {
 		return number(value, 64)
 	}
 	return quoted(text)

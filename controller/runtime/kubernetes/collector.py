@@ -20,6 +20,7 @@ from controller.runtime.report_address import DB_MANAGER_NAMES, IN_POD
 
 OUTPUT, PORT = "/tuner/output", 8080  # the trial's output folder, and its endpoint's port unless the file has another
 VOLUME, NAMESPACE_VOLUME = "tuner-metrics", "tuner-namespace"
+_ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 # Limits equal requests, so that the pod keeps its quality of service. It takes 5 MB and a hundredth of a CPU.
 RESOURCES = {"cpu": "100m", "memory": "32Mi"}
 
@@ -68,17 +69,28 @@ def add_collector(spec: Raw, trial: Raw, collection: Collection) -> None:
         alias = {"ip": IN_POD.partition(":")[0], "hostnames": list(DB_MANAGER_NAMES)}
         spec["hostAliases"] = [*(spec.get("hostAliases") or ()), alias]
         if spec.get("automountServiceAccountToken") is False:
-            _show_namespace(spec, trial)
+            _show_namespace(spec)
     # First, so that it also reads what the user's init containers write.
     spec["initContainers"] = [sidecar, *(spec.get("initContainers") or ())]
 
 
-def _show_namespace(spec: Raw, trial: Raw) -> None:
-    """Give the trial the file with its namespace, which Katib's SDK reads where a token would be mounted."""
+def _show_namespace(spec: Raw) -> None:
+    """Give the containers the file with their namespace, which Katib's SDK reads where a token would be mounted.
+
+    A container with a volume of its own there, such as a projected token, keeps it.
+    """
+    without = [
+        each
+        for each in spec["containers"]
+        if all(mount["mountPath"].rstrip("/") != _ACCOUNT for mount in each.get("volumeMounts") or ())
+    ]
+    if not without:
+        return
     field = {"path": "namespace", "fieldRef": {"fieldPath": "metadata.namespace"}}
     spec.setdefault("volumes", []).append({"name": NAMESPACE_VOLUME, "downwardAPI": {"items": [field]}})
-    mount = {"name": NAMESPACE_VOLUME, "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount", "readOnly": True}
-    trial.setdefault("volumeMounts", []).append(mount)
+    mount = {"name": NAMESPACE_VOLUME, "mountPath": _ACCOUNT, "readOnly": True}
+    for each in without:
+        each["volumeMounts"] = [*(each.get("volumeMounts") or ()), mount]
 
 
 def _arguments(collection: Collection) -> Iterator[str]:

@@ -42,17 +42,21 @@ class Checkpoints:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
+    def check(self, experiment: str) -> None:
+        """Check that an experiment's folder is in this one. Raises InvalidArgument."""
+        if not _NAME.fullmatch(experiment):
+            told = f"{experiment[:80]!r} is not a name of a cluster; use lower-case letters, digits and -"
+            raise InvalidArgument([Problem("experiment.name", told)])
+
     def prepare(self, experiment: str, trial: str, parent: str) -> None:
         """Make a trial's folder, a copy of its parent's, unless it is there. parent: "" for none.
 
         Raises:
-            InvalidArgument: the experiment's name is not one of a cluster.
+            InvalidArgument: see `check`.
             FailedPrecondition: the parent's name is not one of a cluster.
             Unavailable: the folder cannot be written.
         """
-        if not _NAME.fullmatch(experiment):
-            told = f"{experiment[:80]!r} is not a name of a cluster; use lower-case letters, digits and -"
-            raise InvalidArgument([Problem("experiment.name", told)])
+        self.check(experiment)
         if parent and not _NAME.fullmatch(parent):
             raise FailedPrecondition(f"trial {parent[:80]!r} has no name of a cluster, so it has no checkpoint")
         target, source = self._folder / experiment / trial, self._folder / experiment / parent

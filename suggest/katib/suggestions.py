@@ -80,11 +80,14 @@ class KatibSuggestions:
         self._check_checkpoints(validate(request.experiment))
 
     def _check_checkpoints(self, experiment: KatibExperiment) -> None:
-        if experiment.is_population and self._checkpoints is None:
+        if not experiment.is_population:
+            return
+        if self._checkpoints is None:
             cure = "start tuner serve with --katib-checkpoints DIRECTORY, a volume that the trials mount, too"
             raise InvalidArgument(
                 [Problem("", f"pbt copies checkpoints, and this server has no folder for them; {cure}")]
             )
+        self._checkpoints.check(experiment.name)
 
     def suggest(self, frame: SuggestionsFrame) -> pb.GetSuggestionsReply:
         """Answer a request.

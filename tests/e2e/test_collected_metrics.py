@@ -172,7 +172,7 @@ def test_a_killed_controller_loses_no_report(cli: Cli) -> None:
 
 
 def once_it_reads_more(cli: Cli, process: subprocess.Popen[str], read: set[int]) -> set[int]:
-    eventually(lambda: process.poll() is not None or len(curve_so_far(cli)) > len(read))
+    eventually(lambda: process.poll() is not None or len(curve_so_far(cli)) > len(read), within_s=120)
     return curve_so_far(cli)
 
 

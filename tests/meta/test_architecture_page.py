@@ -4,34 +4,57 @@ from __future__ import annotations
 
 import ast
 import re
+from itertools import permutations
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
-NAMED = sorted(
-    set(
-        re.findall(
-            r"`((?:suggest|controller|proto|tests|docs|docs_site|deploy|examples|trial_image|bench)/[\w./*-]*)(?::([\w.]+))?`",
-            PAGE,
-        )
-    )
-)
+ROOTS = ("bench", "controller", "deploy", "docs", "docs_site", "examples", "hydra_plugins", "proto", "suggest", "tests",
+         "trial_image", "tuner")  # fmt: skip
+# `path:name`, or `path` followed by its names: `path`: `one`, `other`.
+PATH = r"`((?:[\w.*-]+/)[\w./*-]*)(?::([\w.]+))?`((?:(?::|,| or) `[A-Za-z_][\w.]*`(?![\w/]))*)"
+FILE = r"`([\w.-]*\.(?:py|js|go|md|proto|toml|importlinter))`"
+FILLERS = {"a", "an", "the", "s", "of", "to", "in", "or", "and", "how", "what", "which", "when", "that", "its"}
+
+
+def named() -> list[tuple[str, str]]:
+    """Return each path on the page with each name in it, or with "" where none is given."""
+    found: set[tuple[str, str]] = set()
+    for path, name, after in re.findall(PATH, PAGE):
+        names = re.findall(r"`([\w.]+)`", after) if after.startswith(":") else []
+        found |= {(path, each) for each in ([name] if name else names)} or {(path, "")}
+    return sorted(found)
 
 
 def names_in(path: Path) -> set[str]:
+    """Return what a module defines, methods as `Class.method`; of other files, the words in them."""
+    if path.suffix != ".py":
+        return set(re.findall(r"\w+", path.read_text(encoding="utf-8")))
     names: set[str] = set()
     for node in ast.parse(path.read_text(encoding="utf-8")).body:
-        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            names.add(node.name)
-        if isinstance(node, ast.ClassDef):
-            inner = (each for each in node.body if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef))
-            names |= {f"{node.name}.{each.name}" for each in inner}
+        match node:
+            case ast.ClassDef():
+                inner = (each for each in node.body if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef))
+                names |= {node.name} | {f"{node.name}.{each.name}" for each in inner}
+            case ast.FunctionDef() | ast.AsyncFunctionDef():
+                names.add(node.name)
+            case ast.Assign():
+                names |= {target.id for target in node.targets if isinstance(target, ast.Name)}
+            case ast.AnnAssign(target=ast.Name(name)):
+                names.add(name)
     return names
 
 
-@pytest.mark.parametrize(("path", "name"), NAMED)
+def rows() -> list[list[str]]:
+    """Return the cells of the tables of changes."""
+    lines = PAGE.partition("## Where to change what\n")[2].partition("\n## ")[0].splitlines()
+    cells = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines if line.startswith("| ")]
+    return [row for row in cells if row[0] not in ("to …", "---")]
+
+
+@pytest.mark.parametrize(("path", "name"), named())
 def test_everything_on_the_page_exists(path: str, name: str) -> None:
     found = sorted(ROOT.glob(path.rstrip("/")))
     assert found, f"docs/architecture.md names {path}, which does not exist"
@@ -39,8 +62,25 @@ def test_everything_on_the_page_exists(path: str, name: str) -> None:
         assert name in names_in(found[0])
 
 
+@pytest.mark.parametrize("name", sorted(set(re.findall(FILE, PAGE))))
+def test_a_file_without_its_folder_is_the_only_one_of_its_name(name: str) -> None:
+    found = [*ROOT.glob(name), *(path for root in ROOTS for path in (ROOT / root).rglob(name))]
+    assert len(found) == 1, f"docs/architecture.md names {name} without its folder"
+
+
+def test_no_change_has_two_rows() -> None:
+    words = [(row[0], set(re.findall(r"[a-z]+", row[0].lower())) - FILLERS) for row in rows()]
+    assert [(one, other) for (one, few), (other, many) in permutations(words, 2) if few <= many] == []
+
+
+def test_every_row_of_changes_says_how_many_files_it_takes() -> None:
+    assert len(rows()) > 50
+    assert [row for row in rows() if len(row) != 3 or not re.match(r"\d+\b", row[2])] == []
+
+
 def test_the_page_lists_the_steps_of_a_suggestion_and_of_a_trial() -> None:
-    assert len([name for _, name in NAMED if name]) > 20
+    _, _, steps = PAGE.partition("## The life of a suggestion\n")
+    assert len(re.findall(r"`[\w/]+\.py:[\w.]+`", steps)) > 20
 
 
 def test_every_test_that_docs_faults_names_exists() -> None:

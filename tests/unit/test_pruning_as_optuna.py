@@ -75,7 +75,7 @@ def verdicts(
             if state is SUCCEEDED and not math.isfinite(worth):
                 # A failed one would count for Optuna's halving, and for nothing here.
                 state, theirs_state = TrialState.PRUNED, optuna.trial.TrialState.PRUNED
-            study.apply(trial, worth if state is SUCCEEDED else None, theirs_state)
+            study.tell(trial, worth if state is SUCCEEDED else None, theirs_state)
             pruner.put(TrialCurve(which, state, seen.curve, worth if state is SUCCEEDED else None))
 
 

@@ -61,7 +61,7 @@ class SearchOptions(TypedDict, total=False):
     """The name of a rule, such as "median", or a mapping with its name and settings."""
     fidelity: Mapping[str, Any]
     """Run trials in steps, as `spec.fidelity` of a file: `{"parameter": "epochs", "min": 1, "max": 81}`. The objective
-    runs up to `trial["epochs"]`, and goes on from what it has kept in `trial.checkpoint_dir`."""
+    runs up to `trial["epochs"]`, and continues from what it has kept in `trial.checkpoint_dir`."""
     initial: Sequence[Mapping[str, Any]]
     """Points to try first, whole or in part."""
     trial_timeout: str | float

@@ -91,7 +91,7 @@ def choose(
         failed = fitting
     if not failed and not again:
         raise FailedPrecondition(f"{name} has no failed trial; see {command('get', 'trials', name)}")
-    untold = [t.number for t in failed if not _failed_here(attempts.get(t.number, ()))]
+    untold = [t.number for t in failed if not failed_here(attempts.get(t.number, ()))]
     if untold:
         raise FailedPrecondition(
             f"{name}: trial {ranges(untold)} was completed as failed by another client, and has no attempt to repeat; "
@@ -100,7 +100,8 @@ def choose(
     return RetryChoice({trial.number: attempts[trial.number][-1] for trial in failed}, tuple(sorted(again)))
 
 
-def _failed_here(attempts: Sequence[Attempt]) -> bool:
+def failed_here(attempts: Sequence[Attempt]) -> bool:
+    """Return whether the newest attempt failed. Imported trials and those that another client completed have none."""
     return bool(attempts) and attempts[-1].state is AttemptState.FAILED
 
 

@@ -130,5 +130,5 @@ def _heading(spec: ExperimentSpec) -> str:
     whence = "the first of spec.initial" if spec.initial else "in the middle of their ranges"
     return (
         f"# Trial 0 of {spec.name} as namespace {spec.namespace} would get it, with the resulting pod.\n"
-        f"# Its parameters are {whence}; the search may begin elsewhere:  {formatting.parameters(first_point(spec))}\n"
+        f"# Its parameters are {whence}; the search may begin elsewhere: {formatting.parameters(first_point(spec))}\n"
     )

@@ -88,9 +88,8 @@ def ending(
         if not succeeded and partial and spec.fidelity is not None:
             whole = f"{spec.fidelity.parameter} {spec.fidelity.max:g}"
             cure = "raise budget.wallClock, or lower fidelity.max"
-            return Ending(
-                ExperimentState.FAILED, f"{told} before a trial reached {whole}; {cure}", False, ReasonCode.TIME_SPENT
-            )
+            told = f"{told} before a trial reached {whole}; {cure}"
+            return Ending(ExperimentState.FAILED, told, False, ReasonCode.NO_TRIAL_SUCCEEDED)
         return _spent(told, ReasonCode.TIME_SPENT, succeeded, drain=False)
     if suspended:
         return None

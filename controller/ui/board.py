@@ -19,6 +19,7 @@ from controller.app.enqueue import enqueue
 from controller.app.experiments import find
 from controller.app.following import ExperimentFollower
 from controller.app.local_experiments import LocalExperiments
+from controller.app.retry import failed_here
 from controller.app.suggestion_service import SessionClient
 from controller.app.workspace import Workspace
 from controller.core.model import Experiment, ExperimentState
@@ -118,13 +119,14 @@ class Board:
         client = await self.client(experiment)
         measured = await client.list_measurements(study_name(experiment), number)
         events = self.experiments().events(experiment.uid, number)
+        failed = one.state is TrialState.FAILED and failed_here(one.attempts)
         return documents.trial(record, one) | {
             "why": description.why_trial(record, one),
             "events": [documents.event(each) for each in events],
             "measurements": [documents.measurement(each) for _, each in measured],
             "provenance": self._provenance(experiment, one),
             "artifacts": await asyncio.to_thread(self._artifacts, experiment, one),
-            "actions": {"labels": True, "retry": one.state is TrialState.FAILED and not record.controlled_by},
+            "actions": {"labels": True, "retry": failed and not record.controlled_by},
         }
 
     def folder(self, experiment: Experiment, number: int, attempt: int) -> AttemptFolders:

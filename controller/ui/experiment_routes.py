@@ -83,7 +83,7 @@ class _Experiments:
     async def resume(self, request: Request) -> Response:
         experiment = self._experiment(request)
         await control_detached(self._board.workspace, experiment, ("resume",))
-        return done(f"{experiment.name} goes on")
+        return done(f"{experiment.name} continues")
 
     async def retry(self, request: Request) -> Response:
         """Run one failed trial again, or all of them."""

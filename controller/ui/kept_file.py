@@ -33,7 +33,10 @@ def write(file: Path, content: dict[str, Any]) -> None:
             json.dump(content, opened)
         new.replace(file)
     except OSError as error:
-        raise Unavailable(f"{file}: {error.strerror}") from error
+        raise Unavailable(
+            f"{file}: {error.strerror}; the page stores what open pages need after a restart there; make the folder "
+            "writable, and free space on its disk if that is full"
+        ) from error
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,14 +71,15 @@ async def beside(
 
     Args:
         tokens: The server has tokens, with which people sign in.
-        sqlite: The database, whose times show changes; the key of the page, its port and sessions are stored beside it.
-            None for other stores.
+        sqlite: The database, whose times show changes; the key of the page, its port and sessions are stored beside it,
+            in files named after the port, because several servers may share the database. None for other stores.
         source: What the page calls the store.
 
     Raises FailedPrecondition if the port is in use, Unavailable if nothing can be stored.
     """
     host = "127.0.0.1" if address.host == "localhost" else address.host
-    file = None if sqlite is None else sqlite.with_name(f"{sqlite.name}-page.json")
+    suffix = f"-{address.port}" if address.port else ""
+    file = None if sqlite is None else sqlite.with_name(f"{sqlite.name}-page{suffix}.json")
     kept = KeptAddress(secrets.token_bytes(32), 0) if file is None else KeptAddress.read(file)
     listener = listen(host, (address.port,) if address.port else (kept.port, 0), flag="--ui")
     port: int = listener.getsockname()[1]
@@ -109,7 +110,7 @@ async def beside(
             lambda token: server.verbs_of(token) is not None,
             port=port,
             secure=tls,
-            file=None if sqlite is None else sqlite.with_name(f"{sqlite.name}-sessions.json"),
+            file=None if sqlite is None else sqlite.with_name(f"{sqlite.name}-sessions-{port}.json"),
         )
         shown, close, routes = door.board, door.close, door.routes
         link = ""

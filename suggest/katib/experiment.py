@@ -46,7 +46,7 @@ class KatibExperiment:
 
     @property
     def is_population(self) -> bool:
-        """Return whether trials go on from checkpoints of others."""
+        """Return whether trials continue from checkpoints of others."""
         return self.spec.algorithm.name == PBT
 
 

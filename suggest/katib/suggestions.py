@@ -26,7 +26,7 @@ from suggest.katib import NAMESPACE
 from suggest.katib.experiment import KatibExperiment, read_experiment, validate
 from suggest.katib.observations import name_problems
 from suggest.katib.population import GENERATION, PARENT, Checkpoints, generation, trial_name
-from suggest.katib.trial_history import STOPPED, TRIAL, Answer, Kinship, StudyIndex, TrialHistory, request_of
+from suggest.katib.trial_history import STOPPED, TRIAL, Kinship, StudyIndex, Suggestion, TrialHistory, request_of
 from suggest.katib.v1beta1 import api_pb2 as pb
 from suggest.katib.v1beta1.frames_pb2 import SuggestionsFrame
 from suggest.studies import StudyService
@@ -115,7 +115,7 @@ class KatibSuggestions:
         self,
         kept: _KeptStudy,
         experiment: KatibExperiment,
-        answers: Sequence[Answer],
+        answers: Sequence[Suggestion],
         reply: pb.GetSuggestionsReply,
         checkpoints: Checkpoints,
     ) -> None:
@@ -260,7 +260,7 @@ class KatibSuggestions:
 
     def _answers(
         self, kept: _KeptStudy, experiment: KatibExperiment, history: TrialHistory, *, count: int, taken: int
-    ) -> list[Answer]:
+    ) -> list[Suggestion]:
         with self._studies.writing(kept.name) as (store, writer):
             study_index = self._study_index(kept, experiment, writer)
             try:
@@ -339,7 +339,7 @@ def _names(study_uid: str, experiment: KatibExperiment) -> Callable[[int], str]:
     return lambda number: trial_name(experiment.name, study_uid, number)
 
 
-def _reply(experiment: KatibExperiment, answers: Sequence[Answer]) -> pb.GetSuggestionsReply:
+def _reply(experiment: KatibExperiment, answers: Sequence[Suggestion]) -> pb.GetSuggestionsReply:
     names = [text.name for text in experiment.texts]
     reply = pb.GetSuggestionsReply()
     for answer in answers:

@@ -187,8 +187,8 @@ class _KnownTrial(NamedTuple):
     value: float | None
 
 
-class Answer(NamedTuple):
-    """A suggestion. `parent`: the trial from whose checkpoint it goes on."""
+class Suggestion(NamedTuple):
+    """What Katib gets for one trial. `parent`: the trial from whose checkpoint it continues."""
 
     number: int
     point: Point
@@ -214,8 +214,8 @@ class StudyIndex:
     known: dict[str, _KnownTrial] = field(default_factory=dict)  # by Katib's name
     # Suggestions that no trial has taken: trial numbers by the points that callers send back, and by trial number.
     free: dict[Point, list[int]] = field(default_factory=dict)
-    offers: dict[int, Answer] = field(default_factory=dict)
-    answers: dict[int, Answer] = field(default_factory=dict)  # all suggestions by position, also those that were taken
+    offers: dict[int, Suggestion] = field(default_factory=dict)
+    answers: dict[int, Suggestion] = field(default_factory=dict)  # by position, also those that a trial has taken
     given: int = 0  # one more than the highest position that was answered
     seen: dict[int, str] = field(default_factory=dict)  # names of trials by the hashes of their bytes
     running: set[str] = field(default_factory=set)
@@ -252,14 +252,14 @@ class StudyIndex:
         self.known[name] = known
         (self.running.discard if known.state.finished else self.running.add)(name)
 
-    def _answer(self, number: int, position: int, point: Point, parent: int | None) -> Answer:
+    def _answer(self, number: int, position: int, point: Point, parent: int | None) -> Suggestion:
         texts = self.experiment.texts
         written = tuple(text.text(value) for text, value in zip(texts, point, strict=True))
-        answer = self.answers[position] = Answer(number, point, written, parent)
+        answer = self.answers[position] = Suggestion(number, point, written, parent)
         self.given = max(self.given, position + 1)
         return answer
 
-    def _offer(self, answer: Answer) -> None:
+    def _offer(self, answer: Suggestion) -> None:
         self.free.setdefault(answer.point, []).append(answer.number)
         self.offers[answer.number] = answer
 
@@ -271,7 +271,7 @@ class StudyIndex:
             self._offer(self._answer(trial.number, position, point, trial.parent))
             self.next_number = max(self.next_number, trial.number + 1)
 
-    def replay(self, position: int) -> Answer | None:
+    def replay(self, position: int) -> Suggestion | None:
         """Return the suggestion for a position, None if there is none or a trial has taken it."""
         answer = self.answers.get(position)
         return answer if answer is not None and answer.number in self.offers else None

@@ -8,6 +8,7 @@ docs/adr.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -25,6 +26,7 @@ from suggest.space import Value
 from suggest.study import StudySpec
 from suggest.workers import Workers
 
+log = logging.getLogger(__name__)
 NAME = "default"
 TO_CHOOSE, GRID, TPE, HEDGE, CMAES_HEDGE = CHOICES = ("to choose", "grid", "tpe", "hedge", "hedge with cmaes")
 
@@ -40,13 +42,17 @@ def default(spec: StudySpec, seed: int, settings: DefaultSettings, *, workers: W
     if settings.chosen == GRID:
         return GridSampler(spec, seed, NoSettings())
     if settings.chosen in (HEDGE, CMAES_HEDGE):
+        late_cmaes = settings.chosen == CMAES_HEDGE
+        if late_cmaes and missing(CMAES_PACKAGES):  # the study has moved to another server; it must not stop there
+            log.warning("the package cmaes is not installed; from trial %d on, gp and tpe propose its points", LONG)
+            late_cmaes = False
         return HedgeSampler(
             spec,
             seed,
             GpSettings(startup_trials=settings.startup_trials),
             settings,
             parallelism=settings.parallelism,
-            late_cmaes=settings.chosen == CMAES_HEDGE,
+            late_cmaes=late_cmaes,
             workers=workers,
         )
     return tpe(spec, seed, settings, workers=workers)

@@ -17,7 +17,7 @@ from typing import Any, Final
 from suggest import names
 from suggest.errors import InvalidArgument, Problem
 from suggest.katib import NAMESPACE
-from suggest.server.access.caller import Verb
+from suggest.server.access.caller import AccessVerb
 from suggest.study import StudyName
 
 
@@ -59,7 +59,7 @@ class Rpc:
     on. `framed`: parsing a request leaves its items as bytes, so it takes hardly any time or memory.
     """
 
-    verb: Verb
+    verb: AccessVerb
     field: str = ""
     form: Form = Form.STUDY
     items: Items | None = None
@@ -70,7 +70,7 @@ class Rpc:
     @property
     def writes(self) -> bool:
         """Whether calls of the method write, so that for the same study they run one at a time."""
-        return self.verb is not Verb.READ
+        return self.verb is not AccessVerb.READ
 
     @property
     def recorded(self) -> bool:
@@ -96,44 +96,44 @@ class Resource:
 NO_RESOURCE: Final = Resource()
 
 RPCS: Mapping[str, Rpc] = {
-    "CreateStudy": Rpc(Verb.MANAGE, "parent", Form.NAMESPACE),
-    "GetStudy": Rpc(Verb.READ, "name"),
-    "ListStudies": Rpc(Verb.READ, "parent", Form.NAMESPACES),
-    "UpdateStudy": Rpc(Verb.MANAGE, "study.name"),
-    "DeleteStudy": Rpc(Verb.MANAGE, "name"),
-    "ValidateStudy": Rpc(Verb.READ),
-    "ListAlgorithms": Rpc(Verb.READ),
-    "AddTrial": Rpc(Verb.RUN, "parent"),
-    "ImportTrials": Rpc(Verb.RUN, "parent", items=Items("trials", 1, 1000)),
-    "GetTrial": Rpc(Verb.READ, "name", Form.TRIAL),
-    "ListTrials": Rpc(Verb.READ, "parent"),
-    "UpdateTrial": Rpc(Verb.RUN, "trial.name", Form.TRIAL),
-    "DeleteTrial": Rpc(Verb.MANAGE, "name", Form.TRIAL),
-    "SuggestTrials": Rpc(Verb.RUN, "parent", items=Items("count", 1, 1000), proposes=True),
-    "ReportMeasurements": Rpc(Verb.RUN, "name", Form.TRIAL, items=Items("measurements", 1, 10_000)),
+    "CreateStudy": Rpc(AccessVerb.MANAGE, "parent", Form.NAMESPACE),
+    "GetStudy": Rpc(AccessVerb.READ, "name"),
+    "ListStudies": Rpc(AccessVerb.READ, "parent", Form.NAMESPACES),
+    "UpdateStudy": Rpc(AccessVerb.MANAGE, "study.name"),
+    "DeleteStudy": Rpc(AccessVerb.MANAGE, "name"),
+    "ValidateStudy": Rpc(AccessVerb.READ),
+    "ListAlgorithms": Rpc(AccessVerb.READ),
+    "AddTrial": Rpc(AccessVerb.RUN, "parent"),
+    "ImportTrials": Rpc(AccessVerb.RUN, "parent", items=Items("trials", 1, 1000)),
+    "GetTrial": Rpc(AccessVerb.READ, "name", Form.TRIAL),
+    "ListTrials": Rpc(AccessVerb.READ, "parent"),
+    "UpdateTrial": Rpc(AccessVerb.RUN, "trial.name", Form.TRIAL),
+    "DeleteTrial": Rpc(AccessVerb.MANAGE, "name", Form.TRIAL),
+    "SuggestTrials": Rpc(AccessVerb.RUN, "parent", items=Items("count", 1, 1000), proposes=True),
+    "ReportMeasurements": Rpc(AccessVerb.RUN, "name", Form.TRIAL, items=Items("measurements", 1, 10_000)),
     # Not audited: it stores nothing, and each running trial sends it three times a minute.
-    "RenewLeases": Rpc(Verb.RUN, "parent", items=Items("leases", 1, 1000), audited=False),
-    "CompleteTrial": Rpc(Verb.RUN, "name", Form.TRIAL),
-    "ReopenTrials": Rpc(Verb.RUN, "parent", items=Items("numbers", 1, 1000)),
-    "ListMeasurements": Rpc(Verb.READ, "parent", Form.TRIALS),
-    "ListOptimalTrials": Rpc(Verb.READ, "parent"),
-    "EstimateStudy": Rpc(Verb.READ, "name", proposes=True),
+    "RenewLeases": Rpc(AccessVerb.RUN, "parent", items=Items("leases", 1, 1000), audited=False),
+    "CompleteTrial": Rpc(AccessVerb.RUN, "name", Form.TRIAL),
+    "ReopenTrials": Rpc(AccessVerb.RUN, "parent", items=Items("numbers", 1, 1000)),
+    "ListMeasurements": Rpc(AccessVerb.READ, "parent", Form.TRIALS),
+    "ListOptimalTrials": Rpc(AccessVerb.READ, "parent"),
+    "EstimateStudy": Rpc(AccessVerb.READ, "name", proposes=True),
 }
 
 # Katib's methods, whose names differ from ours. Requests for one experiment wait for each other.
 KATIB_RPCS: Mapping[str, Rpc] = {
-    "GetSuggestions": Rpc(Verb.RUN, "experiment", Form.KATIB, proposes=True, framed=True),
-    "ValidateAlgorithmSettings": Rpc(Verb.READ, "", Form.KATIB),
-    "GetEarlyStoppingRules": Rpc(Verb.READ, "", Form.KATIB, framed=True),
-    "ValidateEarlyStoppingSettings": Rpc(Verb.READ, "", Form.KATIB),
-    "SetTrialStatus": Rpc(Verb.RUN, "trial_name", Form.KATIB),
+    "GetSuggestions": Rpc(AccessVerb.RUN, "experiment", Form.KATIB, proposes=True, framed=True),
+    "ValidateAlgorithmSettings": Rpc(AccessVerb.READ, "", Form.KATIB),
+    "GetEarlyStoppingRules": Rpc(AccessVerb.READ, "", Form.KATIB, framed=True),
+    "ValidateEarlyStoppingSettings": Rpc(AccessVerb.READ, "", Form.KATIB),
+    "SetTrialStatus": Rpc(AccessVerb.RUN, "trial_name", Form.KATIB),
     # Not audited: every running trial reports.
-    "ReportObservationLog": Rpc(Verb.RUN, "trial_name", Form.KATIB, audited=False),
-    "GetObservationLog": Rpc(Verb.READ, "trial_name", Form.KATIB),
-    "DeleteObservationLog": Rpc(Verb.RUN, "trial_name", Form.KATIB),
+    "ReportObservationLog": Rpc(AccessVerb.RUN, "trial_name", Form.KATIB, audited=False),
+    "GetObservationLog": Rpc(AccessVerb.READ, "trial_name", Form.KATIB),
+    "DeleteObservationLog": Rpc(AccessVerb.RUN, "trial_name", Form.KATIB),
 }
 
-_UNKNOWN = Rpc(Verb.MANAGE)  # for methods of other services; all methods of this service are in the tables
+_UNKNOWN = Rpc(AccessVerb.MANAGE)  # for methods of other services; all methods of this service are in the tables
 
 
 def rpc_of(method: str) -> Rpc:

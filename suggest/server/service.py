@@ -42,7 +42,7 @@ MIN_LEASE_S, MAX_LEASE_S = 0.1, 7 * 86400.0
 _AT_A_TIME = 200  # entries of a list per read from the store
 
 
-Call: TypeAlias = Any  # the call's Resource; gRPC's signature has another type
+ResourceContext: TypeAlias = Any  # the call's Resource; gRPC's signature has another type
 M = TypeVar("M", bound=Message)
 T = TypeVar("T")
 
@@ -59,7 +59,7 @@ class SuggestServicer(SuggestServiceServicer):
 
     # Studies
 
-    def CreateStudy(self, request: pb.CreateStudyRequest, context: Call) -> pb.Study:
+    def CreateStudy(self, request: pb.CreateStudyRequest, context: ResourceContext) -> pb.Study:
         problems = _problems(context)
         if problem := names.label_problem(request.study_id):
             problems.append(Problem("study_id", problem))
@@ -71,10 +71,10 @@ class SuggestServicer(SuggestServiceServicer):
         name = StudyName(_resource(context).namespace or "", request.study_id)
         return wire.write_study(self._studies.create_study(name, spec, request_id=request.request_id, labels=labels))
 
-    def GetStudy(self, request: pb.GetStudyRequest, context: Call) -> pb.Study:
+    def GetStudy(self, request: pb.GetStudyRequest, context: ResourceContext) -> pb.Study:
         return wire.write_study(self._studies.study(_study(context)))
 
-    def ListStudies(self, request: pb.ListStudiesRequest, context: Call) -> pb.ListStudiesResponse:
+    def ListStudies(self, request: pb.ListStudiesRequest, context: ResourceContext) -> pb.ListStudiesResponse:
         problems = _problems(context)
         after = _reading(problems, None, lambda: _read_study_token(request.page_token))
         limit = _limit(request.page_size, problems)
@@ -92,7 +92,7 @@ class SuggestServicer(SuggestServiceServicer):
         summaries = map(wire.write_summary, told, self._studies.summaries(told))
         return pb.ListStudiesResponse(studies=page, next_page_token=rest, summaries=summaries)
 
-    def UpdateStudy(self, request: pb.UpdateStudyRequest, context: Call) -> pb.Study:
+    def UpdateStudy(self, request: pb.UpdateStudyRequest, context: ResourceContext) -> pb.Study:
         problems = _problems(context)
         paths = _read_mask(request.update_mask, ("spec.parameters", "spec.pruning", "labels"), problems)
         pruning, labels = None, wire.read_labels(request.study.labels, "study.labels", problems)
@@ -110,17 +110,17 @@ class SuggestServicer(SuggestServiceServicer):
         )
         return wire.write_study(study)
 
-    def DeleteStudy(self, request: pb.DeleteStudyRequest, context: Call) -> Empty:
+    def DeleteStudy(self, request: pb.DeleteStudyRequest, context: ResourceContext) -> Empty:
         self._studies.delete_study(_study(context))
         return Empty()
 
-    def ValidateStudy(self, request: pb.ValidateStudyRequest, context: Call) -> pb.ValidateStudyResponse:
+    def ValidateStudy(self, request: pb.ValidateStudyRequest, context: ResourceContext) -> pb.ValidateStudyResponse:
         problems: wire.Problems = []
         _read_spec(request.spec, problems)
         wire.raise_if(problems)
         return pb.ValidateStudyResponse()
 
-    def ListAlgorithms(self, request: pb.ListAlgorithmsRequest, context: Call) -> pb.ListAlgorithmsResponse:
+    def ListAlgorithms(self, request: pb.ListAlgorithmsRequest, context: ResourceContext) -> pb.ListAlgorithmsResponse:
         algorithms = [
             pb.AlgorithmInfo(name=a.name, description=a.description, settings=dict(a.settings))
             for a in self._studies.algorithms()
@@ -129,7 +129,7 @@ class SuggestServicer(SuggestServiceServicer):
 
     # Trials
 
-    def AddTrial(self, request: pb.AddTrialRequest, context: Call) -> pb.Trial:
+    def AddTrial(self, request: pb.AddTrialRequest, context: ResourceContext) -> pb.Trial:
         problems = _problems(context)
         parameters = wire.read_values(request.parameters, "parameters", problems)
         outcome = wire.read_outcome(request.outcome, "outcome", problems) if request.HasField("outcome") else None
@@ -152,7 +152,7 @@ class SuggestServicer(SuggestServiceServicer):
         )
         return wire.write_trial(study, added)
 
-    def ImportTrials(self, request: pb.ImportTrialsRequest, context: Call) -> pb.ImportTrialsResponse:
+    def ImportTrials(self, request: pb.ImportTrialsRequest, context: ResourceContext) -> pb.ImportTrialsResponse:
         problems = _problems(context)
         trials = wire.read_finished(request.trials, "trials", problems)
         problems += _import_problems(trials, source=request.source, request_id=request.request_id)
@@ -166,11 +166,11 @@ class SuggestServicer(SuggestServiceServicer):
         _shorten(reply)
         return reply
 
-    def GetTrial(self, request: pb.GetTrialRequest, context: Call) -> pb.Trial:
+    def GetTrial(self, request: pb.GetTrialRequest, context: ResourceContext) -> pb.Trial:
         study, number = _trial(context)
         return wire.write_trial(study, self._studies.trial(study, number))
 
-    def ListTrials(self, request: pb.ListTrialsRequest, context: Call) -> pb.ListTrialsResponse:
+    def ListTrials(self, request: pb.ListTrialsRequest, context: ResourceContext) -> pb.ListTrialsResponse:
         problems = _problems(context)
         states = wire.read_states(request.states, "states", problems)
         limit = _limit(request.page_size, problems)
@@ -185,7 +185,7 @@ class SuggestServicer(SuggestServiceServicer):
         page, rest = _page(((wire.write_trial(study, t), str(t.number)) for t in found), limit)
         return pb.ListTrialsResponse(trials=page, next_page_token=rest)
 
-    def UpdateTrial(self, request: pb.UpdateTrialRequest, context: Call) -> pb.Trial:
+    def UpdateTrial(self, request: pb.UpdateTrialRequest, context: ResourceContext) -> pb.Trial:
         problems = _problems(context)
         _read_mask(request.update_mask, ("labels",), problems)
         labels = wire.read_labels(request.trial.labels, "trial.labels", problems)
@@ -193,12 +193,12 @@ class SuggestServicer(SuggestServiceServicer):
         study, number = _trial(context)
         return wire.write_trial(study, self._studies.relabel_trial(study, number, labels))
 
-    def DeleteTrial(self, request: pb.DeleteTrialRequest, context: Call) -> Empty:
+    def DeleteTrial(self, request: pb.DeleteTrialRequest, context: ResourceContext) -> Empty:
         study, number = _trial(context)
         self._studies.delete_trial(study, number)
         return Empty()
 
-    def SuggestTrials(self, request: pb.SuggestTrialsRequest, context: Call) -> pb.SuggestTrialsResponse:
+    def SuggestTrials(self, request: pb.SuggestTrialsRequest, context: ResourceContext) -> pb.SuggestTrialsResponse:
         problems = _problems(context)
         labels = wire.read_labels(request.labels, "labels", problems)
         lease_s = wire.read_duration(request.lease_duration)
@@ -227,7 +227,9 @@ class SuggestServicer(SuggestServiceServicer):
             waiting=suggestions.waiting,
         )
 
-    def ReportMeasurements(self, request: pb.ReportMeasurementsRequest, context: Call) -> pb.ReportMeasurementsResponse:
+    def ReportMeasurements(
+        self, request: pb.ReportMeasurementsRequest, context: ResourceContext
+    ) -> pb.ReportMeasurementsResponse:
         problems = _problems(context)
         measurements = wire.read_measurements(request.measurements, "measurements", problems)
         wire.raise_if(problems)
@@ -235,14 +237,14 @@ class SuggestServicer(SuggestServiceServicer):
         advice = self._studies.report(study, number, measurements, tries=request.tries)
         return pb.ReportMeasurementsResponse(should_stop=advice.should_stop, reason=advice.reason)
 
-    def RenewLeases(self, request: pb.RenewLeasesRequest, context: Call) -> pb.RenewLeasesResponse:
+    def RenewLeases(self, request: pb.RenewLeasesRequest, context: ResourceContext) -> pb.RenewLeasesResponse:
         problems = _problems(context)
         wire.raise_if(problems)
         study = _study(context)
         lost = self._studies.renew_leases(study, {lease.number: lease.tries for lease in request.leases})
         return pb.RenewLeasesResponse(lost=sorted(lost))
 
-    def CompleteTrial(self, request: pb.CompleteTrialRequest, context: Call) -> pb.Trial:
+    def CompleteTrial(self, request: pb.CompleteTrialRequest, context: ResourceContext) -> pb.Trial:
         problems = _problems(context)
         outcome = wire.read_outcome(request.outcome, "outcome", problems)
         measurements = wire.read_measurements(request.measurements, "measurements", problems)
@@ -252,7 +254,7 @@ class SuggestServicer(SuggestServiceServicer):
         completed = self._studies.complete(study, number, outcome, measurements=measurements, tries=request.tries)
         return wire.write_trial(study, completed)
 
-    def ReopenTrials(self, request: pb.ReopenTrialsRequest, context: Call) -> pb.ReopenTrialsResponse:
+    def ReopenTrials(self, request: pb.ReopenTrialsRequest, context: ResourceContext) -> pb.ReopenTrialsResponse:
         problems = _problems(context)
         if twice := [number for number, times in Counter(request.numbers).items() if times > 1]:
             problems.append(Problem("numbers", f"{twice[0]} occurs twice; send each number once"))
@@ -261,7 +263,9 @@ class SuggestServicer(SuggestServiceServicer):
         reopened = self._studies.reopen_trials(study, list(request.numbers))
         return pb.ReopenTrialsResponse(trials=[wire.write_trial(study, t) for t in reopened])
 
-    def ListMeasurements(self, request: pb.ListMeasurementsRequest, context: Call) -> pb.ListMeasurementsResponse:
+    def ListMeasurements(
+        self, request: pb.ListMeasurementsRequest, context: ResourceContext
+    ) -> pb.ListMeasurementsResponse:
         problems = _problems(context)
         limit = _limit(request.page_size, problems)
         first = -1 if request.latest else 0
@@ -277,12 +281,14 @@ class SuggestServicer(SuggestServiceServicer):
         page, rest = _page(messages, limit)
         return pb.ListMeasurementsResponse(measurements=page, next_page_token=rest)
 
-    def ListOptimalTrials(self, request: pb.ListOptimalTrialsRequest, context: Call) -> pb.ListOptimalTrialsResponse:
+    def ListOptimalTrials(
+        self, request: pb.ListOptimalTrialsRequest, context: ResourceContext
+    ) -> pb.ListOptimalTrialsResponse:
         study = _study(context)
         found = self._studies.optimal_trials(study)
         return pb.ListOptimalTrialsResponse(trials=[wire.write_trial(study, t) for t in found])
 
-    def EstimateStudy(self, request: pb.EstimateStudyRequest, context: Call) -> pb.StudyEstimate:
+    def EstimateStudy(self, request: pb.EstimateStudyRequest, context: ResourceContext) -> pb.StudyEstimate:
         return pb.StudyEstimate(**asdict(self._studies.estimate(_study(context))))
 
 
@@ -295,17 +301,17 @@ def _reading(problems: wire.Problems, instead: T, read: Callable[[], T]) -> T:
         return instead
 
 
-def _resource(context: Call) -> Resource:
+def _resource(context: ResourceContext) -> Resource:
     resource: Resource = context
     return resource
 
 
-def _problems(context: Call) -> wire.Problems:
+def _problems(context: ResourceContext) -> wire.Problems:
     """Return the problems of the call's resource, to which the method adds others before raising all at once."""
     return list(_resource(context).problems)
 
 
-def _study(context: Call) -> StudyName:
+def _study(context: ResourceContext) -> StudyName:
     """Return the study that the request names. Raises InvalidArgument if there is none."""
     wire.raise_if(_problems(context))
     study = _resource(context).study
@@ -313,7 +319,7 @@ def _study(context: Call) -> StudyName:
     return study
 
 
-def _trial(context: Call) -> tuple[StudyName, int]:
+def _trial(context: ResourceContext) -> tuple[StudyName, int]:
     """Return the trial that the request names. Raises InvalidArgument if there is none."""
     study, number = _study(context), _resource(context).number
     assert number is not None, "suggest.server.rpcs says that the method is about a trial"

@@ -32,7 +32,7 @@ _BESIDE = 2  # passes while writes go on, after which only little of the log is 
 log = logging.getLogger(__name__)
 
 
-class Checkpoints:
+class WalCheckpoints:
     """Checkpoints the WAL in a thread, which lives from the first checkpoint until close().
 
     `turn` is the lock that a writer holds.
@@ -153,7 +153,7 @@ class SqliteDatabase:
             self._single.rollback()
         self.file.watch()
         self._readers = self._engine(QueuePool, "BEGIN")
-        self._checkpoints = Checkpoints(self._connect, self._turn)
+        self._checkpoints = WalCheckpoints(self._connect, self._turn)
 
     @contextmanager
     def writing(self, *, single: bool = False) -> Iterator[Connection]:
@@ -206,7 +206,7 @@ class SqliteDatabase:
     def _connect(self) -> sqlite3.Connection:
         connection = self.file.connect(BUSY_TIMEOUT_S)
         connection.execute("PRAGMA foreign_keys = ON")
-        connection.execute("PRAGMA wal_autocheckpoint = 0")  # `Checkpoints` does it
+        connection.execute("PRAGMA wal_autocheckpoint = 0")  # `WalCheckpoints` does it
         connection.execute(f"PRAGMA synchronous = {self._sync}")
         return connection
 

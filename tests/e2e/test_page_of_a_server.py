@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 import pytest
@@ -53,6 +54,11 @@ def first(client: httpx.Client, path: str, event: str = "") -> dict[str, Any]:
                 data: dict[str, Any] = json.loads(line.removeprefix("data: "))
                 return data
     raise AssertionError("the stream ended")
+
+
+def at(page: PageOfServer) -> str:
+    """Return the host and port of the page."""
+    return urlsplit(page.base).netloc
 
 
 def a_study(address: str, token: str | None = None) -> None:
@@ -182,7 +188,7 @@ def test_a_session_ends_with_a_token_that_is_revoked_while_the_server_is_down(cl
 
 def test_neither_the_file_of_sessions_nor_the_cookie_has_the_token(cli: Cli, tokens: Path) -> None:
     with page_of_server(cli, "--tokens", str(tokens)) as page, signed_in(page, secret("me")) as client:
-        (file,) = (cli.folder / "state").glob("*-sessions.json")
+        (file,) = (cli.folder / "state").glob("*-sessions-*.json")
         assert stat.S_IMODE(file.stat().st_mode) == 0o600
         (session,) = json.loads(file.read_text()).values()
         (cookie,) = client.cookies.values()
@@ -191,10 +197,30 @@ def test_neither_the_file_of_sessions_nor_the_cookie_has_the_token(cli: Cli, tok
         assert cookie not in file.read_text()
 
 
+def test_two_servers_of_one_database_keep_their_own_sessions(cli: Cli, tokens: Path) -> None:
+    flags = ("--tokens", str(tokens))
+    with page_of_server(cli, *flags) as page, signed_in(page, secret("me")) as client:
+        with page_of_server(cli, *flags) as other, signed_in(other, secret("me")):
+            pass
+        page.end()
+        with page_of_server(cli, *flags, "--ui", at(page)):
+            assert client.get("/").status_code == 200
+
+
+def test_a_server_whose_page_has_a_port_leaves_the_port_of_the_last_time(cli: Cli, tokens: Path) -> None:
+    flags = ("--tokens", str(tokens))
+    with page_of_server(cli, *flags) as page, page_of_server(cli, *flags) as newest:
+        pass
+    with page_of_server(cli, *flags, "--ui", at(page)):
+        pass
+    with page_of_server(cli, *flags) as again:
+        assert at(again) == at(newest)
+
+
 def test_a_damaged_file_of_sessions_ends_them(cli: Cli, tokens: Path) -> None:
     with page_of_server(cli, "--tokens", str(tokens)) as page, signed_in(page, secret("me")) as client:
         page.end()
-        (file,) = (cli.folder / "state").glob("*-sessions.json")
+        (file,) = (cli.folder / "state").glob("*-sessions-*.json")
         file.write_text(json.dumps({key: {"sealed": "xyz"} for key in json.loads(file.read_text())}))
         with page_of_server(cli, "--tokens", str(tokens)) as again:
             assert client.get("/").status_code == 401

@@ -366,6 +366,14 @@ def test_a_failed_trial_is_run_again(cli: Cli, page: ServedPage, path: str) -> N
     assert "only failed trials can run again" in refused(client.post(f"{TINY}/trials/0/retry", json={}), status=409)
 
 
+def test_an_imported_trial_that_failed_is_not_offered_for_a_retry(cli: Cli, page: ServedPage) -> None:
+    (cli.folder / "earlier.csv").write_text("x,score,state\n0.5,,failed\n")
+    cli.file.write_text(experiment(trials=1))
+    cli.tuner("import", cli.file, "--from", "earlier.csv")
+    trial = signed_in(page).get(f"{TINY}/trials/0").json()
+    assert (trial["state"], trial["actions"]["retry"]) == ("failed", False)
+
+
 def test_a_resumed_search_goes_on_after_the_page_is_closed(cli: Cli) -> None:
     cli.file.write_text(experiment(trials=1, waits=True))
     running = cli.start("run", cli.file)

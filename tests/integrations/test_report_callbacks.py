@@ -78,7 +78,7 @@ def lightning_fit(reporting: Any, epochs: int, folder: Path, *, resume: Path | N
 
     data = torch.utils.data.DataLoader(torch.zeros(4, 1))
     trainer = lightning.Trainer(
-        max_epochs=epochs, callbacks=[reporting], default_root_dir=folder, accelerator="cpu", logger=False,
+        max_epochs=epochs, callbacks=reporting, default_root_dir=folder, accelerator="cpu", logger=False,
         enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False, **options,
     )  # fmt: skip
     trainer.fit(Module(), data, data, ckpt_path=resume)
@@ -113,6 +113,22 @@ def test_lightnings_step_is_the_epoch_also_where_few_epochs_are_validated(
     trial = tuner.Trial({}, ["value"])
     lightning_fit(LightningReport("val/loss", trial=trial), 4, tmp_path, check_val_every_n_epoch=2)
     assert [each["step"] for each in printed(capfd.readouterr().out)] == [1, 3]
+
+
+def test_two_callbacks_of_one_trainer_continue_after_a_resume(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    from tuner.integrations.lightning import LightningReport
+
+    def both() -> list[LightningReport]:
+        return [LightningReport(metric, trial=tuner.Trial({}, ["value"])) for metric in ("val/loss", "val/norm")]
+
+    checkpoint = tmp_path / "last.ckpt"
+    lightning_fit(both(), 2, tmp_path).save_checkpoint(checkpoint)
+    lightning_fit(both(), 3, tmp_path, resume=checkpoint)
+    found = printed(capfd.readouterr().out)
+    assert [each["step"] for each in found if "val/loss" in each] == [0, 1, 2]
+    assert [each["step"] for each in found if "val/norm" in each] == [0, 1, 2]
 
 
 def transformers_train(trial: tuner.Trial, metric: str | None, rounds: int, folder: Path) -> None:

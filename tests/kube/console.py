@@ -13,18 +13,18 @@ from tests.kube.fake_api import FakeApi, Raw, kubeconfig_of
 
 
 @dataclass(frozen=True)
-class Answer:
+class CommandResult:
     code: int
     out: str
     err: str
 
 
-async def tuner(api: FakeApi, folder: Path, *words: str, config: Raw | None = None) -> Answer:
+async def tuner(api: FakeApi, folder: Path, *words: str, config: Raw | None = None) -> CommandResult:
     """Run `tuner` with a state directory in the folder, and a kubeconfig of the server unless another one is given."""
     out, err = io.StringIO(), io.StringIO()
     with kubeconfig_of(config or api.kubeconfig()), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         code = await asyncio.to_thread(main, [*words, "--state-dir", str(folder / "state")])
-    return Answer(code, out.getvalue(), err.getvalue())
+    return CommandResult(code, out.getvalue(), err.getvalue())
 
 
 def experiment(*, trial: str = "", more: str = "", name: str = "tiny") -> str:

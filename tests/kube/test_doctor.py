@@ -14,7 +14,7 @@ import yaml
 
 from controller.runtime.kubernetes.kinds import NOT_INSTALLED
 from controller.runtime.kubernetes.preflight import QUEUE_RIGHTS, RIGHTS
-from tests.kube.console import Answer, experiment, tuner
+from tests.kube.console import CommandResult, experiment, tuner
 from tests.kube.fake_api import USER, FakeApi, Raw
 from tests.kube.fake_kueue import FakeKueue
 
@@ -27,13 +27,13 @@ def see(
     text: str = "",
     prepare: Prepare | None = None,
     config: Callable[[FakeApi], Raw] | None = None,
-) -> tuple[Answer, dict[str, str]]:
+) -> tuple[CommandResult, dict[str, str]]:
     """Return its output, and its lines by subject: `ok …`."""
     if text:
         (folder / "x.yaml").write_text(text)
         words = (str(folder / "x.yaml"), *words)
 
-    async def go() -> Answer:
+    async def go() -> CommandResult:
         async with FakeApi() as api:
             if prepare is not None:
                 prepare(api)

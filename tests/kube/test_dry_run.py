@@ -9,17 +9,17 @@ import pytest
 import yaml
 
 from controller.report.manifest_yaml import yaml_documents
-from tests.kube.console import Answer, experiment, tuner
+from tests.kube.console import CommandResult, experiment, tuner
 from tests.kube.fake_api import FakeApi, Raw
 from tests.kube.fake_kueue import FakeKueue
 
 MADE = ("ConfigMap tiny-dryru", "Job tiny-dryru-0", "Pod tiny-dryru-0")
 
 
-def ask(folder: Path, *, text: str = "", how: str = "server", prepare: object = None) -> tuple[Answer, FakeApi]:
+def ask(folder: Path, *, text: str = "", how: str = "server", prepare: object = None) -> tuple[CommandResult, FakeApi]:
     (folder / "x.yaml").write_text(text or experiment())
 
-    async def go() -> tuple[Answer, FakeApi]:
+    async def go() -> tuple[CommandResult, FakeApi]:
         async with FakeApi() as api:
             if callable(prepare):
                 prepare(api)

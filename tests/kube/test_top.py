@@ -12,7 +12,7 @@ from controller.app.state_directory import StateDirectory
 from controller.core.model import Experiment, Revision
 from controller.experiment_store import SqlExperimentStore
 from controller.spec import from_document, read
-from tests.kube.console import Answer, experiment, tuner
+from tests.kube.console import CommandResult, experiment, tuner
 from tests.kube.fake_api import FakeApi
 from tests.unit.builders import START
 
@@ -31,10 +31,10 @@ def known(folder: Path) -> None:
     store.close()
 
 
-def ask(folder: Path, prepare: Callable[[FakeApi], object]) -> Answer:
+def ask(folder: Path, prepare: Callable[[FakeApi], object]) -> CommandResult:
     known(folder)
 
-    async def go() -> Answer:
+    async def go() -> CommandResult:
         async with FakeApi() as api:
             prepare(api)
             return await tuner(api, folder, "top", "tiny")

@@ -15,7 +15,7 @@ import yaml
 
 import tuner as python_api
 from controller.runtime.trial_files import MOST_BYTES
-from tests.kube.console import Answer, experiment, tuner
+from tests.kube.console import CommandResult, experiment, tuner
 from tests.kube.fake_api import FakeApi, Raw, kubeconfig_of
 from tests.kube.fake_kubelet import Script
 
@@ -51,13 +51,13 @@ async def typed(api: FakeApi, folder: Path, *words: str) -> None:
     assert process.returncode == 0, out.decode()
 
 
-def searched(folder: Path, *words: str, text: str = "") -> tuple[Answer, FakeApi]:
+def searched(folder: Path, *words: str, text: str = "") -> tuple[CommandResult, FakeApi]:
     (folder / "x.yaml").write_text(text or experiment(trial=FILES))
     (folder / "train.py").write_text("print('one')")
     (folder / "lib").mkdir(exist_ok=True)
     (folder / "lib" / "net.py").write_bytes(b"\x00 of any content")
 
-    async def go() -> tuple[Answer, FakeApi]:
+    async def go() -> tuple[CommandResult, FakeApi]:
         async with FakeApi() as api:
             api.kubelet.play(lambda job: Script(lines=("score=1",)))
             return await tuner(api, folder, *words), api

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
-from suggest.storage.sqlite import WRITES, Checkpoints, SqliteDatabase
+from suggest.storage.sqlite import WRITES, SqliteDatabase, WalCheckpoints
 
 WITHIN_S = 30.0
 BEGINNING = 32  # bytes of a log's header, which change whenever the log restarts
@@ -112,7 +112,7 @@ class ClosesWhenAsked(threading.Event):
 
 
 def test_closing_works_at_any_moment(path: Path) -> None:
-    checkpoints = Checkpoints(lambda: sqlite3.connect(path), threading.Lock())
+    checkpoints = WalCheckpoints(lambda: sqlite3.connect(path), threading.Lock())
     checkpoints._closed = ClosesWhenAsked(checkpoints._due)
     checkpoints.written(large=True)
     assert checkpoints._thread is not None

@@ -15,7 +15,7 @@ from tests.sim.invariant import InvariantViolation
 POPULATION, TRUNCATION = 3, 0.34
 
 
-class Checkpoints:
+class SimulatedCheckpoints:
     """Real folders. A program reads the numbers of the trials in its checkpoint, and appends its own."""
 
     def __init__(self, folders: ExperimentFolders) -> None:

@@ -44,7 +44,7 @@ from suggest.studies import StudyService
 from suggest.study import Direction
 from suggest.trial import Trial, TrialState
 from tests.sim.breaker_invariants import GOOD, BreakerInvariants, spent_since_rerun
-from tests.sim.checkpoint_invariants import Checkpoints, waits
+from tests.sim.checkpoint_invariants import SimulatedCheckpoints, waits
 from tests.sim.fidelity_invariants import check_steps, is_step
 from tests.sim.final_invariants import check_final_end, check_final_start
 from tests.sim.invariant import InvariantViolation
@@ -129,7 +129,7 @@ class Simulation:
         self._known_trials: list[Trial] | None = None
         self._checked = False  # whether these trials have passed `check_trials`
         self.breaker = BreakerInvariants()
-        self.checkpoints = Checkpoints(ExperimentFolders(home / uid))
+        self.checkpoints = SimulatedCheckpoints(ExperimentFolders(home / uid))
 
     # The simulation
 

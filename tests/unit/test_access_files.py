@@ -10,7 +10,7 @@ import pytest
 
 from suggest.address import parse_address
 from suggest.errors import InvalidArgument
-from suggest.server.access.caller import Grant, Verb
+from suggest.server.access.caller import AccessVerb, Grant
 from suggest.server.access.protection import Protection, watched_tokens
 from suggest.server.access.tokens import read_tokens
 
@@ -28,7 +28,7 @@ def refused(content: str) -> list[str]:
 
 def test_a_token_is_known_by_its_digest_and_opens_what_is_granted() -> None:
     tokens = read_tokens(f"tokens: {{a: {{sha256: '{DIGEST}', {REST}}}}}".encode(), place="t.yaml")
-    assert tokens.grant(SECRET) == Grant("a", frozenset({Verb.READ}), frozenset({"team-a"}))
+    assert tokens.grant(SECRET) == Grant("a", frozenset({AccessVerb.READ}), frozenset({"team-a"}))
     assert [tokens.grant(wrong) for wrong in ("", DIGEST, SECRET + "x", "ü")] == [None] * 4
     assert not tokens.plain
 
@@ -36,7 +36,7 @@ def test_a_token_is_known_by_its_digest_and_opens_what_is_granted() -> None:
 def test_all_means_all_verbs_and_all_namespaces() -> None:
     tokens = read_tokens(f"tokens: {{a: {{token: {SECRET}, namespaces: all, verbs: all}}}}".encode(), place="t.yaml")
     grant = tokens.grant(SECRET)
-    assert grant == Grant("a", frozenset(Verb), None)
+    assert grant == Grant("a", frozenset(AccessVerb), None)
     assert grant.reaches("any")
     assert tokens.plain
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from suggest.domain import MAX_CHOICES
 from suggest.errors import InvalidArgument, NotOwner, TunerError
 from suggest.server import request_sizes
-from suggest.server.access.caller import Verb
+from suggest.server.access.caller import AccessVerb
 from suggest.server.rpcs import RPCS
 from suggest.server.service import DEFAULT_PAGE, MAX_PAGE
 from suggest.studies import spec_rules
@@ -72,7 +72,7 @@ def test_the_limits_are_those_of_the_code() -> None:
 
 def test_every_verb_grants_what_the_page_says() -> None:
     shown = {row[0].strip("`"): set(row[1].split(", ")) for row in table("Tokens")}
-    assert shown == {verb.value: {method for method, rpc in RPCS.items() if rpc.verb is verb} for verb in Verb}
+    assert shown == {verb.value: {method for method, rpc in RPCS.items() if rpc.verb is verb} for verb in AccessVerb}
 
 
 def test_every_state_is_named() -> None:

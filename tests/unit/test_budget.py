@@ -63,7 +63,7 @@ PARTIAL = Ending(
     "the time budget is used up (budget.wallClock: 60 s) before a trial reached epochs 81; "
     "raise budget.wallClock, or lower fidelity.max",
     False,
-    ReasonCode.TIME_SPENT,
+    ReasonCode.NO_TRIAL_SUCCEEDED,
 )
 TWO = replace(a_spec(objective=UP), further=(ExperimentObjective("size", Direction.MINIMIZE, target=3.0),))
 EVERYTHING = a_spec(trials=5, failed_trials=3, wall_clock_s=60.0, objective=UP)

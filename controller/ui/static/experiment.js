@@ -16,9 +16,9 @@ const MOST_WAITING = 8;
 
 const ACTIONS = {
   stop: (name) => ({ title: `Stop ${name}?`, words: "Running trials are cancelled. Resume continues the search with new ones.", action: "Stop", danger: true }),
-  resume: (name) => ({ title: `Resume ${name}?`, words: "A controller is started on this machine. It goes on when this page is closed.", action: "Resume" }),
-  retry: (name) => ({ title: `Retry ${name}?`, words: "Its failed trials run again with the same parameters, and the search goes on. A controller is started on this machine.", action: "Retry" }),
-  extend: (name) => ({ title: `Extend ${name}?`, words: "All its trials are kept, and the search goes on.", action: "Extend", fields: [h("label", {}, "More trials", h("input", { name: "trials", type: "number", min: 1, value: 20, required: true }))] }),
+  resume: (name) => ({ title: `Resume ${name}?`, words: "A controller is started on this machine. It continues when this page is closed.", action: "Resume" }),
+  retry: (name) => ({ title: `Retry ${name}?`, words: "Its failed trials run again with the same parameters, and the search continues. A controller is started on this machine.", action: "Retry" }),
+  extend: (name) => ({ title: `Extend ${name}?`, words: "All its trials are kept, and the search continues.", action: "Extend", fields: [h("label", {}, "More trials", h("input", { name: "trials", type: "number", min: 1, value: 20, required: true }))] }),
   enqueue: (name, parameters) => ({
     title: `Enqueue a point for ${name}?`, words: "It is tried next. Parameters that you leave empty are chosen by the search.", action: "Enqueue",
     fields: parameters.map(({ title, hint }) => h("label", {}, title, h("input", { name: title, placeholder: hint, autocomplete: "off" }))),

@@ -64,7 +64,7 @@ export function trialPage(namespace, name, trial) {
     }
   }
   async function retry() {
-    if (await ask({ title: `Retry trial ${trial}?`, words: "It runs again with the same parameters, and the search goes on. A controller is started on this machine.", action: "Retry" }) === null) return;
+    if (await ask({ title: `Retry trial ${trial}?`, words: "It runs again with the same parameters, and the search continues. A controller is started on this machine.", action: "Retry" }) === null) return;
     retrying.disabled = true;
     try {
       said.say((await post(`${at}/retry`)).message);

@@ -42,7 +42,7 @@ function connection(state, words) {
 }
 
 // Calls handlers[event](data, id) until close(). A hidden page has none open: a browser allows six for all its tabs.
-// path(): with the position from which the stream goes on, where it has one.
+// path(): with the position from which the stream continues, where it has one.
 export function stream(path, handlers, { quiet = false } = {}) {
   let source = null;
   let timer = 0;

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 
 from suggest import names
 from suggest.errors import PermissionDenied, Unauthenticated
-from suggest.server.access.caller import Verb, held, hold, known_as
+from suggest.server.access.caller import AccessVerb, held, hold, known_as
 from suggest.server.access.tokens import Tokens
 from suggest.server.rpcs import Form, Resource, known_rpc
 
@@ -45,7 +45,7 @@ class Authorizer:
         """Return whether the method needs a token."""
         return not method.startswith(HEALTH)
 
-    def verbs_of(self, token: str) -> frozenset[Verb] | None:
+    def verbs_of(self, token: str) -> frozenset[AccessVerb] | None:
         """Return the verbs of a token; None if it is unknown."""
         grant = self._tokens().grant(token)
         return None if grant is None else grant.verbs

@@ -13,7 +13,7 @@ from typing import Protocol
 from urllib.parse import unquote
 
 
-class Verb(enum.Enum):
+class AccessVerb(enum.Enum):
     READ = "read"  # see studies and trials
     RUN = "run"  # do the work of a client: request, report, complete and add trials
     MANAGE = "manage"  # create, change and delete studies, delete trials
@@ -24,7 +24,7 @@ class Grant:
     """The rights of a token. `name` is the token's name; `namespaces` is None for all namespaces."""
 
     name: str
-    verbs: frozenset[Verb]
+    verbs: frozenset[AccessVerb]
     namespaces: frozenset[str] | None
 
     def reaches(self, namespace: str) -> bool:

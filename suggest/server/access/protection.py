@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from suggest.address import Address
 from suggest.errors import InvalidArgument, Problem
-from suggest.server.access.caller import Verb
+from suggest.server.access.caller import AccessVerb
 from suggest.server.access.file_reloader import FileReloader
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ class LoadedProtection:
     def verbs_of(self, token: str) -> frozenset[str] | None:
         """Return the names of the verbs that the token permits; None if it is unknown. Without tokens, all."""
         if self.authorizer is None:
-            return frozenset(verb.value for verb in Verb)
+            return frozenset(verb.value for verb in AccessVerb)
         verbs = self.authorizer.verbs_of(token)
         return None if verbs is None else frozenset(verb.value for verb in verbs)
 

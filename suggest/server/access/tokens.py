@@ -16,7 +16,7 @@ from typing import Any
 
 from suggest import names, strict_yaml
 from suggest.errors import InvalidArgument, Problem, did_you_mean
-from suggest.server.access.caller import Grant, Verb
+from suggest.server.access.caller import AccessVerb, Grant
 
 MIN_TOKEN = 20  # characters; a digest does not protect a token that can be guessed
 ALL = "all"
@@ -87,7 +87,7 @@ def _token(name: object, entry: object, at: str, problems: list[Problem]) -> tup
     digest = _digest(entry, at, problems)
     namespaces = _words(entry.get("namespaces"), f"{at}.namespaces", problems)
     verbs = _words(entry.get("verbs"), f"{at}.verbs", problems)
-    known = [verb.value for verb in Verb]
+    known = [verb.value for verb in AccessVerb]
     for word in namespaces or ():
         if problem := names.label_problem(word):
             problems.append(Problem(f"{at}.namespaces", problem))
@@ -95,7 +95,7 @@ def _token(name: object, entry: object, at: str, problems: list[Problem]) -> tup
         if word not in known:
             message = f"{word[:40]!r} is not a verb; use {', '.join(known)}, or all{did_you_mean(word, known)}"
             problems.append(Problem(f"{at}.verbs", message))
-    allowed = frozenset(Verb) if verbs is None else frozenset(Verb(word) for word in verbs if word in known)
+    allowed = frozenset(AccessVerb) if verbs is None else frozenset(AccessVerb(word) for word in verbs if word in known)
     return digest, Grant(str(name), allowed, namespaces)
 
 

@@ -55,9 +55,9 @@ _BOOT = "import sys; sys.path.append(sys.argv[1]); from suggest.worker_process i
 _ROOT = Path(__file__).parents[1]
 
 log = logging.getLogger(__name__)
-# Models in this process compute one at a time, each for some milliseconds. NumPy releases the GIL in each operation on a
-# large array, so threads that compute at the same time hand it to each other: 500 context switches for a suggestion and
-# its completion instead of 140, and twice the processor time.
+# Models in this process compute one at a time, each for some milliseconds. NumPy releases the GIL in each operation on
+# a large array, so threads that compute at the same time hand it to each other: 500 context switches for a suggestion
+# and its completion instead of 140, and twice the processor time.
 _COMPUTING = threading.Lock()
 _elsewhere = threading.local()  # cpu_s: CPU time of workers for this thread
 

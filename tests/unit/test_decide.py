@@ -746,7 +746,7 @@ STEPS: list[tuple[str, Snapshot, list[Action]]] = [
     (
         "and then says that none of them was complete",
         replace(waiting(done={TrialState.PRUNED: 1}), spec=in_a_minute, running_s=60.0),
-        [done(ExperimentState.FAILED, TOO_LATE, ReasonCode.TIME_SPENT)],
+        [done(ExperimentState.FAILED, TOO_LATE, ReasonCode.NO_TRIAL_SUCCEEDED)],
     ),
     (
         "A trial that is forgotten is forgotten before the suggestion that may let it go on",

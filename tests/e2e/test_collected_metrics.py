@@ -141,14 +141,7 @@ def test_a_trial_pushes(cli: Cli) -> None:
 
 def test_a_controller_that_is_killed_counts_no_line_twice_and_loses_none(cli: Cli) -> None:
     write(cli, ROTATES, "file: m.txt", more="  pruning: {name: median}\n")
-    read: set[int] = set()
-    for _ in range(4):
-        process = cli.start("run", cli.file)
-        read = once_it_reads_more(cli, process, read)
-        process.kill()
-        process.communicate()
-    code, err = ended(cli.start("run", cli.file))
-    assert code == 0, err
+    run_with_kills(cli, kills=4)
     assert curve(cli) == {n: n for n in range(1, 91)}
 
 
@@ -160,15 +153,20 @@ def test_a_trial_reports_as_katibs_sdk_does(cli: Cli) -> None:
 
 def test_a_killed_controller_loses_no_report(cli: Cli) -> None:
     write(cli, REPORTS_OFTEN, "dbManager: true", more="  pruning: {name: median}\n")
+    run_with_kills(cli, kills=3)
+    assert curve(cli) == {n: n for n in range(1, 61)}
+
+
+def run_with_kills(cli: Cli, *, kills: int) -> None:
+    """Run the experiment to its end, and kill the controller so often after it has read more."""
     read: set[int] = set()
-    for _ in range(3):
+    for _ in range(kills):
         process = cli.start("run", cli.file)
         read = once_it_reads_more(cli, process, read)
         process.kill()
         process.communicate()
     code, err = ended(cli.start("run", cli.file))
     assert code == 0, err
-    assert curve(cli) == {n: n for n in range(1, 61)}
 
 
 def once_it_reads_more(cli: Cli, process: subprocess.Popen[str], read: set[int]) -> set[int]:

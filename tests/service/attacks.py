@@ -380,10 +380,10 @@ def denied(address: str, token: str, begun: Begun, end_s: float) -> None:
     """Without a token, send calls as fast as possible on eight connections."""
     begun()
     request = pb.GetStudyRequest(name=str(THEIRS)).SerializeToString()
-    _flood(address, request, end_s)
+    _flood(address, end_s, lambda connection: connection.request(f"{SERVICE}GetStudy", request))
 
 
-def _flood(address: str, request: bytes, end_s: float, metadata: tuple[tuple[str, str], ...] = ()) -> None:
+def _flood(address: str, end_s: float, send: Callable[[RawConnection], None]) -> None:
     connections: list[RawConnection] = []
     while time.monotonic() < end_s:
         while len(connections) < 8:
@@ -391,7 +391,7 @@ def _flood(address: str, request: bytes, end_s: float, metadata: tuple[tuple[str
         for connection in list(connections):
             try:
                 for _ in range(20):
-                    connection.request(f"{SERVICE}GetStudy", request, metadata)
+                    send(connection)
                 there = connection.look(0.001)
             except OSError:
                 there = False
@@ -405,26 +405,13 @@ def flood(address: str, token: str, begun: Begun, end_s: float) -> None:
     _a_study(address, token, a_spec(3))
     begun()
     request = pb.GetStudyRequest(name=str(MINE)).SerializeToString()
-    _flood(address, request, end_s, _bearer(token))
+    _flood(address, end_s, lambda connection: connection.request(f"{SERVICE}GetStudy", request, _bearer(token)))
 
 
 def resets(address: str, token: str, begun: Begun, end_s: float) -> None:
     """Without a token, open streams and cancel each at once (rapid reset, CVE-2023-44487), on eight connections."""
     begun()
-    connections: list[RawConnection] = []
-    while time.monotonic() < end_s:
-        while len(connections) < 8:
-            connections.append(RawConnection(address, source=ELSEWHERE))
-        for connection in list(connections):
-            try:
-                for _ in range(20):
-                    connection.reset(connection.open(f"{SERVICE}SuggestTrials"))
-                there = connection.look(0.001)
-            except OSError:
-                there = False
-            if not there:
-                connection.close()
-                connections.remove(connection)
+    _flood(address, end_s, lambda connection: connection.reset(connection.open(f"{SERVICE}SuggestTrials")))
 
 
 def watches(address: str, token: str, begun: Begun, end_s: float) -> None:

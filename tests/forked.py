@@ -214,6 +214,7 @@ def import_all() -> None:
                 importlib.import_module(module.name)
     for name in IMPORTED_LATE:
         importlib.import_module(name)
+    importlib.import_module("controller.cli.arguments").parser_of()  # kept for all commands
 
 
 def serve(requests: socket.socket) -> dict[str, Any]:

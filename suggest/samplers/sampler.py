@@ -83,7 +83,7 @@ def steps_of(sampler: Sampler, wanted: Sequence[PointRequest]) -> Steps:
 
 
 def parents_of(sampler: Sampler, wanted: Sequence[PointRequest]) -> Mapping[int, int]:
-    """Return the trials from whose checkpoints the proposed trials go on, by trial, of those that do.
+    """Return the trials from whose checkpoints the proposed trials continue, by trial, of those that do.
 
     The sampler must not be shown a trial between this call and that of `propose`.
     """

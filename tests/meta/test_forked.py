@@ -66,6 +66,6 @@ def test_options_of_the_interpreter_start_a_new_one() -> None:
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="threads are counted in /proc")
-def test_the_fork_server_has_one_thread_and_no_library_that_starts_more() -> None:
-    code = "import os, sys; print(len(os.listdir(f'/proc/{os.getppid()}/task')), {'grpc', 'numpy'} & set(sys.modules))"
-    assert forked.python(code, env=os.environ).communicate(timeout=60)[0] == "1 {'grpc'}\n"
+def test_the_fork_server_has_one_thread() -> None:
+    code = "import os, sys; print(len(os.listdir(f'/proc/{os.getppid()}/task')), {'grpc', 'numpy'} <= set(sys.modules))"
+    assert forked.python(code, env=os.environ).communicate(timeout=60)[0] == "1 True\n"

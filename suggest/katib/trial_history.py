@@ -12,7 +12,7 @@ import enum
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import NamedTuple
@@ -23,7 +23,7 @@ from suggest.errors import InvalidArgument, Problem
 from suggest.katib.experiment import MAX_NAME, KatibExperiment
 from suggest.katib.hyperband import Training, next_trainings
 from suggest.katib.v1beta1 import api_pb2 as pb
-from suggest.katib.v1beta1.frames_pb2 import TrialFrame
+from suggest.katib.v1beta1.frames_pb2 import SuggestionsFrame, TrialFrame, TrialsFrame
 from suggest.samplers import PointRequest
 from suggest.samplers.uniform import draw_point
 from suggest.space import Value
@@ -65,66 +65,86 @@ class TrialReader:
     def read(self, raws: Mapping[int, bytes]) -> dict[int, ToldTrial]:
         """Parse the trials at these places of a request. Raises InvalidArgument.
 
-        The values of a parameter are read for all trials together, which takes a third of the time.
+        Everything is read column by column: a history has thousands of trials.
         """
-        problems: list[Problem] = []
-        frames = {place: frame for place, raw in raws.items() if (frame := _frame(raw, place, problems)) is not None}
-        assignments = {place: frame.spec.parameter_assignments.values for place, frame in frames.items()}
-        for place, given in assignments.items():
-            if len(given) != len(self._names) or not all(name in given for name in self._names):
-                problems.append(self._misnamed(given, place))
-        _refuse(problems)
-        places = list(frames)
-        columns: list[list[Value]] = []
-        outside: set[int] = set()
-        for text in self._texts:
-            found = text.values([given[text.name] for given in assignments.values()])
-            for k in found.unreadable[:MOST_PROBLEMS]:
-                told = f"{assignments[places[k]][text.name][:80]!r} is not a value of this parameter"
-                problems.append(Problem(f"trials[{places[k]}].{text.name}", told))
-            columns.append(found.values)
-            outside.update(places[k] for k in found.outside)
-        _refuse(problems)
-        points = zip(*columns, strict=True)
+        places, frames = list(raws), _frames(raws)
+        points, outside = self._points(places, frames)
+        statuses = [frame.status for frame in frames]
+        texts = [status.observation.values.get(self._metric, "") for status in statuses]
+        outcomes = map(self._outcome, [status.condition for status in statuses], texts)
+        moments = [status.completion_time or status.start_time for status in statuses]
         return {
-            place: self._told(frame, point, place not in outside)
-            for (place, frame), point in zip(frames.items(), points, strict=True)
+            place: ToldTrial(frame.name, point, place not in outside, state, value, reason, moment)
+            for place, frame, point, (state, value, reason), moment in zip(
+                places, frames, points, outcomes, moments, strict=True
+            )
         }
 
-    def _told(self, frame: TrialFrame, point: Point, is_inside: bool) -> ToldTrial:
-        name, status = frame.name, frame.status
-        condition = status.condition
-        moment = status.completion_time or status.start_time
-        if condition in _ENDED_WELL:
-            value = finite(status.observation.values.get(self._metric, ""))
-            if value is not None:
-                return ToldTrial(name, point, is_inside, TrialState.SUCCEEDED, value, "", moment)
-            reason = f"has no finite value of {self._metric}"
-        elif condition in _FAILED:
-            reason = f"{_FAILED[condition]} in Katib"
-        else:
-            return ToldTrial(name, point, is_inside, TrialState.RUNNING, None, "", moment)
-        return ToldTrial(name, point, is_inside, TrialState.FAILED, None, reason, moment)
+    def _points(self, places: Sequence[int], frames: Sequence[TrialFrame]) -> tuple[Iterable[Point], set[int]]:
+        """Return the point of each trial, and the places of those whose point is outside of the space."""
+        given = [frame.spec.parameter_assignments.values for frame in frames]
+        columns = [[values.get(text.name) for values in given] for text in self._texts]
+        count = len(self._texts)
+        if any(None in column for column in columns) or any(len(values) != count for values in given):
+            _refuse([p for place, values in zip(places, given, strict=True) for p in self._misnamed(values, place)])
+        problems: list[Problem] = []
+        read: list[Sequence[Value]] = []
+        outside: set[int] = set()
+        for text, column in zip(self._texts, columns, strict=True):
+            found = text.values(column)
+            for k in found.unreadable[:MOST_PROBLEMS]:
+                told = f"{column[k][:80]!r} is not a value of this parameter"
+                problems.append(Problem(f"trials[{places[k]}].{text.name}", told))
+            read.append(found.values)
+            outside.update(places[k] for k in found.outside)
+        _refuse(problems)
+        return zip(*read, strict=True), outside
 
-    def _misnamed(self, given: Mapping[str, str], place: int) -> Problem:
+    def _outcome(self, condition: int, text: str) -> tuple[TrialState, float | None, str]:
+        """Return the state, value and reason of a trial with this text as its objective's value."""
+        if condition in _ENDED_WELL:
+            value = finite(text)
+            if value is not None:
+                return TrialState.SUCCEEDED, value, ""
+            return TrialState.FAILED, None, f"has no finite value of {self._metric}"
+        if condition in _FAILED:
+            return TrialState.FAILED, None, f"{_FAILED[condition]} in Katib"
+        return TrialState.RUNNING, None, ""
+
+    def _misnamed(self, given: Mapping[str, str], place: int) -> Iterator[Problem]:
+        """Yield the problem of a trial whose parameters are not those of the experiment."""
         unknown = next((name for name in given if name not in self._names), None)
         if unknown is not None:
-            return Problem(f"trials[{place}].{unknown[:80]}", "is not a parameter of the experiment")
-        missing = next(text.name for text in self._texts if text.name not in given)
-        return Problem(f"trials[{place}].{missing}", "has no value; each trial has one for each parameter")
+            yield Problem(f"trials[{place}].{unknown[:80]}", "is not a parameter of the experiment")
+        elif missing := next((text.name for text in self._texts if text.name not in given), None):
+            yield Problem(f"trials[{place}].{missing}", "has no value; each trial has one for each parameter")
 
 
-def _frame(raw: bytes, place: int, problems: list[Problem]) -> TrialFrame | None:
-    """Parse a trial; None if it is not one, which is added to the problems."""
+def _frames(raws: Mapping[int, bytes]) -> Sequence[TrialFrame]:
+    """Parse the trials at these places of a request. Raises InvalidArgument."""
     try:
-        frame = TrialFrame.FromString(raw)
+        frames = list(TrialsFrame.FromString(SuggestionsFrame(trials=raws.values()).SerializeToString()).trials)
     except DecodeError:
-        problems.append(Problem(f"trials[{place}]", "is not a trial: its bytes cannot be read"))
-        return None
-    if not 0 < len(frame.name) <= MAX_NAME or "\0" in frame.name:
-        told = f"give each trial its name, of 1 to {MAX_NAME} characters"
-        problems.append(Problem(f"trials[{place}].name", told))
-    return frame
+        told = "is not a trial: its bytes cannot be read"
+        _refuse([Problem(f"trials[{place}]", told) for place, raw in raws.items() if not _is_readable(raw)])
+        raise
+    told = f"give each trial its name, of 1 to {MAX_NAME} characters"
+    _refuse(
+        [
+            Problem(f"trials[{place}].name", told)
+            for place, frame in zip(raws, frames, strict=True)
+            if not 0 < len(frame.name) <= MAX_NAME or "\0" in frame.name
+        ]
+    )
+    return frames
+
+
+def _is_readable(raw: bytes) -> bool:
+    try:
+        TrialFrame.FromString(raw)
+    except DecodeError:
+        return False
+    return True
 
 
 def _refuse(problems: list[Problem]) -> None:

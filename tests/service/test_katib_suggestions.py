@@ -355,6 +355,10 @@ BAD = {
         a_request(an_experiment(), [a_trial("a", {**POINT, "depth": "3"})]),
         "trials[0].depth: is not a parameter of the experiment",
     ),
+    "a parameter without a name": (
+        a_request(an_experiment(), [a_trial("a", {**POINT, "": "3"})]),
+        "trials[0].: is not a parameter of the experiment",
+    ),
     "a missing one": (
         a_request(an_experiment(), [a_trial("a", {"lr": "0.02", "kind": "sgd"})]),
         "trials[0].layers: has no value; each trial has one for each parameter",

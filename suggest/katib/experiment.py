@@ -45,6 +45,11 @@ class KatibExperiment:
     fidelity: Fidelity | None = None
 
     @property
+    def names(self) -> tuple[str, ...]:
+        """Return the names of the parameters."""
+        return tuple(text.name for text in self.texts)
+
+    @property
     def is_population(self) -> bool:
         """Return whether trials continue from checkpoints of others."""
         return self.spec.algorithm.name == PBT

@@ -149,6 +149,29 @@ def test_trials_of_pbt_go_on_from_copies_of_their_parents_checkpoints(tmp_path: 
     assert [len(line) for line in longest] == 5 * [6]
 
 
+def test_a_search_of_pbt_counts_trials_that_its_client_invented(tmp_path: Path) -> None:
+    """Half of the trials have the client's own names and points. They have no checkpoint, and may be parents."""
+    rng = random.Random(3)
+    experiment = an_experiment("pbt", NUMBERS, settings=PBT, trials=30)
+    trials: dict[str, pb.Trial] = {}
+    parents: list[str] = []
+    with serving(tmp_path, "--katib-checkpoints", str(tmp_path)) as server:
+        for turn in range(5):
+            if turn in (2, 4):
+                server.kill_and_restart()
+            reply = server.ask(a_request(experiment, list(trials.values()), count=3))
+            points = {
+                each.trial_name: {a.name: a.value for a in each.assignments} for each in reply.parameter_assignments
+            }
+            parents += [each.labels.get(f"{LABELS}/parent", "") for each in reply.parameter_assignments]
+            assert {parent for parent in parents if parent} <= trials.keys()
+            points |= {f"invented-{turn}-{k}": of_numbers(rng) for k in range(3)}
+            for name, point in points.items():
+                trials[name] = a_trial(name, point, pb.TrialStatus.SUCCEEDED, str(accuracy_of(point)))
+    assert len(trials) == 30
+    assert any(parent.startswith("invented-") for parent in parents)
+
+
 def test_a_generation_of_pbt_that_has_to_end_first_is_waited_for(tmp_path: Path) -> None:
     experiment = an_experiment("pbt", NUMBERS, settings=PBT)
     with serving(tmp_path, "--katib-checkpoints", str(tmp_path)) as server:

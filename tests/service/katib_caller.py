@@ -60,7 +60,7 @@ def an_experiment(
 def a_trial(
     name: str,
     point: dict[str, str],
-    condition: pb.TrialStatus.TrialConditionType = DONE,
+    condition: int = DONE,
     accuracy: str = "",
     *,
     moment: str = "2026-01-02T03:04:05Z",
@@ -68,7 +68,8 @@ def a_trial(
     trial = pb.Trial(name=name)
     for key, value in point.items():
         trial.spec.parameter_assignments.assignments.add(name=key, value=value)
-    trial.status.condition, trial.status.start_time = condition, moment
+    trial.status.condition = condition  # type: ignore[assignment]  # protobuf takes the numbers of newer versions
+    trial.status.start_time = moment
     if accuracy:
         trial.status.observation.metrics.add(name="accuracy", value=accuracy)
     return trial

@@ -1,7 +1,7 @@
 """`cmaes`: CMA-ES with margin. A generation consists of trials of the study.
 
-Parameters must not have conditions, and one at least must be a number. The model, `cmaes_model`, runs in a worker process and needs the
-package `cmaes`; nothing here imports either.
+Parameters must not have conditions, and one at least must be a number. The model, `cmaes_model`, runs in a worker
+process and needs the package `cmaes`; nothing here imports either.
 """
 
 from __future__ import annotations

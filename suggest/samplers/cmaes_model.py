@@ -2,9 +2,9 @@
 
 Hansen 2016, "The CMA Evolution Strategy: A Tutorial"; Hamano et al. 2022 for integers, each of which keeps a minimum
 probability, the margin; Hamano et al. 2025, "CatCMA with margin", for spaces with choices; Nomura et al. 2021, "Warm
-starting CMA-ES for hyperparameter optimization". The generations are those of `generations`, over succeeded trials; the
-memory is the optimizer. Trial n is drawn from the current distribution with the random numbers of (study seed, n). After
-convergence the search restarts from a random mean with a larger population (IPOP: Auger and Hansen 2005).
+starting CMA-ES for hyperparameter optimization". The generations are those of `generations`, over succeeded trials;
+the memory is the optimizer. Trial n is drawn from the current distribution with the random numbers of (study seed, n).
+After convergence the search restarts from a random mean with a larger population (IPOP: Auger and Hansen 2005).
 
 The optimizer learns from points as they were before rounding to integers, but a trial has only the rounded point. The
 model therefore repeats the trial's draw from the recent distributions, and takes the draw that gives the trial's point.
@@ -29,7 +29,7 @@ from suggest.samplers.generations import Generations
 from suggest.samplers.normal import Floats
 from suggest.samplers.quantiles import by_index, fraction_of, quantile
 from suggest.samplers.sampler import PointRequest, generator
-from suggest.space import Assignment, Choice, Domain, Float, Int, Value
+from suggest.space import Assignment, Choice, Float, Int, Value
 from suggest.study import StudySpec
 from suggest.trial import Trial
 

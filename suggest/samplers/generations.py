@@ -1,9 +1,9 @@
 """The memory of an algorithm with generations, replayed from the trials of a study.
 
 A generation is a number of trials, in the order of their numbers; the memory before it decides how many. The memory
-after generation k is a function of its trials and of the memory before it, so nothing is stored, and a rebuilt model has
-the same memory. Memories are kept from one proposal to the next. A trial that ends late changes only its own generation
-and the later ones.
+after generation k is a function of its trials and of the memory before it, so nothing is stored, and a rebuilt model
+has the same memory. Memories are kept from one proposal to the next. A trial that ends late changes only its own
+generation and the later ones.
 """
 
 from __future__ import annotations

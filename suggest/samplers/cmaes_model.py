@@ -161,7 +161,7 @@ class CmaEsModel:
         if self._choices:
             counts = [axis.count for axis in self._choices]
             return _MixedOptimizer(steps, counts, mean, sigma, covariance, shares, population_size=size)
-        return CMAwM(
+        numbers_only: Optimizer = CMAwM(
             mean=mean,
             sigma=sigma,
             cov=covariance,
@@ -171,6 +171,7 @@ class CmaEsModel:
             seed=0,
             population_size=size,
         )
+        return numbers_only
 
 
 class _MixedOptimizer:
@@ -210,7 +211,8 @@ class _MixedOptimizer:
 
     @property
     def population_size(self) -> int:
-        return self._search.population_size
+        found: int = self._search.population_size
+        return found
 
     def reseed_rng(self, seed: int) -> None:
         self._search.reseed_rng(seed)
@@ -291,5 +293,6 @@ class _Category:
 
     def shares(self, places: Floats) -> Floats:
         """Return how often each value occurs, counting each once more than it does, so that none is improbable."""
-        found: Floats = np.bincount(places.astype(np.intp), minlength=self.count) + 1.0
-        return found / found.sum()
+        counts = np.bincount(places.astype(np.intp), minlength=self.count) + 1.0
+        found: Floats = counts / counts.sum()
+        return found

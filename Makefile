@@ -40,7 +40,7 @@ test-operators: operator-binaries  ## as root: run the tests beside the real Kue
 
 .PHONY: soak
 soak: cluster-binaries  ## run the tests that take too long for every change: repeated kills, lost nodes
-	$(BIN)/python -m pytest -m soak $(or $(TESTS),tests/e2e tests/service tests/cluster)
+	$(BIN)/python -m pytest -m soak $(or $(TESTS),tests/e2e tests/service tests/cluster tests/unit/test_sampler_contract.py)
 
 .PHONY: cluster-binaries
 cluster-binaries: $(VENV)/dev.stamp  ## build what those need, once: ten minutes, with Go 1.26

@@ -17,7 +17,6 @@ import importlib
 import json
 import os
 import pkgutil
-import runpy
 import selectors
 import signal
 import socket
@@ -25,6 +24,7 @@ import subprocess
 import sys
 import threading
 import time
+import types
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, ClassVar, cast
@@ -214,6 +214,7 @@ def import_all() -> None:
                 importlib.import_module(module.name)
     for name in IMPORTED_LATE:
         importlib.import_module(name)
+    importlib.import_module("controller.cli.arguments").parser_of()  # kept for all commands
 
 
 def serve(requests: socket.socket) -> dict[str, Any]:
@@ -308,7 +309,10 @@ def called(request: dict[str, Any]) -> int:
         return 0
     if "script" in request:
         sys.path[0] = request["cwd"]
-        runpy.run_path(str(Path(request["cwd"], request["script"])), run_name="__main__")
+        path = Path(request["cwd"], request["script"])
+        module = sys.modules["__main__"] = types.ModuleType("__main__")
+        module.__file__ = str(path)
+        exec(compile(path.read_bytes(), path, "exec"), vars(module))
         return 0
     from controller.cli.main import main
 
@@ -322,7 +326,7 @@ def leave() -> None:
     """End without the interpreter's teardown, which writes to every shared page: nine tenths of a short program."""
     if exit_codes:
         for stream in (sys.stdout, sys.stderr):
-            with contextlib.suppress(BrokenPipeError):
+            with contextlib.suppress(OSError, ValueError):  # nobody reads it, or the program has closed it
                 stream.flush()
         os._exit(exit_codes[0] & 0xFF)
 

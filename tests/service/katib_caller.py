@@ -68,8 +68,7 @@ def a_trial(
     trial = pb.Trial(name=name)
     for key, value in point.items():
         trial.spec.parameter_assignments.assignments.add(name=key, value=value)
-    trial.status.condition = condition  # type: ignore[assignment]  # protobuf takes the numbers of newer versions
-    trial.status.start_time = moment
+    trial.status.condition, trial.status.start_time = condition, moment
     if accuracy:
         trial.status.observation.metrics.add(name="accuracy", value=accuracy)
     return trial

@@ -220,7 +220,8 @@ def test_a_converged_search_restarts_elsewhere() -> None:
 def test_the_population_grows_after_a_convergence(space: Space, growth: int, after: int) -> None:
     """Equal values are a convergence. A generation ends where a result changes the next point."""
     config: dict[str, Value] = {"populationSize": 4, "populationGrowth": growth}
-    engine = Engine(study(space, "cmaes", config=config), (), ())
+    of = study(space, "cmaes", config=config)
+    engine = Engine(of, (), ())
     ends = []
     for k in range(270):
         running = play(engine, 1)
@@ -231,6 +232,7 @@ def test_the_population_grows_after_a_convergence(space: Space, growth: int, aft
     lengths = [b - a for a, b in itertools.pairwise(ends)]
     assert lengths[:20] == [4] * 20
     assert lengths[-4:] == [after] * 4
+    assert Engine(of, reversed(list(engine.trials())), ()).propose(2) == engine.propose(2)
 
 
 @pytest.mark.parametrize("parallel", [1, 5])

@@ -182,7 +182,8 @@ class _Page:
         record = await self._shown(request).drawn(*named(request), name, trial)
         needed = query.importances if name == "importance" else lambda record: ()
         # In a thread, because it takes a while with many trials.
-        return JSONResponse(await asyncio.to_thread(lambda: figures.FIGURES[name](record, needed(record))))
+        spec = await asyncio.to_thread(lambda: figures.FIGURES[name](record, needed(record)))
+        return JSONResponse(spec | {"usermeta": {"empty": figures.WHY_EMPTY[name]}})
 
     async def trial(self, request: Request) -> Response:
         return JSONResponse(await self._shown(request).trial(*named(request), request.path_params["number"]))

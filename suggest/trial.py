@@ -28,7 +28,7 @@ class TrialState(enum.Enum):
 
     QUEUED = "queued"
     RUNNING = "running"
-    PAUSED = "paused"  # has a value at its fidelity and waits to go on with a larger one
+    PAUSED = "paused"  # has a value at its fidelity and waits to continue with a larger one
     SUCCEEDED = "succeeded"
     PRUNED = "pruned"
     INFEASIBLE = "infeasible"

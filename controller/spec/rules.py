@@ -41,7 +41,7 @@ GIVEN = frozenset(
 _VARIABLE = re.compile(r"[A-Z][A-Z0-9]*_[A-Z0-9_]*|HOME|PATH|PWD|USER|TMPDIR|HOSTNAME")  # likely environment variables
 _GIVEN_VARIABLE = re.compile(rf"\$\$?\{{?({'|'.join(sorted(GIVEN))})\b\}}?")
 WORKLOAD = ("command", "args", "env", "template")
-POPULATION_BASED = "pbt"  # the algorithm whose trials go on from the checkpoints of others
+POPULATION_BASED = "pbt"  # the algorithm whose trials continue from the checkpoints of others
 
 
 def check(document: Json, raw: Json, problems: ProblemCollector) -> None:
@@ -402,7 +402,7 @@ def _lost_checkpoints(spec: Json) -> Iterator[str]:
     which = "with a larger fidelity " if "fidelity" in spec else "from another one "
     if "fidelity" in spec or spec["algorithm"]["name"] == POPULATION_BASED:
         yield (
-            f"spec.trial.checkpoints: without a claim, a trial that goes on {which}starts over; "
+            f"spec.trial.checkpoints: without a claim, a trial that continues {which}starts over; "
             "write checkpoints: {claim: NAME}"
         )
 

@@ -274,9 +274,9 @@ class Engine:
         return samplers.completed(self._proposing(count, to_run=to_run))
 
     def propose_paused(self, count: int) -> Proposal:
-        """Propose paused trials that go on, for a client that begins no new ones. Changes no later answer.
+        """Propose paused trials that continue, for a client that begins no new ones. Changes no later answer.
 
-        The proposal is `exhausted` if no paused trial will ever go on: none is promoted, and none runs that could
+        The proposal is `exhausted` if no paused trial will ever continue: none is promoted, and none runs that could
         change that.
         """
         promotion = self._promotion
@@ -321,7 +321,7 @@ class Engine:
         return bool(self._queued) or (self._promotion is not None and bool(self._promotion.next(1)))
 
     def _chosen(self, count: int) -> list[Trial]:
-        """Return up to `count` known trials to hand out: queued ones, then paused ones that may go on."""
+        """Return up to `count` known trials to hand out: queued ones, then paused ones that may continue."""
         numbers = self._queued[:count]
         if self._promotion is not None:
             numbers = numbers + self._promotion.next(count - len(numbers))

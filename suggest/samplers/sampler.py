@@ -45,8 +45,8 @@ class PointRequest:
 class Sampler(Protocol):
     """The sampler of one study. Not thread-safe: its owner holds the study's lock.
 
-    A sampler that computes in workers also has `steps(wanted)`; `propose` runs all of these steps. One whose trials go
-    on from others has `parents(wanted)`, and one that forgets most trials `put_batch(batch)`.
+    A sampler that computes in workers also has `steps(wanted)`; `propose` runs all of these steps. One whose trials
+    continue from others has `parents(wanted)`, and one that forgets most trials `put_batch(batch)`.
     """
 
     def put(self, trial: Trial) -> None:
@@ -93,7 +93,7 @@ def put_batch(sampler: Sampler, batch: TrialBatch) -> None:
 
 
 def parents_of(sampler: Sampler, wanted: Sequence[PointRequest]) -> Mapping[int, int]:
-    """Return the trials from whose checkpoints the proposed trials go on, by trial, of those that do.
+    """Return the trials from whose checkpoints the proposed trials continue, by trial, of those that do.
 
     The sampler must not be shown a trial between this call and that of `propose`.
     """

@@ -32,6 +32,7 @@ from suggest.errors import NotFound, NotOwner
 from suggest.storage.database import Database
 from suggest.storage.observation_log import SqlObservationLog
 from suggest.storage.ownership import Ownership, held, of
+from suggest.storage.page_sessions import SqlPageSessions
 from suggest.storage.rows import (
     AnyRow,
     Columns,
@@ -80,6 +81,7 @@ class SqlStudyStore:
         self._ownership = ownership
         self._statements = connections.statements
         self.observations = SqlObservationLog(connections)
+        self.page_sessions = SqlPageSessions(connections)
 
     def close(self) -> None:
         try:

@@ -561,6 +561,25 @@ class StoreContract:
             log.delete("one")
         assert log.first_values(["one", "other"], "accuracy", 1) == {"other": ["0.5"]}
 
+    def test_sessions_of_the_page_are_shared_and_limited(self, store: StudyStore) -> None:
+        sessions = store.page_sessions
+        for place in range(4):
+            sessions.begin(f"key{place}", bytes([place, 0, 255]), 1000.0 + place, oldest_s=1001.0, most=2)
+        with self.opening() as another:
+            assert another.page_sessions.find("key3") == (b"\x03\x00\xff", 1003.0)
+            assert another.page_sessions.find("key2") == (b"\x02\x00\xff", 1002.0)
+        assert sessions.find("key0") is None, "too old"
+        assert sessions.find("key1") is None, "the longest unused"
+        sessions.use("key2", 1010.25)
+        sessions.use("key0", 1010.25)
+        sessions.begin("key4", b"", 1011.0, oldest_s=0.0, most=2)
+        assert [sessions.find(key) for key in ("key0", "key2", "key3", "key4")] == [
+            None, (b"\x02\x00\xff", 1010.25), None, (b"", 1011.0),
+        ]  # fmt: skip
+        for _ in range(2):
+            sessions.end("key2")
+        assert sessions.find("key2") is None
+
     lock_is_enough = False  # nobody can take a study from a living owner, so that it need not look
 
     def ownership_of(self, store: StudyStore) -> dict[str, object]:

@@ -3,6 +3,7 @@ the caller's own. The caller knows Katib's contract and nothing of ours."""
 
 from __future__ import annotations
 
+import os
 import random
 import re
 import subprocess
@@ -16,6 +17,7 @@ import pytest
 
 from suggest.katib.v1beta1 import api_pb2 as pb
 from suggest.katib.v1beta1.api_pb2_grpc import SuggestionStub
+from tests import forked
 from tests.service.katib_caller import (
     NUMBERS,
     KatibController,
@@ -44,9 +46,9 @@ class KatibServer:
         self.process = self._start()
 
     def _start(self) -> subprocess.Popen[str]:
-        command = [str(TUNER), "serve", "--address", f"unix:{self._folder}/s", "--katib", self.ports]
-        command += ["--storage", f"sqlite:///{self._folder}/studies.db", "--quiet", *self._flags]
-        process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        words = ["serve", "--address", f"unix:{self._folder}/s", "--katib", self.ports]
+        words += ["--storage", f"sqlite:///{self._folder}/studies.db", "--quiet", *self._flags]
+        process = forked.tuner(words, folder=self._folder, env=os.environ)
         assert process.stderr is not None
         line = process.stderr.readline()
         found = re.search(r"Katib at 127\.0\.0\.1:(\d+) and 127\.0\.0\.1:(\d+)", line)
@@ -219,9 +221,7 @@ def test_the_command_on_the_page_serves_katib_and_its_studies_are_listed(tmp_pat
                 experiment=an_experiment(), current_request_number=1, total_request_number=1
             )
             SuggestionStub(channel).GetSuggestions(request, timeout=60, wait_for_ready=True)
-        listed = subprocess.run(
-            [str(TUNER), "get", "studies", "--server", found[1]], capture_output=True, text=True, check=False
-        )
+        listed = forked.run_tuner(["get", "studies", "--server", found[1]], folder=tmp_path, env=os.environ)
         assert "search-" in listed.stdout, listed.stderr
     finally:
         server.terminate()
@@ -231,8 +231,8 @@ def test_the_command_on_the_page_serves_katib_and_its_studies_are_listed(tmp_pat
 
 def test_ports_are_checked_before_anything_starts(tmp_path: Path) -> None:
     def checked(*flags: str) -> str:
-        command = [str(TUNER), "serve", "--check", "--storage", f"sqlite:///{tmp_path}/studies.db", *flags]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        words = ["serve", "--check", "--storage", f"sqlite:///{tmp_path}/studies.db", *flags]
+        done = forked.run_tuner(words, folder=tmp_path, env=os.environ)
         return done.stdout + done.stderr
 
     assert "ok    katib         127.0.0.1:0 is free; Katib's clients need no token" in checked(

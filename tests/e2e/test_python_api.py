@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import forked
 from tests.e2e.cli import eventually, processes_of
 
 PRELUDE = """
@@ -36,10 +37,7 @@ class Scripts:
 
     def start(self, body: str, name: str = "script.py") -> subprocess.Popen[str]:
         (self.folder / name).write_text(PRELUDE + body)
-        process = subprocess.Popen(
-            [sys.executable, name], cwd=self.folder, env=self.env, text=True, stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-        )  # fmt: skip
+        process = forked.script(self.folder / name, env=self.env)
         self.begun.append(process)
         return process
 
@@ -289,7 +287,7 @@ def test_a_stored_study_is_extended_stopped_and_deleted(scripts: Scripts) -> Non
 study = tuner.minimize(lambda trial: trial["x"], {"x": tuner.Int(1, 9)}, trials=2, name="grows", progress=False)
 study.extend(2, progress=False)
 again = tuner.open("grows")
-print(len(again.results()), again.state, again.reason, repr(again))
+print(len(again.results()), again.state, again.reason, again.reason_code, repr(again))
 again.stop()
 again.delete()
 try:
@@ -297,7 +295,7 @@ try:
 except tuner.TunerError as error:
     print(type(error).__name__)
 """)
-    assert out == "4 succeeded all 4 trials are done <tuner.Study 'grows'>\nNotFound\n"
+    assert out == "4 succeeded all 4 trials are done TrialsDone <tuner.Study 'grows'>\nNotFound\n"
 
 
 def test_only_one_script_runs_a_name_and_its_search_space_is_kept(scripts: Scripts) -> None:

@@ -152,7 +152,6 @@ def test_problems_after_the_translation_have_the_places_of_katibs_file() -> None
         (TEXT.replace('step: "16"', 'step: "0"'), "spec.parameters[1].feasibleSpace.step: "),
         (TEXT.replace("name: katib-random", "name: Katib_Random"), "metadata.name: "),
         (HYPERBAND.replace('value: "9"', 'value: "2"'), "spec.algorithm.algorithmSettings: "),
-        (algorithm("cmaes"), "spec.parameters[2]: a choice has no order"),
         (algorithm("tpe", '{name: n_startup_trials, value: "3"}, {name: n_ei_candidates, value: "9999"}'),
          "spec.algorithm.algorithmSettings[1]: 9999"),
     ):  # fmt: skip

@@ -234,7 +234,7 @@ class _SweepTimer:
             self._next = time.monotonic() + SWEEP_S
 
     def swept(self, began: float, *, sweeping: bool) -> None:
-        """A page was read; `sweeping` says that the sweep goes on."""
+        """A page was read; `sweeping` says that the sweep continues."""
         now = time.monotonic()
         self._next = now + SWEEP_SPARE * (now - began)
         if not sweeping:
@@ -265,7 +265,7 @@ class StudyFollower:
     async def read(self, *, changed: bool = True) -> AsyncIterator[Changed]:
         """Yield the trials that may have changed, in one part or several. Raises NotFound.
 
-        `changed` says whether the store may have changed since the last read; without it, only a sweep goes on.
+        `changed` says whether the store may have changed since the last read; without it, only a sweep continues.
         """
         self.record = replace(self.record, study=await self._client.get_study(self.record.study.name))
         if not self.loaded:

@@ -148,7 +148,7 @@ class AttemptLauncher:
 
 
 def _starts_over(experiment: Experiment, trial: Trial, attempt: Attempt, where: AttemptFolders) -> str:
-    """Return why the attempt has no checkpoint, though it should go on from one; "" if it has one or needs none."""
+    """Return why the attempt has no checkpoint, though it should continue from one; "" if it has one or needs none."""
     fidelity = experiment.spec.fidelity
     if where.has_checkpoint:
         return ""

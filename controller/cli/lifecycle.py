@@ -222,7 +222,7 @@ def _tell_imported(arguments: argparse.Namespace, imported: Imported) -> None:
         say(f"{quantity(len(tally.refused), 'trial')} not imported:\n  {shown}{more}{cure}")
     if experiment.state.finished:
         growth = ("--set", "PATH=VALUE") if experiment.spec.budget.trials is None else ("--trials", "+20")
-        say(f"Go on with them: {command('extend', name, *growth)}")
+        say(f"Continue with them: {command('extend', name, *growth)}")
     elif not imported.begun:
         by_name = is_name(arguments.name)
         say(f"Run it: {command('resume', name) if by_name else command('run', arguments.name)}")
@@ -247,7 +247,7 @@ def stop(arguments: argparse.Namespace) -> ExitCode:
     if after.state.finished:
         say(f"{after.name} has {after.state.value} already: {after.reason}")
     else:
-        say(f"{after.name}: {after.state.value}, {after.reason}. Go on: {command('resume', after.name)}")
+        say(f"{after.name}: {after.state.value}, {after.reason}. Resume: {command('resume', after.name)}")
     return ExitCode.OK
 
 

@@ -340,7 +340,7 @@ def _names(study_uid: str, experiment: KatibExperiment) -> Callable[[int], str]:
 
 
 def _reply(experiment: KatibExperiment, answers: Sequence[Suggestion]) -> pb.GetSuggestionsReply:
-    names = [text.name for text in experiment.texts]
+    names = experiment.names
     reply = pb.GetSuggestionsReply()
     for answer in answers:
         assignments = reply.parameter_assignments.add().assignments

@@ -134,7 +134,7 @@ class PbtPopulation:
         for _, number in ranked[: len(ranked) - replaced]:
             if not self._heirs.get(number):
                 return Heir(number, explores=False)
-        # The others are among the worst, or have lost the trial that went on from them.
+        # The others are among the worst, or have lost the trial that continued from them.
         return Heir(source.choice(ranked[: max(1, replaced)])[1], explores=True)
 
     def _update(self) -> None:

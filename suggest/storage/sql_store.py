@@ -36,6 +36,7 @@ from suggest.storage.page_sessions import SqlPageSessions
 from suggest.storage.rows import (
     AnyRow,
     Columns,
+    columns_of_batch,
     columns_of_trials,
     measurement_of,
     outcome_columns,
@@ -51,7 +52,7 @@ from suggest.storage.store import MAX_METRICS, Addition, Counts, Lease, StudyCon
 from suggest.storage.study_json import spec_document
 from suggest.storage.study_tables import measurements, studies, trials
 from suggest.study import Direction, Study, StudyName
-from suggest.trial import OPEN, Measurement, Trial, TrialState
+from suggest.trial import OPEN, Measurement, Trial, TrialBatch, TrialState
 
 TRIALS_AT_ONCE = 100
 
@@ -207,6 +208,12 @@ class SqlStudyStore:
             if trials and self._statements.insert_trials(connection, lease, columns) != len(trials):
                 raise _lost(lease)
             self._insert_measurements(connection, lease, *reports)
+
+    def add_batch(self, lease: Lease, batch: TrialBatch) -> None:
+        columns = columns_of_batch(lease.name, batch)
+        with self._write(_ADD_TRIALS, lease, single=self._statements.is_one(len(batch))) as connection:
+            if self._statements.insert_trials(connection, lease, columns) != len(batch):
+                raise _lost(lease)
 
     def add_measurements(self, lease: Lease, number: int, measurements: Sequence[Measurement]) -> None:
         with self._write(

@@ -17,7 +17,7 @@ from typing import NamedTuple, Protocol
 
 from suggest.curves import TrialCurve
 from suggest.study import Direction, Study, StudyName
-from suggest.trial import Measurement, Trial, TrialState
+from suggest.trial import Measurement, Trial, TrialBatch, TrialState
 
 MAX_METRICS = 64  # metrics of a trial that `latest_measurements` returns
 TRIALS_PER_PAGE = 1000
@@ -196,6 +196,9 @@ class StudyStore(Protocol):
     ) -> None: ...
 
     def add_trials(self, lease: Lease, additions: Sequence[Addition]) -> None:
+        """Add all trials or none."""
+
+    def add_batch(self, lease: Lease, batch: TrialBatch) -> None:
         """Add all trials or none."""
 
     def add_measurements(self, lease: Lease, number: int, measurements: Sequence[Measurement]) -> None:

@@ -359,7 +359,7 @@ class StudySessions:
         while not self._closing.wait(self._idle_s / 4):
             try:
                 self._close_some(len(self._sessions), unused_since=time.monotonic() - self._idle_s)
-            except Exception:  # go on: without this thread no study would ever be closed
+            except Exception:  # continue: without this thread no study would ever be closed
                 log.exception("idle studies cannot be closed; trying again")
 
     def _close_some(self, count: int, *, unused_since: float = math.inf) -> int:

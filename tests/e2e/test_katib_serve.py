@@ -3,6 +3,7 @@ the caller's own. The caller knows Katib's contract and nothing of ours."""
 
 from __future__ import annotations
 
+import os
 import random
 import re
 import subprocess
@@ -16,6 +17,7 @@ import pytest
 
 from suggest.katib.v1beta1 import api_pb2 as pb
 from suggest.katib.v1beta1.api_pb2_grpc import SuggestionStub
+from tests import forked
 from tests.service.katib_caller import (
     NUMBERS,
     KatibController,
@@ -44,9 +46,9 @@ class KatibServer:
         self.process = self._start()
 
     def _start(self) -> subprocess.Popen[str]:
-        command = [str(TUNER), "serve", "--address", f"unix:{self._folder}/s", "--katib", self.ports]
-        command += ["--storage", f"sqlite:///{self._folder}/studies.db", "--quiet", *self._flags]
-        process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        words = ["serve", "--address", f"unix:{self._folder}/s", "--katib", self.ports]
+        words += ["--storage", f"sqlite:///{self._folder}/studies.db", "--quiet", *self._flags]
+        process = forked.tuner(words, folder=self._folder, env=os.environ)
         assert process.stderr is not None
         line = process.stderr.readline()
         found = re.search(r"Katib at 127\.0\.0\.1:(\d+) and 127\.0\.0\.1:(\d+)", line)
@@ -147,6 +149,29 @@ def test_trials_of_pbt_go_on_from_copies_of_their_parents_checkpoints(tmp_path: 
     assert [len(line) for line in longest] == 5 * [6]
 
 
+def test_a_search_of_pbt_counts_trials_that_its_client_invented(tmp_path: Path) -> None:
+    """Half of the trials have the client's own names and points. They have no checkpoint, and may be parents."""
+    rng = random.Random(3)
+    experiment = an_experiment("pbt", NUMBERS, settings=PBT, trials=30)
+    trials: dict[str, pb.Trial] = {}
+    parents: list[str] = []
+    with serving(tmp_path, "--katib-checkpoints", str(tmp_path)) as server:
+        for turn in range(5):
+            if turn in (2, 4):
+                server.kill_and_restart()
+            reply = server.ask(a_request(experiment, list(trials.values()), count=3))
+            points = {
+                each.trial_name: {a.name: a.value for a in each.assignments} for each in reply.parameter_assignments
+            }
+            parents += [each.labels.get(f"{LABELS}/parent", "") for each in reply.parameter_assignments]
+            assert {parent for parent in parents if parent} <= trials.keys()
+            points |= {f"invented-{turn}-{k}": of_numbers(rng) for k in range(3)}
+            for name, point in points.items():
+                trials[name] = a_trial(name, point, pb.TrialStatus.SUCCEEDED, str(accuracy_of(point)))
+    assert len(trials) == 30
+    assert any(parent.startswith("invented-") for parent in parents)
+
+
 def test_a_generation_of_pbt_that_has_to_end_first_is_waited_for(tmp_path: Path) -> None:
     experiment = an_experiment("pbt", NUMBERS, settings=PBT)
     with serving(tmp_path, "--katib-checkpoints", str(tmp_path)) as server:
@@ -196,9 +221,7 @@ def test_the_command_on_the_page_serves_katib_and_its_studies_are_listed(tmp_pat
                 experiment=an_experiment(), current_request_number=1, total_request_number=1
             )
             SuggestionStub(channel).GetSuggestions(request, timeout=60, wait_for_ready=True)
-        listed = subprocess.run(
-            [str(TUNER), "get", "studies", "--server", found[1]], capture_output=True, text=True, check=False
-        )
+        listed = forked.run_tuner(["get", "studies", "--server", found[1]], folder=tmp_path, env=os.environ)
         assert "search-" in listed.stdout, listed.stderr
     finally:
         server.terminate()
@@ -208,8 +231,8 @@ def test_the_command_on_the_page_serves_katib_and_its_studies_are_listed(tmp_pat
 
 def test_ports_are_checked_before_anything_starts(tmp_path: Path) -> None:
     def checked(*flags: str) -> str:
-        command = [str(TUNER), "serve", "--check", "--storage", f"sqlite:///{tmp_path}/studies.db", *flags]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        words = ["serve", "--check", "--storage", f"sqlite:///{tmp_path}/studies.db", *flags]
+        done = forked.run_tuner(words, folder=tmp_path, env=os.environ)
         return done.stdout + done.stderr
 
     assert "ok    katib         127.0.0.1:0 is free; Katib's clients need no token" in checked(

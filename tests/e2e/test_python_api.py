@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import forked
 from tests.e2e.cli import eventually, processes_of
 
 PRELUDE = """
@@ -36,10 +37,7 @@ class Scripts:
 
     def start(self, body: str, name: str = "script.py") -> subprocess.Popen[str]:
         (self.folder / name).write_text(PRELUDE + body)
-        process = subprocess.Popen(
-            [sys.executable, name], cwd=self.folder, env=self.env, text=True, stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-        )  # fmt: skip
+        process = forked.script(self.folder / name, env=self.env)
         self.begun.append(process)
         return process
 

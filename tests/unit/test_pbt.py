@@ -1,4 +1,4 @@
-"""Population based training: who goes on from whom, with which parameters, and that the search never waits in vain."""
+"""Population based training: who continues from whom, with which parameters; the search never waits in vain."""
 
 from __future__ import annotations
 

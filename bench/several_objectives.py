@@ -239,19 +239,19 @@ def searched(task: Task, who: str, seed: int) -> Search:
     return Search(task.name, who, seed, volumes)
 
 
-def seeds_of(who: str) -> int:
-    return SLOW_SEEDS if who in SLOW else SEEDS
+def seeds_of(who: str, seeds: int) -> int:
+    return min(seeds, SLOW_SEEDS) if who in SLOW else seeds
 
 
-def standing(names: Sequence[str], known: dict[tuple[str, str, int], Search]) -> list[list[str]]:
+def standing(names: Sequence[str], known: dict[tuple[str, str, int], Search], seeds: int) -> list[list[str]]:
     """Return a row for each problem and budget: medians over the seeds, as shares of the most that any search found."""
     rows: list[list[str]] = []
     ranks: dict[str, list[float]] = {name: [] for name in names}
     for task in TASKS:
         volumes = {
-            name: [known[task.name, name, seed].volumes for seed in range(seeds_of(name))]
+            name: [known[task.name, name, seed].volumes for seed in range(seeds_of(name, seeds))]
             for name in names
-            if all((task.name, name, seed) in known for seed in range(seeds_of(name)))
+            if all((task.name, name, seed) in known for seed in range(seeds_of(name, seeds)))
         }
         if len(volumes) < len(names):
             continue  # not all have searched it yet
@@ -273,25 +273,28 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="the first problem with one seed; keeps nothing")
     parser.add_argument("--genetic", action="store_true", help="the evolutionary algorithms")
     parser.add_argument("--who", default="", help="only these, with commas")
+    parser.add_argument("--seeds", type=int, default=SEEDS)
     parser.add_argument("--summary", action="store_true", help="write what is known to docs/benchmarks.md")
     given = parser.parse_args()
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     warnings.simplefilter("ignore")
     names = [*GENETIC, *GENETIC_PEERS] if given.genetic else [*OURS, *PEERS]
+    names = given.who.split(",") if given.who else names
     known = read(KNOWN)
+    seeds = 1 if given.quick else given.seeds
     if not given.summary:
-        tasks, seeds = (TASKS[:1], 1) if given.quick else (TASKS, SEEDS)
+        tasks = TASKS[:1] if given.quick else TASKS
         # Seed by seed, so that a stopped run has all problems and algorithms.
-        for seed, task, name in itertools.product(range(seeds), tasks, given.who.split(",") if given.who else names):
-            if given.quick or (seed < seeds_of(name) and (task.name, name, seed) not in known):
+        for seed, task, name in itertools.product(range(seeds), tasks, names):
+            if given.quick or (seed < seeds_of(name, seeds) and (task.name, name, seed) not in known):
                 found = searched(task, name, seed)
                 known[found.key] = found
                 print(*found.key, *found.volumes, file=sys.stderr, flush=True)
                 if not given.quick:
                     with KNOWN.open("a") as file:
                         file.write(json.dumps([*found.key, found.volumes]) + "\n")
-    rows = standing(names, known)
-    if given.quick or given.who or not rows:
+    rows = standing(names, known, seeds)
+    if given.quick or (given.who and not given.summary) or not rows:
         print(table(["problem", "trials", *names], rows))
         return
     told = table(["problem", "trials", *names], rows)

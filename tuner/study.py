@@ -75,8 +75,14 @@ class Study:
 
     @property
     def reason(self) -> str:
-        """Why it ended or is paused."""
+        """Why it ended or is paused, as a sentence."""
         return self._record().experiment.reason
+
+    @property
+    def reason_code(self) -> str | None:
+        """The same in a word that does not change, such as `TrialsDone` (docs/cli.md); None while it runs."""
+        code = self._record().experiment.reason_code
+        return None if code is None else code.value
 
     @property
     def best(self) -> TrialResult | None:

@@ -83,7 +83,7 @@ class KatibReader(KatibSectionReader):
         runtime = spec.get("runtime", DEFAULT_RUNTIME)
         parameters = self._parameters(spec)
         algorithm = self._algorithm(spec)
-        trial_dir = self._trial_dir(algorithm, on_cluster=is_on_cluster(runtime))
+        trial_dir = self._trial_dir(algorithm)
         names = set(parameters)
         collector = KatibCollectorReader(spec, self._problems, self.warnings)
         metrics = collector.native()
@@ -198,7 +198,7 @@ class KatibReader(KatibSectionReader):
         found = Fidelity.of_resource(resource, most, eta)
         return {"fidelity": {"parameter": resource, "min": found.min, "max": found.max, "eta": eta}}
 
-    def _trial_dir(self, algorithm: Json, *, on_cluster: bool) -> str:
+    def _trial_dir(self, algorithm: Json) -> str:
         """Return the folder where a trial of pbt expects its checkpoint; "" for other algorithms."""
         if algorithm.get("name") != "pbt":
             return ""
@@ -207,10 +207,6 @@ class KatibReader(KatibSectionReader):
         if lacking := [theirs for ours, theirs in names.items() if ours not in settings]:
             told = f"Required params missing: {', '.join(lacking)}"
             self._problems.add("spec.algorithm.algorithmSettings", told)
-        if on_cluster:
-            cure = "run it on this machine, or write a native file with trial.image and trial.checkpoints"
-            told = f"an object from a template mounts no checkpoint of its parent; {cure}"
-            self._problems.add("spec.algorithm.algorithmName", told)
         return str(settings.pop(TRIAL_DIR, ""))
 
     def _early_stopping(self, spec: Json) -> Json:

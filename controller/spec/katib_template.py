@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,6 +34,7 @@ _FIELD = re.compile(rf"(?P<above>{_KEYS})\.\[@this\]\.#\((?P<key>{_KEYS})=={_VAL
 # Kinds whose conditions Katib fills in, in templates that are in the file.
 _WITH_CONDITIONS = ("Job", "TFJob", "PyTorchJob", "XGBoostJob", "MPIJob", "TrainJob")
 _SHARED = "metrics-volume"  # the volume of a Custom collector, as in Katib
+_CHECKPOINT = "$(TUNER_CHECKPOINT_DIR)"  # Kubernetes expands it in command and args
 _RESOURCES = {"cpu": "cpu", "memory": "memory", "nvidia.com/gpu": "gpu"}
 _CONTAINER = ("name", "image", "imagePullPolicy", "command", "args", "env", "resources")
 _NOT_ON_THIS_MACHINE = {
@@ -138,7 +139,10 @@ class KatibTemplateReader(KatibSectionReader):
         if on_cluster:
             if beside is not None:
                 job = self._with_collector(job, beside, given.get("primaryContainerName"))
-            return self._object(given, job, names, ends)
+            claim = ""
+            if trial_dir:
+                job, claim = self._with_checkpoints(job, trial_dir, given.get("primaryContainerName"))
+            return self._object(given, job, names, ends) | ({"checkpoints": {"claim": claim}} if claim else {})
         if (job.get("apiVersion"), job.get("kind")) != ("batch/v1", "Job"):
             cure = "run it with --runtime kubernetes, or write a batch/v1 Job"
             self._problems.add(f"{at}.trialSpec.kind", f"{job.get('kind')} needs a cluster; {cure}")
@@ -244,6 +248,23 @@ class KatibTemplateReader(KatibSectionReader):
         containers.append(container)
         pod["shareProcessNamespace"] = True
         return job
+
+    def _with_checkpoints(self, job: Json, folder: str, primary: object) -> tuple[Json, str]:
+        """Return a Job of pbt and the claim of its checkpoints: that of the volume which it mounts at `folder`.
+
+        In Katib, each trial mounts a folder of its own there. Here that folder has another path, which a variable has.
+        """
+        job = copy.deepcopy(job)
+        for container, mount, claim in _claims(job):
+            if container.get("name") == primary and mount["mountPath"].rstrip("/") == folder:
+                container["volumeMounts"].remove(mount)
+                for key in container.keys() & {"command", "args"}:
+                    container[key] = [str(word).replace(folder, _CHECKPOINT) for word in container[key] or ()]
+                return job, claim
+        cure = "mount the volume of a persistentVolumeClaim there in the primary container of a Job"
+        told = f"has no volume for the checkpoints at suggestion_trial_dir, {folder}; {cure}"
+        self._problems.add("spec.trialTemplate.trialSpec", told)
+        return job, ""
 
     def _object(self, given: Json, job: Json, names: dict[str, str], ends: Json) -> Json:
         """Return a trial that is an object of a cluster."""
@@ -370,6 +391,30 @@ def _with_checkpoint(words: list[str], folder: str) -> list[str]:
         script.append('"' + "$TUNER_CHECKPOINT_DIR".join(f"$${{{place}}}" for place in places) + '"')
         texts += parts
     return ["sh", "-c", f"exec {' '.join(script)}", "sh", *texts]
+
+
+def _claims(job: Json) -> Iterator[tuple[Json, Json, str]]:
+    """Yield each container of a Job that mounts a claim, with the mount and the claim's name."""
+    match job:
+        case {
+            "kind": "Job",
+            "spec": {"template": {"spec": {"containers": list(containers), "volumes": list(volumes)}}},
+        }:
+            pass
+        case _:
+            return
+    claims = {}
+    for volume in volumes:
+        match volume:
+            case {"name": str(name), "persistentVolumeClaim": {"claimName": str(claim)}}:
+                claims[name] = claim
+    for container in containers:
+        match container:
+            case {"volumeMounts": list(mounts)}:
+                for mount in mounts:
+                    match mount:
+                        case {"name": str(name), "mountPath": str()} if name in claims:
+                            yield container, mount, claims[name]
 
 
 def native_condition(expression: str) -> Json | None:

@@ -235,7 +235,7 @@ class AsyncClient:
             lease_s: The duration of the trials' leases in seconds. A trial whose lease is not renewed in time, by
                 reports or renew_leases(), is handed out again. None: the trials run until a client completes them.
             expired_only: Return only trials whose lease has expired, no new ones.
-            paused_only: Return only paused trials that may go on with a larger fidelity.
+            paused_only: Return only paused trials that may continue with a larger fidelity.
         """
         from suggest.client import calls
 

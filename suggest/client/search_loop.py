@@ -61,7 +61,7 @@ class Search:
 
         Finished and running trials count, cancelled ones do not.
 
-        A trial that the body of the loop leaves open is completed when the loop goes on: as succeeded if a value was
+        A trial that the body of the loop leaves open is completed when the loop continues: as succeeded if a value was
         reported, else as failed. A trial that is open when the loop is left, by break or by an exception, is cancelled.
 
         Each trial has a lease of `lease_s` seconds, which a thread renews while the trial is open here. If a process

@@ -1,7 +1,7 @@
 """`cmaes`: CMA-ES with margin. A generation consists of trials of the study.
 
-All parameters must be numbers without conditions. The model, `cmaes_model`, runs in a worker process and needs the
-package `cmaes`; nothing here imports either.
+Parameters must not have conditions, and one at least must be a number. The model, `cmaes_model`, runs in a worker
+process and needs the package `cmaes`; nothing here imports either.
 """
 
 from __future__ import annotations
@@ -27,17 +27,21 @@ class CmaEsSettings(DrawSettings):
         "the first trials, of which the best tenth decides where the search starts; 0: it starts in the middle",
         min=0,
     )
+    population_growth: int = setting(
+        2, "how many times larger the population is after each restart; 1: it stays as it is", min=1, max=10
+    )
 
 
 CMAES_PACKAGES = ("cmaes",)
 
 
 def cmaes_problems(spec: StudySpec) -> Iterator[Problem]:
+    searched = [p for p in spec.space.parameters if p.domain.count != 1]
     for parameter in spec.space.parameters:
-        if isinstance(parameter.domain, Choice) and parameter.domain.count > 1:
-            yield Problem(parameter.name, "a choice has no order, which cmaes needs; make it a number, or use tpe")
-        elif parameter.when:
+        if parameter.when:
             yield Problem(parameter.name, "cmaes has no conditions; remove `when`, or use tpe")
+    if searched and all(isinstance(p.domain, Choice) for p in searched):
+        yield Problem(searched[0].name, "cmaes needs a number, and all parameters are choices; use tpe")
 
 
 def cmaes(spec: StudySpec, seed: int, settings: CmaEsSettings, *, workers: Workers | None = None) -> ModelSampler:

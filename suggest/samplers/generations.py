@@ -1,8 +1,9 @@
 """The memory of an algorithm with generations, replayed from the trials of a study.
 
-A generation is a fixed number of trials, in the order of their numbers. The memory after generation k is a function of
-its trials and of the memory before it, so nothing is stored, and a rebuilt model has the same memory. Memories are kept
-from one proposal to the next. A trial that ends late changes only its own generation and the later ones.
+A generation is a number of trials, in the order of their numbers; the memory before it decides how many. The memory
+after generation k is a function of its trials and of the memory before it, so nothing is stored, and a rebuilt model
+has the same memory. Memories are kept from one proposal to the next. A trial that ends late changes only its own
+generation and the later ones.
 """
 
 from __future__ import annotations
@@ -27,14 +28,18 @@ M = TypeVar("M")
 class Generations(Generic[T, M]):
     """Replays the memory of an algorithm.
 
-    size: trials per generation.
+    size: trials per generation, or a function that returns the trials of the generation after a memory.
     first: returns the memory before any trial.
     step: returns the memory after generation k from k, its trials, and the memories by number of generations.
     recent: how many of the latest memories `step` reads.
     """
 
     def __init__(
-        self, size: int, first: Callable[[], M], step: Callable[[int, Sequence[T], Mapping[int, M]], M], recent: int = 1
+        self,
+        size: int | Callable[[M], int],
+        first: Callable[[], M],
+        step: Callable[[int, Sequence[T], Mapping[int, M]], M],
+        recent: int = 1,
     ) -> None:
         self._size = size
         self._first = first
@@ -45,20 +50,25 @@ class Generations(Generic[T, M]):
 
     def replay(self, trials: Sequence[T]) -> tuple[int, M]:
         """Return how many generations these trials complete, and the memory after them."""
-        size = self._size
-        count = len(trials) // size
-        chunks = [trials[k * size : (k + 1) * size] for k in range(count)]
-        found = [tuple(t.number for t in chunk) for chunk in chunks]
-        same = 0
-        while same < min(count, len(self._numbers)) and found[same] == self._numbers[same]:
-            same += 1
-        self._numbers = found
+        numbers = [trial.number for trial in trials]
+        same, end = 0, 0  # the generations whose trials are the same as before, and where they end
+        for before in self._numbers:
+            if tuple(numbers[end : end + len(before)]) != before:
+                break
+            same, end = same + 1, end + len(before)
         self._memories = {k: memory for k, memory in self._memories.items() if k <= same}
         last = max(self._memories, default=0)
         if any(k not in self._memories for k in range(max(0, last + 1 - self._recent), last + 1)):
             last, self._memories = 0, {0: self._first()}
-        for k in range(last, count):
+        del self._numbers[last:]
+        start = sum(map(len, self._numbers))
+        while start + (size := self._next_size(last)) <= len(trials):
             deadline.check()
-            self._memories[k + 1] = self._step(k, chunks[k], self._memories)
-            self._memories.pop(k + 1 - KEPT, None)
-        return count, self._memories[count]
+            self._memories[last + 1] = self._step(last, trials[start : start + size], self._memories)
+            self._memories.pop(last + 1 - KEPT, None)
+            self._numbers.append(tuple(numbers[start : start + size]))
+            last, start = last + 1, start + size
+        return last, self._memories[last]
+
+    def _next_size(self, generation: int) -> int:
+        return self._size if isinstance(self._size, int) else self._size(self._memories[generation])

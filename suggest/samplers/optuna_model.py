@@ -80,6 +80,7 @@ _STATES = {
     TrialState.INFEASIBLE: OptunaState.FAIL,
 }
 
+_HUGE = 1e150  # the squares of larger numbers overflow soon
 _CONSTRAINTS = "constraints"  # Optuna's own attribute of a trial
 
 # Returns the sampler's value for a parameter, given the earlier values; None if it does not propose this parameter.
@@ -408,9 +409,25 @@ class OptunaGpModel(OptunaModel):
                 seed=self._random_seed(wanted),
             )
             trial = self._freeze(Trial(wanted.number, TrialState.RUNNING, {}))
-            study = self._study(sampler, [*(t for t in usable if t.number != wanted.number), trial], {})
+            others = [t for t in usable if t.number != wanted.number]
+            study = self._study(sampler, [*_without_huge_values(others), trial], {})
             numbers = sampler.sample_relative(study, trial, self._relative)
         return self._walk(wanted, _given(numbers))
+
+
+def _without_huge_values(trials: Sequence[FrozenTrial]) -> Sequence[FrozenTrial]:
+    """Return the trials with values whose squares are finite; otherwise Optuna's process has NaN and its search fails.
+
+    It standardizes values, so their scale does not matter.
+    """
+    largest = max((abs(v) for t in trials for v in t.values or () if math.isfinite(v)), default=0.0)
+    if largest < _HUGE:
+        return trials
+    scaled = [copy.copy(trial) for trial in trials]
+    for trial in scaled:
+        if trial.values is not None:
+            trial.values = [v / largest for v in trial.values]
+    return scaled
 
 
 def _always_active(

@@ -287,7 +287,7 @@ def test_a_stored_study_is_extended_stopped_and_deleted(scripts: Scripts) -> Non
 study = tuner.minimize(lambda trial: trial["x"], {"x": tuner.Int(1, 9)}, trials=2, name="grows", progress=False)
 study.extend(2, progress=False)
 again = tuner.open("grows")
-print(len(again.results()), again.state, again.reason, repr(again))
+print(len(again.results()), again.state, again.reason, again.reason_code, repr(again))
 again.stop()
 again.delete()
 try:
@@ -295,7 +295,7 @@ try:
 except tuner.TunerError as error:
     print(type(error).__name__)
 """)
-    assert out == "4 succeeded all 4 trials are done <tuner.Study 'grows'>\nNotFound\n"
+    assert out == "4 succeeded all 4 trials are done TrialsDone <tuner.Study 'grows'>\nNotFound\n"
 
 
 def test_only_one_script_runs_a_name_and_its_search_space_is_kept(scripts: Scripts) -> None:
@@ -318,7 +318,14 @@ except tuner.TunerError as error:
     assert first.communicate(timeout=60)[0] == "succeeded\n"
     changed = scripts.output(body.replace("X, trials", "{'x': tuner.Float(-5, 6)}, trials"))
     assert "tuner.minimize differs from the existing experiment shared" in changed
-    assert "spec.parameters.x.max" in changed
+    assert "tuner extend shared --set spec.parameters.x.max=6" in changed
+
+
+def test_a_call_with_more_trials_under_the_same_name_goes_on(scripts: Scripts) -> None:
+    assert scripts.output(SEARCH) == "succeeded 6 True\n(0, 'loss') dict_keys(['loss']) ['x', 'kind']\n"
+    more = SEARCH.replace("trials=6, parallelism=2", "trials=8, parallelism=1")
+    assert scripts.output(more).startswith("succeeded 8 True")
+    assert sorted(scripts.starts()) == [f"{number} 1" for number in range(8)]
 
 
 def test_an_experiment_is_built_in_python_or_read_from_a_file(scripts: Scripts) -> None:

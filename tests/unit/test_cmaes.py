@@ -1,8 +1,9 @@
-"""`cmaes`: its points are in the space, restarts change nothing, and it optimizes continuous and integer functions."""
+"""`cmaes`: its points are in the space, restarts change nothing, and it optimizes numbers and choices."""
 
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import math
 import statistics
 from dataclasses import replace
@@ -43,6 +44,15 @@ NUMBERS = Space(
         Parameter("constant", Choice(("only",))),
     )
 )
+CHOICES = Space(
+    (
+        Parameter("width", Int(1, 40)),
+        Parameter("kind", Choice((True, 1, "1", "relu"))),
+        *NUMBERS.parameters[:3],
+        Parameter("fast", Choice((True, False))),
+        Parameter("constant", Choice(("only",))),
+    )
+)
 CUBE = Space(tuple(Parameter(f"x{k}", Float(-5, 5)) for k in range(5)))
 WHOLE = Space(tuple(Parameter(f"k{k}", Int(-20, 20)) for k in range(5)))
 
@@ -61,9 +71,15 @@ def ended(trial: Trial) -> Trial:
 
 
 def searched(
-    count: int, *, parallel: int = 1, warm_start: int = 0, restarts: bool = False, workers: Workers | None = None
+    count: int,
+    *,
+    space: Space = NUMBERS,
+    parallel: int = 1,
+    warm_start: int = 0,
+    restarts: bool = False,
+    workers: Workers | None = None,
 ) -> Engine:
-    of = study(NUMBERS, "cmaes", config={"populationSize": 6, "warmStart": warm_start})
+    of = study(space, "cmaes", config={"populationSize": 6, "warmStart": warm_start})
     engine = Engine(of, (), (), workers=workers)
     running: list[Trial] = []
     for k in range(count):
@@ -79,13 +95,13 @@ def points(engine: Engine) -> list[Assignment]:
     return [trial.parameters for trial in engine.trials()]
 
 
+@pytest.mark.parametrize("space", [NUMBERS, CHOICES], ids=["numbers", "choices"])
 @pytest.mark.parametrize(("parallel", "warm_start"), [(1, 0), (4, 0), (4, 30)])
-def test_a_search_stays_in_the_space_and_restarts_change_nothing(parallel: int, warm_start: int) -> None:
-    engine = searched(80, parallel=parallel, warm_start=warm_start)
-    for point in points(engine):
-        assert NUMBERS.point_problems(point, partial=False) == ()
-        assert repr(NUMBERS.canonical(point)) == repr(dict(point))
-    assert points(searched(80, parallel=parallel, warm_start=warm_start, restarts=True)) == points(engine)
+def test_a_search_stays_in_the_space_and_restarts_change_nothing(space: Space, parallel: int, warm_start: int) -> None:
+    engine = searched(80, space=space, parallel=parallel, warm_start=warm_start)
+    assert_points(space, points(engine))
+    again = searched(80, space=space, parallel=parallel, warm_start=warm_start, restarts=True)
+    assert points(again) == points(engine)
 
 
 def test_a_worker_proposes_what_this_process_would() -> None:
@@ -199,16 +215,71 @@ def test_a_converged_search_restarts_elsewhere() -> None:
     assert max(late) > 0.1
 
 
-def test_choices_and_conditions_are_refused_with_what_to_use() -> None:
+@pytest.mark.parametrize("space", [CUBE, CHOICES], ids=["numbers", "choices"])
+@pytest.mark.parametrize(("growth", "after"), [(1, 4), (2, 8), (3, 12)])
+def test_the_population_grows_after_a_convergence(space: Space, growth: int, after: int) -> None:
+    """Equal values are a convergence. A generation ends where a result changes the next point."""
+    config: dict[str, Value] = {"populationSize": 4, "populationGrowth": growth}
+    of = study(space, "cmaes", config=config)
+    engine = Engine(of, (), ())
+    ends = []
+    for k in range(270):
+        running = play(engine, 1)
+        before = engine.propose(1)
+        finish(engine, running, value=1.0)
+        if engine.propose(1) != before:
+            ends.append(k)
+    lengths = [b - a for a, b in itertools.pairwise(ends)]
+    assert lengths[:20] == [4] * 20
+    assert lengths[-4:] == [after] * 4
+    assert Engine(of, reversed(list(engine.trials())), ()).propose(2) == engine.propose(2)
+
+
+@pytest.mark.parametrize("parallel", [1, 5])
+def test_it_finds_the_best_choice_and_the_numbers_with_it(parallel: int) -> None:
+    space = Space(
+        (
+            Parameter("kind", Choice(("a", "b", "c", "d"))),
+            Parameter("x", Float(-5, 5)),
+            Parameter("k", Int(-20, 20)),
+            Parameter("fast", Choice((True, False))),
+        )
+    )
+
+    def far(point: Assignment) -> float:
+        x, k = float(str(point["x"])), float(str(point["k"]))
+        return (x - 2) ** 2 + (k - 7) ** 2 / 9 + 3 * (point["kind"] != "c") + (point["fast"] is True)
+
+    found = []
+    for seed in range(3):
+        engine = Engine(study(space, "cmaes", seed=seed, direction=MINIMIZE), (), ())
+        for _ in range(300 // parallel):
+            for trial in reversed(play(engine, parallel)):
+                finish(engine, [trial], value=far(trial.parameters))
+        found.append(min(t.value for t in engine.trials() if t.value is not None))
+    assert statistics.median(found) < 0.02
+
+
+def test_a_warm_start_prefers_the_choices_of_the_best_trials() -> None:
+    space = Space((Parameter("x", Float(0, 1)), Parameter("kind", Choice(("a", "b", "c", "d")))))
+    of = study(space, "cmaes", config={"warmStart": 200}, direction=MINIMIZE)
+    engine = Engine(of, (), ())
+    for trial in play(Engine(study(space, "random"), (), ()), 200):
+        engine.put(replace(trial, state=SUCCEEDED, value=float(trial.parameters["kind"] != "c")))
+    kinds = [p.parameters["kind"] for p in engine.propose(40).trials]
+    assert kinds.count("c") > 25
+
+
+def test_conditions_and_choices_alone_are_refused_with_what_to_use() -> None:
     child = Parameter("x", Float(0, 1), (Condition("kind", ("a",)),))
-    space = Space((Parameter("kind", Choice(("a", "b"))), child, Parameter("one", Choice((1,)))))
-    found = [(p.path, p.message) for p in check_spec(study(space, "cmaes").spec)]
-    assert found == [
-        ("space.kind", "a choice has no order, which cmaes needs; make it a number, or use tpe"),
-        ("space.x", "cmaes has no conditions; remove `when`, or use tpe"),
-    ]
-    assert check_spec(study(NUMBERS, "cmaes").spec) == ()
-    assert [p.path for p in check_spec(study(MIXED, "cmaes").spec)] == ["space.optimizer"]
+    kinds = (Parameter("one", Choice((1,))), Parameter("kind", Choice(("a", "b"))))
+
+    def found(*parameters: Parameter) -> list[tuple[str, str]]:
+        return [(p.path, p.message) for p in check_spec(study(Space(parameters), "cmaes").spec)]
+
+    assert found(*kinds, child) == [("space.x", "cmaes has no conditions; remove `when`, or use tpe")]
+    assert found(*kinds) == [("space.kind", "cmaes needs a number, and all parameters are choices; use tpe")]
+    assert found(*NUMBERS.parameters) == found(*MIXED.parameters) == []
 
 
 def test_a_space_of_constants_has_one_point() -> None:

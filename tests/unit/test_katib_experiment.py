@@ -230,11 +230,6 @@ def test_what_katib_refuses_is_refused_with_its_message(name: str) -> None:
     assert refusal(experiment) == message
 
 
-def test_cmaes_is_refused_beside_a_choice() -> None:
-    said = refusal(an_experiment("cmaes", [*NUMBERS, choice("kind", "a", "b")]))
-    assert said == "parameter kind: a choice has no order, which cmaes needs; make it a number, or use tpe"
-
-
 def test_a_repeated_name_is_refused() -> None:
     said = refusal(an_experiment("random", [X, X]))
     assert said.endswith("Detect duplicated parameter name: x")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from suggest.engine import Engine
@@ -38,7 +38,7 @@ FINITE = Space((Parameter("x", Int(1, 20)), Parameter("kind", Choice(("a", "b", 
 def study_of(algorithm: str, space: Space, seed: int = 7) -> Study:
     """A study whose algorithm learns as early as possible and has no budget."""
     family = next(f for f in registry.algorithms() if f.name == algorithm)
-    least = {"startupTrials": 3, "populationSize": 4}
+    least = {"startupTrials": 3, "populationSize": 4} | ({"window": 20} if algorithm == SLOW else {})
     config: dict[str, Value] = {s.name: least[s.name] for s in family.settings if s.name in least}
     made = study(space, algorithm, config=config, seed=seed)
     steps = Fidelity("steps", 1, 9) if algorithm in BRACKETED else None
@@ -75,17 +75,25 @@ def proposed(engine: Engine, count: int) -> list[Assignment]:
     return [one.parameters for one in engine.propose(count).trials]
 
 
-# A proposal of optuna:gp takes up to seconds; tests/unit/test_optuna_samplers.py has its promises.
+# Its proposals take from tenths of seconds to seconds. tests/unit/test_optuna_samplers.py has the promises that every
+# change is tested for.
+SLOW = "optuna:gp"
 ALGORITHMS = [
-    family.name for family in registry.algorithms() if family.name != "optuna:gp" and not missing(family.requires)
+    pytest.param(family.name, marks=[pytest.mark.soak] if family.name == SLOW else [])
+    for family in registry.algorithms()
+    if not missing(family.requires)
 ]
+
+
+def drawn_for(algorithm: str, count: int) -> settings:
+    return examples(min(count, 4) if algorithm == SLOW else count)
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 class TestSamplerContract:
     def test_every_point_is_a_point_of_the_space(self, algorithm: str) -> None:
         @given(spaces(), st.integers(0, 2**62))
-        @examples(200)
+        @drawn_for(algorithm, 200)
         def check(space: Space, seed: int) -> None:
             made = study_of(algorithm, space, seed)
             if list(registry.space_problems(made.spec)):
@@ -97,7 +105,7 @@ class TestSamplerContract:
 
     def test_a_study_that_is_rebuilt_in_any_order_continues_as_it_would_have(self, algorithm: str) -> None:
         @given(spaces(), st.integers(0, 99))
-        @examples(15)
+        @drawn_for(algorithm, 15)
         def check(space: Space, seed: int) -> None:
             made = study_of(algorithm, space, seed)
             if list(registry.space_problems(made.spec)):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -150,7 +152,6 @@ def test_problems_after_the_translation_have_the_places_of_katibs_file() -> None
         (TEXT.replace('step: "16"', 'step: "0"'), "spec.parameters[1].feasibleSpace.step: "),
         (TEXT.replace("name: katib-random", "name: Katib_Random"), "metadata.name: "),
         (HYPERBAND.replace('value: "9"', 'value: "2"'), "spec.algorithm.algorithmSettings: "),
-        (algorithm("cmaes"), "spec.parameters[2]: a choice has no order"),
         (algorithm("tpe", '{name: n_startup_trials, value: "3"}, {name: n_ei_candidates, value: "9999"}'),
          "spec.algorithm.algorithmSettings[1]: 9999"),
     ):  # fmt: skip
@@ -488,9 +489,22 @@ def test_bad_settings_of_pbt_are_refused_with_their_place(old: str, new: str, me
     assert message in str(refused.value)
 
 
-def test_pbt_needs_checkpoints_which_objects_of_a_template_do_not_mount() -> None:
-    with pytest.raises(SpecErrors, match=r"algorithmName: an object from a template mounts no checkpoint"):
+def test_pbt_needs_a_claim_for_its_checkpoints_on_a_cluster() -> None:
+    with pytest.raises(SpecErrors, match=r"trialTemplate.trialSpec: has no volume for the checkpoints at"):
         read(algorithm("pbt", PBT), source="katib.yaml", overrides=["spec.runtime=kubernetes"])
+
+
+def test_the_claim_that_a_trial_of_pbt_mounts_keeps_the_checkpoints() -> None:
+    data: Any
+    data, _ = parse((EXAMPLES / "pbt.yaml").read_text(), "pbt.yaml")
+    pod = data["spec"]["trialTemplate"]["trialSpec"]["spec"]["template"]["spec"]
+    pod["volumes"] = [{"name": "kept", "persistentVolumeClaim": {"claimName": "checkpoints"}}]
+    pod["containers"][0]["volumeMounts"] = [{"name": "kept", "mountPath": "/var/log/katib/checkpoints"}]
+    trial = read(json.dumps(data), source="katib.yaml", overrides=["spec.runtime=kubernetes"]).spec.trial
+    assert trial.cluster["checkpoints"] == {"claim": "checkpoints"}
+    [container] = trial.cluster["template"]["spec"]["template"]["spec"]["containers"]
+    assert container["volumeMounts"] == []
+    assert container["args"] == ["--lr=${lr}", "--checkpoint=$(TUNER_CHECKPOINT_DIR)/"]
 
 
 def test_the_checkpoint_folder_takes_the_place_of_katibs_in_a_command() -> None:

@@ -32,9 +32,17 @@ class Trial(Mapping[str, Any]):
     """The running trial: a mapping of its active parameters."""
 
     def __init__(
-        self, parameters: Mapping[str, Any], objectives: Sequence[str] | None, constraints: Sequence[str] = ()
+        self,
+        parameters: Mapping[str, Any],
+        objectives: Sequence[str] | None,
+        constraints: Sequence[str] = (),
+        *,
+        output: int = 1,
     ) -> None:
-        """objectives, constraints: their metrics; None in a script, which prints metrics under their own names."""
+        """objectives, constraints: their metrics; None in a script, which prints metrics under their own names.
+
+        output: the descriptor of the log.
+        """
         self.parameters = dict(parameters)
         self.number = int(os.environ["TUNER_TRIAL_NUMBER"]) if "TUNER_TRIAL_NUMBER" in os.environ else 0
         self.attempt = int(os.environ.get("TUNER_ATTEMPT", "1"))
@@ -42,7 +50,8 @@ class Trial(Mapping[str, Any]):
         self._needed = (*(objectives or ()), *constraints)
         self._step = -1
         self._reported: set[str] = set()
-        self._stopped = False
+        self._output = output
+        self.stopped = False
 
     def __getitem__(self, name: str) -> Any:
         try:
@@ -88,7 +97,7 @@ class Trial(Mapping[str, Any]):
             values |= {} if name in self._needed else {self._objectives[0]: values[name]}
         self._reported |= values.keys()
         self._print({STEP: self._step, **values})
-        if self._stopped:
+        if self.stopped:
             raise Pruned
 
     def end(self, returned: object) -> None:
@@ -128,14 +137,14 @@ class Trial(Mapping[str, Any]):
 
     def stop(self) -> None:
         """Raise Pruned now, in the main thread, and again at each report."""
-        self._stopped = True
+        self.stopped = True
         raise Pruned
 
     def _print(self, values: Mapping[str, float | int]) -> None:
         """One write to the descriptor: nothing that the program does to sys.stdout is in the way."""
         prefix = "" if self._objectives is None else "tuner."
         line = " ".join(f"{prefix}{name}={value!r}" for name, value in values.items())
-        os.write(1, f"\n{line}\n".encode())
+        os.write(self._output, f"\n{line}\n".encode())
 
 
 _running: list[Trial] = []  # at most one: a process runs one trial

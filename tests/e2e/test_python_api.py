@@ -318,7 +318,14 @@ except tuner.TunerError as error:
     assert first.communicate(timeout=60)[0] == "succeeded\n"
     changed = scripts.output(body.replace("X, trials", "{'x': tuner.Float(-5, 6)}, trials"))
     assert "tuner.minimize differs from the existing experiment shared" in changed
-    assert "spec.parameters.x.max" in changed
+    assert "tuner extend shared --set spec.parameters.x.max=6" in changed
+
+
+def test_a_call_with_more_trials_under_the_same_name_goes_on(scripts: Scripts) -> None:
+    assert scripts.output(SEARCH) == "succeeded 6 True\n(0, 'loss') dict_keys(['loss']) ['x', 'kind']\n"
+    more = SEARCH.replace("trials=6, parallelism=2", "trials=8, parallelism=1")
+    assert scripts.output(more).startswith("succeeded 8 True")
+    assert sorted(scripts.starts()) == [f"{number} 1" for number in range(8)]
 
 
 def test_an_experiment_is_built_in_python_or_read_from_a_file(scripts: Scripts) -> None:

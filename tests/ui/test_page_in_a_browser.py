@@ -179,11 +179,14 @@ def test_fifty_parameters_and_a_search_without_a_value_fit_on_a_phone(cli: Cli, 
     names = [f"a_parameter_with_a_long_name_{n}" for n in range(50)]
     space = ", ".join(f"{name}: {{type: float, min: 0, max: 1}}" for name in names)
     cli.file.write_text(
-        experiment(["false"], trials=3, parameters=space, name="a-name-as-long-as-a-name-may-be-which-is")
+        experiment(
+            ["sh", "-c", "sleep 1; exit 1"], trials=2, parameters=space, name="a-name-as-long-as-a-name-may-be-which-is"
+        )
     )
     assert cli.tuner("run", cli.file)[0] != 0
     context = chromium.new_context(viewport={"width": 400, "height": 800})
     tab = context.new_page()
+    tab.set_default_timeout(60_000)
     with served(cli) as page:
         opened(tab, page.link, "a-name-as-long-as-a-name-may-be-which-is")
         tab.wait_for_selector("button[data-figure=timeline][aria-pressed=true]")

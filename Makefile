@@ -39,8 +39,9 @@ test-operators: operator-binaries  ## as root: run the tests beside the real Kue
 	$(BIN)/python -m pytest -n 2 --dist loadgroup $(or $(TESTS),tests/operators)
 
 .PHONY: soak
-soak: cluster-binaries  ## run the tests that take too long for every change: repeated kills, lost nodes
-	$(BIN)/python -m pytest -m soak $(or $(TESTS),tests/e2e tests/service tests/cluster tests/unit/test_sampler_contract.py)
+soak: cluster-binaries  ## run the tests that take too long for every change: repeated kills, lost nodes, more examples
+	$(BIN)/python -m pytest -m soak $(or $(TESTS),tests/e2e tests/service tests/cluster tests/ui tests/unit/test_sampler_contract.py)
+	$(if $(TESTS),,TUNER_TEST_THOROUGH=1 TUNER_SIM_EXAMPLES=2000 $(MAKE) test TESTS='tests/sim tests/unit')
 
 .PHONY: cluster-binaries
 cluster-binaries: $(VENV)/dev.stamp  ## build what those need, once: ten minutes, with Go 1.26
@@ -84,7 +85,7 @@ ui-packages: $(VENV)/dev.stamp  ## as root, on Debian: install what the tests of
 
 .PHONY: test-ui
 test-ui: $(VENV)/dev.stamp  ## run the tests of the page in a browser, where chromium is; TESTS=tests/ui/test_x.py
-	$(BIN)/python -m pytest $(or $(TESTS),tests/ui)
+	$(BIN)/python -m pytest -m 'not soak' $(or $(TESTS),tests/ui)
 
 .PHONY: integration-packages
 integration-packages: $(VENV)/dev.stamp  ## install the libraries that tuner.integrations bridges to, with torch

@@ -1,7 +1,7 @@
 """Epochs and regret of trials that run in steps, on the learning curves of `pruning.py`, four trials at a time.
 
 Nothing is tuned: `spec.fidelity` from 1 epoch to all, eta 3 and 4, with ASHA's promotion and with Hyperband's brackets.
-A trial that goes on continues from its checkpoint, or starts over without one. The figures are of the half of the
+A promoted trial continues from its checkpoint, or starts over without one. The figures are of the half of the
 curves on which `pruning.py` reports. Run it manually: `bench/fidelity.py`; `--keep` writes docs/benchmarks.md.
 """
 

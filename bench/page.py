@@ -87,7 +87,7 @@ def measured(trials: int, folder: Path) -> dict[str, object]:
                     tab.goto(address)
                     tab.wait_for_selector("tbody tr a", timeout=60_000)
                     figures[f"interactive_{which}"] = round(time.perf_counter() - began, 2)
-                    tab.wait_for_selector(f".count:text-is('{trials} trials')", timeout=120_000)
+                    tab.wait_for_selector(f".count:text-is('{trials:,} trials')", timeout=120_000)
                     figures[f"complete_{which}"] = round(time.perf_counter() - began, 2)
                 began = time.perf_counter()
                 tab.fill("input[type=search]", "x<0.5")

@@ -241,6 +241,14 @@ class SqlExperimentStore:
         with self._errors(), self._engine.connect() as connection:
             return [tables.attempt_of(row) for row in connection.execute(query).mappings()]
 
+    def attempts_between(self, uid: Uid, first: int, last: int) -> list[Attempt]:
+        """Return the attempts of the trials from `first` to `last`."""
+        it = tables.attempts.c
+        query = sa.select(tables.attempts).where(it.uid == uid, it.trial.between(first, last))
+        with self._errors(), self._engine.connect() as connection:
+            rows = connection.execute(query.order_by(it.trial, it.number)).mappings()
+            return [tables.attempt_of(row) for row in rows]
+
     def attempts_that_change(self, uid: Uid, trials: Collection[int]) -> list[Attempt]:
         """Return all attempts of these trials, and of any others those that have not ended or are to run again."""
         it = tables.attempts.c

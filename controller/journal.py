@@ -143,7 +143,7 @@ class Journal:
         self._save(Changes(None, (), [Event(now, "linesSkipped", message, attempt.trial, attempt.number)]))
 
     def starts_over(self, attempt: Attempt, reason: str, *, now: datetime) -> None:
-        """Record that an attempt has no checkpoint to go on from, so that it runs what has been run before."""
+        """Record that an attempt has no checkpoint to continue from, so that it runs what has been run before."""
         message = f"trial={self.name(attempt)} attempt={attempt.number} starts over: {reason}"
         self._save(Changes(None, (), [Event(now, "startsOver", message, attempt.trial, attempt.number)]))
 

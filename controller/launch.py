@@ -200,7 +200,7 @@ def own_parameters(experiment: Experiment, trial: Trial, *, stage: TrialOrFinal)
     problems = space.point_problems(trial.parameters, partial=True)
     if problems:
         told = "; ".join(f"{p.path}: {p.message[:MOST_SAID]}" for p in problems[:MOST_PROBLEMS])
-        cure = "" if stage is FINAL else f"to go on without this trial: {command('resume', experiment.name)}; "
+        cure = "" if stage is FINAL else f"to continue without this trial: {command('resume', experiment.name)}; "
         raise ParametersRefused(
             f"the study has parameters for it that the file's spec.parameters do not allow ({told}); {cure}"
             f"to allow them: {command('extend', experiment.name, '--set', 'spec.parameters.NAME=…')}"

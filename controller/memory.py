@@ -83,7 +83,7 @@ class Memory:
         self.handed_out = 0  # how many times the study has handed out trials; also the number of the next request
         self.exhausted = False
         self.paused: dict[int, Opened] = {}  # trials that wait for a larger fidelity
-        self.none_goes_on = False  # the study lets none of them go on as long as no other trial ends
+        self.none_goes_on = False  # the study lets none of them continue as long as no other trial ends
         self.none_begins = False  # the study begins no new trial as long as no running one ends
         self.regret_bound: float | None = None  # how much better than the best trial another point may still be
         self.estimated = 0  # trials that had ended when it was last bounded
@@ -125,7 +125,7 @@ class Memory:
     def take_suggested(self, trial: Trial) -> None:
         """Open a trial that the study has handed out, unless it is open or has ended.
 
-        One that was paused keeps its attempts. It may not even be closed yet: then it goes on as it is.
+        One that was paused keeps its attempts. It may not even be closed yet: then it continues as it is.
         """
         known = self.opened.get(trial.number)
         if trial.finished or trial.state is TrialState.PAUSED or (known is not None and known.running):

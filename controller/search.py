@@ -196,7 +196,7 @@ class ExperimentStudy:
         return await self._studies.get_trial(self._name, number)
 
     async def suggest(self, count: int, *, handed_out: int, paused_only: bool = False) -> Suggestions:
-        """Request trials; with `paused_only` none but paused ones that go on with a larger fidelity.
+        """Request trials; with `paused_only` none but paused ones that continue with a larger fidelity.
 
         The request's id contains how many times trials were handed out so far. If the reply is lost, this process or
         the next one therefore repeats the request under the same id.

@@ -174,7 +174,7 @@ DEFAULT_ETA = 3  # as in the papers of Hyperband and BOHB
 class Fidelity:
     """A quantity that says how far a trial runs, such as epochs or a share of the data.
 
-    Trials begin with a small fidelity, and those among the best 1/eta go on with a larger one. With the brackets of
+    Trials begin with a small fidelity, and those among the best 1/eta continue with a larger one. With the brackets of
     Hyperband, some trials begin with a larger one. Fidelities are whole numbers if `min` and `max` are.
     """
 

@@ -9,7 +9,7 @@ cancelled.
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from types import MappingProxyType
@@ -28,7 +28,7 @@ class TrialState(enum.Enum):
 
     QUEUED = "queued"
     RUNNING = "running"
-    PAUSED = "paused"  # has a value at its fidelity and waits to go on with a larger one
+    PAUSED = "paused"  # has a value at its fidelity and waits to continue with a larger one
     SUCCEEDED = "succeeded"
     PRUNED = "pruned"
     INFEASIBLE = "infeasible"
@@ -129,6 +129,42 @@ class Trial:
     def expired(self) -> bool:
         """Return whether its lease has expired and no other client has taken it since."""
         return self.state is TrialState.QUEUED and self.tries > 0
+
+
+@dataclass(frozen=True, slots=True)
+class TrialBatch:
+    """Trials that ended elsewhere, as columns. Their numbers are `first` and those that follow.
+
+    A history has thousands of trials, and creating a `Trial` for each takes longer than to store them.
+    """
+
+    first: int
+    states: Sequence[TrialState]
+    parameters: Sequence[Assignment]
+    values: Sequence[float | None]
+    reasons: Sequence[str]
+    failure_classes: Sequence[str]
+    labels: Sequence[Mapping[str, str]]
+    time: datetime  # when they were added
+
+    def __len__(self) -> int:
+        return len(self.states)
+
+    def trial(self, place: int) -> Trial:
+        return Trial(
+            self.first + place,
+            self.states[place],
+            self.parameters[place],
+            value=self.values[place],
+            reason=self.reasons[place],
+            failure_class=self.failure_classes[place],
+            labels=self.labels[place],
+            create_time=self.time,
+            end_time=self.time,
+        )
+
+    def trials(self) -> Iterator[Trial]:
+        return map(self.trial, range(len(self)))
 
 
 @dataclass(frozen=True, slots=True)

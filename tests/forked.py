@@ -2,7 +2,7 @@
 
 Such a program is a separate process with its own arguments, environment, folder, files, signals and exit code. Values
 that only a new interpreter reads (`READ_AT_START`) are those of the tests; for other values, a program uses `exec`.
-Tests of the start-up itself start their programs without this module.
+Tests of the start-up itself, and of the interpreter's teardown, start their programs without this module.
 
 This module is the client if imported, and the forking process if run as a program.
 """
@@ -24,6 +24,7 @@ import subprocess
 import sys
 import threading
 import time
+import types
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, ClassVar, cast
@@ -56,6 +57,12 @@ def python(code: str, *arguments: str, env: Mapping[str, str]) -> subprocess.Pop
     """Start `python -c CODE ARGUMENTS` in the same way."""
     command = [sys.executable, "-c", code, *arguments]
     return _started(command, {"code": code, "argv": ["-c", *arguments], "cwd": str(Path.cwd()), "env": dict(env)})
+
+
+def script(file: Path, *, env: Mapping[str, str]) -> subprocess.Popen[str]:
+    """Start `python FILE` in the file's folder in the same way."""
+    command = [sys.executable, file.name]
+    return _started(command, {"script": file.name, "argv": [file.name], "cwd": str(file.parent), "env": dict(env)})
 
 
 def _started(command: Sequence[str], request: dict[str, Any]) -> subprocess.Popen[str]:
@@ -189,13 +196,17 @@ def _forking() -> _Forking:
 PACKAGES = (
     "controller", "controller.app", "controller.cli", "controller.core", "controller.report", "controller.runtime",
     "controller.spec", "suggest", "suggest.client", "suggest.server", "suggest.storage", "suggest.studies",
-    "suggest.wire",
+    "suggest.wire", "tuner",
 )  # fmt: skip
-IMPORTED_LATE = ("grpc_health.v1.health", "grpc_reflection.v1alpha.reflection", "suggest.pruners.percentile")
+IMPORTED_LATE = (
+    "controller.ui.server", "controller.ui.study_server", "google.rpc.error_details_pb2", "google.rpc.status_pb2",
+    "grpc_health.v1.health", "grpc_reflection.v1alpha.reflection", "suggest.pruners.percentile",
+    "suggest.samplers.tpe_model",
+)  # fmt: skip
 
 
 def import_all() -> None:
-    """Import what most commands need. It may not start threads or load NumPy, because neither survives a fork."""
+    """Import what most commands need. It may not start threads, which do not survive a fork."""
     for name in PACKAGES:
         package = importlib.import_module(name)
         for module in pkgutil.iter_modules(package.__path__, f"{name}."):
@@ -203,6 +214,7 @@ def import_all() -> None:
                 importlib.import_module(module.name)
     for name in IMPORTED_LATE:
         importlib.import_module(name)
+    importlib.import_module("controller.cli.arguments").parser_of()  # kept for all commands
 
 
 def serve(requests: socket.socket) -> dict[str, Any]:
@@ -274,18 +286,49 @@ def become(request: dict[str, Any], files: Sequence[int]) -> None:
 
 
 def main() -> int:
+    atexit.register(leave)  # the first to be registered is the last to be called
     sys.path[0] = str(TUNER.parent)
     import_all()
     gc.collect()
     gc.freeze()  # collections in the children leave the shared pages alone
     request = serve(socket.socket(fileno=int(sys.argv[1])))
+    try:
+        code = called(request)
+    except SystemExit as end:
+        if not isinstance(end.code, int | None):
+            raise  # the interpreter prints it
+        code = end.code or 0
+    exit_codes.append(code)
+    return code
+
+
+def called(request: dict[str, Any]) -> int:
     if "code" in request:
         sys.path[0] = ""
         exec(request["code"], {"__name__": "__main__"})
         return 0
+    if "script" in request:
+        sys.path[0] = request["cwd"]
+        path = Path(request["cwd"], request["script"])
+        module = sys.modules["__main__"] = types.ModuleType("__main__")
+        module.__file__ = str(path)
+        exec(compile(path.read_bytes(), path, "exec"), vars(module))
+        return 0
     from controller.cli.main import main
 
     return main()
+
+
+exit_codes: list[int] = []  # one, once the program has ended by itself
+
+
+def leave() -> None:
+    """End without the interpreter's teardown, which writes to every shared page: nine tenths of a short program."""
+    if exit_codes:
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError, ValueError):  # nobody reads it, or the program has closed it
+                stream.flush()
+        os._exit(exit_codes[0] & 0xFF)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Checkpoints: the state of a training in one file, which is complete or absent.
 
-Problems with checkpoints never end a training: it goes on if the disk is full, and starts from the beginning if a file
+Problems with checkpoints never end a training: it continues on a full disk, and starts from the beginning if a file
 cannot be read or belongs to other parameters. Each problem is printed to stderr, a persistent one only once. Packing a
 state and waiting for the disk takes longer than an epoch on a GPU, so `Keeper` does both in the background.
 """

@@ -122,6 +122,7 @@ def control(
     callbacks: Sequence[Callback] = (),
 ) -> Study:
     """Create the file's experiment or continue it, until it ends. Raises as `run`."""
+    from controller.app.experiments import Revisable
     from controller.app.validate import check_runnable
     from controller.core.model import ExperimentState
 
@@ -132,7 +133,10 @@ def control(
         stored = session.experiments.experiment(spec.namespace, spec.name)
         if stored is not None and stored.state is ExperimentState.PAUSED:
             return await session.resume(file, None)  # a person has corrected something, and calls again
-        return await session.run(file)
+        try:
+            return await session.run(file)
+        except Revisable:  # more trials, or more at a time: the call says so, as `tuner resume FILE` does
+            return await session.resume(file, None)
 
     spec = file.document.spec
     called = Callbacks(callbacks, workspace, spec.name, spec.namespace) if callbacks else None

@@ -75,8 +75,14 @@ class Study:
 
     @property
     def reason(self) -> str:
-        """Why it ended or is paused."""
+        """Why it ended or is paused, as a sentence."""
         return self._record().experiment.reason
+
+    @property
+    def reason_code(self) -> str | None:
+        """The same in a word that does not change, such as `TrialsDone` (docs/cli.md); None while it runs."""
+        code = self._record().experiment.reason_code
+        return None if code is None else code.value
 
     @property
     def best(self) -> TrialResult | None:
@@ -157,7 +163,12 @@ class Study:
         """Add `trials` to the budget, or widen the search (`overrides`: as --set), and continue. Raises as `run`."""
         from controller.app.extend import Extension, extend
         from controller.app.run import RunResult, Session
+        from suggest.errors import InvalidArgument, Problem
         from tuner.running import controlled
+
+        if trials < 0 or not (trials or overrides):
+            told = f"expected trials above 0, or overrides such as ['spec.budget.wallClock=2h'], got {trials!r}"
+            raise InvalidArgument([Problem("extend", told)])
 
         async def extended(session: Session) -> RunResult:
             changes = Extension(f"+{trials}" if trials else "", tuple(overrides))

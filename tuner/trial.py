@@ -32,9 +32,17 @@ class Trial(Mapping[str, Any]):
     """The running trial: a mapping of its active parameters."""
 
     def __init__(
-        self, parameters: Mapping[str, Any], objectives: Sequence[str] | None, constraints: Sequence[str] = ()
+        self,
+        parameters: Mapping[str, Any],
+        objectives: Sequence[str] | None,
+        constraints: Sequence[str] = (),
+        *,
+        output: int = 1,
     ) -> None:
-        """objectives, constraints: their metrics; None in a script, which prints metrics under their own names."""
+        """objectives, constraints: their metrics; None in a script, which prints metrics under their own names.
+
+        output: the descriptor of the log.
+        """
         self.parameters = dict(parameters)
         self.number = int(os.environ["TUNER_TRIAL_NUMBER"]) if "TUNER_TRIAL_NUMBER" in os.environ else 0
         self.attempt = int(os.environ.get("TUNER_ATTEMPT", "1"))
@@ -42,7 +50,8 @@ class Trial(Mapping[str, Any]):
         self._needed = (*(objectives or ()), *constraints)
         self._step = -1
         self._reported: set[str] = set()
-        self._stopped = False
+        self._output = output
+        self.stopped = False
 
     def __getitem__(self, name: str) -> Any:
         try:
@@ -88,7 +97,7 @@ class Trial(Mapping[str, Any]):
             values |= {} if name in self._needed else {self._objectives[0]: values[name]}
         self._reported |= values.keys()
         self._print({STEP: self._step, **values})
-        if self._stopped:
+        if self.stopped:
             raise Pruned
 
     def end(self, returned: object) -> None:
@@ -109,22 +118,33 @@ class Trial(Mapping[str, Any]):
             raise TypeError(f"the objective returned {returned!r}; return a mapping of {', '.join(self._needed)}")
         missing = [name for name in self._needed if name not in self._reported and name not in values]
         if missing and returned is None and one and missing == list(self._objectives):
-            raise TypeError("the objective returned None and reported nothing; return a number")
+            raise TypeError(f"the objective returned None and {self._told()}")
         if missing:
             raise TypeError(f"the objective neither reported nor returned {', '.join(missing)}")
         if values:
             self._print({STEP: self._step + 1, **values})
 
+    def _told(self) -> str:
+        """Return what the objective reported instead of its value, and the cure."""
+        assert self._objectives is not None, "a script has no return value"
+        if not self._reported:
+            return "reported nothing; return a number"
+        names = sorted(self._reported)
+        return (
+            f"reported {', '.join(names)}, not {self._objectives[0]}; return a number, or say which of them is the "
+            f"objective: metric={names[0]!r}"
+        )
+
     def stop(self) -> None:
         """Raise Pruned now, in the main thread, and again at each report."""
-        self._stopped = True
+        self.stopped = True
         raise Pruned
 
     def _print(self, values: Mapping[str, float | int]) -> None:
         """One write to the descriptor: nothing that the program does to sys.stdout is in the way."""
         prefix = "" if self._objectives is None else "tuner."
         line = " ".join(f"{prefix}{name}={value!r}" for name, value in values.items())
-        os.write(1, f"\n{line}\n".encode())
+        os.write(self._output, f"\n{line}\n".encode())
 
 
 _running: list[Trial] = []  # at most one: a process runs one trial

@@ -7,6 +7,7 @@ This module runs nothing and does not know where experiments are kept (`experime
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -18,6 +19,7 @@ from controller.app.experiments import (
     ControllerLease,
     Experiments,
     Held,
+    Revisable,
     final_attempts,
     final_has_failed,
     find,
@@ -374,15 +376,17 @@ class ExperimentService:
         if old is not None:
             return old
         way_on = "these cannot change during a search: "
+        kind = Changed
         if all(map(allowed_in_revision, changes)):
+            kind = Revisable
             way_on = f"apply them with: {_again('resume', document)}, or "
         elif all(map(allowed_in_extension, changes)):
-            way_on = f"if they are growth, apply them with: {_again('extend', document)}, or "
+            way_on = f"if they are growth, apply them with: {_extension(known, document, changes)}, or "
         in_force = self._store.revision_source(known.uid, known.revision)
         since = f"The file in effect since revision {known.revision}: {in_force}\n" if known.revision > 1 else ""
-        raise Changed(
+        raise kind(
             f"{document.source} differs from the existing experiment {known.name}:\n{listed(changes)}\n{since}"
-            f"{way_on}choose another metadata.name, or remove the old one with: {command('delete', known.name)}"
+            f"{way_on}choose another name (metadata.name), or remove the old one with: {command('delete', known.name)}"
         )
 
     def _earlier(self, known: Experiment, document: Document, *, extended_since: bool) -> _FileInForce | None:
@@ -415,7 +419,7 @@ def allowed_changes(known: Experiment, document: Document) -> Sequence[Change]:
     changes = diff(known.spec.document, document.spec.document)
     refused = [change for change in changes if not allowed_in_revision(change)]
     if refused:
-        growth = f"apply wider ranges and new choices with: {_again('extend', document)}; "
+        growth = f"apply wider ranges and new choices with: {_extension(known, document, refused)}; "
         raise Changed(
             f"{document.source} changes parts of {known.name} that are fixed by now:\n{listed(refused)}\n"
             "tuner resume accepts changes under spec.trial, spec.final, spec.parallelism, spec.budget and "
@@ -434,6 +438,14 @@ def _outcomes(attempts: Sequence[Attempt]) -> list[tuple[TrialState, float | Non
 def _again(verb: str, document: Document, *flags: str) -> str:
     """Return the verb with the named file. The command line adds the flags that change the file."""
     return command(verb, "-" if document.source == "standard input" else document.source, *flags)
+
+
+def _extension(known: Experiment, document: Document, changes: Sequence[Change]) -> str:
+    """Return the command that extends the experiment; by its name if it was built in Python, without a file."""
+    if document.source == "standard input" or Path(document.source).exists():
+        return _again("extend", document)
+    flags = [word for each in changes for word in ("--set", f"{each.path}={json.dumps(each.new, ensure_ascii=False)}")]
+    return command("extend", known.name, *flags)
 
 
 def listed(changes: Sequence[Change]) -> str:

@@ -40,6 +40,10 @@ class Changed(FailedPrecondition):
     reason = "CHANGED"
 
 
+class Revisable(Changed):
+    """The file has only changes that `resume` accepts."""
+
+
 @dataclass(frozen=True, slots=True)
 class Holder:
     """The process that controls an experiment."""

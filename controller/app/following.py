@@ -6,13 +6,14 @@ ended trials (new labels, deletions) are found by sweeps: all trials are read ag
 
 from __future__ import annotations
 
+import asyncio
 import math
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import TypeAlias
+from typing import Generic, TypeAlias, TypeVar
 
 from controller.app import query
 from controller.app.local_experiments import LocalExperiments
@@ -36,6 +37,7 @@ ONE_BY_ONE = 50  # more trials than these are read as a list
 LATEST_EVENTS = 30  # in a record
 SWEEP_S = 20.0  # between two sweeps
 SWEEP_SPARE = 10  # a page is read after this many times the duration of the last one
+Item = TypeVar("Item")
 Changed: TypeAlias = Mapping[int, TrialRecord | None]  # by number; None: the trial was deleted
 
 
@@ -79,6 +81,29 @@ class _Records:
         return Standing(counts, in_order(self._best, self._criteria))
 
 
+class _Pages(Generic[Item]):
+    """A list that is read in pages. The next page is read while its reader is busy with the last one."""
+
+    def __init__(self, read: Callable[[str], Awaitable[tuple[list[Item], str]]]) -> None:
+        self._read = read
+        self._next: asyncio.Future[tuple[list[Item], str]] | None = asyncio.ensure_future(read(""))
+
+    @property
+    def more(self) -> bool:
+        return self._next is not None
+
+    async def next(self) -> list[Item]:
+        assert self._next is not None, "the last page was read"
+        page, token = await self._next
+        self._next = asyncio.ensure_future(self._read(token)) if token else None
+        return page
+
+    async def close(self) -> None:
+        if self._next is not None:
+            self._next.cancel()
+            await asyncio.gather(self._next, return_exceptions=True)
+
+
 class _Trials:
     """The trials of one study, with the last measurement of each metric in their newest attempts."""
 
@@ -96,19 +121,22 @@ class _Trials:
 
     async def read_all(self) -> AsyncIterator[set[int]]:
         """Yield the numbers of the trials that have changed, after each page."""
-        token, more = "", True
-        measured_to, measured_token, measured_more = -1, "", True
-        while more:
-            page, token = await self._client.trials_page(self._name, token, page_size=PAGE)
-            more = bool(token)
-            found = self._keep(page)
-            while measured_more and (not more or measured_to < page[-1].number):
-                measured, measured_token = await self._client.latest_page(self._name, measured_token)
-                measured_more = bool(measured_token)
-                self._note(measured)
-                measured_to = measured[-1][0] if measured else measured_to
-                found |= {number for number, _ in measured}
-            yield found
+        trials = _Pages(lambda token: self._client.trials_page(self._name, token, page_size=PAGE))
+        measurements = _Pages(lambda token: self._client.latest_page(self._name, token))
+        measured_to = -1
+        try:
+            while trials.more:
+                page = await trials.next()
+                found = self._keep(page)
+                while measurements.more and (not trials.more or measured_to < page[-1].number):
+                    measured = await measurements.next()
+                    self._note(measured)
+                    measured_to = measured[-1][0] if measured else measured_to
+                    found |= {number for number, _ in measured}
+                yield found
+        finally:
+            await trials.close()
+            await measurements.close()
 
     def read_again(self, number: int) -> None:
         """Let the next read of changes include a trial that has ended."""
@@ -206,7 +234,7 @@ class _SweepTimer:
             self._next = time.monotonic() + SWEEP_S
 
     def swept(self, began: float, *, sweeping: bool) -> None:
-        """A page was read; `sweeping` says that the sweep goes on."""
+        """A page was read; `sweeping` says that the sweep continues."""
         now = time.monotonic()
         self._next = now + SWEEP_SPARE * (now - began)
         if not sweeping:
@@ -237,7 +265,7 @@ class StudyFollower:
     async def read(self, *, changed: bool = True) -> AsyncIterator[Changed]:
         """Yield the trials that may have changed, in one part or several. Raises NotFound.
 
-        `changed` says whether the store may have changed since the last read; without it, only a sweep goes on.
+        `changed` says whether the store may have changed since the last read; without it, only a sweep continues.
         """
         self.record = replace(self.record, study=await self._client.get_study(self.record.study.name))
         if not self.loaded:
@@ -307,11 +335,12 @@ class ExperimentFollower:
                     yield self._take(await _swept(self._trials, self._sweeps))
                 return
             await self._read_settings(experiment)
-            self._group(self._experiments.attempts(experiment.uid))
             async for numbers in self._trials.read_all():
+                if numbers:
+                    self._group(self._experiments.attempts_between(experiment.uid, min(numbers), max(numbers)))
                 yield self._take(numbers)
         except NotFound as error:
-            if self._attempts:
+            if self._experiments.attempts(experiment.uid):
                 raise lost(study_name(experiment), experiment.name) from error
             # The study is not created yet, or the controller was killed before it did so.
             yield self._take(set())

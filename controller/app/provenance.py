@@ -116,10 +116,10 @@ class AttemptLauncher:
         template = experiment.spec.template_of(attempt.trial)
         parameters = {**trial.parameters, **fidelity(experiment, attempt)}
         own = {
-            name: f"[secret {value.name}/{value.key}]"
-            if isinstance(value, SecretRef)
-            else launched.env.get(name, value)
+            name: f"[secret {value.name}/{value.key}]" if isinstance(value, SecretRef) else launched.env[name]
             for name, value in template.env.items()
+            # A variable that mentions an inactive parameter was left out.
+            if isinstance(value, SecretRef) or name in launched.env
         }
         provenance = {
             "experiment": experiment.name,
@@ -148,7 +148,7 @@ class AttemptLauncher:
 
 
 def _starts_over(experiment: Experiment, trial: Trial, attempt: Attempt, where: AttemptFolders) -> str:
-    """Return why the attempt has no checkpoint, though it should go on from one; "" if it has one or needs none."""
+    """Return why the attempt has no checkpoint, though it should continue from one; "" if it has one or needs none."""
     fidelity = experiment.spec.fidelity
     if where.has_checkpoint:
         return ""

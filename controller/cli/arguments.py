@@ -6,6 +6,7 @@ A flag may precede or follow its verb: `tuner -v run x.yaml` is the same as `tun
 from __future__ import annotations
 
 import argparse
+import functools
 import sys
 from collections.abc import Iterator, Sequence
 from typing import TypeAlias
@@ -142,6 +143,7 @@ class _Formatter(argparse.RawDescriptionHelpFormatter):
         super().__init__(prog, max_help_position=30)
 
 
+@functools.cache  # a command with hints asks for it again
 def _parser() -> tuple[argparse.ArgumentParser, frozenset[str], frozenset[str]]:
     """Return the parser, its verbs, and the flags that take the next word as their value."""
     parser = argparse.ArgumentParser(

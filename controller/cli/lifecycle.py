@@ -152,7 +152,9 @@ def _tell(arguments: argparse.Namespace, view: View, result: RunResult) -> None:
         print(ending.result(experiment, best), flush=True)
     # -q hides progress, but not what a person has to act on.
     if not arguments.quiet or best is None or experiment.state in _NEED_A_PERSON or result.final_failed:
-        words = ending.next_step(experiment, best, final_failed=result.final_failed, printed=result.opened_breaker)
+        words = ending.next_step(
+            experiment, result.counts, best, final_failed=result.final_failed, printed=result.opened_breaker
+        )
         (Lines() if arguments.quiet else view).say(rendered(words, arguments))
 
 
@@ -222,7 +224,7 @@ def _tell_imported(arguments: argparse.Namespace, imported: Imported) -> None:
         say(f"{quantity(len(tally.refused), 'trial')} not imported:\n  {shown}{more}{cure}")
     if experiment.state.finished:
         growth = ("--set", "PATH=VALUE") if experiment.spec.budget.trials is None else ("--trials", "+20")
-        say(f"Go on with them: {command('extend', name, *growth)}")
+        say(f"Continue with them: {command('extend', name, *growth)}")
     elif not imported.begun:
         by_name = is_name(arguments.name)
         say(f"Run it: {command('resume', name) if by_name else command('run', arguments.name)}")
@@ -247,7 +249,7 @@ def stop(arguments: argparse.Namespace) -> ExitCode:
     if after.state.finished:
         say(f"{after.name} has {after.state.value} already: {after.reason}")
     else:
-        say(f"{after.name}: {after.state.value}, {after.reason}. Go on: {command('resume', after.name)}")
+        say(f"{after.name}: {after.state.value}, {after.reason}. Resume: {command('resume', after.name)}")
     return ExitCode.OK
 
 

@@ -78,7 +78,7 @@ class _Turn:
             if closing is None:
                 turn.left.append(trial)
                 continue
-            # A paused trial is forgotten before the suggestion, which may let it go on.
+            # A paused trial is forgotten before the suggestion, which may let it continue.
             can_wait = isinstance(closing, Forget) and closing.trial not in snapshot.paused
             (turn.forgets if can_wait else turn.actions).append(closing)
             if isinstance(closing, Complete):
@@ -138,7 +138,7 @@ def decide(snapshot: Snapshot) -> list[Action]:
     stopping = _stop_cause(snapshot, ending)
     if stopping is None or stopping[0] is StopCause.INTERRUPTED:  # otherwise the trial is closed with all its attempts
         actions += (RemoveAttempt(trial.number) for trial in left if _is_over(trial, snapshot))
-    # Paused trials are over when nothing lets them go on any more: the experiment ends, or the study says so.
+    # Paused trials are over when nothing lets them continue any more: the experiment ends, or the study says so.
     full = snapshot.exhausted or budget.room(spec, counts, sum(trial.running for trial in left) + len(paused)) == 0
     settled = full and turn.none_goes_on and not left and snapshot.state is not ExperimentState.PAUSED
     if stopping is not None:
@@ -419,7 +419,7 @@ def _starts(
         one_more: Request at least one trial, even beyond the budget.
         paused: Trials that wait for a larger fidelity.
         full: No new trial may begin.
-        none_goes_on: The study lets none of the paused trials go on for now.
+        none_goes_on: The study lets none of the paused trials continue for now.
         none_begins: No new trial begins before a running one has ended.
     """
     is_paused = snapshot.state is ExperimentState.PAUSED

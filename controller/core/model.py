@@ -302,7 +302,7 @@ class ExperimentSpec:
     final_weights: tuple[float, ...] = ()  # of the objectives, in the choice of its trial; () = the first one alone
     further: tuple[ExperimentObjective, ...] = ()  # objectives after the first
     constraints: tuple[Constraint, ...] = ()
-    fidelity: Fidelity | None = None  # trials run in steps, and only the best go on
+    fidelity: Fidelity | None = None  # trials run in steps, and only the best continue
     document: Mapping[str, object] = field(default_factory=dict)
 
     @property

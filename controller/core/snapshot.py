@@ -112,8 +112,8 @@ class Snapshot:
     final: None if the file has no final stage and none was begun.
     streak: the failures that the circuit breaker looks at.
     set_aside: trials whose failures the breaker has set aside; `counts` leaves them out.
-    paused: trials that wait until the study lets them go on with a larger fidelity, each with the one it has reached.
-    none_goes_on: the study has said that no paused trial goes on as long as no other one ends.
+    paused: paused trials and the fidelity that each has reached; the study decides which of them continue.
+    none_goes_on: the study has said that no paused trial continues as long as no other one ends.
     none_begins: the study has said that no new trial begins as long as no running one ends.
     regret_bound: how much better than the best trial another point may still be; None while that is unknown.
     estimated: how many trials had ended when it was last bounded.

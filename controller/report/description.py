@@ -116,11 +116,11 @@ def why_final(record: ExperimentRecord, final: FinalRecord) -> str:
         case "running" if record.controlled_by:
             return f"it runs; follow it with: {command('logs', '-f', f'{name}/final')}"
         case "running":
-            return f"it may run on without a controller; go on with: {command('resume', name)}"
+            return f"it may keep running without a controller; continue with: {command('resume', name)}"
         case "queued" if record.controlled_by:
             return final.newest.reason or "it is being started"
         case _:
-            return f"{final.newest.reason or 'it has not ended'}; go on with: {command('resume', name)}"
+            return f"{final.newest.reason or 'it has not ended'}; continue with: {command('resume', name)}"
 
 
 def _fidelity(record: ExperimentRecord) -> str:
@@ -131,7 +131,7 @@ def _fidelity(record: ExperimentRecord) -> str:
     waiting = Counter(one.trial.fidelity for one in record.trials if one.state is TrialState.PAUSED)
     levels = ", ".join(f"{level:g}" for level in fidelity.levels)
     told = ", ".join(f"{waiting[level]} at {level:g}" for level in fidelity.levels if waiting[level])
-    return f"{fidelity.parameter} {levels}; one in {fidelity.eta} goes on" + (f"; paused: {told}" if told else "")
+    return f"{fidelity.parameter} {levels}; one in {fidelity.eta} continues" + (f"; paused: {told}" if told else "")
 
 
 def _algorithm(record: ExperimentRecord) -> str:
@@ -198,7 +198,7 @@ def why_experiment(record: ExperimentRecord) -> str:
     running, queued = counts.get(TrialState.RUNNING, 0), counts.get(TrialState.QUEUED, 0)
     match it.state:
         case ExperimentState.RUNNING | ExperimentState.STOPPING if not record.controlled_by:
-            return f"{_left(it)}; go on with: {command('resume', name)}"
+            return f"{_left(it)}; continue with: {command('resume', name)}"
         case ExperimentState.RUNNING if record.final is not None and not record.final.over:
             follow = command("logs", "-f", f"{name}/final")
             return f"its search is over, and its final stage runs; follow it with: {follow}"
@@ -212,12 +212,12 @@ def why_experiment(record: ExperimentRecord) -> str:
         case ExperimentState.STOPPING:
             return f"a stop was requested; {quantity(running, 'trial')} {'is' if running == 1 else 'are'} ending"
         case ExperimentState.STOPPED:
-            return f"{it.reason or 'stopped'}; go on with: {command('resume', name)}"
+            return f"{it.reason or 'stopped'}; continue with: {command('resume', name)}"
         case ExperimentState.FAILED:
-            return (
-                f"failed, {it.reason}; look at one with: {command('describe', f'{name}/{_last_failed(record)}')}; "
-                f"run those that failed again with: {command('retry', name, '--failed')}"
-            )
+            again = f"; run those that failed again with: {command('retry', name, '--failed')}"
+            failed = any(one.state is TrialState.FAILED for one in record.trials)
+            look = command("describe", f"{name}/{_last_failed(record)}")
+            return f"failed, {it.reason}; look at one with: {look}{again if failed else ''}"
         case ExperimentState.SUCCEEDED:
             result = f"see the result with: {command('best', name)}"
             if record.final is not None and record.final.failed:
@@ -283,7 +283,9 @@ def why_trial(record: ExperimentRecord, one: TrialRecord) -> str:
         case TrialState.RUNNING if newest is not None and newest.stop_cause is not None:
             return f"it is being stopped: {newest.reason or newest.stop_cause.value}"
         case TrialState.RUNNING if not record.controlled_by:
-            return f"it may run on without a controller; go on with: {command('resume', record.experiment.name)}"
+            return (
+                f"it may keep running without a controller; continue with: {command('resume', record.experiment.name)}"
+            )
         case TrialState.RUNNING:
             follow = command("logs", "-f", f"{record.experiment.name}/{one.trial.number}")
             return f"it runs{attempts}; follow it with: {follow}"

@@ -9,7 +9,7 @@ const SMALL = 260; // the least width of one of several charts side by side
 export function fitted(spec, width) {
   const { title, $schema, ...rest } = spec;
   if (spec.concat) {
-    const columns = Math.max(1, Math.min(spec.columns ?? 3, Math.floor(width / SMALL)));
+    const columns = Math.max(1, Math.min(spec.columns ?? 3, spec.concat.length, Math.floor(width / SMALL)));
     const each = Math.max(120, Math.floor(width / columns) - 75);
     return { ...rest, columns, concat: spec.concat.map((chart) => ({ ...chart, width: each })) };
   }
@@ -33,10 +33,21 @@ function config(scheme) {
 }
 
 // The darkest colors of the scale would not be seen on a dark page.
-const SCHEMES = { light: { name: "viridis" }, dark: { name: "viridis", extent: [0.25, 1] } };
+const BRIGHT = { name: "plasma", extent: [0.35, 0.95] };
 
-function colored(spec, scheme) {
-  return JSON.parse(JSON.stringify(spec, (key, value) => (key === "scheme" && value === "viridis" ? SCHEMES[scheme] : value)));
+// The colors of figures.py on a dark page.
+const DARK = {
+  "#2f6db5": "#6ba4ea", "#e08a2c": "#f0a95a", "#8a6fb0": "#b59adb", "#c8453c": "#f0776e", "#8a8f98": "#a0a6b0", "#3a9a63": "#5cc489",
+  "#b9bec6": "#7d8694", "#5b8ff9": "#86acff", "#7f9cc0": "#90b4e2", "#c3c7cd": "#6d7583",
+};
+
+function colored({ data, ...spec }, scheme) {
+  const change = (key, value) => {
+    if (scheme !== "dark") return value;
+    if (key === "scheme") return BRIGHT;
+    return typeof value === "string" ? (DARK[value] ?? value) : value;
+  };
+  return { data, ...JSON.parse(JSON.stringify(spec, change)) };
 }
 
 // Draws with Vega-Embed, which must be loaded. The interpreter needs no eval, which the page's policy forbids.

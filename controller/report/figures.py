@@ -16,7 +16,7 @@ from controller.core.model import Attempt, AttemptState
 from controller.report import formatting
 from controller.report.record import FigureSource, TrialRecord
 from suggest.space import Choice, Domain, Parameter, Scale
-from suggest.study import Direction, Importance
+from suggest.study import MIN_TRIALS_TO_RANK, Direction, Importance
 from suggest.trial import TrialState
 
 Json = dict[str, Any]
@@ -444,6 +444,26 @@ FIGURES: dict[str, Figure] = {
     "importance": importance,
     "timeline": lambda record, _: timeline(record),
 }
+
+
+# What is said in place of a figure without data.
+WHY_EMPTY = {
+    "history": "No trial has a value yet.",
+    "front": "No trial has values of all objectives yet.",
+    "curves": "No trial has reported values by step.",
+    "parallel": "No trial has succeeded yet.",
+    "slice": "No trial has a value yet.",
+    "contour": "No trial has succeeded yet.",
+    "importance": f"Importance needs {MIN_TRIALS_TO_RANK} succeeded trials.",
+    "timeline": "No attempt has started yet.",
+}
+_OF_TWO_PARAMETERS = frozenset({"parallel", "contour"})
+
+
+def worth_showing(record: FigureSource) -> list[str]:
+    """Return the available figures without those that relate parameters, if there is one parameter only."""
+    one = len(record.space.parameters) == 1
+    return [name for name in available(record) if not (one and name in _OF_TWO_PARAMETERS)]
 
 
 def available(record: FigureSource) -> list[str]:

@@ -18,7 +18,7 @@ from controller.core.model import trial_name
 from controller.phrases import quantity
 from controller.report import formatting, text_tables
 from controller.report.description import describe_objective
-from controller.report.figures import FIGURES, available
+from controller.report.figures import FIGURES, WHY_EMPTY, worth_showing
 from controller.report.record import ExperimentRecord, TrialRecord
 from controller.spec.substitute import TRIAL_NAME, render
 from suggest.space import Choice, Int, Parameter, Scale
@@ -115,13 +115,13 @@ def page(record: ExperimentRecord, importances: Sequence[Importance], *, javascr
         now: The time of writing, which the page shows.
     """
     it = record.experiment
-    drawn = {name: FIGURES[name](record, importances) for name in available(record)}
+    drawn = {name: FIGURES[name](record, importances) for name in worth_showing(record)}
     # A figure without data is replaced by a sentence.
     figures = {name: figure for name, figure in drawn.items() if figure["data"]["values"]}
     sections = [
         f"<h2>{_HEADINGS[name]}</h2>\n<div class='card wide'><div class='figure' id='figure-{name}'></div></div>"
         if name in figures
-        else f"<h2>{_HEADINGS[name]}</h2>\n<p class='lead'>There is nothing to draw yet.</p>"
+        else f"<h2>{_HEADINGS[name]}</h2>\n<p class='lead'>{WHY_EMPTY[name]}</p>"
         for name in drawn
     ]
     title = html.escape(it.name)

@@ -56,7 +56,7 @@ class Launch:
     one has ended. None starts it at once.
     workers: the number of processes. Each gets `gpu` GPUs and its rank in torchrun's environment variables. The attempt
     ends like the first process that fails, and `log.txt` is the log of rank 0.
-    starts_over: why the attempt has no checkpoint, though it should go on from one; else "". Known locally only.
+    starts_over: why the attempt has no checkpoint, though it should continue from one; else "". Known locally only.
     """
 
     name: str

@@ -117,6 +117,6 @@ CLUSTER_KEYS = (
 )
 INSTEAD_OF_TEMPLATE = frozenset(
     {"command", "args", "env", "resources", "image", "imagePullPolicy", "imagePullSecrets", "shm", "volumes"}
-    | {"checkpoints", "nodeSelector", "tolerations", "priorityClass", "serviceAccount", "readOnlyRootFilesystem"}
+    | {"nodeSelector", "tolerations", "priorityClass", "serviceAccount", "readOnlyRootFilesystem"}
     | {"distributed", "workingDir", "parametersFile", "devices", "files"}
 )

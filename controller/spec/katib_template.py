@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,6 +34,22 @@ _FIELD = re.compile(rf"(?P<above>{_KEYS})\.\[@this\]\.#\((?P<key>{_KEYS})=={_VAL
 # Kinds whose conditions Katib fills in, in templates that are in the file.
 _WITH_CONDITIONS = ("Job", "TFJob", "PyTorchJob", "XGBoostJob", "MPIJob", "TrainJob")
 _SHARED = "metrics-volume"  # the volume of a Custom collector, as in Katib
+_CHECKPOINT = "$(TUNER_CHECKPOINT_DIR)"  # Kubernetes expands it in command and args
+# The fields of a Job of Kubernetes 1.35, of its pod template and of its pods. Katib reads a Job strictly, too.
+_JOB = (
+    "activeDeadlineSeconds backoffLimit backoffLimitPerIndex completionMode completions managedBy manualSelector "
+    "maxFailedIndexes parallelism podFailurePolicy podReplacementPolicy selector successPolicy suspend template "
+    "ttlSecondsAfterFinished"
+)
+_TEMPLATE = "metadata spec"
+_POD = (
+    "activeDeadlineSeconds affinity automountServiceAccountToken containers dnsConfig dnsPolicy enableServiceLinks "
+    "ephemeralContainers hostAliases hostIPC hostNetwork hostPID hostUsers hostname hostnameOverride imagePullSecrets "
+    "initContainers nodeName nodeSelector os overhead preemptionPolicy priority priorityClassName readinessGates "
+    "resourceClaims resources restartPolicy runtimeClassName schedulerName schedulingGates securityContext "
+    "serviceAccount serviceAccountName setHostnameAsFQDN shareProcessNamespace subdomain "
+    "terminationGracePeriodSeconds tolerations topologySpreadConstraints volumes workloadRef"
+)
 _RESOURCES = {"cpu": "cpu", "memory": "memory", "nvidia.com/gpu": "gpu"}
 _CONTAINER = ("name", "image", "imagePullPolicy", "command", "args", "env", "resources")
 _NOT_ON_THIS_MACHINE = {
@@ -127,6 +143,7 @@ class KatibTemplateReader(KatibSectionReader):
                 names[name] = self._of_metadata(reference, job, f"{below}.reference")
             elif reference not in parameters:
                 self._problems.add(f"{below}.reference", f"{reference} is not a parameter of this file")
+                names[name] = ""
             else:
                 names[name] = "${" + reference + "}"
             references.add(str(reference))
@@ -138,7 +155,10 @@ class KatibTemplateReader(KatibSectionReader):
         if on_cluster:
             if beside is not None:
                 job = self._with_collector(job, beside, given.get("primaryContainerName"))
-            return self._object(given, job, names, ends)
+            claim = ""
+            if trial_dir:
+                job, claim = self._with_checkpoints(job, trial_dir, given.get("primaryContainerName"))
+            return self._object(given, job, names, ends) | ({"checkpoints": {"claim": claim}} if claim else {})
         if (job.get("apiVersion"), job.get("kind")) != ("batch/v1", "Job"):
             cure = "run it with --runtime kubernetes, or write a batch/v1 Job"
             self._problems.add(f"{at}.trialSpec.kind", f"{job.get('kind')} needs a cluster; {cure}")
@@ -195,7 +215,23 @@ class KatibTemplateReader(KatibSectionReader):
         for key in ("name", "namespace"):
             if isinstance(metadata, dict) and key in metadata:
                 self._problems.add(f"{place}.metadata.{key}", "each trial gets its own; remove it")
+        if (job.get("apiVersion"), job.get("kind")) == ("batch/v1", "Job"):
+            self._check_fields(job, place)
         return job
+
+    def _check_fields(self, job: Json, at: str) -> None:
+        """Refuse fields that a Job or its pods do not have."""
+        part: object = job
+        for key, whose, fields in (
+            ("spec", "Job", _JOB),
+            ("template", "pod template", _TEMPLATE),
+            ("spec", "pod", _POD),
+        ):
+            part = part.get(key) if isinstance(part, dict) else None
+            at = f"{at}.{key}"
+            for name in part if isinstance(part, dict) else ():
+                if name not in fields.split():
+                    self._problems.add(f"{at}.{name}", f"is not a field of a {whose}; remove it", at_key=True)
 
     def _template_in_config_map(self, given: Json, at: str, *, on_cluster: bool) -> Json | None:
         at = f"{at}.configMap"
@@ -245,6 +281,23 @@ class KatibTemplateReader(KatibSectionReader):
         pod["shareProcessNamespace"] = True
         return job
 
+    def _with_checkpoints(self, job: Json, folder: str, primary: object) -> tuple[Json, str]:
+        """Return a Job of pbt and the claim of its checkpoints: that of the volume which it mounts at `folder`.
+
+        In Katib, each trial mounts a folder of its own there. Here that folder has another path, which a variable has.
+        """
+        job = copy.deepcopy(job)
+        for container, mount, claim in _claims(job):
+            if container.get("name") == primary and mount["mountPath"].rstrip("/") == folder:
+                container["volumeMounts"].remove(mount)
+                for key in container.keys() & {"command", "args"}:
+                    container[key] = [str(word).replace(folder, _CHECKPOINT) for word in container[key] or ()]
+                return job, claim
+        cure = "mount the volume of a persistentVolumeClaim there in the primary container of a Job"
+        told = f"has no volume for the checkpoints at suggestion_trial_dir, {folder}; {cure}"
+        self._problems.add("spec.trialTemplate.trialSpec", told)
+        return job, ""
+
     def _object(self, given: Json, job: Json, names: dict[str, str], ends: Json) -> Json:
         """Return a trial that is an object of a cluster."""
         at = "spec.trialTemplate"
@@ -282,9 +335,10 @@ class KatibTemplateReader(KatibSectionReader):
                 containers = []
         wanted = given.get("primaryContainerName")
         found = [(i, c) for i, c in enumerate(containers) if isinstance(c, dict) and c.get("name") == wanted]
-        if not wanted or not found:
-            where = "spec.trialTemplate.primaryContainerName"
-            self._problems.add(where, f"{wanted!r} is not a container of the Job; write the name of one")
+        if not found:
+            if isinstance(wanted, str):  # otherwise it has been said that it is missing
+                where = "spec.trialTemplate.primaryContainerName"
+                self._problems.add(where, f"{wanted!r} is not a container of the Job; write the name of one")
             return {}
         index, container = found[0]
         for i in range(len(containers)):
@@ -293,9 +347,12 @@ class KatibTemplateReader(KatibSectionReader):
         self._only(container, f"{at}[{index}]", _CONTAINER, _NOT_ON_THIS_MACHINE)
         used: set[str] = set()
         words = {
-            key: [self._filled(word, f"{at}[{index}].{key}[{i}]", names, used) for i, word in enumerate(given_words)]
+            key: [
+                self._filled(word, f"{at}[{index}].{key}[{i}]", names, used)
+                for i, word in enumerate(self._list(container, key, f"{at}[{index}]"))
+            ]
             for key in ("command", "args")
-            if isinstance(given_words := container.get(key), list)
+            if container.get(key) is not None
         }
         env = {}
         for i, one in enumerate(self._optional(container, "env", f"{at}[{index}]")):
@@ -306,7 +363,8 @@ class KatibTemplateReader(KatibSectionReader):
                 env[one["name"]] = self._filled(one.get("value", ""), below, names, used)
         if "command" not in words:
             self._problems.add(f"{at}[{index}].command", "is missing; a local trial cannot ask the image for it")
-        self._unused(names, used)
+        if all(isinstance(container.get(key), list | None) for key in words):
+            self._unused(names, used)
         if trial_dir:
             words = {"command": _with_checkpoint([word for some in words.values() for word in some], trial_dir)}
         image = {"image": container["image"]} if isinstance(container.get("image"), str) else {}
@@ -370,6 +428,30 @@ def _with_checkpoint(words: list[str], folder: str) -> list[str]:
         script.append('"' + "$TUNER_CHECKPOINT_DIR".join(f"$${{{place}}}" for place in places) + '"')
         texts += parts
     return ["sh", "-c", f"exec {' '.join(script)}", "sh", *texts]
+
+
+def _claims(job: Json) -> Iterator[tuple[Json, Json, str]]:
+    """Yield each container of a Job that mounts a claim, with the mount and the claim's name."""
+    match job:
+        case {
+            "kind": "Job",
+            "spec": {"template": {"spec": {"containers": list(containers), "volumes": list(volumes)}}},
+        }:
+            pass
+        case _:
+            return
+    claims = {}
+    for volume in volumes:
+        match volume:
+            case {"name": str(name), "persistentVolumeClaim": {"claimName": str(claim)}}:
+                claims[name] = claim
+    for container in containers:
+        match container:
+            case {"volumeMounts": list(mounts)}:
+                for mount in mounts:
+                    match mount:
+                        case {"name": str(name), "mountPath": str()} if name in claims:
+                            yield container, mount, claims[name]
 
 
 def native_condition(expression: str) -> Json | None:

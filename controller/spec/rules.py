@@ -41,7 +41,7 @@ GIVEN = frozenset(
 _VARIABLE = re.compile(r"[A-Z][A-Z0-9]*_[A-Z0-9_]*|HOME|PATH|PWD|USER|TMPDIR|HOSTNAME")  # likely environment variables
 _GIVEN_VARIABLE = re.compile(rf"\$\$?\{{?({'|'.join(sorted(GIVEN))})\b\}}?")
 WORKLOAD = ("command", "args", "env", "template")
-POPULATION_BASED = "pbt"  # the algorithm whose trials go on from the checkpoints of others
+POPULATION_BASED = "pbt"  # the algorithm whose trials continue from the checkpoints of others
 
 
 def check(document: Json, raw: Json, problems: ProblemCollector) -> None:
@@ -233,6 +233,9 @@ def _workload(trial: Json, raw: Json, traits: RuntimeTraits, problems: ProblemCo
         for key in ("apiVersion", "kind"):
             if not isinstance(template.get(key), str):
                 problems.add(f"spec.trial.template.{key}", f"expected a string, got {found(template.get(key))}")
+        if "checkpoints" in raw and (template.get("apiVersion"), template.get("kind")) != ("batch/v1", "Job"):
+            told = "are mounted in a batch/v1 Job only; mount the claim in the template"
+            problems.add("spec.trial.checkpoints", told, at_key=True)
 
 
 def _working_dir(trial: Json, traits: RuntimeTraits, problems: ProblemCollector) -> None:
@@ -399,7 +402,7 @@ def _lost_checkpoints(spec: Json) -> Iterator[str]:
     which = "with a larger fidelity " if "fidelity" in spec else "from another one "
     if "fidelity" in spec or spec["algorithm"]["name"] == POPULATION_BASED:
         yield (
-            f"spec.trial.checkpoints: without a claim, a trial that goes on {which}starts over; "
+            f"spec.trial.checkpoints: without a claim, a trial that continues {which}starts over; "
             "write checkpoints: {claim: NAME}"
         )
 

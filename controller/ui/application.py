@@ -79,7 +79,6 @@ def application(
     guard: Middleware,
     *,
     kind: str,
-    page_token: Callable[[Request], str | None],
     closing: asyncio.Event,
     vega: VegaBundle,
     signs_in: bool = False,
@@ -90,13 +89,12 @@ def application(
     Args:
         shown: Returns what the person who sent a request is shown.
         kind: "experiments" or "studies".
-        page_token: Returns the token that the page sends with each action.
         closing: Is set when the server ends, so that streams end as well.
         vega: The JavaScript of figures.
         signs_in: People sign in with tokens, and can sign out.
         more: Further routes.
     """
-    page = _Page(shown, page_token, kind, vega, closing, signs_in)
+    page = _Page(shown, kind, vega, closing, signs_in)
     one = f"/api/{kind}/{{namespace}}/{{name}}"
     trial = f"{one}/trials/{{number:int}}"
     return Starlette(
@@ -128,7 +126,6 @@ class _Page:
     def __init__(
         self,
         shown: Callable[[Request], Shown],
-        page_token: Callable[[Request], str | None],
         kind: str,
         vega: VegaBundle,
         closing: asyncio.Event,
@@ -138,7 +135,6 @@ class _Page:
         self._shown = shown
         self._signs_in = signs_in
         self._kind = kind
-        self._page_token = page_token
         self._closing = closing
         self._static = resources.files("controller.ui") / "static"
 
@@ -146,7 +142,7 @@ class _Page:
 
     async def index(self, request: Request) -> Response:
         text = (self._static / "index.html").read_text(encoding="utf-8")
-        text = text.replace("{{page-token}}", self._page_token(request) or "")
+        text = text.replace("{{page-token}}", request.state.page_token)
         text = text.replace("{{page-sign-in}}", "token" if self._signs_in else "link")
         return Response(text.replace("{{page-kind}}", self._kind), media_type="text/html")
 
@@ -186,7 +182,8 @@ class _Page:
         record = await self._shown(request).drawn(*named(request), name, trial)
         needed = query.importances if name == "importance" else lambda record: ()
         # In a thread, because it takes a while with many trials.
-        return JSONResponse(await asyncio.to_thread(lambda: figures.FIGURES[name](record, needed(record))))
+        spec = await asyncio.to_thread(lambda: figures.FIGURES[name](record, needed(record)))
+        return JSONResponse(spec | {"usermeta": {"empty": figures.WHY_EMPTY[name]}})
 
     async def trial(self, request: Request) -> Response:
         return JSONResponse(await self._shown(request).trial(*named(request), request.path_params["number"]))

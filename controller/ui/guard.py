@@ -19,6 +19,8 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from suggest.errors import TunerError
+
 OWN_NAMES = frozenset({"127.0.0.1", "localhost", "::1"})
 TOKEN_HEADER = "x-tuner-token"
 SAFE = frozenset({"GET", "HEAD"})
@@ -44,10 +46,10 @@ class Door(Protocol):
     def names(self) -> frozenset[str] | None:
         """The hosts that requests may name; None if TLS vouches for the name."""
 
-    def page_token(self, request: Request) -> str | None:
-        """Return the token of the page of a person who has come in; None for anybody else."""
+    async def page_token(self, request: Request) -> str | None:
+        """Return the token of the page of a person who has come in; None for anybody else. Raises TunerError."""
 
-    def enter(self, request: Request) -> Response | None:
+    async def enter(self, request: Request) -> Response | None:
         """Answer a request that asks to come in; None for any other request."""
 
     def refusal(self, request: Request) -> Response | None:
@@ -67,15 +69,15 @@ class LinkDoor:
         self.cookie_name = f"{prefix}-{port}"  # browsers share cookies between ports
         self.link_token: str | None = secrets.token_urlsafe(24)
 
-    def page_token(self, request: Request) -> str | None:
+    async def page_token(self, request: Request) -> str | None:
         known = equal(request.cookies.get(self.cookie_name, ""), self._derived(b"cookie"))
         return self._derived(b"page") if known else None
 
-    def enter(self, request: Request) -> Response | None:
+    async def enter(self, request: Request) -> Response | None:
         token = request.query_params.get("token")
         if request.url.path != "/" or request.method not in SAFE or token is None:
             return None
-        if self.page_token(request) is None and not self._exchange(token):
+        if await self.page_token(request) is None and not self._exchange(token):
             return refused("this link was used before or is of another server; start the server again for a new one")
         page = RedirectResponse("/", status_code=303)
         page.set_cookie(self.cookie_name, self._derived(b"cookie"), httponly=True, samesite="strict")
@@ -115,11 +117,11 @@ class Guard:
                     headers[name] = value
             await send(message)
 
-        answer = self._answer(Request(scope))
+        answer = await self._answer(Request(scope))
         await (answer or self._app)(scope, receive, guarded)
 
-    def _answer(self, request: Request) -> Response | None:
-        """Return the refusal of a request; None if the request may pass."""
+    async def _answer(self, request: Request) -> Response | None:
+        """Return the refusal of a request; None if the request may pass. Then its state has the token of the page."""
         headers = request.headers
         if self._door.names is not None and _host(headers.get("host", "")) not in self._door.names:
             return refused("this page is served to this machine only: open it as http://127.0.0.1 or http://localhost")
@@ -131,13 +133,17 @@ class Guard:
             length = headers.get("content-length", "")
             if not length.isascii() or not length.isdigit() or int(length) > MOST_BODY_BYTES:
                 return PlainTextResponse(f"expected a body of at most {MOST_BODY_BYTES} bytes\n", status_code=413)
-        if (answer := self._door.enter(request)) is not None:
+        if (answer := await self._door.enter(request)) is not None:
             return answer
-        page_token = self._door.page_token(request)
+        try:
+            page_token = await self._door.page_token(request)
+        except TunerError as error:
+            return refused(str(error), status=503)
         if page_token is None:
             return self._door.refusal(request)
         if request.method not in SAFE and not equal(headers.get(TOKEN_HEADER, ""), page_token):
             return refused("the request lacks the token of the page; load the page again")
+        request.state.page_token = page_token
         return None
 
 

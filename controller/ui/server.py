@@ -70,7 +70,6 @@ def _page(board: Board, door: LinkDoor, closing: asyncio.Event) -> ASGIApp:
         lambda _: board,
         Middleware(Guard, door=door),
         kind="experiments",
-        page_token=door.page_token,
         closing=closing,
         vega=VegaBundle(),
         more=experiment_routes(board, closing),

@@ -1,8 +1,9 @@
 """The sign-in of the page of a server with tokens. The rights are those of the token, which each call to the service
 has with it, so that a token that is revoked or limited meanwhile has effect at once.
 
-Sessions survive a restart of the server (docs/adr/0030). The browser has the id of its session in a cookie; the file of
-sessions has the token, encrypted with that id, under the hash of the id. So neither of the two reveals the token.
+Sessions survive a restart of the server, and are valid at each server of its database (docs/adr/0030). The browser has
+the id of its session in a cookie; the store has the token, encrypted with that id, under the hash of the id. So neither
+of the two reveals the token.
 """
 
 from __future__ import annotations
@@ -14,82 +15,118 @@ import logging
 import secrets
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from importlib import resources
-from pathlib import Path
+from typing import Protocol
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from controller.ui import kept_file
 from controller.ui.application import body_of
 from controller.ui.guard import OWN_NAMES, SAFE, refused
 from controller.ui.studies import StudyBoard
-from suggest.errors import InvalidArgument, PermissionDenied, Problem, Unavailable
+from suggest.errors import InvalidArgument, PermissionDenied, Problem, TunerError
 
 log = logging.getLogger(__name__)
 SIGN_IN = "/api/sign-in"
 IDLE_S = 12 * 3600.0  # a session that is not used ends
 STORED_S = 600.0  # between two times that the use of a session is stored
+REREAD_S = 30.0  # after which a session is read again, because it may have ended at another server
 MOST_SESSIONS = 200
 PAUSE_S = 0.5  # before a wrong token is refused
 MOST_TOKEN = 4096  # bytes
+ID_BYTES = 32
+ID_LENGTH = 43  # characters of these bytes in base64
+
+
+class StoredSessions(Protocol):
+    """Where sessions are stored: `suggest.storage.store.PageSessions`. Blocking; raises Unavailable and StoreBroken."""
+
+    def find(self, key: str) -> tuple[bytes, float] | None: ...
+
+    def begin(self, key: str, sealed: bytes, used_s: float, *, oldest_s: float, most: int) -> None: ...
+
+    def use(self, key: str, used_s: float) -> None: ...
+
+    def end(self, key: str) -> None: ...
 
 
 @dataclass(slots=True)
-class StoredSession:
-    sealed: bytes
-    """The token, encrypted with the id of the session."""
-    used: float
+class _Session:
+    token: str
+    used_s: float
     """Seconds since the epoch."""
+    read_s: float
+    """When it was last found in the store, by the monotonic clock."""
 
 
 class Sessions:
-    """The sessions in a file, or in memory without one. They are found by the hash of their ids."""
+    """The sessions that are in use here, which the store has, too. They are found by the hash of their ids."""
 
-    def __init__(self, file: Path | None) -> None:
-        self._file = file
-        self._stored: dict[str, StoredSession] = {}
-        for key, found in ({} if file is None else kept_file.read(file)).items():
-            with suppress(KeyError, TypeError, ValueError):
-                self._stored[key] = StoredSession(bytes.fromhex(found["sealed"]), float(found["used"]))
+    def __init__(self, stored: StoredSessions) -> None:
+        self._stored = stored
+        self._known: dict[str, _Session] = {}
 
-    def token(self, identity: str) -> str | None:
-        """Return the token of a session, which counts as used; None if there is no such session, or it has ended."""
-        session, now = self._stored.get(key_of(identity)), time.time()
-        if session is None or now - session.used > IDLE_S:
+    async def token(self, identity: str) -> str | None:
+        """Return the token of a session, which counts as used; None if there is no such session, or it has ended.
+
+        Raises Unavailable, StoreBroken: it is not known here, and the store does not answer.
+        """
+        if len(identity) != ID_LENGTH:
             return None
-        if now - session.used > STORED_S:
-            session.used = now
-            self._write()
-        return _xor(session.sealed, identity).decode("ascii", errors="replace")
+        key, now = key_of(identity), time.time()
+        session = self._known.get(key)
+        if session is None or time.monotonic() - session.read_s > REREAD_S:
+            session = await self._read(key, identity)
+        if session is None or now - session.used_s > IDLE_S:
+            self._known.pop(key, None)
+            return None
+        if now - session.used_s > STORED_S:
+            session.used_s = now
+            try:
+                await asyncio.to_thread(self._stored.use, key, now)
+            except TunerError as error:
+                log.warning("the use of a session of the page was not stored: %s", error)
+        return session.token
 
-    def begin(self, identity: str, token: str) -> set[str]:
-        """Store a session, and return the keys of those that have ended or that there is no more room for."""
-        oldest = time.time() - IDLE_S
-        by_use = sorted(self._stored, key=lambda key: self._stored[key].used)
-        too_many = len(by_use) - MOST_SESSIONS + 1
-        ended = {key for place, key in enumerate(by_use) if place < too_many or self._stored[key].used < oldest}
-        for key in ended:
-            del self._stored[key]
-        self._stored[key_of(identity)] = StoredSession(_xor(token.encode(), identity), time.time())
-        self._write()
-        return ended
+    def known(self, identity: str) -> str | None:
+        """Return the token of a session that `token` has just returned."""
+        session = self._known.get(key_of(identity))
+        return None if session is None else session.token
 
-    def end(self, identity: str) -> None:
-        if self._stored.pop(key_of(identity), None) is not None:
-            self._write()
+    async def begin(self, identity: str, token: str) -> None:
+        """Store a session. Raises Unavailable, StoreBroken."""
+        key, now = key_of(identity), time.time()
+        sealed = _xor(token.encode(), identity)
+        await asyncio.to_thread(self._stored.begin, key, sealed, now, oldest_s=now - IDLE_S, most=MOST_SESSIONS)
+        self._known[key] = _Session(token, now, time.monotonic())
 
-    def _write(self) -> None:
-        if self._file is None:
-            return
-        content = {key: {"sealed": it.sealed.hex(), "used": it.used} for key, it in self._stored.items()}
+    async def end(self, identity: str) -> None:
+        """Raises Unavailable, StoreBroken."""
+        self._known.pop(key_of(identity), None)
+        await asyncio.to_thread(self._stored.end, key_of(identity))
+
+    def forget_unused(self) -> set[str]:
+        """Forget sessions that nobody uses here now, and return the keys of those that remain."""
+        since = time.monotonic() - IDLE_S
+        self._known = {key: each for key, each in self._known.items() if each.read_s > since}
+        return set(self._known)
+
+    async def _read(self, key: str, identity: str) -> _Session | None:
         try:
-            kept_file.write(self._file, content)
-        except Unavailable as error:
-            log.warning("sessions of the page will end with the server: %s", error)
+            found = await asyncio.to_thread(self._stored.find, key)
+        except TunerError as error:
+            if (known := self._known.get(key)) is None:
+                raise
+            log.warning("whether a session of the page has ended elsewhere is not known: %s", error)
+            return known
+        if found is None:
+            return None
+        sealed, used_s = found
+        token = _xor(sealed, identity).decode("ascii", errors="replace")
+        self._known[key] = session = _Session(token, used_s, time.monotonic())
+        return session
 
 
 def key_of(identity: str) -> str:
@@ -108,7 +145,7 @@ class TokenDoor:
     Args:
         connect: Returns the board of a token.
         valid: Returns whether a token is valid now.
-        file: Where sessions are stored; None for in memory only.
+        stored: Where sessions are stored.
     """
 
     def __init__(
@@ -118,13 +155,13 @@ class TokenDoor:
         *,
         port: int,
         secure: bool,
-        file: Path | None,
+        stored: StoredSessions,
     ) -> None:
         self._connect = connect
         self._valid = valid
         self._secure = secure
         self._cookie = "__Host-tuner" if secure else f"tuner-serve-{port}"
-        self._sessions = Sessions(file)
+        self._sessions = Sessions(stored)
         self._boards: dict[str, StudyBoard] = {}  # by the keys of sessions
         self.names = None if secure else OWN_NAMES
 
@@ -140,7 +177,7 @@ class TokenDoor:
 
     def board(self, request: Request) -> StudyBoard:
         identity = self._identity(request)
-        token = self._sessions.token(identity)
+        token = self._sessions.known(identity)
         if token is None:
             raise PermissionDenied("signed out; sign in again")
         key = key_of(identity)
@@ -148,14 +185,15 @@ class TokenDoor:
             self._boards[key] = self._connect(token)
         return self._boards[key]
 
-    def page_token(self, request: Request) -> str | None:
+    async def page_token(self, request: Request) -> str | None:
         identity = self._identity(request)
-        token = self._sessions.token(identity)
+        token = await self._sessions.token(identity)
         if token is None or not self._valid(token):
+            await self._close({key_of(identity)})
             return None
         return hmac.digest(identity.encode(), b"page", "sha256").hex()  # the same for a page that is open meanwhile
 
-    def enter(self, request: Request) -> Response | None:
+    async def enter(self, request: Request) -> Response | None:
         return None
 
     def refusal(self, request: Request) -> Response | None:
@@ -175,15 +213,16 @@ class TokenDoor:
         if len(token) > MOST_TOKEN or not self._valid(token):
             await asyncio.sleep(PAUSE_S)
             raise PermissionDenied("unknown or revoked token; ask the server's operator for one")
-        identity = secrets.token_urlsafe(32)
-        await self._close(self._sessions.begin(identity, token))
+        identity = secrets.token_urlsafe(ID_BYTES)
+        await self._sessions.begin(identity, token)
+        await self._close(self._boards.keys() - self._sessions.forget_unused())
         answer = JSONResponse({"message": "signed in"})
         answer.set_cookie(self._cookie, identity, httponly=True, samesite="strict", secure=self._secure)
         return answer
 
     async def _sign_out(self, request: Request) -> Response:
         identity = self._identity(request)
-        self._sessions.end(identity)
+        await self._sessions.end(identity)
         await self._close({key_of(identity)})
         answer = JSONResponse({"message": "signed out"})
         answer.delete_cookie(self._cookie, httponly=True, samesite="strict", secure=self._secure)

@@ -22,7 +22,7 @@ from controller.ui.application import application
 from controller.ui.guard import Guard, LinkDoor
 from controller.ui.kept_file import KeptAddress
 from controller.ui.server import listen, running
-from controller.ui.sign_in import TokenDoor
+from controller.ui.sign_in import StoredSessions, TokenDoor
 from controller.ui.studies import StudyBoard
 from controller.ui.vega import VegaBundle
 from controller.ui.watched import Mark, clock_mark, file_mark
@@ -43,6 +43,8 @@ class Served(Protocol):
     def inside(self) -> Channel: ...
 
     def verbs_of(self, token: str) -> frozenset[str] | None: ...
+
+    def page_sessions(self) -> StoredSessions: ...
 
     def ssl_context(self) -> ssl.SSLContext | None: ...
 
@@ -71,8 +73,8 @@ async def beside(
 
     Args:
         tokens: The server has tokens, with which people sign in.
-        sqlite: The database, whose times show changes; the key of the page, its port and sessions are stored beside it,
-            in files named after the port, because several servers may share the database. None for other stores.
+        sqlite: The database, whose times show changes; the key of the page and its port are stored beside it, in a file
+            named after the port, because several servers may share the database. None for other stores.
         source: What the page calls the store.
 
     Raises FailedPrecondition if the port is in use, Unavailable if nothing can be stored.
@@ -110,7 +112,7 @@ async def beside(
             lambda token: server.verbs_of(token) is not None,
             port=port,
             secure=tls,
-            file=None if sqlite is None else sqlite.with_name(f"{sqlite.name}-sessions-{port}.json"),
+            stored=server.page_sessions(),
         )
         shown, close, routes = door.board, door.close, door.routes
         link = ""
@@ -123,7 +125,6 @@ async def beside(
         shown,
         Middleware(Guard, door=door),
         kind="studies",
-        page_token=door.page_token,
         closing=closing,
         vega=VegaBundle(),
         signs_in=tokens,

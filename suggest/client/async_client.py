@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from suggest.address import parse_addresses
 from suggest.binding import import_grpc_quietly
+from suggest.client import search_space as arguments
 from suggest.client.client_credentials import ClientCredentials
 from suggest.client.retries import CHANNEL_OPTIONS, PATIENCE_S, Attempts
 from suggest.errors import Unavailable
@@ -63,7 +64,7 @@ class AsyncClient:
         inside: Channel | None = None,
     ) -> None:
         """`inside` is a channel to the service at `address` from the service's own loop; then no socket is used."""
-        self._homes = parse_addresses(address)
+        self._homes = parse_addresses(arguments.text("Client", "address", address))
         self.address = ",".join(self._homes)
         self._identity = ClientCredentials(token, token_file, tls_ca, tls_cert, tls_key)
         for home in self._homes:
@@ -235,7 +236,7 @@ class AsyncClient:
             lease_s: The duration of the trials' leases in seconds. A trial whose lease is not renewed in time, by
                 reports or renew_leases(), is handed out again. None: the trials run until a client completes them.
             expired_only: Return only trials whose lease has expired, no new ones.
-            paused_only: Return only paused trials that may go on with a larger fidelity.
+            paused_only: Return only paused trials that may continue with a larger fidelity.
         """
         from suggest.client import calls
 

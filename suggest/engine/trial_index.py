@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from typing import Protocol
 
 from suggest.curves import Report, TrialCurve
-from suggest.trial import Trial, TrialState
+from suggest.trial import Trial, TrialBatch, TrialState
 
 _STATES = tuple(TrialState)
 _CODES = {state: code for code, state in enumerate(_STATES)}
@@ -91,6 +91,15 @@ class TrialIndex:
             if trial.request_id:
                 self._list(trial.request_id, number)
         self._put(trial)
+
+    def put_batch(self, batch: TrialBatch) -> None:
+        """Put new trials, whose numbers follow those of all others."""
+        assert batch.first >= len(self._states), "the trials of a batch are new"
+        if self._source is None:
+            self._kept.update((trial.number, trial) for trial in batch.trials())
+        self._states.extend([_NONE] * (batch.first - len(self._states)))
+        self._states.extend([_CODES[state] for state in batch.states])
+        self._count += len(batch)
 
     def _put(self, trial: Trial) -> None:
         number = trial.number

@@ -45,6 +45,11 @@ class KatibExperiment:
     fidelity: Fidelity | None = None
 
     @property
+    def names(self) -> tuple[str, ...]:
+        """Return the names of the parameters."""
+        return tuple(text.name for text in self.texts)
+
+    @property
     def is_population(self) -> bool:
         """Return whether trials continue from checkpoints of others."""
         return self.spec.algorithm.name == PBT
@@ -75,7 +80,8 @@ class ParameterText:
             low, high = self.domain.min, self.domain.max
             with suppress(ValueError):
                 numbers = list(map(float, texts))
-                if all(low <= number <= high for number in numbers):
+                # The sum is finite if all of them are: min and max would overlook a NaN.
+                if numbers and math.isfinite(sum(numbers)) and low <= min(numbers) and max(numbers) <= high:
                     return TextValues(list(numbers))
         known = {text: self._value(text) for text in set(texts)}
         outside = [place for place, text in enumerate(texts) if not known[text][1]]

@@ -1,6 +1,6 @@
 """Katib's hyperband: which configurations are trained with more of the resource, and with how much new ones begin.
 
-In Katib, each training is a trial, so a configuration that goes on is another trial, whose resource is larger. Here the
+In Katib, each training is a trial, so a promoted configuration is another trial, with a larger resource. Here the
 trials of a configuration are put together, and `Promotion` decides as it does for trials of our own that are paused:
 nothing waits for a rung to fill, so a failed trial and any number of parallel trials are fine, and there is no end at
 which nothing can be proposed. Pure.

@@ -10,7 +10,16 @@ from suggest.samplers.registry import (
     objective_problems,
     space_problems,
 )
-from suggest.samplers.sampler import Computation, Computed, PointRequest, Sampler, completed, parents_of, steps_of
+from suggest.samplers.sampler import (
+    Computation,
+    Computed,
+    PointRequest,
+    Sampler,
+    completed,
+    parents_of,
+    put_batch,
+    steps_of,
+)
 
 __all__ = [
     "Computation",
@@ -26,6 +35,7 @@ __all__ = [
     "new_sampler",
     "objective_problems",
     "parents_of",
+    "put_batch",
     "space_problems",
     "steps_of",
 ]

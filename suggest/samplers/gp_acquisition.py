@@ -112,7 +112,7 @@ class ExpectedImprovement:
         return improvement + np.log(deviation), gradient
 
     def pend(self, row: Floats, *, kept: bool) -> None:
-        # Where a process is told what it expects, it goes on expecting the same everywhere.
+        # Where a process is told what it expects, it keeps expecting the same everywhere.
         self._expected = np.append(self._expected, believe(self._process, row))
         self._rows = np.concatenate([self._rows, row[None]])
         self._kept = np.append(self._kept, kept)

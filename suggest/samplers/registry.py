@@ -151,7 +151,7 @@ _FAMILIES = (
     ),
     Family(
         "pbt",
-        "Trains a population in generations, which go on from the checkpoints of the best (population based training).",
+        "Trains generations of trials that continue from the checkpoints of the best (population based training).",
         PbtSettings,
         PbtSampler,
         True,

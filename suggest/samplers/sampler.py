@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Protocol, TypeAlias, TypeVar
 
 from suggest.space import Assignment
-from suggest.trial import Trial
+from suggest.trial import Trial, TrialBatch
 
 T = TypeVar("T")
 Computation: TypeAlias = Callable[[], list[Assignment]]
@@ -45,8 +45,8 @@ class PointRequest:
 class Sampler(Protocol):
     """The sampler of one study. Not thread-safe: its owner holds the study's lock.
 
-    A sampler that computes in workers also has `steps(wanted)`; `propose` runs all of these steps. One whose trials go
-    on from others has `parents(wanted)`.
+    A sampler that computes in workers also has `steps(wanted)`; `propose` runs all of these steps. One whose trials
+    continue from others has `parents(wanted)`, and one that forgets most trials `put_batch(batch)`.
     """
 
     def put(self, trial: Trial) -> None:
@@ -82,8 +82,18 @@ def steps_of(sampler: Sampler, wanted: Sequence[PointRequest]) -> Steps:
     return (yield from steps(wanted))
 
 
+def put_batch(sampler: Sampler, batch: TrialBatch) -> None:
+    """Put the trials of a batch into the sampler, which may have a faster way than one by one."""
+    put: Callable[[TrialBatch], None] | None = getattr(sampler, "put_batch", None)
+    if put is not None:
+        put(batch)
+        return
+    for trial in batch.trials():
+        sampler.put(trial)
+
+
 def parents_of(sampler: Sampler, wanted: Sequence[PointRequest]) -> Mapping[int, int]:
-    """Return the trials from whose checkpoints the proposed trials go on, by trial, of those that do.
+    """Return the trials from whose checkpoints the proposed trials continue, by trial, of those that do.
 
     The sampler must not be shown a trial between this call and that of `propose`.
     """

@@ -12,6 +12,7 @@ import math
 from bisect import insort
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from heapq import nsmallest
 
 from suggest.samplers.distinct import DrawSettings
 from suggest.samplers.running import LIARS, RunningTrials
@@ -20,7 +21,7 @@ from suggest.samplers.uniform import draw_points
 from suggest.settings import setting
 from suggest.space import Assignment, Parameter, Space
 from suggest.study import StudySpec
-from suggest.trial import Trial, TrialState
+from suggest.trial import Trial, TrialBatch, TrialState
 from suggest.workers import Model, ModelSetup, RemoteModel, Workers, asked
 
 
@@ -66,6 +67,9 @@ class TpeSampler:
 
     def put(self, trial: Trial) -> None:
         self._window.put(trial)
+
+    def put_batch(self, batch: TrialBatch) -> None:
+        self._window.put_batch(batch)
 
     def propose(self, wanted: Sequence[PointRequest]) -> list[Assignment]:
         return completed(self.steps(wanted))
@@ -147,6 +151,20 @@ class Window:
             self._rank(trial)
             if len(self._numbers) > 2 * self._size:
                 self._forget()
+
+    def put_batch(self, batch: TrialBatch) -> None:
+        """As `put` for each trial. Looks only at those that stay in the window if one value orders the trials."""
+        succeeded = [place for place, state in enumerate(batch.states) if state is TrialState.SUCCEEDED]
+        values = [batch.values[place] for place in succeeded]
+        if not self._criteria.is_plain or TrialState.PRUNED in batch.states or None in values:
+            for trial in batch.trials():
+                self.put(trial)
+            return
+        best = nsmallest(BEST, succeeded, key=lambda place: self._sign * (batch.values[place] or 0.0))
+        chosen = sorted({*best, *succeeded[-self._size :]})
+        for place in chosen:
+            self.put(batch.trial(place))
+        self.finished += len(succeeded) - len(chosen)
 
     def _rank(self, trial: Trial) -> None:
         if trial.state is TrialState.PRUNED:

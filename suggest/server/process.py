@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from suggest.server.server_metrics import CallMetrics, Metrics
     from suggest.server.service import SuggestServicer
     from suggest.server.store_health import StoreHealth
-    from suggest.storage.store import StudyStore
+    from suggest.storage.store import PageSessions, StudyStore
     from suggest.studies import StudyService
 
 __all__ = ["Companion", "Protection", "Server", "ServerOptions", "serve"]
@@ -164,6 +164,11 @@ class Server:
         """Return the names of the verbs that the token permits; None if it is unknown. Without tokens, all."""
         assert self._started is not None, "a server is started first"
         return self._started.protection.verbs_of(token)
+
+    def page_sessions(self) -> PageSessions:
+        """Return the sessions of the page in the server's store. Their methods block."""
+        assert self._started is not None, "a server is started first"
+        return self._started.store.page_sessions
 
     def ssl_context(self) -> ssl.SSLContext | None:
         """Return a context with the server's current certificate; None without TLS."""
@@ -342,7 +347,7 @@ class _Started:
     _listeners: Sequence[_Listener]  # the first one is the service's own
     servicer: SuggestServicer
     _studies: StudyService
-    _store: StudyStore
+    store: StudyStore
     _executor: ThreadPoolExecutor
     _looking: Sequence[asyncio.Task[None]]
     _connections: ConnectionLimits
@@ -382,7 +387,7 @@ class _Started:
         try:
             self._studies.close()
         finally:
-            self._store.close()
+            self.store.close()
             if self._metrics is not None:
                 self._metrics.close()
 

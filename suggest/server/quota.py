@@ -21,7 +21,7 @@ from suggest.errors import LimitReached, TunerError
 from suggest.server.limits_file import Limits, Quota
 from suggest.storage.store import Addition, Counts, Lease, StudyRecord, StudyStore
 from suggest.study import StudyName
-from suggest.trial import Measurement, Trial
+from suggest.trial import Measurement, Trial, TrialBatch
 
 RECOUNT_S = 60.0  # shortest time between periodic counts
 AGAIN_S = 1.0  # shortest time between counts before a refusal
@@ -182,6 +182,10 @@ class _QuotaStore:
         measured = sum(len(each.measurements) for each in additions)
         with self._tracker.reserving(lease.name, Counts(trials=len(additions), measurements=measured)):
             self._store.add_trials(lease, additions)
+
+    def add_batch(self, lease: Lease, batch: TrialBatch) -> None:
+        with self._tracker.reserving(lease.name, Counts(trials=len(batch))):
+            self._store.add_batch(lease, batch)
 
     def add_measurements(self, lease: Lease, number: int, measurements: Sequence[Measurement]) -> None:
         with self._tracker.reserving(lease.name, Counts(measurements=len(measurements))):

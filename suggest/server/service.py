@@ -293,7 +293,7 @@ class SuggestServicer(SuggestServiceServicer):
 
 
 def _reading(problems: wire.Problems, instead: T, read: Callable[[], T]) -> T:
-    """Return the result of `read`. If it raises, add its problems and return `instead`, so that reading can go on."""
+    """Return the result of `read`. If it raises, add its problems, return `instead`, and so continue reading."""
     try:
         return read()
     except InvalidArgument as e:

@@ -13,7 +13,7 @@ from sqlalchemy import Row
 from suggest.storage.store import StudyRecord
 from suggest.storage.study_json import space_document, space_of, spec_document, spec_of
 from suggest.study import PastSpace, Study, StudyName
-from suggest.trial import Measurement, RungResult, Trial, TrialState
+from suggest.trial import Measurement, RungResult, Trial, TrialBatch, TrialState
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -97,6 +97,22 @@ def columns_of_trials(
     columns: dict[str, list[object]] = {"namespace": [name.namespace] * count, "study": [name.study] * count}
     columns["add_request_id"] = list(add_request_ids)
     return columns | {column: list(map(value_of, trials)) for column, value_of in _COLUMNS.items()}
+
+
+def columns_of_batch(name: StudyName, batch: TrialBatch) -> dict[str, list[object]]:
+    """Return the columns of a batch: those that it has, and for the others the values of any of its trials."""
+    count = len(batch)
+    same = trial_columns(name, batch.trial(0))
+    own: dict[str, list[object]] = {
+        "number": list(range(batch.first, batch.first + count)),
+        "state": [_WORDS[state] for state in batch.states],
+        "parameters": list(batch.parameters),
+        "value": list(batch.values),
+        "reason": list(batch.reasons),
+        "failure_class": list(batch.failure_classes),
+        "labels": list(batch.labels),
+    }
+    return {column: own.get(column) or [value] * count for column, value in same.items()}
 
 
 _WORDS = {state: word for word, state in _STATES.items()}

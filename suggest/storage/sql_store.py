@@ -32,9 +32,11 @@ from suggest.errors import NotFound, NotOwner
 from suggest.storage.database import Database
 from suggest.storage.observation_log import SqlObservationLog
 from suggest.storage.ownership import Ownership, held, of
+from suggest.storage.page_sessions import SqlPageSessions
 from suggest.storage.rows import (
     AnyRow,
     Columns,
+    columns_of_batch,
     columns_of_trials,
     measurement_of,
     outcome_columns,
@@ -50,7 +52,7 @@ from suggest.storage.store import MAX_METRICS, Addition, Counts, Lease, StudyCon
 from suggest.storage.study_json import spec_document
 from suggest.storage.study_tables import measurements, studies, trials
 from suggest.study import Direction, Study, StudyName
-from suggest.trial import OPEN, Measurement, Trial, TrialState
+from suggest.trial import OPEN, Measurement, Trial, TrialBatch, TrialState
 
 TRIALS_AT_ONCE = 100
 
@@ -79,6 +81,7 @@ class SqlStudyStore:
         self._ownership = ownership
         self._statements = connections.statements
         self.observations = SqlObservationLog(connections)
+        self.page_sessions = SqlPageSessions(connections)
 
     def close(self) -> None:
         try:
@@ -206,6 +209,12 @@ class SqlStudyStore:
                 raise _lost(lease)
             self._insert_measurements(connection, lease, *reports)
 
+    def add_batch(self, lease: Lease, batch: TrialBatch) -> None:
+        columns = columns_of_batch(lease.name, batch)
+        with self._write(_ADD_TRIALS, lease, single=self._statements.is_one(len(batch))) as connection:
+            if self._statements.insert_trials(connection, lease, columns) != len(batch):
+                raise _lost(lease)
+
     def add_measurements(self, lease: Lease, number: int, measurements: Sequence[Measurement]) -> None:
         with self._write(
             _ADD_MEASUREMENTS, lease, single=self._statements.is_one_block(len(measurements))
@@ -314,13 +323,14 @@ class SqlStudyStore:
         first, last = ((after + 1) // MAX_METRICS, LARGEST) if number is None else (number, number)
         while len(found) < limit:
             # Read a few trials at a time, because the number of their metrics is not known before.
-            span = {"first": first, "last": last, "trials": min(limit, TRIALS_AT_ONCE)}
+            span = {"first": first, "last": last, "trials": min(limit - len(found), TRIALS_AT_ONCE)}
             with self._database.reading(single=True) as connection:
                 rows = connection.execute(LATEST, whose | span).all()
+            # By position, because access by name would double the time.
             found += [
-                (position, row.trial, measurement_of(row))
-                for row in rows
-                if (position := row.trial * MAX_METRICS + row.place) > after
+                (position, trial, Measurement(attempt, metric, step, math.nan if value is None else value))
+                for trial, place, attempt, metric, step, value in rows
+                if (position := trial * MAX_METRICS + place) > after
             ]
             if not rows or number is not None:
                 break

@@ -27,7 +27,7 @@ from suggest.storage.study_json import read_json
 
 WRITES = 200  # small writes between two checkpoints; a large write counts as this many
 _PAUSE_S = 2.0  # the shortest pause between two checkpoints
-_BESIDE = 2  # passes while writes go on, after which only little of the log is left
+_BESIDE = 2  # passes while writes continue, after which only little of the log is left
 
 log = logging.getLogger(__name__)
 

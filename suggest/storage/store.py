@@ -17,7 +17,7 @@ from typing import NamedTuple, Protocol
 
 from suggest.curves import TrialCurve
 from suggest.study import Direction, Study, StudyName
-from suggest.trial import Measurement, Trial, TrialState
+from suggest.trial import Measurement, Trial, TrialBatch, TrialState
 
 MAX_METRICS = 64  # metrics of a trial that `latest_measurements` returns
 TRIALS_PER_PAGE = 1000
@@ -110,9 +110,31 @@ class ObservationLog(Protocol):
         """Delete the log of a trial. A trial without reports is not an error."""
 
 
+class PageSessions(Protocol):
+    """Sessions of people who are signed in to the page of a server, by the hash of their ids. They belong to no study.
+
+    What is sealed in a session is opaque to the store. Times are in seconds since the epoch.
+    """
+
+    def find(self, key: str) -> tuple[bytes, float] | None:
+        """Return what is sealed in the session, and when it was used last."""
+
+    def begin(self, key: str, sealed: bytes, used_s: float, *, oldest_s: float, most: int) -> None:
+        """Add a session. Delete those last used before `oldest_s`, and the longest unused so that `most` are left."""
+
+    def use(self, key: str, used_s: float) -> None:
+        """Store the time of the last use. A session that has ended is not an error."""
+
+    def end(self, key: str) -> None:
+        """Delete a session. One that has ended is not an error."""
+
+
 class StudyStore(Protocol):
     @property
     def observations(self) -> ObservationLog: ...
+
+    @property
+    def page_sessions(self) -> PageSessions: ...
 
     # Studies
 
@@ -174,6 +196,9 @@ class StudyStore(Protocol):
     ) -> None: ...
 
     def add_trials(self, lease: Lease, additions: Sequence[Addition]) -> None:
+        """Add all trials or none."""
+
+    def add_batch(self, lease: Lease, batch: TrialBatch) -> None:
         """Add all trials or none."""
 
     def add_measurements(self, lease: Lease, number: int, measurements: Sequence[Measurement]) -> None:

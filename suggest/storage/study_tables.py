@@ -16,6 +16,7 @@ from sqlalchemy import (
     ForeignKeyConstraint,
     Index,
     Integer,
+    LargeBinary,
     MetaData,
     PrimaryKeyConstraint,
     String,
@@ -129,6 +130,16 @@ katib_observations = Table(
     Column("metric", Text, nullable=False),
     Column("value", Text, nullable=False),  # Katib has metrics that are no numbers
     Index("katib_observations_of_trial", "trial_name", "metric", "time_us", "id"),
+)
+
+# Who is signed in to the page of `tuner serve --ui`. The key is the hash of the session's id, with which the token is
+# sealed, so that the table alone reveals neither.
+page_sessions = Table(
+    "page_sessions",
+    metadata,
+    Column("key", String(64), primary_key=True),
+    Column("sealed", LargeBinary, nullable=False),
+    Column("used_us", BigInteger, nullable=False),  # by the servers' clocks
 )
 
 # Alembic's version table under another name, because Optuna may keep `alembic_version` in the same database server.

@@ -219,7 +219,7 @@ class StudyService:
     ) -> Suggestions:
         """Hand out up to `count` trials. `size_of` returns a trial's size in the reply, in bytes.
 
-        The study's lock is not held while a worker process computes, so other calls for the study go on.
+        The study's lock is not held while a worker process computes, so other calls for the study continue.
         """
         budget, proposing, trials, turn = ReplyBudget(size_of), Proposing(), list[Trial](), 0
         with self._sessions.proposing(name):
@@ -620,7 +620,7 @@ def finished_trial(engine: Engine, trial: Trial, outcome: Outcome, measurements:
 
 
 def paused_trial(engine: Engine, succeeded: Trial) -> Trial:
-    """Return a trial that succeeded below the largest fidelity as a paused one, which waits to go on."""
+    """Return a trial that succeeded below the largest fidelity as a paused one, which waits to continue."""
     assert succeeded.fidelity is not None
     assert succeeded.value is not None
     paused = replace(

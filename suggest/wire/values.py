@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, MutableMapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TypeVar
 
 from google.protobuf.duration_pb2 import Duration
@@ -19,6 +19,8 @@ from suggest.v1 import suggest_pb2 as pb
 Problems = list[Problem]
 E = TypeVar("E")
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
 _QUOTED = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
 _BRACKETS = re.compile(r"[\[\]{}]")
 
@@ -139,13 +141,13 @@ def read_labels(labels: Mapping[str, str], path: str, problems: Problems) -> dic
 def write_time(moment: datetime | None) -> Timestamp | None:
     if moment is None:
         return None
-    stamp = Timestamp()
-    stamp.FromDatetime(moment)
-    return stamp
+    # A long list has many times, and Timestamp's own conversions take twice as long.
+    seconds, microseconds = divmod((moment - _EPOCH) // _MICROSECOND, 1_000_000)
+    return Timestamp(seconds=seconds, nanos=microseconds * 1000)
 
 
 def read_time(stamp: Timestamp) -> datetime:
-    return stamp.ToDatetime(tzinfo=UTC)
+    return _EPOCH + timedelta(seconds=stamp.seconds, microseconds=stamp.nanos // 1000)
 
 
 def write_duration(seconds: float | None) -> Duration | None:

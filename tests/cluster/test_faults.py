@@ -299,7 +299,7 @@ def test_revoked_rights_end_the_controller_and_a_resumed_one_continues_once_they
     assert code == 4, err
     assert "the missing rule: - {apiGroups: [" in err
     left = names(api, tenant.namespace)
-    assert left, "what ran goes on"
+    assert left, "what ran continues"
     fresh = {key: binding[key] for key in ("roleRef", "subjects")} | {"metadata": {"name": "tuner"}}
     api.post(_rights(tenant.namespace, "RoleBinding"), fresh)
     code, _, err = tenant.tuner("resume", "tiny")
@@ -351,7 +351,7 @@ def test_revoked_credentials_end_the_controller_and_running_trials_continue(
     code, err = finish(process, within_s=90)
     assert code == 4, err
     assert "does not accept the credentials" in err
-    assert names(api, tenant.namespace), "what ran goes on"
+    assert names(api, tenant.namespace), "what ran continues"
     api.post(account, {"metadata": {"name": "tuner"}})
     level_b.kubeconfig(
         "tuner", namespace=tenant.namespace, token=level_b.service_account_token(tenant.namespace, "tuner")

@@ -67,6 +67,41 @@ def me(level_c: RealNode, namespace: str, tmp_path: Path) -> Iterator[Searcher]:
     api.delete(f"{CORE}/persistentvolumes/{namespace}")
 
 
+KATIB = """\
+apiVersion: kubeflow.org/v1beta1
+kind: Experiment
+metadata: {{name: breed}}
+spec:
+  objective: {{type: maximize, objectiveMetricName: score}}
+  algorithm:
+    algorithmName: pbt
+    algorithmSettings:
+      - {{name: suggestion_trial_dir, value: /opt/katib/data}}
+      - {{name: n_population, value: "5"}}
+      - {{name: truncation_threshold, value: "0.4"}}
+  parallelTrialCount: 3
+  maxTrialCount: 10
+  parameters: [{{name: x, parameterType: double, feasibleSpace: {{min: "0", max: "1", step: "0.1"}}}}]
+  trialTemplate:
+    primaryContainerName: training
+    trialParameters: [{{name: x, reference: x}}]
+    trialSpec:
+      apiVersion: batch/v1
+      kind: Job
+      spec:
+        template:
+          spec:
+            restartPolicy: Never
+            containers:
+              - name: training
+                image: {image}
+                imagePullPolicy: Never
+                command: [python, -c, "{program}", "${{trialParameters.x}}", /opt/katib/data]
+                volumeMounts: [{{name: disk, mountPath: /opt/katib/data}}]
+            volumes: [{{name: disk, persistentVolumeClaim: {{claimName: kept}}}}]
+"""
+
+
 def line(trials: dict[int, Any], number: int) -> list[int]:
     parent = trials[number].get("parent")
     return [] if parent is None else [*line(trials, parent), parent]
@@ -88,3 +123,17 @@ def test_after_a_kill_each_container_finds_the_checkpoint_of_its_parent(level_c:
         _, log, _ = me.tuner("logs", f"breed/{number}")
         assert f"found {json.dumps(line(trials, number))}" in log
     assert len(line(trials, 8)) == 2
+
+
+def test_the_claim_in_a_katib_file_keeps_the_checkpoints(me: Searcher) -> None:
+    program = PROGRAM.replace("import ", "import sys,").replace("os.environ['TUNER_CHECKPOINT_DIR']", "sys.argv[2]")
+    path = me.folder / "breed.yaml"
+    path.write_text(KATIB.format(image=images.DIGITS, program=program))
+    code, _, err = me.tuner("run", path, "--runtime", "kubernetes", within_s=300)
+    assert code == 0, err
+    trials = {trial["number"]: trial for trial in me.trials("breed")}
+    assert [trial["state"] for trial in trials.values()] == ["succeeded"] * 10
+    for number in trials:
+        _, log, _ = me.tuner("logs", f"breed/{number}")
+        assert f"found {json.dumps(line(trials, number))}" in log
+    assert sum("parent" in trial for trial in trials.values()) == 5

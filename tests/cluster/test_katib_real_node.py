@@ -65,3 +65,86 @@ def test_an_example_of_katib_runs_on_a_cluster(level_c: RealNode, me: Searcher, 
     else:
         assert set(states) <= {"succeeded", "pruned"}
         assert states["succeeded"]
+
+
+# Collectors whose values a container reports to Katib's DBManager.
+
+REPORTS = """\
+import os, sys, time, grpc
+from suggest.katib.v1beta1 import api_pb2 as api
+from suggest.katib.v1beta1.api_pb2_grpc import DBManagerStub
+def report(value):
+    line = api.MetricLog(time_stamp='2026-01-02T03:04:05Z', metric=api.Metric(name='accuracy', value=value))
+    log = api.ObservationLog(metric_logs=[line])
+    request = api.ReportObservationLogRequest(trial_name=os.environ['KATIB_TRIAL_NAME'], observation_log=log)
+    with grpc.insecure_channel('katib-db-manager.kubeflow:6789') as channel:
+        DBManagerStub(channel).ReportObservationLog(request, timeout=30, wait_for_ready=True)
+"""
+PUSHES = f"{REPORTS}report(sys.argv[1])"
+WRITES = "import sys; open('/katib/value', 'w').write(sys.argv[1] + '\\n')"
+WATCHES = f"""{REPORTS}
+text = ''
+while not text.endswith('\\n'):
+    time.sleep(0.1)
+    text = open('/katib/value').read() if os.path.exists('/katib/value') else ''
+report(text.strip())
+"""
+
+
+def an_experiment(name: str, collector: dict[str, Any], program: str) -> dict[str, Any]:
+    pod = {"containers": [a_container("training", program, "${trialParameters.x}")], "restartPolicy": "Never"}
+    return {
+        "apiVersion": "kubeflow.org/v1beta1",
+        "kind": "Experiment",
+        "metadata": {"name": name},
+        "spec": {
+            "objective": {"type": "maximize", "objectiveMetricName": "accuracy"},
+            "algorithm": {"algorithmName": "random", "algorithmSettings": [{"name": "random_state", "value": "3"}]},
+            "parallelTrialCount": 2,
+            "maxTrialCount": 2,
+            "parameters": [{"name": "x", "parameterType": "double", "feasibleSpace": {"min": "0.1", "max": "0.9"}}],
+            "metricsCollectorSpec": collector,
+            "trialTemplate": {
+                "primaryContainerName": "training",
+                "trialParameters": [{"name": "x", "reference": "x"}],
+                "trialSpec": {"apiVersion": "batch/v1", "kind": "Job", "spec": {"template": {"spec": pod}}},
+            },
+        },
+    }
+
+
+def a_container(name: str, program: str, *words: str) -> dict[str, Any]:
+    command = ["python", "-c", program, *words]
+    return {"name": name, "image": images.SERVER, "imagePullPolicy": "Never", "command": command}
+
+
+@pytest.fixture
+def reporter(level_c: RealNode, me: Searcher) -> Searcher:
+    for build, tag in ((images.server, images.SERVER), (images.collector, images.COLLECTOR)):
+        build()
+        level_c.load(tag)
+    me.env["TUNER_COLLECTOR_IMAGE"] = images.COLLECTOR
+    return me
+
+
+def assert_reported(me: Searcher, experiment: dict[str, Any]) -> None:
+    """Run the experiment, and check that the value of each trial is the parameter that its container reported."""
+    path = me.folder / "katib.yaml"
+    path.write_text(yaml.safe_dump(experiment))
+    code, _, err = me.tuner("run", path, "--runtime", "kubernetes", within_s=170)
+    assert code == 0, err
+    trials = me.trials(experiment["metadata"]["name"])
+    assert [(trial["state"], trial["value"]) for trial in trials] == [
+        ("succeeded", trial["parameters"]["x"]) for trial in trials
+    ]
+    assert len(trials) == 2
+
+
+def test_a_trial_pushes_to_the_db_manager_of_its_pod(reporter: Searcher) -> None:
+    assert_reported(reporter, an_experiment("pushes", {"collector": {"kind": "Push"}}, PUSHES))
+
+
+def test_a_custom_collector_reports_what_it_finds_in_the_trials_folder(reporter: Searcher) -> None:
+    collector = {"kind": "Custom", "customCollector": a_container("watcher", WATCHES)}
+    source = {"fileSystemPath": {"path": "/katib/value", "kind": "File"}}
+    assert_reported(reporter, an_experiment("watched", {"collector": collector, "source": source}, WRITES))

@@ -19,7 +19,7 @@ from suggest.storage.store import MAX_METRICS, Addition, Counts, Lease, Observed
 from suggest.storage.study_json import fingerprint
 from suggest.storage.study_tables import studies
 from suggest.study import Algorithm, Direction, Objective, PastSpace, Pruning, Study, StudyName, StudySpec, ValueRule
-from suggest.trial import Measurement, Trial, TrialState
+from suggest.trial import Measurement, Trial, TrialBatch, TrialState
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
 NAME = StudyName("default", "digits")
@@ -290,6 +290,23 @@ class StoreContract:
         with pytest.raises(NotOwner):
             store.add_trials(replace(lease, epoch=lease.epoch - 1), [Addition(replace(done[0], number=600), None)] * 2)
 
+    def test_a_batch_is_stored_as_its_trials(self, store: StudyStore, lease: Lease) -> None:
+        states = [TrialState.SUCCEEDED if n % 3 else TrialState.FAILED for n in range(600)]
+        batch = TrialBatch(
+            2,
+            states,
+            parameters=[{"lr": 0.1 + 0.2 * n, "name": f'"{n}%\n'} for n in range(600)],
+            values=[0.1 + 0.2 * n if state is TrialState.SUCCEEDED else None for n, state in enumerate(states)],
+            reasons=["" if state is TrialState.SUCCEEDED else "broken" for state in states],
+            failure_classes=["" if state is TrialState.SUCCEEDED else "katib" for state in states],
+            labels=[{"name": f"search-{n}"} for n in range(600)],
+            time=datetime(2026, 1, 2, tzinfo=UTC),
+        )
+        store.add_batch(lease, batch)
+        assert repr(store.trials(NAME, states=[], client_id="", after=-1, limit=600)) == repr(list(batch.trials()))
+        with pytest.raises(NotOwner):
+            store.add_batch(replace(lease, epoch=lease.epoch - 1), replace(batch, first=1000))
+
     def test_trials_of_one_history_with_equal_parameters_differ_by_type(self, store: StudyStore, lease: Lease) -> None:
         done = [
             succeeded(replace(running(n), parameters={"x": value}, request_id="", client_id=""), 0.5)
@@ -543,6 +560,25 @@ class StoreContract:
         for _ in range(2):
             log.delete("one")
         assert log.first_values(["one", "other"], "accuracy", 1) == {"other": ["0.5"]}
+
+    def test_sessions_of_the_page_are_shared_and_limited(self, store: StudyStore) -> None:
+        sessions = store.page_sessions
+        for place in range(4):
+            sessions.begin(f"key{place}", bytes([place, 0, 255]), 1000.0 + place, oldest_s=1001.0, most=2)
+        with self.opening() as another:
+            assert another.page_sessions.find("key3") == (b"\x03\x00\xff", 1003.0)
+            assert another.page_sessions.find("key2") == (b"\x02\x00\xff", 1002.0)
+        assert sessions.find("key0") is None, "too old"
+        assert sessions.find("key1") is None, "the longest unused"
+        sessions.use("key2", 1010.25)
+        sessions.use("key0", 1010.25)
+        sessions.begin("key4", b"", 1011.0, oldest_s=0.0, most=2)
+        assert [sessions.find(key) for key in ("key0", "key2", "key3", "key4")] == [
+            None, (b"\x02\x00\xff", 1010.25), None, (b"", 1011.0),
+        ]  # fmt: skip
+        for _ in range(2):
+            sessions.end("key2")
+        assert sessions.find("key2") is None
 
     lock_is_enough = False  # nobody can take a study from a living owner, so that it need not look
 

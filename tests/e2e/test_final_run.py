@@ -44,7 +44,7 @@ def test_the_final_run_survives_its_controller_and_best_lists_its_output(cli: Cl
     eventually(lambda: "State:      running" in cli.tuner("describe", "tiny/final")[1])
     process.kill()
     process.communicate()
-    assert "it may run on without a controller" in cli.tuner("describe", "tiny/final")[1]
+    assert "it may keep running without a controller" in cli.tuner("describe", "tiny/final")[1]
     again = cli.start("run", file)
     (cli.folder / "go").touch()
     code, err = ended(again)

@@ -142,7 +142,8 @@ def _supervisor(folder: Path) -> int:
 @pytest.mark.parametrize("kills", [6, pytest.param(20, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("killed", ["script", "supervisor", "both"])
 def test_kills_at_random_moments_lose_nothing_and_run_nothing_twice(scripts: Scripts, killed: str, kills: int) -> None:
-    trials = 12 * kills  # more than run until the last kill
+    trials = 12 * kills  # more than run until the last kill; each kill may hit the same two
+    spec = {"trial": {"retries": {"infrastructure": kills}}}
     body = f"""
 def objective(trial):
     started(trial)
@@ -150,7 +151,7 @@ def objective(trial):
     return trial["x"]
 
 study = tuner.minimize(
-    objective, X, trials={trials}, parallelism=2, name="killed", algorithm="random", progress=False
+    objective, X, trials={trials}, parallelism=2, name="killed", algorithm="random", spec={spec}, progress=False
 )
 found = sorted((r.number, r.state) for r in study.results())
 print(study.state, found == [(n, "succeeded") for n in range({trials})])

@@ -70,7 +70,7 @@ def trials_of(cli: Cli) -> dict[int, Any]:
 
 
 def line(trials: dict[int, Any], number: int) -> list[int]:
-    """Return the trials from whose training a trial goes on, the first one first."""
+    """Return the trials from whose training a trial continues, the first one first."""
     parent = trials[number].get("parent")
     return [] if parent is None else [*line(trials, parent), parent]
 
@@ -146,4 +146,4 @@ def test_a_child_of_a_trial_without_a_checkpoint_starts_over_with_a_message(cli:
 def test_without_a_claim_a_cluster_loses_checkpoints_which_validate_says(cli: Cli) -> None:
     write(cli, changes=(("trial: {command", "runtime: kubernetes\n  trial: {image: x/y:1, command"),))
     _, out, err = cli.tuner("validate", "experiment.yaml")
-    assert "without a claim, a trial that goes on from another one starts over" in out + err
+    assert "without a claim, a trial that continues from another one starts over" in out + err

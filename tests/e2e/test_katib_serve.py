@@ -3,8 +3,11 @@ the caller's own. The caller knows Katib's contract and nothing of ours."""
 
 from __future__ import annotations
 
+import json
+import os
 import random
 import re
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -16,6 +19,7 @@ import pytest
 
 from suggest.katib.v1beta1 import api_pb2 as pb
 from suggest.katib.v1beta1.api_pb2_grpc import SuggestionStub
+from tests import forked
 from tests.service.katib_caller import (
     NUMBERS,
     KatibController,
@@ -35,18 +39,21 @@ ALGORITHMS = ("random", "grid", "tpe", "multivariate-tpe", "bayesianoptimization
 
 
 class KatibServer:
-    """`tuner serve --katib` at ports that the system chose, which it keeps when it is started again."""
+    """`tuner serve --katib` at ports that the system chose, which it keeps when it is started again.
 
-    def __init__(self, folder: Path, *flags: str) -> None:
+    failpoint: where the first process ends.
+    """
+
+    def __init__(self, folder: Path, *flags: str, failpoint: str = "") -> None:
         self._folder = folder
         self._flags = flags
         self.ports = "0,0"
-        self.process = self._start()
+        self.process = self._start(TUNER_FAILPOINT=failpoint)
 
-    def _start(self) -> subprocess.Popen[str]:
-        command = [str(TUNER), "serve", "--address", f"unix:{self._folder}/s", "--katib", self.ports]
-        command += ["--storage", f"sqlite:///{self._folder}/studies.db", "--quiet", *self._flags]
-        process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    def _start(self, **env: str) -> subprocess.Popen[str]:
+        words = ["serve", "--address", f"unix:{self._folder}/s", "--katib", self.ports]
+        words += ["--storage", f"sqlite:///{self._folder}/studies.db", "--quiet", *self._flags]
+        process = forked.tuner(words, folder=self._folder, env={**os.environ, **env})
         assert process.stderr is not None
         line = process.stderr.readline()
         found = re.search(r"Katib at 127\.0\.0\.1:(\d+) and 127\.0\.0\.1:(\d+)", line)
@@ -147,6 +154,29 @@ def test_trials_of_pbt_go_on_from_copies_of_their_parents_checkpoints(tmp_path: 
     assert [len(line) for line in longest] == 5 * [6]
 
 
+def test_a_search_of_pbt_counts_trials_that_its_client_invented(tmp_path: Path) -> None:
+    """Half of the trials have the client's own names and points. They have no checkpoint, and may be parents."""
+    rng = random.Random(3)
+    experiment = an_experiment("pbt", NUMBERS, settings=PBT, trials=30)
+    trials: dict[str, pb.Trial] = {}
+    parents: list[str] = []
+    with serving(tmp_path, "--katib-checkpoints", str(tmp_path)) as server:
+        for turn in range(5):
+            if turn in (2, 4):
+                server.kill_and_restart()
+            reply = server.ask(a_request(experiment, list(trials.values()), count=3))
+            points = {
+                each.trial_name: {a.name: a.value for a in each.assignments} for each in reply.parameter_assignments
+            }
+            parents += [each.labels.get(f"{LABELS}/parent", "") for each in reply.parameter_assignments]
+            assert {parent for parent in parents if parent} <= trials.keys()
+            points |= {f"invented-{turn}-{k}": of_numbers(rng) for k in range(3)}
+            for name, point in points.items():
+                trials[name] = a_trial(name, point, pb.TrialStatus.SUCCEEDED, str(accuracy_of(point)))
+    assert len(trials) == 30
+    assert any(parent.startswith("invented-") for parent in parents)
+
+
 def test_a_generation_of_pbt_that_has_to_end_first_is_waited_for(tmp_path: Path) -> None:
     experiment = an_experiment("pbt", NUMBERS, settings=PBT)
     with serving(tmp_path, "--katib-checkpoints", str(tmp_path)) as server:
@@ -182,6 +212,32 @@ def test_a_killed_server_repeats_what_it_had_answered(tmp_path: Path) -> None:
         assert server.ask(request) == before
 
 
+@pytest.mark.parametrize("point", ["add_trials.before", "add_trials.after", "hand_out.before", "hand_out.after"])
+def test_a_history_that_a_kill_interrupts_is_learned_once(tmp_path: Path, point: str) -> None:
+    rng = random.Random(7)
+    history = [
+        a_trial(f"search-{k}", of_numbers(rng), pb.TrialStatus.SUCCEEDED if k % 3 else pb.TrialStatus.FAILED, f"0.{k}")
+        for k in range(60)
+    ]
+    request = a_request(an_experiment("tpe", NUMBERS), history, count=2)
+    server = KatibServer(tmp_path, failpoint=f"store.{point}")
+    try:
+        with pytest.raises(grpc.RpcError):
+            server.ask(request)
+        server.kill_and_restart()
+        answer = server.ask(request)
+        assert server.ask(request) == answer
+    finally:
+        server.stop()
+    with sqlite3.connect(tmp_path / "studies.db") as store:
+        names = [
+            json.loads(labels).get("katib.kubeflow.org/trial")
+            for (labels,) in store.execute("SELECT labels FROM trials")
+        ]
+    assert sorted(name for name in names if name) == sorted(trial.name for trial in history)
+    assert len(names) == 62
+
+
 def test_the_command_on_the_page_serves_katib_and_its_studies_are_listed(tmp_path: Path) -> None:
     [shown] = re.findall(r"^tuner (serve .*--katib)$", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
     words = [str(TUNER), *shown.replace("0.0.0.0:7117", "127.0.0.1:0").split(), "0,0"]
@@ -196,9 +252,7 @@ def test_the_command_on_the_page_serves_katib_and_its_studies_are_listed(tmp_pat
                 experiment=an_experiment(), current_request_number=1, total_request_number=1
             )
             SuggestionStub(channel).GetSuggestions(request, timeout=60, wait_for_ready=True)
-        listed = subprocess.run(
-            [str(TUNER), "get", "studies", "--server", found[1]], capture_output=True, text=True, check=False
-        )
+        listed = forked.run_tuner(["get", "studies", "--server", found[1]], folder=tmp_path, env=os.environ)
         assert "search-" in listed.stdout, listed.stderr
     finally:
         server.terminate()
@@ -208,8 +262,8 @@ def test_the_command_on_the_page_serves_katib_and_its_studies_are_listed(tmp_pat
 
 def test_ports_are_checked_before_anything_starts(tmp_path: Path) -> None:
     def checked(*flags: str) -> str:
-        command = [str(TUNER), "serve", "--check", "--storage", f"sqlite:///{tmp_path}/studies.db", *flags]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        words = ["serve", "--check", "--storage", f"sqlite:///{tmp_path}/studies.db", *flags]
+        done = forked.run_tuner(words, folder=tmp_path, env=os.environ)
         return done.stdout + done.stderr
 
     assert "ok    katib         127.0.0.1:0 is free; Katib's clients need no token" in checked(

@@ -80,20 +80,23 @@ class Killed:
         env = {**os.environ, "TUNER_FAILPOINT": failpoint, "TUNER_STATE_DIR": str(self.state_dir)}
         return forked.run_tuner(words, folder=self.folder, env=env, within_s=120)
 
-    def start(self) -> subprocess.Popen[bytes]:
+    def start(self) -> subprocess.Popen[str]:
         """Start a run, which may be killed during its start."""
-        with self.log.open("ab") as log:
-            return subprocess.Popen(
-                [sys.executable, "-m", "controller.cli", "run", "experiment.yaml"],
-                cwd=self.folder, stdout=log, stderr=log,
-                env={**os.environ, "TUNER_STATE_DIR": str(self.state_dir), "PYTHONPATH": str(ROOT)},
-            )  # fmt: skip
+        env = {**os.environ, "TUNER_STATE_DIR": str(self.state_dir)}
+        return forked.tuner(["run", "experiment.yaml"], folder=self.folder, env=env)
+
+    def kill(self, process: subprocess.Popen[str]) -> None:
+        process.kill()
+        self._log(*process.communicate())
 
     def run(self, *, failpoint: str = "") -> int:
         done = self.tuner("run", "experiment.yaml", failpoint=failpoint)
-        with self.log.open("a") as log:
-            log.write(done.stdout + done.stderr)
+        self._log(done.stdout, done.stderr)
         return done.returncode
+
+    def _log(self, out: str, err: str) -> None:
+        with self.log.open("a") as log:
+            log.write(out + err)
 
     def said(self) -> str:
         return self.log.read_text()[-3000:]
@@ -158,8 +161,7 @@ def test_a_run_killed_at_twenty_random_moments_loses_and_repeats_nothing(folder:
         process = killed.start()
         time.sleep(moments.uniform(0.1, 1.2))
         assert process.poll() is None, killed.said()
-        process.kill()
-        process.wait()
+        killed.kill(process)
     assert killed.run() == 0, killed.said()
     killed.check()
 

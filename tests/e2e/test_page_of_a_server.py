@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import sqlite3
 import ssl
-import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -186,25 +186,38 @@ def test_a_session_ends_with_a_token_that_is_revoked_while_the_server_is_down(cl
             assert client.get("/").status_code == 401
 
 
-def test_neither_the_file_of_sessions_nor_the_cookie_has_the_token(cli: Cli, tokens: Path) -> None:
+def test_neither_the_stored_session_nor_the_cookie_has_the_token(cli: Cli, tokens: Path) -> None:
     with page_of_server(cli, "--tokens", str(tokens)) as page, signed_in(page, secret("me")) as client:
-        (file,) = (cli.folder / "state").glob("*-sessions-*.json")
-        assert stat.S_IMODE(file.stat().st_mode) == 0o600
-        (session,) = json.loads(file.read_text()).values()
         (cookie,) = client.cookies.values()
-        assert secret("me").encode() not in bytes.fromhex(session["sealed"])
-        assert secret("me") not in cookie + file.read_text()
-        assert cookie not in file.read_text()
+        with closing(sqlite3.connect(cli.folder / "state" / "studies.db")) as database:
+            ((key, sealed),) = database.execute("SELECT key, sealed FROM page_sessions")
+        for stored in (key.encode(), sealed):
+            assert secret("me").encode() not in stored
+            assert cookie.encode() not in stored
+        assert secret("me") not in cookie
 
 
-def test_two_servers_of_one_database_keep_their_own_sessions(cli: Cli, tokens: Path) -> None:
-    flags = ("--tokens", str(tokens))
+def with_cookie(cookie: str, page: PageOfServer) -> httpx.Client:
+    """A browser with the cookie of another server, to which a load balancer sends it."""
+    return httpx.Client(base_url=page.base, timeout=30, cookies={f"tuner-serve-{urlsplit(page.base).port}": cookie})
+
+
+def test_a_session_is_valid_at_each_server_of_a_postgresql_database_and_survives_them(
+    cli: Cli, tokens: Path, postgres_url: str
+) -> None:
+    flags = ("--tokens", str(tokens), "--storage", postgres_url)
     with page_of_server(cli, *flags) as page, signed_in(page, secret("me")) as client:
-        with page_of_server(cli, *flags) as other, signed_in(other, secret("me")):
-            pass
-        page.end()
-        with page_of_server(cli, *flags, "--ui", at(page)):
-            assert client.get("/").status_code == 200
+        (cookie,) = client.cookies.values()
+        with page_of_server(cli, *flags) as other, with_cookie(cookie, other) as same:
+            assert same.get("/").status_code == 200
+        page.process.kill()
+        page.process.communicate()
+        with page_of_server(cli, *flags, "--ui", at(page)) as again:
+            assert client.get("/").status_code == 200, "the page that is open goes on"
+            assert client.post("/api/sign-out", json={}).status_code == 200
+            with page_of_server(cli, *flags) as other, with_cookie(cookie, other) as same:
+                assert same.get("/").status_code == 401
+            assert again.base == page.base
 
 
 def test_a_server_whose_page_has_a_port_leaves_the_port_of_the_last_time(cli: Cli, tokens: Path) -> None:
@@ -217,11 +230,11 @@ def test_a_server_whose_page_has_a_port_leaves_the_port_of_the_last_time(cli: Cl
         assert at(again) == at(newest)
 
 
-def test_a_damaged_file_of_sessions_ends_them(cli: Cli, tokens: Path) -> None:
+def test_a_damaged_session_ends(cli: Cli, tokens: Path) -> None:
     with page_of_server(cli, "--tokens", str(tokens)) as page, signed_in(page, secret("me")) as client:
         page.end()
-        (file,) = (cli.folder / "state").glob("*-sessions-*.json")
-        file.write_text(json.dumps({key: {"sealed": "xyz"} for key in json.loads(file.read_text())}))
+        with closing(sqlite3.connect(cli.folder / "state" / "studies.db")) as database, database:
+            database.execute("UPDATE page_sessions SET sealed = x'00ff'")
         with page_of_server(cli, "--tokens", str(tokens)) as again:
             assert client.get("/").status_code == 401
             with signed_in(again, secret("me")):

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import forked
 from tests.e2e.cli import eventually, processes_of
 
 PRELUDE = """
@@ -36,10 +37,7 @@ class Scripts:
 
     def start(self, body: str, name: str = "script.py") -> subprocess.Popen[str]:
         (self.folder / name).write_text(PRELUDE + body)
-        process = subprocess.Popen(
-            [sys.executable, name], cwd=self.folder, env=self.env, text=True, stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-        )  # fmt: skip
+        process = forked.script(self.folder / name, env=self.env)
         self.begun.append(process)
         return process
 
@@ -129,6 +127,12 @@ except KeyboardInterrupt:
     ("objective", "said"),
     [
         ("return None", "the objective returned None and reported nothing; return a number"),
+        (
+            "trial.report(loss=1, accuracy=2)",
+            "returned None and reported accuracy, loss, not value; return a number, or say which of them is the "
+            "objective: metric='accuracy'",
+        ),
+        ("raise tuner.Pruned", "the objective raised tuner.Pruned, and nothing had asked the trial to stop"),
         ("return 'abc'", "the objective's return value: expected a number, got 'abc' (str)"),
         ("return float('nan')", 'the last "value" was nan, not a finite number'),
         ("return trial['y']", "trial 1 has no parameter 'y'; it has x, kind"),
@@ -151,6 +155,47 @@ except tuner.SearchFailed as error:
 """)
     assert said in out
     assert "is paused" in out
+
+
+def test_wrong_arguments_are_refused_before_the_search_begins(scripts: Scripts) -> None:
+    out = scripts.output("""
+def f(trial):
+    started(trial)
+    return trial["x"]
+
+def told(call):
+    try:
+        call()
+    except (TypeError, tuner.TunerError) as error:
+        print(str(error).replace("\\n", " "))
+
+told(lambda: tuner.minimize(f, X, callbacks=print, progress=False))
+told(lambda: tuner.minimize(f, X, callbacks=[3], progress=False))
+told(lambda: tuner.minimize(f, X, initial={"x": 0.5}, progress=False))
+told(lambda: tuner.minimize(f, X, trials=0, progress=False))
+told(lambda: tuner.minimize(f, X, trials=1, name="short", progress=False).extend(-1))
+""")
+    callbacks, one, initial, trials, extend = out.splitlines()
+    assert callbacks == "minimize: callbacks: expected a list of functions, got <built-in function print>"
+    assert one == "minimize: callbacks: expected a list of functions, got [3]"
+    assert initial == "minimize: initial: expected a list of points, such as [{'lr': 0.1}], got {'x': 0.5}"
+    assert trials == "tuner.minimize: spec.budget.trials: expected a whole number of at least 1, got the number 0"
+    assert extend.startswith("extend: expected trials above 0, or overrides")
+    assert scripts.starts() == ["0 1"]
+
+
+def test_an_objective_may_close_its_standard_output(scripts: Scripts) -> None:
+    assert (
+        scripts.output("""
+def objective(trial):
+    os.close(1), os.close(2)
+    return trial["x"]
+
+study = tuner.minimize(objective, X, trials=1, progress=False)
+print(study.best.value == study.best.parameters["x"])
+""")
+        == "True\n"
+    )
 
 
 def test_an_exception_is_shown_once_with_the_traceback_of_the_objective_and_a_corrected_script_goes_on(
@@ -289,7 +334,7 @@ def test_a_stored_study_is_extended_stopped_and_deleted(scripts: Scripts) -> Non
 study = tuner.minimize(lambda trial: trial["x"], {"x": tuner.Int(1, 9)}, trials=2, name="grows", progress=False)
 study.extend(2, progress=False)
 again = tuner.open("grows")
-print(len(again.results()), again.state, again.reason, repr(again))
+print(len(again.results()), again.state, again.reason, again.reason_code, repr(again))
 again.stop()
 again.delete()
 try:
@@ -297,7 +342,7 @@ try:
 except tuner.TunerError as error:
     print(type(error).__name__)
 """)
-    assert out == "4 succeeded all 4 trials are done <tuner.Study 'grows'>\nNotFound\n"
+    assert out == "4 succeeded all 4 trials are done TrialsDone <tuner.Study 'grows'>\nNotFound\n"
 
 
 def test_only_one_script_runs_a_name_and_its_search_space_is_kept(scripts: Scripts) -> None:
@@ -320,7 +365,14 @@ except tuner.TunerError as error:
     assert first.communicate(timeout=60)[0] == "succeeded\n"
     changed = scripts.output(body.replace("X, trials", "{'x': tuner.Float(-5, 6)}, trials"))
     assert "tuner.minimize differs from the existing experiment shared" in changed
-    assert "spec.parameters.x.max" in changed
+    assert "tuner extend shared --set spec.parameters.x.max=6" in changed
+
+
+def test_a_call_with_more_trials_under_the_same_name_goes_on(scripts: Scripts) -> None:
+    assert scripts.output(SEARCH) == "succeeded 6 True\n(0, 'loss') dict_keys(['loss']) ['x', 'kind']\n"
+    more = SEARCH.replace("trials=6, parallelism=2", "trials=8, parallelism=1")
+    assert scripts.output(more).startswith("succeeded 8 True")
+    assert sorted(scripts.starts()) == [f"{number} 1" for number in range(8)]
 
 
 def test_an_experiment_is_built_in_python_or_read_from_a_file(scripts: Scripts) -> None:
@@ -343,7 +395,7 @@ except tuner.TunerError as error:
     first, second, other, *wrong = out.splitlines()
     assert (float(first), other) == (float(second), "other")
     assert wrong[0] == "experiment Bad Name: 3 problems"
-    paths = [line.split()[1] for line in wrong[1:]]
+    paths = [line.split()[0] for line in wrong[1:]]
     assert paths == ["metadata.name:", "spec.objective.direction:", "spec.parameters.x.min:"]
 
 

@@ -1,14 +1,20 @@
-"""Runs `tuner` with a FakeApi, in a thread of the test process, because the server runs in the test's loop."""
+"""Runs `tuner` with a FakeApi, whose server runs in the test's loop: in a thread of the test process, or as a process
+that can be killed."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import io
+import os
+import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
+import yaml
+
 from controller.cli.main import main
+from tests import forked
 from tests.kube.fake_api import FakeApi, Raw, kubeconfig_of
 
 
@@ -25,6 +31,20 @@ async def tuner(api: FakeApi, folder: Path, *words: str, config: Raw | None = No
     with kubeconfig_of(config or api.kubeconfig()), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         code = await asyncio.to_thread(main, [*words, "--state-dir", str(folder / "state")])
     return CommandResult(code, out.getvalue(), err.getvalue())
+
+
+def start(folder: Path, config: Raw, *words: str, state: str = "state") -> subprocess.Popen[str]:
+    """Start `tuner` as a process in the folder, with a state directory and the kubeconfig there."""
+    (folder / "kubeconfig").write_text(yaml.safe_dump(config))
+    env = {key: value for key, value in os.environ.items() if not key.startswith("TUNER_")}
+    env |= {"KUBECONFIG": str(folder / "kubeconfig"), "TUNER_STATE_DIR": str(folder / state)}
+    return forked.tuner(words, folder=folder, env=env)
+
+
+async def ended(process: subprocess.Popen[str]) -> CommandResult:
+    """Wait for the end of a process while the server answers it."""
+    out, err = await asyncio.to_thread(process.communicate, timeout=60)
+    return CommandResult(process.returncode, out, err)
 
 
 def experiment(*, trial: str = "", more: str = "", name: str = "tiny") -> str:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from pathlib import Path
 from typing import Any
 
-from tests.kube.console import experiment
+from tests.kube.console import ended, experiment
 from tests.kube.fake_kubelet import Script
 from tests.kube.test_final_on_a_cluster import Cluster, beside_a_cluster
 
@@ -25,18 +24,13 @@ def test_a_broken_script_pauses_after_two_jobs_and_both_run_again(tmp_path: Path
         (cluster.folder / "x.yaml").write_text(experiment(more="parallelism: 3"))
         cluster.kubelet.play(broken)
 
-        async def ended(*words: str) -> tuple[int | None, str]:
-            process = await cluster.start(*words)
-            async with asyncio.timeout(60):
-                _, err = await process.communicate()
-            return process.returncode, err.decode()
-
-        code, err = await ended("run", "x.yaml")
-        assert (code, "tiny is paused: the first 2 trials failed: exit code 1: KeyError: " in err) == (8, True), err
-        assert "    Traceback (most recent call last):\n    KeyError: 'tiny-" in err
+        paused = await ended(cluster.start("run", "x.yaml"))
+        assert paused.code == 8, paused.err
+        assert "tiny is paused: the first 2 trials failed: exit code 1: KeyError: " in paused.err
+        assert "    Traceback (most recent call last):\n    KeyError: 'tiny-" in paused.err
         assert cluster.jobs() == []
-        code, err = await ended("resume", "tiny")
-        assert code == 0, err
+        done = await ended(cluster.start("resume", "tiny"))
+        assert done.code == 0, done.err
         shown = json.loads(await cluster.told("get", "trials", "tiny", "-o", "json"))
         assert [(one["state"], len(one["attempts"])) for one in shown] == [
             ("succeeded", 2),

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import sys
+import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -21,11 +20,10 @@ from controller.core.model import FINAL as FINAL_NUMBER
 from controller.runtime.kubernetes.job_builder import build_objects
 from controller.spec import read
 from suggest.errors import FailedPrecondition
-from tests.kube.console import experiment, tuner
+from tests.kube.console import ended, experiment, start, tuner
 from tests.kube.fake_api import FakeApi, kubeconfig_of
 from tests.kube.fake_kubelet import Script
 
-TUNER = Path(sys.executable).parent / "tuner"
 FINAL = """
   final:
     command: [python, export.py, "--x=${x}"]
@@ -42,7 +40,6 @@ class Cluster:
         self.api = api
         self.folder = folder
         (folder / "x.yaml").write_text(experiment(trial=TRIAL) + FINAL)
-        (folder / "kubeconfig").write_text(yaml.safe_dump(api.kubeconfig()))
         self.kubelet = api.kubelet
         self.final = Script(seconds=0.1, lines=("exported",))
         self.kubelet.play(self._script)
@@ -53,13 +50,8 @@ class Cluster:
             return self.final
         return Script(lines=(f"score=0.{name.rpartition('-')[2]}",), seconds=0.05)
 
-    async def start(self, *words: str) -> asyncio.subprocess.Process:
-        env = {key: value for key, value in os.environ.items() if not key.startswith("TUNER_")}
-        env |= {"KUBECONFIG": str(self.folder / "kubeconfig"), "TUNER_STATE_DIR": str(self.folder / "state")}
-        pipe = asyncio.subprocess.PIPE
-        return await asyncio.create_subprocess_exec(
-            TUNER, *words, cwd=self.folder, env=env, stdin=asyncio.subprocess.DEVNULL, stdout=pipe, stderr=pipe
-        )
+    def start(self, *words: str) -> subprocess.Popen[str]:
+        return start(self.folder, self.api.kubeconfig(), *words)
 
     async def told(self, *words: str) -> str:
         answer = await tuner(self.api, self.folder, *words)
@@ -88,7 +80,7 @@ def beside_a_cluster(folder: Path, play: Callable[[Cluster], Any]) -> None:
 def test_a_final_stage_is_adopted_by_the_next_controller_and_is_not_a_trial(tmp_path: Path) -> None:
     async def play(cluster: Cluster) -> None:
         cluster.final = Script(forever=True)
-        process = await cluster.start("run", "x.yaml")
+        process = cluster.start("run", "x.yaml")
         await eventually(lambda: any(name.endswith("-final") for name in cluster.jobs()))
         await eventually(lambda: cluster.api.all("pods", "user1"))
         (job,) = cluster.api.all("jobs", "user1")
@@ -100,17 +92,16 @@ def test_a_final_stage_is_adopted_by_the_next_controller_and_is_not_a_trial(tmp_
         assert (env["TUNER_STAGE"], env["TUNER_TRIAL_NUMBER"]) == ("final", "2")
         assert any(each.get("subPath", "").endswith("/final") for each in container["volumeMounts"])
         process.kill()
-        await process.communicate()
+        await ended(process)
         shown = json.loads(await cluster.told("get", "trials", "tiny", "-o", "json"))
         assert [one["state"] for one in shown] == ["succeeded"] * 3
-        again = await cluster.start("resume", "tiny")
+        again = cluster.start("resume", "tiny")
         (pod,) = cluster.api.all("pods", "user1")
         cluster.kubelet.print(("user1", pod["metadata"]["name"]), "exported")
         cluster.kubelet.end(("user1", pod["metadata"]["name"]), exit_code=0)
         cluster.kubelet.finish_job("user1", job["metadata"]["name"])
-        async with asyncio.timeout(60):
-            _, err = await again.communicate()
-        assert again.returncode == 0, err
+        done = await ended(again)
+        assert done.code == 0, done.err
         final = json.loads(await cluster.told("best", "tiny", "-o", "json"))["final"]
         assert (final["state"], final["trial"], len(final["attempts"])) == ("succeeded", 2, 1)
         assert "outputs" not in final

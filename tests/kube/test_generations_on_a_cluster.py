@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import sys
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from tests.kube.console import experiment, tuner
+from tests.kube.console import ended, experiment, start, tuner
 from tests.kube.fake_api import FakeApi
 from tests.kube.fake_kubelet import Script
 
-TUNER = Path(sys.executable).parent / "tuner"
 PBT = {"algorithm: {name: random, seed: 1}": "algorithm: {name: pbt, seed: 1, settings: {population: 3}}",
        "budget: {trials: 3}": "budget: {trials: 8}\n  parallelism: 2"}  # fmt: skip
 
@@ -40,14 +35,8 @@ def played(folder: Path) -> tuple[dict[int, dict[str, Any]], dict[int, Any]]:
     async def go() -> dict[int, Any]:
         async with FakeApi() as api:
             api.kubelet.play(script)
-            (folder / "kubeconfig").write_text(yaml.safe_dump(api.kubeconfig()))
-            env = {key: value for key, value in os.environ.items() if not key.startswith("TUNER_")}
-            env |= {"KUBECONFIG": str(folder / "kubeconfig"), "TUNER_STATE_DIR": str(folder / "state")}
-            process = await asyncio.create_subprocess_exec(
-                *(TUNER, "run", "x.yaml"), cwd=folder, env=env, stderr=asyncio.subprocess.PIPE
-            )
-            _, err = await process.communicate()
-            assert process.returncode == 0, err
+            done = await ended(start(folder, api.kubeconfig(), "run", "x.yaml"))
+            assert done.code == 0, done.err
             shown = await tuner(api, folder, "get", "trials", "tiny", "-o", "json")
             assert shown.code == 0, shown.err
             return {trial["number"]: trial for trial in json.loads(shown.out)}

@@ -10,11 +10,10 @@ from typing import Any
 
 import pytest
 
-from tests.kube.console import experiment, tuner
+from tests.kube.console import ended, experiment, start, tuner
 from tests.kube.fake_api import FakeApi
 from tests.kube.fake_kueue import NAMESPACE, QUEUE, FakeKueue
 from tests.kube.small_cluster import eventually
-from tests.kube.test_operators import start
 
 Raw = dict[str, Any]
 
@@ -51,7 +50,7 @@ def test_a_preempted_trial_gives_its_gpu_back_and_runs_again_as_the_same_attempt
         async with FakeApi() as api:
             kueue = FakeKueue(api)
             kueue.queue()
-            run = await start(api, tmp_path, "run", "x.yaml")
+            run = start(tmp_path, api.kubeconfig(), "run", "x.yaml")
             try:
                 await eventually(lambda: len(api.all("jobs", NAMESPACE)) == 1, within_s=30)
                 name = api.all("jobs", NAMESPACE)[0]["metadata"]["name"]
@@ -73,14 +72,14 @@ def test_a_preempted_trial_gives_its_gpu_back_and_runs_again_as_the_same_attempt
                 await until(api, tmp_path, state="running")
                 api.kubelet.print((NAMESPACE, second), "score=0.9")
                 api.kubelet.end((NAMESPACE, second))
-                _, err = await run.communicate()
-                assert run.returncode == 0, err
-                ended = await the_trial(api, tmp_path)
-                assert (ended["state"], ended["value"], len(ended["attempts"])) == ("succeeded", 0.9, 1)
+                done = await ended(run)
+                assert done.code == 0, done.err
+                trial = await the_trial(api, tmp_path)
+                assert (trial["state"], trial["value"], len(trial["attempts"])) == ("succeeded", 0.9, 1)
             finally:
-                if run.returncode is None:
+                if run.poll() is None:
                     run.kill()
-                    await run.wait()
+                    await ended(run)
 
     asyncio.run(go())
 
@@ -102,11 +101,11 @@ def test_a_queue_that_cannot_admit_anything_is_refused_before_anything_is_made(
             if installed:
                 FakeKueue(api).queue("team-b")
             version = api.version
-            run = await start(api, tmp_path, "run", "x.yaml")
-            _, err = await run.communicate()
-            assert run.returncode == 2, err
-            assert said in err.decode()
-            assert "spec.trial.queue" in err.decode()
+            run = start(tmp_path, api.kubeconfig(), "run", "x.yaml")
+            refused = await ended(run)
+            assert refused.code == 2, refused.err
+            assert said in refused.err
+            assert "spec.trial.queue" in refused.err
             assert api.version == version
 
     asyncio.run(go())

@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 
 from controller.runtime.kubernetes.kubeconfig import namespace_of
-from tests.kube.console import experiment, tuner
+from tests.kube.console import ended, experiment, start, tuner
 from tests.kube.fake_api import FakeApi, kubeconfig_of
 from tests.kube.fake_kubelet import Script
-from tests.kube.test_operators import start
 
 SILENT = experiment().replace(", namespace: user1", "")
 
@@ -36,13 +35,11 @@ def test_an_experiment_stays_in_its_namespace_whatever_the_context_says_later(tm
     async def go() -> None:
         async with FakeApi() as api:
             api.kubelet.play(lambda job: Script(lines=("score=0.5",)))
-            run = await start(api, tmp_path, "run", "x.yaml", namespace="default")
-            _, err = await run.communicate()
-            assert run.returncode == 0, err
+            done = await ended(start(tmp_path, api.kubeconfig(namespace="default"), "run", "x.yaml"))
+            assert done.code == 0, done.err
             asked = len(api.requests)
-            again = await start(api, tmp_path, "run", "x.yaml", namespace="user1")
-            _, err = await again.communicate()
-            assert again.returncode == 0, err
+            again = await ended(start(tmp_path, api.kubeconfig(namespace="user1"), "run", "x.yaml"))
+            assert again.code == 0, again.err
             assert not any("/namespaces/user1/" in path for _, path, _ in api.requests[asked:])
 
     asyncio.run(go())

@@ -4,40 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import sys
-from asyncio.subprocess import PIPE
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from tests.kube.console import experiment, tuner
+from tests.kube.console import ended, experiment, start, tuner
 from tests.kube.fake_api import FakeApi
 from tests.kube.fake_operator import NAMESPACE, PLURAL, READING, TRAINING_JOB, FakeOperator
 from tests.kube.small_cluster import eventually
 
 Raw = dict[str, Any]
 
-TUNER = Path(sys.executable).parent / "tuner"
-
 
 def search(**trial: Any) -> str:
     document = yaml.safe_load(experiment())
     document["spec"] |= {"budget": {"trials": 1}, "trial": {"template": TRAINING_JOB, **READING, **trial}}
     return yaml.safe_dump(document)
-
-
-async def start(
-    api: FakeApi, folder: Path, *words: str, namespace: str = "user1", state: str = "state"
-) -> asyncio.subprocess.Process:
-    """Start `tuner` as a separate process in the folder."""
-    (folder / "kubeconfig").write_text(yaml.safe_dump(api.kubeconfig(namespace=namespace)))
-    env = {key: value for key, value in os.environ.items() if not key.startswith("TUNER_")}
-    env |= {"KUBECONFIG": str(folder / "kubeconfig"), "TUNER_STATE_DIR": str(folder / state)}
-    return await asyncio.create_subprocess_exec(
-        TUNER, *words, cwd=folder, env=env, stdin=asyncio.subprocess.DEVNULL, stdout=PIPE, stderr=PIPE
-    )
 
 
 def jobs(api: FakeApi) -> list[str]:
@@ -50,7 +33,7 @@ def test_nothing_of_a_failed_attempt_runs_on_during_the_retry(tmp_path: Path) ->
     async def go() -> None:
         async with FakeApi() as api:
             operator = FakeOperator(api)
-            run = await start(api, tmp_path, "run", "x.yaml")
+            run = start(tmp_path, api.kubeconfig(namespace="user1"), "run", "x.yaml")
             await eventually(lambda: len(jobs(api)) == 1, within_s=30)
             (first,) = jobs(api)
             master, worker = operator.make_pods(first)
@@ -66,8 +49,8 @@ def test_nothing_of_a_failed_attempt_runs_on_during_the_retry(tmp_path: Path) ->
             api.kubelet.print(master, "score=0.9")
             api.kubelet.end(master)
             operator.succeed(second)
-            _, err = await run.communicate()
-            assert run.returncode == 0, err
+            done = await ended(run)
+            assert done.code == 0, done.err
             best = json.loads((await tuner(api, tmp_path, "best", "tiny", "-o", "json")).out)
             assert best["value"] == 0.9
             assert operator.running_pods() == []

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import os
 import re
 import subprocess
 import sys
@@ -15,7 +14,7 @@ import yaml
 
 import tuner as python_api
 from controller.runtime.trial_files import MOST_BYTES
-from tests.kube.console import CommandResult, experiment, tuner
+from tests.kube.console import CommandResult, ended, experiment, start, tuner
 from tests.kube.fake_api import FakeApi, Raw, kubeconfig_of
 from tests.kube.fake_kubelet import Script
 
@@ -40,15 +39,8 @@ def sent(api: FakeApi) -> list[Raw]:
 
 async def typed(api: FakeApi, folder: Path, *words: str) -> None:
     """Run `tuner` as a process, which must succeed."""
-    (folder / "kubeconfig").write_text(yaml.safe_dump(api.kubeconfig()))
-    env = {key: value for key, value in os.environ.items() if not key.startswith("TUNER_")}
-    env |= {"KUBECONFIG": str(folder / "kubeconfig"), "TUNER_STATE_DIR": str(folder / "state")}
-    process = await asyncio.create_subprocess_exec(
-        Path(sys.executable).parent / "tuner", *words, cwd=folder, env=env, stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-    )  # fmt: skip
-    out, _ = await process.communicate()
-    assert process.returncode == 0, out.decode()
+    done = await ended(start(folder, api.kubeconfig(), *words))
+    assert done.code == 0, done.err
 
 
 def searched(folder: Path, *words: str, text: str = "") -> tuple[CommandResult, FakeApi]:

@@ -60,7 +60,7 @@ def an_experiment(
 def a_trial(
     name: str,
     point: dict[str, str],
-    condition: pb.TrialStatus.TrialConditionType = DONE,
+    condition: int = DONE,
     accuracy: str = "",
     *,
     moment: str = "2026-01-02T03:04:05Z",

@@ -1,4 +1,4 @@
-"""A study goes on while a worker process computes a point, and a call gets a ready point or a cheaper one."""
+"""A study continues while a worker process computes a point, and a call gets a ready point or a cheaper one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A server without free file descriptors reports this and goes on; answering an error needs no import."""
+"""A server without free file descriptors reports this and continues; answering an error needs no import."""
 
 from __future__ import annotations
 

@@ -143,6 +143,9 @@ def test_trials_are_recorded_with_their_outcomes(served: tuple[Server, Suggestio
         "succeeded": (DONE, "0.5"),
         "early-stopped": (pb.TrialStatus.EARLYSTOPPED, "0.25"),
         "nan": (DONE, "nan"),
+        "inf": (DONE, "inf"),
+        "-inf": (DONE, "-inf"),
+        "too-large": (DONE, "1e999"),
         "unavailable": (DONE, "unavailable"),
         "no-value": (DONE, ""),
         "failed": (FAILED, ""),
@@ -151,13 +154,13 @@ def test_trials_are_recorded_with_their_outcomes(served: tuple[Server, Suggestio
         "created": (pb.TrialStatus.CREATED, ""),
         "running": (RUNNING, ""),
         "unknown": (pb.TrialStatus.UNKNOWN, ""),
+        "newer": (99, "0.9"),  # a condition of a newer client
     }
     history = [a_trial(name, POINT, *each) for name, each in told.items()]
     ask(stub, a_request(an_experiment(), history))
-    failed = dict.fromkeys(
-        ("nan", "unavailable", "no-value", "failed", "killed", "metrics-unavailable"), (TrialState.FAILED, None)
-    )
-    running = dict.fromkeys(("created", "running", "unknown"), (TrialState.RUNNING, None))
+    without_a_value = ("nan", "inf", "-inf", "too-large", "unavailable", "no-value")
+    failed = dict.fromkeys((*without_a_value, "failed", "killed", "metrics-unavailable"), (TrialState.FAILED, None))
+    running = dict.fromkeys(("created", "running", "unknown", "newer"), (TrialState.RUNNING, None))
     assert states(server) == {
         "succeeded": (TrialState.SUCCEEDED, 0.5),
         "early-stopped": (TrialState.SUCCEEDED, 0.25),
@@ -354,6 +357,10 @@ BAD = {
     "another parameter": (
         a_request(an_experiment(), [a_trial("a", {**POINT, "depth": "3"})]),
         "trials[0].depth: is not a parameter of the experiment",
+    ),
+    "a parameter without a name": (
+        a_request(an_experiment(), [a_trial("a", {**POINT, "": "3"})]),
+        "trials[0].: is not a parameter of the experiment",
     ),
     "a missing one": (
         a_request(an_experiment(), [a_trial("a", {"lr": "0.02", "kind": "sgd"})]),

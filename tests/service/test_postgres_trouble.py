@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import os
 from contextlib import closing
 
 import psycopg
@@ -15,6 +14,7 @@ from suggest.errors import InvalidArgument, StoreBroken, Unavailable
 from suggest.server.admin import open_store
 from suggest.storage import postgres, upgrades
 from suggest.storage.postgres_store import PostgresStore
+from tests import forked
 from tests.contract.store_contract import NAME, a_study, measured, running
 
 
@@ -67,8 +67,8 @@ def test_a_text_that_postgres_cannot_store_is_refused(postgres_url: str) -> None
 
 def test_four_concurrent_first_starts_create_one_database(postgres_url: str) -> None:
     program = "import sys; from suggest.server.admin import open_store; open_store(sys.argv[1]).close()"
-    starts = [subprocess.Popen([sys.executable, "-c", program, postgres_url], stderr=subprocess.PIPE) for _ in range(4)]
-    assert [(start.communicate()[1], start.returncode) for start in starts] == [(b"", 0)] * 4
+    starts = [forked.python(program, postgres_url, env=os.environ) for _ in range(4)]
+    assert [(start.communicate()[1], start.returncode) for start in starts] == [("", 0)] * 4
 
 
 def test_frequent_operations_are_one_statement_without_a_transaction(postgres_url: str) -> None:

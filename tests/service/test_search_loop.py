@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections import Counter
@@ -16,6 +17,7 @@ from suggest.errors import AlreadyExists
 from suggest.study import Pruning
 from suggest.trial import Outcome, Trial
 from suggest.v1 import suggest_pb2 as pb
+from tests import forked
 from tests.service.running import a_server
 
 PROGRAM = """
@@ -48,10 +50,8 @@ def states(search: Search) -> list[str]:
 
 
 def test_two_processes_share_one_study_and_its_trials(client: Client) -> None:
-    def start() -> subprocess.Popen[str]:
-        return subprocess.Popen([sys.executable, "-c", PROGRAM, client.address], stdout=subprocess.PIPE, text=True)
-
-    printed = {process.communicate()[0].strip() for process in [start(), start()]}
+    both = [forked.python(PROGRAM, client.address, env=os.environ) for _ in range(2)]
+    printed = {process.communicate()[0].strip() for process in both}
     trials = client.list_trials(StudyName("default", "parabola"))
     counts = Counter(t.state for t in trials)
     assert counts.pop(TrialState.SUCCEEDED) == 30

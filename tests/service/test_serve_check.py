@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import socket
 import sqlite3
-import subprocess
-import sys
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -18,11 +17,11 @@ from suggest.errors import InvalidArgument
 from suggest.server import Protection, Server, ServerOptions
 from suggest.server.admin import check_up
 from suggest.storage.upgrades import HEAD
+from tests import forked
 from tests.certificates import Authority
 from tests.service.granted import tokens_file
 from tests.service.running import NAME, SPEC, a_server
 
-TUNER = Path(sys.executable).parent / "tuner"
 OPEN = Protection(insecure=True)
 
 
@@ -201,8 +200,8 @@ def test_the_folder_of_checkpoints_is_checked_before_the_server_starts(store: Pa
 
 def test_the_command_prints_a_line_per_finding_and_exits_with_its_code(store: Path, tmp_path: Path) -> None:
     def check(*flags: str) -> tuple[int, list[str]]:
-        words = [TUNER, "serve", "--check", "--state-dir", str(tmp_path / "state"), *flags]
-        done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+        words = ["serve", "--check", "--state-dir", str(tmp_path / "state"), *flags]
+        done = forked.run_tuner(words, folder=tmp_path, env=os.environ)
         assert done.stderr == ""
         return done.returncode, done.stdout.splitlines()
 

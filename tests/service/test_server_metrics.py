@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import re
 import socket
-import subprocess
-import sys
 import threading
 import time
 import urllib.error
@@ -25,10 +24,10 @@ from suggest.server import ServerOptions
 from suggest.server.store_health import StoreHealth
 from suggest.study import Algorithm, StudyName, StudySpec
 from suggest.trial import Outcome, TrialState
+from tests import forked
 from tests.service.running import NAME, SPEC, a_server
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "server.md").read_text(encoding="utf-8")
-TUNER = Path(sys.executable).parent / "tuner"
 WATCHED = ServerOptions(metrics_address="localhost:0")
 
 
@@ -179,7 +178,7 @@ def test_loss_and_recovery_of_the_store_are_logged_once(caplog: pytest.LogCaptur
 
 def test_with_json_logs_every_line_is_json(tmp_path: Path) -> None:
     words = ["serve", "--storage", f"sqlite:///{tmp_path}/s.db", "--address", "localhost:0", "--insecure"]
-    server = subprocess.Popen([TUNER, *words, "--log-format", "json"], stderr=subprocess.PIPE, text=True)
+    server = forked.tuner([*words, "--log-format", "json"], folder=tmp_path, env=os.environ)
     assert server.stderr is not None
     first = json.loads(server.stderr.readline())
     server.terminate()

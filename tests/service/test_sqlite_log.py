@@ -1,4 +1,4 @@
-"""SQLite's write-ahead log is checkpointed while writes go on, and no write does it itself."""
+"""SQLite's write-ahead log is checkpointed while writes continue, and no write does it itself."""
 
 from __future__ import annotations
 

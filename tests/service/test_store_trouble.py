@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sqlite3
 import subprocess
@@ -26,6 +27,7 @@ from suggest.storage.sqlite_store import SqliteStore
 from suggest.storage.study_tables import measurements, studies, trials
 from suggest.studies import StudyService
 from suggest.trial import Outcome, TrialState
+from tests import forked
 from tests.contract.store_contract import NAME, a_study, measured, running
 from tests.service.running import NAME as PARABOLA
 from tests.service.running import SPEC, score
@@ -241,8 +243,8 @@ def test_two_concurrent_first_starts_create_one_store(path: Path) -> None:
         "from suggest.storage.sqlite_store import SqliteStore\n"
         "SqliteStore(pathlib.Path(sys.argv[1])).close()"
     )
-    starts = [subprocess.Popen([sys.executable, "-c", program, path], stderr=subprocess.PIPE) for _ in range(4)]
-    assert [(start.communicate()[1], start.returncode) for start in starts] == [(b"", 0)] * 4
+    starts = [forked.python(program, str(path), env=os.environ) for _ in range(4)]
+    assert [(start.communicate()[1], start.returncode) for start in starts] == [("", 0)] * 4
 
 
 def test_full_sync_sets_sqlites_pragma(path: Path) -> None:

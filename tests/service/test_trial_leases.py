@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import os
 import signal
 import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -22,6 +22,7 @@ from suggest.studies import StudyService
 from suggest.studies.trial_leases import LONGEST_GAP_S, MAX_TRIES, AwakeClock
 from suggest.study import Algorithm, StudyName
 from suggest.trial import Measurement, Outcome, Trial, TrialState
+from tests import forked
 from tests.service.running import NAME, SPEC, a_process, a_server, score
 from tests.service.test_certificates import eventually
 
@@ -306,12 +307,13 @@ def folder() -> Iterator[Path]:
 
 
 PROGRAM = """
-import os, sys, time
+import os, signal, sys, time
 from suggest.client import Client, Float, maximize
 
 address, lease_s, last, end = sys.argv[1], float(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
 print("ready", flush=True)
-sys.stdin.readline()
+signal.sigwait([signal.SIGUSR1])
 study = Client(address).study("s", {"x": Float(-10, 10)}, maximize("score"), algorithm="random")
 for done, trial in enumerate(study.trials(30, lease_s=lease_s)):
     trial.report(score=trial.parameters["x"])
@@ -328,9 +330,7 @@ def a_search(client: Client) -> Search:
 
 def start(address: str, last: int = -1, end: signal.Signals = signal.SIGKILL) -> subprocess.Popen[str]:
     """Start a worker that sends itself a signal in its trial `last`."""
-    command = [sys.executable, "-c", PROGRAM, address, "1", str(last), str(int(end))]
-    pipe = subprocess.PIPE
-    return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
+    return forked.python(PROGRAM, address, "1", str(last), str(int(end)), env=os.environ)
 
 
 def release(*workers: subprocess.Popen[str]) -> None:
@@ -339,9 +339,7 @@ def release(*workers: subprocess.Popen[str]) -> None:
         assert worker.stdout is not None
         assert worker.stdout.readline() == "ready\n"
     for worker in workers:
-        assert worker.stdin is not None
-        worker.stdin.write("\n")
-        worker.stdin.flush()
+        worker.send_signal(signal.SIGUSR1)
 
 
 def ended(worker: subprocess.Popen[str]) -> int:

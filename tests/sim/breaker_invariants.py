@@ -65,11 +65,11 @@ class BreakerInvariants:
         if (limit := spec.budget.failed_trials) is not None and limit > 1:
             most = min(most, limit)
         if len(causes) >= most and causes[-1] and len(set(causes[-most:])) == 1:
-            raise InvariantViolation(f"{most} trials failed for {causes[-1]}, and it goes on")
+            raise InvariantViolation(f"{most} trials failed for {causes[-1]}, and it continues")
         if spec.canary_s <= 0:
             return
         if len(causes) > 1 and not running and all(cause.startswith(ITS_OWN) for cause in causes):
-            raise InvariantViolation(f"the first trials failed for {causes}, and it goes on")
+            raise InvariantViolation(f"the first trials failed for {causes}, and it continues")
         live = [each for each in running if each.number != FINAL]
         proven = any(a.step is not None and not _by_itself(a) for a in attempts) or any(
             each.value is not None

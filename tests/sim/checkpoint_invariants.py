@@ -1,4 +1,4 @@
-"""Invariants of trials that go on from the checkpoints of others, and what the simulated programs do with these."""
+"""Invariants of trials that continue from the checkpoints of others, and what the simulated programs do with these."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ class SimulatedCheckpoints:
         line: list[int] = []
         parent = known[number].parent
         if parent is not None and known[parent].state is not TrialState.SUCCEEDED:
-            raise InvariantViolation(f"trial {number} goes on from trial {parent}, which {known[parent].state.value}")
+            raise InvariantViolation(f"trial {number} continues from trial {parent}, which {known[parent].state.value}")
         while parent is not None:
             line.insert(0, parent)
             parent = known[parent].parent
         file = self._folders.checkpoint(number) / "trials.json"
         found: list[int] = json.loads(file.read_text()) if file.exists() else []
         if found not in (line, [*line, number]):
-            raise InvariantViolation(f"trial {number} goes on from the training of {found}, not of {line}")
+            raise InvariantViolation(f"trial {number} continues from the training of {found}, not of {line}")
         file.write_text(json.dumps([*line, number]))
 
 

@@ -157,7 +157,7 @@ class Simulation:
             except (Unavailable, RuntimeLost) as error:
                 raise InvariantViolation(f"it gave up: {error}") from error
             if ended.state in (ExperimentState.RUNNING, ExperimentState.STOPPING):
-                continue  # detached: running trials go on, and the next controller adopts them
+                continue  # detached: running trials continue, and the next controller adopts them
             if ended.state is ExperimentState.PAUSED and self.detached:
                 self._lift()  # also here: it exited before the trials beside the refused one had ended
                 continue

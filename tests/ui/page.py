@@ -30,6 +30,7 @@ class ServedPage:
         self.base = self.link.partition("/?")[0]
         self.port = int(urlsplit(self.base).port or 0)
         self.clients: list[httpx.Client] = []
+        self.cookies = httpx.Cookies()  # of whoever is signed in
         self.token = parse_qs(urlsplit(self.link).query)["token"][0]
 
     def end(self) -> int:
@@ -52,11 +53,12 @@ def served(cli: Starts, *flags: str) -> Iterator[ServedPage]:
 
 
 def signed_in(page: ServedPage) -> httpx.Client:
-    """A client that has followed the link, and sends what the page sends."""
-    client = httpx.Client(base_url=page.base, timeout=60)
+    """A client that has followed the link, and sends what the page sends; several are one browser."""
+    client = httpx.Client(base_url=page.base, timeout=60, cookies=page.cookies)
     page.clients.append(client)
     answer = client.get("/", params={"token": page.token}, follow_redirects=True)
     assert answer.status_code == 200, answer.text
+    page.cookies.update(client.cookies)
     token = answer.text.partition('name="page-token" content="')[2].partition('"')[0]
     client.headers["x-tuner-token"] = token
     return client

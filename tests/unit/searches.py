@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterable, Mapping
 
 from hypothesis import HealthCheck, settings
@@ -19,8 +20,9 @@ MAXIMIZE, MINIMIZE = Direction.MAXIMIZE, Direction.MINIMIZE
 
 
 def examples(count: int) -> settings:
-    """Hypothesis settings with this many examples and no deadline."""
-    return settings(max_examples=count, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    """Hypothesis settings for this many examples in `make soak`, and a third of them, new ones each time, elsewhere."""
+    drawn = count if "TUNER_TEST_THOROUGH" in os.environ else max(5, count // 3)
+    return settings(max_examples=drawn, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 def study(

@@ -234,7 +234,7 @@ def test_the_samples_of_a_response_are_parsed(body: str, expected: dict[str, flo
 class Endpoint(BaseHTTPRequestHandler):
     body = BODY
     asked = threading.Event()
-    hangs = threading.Event()  # set: an answer goes on
+    hangs = threading.Event()  # set: an answer continues
 
     def do_GET(self) -> None:
         self.asked.set()

@@ -424,7 +424,7 @@ SENTENCES: list[tuple[str, Snapshot, list[Action]]] = [
     # Pausing.
     ("a configuration failure waits for a person", snapshot(two, paused_for, state=PAUSED), [done(PAUSED, "")]),
     (
-        "what runs goes on, nothing new is started",
+        "what runs continues, nothing new is started",
         snapshot(four, paused_for, open_trial(1, RUNNING), open_trial(2), state=PAUSED),
         [],
     ),
@@ -709,12 +709,12 @@ STEPS: list[tuple[str, Snapshot, list[Action]]] = [
         [Suggest(2, paused_only=True)],
     ),
     (
-        "Nobody asks again as long as no trial has ended since none could go on",
+        "Nobody asks again as long as no trial has ended since none could continue",
         waiting(step(3, RUNNING), paused={0: 1.0, 1: 1.0, 2: 1.0}, none_goes_on=True),
         [],
     ),
     (
-        "When none goes on any more, the paused trials are pruned",
+        "When none continues any more, the paused trials are pruned",
         waiting(paused={0: 1.0, 2: 3.0}, done={OK: 2}, best=0.9, none_goes_on=True),
         [not_promoted(0, 1), not_promoted(2, 3)],
     ),
@@ -749,7 +749,7 @@ STEPS: list[tuple[str, Snapshot, list[Action]]] = [
         [done(ExperimentState.FAILED, TOO_LATE, ReasonCode.NO_TRIAL_SUCCEEDED)],
     ),
     (
-        "A trial that is forgotten is forgotten before the suggestion that may let it go on",
+        "A trial that is forgotten is forgotten before the suggestion that may let it continue",
         waiting(replace(step(0, SUCCEEDED), running=False), paused={0: 1.0}),
         [Forget(0), Suggest(2)],
     ),

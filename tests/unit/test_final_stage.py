@@ -96,7 +96,7 @@ SENTENCES: list[tuple[str, Snapshot, list[Action]]] = [
         [Forget(1)],
     ),
     (
-        "it goes on where the target was reached, which cancels trials",
+        "it continues where the target was reached, which cancels trials",
         snapshot(aiming, done={OK: 1}, best=0.95, final=final_stage(RUNNING)),
         [],
     ),
@@ -165,7 +165,7 @@ SENTENCES: list[tuple[str, Snapshot, list[Action]]] = [
         [SendStop(FINAL, 30.0)],
     ),
     (
-        "interrupted, it is what resume goes on with",
+        "interrupted, it is what resume continues with",
         ended(final_stage(CANCELLED, cause=INTERRUPTED), desired=DesiredState.INTERRUPT),
         [
             ChangeState(
@@ -209,7 +209,7 @@ SENTENCES: list[tuple[str, Snapshot, list[Action]]] = [
     ),
     # The search has grown meanwhile.
     (
-        "it makes way for a search that goes on, and nothing begins beside it",
+        "it makes way for a search that continues, and nothing begins beside it",
         snapshot(
             a_spec(parallelism=2, trials=9, final=export),
             open_trial(2),
@@ -225,7 +225,7 @@ SENTENCES: list[tuple[str, Snapshot, list[Action]]] = [
         [Suggest(2)],
     ),
     (
-        "what ended before the search went on is of an earlier end",
+        "what ended before the search continued is of an earlier end",
         snapshot(nine, open_trial(2, RUNNING), done=tried, best=0.5, final=final_stage(SUCCEEDED)),
         [OutdateFinal(), Suggest(1), Forget(FINAL)],
     ),

@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def say(line: str, *words: str) -> str:
-    return rendered(f"go on: {command(*words)}", parse(line.split())).removeprefix("go on: ")
+    return rendered(f"resume: {command(*words)}", parse(line.split())).removeprefix("resume: ")
 
 
 @pytest.fixture(autouse=True)

@@ -126,6 +126,15 @@ def test_axes_have_the_values_of_the_parameters_whatever_is_in_them(figure: Call
     assert "<b>" not in drawn
 
 
+def test_figures_of_two_parameters_are_left_out_where_there_is_one(javascript: str) -> None:
+    one = replace(SPEC, space=Space((Parameter("lr", Float(0.0001, 1.0, Scale.LOG)),)))
+    page = html_page.page(a_record(one, many(5)), (), javascript=javascript, now=NOW)
+    assert "<h2>Each parameter</h2>" in page
+    assert "<h2>Parallel coordinates</h2>" not in page
+    assert "<h2>Two parameters</h2>" not in page
+    assert "Importance needs 40 succeeded trials." in page
+
+
 @pytest.mark.parametrize("name", RECORDS)
 def test_the_page_is_self_contained(name: str, javascript: str) -> None:
     page = html_page.page(RECORDS[name], IMPORTANCES, javascript=javascript, now=NOW)

@@ -1,4 +1,4 @@
-"""Katib's hyperband: a configuration that goes on is another trial, with more of the resource."""
+"""Katib's hyperband: a configuration that continues is another trial, with more of the resource."""
 
 from __future__ import annotations
 

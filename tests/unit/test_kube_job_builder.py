@@ -258,6 +258,22 @@ def test_the_copy_container_requests_no_gpu_but_every_resource_that_a_quota_may_
     assert pod["initContainers"][0]["resources"] == {"requests": asked, "limits": asked}
 
 
+def test_a_job_of_a_template_gets_its_parents_checkpoint_where_a_variable_says() -> None:
+    launch = of_a_child(template=a_job())
+    pod = the_pod(launch)
+    (copier,) = pod["initContainers"]
+    trial = pod["containers"][0]
+    assert copier["image"] == trial["image"]
+    assert copier["command"][-3:-1] == ["/tuner/checkpoints/3", "/tuner/checkpoints/12"]
+    assert env_of(trial)["TUNER_CHECKPOINT_DIR"] == "/tuner/checkpoints/12"
+    assert trial["volumeMounts"] == [
+        {"name": "tuner-checkpoints", "mountPath": "/tuner/checkpoints/12", "subPath": "digits-x7k2q/12"}
+    ]
+    assert pod["volumes"] == [{"name": "tuner-checkpoints", "persistentVolumeClaim": {"claimName": "kept"}}]
+    without = the_pod(a_launch(template=a_job()))
+    assert "TUNER_CHECKPOINT_DIR" not in env_of(without["containers"][0])
+
+
 def test_without_a_claim_or_a_parent_nothing_is_copied() -> None:
     assert "initContainers" not in the_pod(a_launch(checkpoints={"claim": "kept"}))
     alone = a_launch()

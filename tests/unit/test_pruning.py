@@ -62,7 +62,7 @@ THREE = [line(0.1, 0.2, 0.3), line(0.5, 0.6, 0.7), line(0.8, 0.9, 1.0)]
     ("says", "judge", "points", "stops"),
     [
         ("below the median stops", pruner(THREE), {0: 0.4, 1: 0.5, 2: 0.6}, [0, 1, 2]),
-        ("equal to the median goes on", pruner(THREE), {0: 0.5, 1: 0.6}, []),
+        ("equal to the median continues", pruner(THREE), {0: 0.5, 1: 0.6}, []),
         ("one good early value protects", pruner(THREE), {0: 0.9, 1: 0.0}, []),
         ("minimizing, above the median stops", pruner(THREE, direction=MINIMIZE), {0: 0.6}, [0]),
         ("too few peers", pruner(THREE, least=4), {0: 0.0}, []),

@@ -190,9 +190,9 @@ def test_the_best_is_the_first_of_equals_in_the_objectives_direction() -> None:
             ExperimentState.RUNNING,
             "",
             "",
-            "its controller ended without finishing it; go on with: `tuner resume digits`",
+            "its controller ended without finishing it; continue with: `tuner resume digits`",
         ),
-        (ExperimentState.STOPPED, "interrupted", "", "interrupted; go on with: `tuner resume digits`"),
+        (ExperimentState.STOPPED, "interrupted", "", "interrupted; continue with: `tuner resume digits`"),
         (
             ExperimentState.SUCCEEDED, "all done", "",
             "all done; but no trial succeeded; look at one with: `tuner describe digits/0`",
@@ -206,7 +206,7 @@ def test_describe_explains_the_state_of_an_experiment(state: ExperimentState, re
 def test_a_detached_experiment_on_a_cluster_is_not_an_error() -> None:
     left = record(by="")
     elsewhere = replace(left.experiment, spec=replace(left.experiment.spec, runtime="kubernetes"))
-    why = "no controller is running; its Jobs on the cluster keep running; go on with: `tuner resume digits`"
+    why = "no controller is running; its Jobs on the cluster keep running; continue with: `tuner resume digits`"
     assert description.why_experiment(replace(left, experiment=elsewhere)) == why
 
 
@@ -220,6 +220,12 @@ def test_a_description_ends_with_its_why() -> None:
 
 def test_a_table_is_aligned_and_has_no_trailing_space() -> None:
     assert text_tables.aligned(("A", "LONG"), [["xyz", "1"], ["", ""]]) == "A    LONG\nxyz  1\n\n"
+
+
+def test_choices_with_control_characters_are_escaped() -> None:
+    assert [formatting.parameter(value) for value in ("a b", "a\nb", "\x1b[31mred", "ü")] == [
+        "a b", '"a\\nb"', '"\\u001b[31mred"', "ü",
+    ]  # fmt: skip
 
 
 def test_csv_has_a_column_for_each_parameter() -> None:

@@ -223,6 +223,7 @@ TRIAL = [
     ("    command", "    volumes: {data: {mount: /data, hostPath: {path: /}}}\n    command", "14:36 spec.trial.volumes.data.hostPath: a trial must not access the disk of its node; use claim, nfs or emptyDir"),
     ("    command", "    volumes: {data: {mount: /data}}\n    command", "14:21 spec.trial.volumes.data: no source given; a volume has one of claim, nfs, emptyDir"),
     ("    command", "    template: {apiVersion: v1, kind: Job}\n    command", "14:5 spec.trial.template: needs runtime: kubernetes; a local trial runs a command\n15:5 spec.trial.command: cannot be combined with template; move it into the template"),
+    ("    command", "    template: {apiVersion: v1, kind: Pod}\n    checkpoints: {claim: c}\n    command", "14:5 spec.trial.template: needs runtime: kubernetes; a local trial runs a command\n15:5 spec.trial.checkpoints: are mounted in a batch/v1 Job only; mount the claim in the template\n16:5 spec.trial.command: cannot be combined with template; move it into the template"),
     ("  trial:\n", "  runtime: kubernetes\n  trial:\n    resources: {gpu: 0.5}\n", "14:3 spec.trial.image: is missing; a trial on a cluster needs the image of a container\n15:22 spec.trial.resources.gpu: 0.5 is not a whole number, and a cluster shares no GPU; use 1, or local"),
 ]  # fmt: skip
 

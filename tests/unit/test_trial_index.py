@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from random import Random
+
+import pytest
 
 from suggest.curves import Report, TrialCurve
 from suggest.engine import Engine
 from suggest.engine.trial_index import TrialIndex
 from suggest.samplers.tpe import Window
 from suggest.study import Pruning
-from suggest.trial import Measurement, Trial, TrialState
+from suggest.trial import IMPORTED_FROM, Measurement, Trial, TrialBatch, TrialState
 from tests.unit.searches import MINIMIZE, MIXED, QUEUED, RUNNING, SUCCEEDED, accuracy, study
 
 
@@ -187,3 +190,45 @@ def test_a_window_keeps_what_it_shows_and_little_more() -> None:
         assert list(small.learnt()) == list(all_.learnt())
     assert (small.finished, len(list(small.learnt()))) == (1000, 50)
     assert len(small._finished) < 200
+
+
+def a_history(count: int, seed: int, *, first: int) -> TrialBatch:
+    """Return a history in which one trial in four has failed, and one point lies outside of MIXED."""
+    rng = Random(seed)
+    states = [rng.choice([SUCCEEDED, SUCCEEDED, SUCCEEDED, TrialState.FAILED]) for _ in range(count)]
+    found = Engine(study(MIXED, seed=seed), [], []).propose(count).trials
+    outside = seed % 2 and rng.randrange(count)
+    return TrialBatch(
+        first,
+        states,
+        [
+            {**each.parameters, "lr": 1e9} if outside and k == outside else each.parameters
+            for k, each in enumerate(found)
+        ],
+        [float(rng.randrange(50)) if state is SUCCEEDED else None for state in states],
+        ["" if state is SUCCEEDED else "broken" for state in states],
+        ["" if state is SUCCEEDED else "katib" for state in states],
+        [{IMPORTED_FROM: "katib"} if outside and k == outside else {"name": str(k)} for k in range(count)],
+        datetime(2026, 1, 2, tzinfo=UTC),
+    )
+
+
+@pytest.mark.parametrize("algorithm", ["random", "tpe"])
+@pytest.mark.parametrize("keeps", [True, False])
+def test_a_batch_teaches_what_its_trials_teach_one_by_one(algorithm: str, keeps: bool) -> None:
+    config = {"window": 50} if algorithm == "tpe" else {}
+    for seed in range(4):
+        books = Book(), Book()
+        one_by_one, at_once = (
+            Engine(study(MIXED, algorithm, config=config), [], [], source=None if keeps else book) for book in books
+        )
+        for count in (30, 170):
+            batch = a_history(count, seed, first=at_once.next_number)
+            for book in books:
+                book.known |= {trial.number: trial for trial in batch.trials()}
+            for trial in batch.trials():
+                one_by_one.put(trial)
+            at_once.take_batch(batch)
+            assert at_once.propose(1) == one_by_one.propose(1)
+        assert list(at_once.trials()) == list(one_by_one.trials())
+        assert (at_once.results, at_once.size, at_once.next_number) == (200, 200, 200)

@@ -291,7 +291,7 @@ def test_a_long_proposal_does_not_hold_up_a_study_of_the_same_worker_while_anoth
     with ThreadPoolExecutor(1) as thread:
         asked = thread.submit(waits.propose, [trial(0)], [], NEXT)
         assert pid_in(file) == before["pid"]
-        (moved,) = told.propose([trial(0), trial(1)], [], NEXT)  # the file is there: the long one goes on
+        (moved,) = told.propose([trial(0), trial(1)], [], NEXT)  # the file is there: the long one continues
         assert (moved["shown"], moved["pid"], file.exists()) == ("0=0.5,1=0.5", elsewhere["pid"], True)
         file.unlink()
         asked.result(timeout=60)

@@ -174,7 +174,7 @@ class AdmissionQueue:
         try:
             mine = self._shares.publish(running, len(self._queue), now_s=now_s)
         except OSError:
-            return False  # the disk fails: others see no share of ours, and this experiment goes on
+            return False  # the disk fails: others see no share of ours, and this experiment continues
         return not may_start(mine, self._shares.others(now_s=now_s))
 
 

@@ -16,8 +16,7 @@ from __future__ import annotations
 import base64
 import copy
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Set
 from functools import lru_cache
 from typing import Any, cast
 
@@ -138,7 +137,7 @@ def _pod_spec(launch: Launch, part: ClusterPart) -> Raw:
         "volumes": volumes,
     }
     if part.parent_checkpoint and _claim_of(part):
-        spec["initContainers"] = [_parent_copier(launch, part)]
+        spec["initContainers"] = [_parent_copier(launch, part, spec["containers"][0])]
     if part.collection is not None:
         add_collector(spec, spec["containers"][0], part.collection)
     if workers_of(part) > 1:
@@ -193,24 +192,29 @@ if [ -d "$from" ]; then cp -Rp "$from" "$partial"; else mkdir "$partial"; fi
 """
 
 
-def _parent_copier(launch: Launch, part: ClusterPart) -> Raw:
+_COPIED = ("image", "imagePullPolicy", "securityContext")  # what the copier has of the trial's container
+_QUOTA = ("cpu", "memory", "ephemeral-storage")  # resources that a quota may require of each container
+
+
+def _parent_copier(launch: Launch, part: ClusterPart, trial: Raw) -> Raw:
     """Return the init container that makes the trial's folder on the claim: a copy of its parent's.
 
     It runs the trial's own image, whose user and security it shares, so that no other image has to be pulled. The
     kubelet makes the folder that the trial's container mounts only after this one has ended.
     """
-    template, to = part.template, launch.env["TUNER_CHECKPOINT_DIR"]
-    policy = template.cluster.get("imagePullPolicy")
-    resources = _resources(replace(template.resources, gpu=0, extended={}))
-    at = to.rpartition("/")[0]
-    whole = {"name": _CHECKPOINTS, "mountPath": at, "subPath": short_name(part.experiment, part.uid)}
+    to = launch.env["TUNER_CHECKPOINT_DIR"]
+    folder = to.rpartition("/")[0]
+    whole = {"name": _CHECKPOINTS, "mountPath": folder, "subPath": short_name(part.experiment, part.uid)}
+    resources = {
+        kind: {name: amounts[name] for name in _QUOTA if name in amounts}
+        for kind, amounts in _mapping(trial.get("resources")).items()
+        if kind in ("requests", "limits")
+    }
     return {
         "name": PARENT_COPIER,
-        "image": template.image,
-        **({"imagePullPolicy": policy} if policy else {}),
-        "command": ["sh", "-c", _COPY, "sh", part.parent_checkpoint, to, f"{at}/{launch.name}.partial"],
-        **({"resources": {"requests": resources, "limits": resources}} if resources else {}),
-        "securityContext": container_security(template.cluster),
+        **{key: trial[key] for key in _COPIED if key in trial},
+        "command": ["sh", "-c", _COPY, "sh", part.parent_checkpoint, to, f"{folder}/{launch.name}.partial"],
+        **({"resources": resources} if any(resources.values()) else {}),
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "volumeMounts": [whole],
     }
@@ -332,14 +336,22 @@ def _our_mounts(launch: Launch, part: ClusterPart) -> list[tuple[Raw, Raw]]:
     if size := cluster.get("shm"):
         shared = {"name": "tuner-shm", "emptyDir": {"medium": "Memory", "sizeLimit": size}}
         pairs.append((shared, {"name": "tuner-shm", "mountPath": _SHARED_MEMORY}))
-    at = launch.env["TUNER_CHECKPOINT_DIR"]
     claim = _claim_of(part)
     if claim is None:
-        return [*pairs, _scratch(_CHECKPOINTS, at)]
-    # A folder per trial in a folder per experiment. The kubelet creates both, so the path exists as on a laptop.
-    folder = f"{short_name(part.experiment, part.uid)}/{at.rpartition('/')[2]}"
+        return [*pairs, _scratch(_CHECKPOINTS, launch.env["TUNER_CHECKPOINT_DIR"])]
+    return [*pairs, _checkpoint_mount(launch, part, claim)]
+
+
+def _checkpoint_mount(launch: Launch, part: ClusterPart, claim: str) -> tuple[Raw, Raw]:
+    """Return the volume of a claim for checkpoints, and the mount of the trial's folder.
+
+    There is a folder for each trial in a folder for each experiment. The kubelet creates both, so the path exists as
+    on a laptop.
+    """
+    path = launch.env["TUNER_CHECKPOINT_DIR"]
+    folder = f"{short_name(part.experiment, part.uid)}/{path.rpartition('/')[2]}"
     kept = {"name": _CHECKPOINTS, "persistentVolumeClaim": {"claimName": claim}}
-    return [*pairs, (kept, {"name": _CHECKPOINTS, "mountPath": at, "subPath": folder})]
+    return kept, {"name": _CHECKPOINTS, "mountPath": path, "subPath": folder}
 
 
 def _claim_of(part: ClusterPart) -> str | None:
@@ -381,7 +393,7 @@ def container_security(cluster: Mapping[str, object]) -> Raw:
 
 
 _EXPANDED = re.compile(r"\$(?=[$(])|(?<=\$)\$")
-_NOT_MOUNTED_DIRS = ("TUNER_OUTPUT_DIR", "TUNER_CHECKPOINT_DIR")  # no volume of ours is mounted in a template's pods
+_OUTPUT_DIR, _CHECKPOINT_DIR = "TUNER_OUTPUT_DIR", "TUNER_CHECKPOINT_DIR"
 
 
 def from_template(launch: Launch, part: ClusterPart) -> Raw:
@@ -397,8 +409,12 @@ def from_template(launch: Launch, part: ClusterPart) -> Raw:
         template["metadata"] = _merged(template.get("metadata"), {"labels": labels_of(part)}, "labels")
         if part.avoid_nodes:
             prefer_others(below(template, "spec"), part.avoid_nodes)
+    claim = _claim_of(part)
+    not_mounted = {_OUTPUT_DIR} if claim else {_OUTPUT_DIR, _CHECKPOINT_DIR}
     for container in (preset or JOB).containers(obj):
-        _introduce(container, launch)
+        _introduce(container, launch, not_mounted)
+    if claim:
+        _add_checkpoints(at(obj, "spec.template.spec"), launch, part, claim)
     if part.collection is not None and not has_collector(obj):
         spec = at(obj, "spec.template.spec")
         add_collector(spec, _primary(spec, part), part.collection)
@@ -514,14 +530,27 @@ def _job_specs(obj: Raw) -> Iterator[Raw]:
                         yield spec
 
 
-def _introduce(container: Raw, launch: Launch) -> None:
-    """Add the trial's environment to a container; variables that the user has set stay."""
+def _add_checkpoints(spec: Raw, launch: Launch, part: ClusterPart, claim: str) -> None:
+    """Mount the trial's folder of the claim in the container that runs the trial, with its parent's checkpoint."""
+    trial = _primary(spec, part)
+    volume, mount = _checkpoint_mount(launch, part, claim)
+    spec["volumes"] = [*(spec.get("volumes") or ()), volume]
+    trial["volumeMounts"] = [*(trial.get("volumeMounts") or ()), mount]
+    if part.parent_checkpoint:
+        spec["initContainers"] = [_parent_copier(launch, part, trial), *(spec.get("initContainers") or ())]
+
+
+def _introduce(container: Raw, launch: Launch, not_mounted: Set[str]) -> None:
+    """Add the trial's environment to a container; variables that the user has set stay.
+
+    not_mounted: the variables of folders that no volume of a template has.
+    """
     env = list(container.get("env") or ())
     known = {each.get("name") for each in env if isinstance(each, dict)}
     env += [
         {"name": name, "value": as_is(value)}
         for name, value in launch.env.items()
-        if name not in known and name not in _NOT_MOUNTED_DIRS
+        if name not in known and name not in not_mounted
     ]
     container["env"] = env
 

@@ -1,5 +1,5 @@
 // Trials side by side.
-import { h, badge, number, clock, text } from "./dom.js";
+import { h, badge, number, when, text } from "./dom.js";
 import { Search } from "./search.js";
 import { main, address, crumbs, notice } from "./parts.js";
 
@@ -11,7 +11,7 @@ export function comparePage(namespace, name, numbers) {
   const it = new Search(namespace, name, numbers);
   function show() {
     const found = numbers.map((each) => it.rows.get(each)).filter(Boolean);
-    place.replaceChildren(h("div", { class: "scroll card", tabindex: "0", role: "region", "aria-label": "Comparison" }, h("table", { class: "plain" },
+    place.replaceChildren(h("div", { class: "scroll card", tabindex: "0", role: "region", "aria-label": "Comparison" }, h("table", { class: "plain compare" },
       h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "Trial"), found.map((row) => h("th", { scope: "col" }, h("a", { href: address(namespace, name, "trial", row[0]) }, String(row[0])))))),
       h("tbody", {}, it.columns.slice(1).map((column, index) => {
         const cells = found.map((row) => row[index + 1]);
@@ -28,6 +28,6 @@ export function comparePage(namespace, name, numbers) {
 
 function shown(column, cell) {
   if (column.key === "state") return badge(cell);
-  if (column.key.endsWith("Time")) return clock(cell);
+  if (column.key.endsWith("Time")) return when(cell);
   return typeof cell === "number" ? number(cell) : text(cell);
 }

@@ -33,11 +33,32 @@ export function text(value) {
   return typeof value === "object" ? JSON.stringify(value) : String(value);
 }
 
-export function clock(stamp) {
+// How many: 12,345.
+export const count = (n) => n.toLocaleString("en-US");
+
+// "3 min ago", with the exact time on hover.
+export function when(stamp) {
   if (!stamp) return "–";
-  const time = new Date(stamp);
-  const day = time.toDateString() === new Date().toDateString() ? "" : `${time.toLocaleDateString()} `;
-  return day + time.toLocaleTimeString();
+  const exact = new Date(stamp).toLocaleString(undefined, { dateStyle: "medium", timeStyle: "long" });
+  return h("time", { datetime: stamp, title: exact }, ago(stamp));
+}
+
+function ago(stamp) {
+  const seconds = Math.round((Date.now() - new Date(stamp)) / 1000);
+  if (seconds < 10) return "just now";
+  if (seconds < 60) return `${seconds} s ago`;
+  if (seconds < 3600) return `${Math.floor(seconds / 60)} min ago`;
+  if (seconds < 86400) return `${Math.floor(seconds / 3600)} h ago`;
+  const days = Math.floor(seconds / 86400);
+  return days < 14 ? `${days} d ago` : new Date(stamp).toLocaleDateString();
+}
+
+// Bring the times that are shown up to date.
+export function refreshTimes() {
+  for (const time of document.querySelectorAll("time[datetime]")) {
+    const words = ago(time.dateTime);
+    if (time.textContent !== words) time.textContent = words;
+  }
 }
 
 export function duration(from, to) {
@@ -49,14 +70,27 @@ export function duration(from, to) {
 }
 
 // "trial=digits-x7k2q-7 attempt=1 running->failed class=…": the trial and the kind are said already.
-const TRANSITION = /^trial=\S+ attempt=(\d+) \S+\s*/;
+const TRANSITION = /^trial=\S+ attempt=(\d+) (?:\S+->\S+\s*|created$)?/;
+const PAIR = /(\w+)=("(?:[^"\\]|\\.)*"|\S+)\s*/g;
+
+// The log's `value=0.12 class=userError reason="exit code 1"` as words: exit code 1 (value 0.12, class userError)
+function inWords(message) {
+  const rest = message.replace(TRANSITION, "");
+  const pairs = [...rest.matchAll(PAIR)];
+  if (rest === message || pairs.map(([all]) => all).join("") !== rest) return rest;
+  const told = new Map(pairs.map(([, key, value]) => [key, value.startsWith('"') ? JSON.parse(value) : value]));
+  const reason = told.get("reason") ?? "";
+  told.delete("reason");
+  const others = [...told].map(([key, value]) => `${key} ${value}`).join(", ");
+  return reason && others ? `${reason} (${others})` : reason || others;
+}
 
 export function events(list) {
   const items = [...list].reverse().map((event) => {
     const attempt = Number(TRANSITION.exec(event.message)?.[1] ?? 1);
-    return h("li", {}, h("time", { datetime: event.time }, clock(event.time)),
+    return h("li", {}, when(event.time),
       event.trial === undefined ? "" : `trial ${event.trial} `, attempt > 1 ? `(attempt ${attempt}) ` : "", h("b", {}, event.kind), " ",
-      ...prose(event.message.replace(TRANSITION, "")));
+      ...prose(inWords(event.message)));
   });
   // It scrolls, so the keyboard must reach it.
   return h("ol", { class: "events", tabindex: "0", role: "list", "aria-label": "Events, newest first" }, items);

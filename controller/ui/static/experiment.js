@@ -1,5 +1,5 @@
 // One experiment, or one study: how it stands, its figures, its trials, what may be done.
-import { h, number, prose, clock, duration, events, announce } from "./dom.js";
+import { h, number, prose, when, duration, events, announce } from "./dom.js";
 import { KIND, get, post } from "./wire.js";
 import { ask } from "./dialog.js";
 import { search } from "./search.js";
@@ -13,6 +13,7 @@ const FIGURES = {
 };
 const FIRST = ["history", "curves"]; // the others are chosen
 const MOST_WAITING = 8;
+const MOST_PARALLEL = 20; // axes that can be told apart
 
 const ACTIONS = {
   stop: (name) => ({ title: `Stop ${name}?`, words: "Running trials are cancelled. Resume continues the search with new ones.", action: "Stop", danger: true }),
@@ -125,6 +126,7 @@ export function experimentPage(namespace, name) {
     trouble: (message) => said.trouble(message),
     gone(message) {
       said.trouble(message);
+      if (!it.summary) main.replaceChildren(h("h1", {}, name), said.element, h("p", {}, h("a", { href: "#/" }, "All experiments")));
       for (const button of buttons.children) button.disabled = true;
     },
   });
@@ -143,18 +145,24 @@ function overviewOf(it, best) {
     h("div", { class: "fact best" }, h("div", { class: "name" }, `best ${it.metric} (${it.direction})`),
       h("div", { class: "line" }, h("span", { class: "value" }, number(it.best?.value)), it.best ? h("a", { href: best }, `trial ${it.best.number}`) : h("span", { class: "more" }, "none yet"),
         it.front?.length > 1 ? h("span", { class: "more" }, `one of ${it.front.length} on the Pareto front`) : null),
-      it.best ? chips(it.best.parameters) : null),
+      it.best ? chips(it.best.parameters, it.parameters, best) : null),
     h("div", { class: "fact" }, h("div", { class: "name" }, "trials"), h("div", { class: "value" }, done(it)), progress(it), h("div", { class: "more" }, counts(it))),
-    it.startTime ? fact("time", duration(it.startTime, it.endTime), `started ${clock(it.startTime)}`) : null,
+    it.startTime ? fact("time", duration(it.startTime, it.endTime), ["started ", when(it.startTime)]) : null,
     fact("search", it.algorithm, [it.pruning ? `pruning ${it.pruning}` : "", it.runtime ? `${it.runtime}, ${it.parallelism} at a time` : "", it.revision > 1 ? `revision ${it.revision}` : ""].filter(Boolean).join(", ")),
   ].filter(Boolean);
 }
 
 // Two figures that are always shown, and one of the others.
 function figuresOf(it, choose) {
-  const version = () => `${it.summary.revision}.${it.summary.done}.${it.summary.loaded}`;
-  const make = (name) => new Figure({ label: FIGURES[name], address: () => `${it.at}/figures/${name}.json?${version()}`, choose });
-  const fixed = FIRST.map((name) => [name, make(name)]);
+  const version = () => `${it.summary.revision}.${it.summary.done}.${it.summary.best?.number}.${it.summary.loaded}`;
+  const drawable = () => it.summary?.loaded && (it.summary.done || it.summary.best); // imported trials are not counted as done
+  const make = (name, tell) => new Figure({ label: FIGURES[name], address: () => `${it.at}/figures/${name}.json?${version()}`, choose, tell });
+  const sections = {};
+  const fixed = FIRST.map((name) => [name, make(name, (empty) => {
+    sections[name].hidden = empty;
+    const shown = Object.values(sections).filter((section) => !section.hidden);
+    for (const section of shown) section.classList.toggle("wide", shown.length === 1);
+  })]);
   const others = Object.keys(FIGURES).filter((name) => !FIRST.includes(name));
   const place = h("div");
   let other = null;
@@ -164,20 +172,22 @@ function figuresOf(it, choose) {
     other = make(name);
     place.replaceChildren(other.element);
     for (const tab of tabs.children) tab.setAttribute("aria-pressed", String(tab.dataset.figure === name));
-    if (it.summary?.done) other.show(version());
+    if (drawable()) other.show(version());
   }
   const element = h("div", { class: "figures", hidden: true },
-    fixed.map(([name, figure]) => h("section", { class: "card", "data-figure": name }, h("h2", {}, FIGURES[name]), figure.element)),
+    fixed.map(([name, figure]) => (sections[name] = h("section", { class: "card", "data-figure": name }, h("h2", {}, FIGURES[name]), figure.element))),
     h("section", { class: "card wide" }, tabs, place));
   return {
     element,
     show() {
       const { summary } = it;
-      if (!summary.done || !summary.loaded) return;
+      if (!drawable()) return;
       element.hidden = false;
-      tabs.querySelector("[data-figure=front]").hidden = !summary.front;
-      tabs.querySelector("[data-figure=timeline]").hidden = KIND !== "experiments";
-      if (!other) pick(summary.front ? "front" : "parallel");
+      const possible = {
+        front: summary.front, parallel: summary.parameters.length > 1, contour: summary.parameters.length > 1, timeline: KIND === "experiments",
+      };
+      for (const [name, there] of Object.entries(possible)) tabs.querySelector(`[data-figure=${name}]`).hidden = !there;
+      if (!other) pick(possible.front ? "front" : !summary.best && possible.timeline ? "timeline" : summary.parameters.length > MOST_PARALLEL ? "importance" : possible.parallel ? "parallel" : "slice");
       for (const [, figure] of fixed) figure.show(version());
       other.show(version());
     },

@@ -16,12 +16,14 @@ function loaded() {
 }
 
 export class Figure {
-  // address(): of the figure's specification. choose(trial): called when a person clicks a trial.
-  constructor({ label, address, choose = null }) {
+  // address(): of the figure's specification. choose(trial): called when a person clicks a trial. tell(empty): called
+  // when it is known whether there is something to draw.
+  constructor({ label, address, choose = null, tell = () => {} }) {
+    this.tell = tell;
     this.address = address;
     this.choose = choose;
     this.place = h("div", { class: "canvas", role: "img", "aria-label": label });
-    this.words = h("p", { class: "small empty", hidden: true }, "Nothing to draw yet.");
+    this.words = h("p", { class: "small empty", hidden: true });
     this.element = h("div", { class: "figure" }, this.place, this.words);
     this.version = null;
     this.wanted = null;
@@ -59,9 +61,10 @@ export class Figure {
 
   async take(spec) {
     const { values } = spec.data;
+    this.tell(!values.length);
     this.words.hidden = values.length > 0;
     this.place.hidden = !values.length;
-    this.words.textContent = "Nothing to draw yet.";
+    this.words.textContent = spec.usermeta.empty;
     if (!values.length) return;
     const shape = JSON.stringify({ ...spec, data: null, title: null });
     this.spec = { ...spec, data: { name: "rows", values } };

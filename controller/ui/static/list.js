@@ -1,10 +1,10 @@
 // All experiments, or all studies of a server.
-import { h, badge, number, prose, clock } from "./dom.js";
+import { h, badge, number, prose, when } from "./dom.js";
 import { KIND, SIGNED_IN, post, stream } from "./wire.js";
 import { main, address, counts, crumbs, done, notice, progress } from "./parts.js";
 
 const EMPTY = {
-  experiments: ["No experiments yet. Start one with ", h("code", {}, "tuner run experiment.yaml")],
+  experiments: ["No experiments yet. Start one with ", h("code", {}, "tuner run experiment.yaml"), ", or in Python with ", h("code", {}, "tuner.minimize"), "."],
   studies: ["No studies yet, or none that you may read."],
 };
 
@@ -24,7 +24,7 @@ export function listPage() {
       where.textContent = source;
       const focused = document.activeElement?.getAttribute("href");
       list.replaceChildren(...searches.map(item));
-      if (!searches.length) list.replaceChildren(h("li", { class: "empty" }, h("div", {}, EMPTY[KIND])));
+      if (!searches.length) list.replaceChildren(h("li", { class: "empty" }, h("p", {}, EMPTY[KIND])));
       if (focused) list.querySelector(`a[href="${CSS.escape(focused)}"]`)?.focus();
     },
   });
@@ -45,5 +45,5 @@ function item(it) {
       h("div", { class: "small" }, `best ${it.metric}`),
       h("div", { class: "big" }, number(it.best?.value)),
       it.best ? h("div", { class: "small" }, `trial ${it.best.number}`) : null),
-    h("div", {}, h("div", { class: "line" }, h("b", {}, done(it)), h("span", { class: "small" }, it.startTime ? `started ${clock(it.startTime)}` : "")), progress(it), h("div", { class: "small" }, counts(it))));
+    h("div", {}, h("div", { class: "line" }, h("b", {}, done(it)), h("span", { class: "small" }, ...(it.startTime ? ["started ", when(it.startTime)] : []))), progress(it), h("div", { class: "small" }, counts(it))));
 }

@@ -1,4 +1,5 @@
 // Which page the address asks for.
+import { refreshTimes } from "./dom.js";
 import { listPage } from "./list.js";
 import { experimentPage } from "./experiment.js";
 import { trialPage } from "./trial.js";
@@ -22,4 +23,5 @@ function route() {
 }
 
 addEventListener("hashchange", route);
+setInterval(refreshTimes, 5000);
 route();

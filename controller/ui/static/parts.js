@@ -1,5 +1,5 @@
 // Parts that several pages show.
-import { h, badge, number, prose, text } from "./dom.js";
+import { h, badge, count, number, prose, text } from "./dom.js";
 
 export const main = document.getElementById("main");
 const path = document.getElementById("path");
@@ -31,7 +31,7 @@ export function progress(it) {
   const bar = h("div", { class: "progress", role: "progressbar", "aria-label": "Trials done", "aria-valuemin": 0, "aria-valuemax": whole, "aria-valuenow": it.done });
   for (const state of STATES) {
     if (!it.trials[state]) continue;
-    const part = h("span", { class: `part ${state}`, title: `${it.trials[state]} ${state}` });
+    const part = h("span", { class: `part ${state}`, title: `${count(it.trials[state])} ${state}` });
     part.style.width = `${(100 * it.trials[state]) / whole}%`;
     bar.append(part);
   }
@@ -41,23 +41,35 @@ export function progress(it) {
 export function counts(it) {
   const found = STATES.filter((state) => it.trials[state]);
   if (!found.length) return [it.loaded === false ? "reading…" : "no trials yet"];
-  return found.map((state) => h("span", { class: `dot ${state}` }, `${it.trials[state]} ${state}`));
+  return found.map((state) => h("span", { class: `dot ${state}` }, `${count(it.trials[state])} ${state}`));
 }
 
-export const done = (it) => (it.budget?.trials ? `${it.done} / ${it.budget.trials}` : String(it.done));
+export const done = (it) => (it.budget?.trials ? `${count(it.done)} / ${count(it.budget.trials)}` : count(it.done));
 
 export function facts(pairs) {
   return h("dl", {}, pairs.filter(([, value]) => value !== null && value !== undefined && value !== "").map(([key, value]) => [h("dt", {}, key), h("dd", {}, value)]));
 }
 
-export function chips(parameters) {
-  return h("ul", { class: "chips", role: "list" }, Object.entries(parameters).map(([key, value]) => h("li", {}, h("span", { class: "key" }, key), " ", h("b", {}, typeof value === "number" ? number(value) : text(value)))));
+const MOST_CHIPS = 8;
+
+// The parameters as pairs, in the order of the search space: of a summary's `parameters`.
+export function inOrder(parameters, space = []) {
+  const names = [...new Set([...space.map(({ title }) => title), ...Object.keys(parameters)])];
+  return names.filter((name) => name in parameters).map((name) => [name, parameters[name]]);
+}
+
+// to: the address where all of them are.
+export function chips(parameters, space, to) {
+  const all = inOrder(parameters, space);
+  return h("ul", { class: "chips", role: "list" },
+    all.slice(0, MOST_CHIPS).map(([key, value]) => h("li", {}, h("span", { class: "key" }, key), " ", h("b", {}, typeof value === "number" ? number(value) : text(value)))),
+    all.length > MOST_CHIPS ? h("li", {}, h("a", { href: to }, `${all.length - MOST_CHIPS} more`)) : null);
 }
 
 export function grid(label, heads, rows) {
   return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": label }, h("table", { class: "plain" },
     h("thead", {}, h("tr", {}, heads.map((words) => h("th", { scope: "col" }, words)))),
-    h("tbody", {}, rows.map((cells) => h("tr", {}, cells.map((cell) => h("td", {}, cell)))))));
+    h("tbody", {}, rows.map((cells) => h("tr", {}, cells.map((cell) => h("td", { class: typeof cell === "string" && cell.length > 30 ? "text" : null }, cell)))))));
 }
 
 export const stateAndWhy = () => ({ state: h("span", { id: "state" }), why: h("p", { class: "why" }) });

@@ -1,5 +1,5 @@
 // What runs and what waits in each namespace, in the order of admission, and what its quota leaves.
-import { h, badge, clock } from "./dom.js";
+import { h, badge, when } from "./dom.js";
 import { stream } from "./wire.js";
 import { main, address, crumbs, grid, notice } from "./parts.js";
 
@@ -24,6 +24,6 @@ function section({ namespace, quotas, quotaTrouble, trials, more }) {
     quotaTrouble ? h("p", { class: "small" }, `quota unknown: ${quotaTrouble}`) : "",
     trials.length ? grid(`Trials in ${namespace}`, ["Experiment", "Trial", "State", "Since", "Node", "Reason"], trials.map((each) => [
       h("a", { href: address(namespace, each.experiment) }, each.experiment), h("a", { href: address(namespace, each.experiment, "trial", each.number) }, String(each.number)),
-      badge(each.state), clock(each.startTime), each.node || "–", each.reason || "–"])) : h("p", { class: "small" }, "no trial runs or waits"),
+      badge(each.state), when(each.startTime), each.node || "–", each.reason || "–"])) : h("p", { class: "small" }, "no trial runs or waits"),
     more ? h("p", { class: "small" }, `and ${more} more`) : "");
 }

@@ -1,6 +1,6 @@
 // The table of trials: only the rows in sight are elements, so ten thousand are as fast as ten.
 // Filtering and sorting of many rows are put off, so that they take at most a quarter of the time.
-import { h, badge, number, text, clock } from "./dom.js";
+import { h, badge, count, number, text, when } from "./dom.js";
 
 const HEIGHT = 35; // of a row, with its line: page.css
 const TALL = 560; // of the table, at most: page.css
@@ -129,7 +129,7 @@ export class TrialTable {
 
   tell() {
     const all = this.rows.size;
-    const words = this.list.length === all ? `${all} trial${all === 1 ? "" : "s"}` : `${this.list.length} of ${all} trials`;
+    const words = this.list.length === all ? `${count(all)} trial${all === 1 ? "" : "s"}` : `${count(this.list.length)} of ${count(all)} trials`;
     if (this.count.textContent !== words) this.count.textContent = words;
   }
 
@@ -209,11 +209,12 @@ export class TrialTable {
     switch (column.key) {
       case "number": return h("td", {}, h("a", { href: this.link(value), "data-key": `link${value}` }, String(value)), value === this.best ? " ★" : null);
       case "state": return h("td", {}, badge(value));
-      case "startTime": case "endTime": return h("td", { title: value }, clock(value));
+      case "startTime": case "endTime": return h("td", {}, when(value));
       case "reason": case "labels": return h("td", { title: value || null }, value);
       default: {
         const words = typeof value === "number" ? number(value) : text(value);
-        return h("td", { class: typeof value === "number" || value === null ? "number" : null, title: words.length > 24 ? words : null }, words);
+        const whole = typeof value === "number" ? String(value) : words;
+        return h("td", { class: typeof value === "number" || value === null ? "number" : null, title: whole !== words || words.length > 24 ? whole : null }, words);
       }
     }
   }

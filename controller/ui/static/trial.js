@@ -1,10 +1,10 @@
 // One trial: its result, parameters, learning curve, attempts, artifacts, provenance, and its log while it grows.
-import { h, badge, number, prose, clock, duration, text, events } from "./dom.js";
+import { h, badge, number, prose, when, duration, text, events } from "./dom.js";
 import { KIND, get, post, place, stream } from "./wire.js";
 import { ask } from "./dialog.js";
 import { Search } from "./search.js";
 import { Figure } from "./figures.js";
-import { main, address, crumbs, facts, grid, notice, showState, stateAndWhy } from "./parts.js";
+import { main, address, crumbs, facts, grid, inOrder, notice, showState, stateAndWhy } from "./parts.js";
 
 const MOST_LINES = 400; // parts of a log that stay in the page
 const MOST_MEASUREMENTS = 500;
@@ -29,6 +29,7 @@ export function trialPage(namespace, name, trial) {
   main.replaceChildren(
     h("div", { class: "head" }, h("h1", {}, `${name}, trial ${trial}`), state, h("div", { class: "actions" }, retrying, relabeling, steps)),
     why, said.element, parts, curveCard, logCard, rest);
+  const watched = new Search(namespace, name, [trial]);
   let following = null;
   let attempt = 0;
   let shown = null;
@@ -105,8 +106,8 @@ export function trialPage(namespace, name, trial) {
     const labels = Object.entries(it.labels ?? {}).map(([key, value]) => `${key}=${value}`).join(", ");
     parts.replaceChildren(h("div", { class: "two" },
       h("section", { class: "card" }, h("h2", {}, "Result"), h("div", { class: "value" }, number(it.value)),
-        facts([["step", it.step], ...metrics, ["started", clock(it.startTime)], ["took", duration(it.startTime, it.endTime)], ["client", it.clientId], ["labels", labels], ["reason", it.reason]])),
-      h("section", { class: "card" }, h("h2", {}, "Parameters"), facts(Object.entries(it.parameters).map(([key, value]) => [key, typeof value === "number" ? number(value) : text(value)])))));
+        facts([["step", it.step], ...metrics, ["started", when(it.startTime)], ["took", duration(it.startTime, it.endTime)], ["client", it.clientId], ["labels", labels], ["reason", it.reason]])),
+      h("section", { class: "card" }, h("h2", {}, "Parameters"), facts(inOrder(it.parameters, watched.summary?.parameters).map(([key, value]) => [key, typeof value === "number" ? number(value) : text(value)])))));
   }
   function showRest(it, measured) {
     const opened = new Set([...rest.querySelectorAll("details[open]")].map((each) => each.dataset.part));
@@ -115,7 +116,7 @@ export function trialPage(namespace, name, trial) {
     rest.replaceChildren(
       KIND === "experiments" ? h("section", { class: "card" }, h("h2", {}, "Attempts"), it.attempts?.length
         ? grid("Attempts", ["Attempt", "State", "Started", "Took", "Exit", "Node", "Reason"], it.attempts.map((each) => [
-          String(each.number), badge(each.state), clock(each.startTime), duration(each.startTime, each.endTime),
+          String(each.number), badge(each.state), when(each.startTime), duration(each.startTime, each.endTime),
           each.signal ? `signal ${each.signal}` : text(each.exitCode), text(each.node), each.reason ?? ""]))
         : h("p", { class: "small" }, "It was not run here.")) : "",
       it.artifacts?.length ? h("section", { class: "card" }, h("h2", {}, "Artifacts"), grid("Artifacts", ["File", "Bytes"], it.artifacts.map((each) => [
@@ -124,7 +125,7 @@ export function trialPage(namespace, name, trial) {
       provenance.length ? folded("provenance", "Provenance", facts(provenance.map(([key, value]) => [key, h("span", { class: "mono" }, Array.isArray(value) ? value.join(" ") : text(value))]))) : "",
       it.events?.length ? h("section", { class: "card" }, h("h2", {}, "Events"), events(it.events)) : "");
   }
-  const open = new Search(namespace, name, [trial]).follow({
+  const open = watched.follow({
     reset: load,
     update: (rows) => rows.length && load(),
     trouble: (message) => said.trouble(message),

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"suggest/katib/v1beta1/frames.proto\x12\x13tuner.katib.v1beta1\"t\n\x10SuggestionsFrame\x12\x12\n\nexperiment\x18\x01 \x01(\x0c\x12\x0e\n\x06trials\x18\x02 \x03(\x0c\x12\x1e\n\x16\x63urrent_request_number\x18\x04 \x01(\x05\x12\x1c\n\x14total_request_number\x18\x05 \x01(\x05\"O\n\rStoppingFrame\x12\x12\n\nexperiment\x18\x01 \x01(\x0c\x12\x0e\n\x06trials\x18\x02 \x03(\x0c\x12\x1a\n\x12\x64\x62_manager_address\x18\x03 \x01(\t\"\x84\x01\n\nTrialFrame\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x31\n\x04spec\x18\x02 \x01(\x0b\x32#.tuner.katib.v1beta1.TrialSpecFrame\x12\x35\n\x06status\x18\x03 \x01(\x0b\x32%.tuner.katib.v1beta1.TrialStatusFrame\"T\n\x0eTrialSpecFrame\x12\x42\n\x15parameter_assignments\x18\x03 \x01(\x0b\x32#.tuner.katib.v1beta1.NamesAndValues\"\x8c\x01\n\x10TrialStatusFrame\x12\x12\n\nstart_time\x18\x01 \x01(\t\x12\x17\n\x0f\x63ompletion_time\x18\x02 \x01(\t\x12\x11\n\tcondition\x18\x03 \x01(\x05\x12\x38\n\x0bobservation\x18\x04 \x01(\x0b\x32#.tuner.katib.v1beta1.NamesAndValues\"\x80\x01\n\x0eNamesAndValues\x12?\n\x06values\x18\x01 \x03(\x0b\x32/.tuner.katib.v1beta1.NamesAndValues.ValuesEntry\x1a-\n\x0bValuesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"suggest/katib/v1beta1/frames.proto\x12\x13tuner.katib.v1beta1\"t\n\x10SuggestionsFrame\x12\x12\n\nexperiment\x18\x01 \x01(\x0c\x12\x0e\n\x06trials\x18\x02 \x03(\x0c\x12\x1e\n\x16\x63urrent_request_number\x18\x04 \x01(\x05\x12\x1c\n\x14total_request_number\x18\x05 \x01(\x05\"O\n\rStoppingFrame\x12\x12\n\nexperiment\x18\x01 \x01(\x0c\x12\x0e\n\x06trials\x18\x02 \x03(\x0c\x12\x1a\n\x12\x64\x62_manager_address\x18\x03 \x01(\t\">\n\x0bTrialsFrame\x12/\n\x06trials\x18\x02 \x03(\x0b\x32\x1f.tuner.katib.v1beta1.TrialFrame\"\x84\x01\n\nTrialFrame\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x31\n\x04spec\x18\x02 \x01(\x0b\x32#.tuner.katib.v1beta1.TrialSpecFrame\x12\x35\n\x06status\x18\x03 \x01(\x0b\x32%.tuner.katib.v1beta1.TrialStatusFrame\"T\n\x0eTrialSpecFrame\x12\x42\n\x15parameter_assignments\x18\x03 \x01(\x0b\x32#.tuner.katib.v1beta1.NamesAndValues\"\x8c\x01\n\x10TrialStatusFrame\x12\x12\n\nstart_time\x18\x01 \x01(\t\x12\x17\n\x0f\x63ompletion_time\x18\x02 \x01(\t\x12\x11\n\tcondition\x18\x03 \x01(\x05\x12\x38\n\x0bobservation\x18\x04 \x01(\x0b\x32#.tuner.katib.v1beta1.NamesAndValues\"\x80\x01\n\x0eNamesAndValues\x12?\n\x06values\x18\x01 \x03(\x0b\x32/.tuner.katib.v1beta1.NamesAndValues.ValuesEntry\x1a-\n\x0bValuesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -37,14 +37,16 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SUGGESTIONSFRAME']._serialized_end=175
   _globals['_STOPPINGFRAME']._serialized_start=177
   _globals['_STOPPINGFRAME']._serialized_end=256
-  _globals['_TRIALFRAME']._serialized_start=259
-  _globals['_TRIALFRAME']._serialized_end=391
-  _globals['_TRIALSPECFRAME']._serialized_start=393
-  _globals['_TRIALSPECFRAME']._serialized_end=477
-  _globals['_TRIALSTATUSFRAME']._serialized_start=480
-  _globals['_TRIALSTATUSFRAME']._serialized_end=620
-  _globals['_NAMESANDVALUES']._serialized_start=623
-  _globals['_NAMESANDVALUES']._serialized_end=751
-  _globals['_NAMESANDVALUES_VALUESENTRY']._serialized_start=706
-  _globals['_NAMESANDVALUES_VALUESENTRY']._serialized_end=751
+  _globals['_TRIALSFRAME']._serialized_start=258
+  _globals['_TRIALSFRAME']._serialized_end=320
+  _globals['_TRIALFRAME']._serialized_start=323
+  _globals['_TRIALFRAME']._serialized_end=455
+  _globals['_TRIALSPECFRAME']._serialized_start=457
+  _globals['_TRIALSPECFRAME']._serialized_end=541
+  _globals['_TRIALSTATUSFRAME']._serialized_start=544
+  _globals['_TRIALSTATUSFRAME']._serialized_end=684
+  _globals['_NAMESANDVALUES']._serialized_start=687
+  _globals['_NAMESANDVALUES']._serialized_end=815
+  _globals['_NAMESANDVALUES_VALUESENTRY']._serialized_start=770
+  _globals['_NAMESANDVALUES_VALUESENTRY']._serialized_end=815
 # @@protoc_insertion_point(module_scope)

@@ -74,6 +74,25 @@ class StoppingFrame(google.protobuf.message.Message):
 Global___StoppingFrame: typing_extensions.TypeAlias = StoppingFrame
 
 @typing.final
+class TrialsFrame(google.protobuf.message.Message):
+    """The trials of either request. They are parsed together, which takes half the time of parsing one by one."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    TRIALS_FIELD_NUMBER: builtins.int
+    @property
+    def trials(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___TrialFrame]: ...
+    def __init__(
+        self,
+        *,
+        trials: collections.abc.Iterable[Global___TrialFrame] | None = ...,
+    ) -> None: ...
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["trials", b"trials"]
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+
+Global___TrialsFrame: typing_extensions.TypeAlias = TrialsFrame
+
+@typing.final
 class TrialFrame(google.protobuf.message.Message):
     """A Trial, whose lists of names and values are read as maps, which have the same bytes: it is read in half the time. Of
     a name that is there twice, the last value counts.

@@ -226,7 +226,7 @@ func (p *pod) at(index int) (time.Time, string, bool) {
 	}
 	round, entry := index/len(p.lines), p.lines[index%len(p.lines)]
 	text := strings.ReplaceAll(entry.text, "{n}", strconv.Itoa(round+1))
-	// A nanosecond apart, so that a reader who goes on after a time goes on after one line.
+	// A nanosecond apart, so that a reader that continues after a time continues after one line.
 	return p.started.Add(time.Duration(round)*p.every + entry.after + time.Duration(index%len(p.lines))), text, true
 }
 

@@ -1,0 +1,46 @@
+"""The sessions of the page of a server in SQL: they outlive the server, and each server of a database has them.
+
+No token is stored: what is sealed cannot be read without the id of the session, which only the browser has.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import delete, insert, select, update
+
+from suggest.storage.database import Database
+from suggest.storage.study_tables import page_sessions
+
+_MICROSECONDS = 1_000_000
+
+
+class SqlPageSessions:
+    """Implements `PageSessions` in a database, which the caller closes."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def find(self, key: str) -> tuple[bytes, float] | None:
+        query = select(page_sessions.c.sealed, page_sessions.c.used_us).where(page_sessions.c.key == key)
+        with self._database.reading(single=True) as connection:
+            row = connection.execute(query).one_or_none()
+        return None if row is None else (row.sealed, row.used_us / _MICROSECONDS)
+
+    def begin(self, key: str, sealed: bytes, used_s: float, *, oldest_s: float, most: int) -> None:
+        it = page_sessions.c
+        kept = select(it.key).order_by(it.used_us.desc(), it.key).limit(most)
+        with self._database.writing() as connection:
+            connection.execute(delete(page_sessions).where(it.used_us < _us(oldest_s)))
+            connection.execute(insert(page_sessions).values(key=key, sealed=sealed, used_us=_us(used_s)))
+            connection.execute(delete(page_sessions).where(it.key.not_in(kept)))
+
+    def use(self, key: str, used_s: float) -> None:
+        with self._database.writing(single=True) as connection:
+            connection.execute(update(page_sessions).where(page_sessions.c.key == key).values(used_us=_us(used_s)))
+
+    def end(self, key: str) -> None:
+        with self._database.writing(single=True) as connection:
+            connection.execute(delete(page_sessions).where(page_sessions.c.key == key))
+
+
+def _us(seconds: float) -> int:
+    return round(seconds * _MICROSECONDS)

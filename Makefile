@@ -41,7 +41,7 @@ test-operators: operator-binaries  ## as root: run the tests beside the real Kue
 .PHONY: soak
 soak: cluster-binaries  ## run the tests that take too long for every change: repeated kills, lost nodes, more examples
 	$(BIN)/python -m pytest -m soak $(or $(TESTS),tests/e2e tests/service tests/cluster tests/ui tests/unit/test_sampler_contract.py)
-	$(if $(TESTS),,TUNER_TEST_THOROUGH=1 $(MAKE) test TESTS=tests/unit)
+	$(if $(TESTS),,TUNER_TEST_THOROUGH=1 TUNER_SIM_EXAMPLES=2000 $(MAKE) test TESTS='tests/sim tests/unit')
 
 .PHONY: cluster-binaries
 cluster-binaries: $(VENV)/dev.stamp  ## build what those need, once: ten minutes, with Go 1.26

@@ -75,7 +75,7 @@ class Experiment:
         """The file, with every default. Raises SpecErrors (a TunerError): it cannot be run."""
         from controller.spec import file_text, read
 
-        return file_text(read(self._text, source=self._source).spec.document)
+        return file_text(read(self._text, source=self._source, is_file=False).spec.document)
 
     def file(self, options: FileOptions, state: StateDirectory) -> ExperimentFile:
         """As `tuner run` reads one, relative paths beginning at the current folder. Raises SpecErrors."""

@@ -17,8 +17,25 @@ _REFUSED = (_DEVICES, _DIRECTORY)
 
 
 def warnings(spec: ExperimentSpec) -> Iterator[str]:
-    if spec.traits.on_cluster or spec.trial.resources.gpu:
-        return  # trials that need GPUs wait for them
+    if spec.traits.on_cluster:
+        return
+    yield from _only_in_the_image(spec.trial)
+    if not spec.trial.resources.gpu:  # trials that need GPUs wait for them
+        yield from _crowded(spec)
+
+
+def _only_in_the_image(trial: TrialTemplate) -> Iterator[str]:
+    """Yield a warning if the program of a file that was written for a cluster is not here."""
+    for word in trial.command[:2] if trial.image else ():
+        # Not Path.exists, which raises for a name that is too long or in a folder that must not be read.
+        if word.startswith("/") and "${" not in word and not os.path.exists(word):  # noqa: PTH110
+            yield (
+                f"{word} of the command is not on this machine, and trials here do not run in the image; run on a "
+                "cluster: --runtime kubernetes, or write a path of this machine"
+            )
+
+
+def _crowded(spec: ExperimentSpec) -> Iterator[str]:
     cpu = spec.trial.resources.cpu or 1.0
     each = cpu * spec.trial.workers
     at_once = min(spec.parallelism, spec.budget.trials or spec.parallelism)

@@ -116,10 +116,10 @@ class AttemptLauncher:
         template = experiment.spec.template_of(attempt.trial)
         parameters = {**trial.parameters, **fidelity(experiment, attempt)}
         own = {
-            name: f"[secret {value.name}/{value.key}]"
-            if isinstance(value, SecretRef)
-            else launched.env.get(name, value)
+            name: f"[secret {value.name}/{value.key}]" if isinstance(value, SecretRef) else launched.env[name]
             for name, value in template.env.items()
+            # A variable that mentions an inactive parameter was left out.
+            if isinstance(value, SecretRef) or name in launched.env
         }
         provenance = {
             "experiment": experiment.name,

@@ -152,11 +152,17 @@ async def look_up(
 async def with_estimate(
     workspace: Workspace, name: str, namespace: str | None
 ) -> tuple[ExperimentRecord, Estimate | None]:
-    """Return the experiment, and a model's estimate if there is one and the service can compute it. Raises NotFound."""
+    """Return the experiment with the metrics of its best trial, and a model's estimate if the service can compute one.
+
+    Raises NotFound.
+    """
     with workspace.opened() as experiments:
         experiment = find(experiments, name, namespace)
         async with workspace.connected(workspace.service_of(experiment)) as client:
             record = await gather(experiments, experiment, client)
+            if record.best is not None:
+                last = await client.list_measurements(study_name(experiment), record.best.number, latest=True)
+                record = replace(record, metrics=last_values(last, without=experiment.spec.objective.metric))
             if not experiment.spec.criteria.is_plain or record.counts.get(TrialState.SUCCEEDED, 0) < LEAST_TRIALS:
                 return record, None
             try:

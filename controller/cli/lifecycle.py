@@ -152,7 +152,9 @@ def _tell(arguments: argparse.Namespace, view: View, result: RunResult) -> None:
         print(ending.result(experiment, best), flush=True)
     # -q hides progress, but not what a person has to act on.
     if not arguments.quiet or best is None or experiment.state in _NEED_A_PERSON or result.final_failed:
-        words = ending.next_step(experiment, best, final_failed=result.final_failed, printed=result.opened_breaker)
+        words = ending.next_step(
+            experiment, result.counts, best, final_failed=result.final_failed, printed=result.opened_breaker
+        )
         (Lines() if arguments.quiet else view).say(rendered(words, arguments))
 
 

@@ -214,10 +214,10 @@ def why_experiment(record: ExperimentRecord) -> str:
         case ExperimentState.STOPPED:
             return f"{it.reason or 'stopped'}; continue with: {command('resume', name)}"
         case ExperimentState.FAILED:
-            return (
-                f"failed, {it.reason}; look at one with: {command('describe', f'{name}/{_last_failed(record)}')}; "
-                f"run those that failed again with: {command('retry', name, '--failed')}"
-            )
+            again = f"; run those that failed again with: {command('retry', name, '--failed')}"
+            failed = any(one.state is TrialState.FAILED for one in record.trials)
+            look = command("describe", f"{name}/{_last_failed(record)}")
+            return f"failed, {it.reason}; look at one with: {look}{again if failed else ''}"
         case ExperimentState.SUCCEEDED:
             result = f"see the result with: {command('best', name)}"
             if record.final is not None and record.final.failed:

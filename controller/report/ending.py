@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from controller.core.model import Experiment, ExperimentState, ReasonCode
 from controller.phrases import command, quantity
@@ -12,7 +12,7 @@ from controller.report.final import where_it_lies
 from controller.report.record import ExperimentRecord
 from controller.report.text_tables import aligned
 from suggest.estimate import Estimate
-from suggest.trial import IMPORTED_FROM, Trial
+from suggest.trial import IMPORTED_FROM, Trial, TrialState
 
 
 def result(experiment: Experiment, best: Trial) -> str:
@@ -78,6 +78,7 @@ def final_stage(record: ExperimentRecord) -> str:
 
 def next_step(
     experiment: Experiment,
+    counts: Mapping[TrialState, int],
     best: Trial | None,
     *,
     final_failed: bool = False,
@@ -85,7 +86,8 @@ def next_step(
 ) -> str:
     """Return the next useful command with its reason.
 
-    `printed` has the trial because of which the experiment is paused, and the last lines of its log.
+    `counts` has the finished trials by outcome, `printed` the trial because of which the experiment is paused, and the
+    last lines of its log.
     """
     name, reason = experiment.name, experiment.reason
     again, trials = command("resume", name), command("get", "trials", name)
@@ -101,15 +103,16 @@ def next_step(
             lacking = "trial that keeps the constraints" if experiment.spec.constraints else "succeeded trial"
             return f"{name} finished without one {lacking}: {reason}\nWhy: {trials}"
         case ExperimentState.FAILED:
-            retry = f"Run the failed trials again: {command('retry', name, '--failed')}"
-            return f"{name} failed: {reason}\nWhy: {trials}\n{retry}{_without_them(experiment)}"
+            failed = counts.get(TrialState.FAILED, 0)
+            retry = f"\nRun the failed trials again: {command('retry', name, '--failed')}" if failed else ""
+            return f"{name} failed: {reason}\nWhy: {trials}{retry}{_without_them(experiment)}"
         case ExperimentState.PAUSED:
             return f"{name} is paused: {reason}\n{_printed(name, printed)}{cure(experiment)}"
         case ExperimentState.RUNNING | ExperimentState.STOPPING:
-            ways = f"Watch: {command('describe', name)}\nGo on: {again}\nEnd: {command('stop', name)}"
+            ways = f"Watch: {command('describe', name)}\nResume: {again}\nEnd: {command('stop', name)}"
             return f"{name} keeps running\n{ways}"
         case ExperimentState.STOPPED:
-            return f"{name} stopped: {reason}\nGo on: {again}"
+            return f"{name} stopped: {reason}\nResume: {again}"
 
 
 def _without_them(experiment: Experiment) -> str:

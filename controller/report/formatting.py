@@ -42,7 +42,8 @@ def parameter(value: Value) -> str:
         return "true" if value else "false"
     if isinstance(value, float):
         return f"{value:.4g}"
-    return value if isinstance(value, str) else compact_json(value)
+    # A line break or an escape sequence would tear the table, or color the terminal.
+    return value if isinstance(value, str) and value.isprintable() else compact_json(value)
 
 
 def scores(criteria: Criteria, trial: Trial) -> str:

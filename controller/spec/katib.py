@@ -30,6 +30,8 @@ _DISTRIBUTIONS = {
     "logNormal": ("log", True),
 }
 _NAME = re.compile(r"[a-z]([-a-z0-9]{0,38}[a-z0-9])?")
+_TYPES = "int, double, categorical or discrete"
+_PBT_REQUIRED = ("suggestion_trial_dir", "n_population", "truncation_threshold")
 _RESUME_POLICIES = ("Never", "LongRunning", "FromVolume")
 
 _SPEC = {"parameters", "objective", "algorithm", "parallelTrialCount", "maxTrialCount", "maxFailedTrialCount"}
@@ -83,7 +85,8 @@ class KatibReader(KatibSectionReader):
         runtime = spec.get("runtime", DEFAULT_RUNTIME)
         parameters = self._parameters(spec)
         algorithm = self._algorithm(spec)
-        trial_dir = self._trial_dir(algorithm)
+        trial_dir = self._trial_dir(spec, algorithm)
+        self._check_grid(algorithm, parameters)
         names = set(parameters)
         collector = KatibCollectorReader(spec, self._problems, self.warnings)
         metrics = collector.native()
@@ -140,8 +143,8 @@ class KatibReader(KatibSectionReader):
         name = given.get("algorithmName")
         if not isinstance(name, str) or name not in ALGORITHMS:
             refused = NOT_HERE.get(name) if isinstance(name, str) else None
-            known = ", ".join(ALGORITHMS)
-            self._problems.add(f"{at}.algorithmName", refused or f"unknown algorithm name {name!r}; write {known}")
+            told = "must be specified" if name is None else f"unknown algorithm name {name!r}"
+            self._problems.add(f"{at}.algorithmName", refused or f"{told}; write {', '.join(ALGORITHMS)}")
             return {}
         algorithm = ALGORITHMS[name]
         native: Json = {"name": algorithm.name}
@@ -198,16 +201,23 @@ class KatibReader(KatibSectionReader):
         found = Fidelity.of_resource(resource, most, eta)
         return {"fidelity": {"parameter": resource, "min": found.min, "max": found.max, "eta": eta}}
 
-    def _trial_dir(self, algorithm: Json) -> str:
+    def _trial_dir(self, spec: Json, algorithm: Json) -> str:
         """Return the folder where a trial of pbt expects its checkpoint; "" for other algorithms."""
         if algorithm.get("name") != "pbt":
             return ""
-        settings = algorithm["settings"]
-        names = {TRIAL_DIR: "suggestion_trial_dir", "population": "n_population", "truncation": "truncation_threshold"}
-        if lacking := [theirs for ours, theirs in names.items() if ours not in settings]:
+        listed = self._optional(spec["algorithm"], "algorithmSettings", "spec.algorithm")
+        given = {one.get("name") for one in listed if isinstance(one, dict)}
+        if lacking := [name for name in _PBT_REQUIRED if name not in given]:
             told = f"Required params missing: {', '.join(lacking)}"
             self._problems.add("spec.algorithm.algorithmSettings", told)
-        return str(settings.pop(TRIAL_DIR, ""))
+        return str(algorithm["settings"].pop(TRIAL_DIR, ""))
+
+    def _check_grid(self, algorithm: Json, parameters: Json) -> None:
+        """Refuse a grid over a float without a step, in the words of Katib's file, which knows no `points`."""
+        for name, domain in parameters.items() if algorithm.get("name") == "grid" else ():
+            if domain.get("type") == "float" and "step" not in domain:
+                at = f"{self._places[f'spec.parameters.{name}']}.feasibleSpace.step"
+                self._problems.add(at, 'must be specified for grid; write a number in quotes, such as "0.1"')
 
     def _early_stopping(self, spec: Json) -> Json:
         at = "spec.earlyStopping"
@@ -294,7 +304,7 @@ class KatibReader(KatibSectionReader):
                 self._problems.add(f"{at_space}.list", "expected text only; write each value in quotes")
             return {"type": "choice", "values": values}
         if kind not in ("int", "double"):
-            self._problems.add(f"{at}.parameterType", f"{kind!r} is not supported; write int, double or categorical")
+            self._problems.add(f"{at}.parameterType", f"{kind!r} is not supported; write {_TYPES}")
             return {}
         if "list" in space:
             self._problems.add(f"{at_space}.list", f"a parameter of type {kind} has min and max; remove it")

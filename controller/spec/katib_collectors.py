@@ -30,6 +30,24 @@ _PLACES = {  # of native keys in Katib's file
 DEFAULT_FILTER = (
     r"(?<![\w|-])([\w|-]++)\s*+=\s*+([+-]?+(?:(?i:nan|inf(?:inity)?+)\b|\d*+(?:\.\d++)?+(?:[Ee][+-]?+\d++)?+))"
 )
+# Classes of Go's regular expressions, such as [[:alpha:]], which Python does not have.
+_NAMED_CLASS = re.compile(r"\[:(\^?\w+):\]")
+_NAMED_CLASSES = {
+    "alnum": "0-9A-Za-z",
+    "alpha": "A-Za-z",
+    "ascii": r"\x00-\x7f",
+    "blank": r"\t ",
+    "cntrl": r"\x00-\x1f\x7f",
+    "digit": "0-9",
+    "graph": "!-~",
+    "lower": "a-z",
+    "print": " -~",
+    "punct": r"!-/:-@\[-`{-~",
+    "space": r"\t\n\v\f\r ",
+    "upper": "A-Z",
+    "word": "0-9A-Za-z_",
+    "xdigit": "0-9A-Fa-f",
+}
 _NONE_HINT = f"{AT}.collector.kind: None is read as Push, its newer name: trials report to Katib's DBManager"
 
 
@@ -197,6 +215,15 @@ def two_groups(pattern: str) -> str:
             i += 2
             continue
         if in_class:
+            if (named := _NAMED_CLASS.match(pattern, i)) is not None:
+                if named[1] not in _NAMED_CLASSES:
+                    raise ValueError(f"{pattern!r} has an unknown class, {named[0]}")
+                parts.append(_NAMED_CLASSES[named[1]])
+                i = named.end()
+                continue
+            # Python reserves these for sets of sets and for set operations.
+            if sign == "[" or (sign in "&~|" and pattern[i + 1 : i + 2] == sign):
+                parts.append("\\")
             in_class = sign != "]"
         elif sign == "[":
             in_class = True

@@ -35,6 +35,21 @@ _FIELD = re.compile(rf"(?P<above>{_KEYS})\.\[@this\]\.#\((?P<key>{_KEYS})=={_VAL
 _WITH_CONDITIONS = ("Job", "TFJob", "PyTorchJob", "XGBoostJob", "MPIJob", "TrainJob")
 _SHARED = "metrics-volume"  # the volume of a Custom collector, as in Katib
 _CHECKPOINT = "$(TUNER_CHECKPOINT_DIR)"  # Kubernetes expands it in command and args
+# The fields of a Job of Kubernetes 1.35, of its pod template and of its pods. Katib reads a Job strictly, too.
+_JOB = (
+    "activeDeadlineSeconds backoffLimit backoffLimitPerIndex completionMode completions managedBy manualSelector "
+    "maxFailedIndexes parallelism podFailurePolicy podReplacementPolicy selector successPolicy suspend template "
+    "ttlSecondsAfterFinished"
+)
+_TEMPLATE = "metadata spec"
+_POD = (
+    "activeDeadlineSeconds affinity automountServiceAccountToken containers dnsConfig dnsPolicy enableServiceLinks "
+    "ephemeralContainers hostAliases hostIPC hostNetwork hostPID hostUsers hostname hostnameOverride imagePullSecrets "
+    "initContainers nodeName nodeSelector os overhead preemptionPolicy priority priorityClassName readinessGates "
+    "resourceClaims resources restartPolicy runtimeClassName schedulerName schedulingGates securityContext "
+    "serviceAccount serviceAccountName setHostnameAsFQDN shareProcessNamespace subdomain "
+    "terminationGracePeriodSeconds tolerations topologySpreadConstraints volumes workloadRef"
+)
 _RESOURCES = {"cpu": "cpu", "memory": "memory", "nvidia.com/gpu": "gpu"}
 _CONTAINER = ("name", "image", "imagePullPolicy", "command", "args", "env", "resources")
 _NOT_ON_THIS_MACHINE = {
@@ -128,6 +143,7 @@ class KatibTemplateReader(KatibSectionReader):
                 names[name] = self._of_metadata(reference, job, f"{below}.reference")
             elif reference not in parameters:
                 self._problems.add(f"{below}.reference", f"{reference} is not a parameter of this file")
+                names[name] = ""
             else:
                 names[name] = "${" + reference + "}"
             references.add(str(reference))
@@ -199,7 +215,23 @@ class KatibTemplateReader(KatibSectionReader):
         for key in ("name", "namespace"):
             if isinstance(metadata, dict) and key in metadata:
                 self._problems.add(f"{place}.metadata.{key}", "each trial gets its own; remove it")
+        if (job.get("apiVersion"), job.get("kind")) == ("batch/v1", "Job"):
+            self._check_fields(job, place)
         return job
+
+    def _check_fields(self, job: Json, at: str) -> None:
+        """Refuse fields that a Job or its pods do not have."""
+        part: object = job
+        for key, whose, fields in (
+            ("spec", "Job", _JOB),
+            ("template", "pod template", _TEMPLATE),
+            ("spec", "pod", _POD),
+        ):
+            part = part.get(key) if isinstance(part, dict) else None
+            at = f"{at}.{key}"
+            for name in part if isinstance(part, dict) else ():
+                if name not in fields.split():
+                    self._problems.add(f"{at}.{name}", f"is not a field of a {whose}; remove it", at_key=True)
 
     def _template_in_config_map(self, given: Json, at: str, *, on_cluster: bool) -> Json | None:
         at = f"{at}.configMap"
@@ -303,9 +335,10 @@ class KatibTemplateReader(KatibSectionReader):
                 containers = []
         wanted = given.get("primaryContainerName")
         found = [(i, c) for i, c in enumerate(containers) if isinstance(c, dict) and c.get("name") == wanted]
-        if not wanted or not found:
-            where = "spec.trialTemplate.primaryContainerName"
-            self._problems.add(where, f"{wanted!r} is not a container of the Job; write the name of one")
+        if not found:
+            if isinstance(wanted, str):  # otherwise it has been said that it is missing
+                where = "spec.trialTemplate.primaryContainerName"
+                self._problems.add(where, f"{wanted!r} is not a container of the Job; write the name of one")
             return {}
         index, container = found[0]
         for i in range(len(containers)):
@@ -314,9 +347,12 @@ class KatibTemplateReader(KatibSectionReader):
         self._only(container, f"{at}[{index}]", _CONTAINER, _NOT_ON_THIS_MACHINE)
         used: set[str] = set()
         words = {
-            key: [self._filled(word, f"{at}[{index}].{key}[{i}]", names, used) for i, word in enumerate(given_words)]
+            key: [
+                self._filled(word, f"{at}[{index}].{key}[{i}]", names, used)
+                for i, word in enumerate(self._list(container, key, f"{at}[{index}]"))
+            ]
             for key in ("command", "args")
-            if isinstance(given_words := container.get(key), list)
+            if container.get(key) is not None
         }
         env = {}
         for i, one in enumerate(self._optional(container, "env", f"{at}[{index}]")):
@@ -327,7 +363,8 @@ class KatibTemplateReader(KatibSectionReader):
                 env[one["name"]] = self._filled(one.get("value", ""), below, names, used)
         if "command" not in words:
             self._problems.add(f"{at}[{index}].command", "is missing; a local trial cannot ask the image for it")
-        self._unused(names, used)
+        if all(isinstance(container.get(key), list | None) for key in words):
+            self._unused(names, used)
         if trial_dir:
             words = {"command": _with_checkpoint([word for some in words.values() for word in some], trial_dir)}
         image = {"image": container["image"]} if isinstance(container.get("image"), str) else {}

@@ -252,7 +252,7 @@ class KatibSuggestions:
         """Return the study_index, built again if the study was closed or changed by others since."""
         engine, study_index = writer.engine, kept.study_index
         if study_index is None or kept.engine() is not engine or study_index.next_number != engine.next_number:
-            study_index = StudyIndex.of(experiment, _names(writer.lease.uid, experiment), engine.trials())
+            study_index = StudyIndex.of(experiment, _names(writer.lease.uid, experiment), writer.trials_at_first())
             kept.study_index, kept.engine = study_index, weakref.ref(engine, lambda _: kept.forget())
         return study_index
 

@@ -192,8 +192,9 @@ class TrialHistory:
         Raises:
             InvalidArgument: two trials have the same name.
         """
-        told = self._told
-        names = [told[place].name if place in told else seen[one] for place, one in enumerate(self.hashes)]
+        names = [seen.get(one, "") for one in self.hashes]
+        for place, told in self._told.items():
+            names[place] = told.name
         if len(set(names)) < len(names):
             twice, _ = Counter(names).most_common(1)[0]
             raise InvalidArgument([Problem("trials", f"{twice} is there twice; each trial has a name of its own")])
@@ -390,8 +391,9 @@ class StudyIndex:
         Raises:
             InvalidArgument: the history is wrong, and nothing was changed.
         """
-        told = history.told(self.fresh(history))
-        names, hashes = history.names(self.seen), history.hashes
+        fresh, hashes = self.fresh(history), history.hashes
+        told = history.told(fresh)
+        names = history.names(self.seen)
         changed = [one for one in told if one.name in self.known]
         new = [one for one in told if one.name not in self.known]
         for one in changed:
@@ -400,7 +402,7 @@ class StudyIndex:
         self._add(store, writer, [one for one in new if one.name not in self.known])
         if len(self.seen) > 4 * len(hashes) + 1000:
             self.seen = {one: self.seen[one] for one in hashes if one in self.seen}
-        self.seen.update(zip(hashes, names, strict=True))
+        self.seen.update((hashes[place], one.name) for place, one in zip(fresh, told, strict=True))
         for name in sorted(self.running.difference(names)):
             trial = writer.engine.open_trial(self.known[name].number)
             if trial is None or STOPPED not in trial.labels:  # its observation is still to come

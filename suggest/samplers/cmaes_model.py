@@ -220,6 +220,7 @@ class _MixedOptimizer:
     def ask(self) -> tuple[Floats, Floats]:
         drawn = self._search.ask()
         assert drawn.c is not None
+        # The package gives and takes the row before rounding under this name only.
         chosen = np.argmax(drawn.c, axis=1)
         rounded = [part for part in (drawn.x, drawn.z) if part is not None]
         return np.concatenate([*rounded, chosen]), np.concatenate([drawn._v_raw, chosen])

@@ -33,7 +33,10 @@ FACTORS = (0.8, 1.2)
 class PbtSettings:
     population: int = setting(10, "trials of a generation", min=2, max=1000)
     truncation: float = setting(
-        0.2, "share of a generation that is replaced by the same share of its best", min=0.0, max=1.0
+        0.2,
+        "share of a generation, at least one trial, that is replaced by as many of its best; 0: none",
+        min=0.0,
+        max=1.0,
     )
     resample_probability: float = setting(
         0.25, "probability that a replaced trial draws a parameter again, not near its parent's", min=0.0, max=1.0

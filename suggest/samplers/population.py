@@ -130,12 +130,17 @@ class PbtPopulation:
         if not self._with_room:
             return None
         ranked = self._generations[min(self._with_room)].ranked
-        replaced = math.floor(self._truncation * len(ranked))
+        replaced = self._replaced(len(ranked))
         for _, number in ranked[: len(ranked) - replaced]:
             if not self._heirs.get(number):
                 return Heir(number, explores=False)
         # The others are among the worst, or have lost the trial that continued from them.
         return Heir(source.choice(ranked[: max(1, replaced)])[1], explores=True)
+
+    def _replaced(self, ended: int) -> int:
+        """Return how many of the `ended` trials of a generation are replaced: of a whole one, at least one."""
+        least = 1 if self._truncation and ended >= self._size else 0
+        return max(least, math.floor(self._truncation * ended))
 
     def _update(self) -> None:
         if not self._is_outdated:

@@ -17,7 +17,7 @@ import resource
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -102,6 +102,11 @@ class Writer:
     _session: _Session
     _computations: Computations
     count_point: Callable[[str], None]  # by kind: ready, fresh, outdated or cheaper
+    _just_loaded: Sequence[Trial] | None  # if the engine was built for this block: its trials
+
+    def trials_at_first(self) -> Iterable[Trial]:
+        """Return all trials of the study as they were when the `with` block began, in the order of their numbers."""
+        return self.engine.trials() if self._just_loaded is None else self._just_loaded
 
     @property
     def next_point(self) -> NextPoint:
@@ -197,9 +202,10 @@ class StudySessions:
         """Give the caller exclusive access to the study. Raises NotFound, NotOwner."""
         with self._locked_session(name) as session:
             lease = self._lease(session)
+            loaded: Sequence[Trial] | None = None
             if session.engine is None:
-                session.engine = self._loaded(session)
-            yield Writer(lease, session.engine, self._clock, session, self._computations, self._count_point)
+                session.engine, loaded = self._loaded(session)
+            yield Writer(lease, session.engine, self._clock, session, self._computations, self._count_point, loaded)
             if session.wanted:
                 session.wanted = False
                 if session.next_point.is_used:  # a worker process computes it, so do it on a busy machine, too
@@ -392,14 +398,16 @@ class StudySessions:
                 self._sessions.pop(session.name, None)
         return True
 
-    def _loaded(self, session: _Session) -> Engine:
+    def _loaded(self, session: _Session) -> tuple[Engine, Sequence[Trial]]:
+        """Return an engine of the stored study, and the study's trials."""
         name = session.name
         contents = self._store.contents(name)
         leased = [t for t in contents.trials if t.lease_s is not None and not t.finished]
         if leased or session.trial_leases:
             session.trial_leases.load(leased, self._clock.now_s())
         source = _StoredTrials(self._store, name, contents.study.spec.objective.metric)
-        return Engine(contents.study, contents.trials, contents.measurements, source=source, workers=self.workers)
+        trials = contents.trials
+        return Engine(contents.study, trials, contents.measurements, source=source, workers=self.workers), trials
 
     def _lost(self, name: StudyName) -> TunerError:
         """Return the error for a study that this process no longer owns. Raises NotFound if the study is gone."""

@@ -178,6 +178,18 @@ def test_quiet_still_prints_required_actions(cli: Cli) -> None:
     assert "tuner resume" in err
 
 
+def test_an_experiment_without_failed_trials_is_not_told_to_retry_them(cli: Cli) -> None:
+    code, _, err = cli.tuner("run", cli.write(command="[sh, -c, 'exit 42']", trials=3))
+    assert (code, states(cli.trials())) == (3, ["infeasible"] * 3)
+    why = cli.tuner("describe", "tiny")[1].splitlines()[-1]
+    assert "retry" not in err + why, err + why
+
+
+def test_the_best_trial_has_its_other_metrics(cli: Cli) -> None:
+    cli.tuner("run", cli.write(command="[sh, -c, 'echo score=1 size=7']", trials=1))
+    assert cli.json("best", "tiny", "-o", "json")["metrics"] == {"size": 7}
+
+
 def test_the_limit_of_failures_ends_the_experiment(cli: Cli) -> None:
     # Each trial fails for another reason, because equal failures pause the experiment (test_retry.py).
     program = "import os, sys; sys.exit(3 + int(os.environ['TUNER_TRIAL_NUMBER']))".replace("'", "''")

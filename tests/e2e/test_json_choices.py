@@ -34,7 +34,7 @@ spec:
   canary: 0s
   trial:
     command: [python, trial.py, "${optimizer}", "--momentum=${momentum}"]
-    env: {OPTIMIZER: "${optimizer}"}
+    env: {OPTIMIZER: "${optimizer}", MOMENTUM: "m=${momentum}"}
 """
 TEXTS = {"null", "[1,2]", '{"kind":"a","lr":0.1}', "1", "true"}
 
@@ -62,6 +62,9 @@ def test_null_lists_and_objects_reach_the_program_and_every_command(cli: Cli) ->
     lists = [each for each in seen if each["parameters"]["optimizer"] == [1, 2]]
     assert [each["parameters"] for each in lists] == [{"optimizer": [1, 2]}], "an inactive parameter is absent"
     assert lists[0]["argv"] == ["[1,2]"]
+    recorded = (cli.folder / "state").glob("experiments/*/trials/*/1/provenance.json")
+    environments = [json.loads(file.read_text())["environment"] for file in recorded]
+    assert sum("MOMENTUM" in each for each in environments) == 4, "provenance has the variables that a trial had"
 
     trials = cli.json("get", "trials", "choices", "-o", "json")
     assert [trial["parameters"] for trial in trials if trial["parameters"]["optimizer"] is None] != []

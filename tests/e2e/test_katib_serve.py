@@ -3,9 +3,11 @@ the caller's own. The caller knows Katib's contract and nothing of ours."""
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import re
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -37,18 +39,21 @@ ALGORITHMS = ("random", "grid", "tpe", "multivariate-tpe", "bayesianoptimization
 
 
 class KatibServer:
-    """`tuner serve --katib` at ports that the system chose, which it keeps when it is started again."""
+    """`tuner serve --katib` at ports that the system chose, which it keeps when it is started again.
 
-    def __init__(self, folder: Path, *flags: str) -> None:
+    failpoint: where the first process ends.
+    """
+
+    def __init__(self, folder: Path, *flags: str, failpoint: str = "") -> None:
         self._folder = folder
         self._flags = flags
         self.ports = "0,0"
-        self.process = self._start()
+        self.process = self._start(TUNER_FAILPOINT=failpoint)
 
-    def _start(self) -> subprocess.Popen[str]:
+    def _start(self, **env: str) -> subprocess.Popen[str]:
         words = ["serve", "--address", f"unix:{self._folder}/s", "--katib", self.ports]
         words += ["--storage", f"sqlite:///{self._folder}/studies.db", "--quiet", *self._flags]
-        process = forked.tuner(words, folder=self._folder, env=os.environ)
+        process = forked.tuner(words, folder=self._folder, env={**os.environ, **env})
         assert process.stderr is not None
         line = process.stderr.readline()
         found = re.search(r"Katib at 127\.0\.0\.1:(\d+) and 127\.0\.0\.1:(\d+)", line)
@@ -205,6 +210,32 @@ def test_a_killed_server_repeats_what_it_had_answered(tmp_path: Path) -> None:
         before = server.ask(request)
         server.kill_and_restart()
         assert server.ask(request) == before
+
+
+@pytest.mark.parametrize("point", ["add_trials.before", "add_trials.after", "hand_out.before", "hand_out.after"])
+def test_a_history_that_a_kill_interrupts_is_learned_once(tmp_path: Path, point: str) -> None:
+    rng = random.Random(7)
+    history = [
+        a_trial(f"search-{k}", of_numbers(rng), pb.TrialStatus.SUCCEEDED if k % 3 else pb.TrialStatus.FAILED, f"0.{k}")
+        for k in range(60)
+    ]
+    request = a_request(an_experiment("tpe", NUMBERS), history, count=2)
+    server = KatibServer(tmp_path, failpoint=f"store.{point}")
+    try:
+        with pytest.raises(grpc.RpcError):
+            server.ask(request)
+        server.kill_and_restart()
+        answer = server.ask(request)
+        assert server.ask(request) == answer
+    finally:
+        server.stop()
+    with sqlite3.connect(tmp_path / "studies.db") as store:
+        names = [
+            json.loads(labels).get("katib.kubeflow.org/trial")
+            for (labels,) in store.execute("SELECT labels FROM trials")
+        ]
+    assert sorted(name for name in names if name) == sorted(trial.name for trial in history)
+    assert len(names) == 62
 
 
 def test_the_command_on_the_page_serves_katib_and_its_studies_are_listed(tmp_path: Path) -> None:

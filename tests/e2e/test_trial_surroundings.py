@@ -103,3 +103,14 @@ def test_a_run_warns_of_its_parallelism_too(cli: Cli) -> None:
     code, _, err = cli.tuner("run", "x.yaml", *(word for setting in settings for word in ("--set", setting)))
     assert code == 0, err
     assert "warning: spec.parallelism: 2 trials at a time of 1000 cores each on " in err
+
+
+def test_a_program_that_is_only_in_the_image_is_reported_before_a_trial_fails(cli: Cli) -> None:
+    words = '[python, /opt/app/train.py, --out=/opt/out, "--x=${x}"]'
+    cli.file.write_text(experiment().split("  trial:")[0] + f"  trial:\n    image: app:1\n    command: {words}\n")
+    code, _, err = cli.tuner("validate", cli.file)
+    assert code == 0, err
+    assert err.count("is not on this machine") == 1
+    assert "/opt/app/train.py of the command is not on this machine, and trials here do not run in the image" in err
+    code, _, err = cli.tuner("validate", cli.file, "--runtime", "kubernetes")
+    assert "is not on this machine" not in err

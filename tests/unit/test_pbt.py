@@ -58,6 +58,16 @@ def test_minimized_values_are_ranked_the_other_way_round() -> None:
     assert [child.parent for child in play(engine, 4)] == [2, 0, 3, 2]
 
 
+def test_a_share_below_one_trial_replaces_the_worst_of_a_whole_generation() -> None:
+    small = study(SPACE, "pbt", config={"population": 3, "truncation": 0.2})
+    engine = Engine(small, (), ())
+    first_generation(engine, 0.5, 0.9, 0.1)
+    assert [child.parent for child in play(engine, 3)] == [1, 0, 1]
+    unchanged = Engine(study(SPACE, "pbt", config={"population": 3, "truncation": 0.0}), (), ())
+    first_generation(unchanged, 0.5, 0.9, 0.1)
+    assert [child.parent for child in play(unchanged, 3)] == [1, 0, 2]
+
+
 def test_a_generation_begins_when_half_of_the_one_before_has_a_value() -> None:
     engine = Engine(a_study(), (), ())
     first, second, third, fourth = play(engine, 4)

@@ -222,6 +222,12 @@ def test_a_table_is_aligned_and_has_no_trailing_space() -> None:
     assert text_tables.aligned(("A", "LONG"), [["xyz", "1"], ["", ""]]) == "A    LONG\nxyz  1\n\n"
 
 
+def test_choices_with_control_characters_are_escaped() -> None:
+    assert [formatting.parameter(value) for value in ("a b", "a\nb", "\x1b[31mred", "ü")] == [
+        "a b", '"a\\nb"', '"\\u001b[31mred"', "ü",
+    ]  # fmt: skip
+
+
 def test_csv_has_a_column_for_each_parameter() -> None:
     one = TrialRecord(trial(0, TrialState.SUCCEEDED, 1 / 3), (attempt(1, AttemptState.SUCCEEDED),))
     shown = record(one)

@@ -203,6 +203,16 @@ BAD = [
         "- {name: sidecar}\n              - name: training",
         "containers[0]: only the primary container",
     ),
+    (
+        "      spec:\n        template:",
+        "      spec:\n        backofLimit: 3\n        template:",
+        "trialSpec.spec.backofLimit: is not a field of a Job",
+    ),
+    (
+        "algorithmName: random",
+        "algorithmName: grid",
+        "spec.parameters[0].feasibleSpace.step: must be specified for grid",
+    ),
     ("${trialParameters.function}", "tanh", "spec.trialTemplate.trialParameters: function is not used"),
     ('value: "7"', 'value: "-7"', "algorithmSettings[0].value: expected a whole number from 0 in quotes, got '-7'"),
     ('value: "7"', "value: 7", "algorithmSettings[0].value: expected text, got 7; write it in quotes"),
@@ -445,6 +455,20 @@ def test_a_condition_in_gjson_has_a_native_form(expression: str) -> None:
     assert native_condition(expression) == GJSON[expression]
 
 
+def test_one_mistake_is_one_problem() -> None:
+    """A wrong value is not said to be missing, nor what depends on it to be wrong."""
+    for good, bad, place in [
+        ("command: [python, ../digits/train.py]", "command: python ../digits/train.py", "command: expected a list"),
+        ("reference: lr", "reference: rate", "trialParameters[0].reference: rate is not a parameter"),
+        ("    primaryContainerName: training\n", "", "primaryContainerName: must be specified"),
+    ]:
+        assert good in TEXT, good
+        with pytest.raises(SpecErrors) as refused:
+            read(TEXT.replace(good, bad, 1), source="katib.yaml")
+        assert place in str(refused.value)
+        assert len(refused.value.placed) == 1, str(refused.value)
+
+
 @pytest.mark.parametrize(("good", "bad", "message"), BAD)
 def test_what_katib_refuses_or_hangs_on_is_refused_with_its_place(good: str, bad: str, message: str) -> None:
     assert good in TEXT
@@ -487,6 +511,7 @@ def test_bad_settings_of_pbt_are_refused_with_their_place(old: str, new: str, me
     with pytest.raises(SpecErrors) as refused:
         read(text, source="katib.yaml")
     assert message in str(refused.value)
+    assert "Required params missing" not in str(refused.value), "it is there, and wrong"
 
 
 def test_pbt_needs_a_claim_for_its_checkpoints_on_a_cluster() -> None:

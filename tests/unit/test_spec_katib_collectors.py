@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import yaml  # type: ignore[import-untyped]
 from controller.core.metric_lines import LineParser
 from controller.core.model import KatibReports, MetricsFile, MetricsFormat, MetricsRule, PrometheusEndpoint
 from controller.spec import Document, SpecErrors, file_text, read
-from controller.spec.katib_collectors import DEFAULT_FILTER
+from controller.spec.katib_collectors import DEFAULT_FILTER, two_groups
 
 TEXT = (Path(__file__).parents[2] / "examples" / "katib" / "random.yaml").read_text()
 DEFAULT = r"([\w|-]+)\s*=\s*([+-]?\d*(\.\d+)?([Ee][+-]?\d+)?)"  # Katib's own filter, with groups in groups
@@ -104,6 +105,14 @@ LINES: dict[str, dict[str, float]] = {
 def test_a_line_means_what_it_means_with_katibs_own_filter(line: str) -> None:
     spec = reading("{}").spec
     assert LineParser(spec.metrics, spec.objective.metric).said(line).values == LINES[line]
+
+
+def test_a_filter_has_the_classes_of_gos_expressions() -> None:
+    found = re.search(two_groups(r"([[:alpha:]_]+)[[=||]([[:digit:].]+)"), "3: top_k|0.25;")
+    assert found is not None
+    assert found.groups() == ("top_k", "0.25")
+    with pytest.raises(ValueError, match=r"unknown class, \[:letter:\]"):
+        two_groups("([[:letter:]]+)=(.+)")
 
 
 def test_nan_is_read() -> None:

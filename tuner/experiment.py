@@ -49,6 +49,8 @@ class Experiment:
         spec: Mapping[str, Any] | None = None,
         source: str = "",
     ) -> None:
+        if isinstance(command, str):
+            raise TypeError(f"Experiment: command: expected a list of words, got {command!r}")
         goal: dict[str, Any] = {"objective": {"metric": metric, "direction": direction}}
         if objectives is not None:
             goal = {"objectives": [{"metric": name, "direction": way} for name, way in objectives.items()]}
@@ -75,7 +77,7 @@ class Experiment:
         """The file, with every default. Raises SpecErrors (a TunerError): it cannot be run."""
         from controller.spec import file_text, read
 
-        return file_text(read(self._text, source=self._source).spec.document)
+        return file_text(read(self._text, source=self._source, is_file=False).spec.document)
 
     def file(self, options: FileOptions, state: StateDirectory) -> ExperimentFile:
         """As `tuner run` reads one, relative paths beginning at the current folder. Raises SpecErrors."""

@@ -141,6 +141,7 @@ def _search(
         raise TypeError(f"{caller}: unknown argument {unknown[0]!r}; there are {names}")
     if not callable(objective):
         raise TypeError(f"{caller}: expected a function of one argument, the trial, got {objective!r}")
+    _check_lists(caller, options)
     constraints = options.get("constraints") or {}
     from controller.core.runtime_traits import is_on_cluster
     from controller.folders import FUNCTION_ARCHIVE
@@ -182,6 +183,15 @@ def _search(
         on_admitted=keep,
         callbacks=options.get("callbacks", ()),
     )
+
+
+def _check_lists(caller: str, options: SearchOptions) -> None:
+    """Refuse what would fail only when the search has begun. Raises TypeError."""
+    callbacks, initial = options.get("callbacks", ()), options.get("initial") or ()
+    if callable(callbacks) or not all(map(callable, callbacks)):
+        raise TypeError(f"{caller}: callbacks: expected a list of functions, got {callbacks!r}")
+    if isinstance(initial, Mapping) or not all(isinstance(point, Mapping) for point in initial):
+        raise TypeError(f"{caller}: initial: expected a list of points, such as [{{'lr': 0.1}}], got {initial!r}")
 
 
 def _goal(objectives: Mapping[str, str]) -> dict[str, Any]:

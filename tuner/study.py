@@ -163,7 +163,12 @@ class Study:
         """Add `trials` to the budget, or widen the search (`overrides`: as --set), and continue. Raises as `run`."""
         from controller.app.extend import Extension, extend
         from controller.app.run import RunResult, Session
+        from suggest.errors import InvalidArgument, Problem
         from tuner.running import controlled
+
+        if trials < 0 or not (trials or overrides):
+            told = f"expected trials above 0, or overrides such as ['spec.budget.wallClock=2h'], got {trials!r}"
+            raise InvalidArgument([Problem("extend", told)])
 
         async def extended(session: Session) -> RunResult:
             changes = Extension(f"+{trials}" if trials else "", tuple(overrides))

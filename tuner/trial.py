@@ -42,7 +42,7 @@ class Trial(Mapping[str, Any]):
         self._needed = (*(objectives or ()), *constraints)
         self._step = -1
         self._reported: set[str] = set()
-        self._stopped = False
+        self.stopped = False
 
     def __getitem__(self, name: str) -> Any:
         try:
@@ -88,7 +88,7 @@ class Trial(Mapping[str, Any]):
             values |= {} if name in self._needed else {self._objectives[0]: values[name]}
         self._reported |= values.keys()
         self._print({STEP: self._step, **values})
-        if self._stopped:
+        if self.stopped:
             raise Pruned
 
     def end(self, returned: object) -> None:
@@ -109,15 +109,26 @@ class Trial(Mapping[str, Any]):
             raise TypeError(f"the objective returned {returned!r}; return a mapping of {', '.join(self._needed)}")
         missing = [name for name in self._needed if name not in self._reported and name not in values]
         if missing and returned is None and one and missing == list(self._objectives):
-            raise TypeError("the objective returned None and reported nothing; return a number")
+            raise TypeError(f"the objective returned None and {self._told()}")
         if missing:
             raise TypeError(f"the objective neither reported nor returned {', '.join(missing)}")
         if values:
             self._print({STEP: self._step + 1, **values})
 
+    def _told(self) -> str:
+        """Return what the objective reported instead of its value, and the cure."""
+        assert self._objectives is not None, "a script has no return value"
+        if not self._reported:
+            return "reported nothing; return a number"
+        names = sorted(self._reported)
+        return (
+            f"reported {', '.join(names)}, not {self._objectives[0]}; return a number, or say which of them is the "
+            f"objective: metric={names[0]!r}"
+        )
+
     def stop(self) -> None:
         """Raise Pruned now, in the main thread, and again at each report."""
-        self._stopped = True
+        self.stopped = True
         raise Pruned
 
     def _print(self, values: Mapping[str, float | int]) -> None:

@@ -56,6 +56,7 @@ class ExperimentFile:
         document = read(
             text,
             source=source,
+            is_file=False,
             overrides=_overrides(options),
             service=_check,
             namespace_of=lambda name: _namespace_of(name, options.context, state),

@@ -84,6 +84,7 @@ def read(
     text: str,
     *,
     source: str,
+    is_file: bool = True,
     overrides: Sequence[str] = (),
     service: Service | None = None,
     namespace_of: NamespaceOf | None = None,
@@ -93,6 +94,7 @@ def read(
 
     Args:
         source: The name of the file in messages.
+        is_file: A person can open the file; otherwise messages have no lines.
         overrides: The arguments of `--set`, in order.
         service: Checks the study of a file that has other problems, so that all of them are reported at once. If the
             file has no problems, the caller has to let the service check it.
@@ -104,6 +106,8 @@ def read(
         SpecErrors: The file or an override cannot be used.
     """
     data, marks, config_maps = _documents(text, source)
+    if not is_file:
+        marks = Marks({}, {"": NOWHERE})
     wrong: list[Placed] = []
     for position, override in enumerate(overrides):
         try:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from suggest.address import parse_addresses
 from suggest.binding import import_grpc_quietly
+from suggest.client import search_space as arguments
 from suggest.client.client_credentials import ClientCredentials
 from suggest.client.retries import CHANNEL_OPTIONS, PATIENCE_S, Attempts
 from suggest.errors import Unavailable
@@ -63,7 +64,7 @@ class AsyncClient:
         inside: Channel | None = None,
     ) -> None:
         """`inside` is a channel to the service at `address` from the service's own loop; then no socket is used."""
-        self._homes = parse_addresses(address)
+        self._homes = parse_addresses(arguments.text("Client", "address", address))
         self.address = ",".join(self._homes)
         self._identity = ClientCredentials(token, token_file, tls_ca, tls_cert, tls_key)
         for home in self._homes:

@@ -30,6 +30,7 @@ from suggest.trial import REUSED, Measurement, Outcome, StopAdvice, Trial, Trial
 if TYPE_CHECKING:
     from suggest.client import Client
 
+MAX_STEP = 2**63 - 1  # the service stores steps in 64 bits
 LEASE_S = 60.0  # default duration of a trial's lease
 LOOKS = Backoff(first_s=0.05, longest_s=2.0)  # between two looks at trials of other processes
 
@@ -161,6 +162,8 @@ class OpenTrial:
         reports and the outcome are not sent.
         """
         step = self._next_step if step is None else arguments.whole("report", "step", step)
+        if abs(step) > MAX_STEP:
+            raise ValueError(f"report: step: expected a number up to {MAX_STEP}, got {step}")
         values = {metric: arguments.measured("report", metric, value) for metric, value in metrics.items()}
         self._next_step = step + 1
         self._missing -= {metric for metric, value in values.items() if math.isfinite(value)}

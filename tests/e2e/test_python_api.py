@@ -127,6 +127,13 @@ except KeyboardInterrupt:
     ("objective", "said"),
     [
         ("return None", "the objective returned None and reported nothing; return a number"),
+        (
+            "trial.report(loss=1, accuracy=2)",
+            "returned None and reported accuracy, loss, not value; return a number, or say which of them is the "
+            "objective: metric='accuracy'",
+        ),
+        ("os.close(1), os.close(2)", "exit code 1, and nothing in its log"),
+        ("raise tuner.Pruned", "the objective raised tuner.Pruned, and nothing had asked the trial to stop"),
         ("return 'abc'", "the objective's return value: expected a number, got 'abc' (str)"),
         ("return float('nan')", 'the last "value" was nan, not a finite number'),
         ("return trial['y']", "trial 1 has no parameter 'y'; it has x, kind"),
@@ -149,6 +156,33 @@ except tuner.SearchFailed as error:
 """)
     assert said in out
     assert "is paused" in out
+
+
+def test_wrong_arguments_are_refused_before_the_search_begins(scripts: Scripts) -> None:
+    out = scripts.output("""
+def f(trial):
+    started(trial)
+    return trial["x"]
+
+def told(call):
+    try:
+        call()
+    except (TypeError, tuner.TunerError) as error:
+        print(str(error).replace("\\n", " "))
+
+told(lambda: tuner.minimize(f, X, callbacks=print, progress=False))
+told(lambda: tuner.minimize(f, X, callbacks=[3], progress=False))
+told(lambda: tuner.minimize(f, X, initial={"x": 0.5}, progress=False))
+told(lambda: tuner.minimize(f, X, trials=0, progress=False))
+told(lambda: tuner.minimize(f, X, trials=1, name="short", progress=False).extend(-1))
+""")
+    callbacks, one, initial, trials, extend = out.splitlines()
+    assert callbacks == "minimize: callbacks: expected a list of functions, got <built-in function print>"
+    assert one == "minimize: callbacks: expected a list of functions, got [3]"
+    assert initial == "minimize: initial: expected a list of points, such as [{'lr': 0.1}], got {'x': 0.5}"
+    assert trials == "tuner.minimize: spec.budget.trials: expected a whole number of at least 1, got the number 0"
+    assert extend.startswith("extend: expected trials above 0, or overrides")
+    assert scripts.starts() == ["0 1"]
 
 
 def test_an_exception_is_shown_once_with_the_traceback_of_the_objective_and_a_corrected_script_goes_on(
@@ -348,7 +382,7 @@ except tuner.TunerError as error:
     first, second, other, *wrong = out.splitlines()
     assert (float(first), other) == (float(second), "other")
     assert wrong[0] == "experiment Bad Name: 3 problems"
-    paths = [line.split()[1] for line in wrong[1:]]
+    paths = [line.split()[0] for line in wrong[1:]]
     assert paths == ["metadata.name:", "spec.objective.direction:", "spec.parameters.x.min:"]
 
 

@@ -93,6 +93,7 @@ CALLS: list[tuple[Callable[[], Any], str]] = [
     (lambda: study(pruning="median"), "study: pruning: expected a Pruning or None, got 'median' (str)"),
     (lambda: next(search().trials("30")), "trials: total: expected a whole number, got '30' (str)"),
     (lambda: trial().report(0.9), "report: step: expected a whole number, got 0.9 (float)"),
+    (lambda: Client(None), "Client: address: expected text, got None (NoneType)"),  # type: ignore[arg-type]
     (lambda: trial().report(score="0.9"), "report: score: expected a number, got '0.9' (str)"),
     (lambda: trial().report(score=None), "report: score: expected a number, got None (NoneType)"),
     (lambda: trial().complete("best"), "complete: value: expected a number, got 'best' (str)"),
@@ -128,6 +129,11 @@ def test_a_wrong_type_is_named_with_what_is_accepted(call: Callable[[], Any], me
     with pytest.raises(TypeError) as caught:
         call()
     assert str(caught.value) == message
+
+
+def test_a_step_beyond_64_bits_is_refused() -> None:
+    with pytest.raises(ValueError, match=f"report: step: expected a number up to {2**63 - 1}, got {2**70}"):
+        trial().report(2**70, score=0.5)
 
 
 def test_a_wrong_word_for_a_scale_is_an_invalid_argument() -> None:

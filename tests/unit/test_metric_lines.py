@@ -123,6 +123,9 @@ ACCURACY = [("accuracy", 1, 0.91)]
         ("Accuracy: 9913/10000 (99%)", [("Accuracy", 1, 0.9913)]),
         ("accuracy: 9913/10000", []),  # a share, or how far it is?
         ("accuracy: 9913 / 10000", []),
+        ("accuracy=1,078.22", []),  # not its first digit
+        ("accuracy: 12,345", []),
+        ("accuracy=0.91,loss=2", [("accuracy", 1, 0.91), ("loss", 1, 2.0)]),
         ("accuracy: 0/0 (0%)", []),
         ("{'accuracy': '0.91', 'note': 'nanny'}", ACCURACY),
         ('{"accuracy": "0.91", "note": "9 lives"}', ACCURACY),

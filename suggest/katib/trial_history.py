@@ -501,46 +501,50 @@ class StudyIndex:
         """Add trials that were never suggested here: the finished ones, then the running ones, each by time."""
         if not new:
             return
-        engine, order, now = writer.engine, self.experiment.names, datetime.now(UTC)
-        ended = sorted((one for one in new if one.state.finished), key=_BY_TIME)
-        begun = sorted((one for one in new if not one.state.finished), key=_BY_TIME)
-        if ended:
-            states = [one.state for one in ended]
-            batch = TrialBatch(
-                engine.next_number,
-                states,
-                parameters=[dict(zip(order, one.point, strict=True)) for one in ended],
-                values=[one.value for one in ended],
-                reasons=[one.reason for one in ended],
-                failure_classes=[FAILED_IN_KATIB if state is TrialState.FAILED else "" for state in states],
-                labels=list(map(_labels, ended)),
-                time=now,
-            )
-            with writer.changing():
-                store.add_batch(writer.lease, batch)
-                engine.take_batch(batch)
-            self._learned(ended, batch.first)
-        if begun:
-            first = engine.next_number
-            running = [
-                Trial(
-                    number,
-                    TrialState.RUNNING,
-                    dict(zip(order, one.point, strict=True)),
-                    labels=_labels(one),
-                    create_time=now,
-                    tries=1,
-                )
-                for number, one in enumerate(begun, first)
-            ]
-            with writer.changing():
-                store.hand_out(writer.lease, running)
-                for trial in running:
-                    engine.put(trial)
-            self._learned(begun, first)
-            self.running.update(one.name for one in begun)
-        self.next_number = engine.next_number
+        if ended := sorted((one for one in new if one.state.finished), key=_BY_TIME):
+            self._add_ended(store, writer, ended)
+        if begun := sorted((one for one in new if not one.state.finished), key=_BY_TIME):
+            self._add_running(store, writer, begun)
+        self.next_number = writer.engine.next_number
         writer.warm_up()
+
+    def _add_ended(self, store: StudyStore, writer: Writer, ended: Sequence[ToldTrial]) -> None:
+        order, states = self.experiment.names, [one.state for one in ended]
+        batch = TrialBatch(
+            writer.engine.next_number,
+            states,
+            parameters=[dict(zip(order, one.point, strict=True)) for one in ended],
+            values=[one.value for one in ended],
+            reasons=[one.reason for one in ended],
+            failure_classes=[FAILED_IN_KATIB if state is TrialState.FAILED else "" for state in states],
+            labels=list(map(_labels, ended)),
+            time=datetime.now(UTC),
+        )
+        with writer.changing():
+            store.add_batch(writer.lease, batch)
+            writer.engine.take_batch(batch)
+        self._learned(ended, batch.first)
+
+    def _add_running(self, store: StudyStore, writer: Writer, begun: Sequence[ToldTrial]) -> None:
+        engine, order, now = writer.engine, self.experiment.names, datetime.now(UTC)
+        first = engine.next_number
+        trials = [
+            Trial(
+                number,
+                TrialState.RUNNING,
+                dict(zip(order, one.point, strict=True)),
+                labels=_labels(one),
+                create_time=now,
+                tries=1,
+            )
+            for number, one in enumerate(begun, first)
+        ]
+        with writer.changing():
+            store.hand_out(writer.lease, trials)
+            for trial in trials:
+                engine.put(trial)
+        self._learned(begun, first)
+        self.running.update(one.name for one in begun)
 
     def _learned(self, told: Sequence[ToldTrial], first: int) -> None:
         """Know these trials, whose numbers begin with `first`."""

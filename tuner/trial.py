@@ -32,17 +32,9 @@ class Trial(Mapping[str, Any]):
     """The running trial: a mapping of its active parameters."""
 
     def __init__(
-        self,
-        parameters: Mapping[str, Any],
-        objectives: Sequence[str] | None,
-        constraints: Sequence[str] = (),
-        *,
-        output: int = 1,
+        self, parameters: Mapping[str, Any], objectives: Sequence[str] | None, constraints: Sequence[str] = ()
     ) -> None:
-        """objectives, constraints: their metrics; None in a script, which prints metrics under their own names.
-
-        output: the descriptor of the log.
-        """
+        """objectives, constraints: their metrics; None in a script, which prints metrics under their own names."""
         self.parameters = dict(parameters)
         self.number = int(os.environ["TUNER_TRIAL_NUMBER"]) if "TUNER_TRIAL_NUMBER" in os.environ else 0
         self.attempt = int(os.environ.get("TUNER_ATTEMPT", "1"))
@@ -50,7 +42,6 @@ class Trial(Mapping[str, Any]):
         self._needed = (*(objectives or ()), *constraints)
         self._step = -1
         self._reported: set[str] = set()
-        self._output = output
         self.stopped = False
 
     def __getitem__(self, name: str) -> Any:
@@ -144,7 +135,7 @@ class Trial(Mapping[str, Any]):
         """One write to the descriptor: nothing that the program does to sys.stdout is in the way."""
         prefix = "" if self._objectives is None else "tuner."
         line = " ".join(f"{prefix}{name}={value!r}" for name, value in values.items())
-        os.write(self._output, f"\n{line}\n".encode())
+        os.write(1, f"\n{line}\n".encode())
 
 
 _running: list[Trial] = []  # at most one: a process runs one trial

@@ -48,9 +48,7 @@ def main(packed: bytes | None = None) -> int:
     try:
         objective = pickle.loads(sent["objective"])
         objectives = sent.get("objectives") or [sent["metric"]]  # of versions before several objectives
-        parameters = json.loads(os.environ["TUNER_PARAMETERS"])
-        # A copy of standard output, because the objective may close its own.
-        trial = Trial(parameters, objectives, sent.get("constraints", ()), output=os.dup(1))
+        trial = Trial(json.loads(os.environ["TUNER_PARAMETERS"]), objectives, sent.get("constraints", ()))
         begin(trial)
         signal.signal(signal.SIGTERM, lambda *_: trial.stop())
         returned = objective(trial)

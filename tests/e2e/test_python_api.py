@@ -132,6 +132,7 @@ except KeyboardInterrupt:
             "returned None and reported accuracy, loss, not value; return a number, or say which of them is the "
             "objective: metric='accuracy'",
         ),
+        ("os.close(1), os.close(2)", "exit code 1, and nothing in its log"),
         ("raise tuner.Pruned", "the objective raised tuner.Pruned, and nothing had asked the trial to stop"),
         ("return 'abc'", "the objective's return value: expected a number, got 'abc' (str)"),
         ("return float('nan')", 'the last "value" was nan, not a finite number'),
@@ -182,20 +183,6 @@ told(lambda: tuner.minimize(f, X, trials=1, name="short", progress=False).extend
     assert trials == "tuner.minimize: spec.budget.trials: expected a whole number of at least 1, got the number 0"
     assert extend.startswith("extend: expected trials above 0, or overrides")
     assert scripts.starts() == ["0 1"]
-
-
-def test_an_objective_may_close_its_standard_output(scripts: Scripts) -> None:
-    assert (
-        scripts.output("""
-def objective(trial):
-    os.close(1), os.close(2)
-    return trial["x"]
-
-study = tuner.minimize(objective, X, trials=1, progress=False)
-print(study.best.value == study.best.parameters["x"])
-""")
-        == "True\n"
-    )
 
 
 def test_an_exception_is_shown_once_with_the_traceback_of_the_objective_and_a_corrected_script_goes_on(

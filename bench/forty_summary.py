@@ -189,7 +189,7 @@ def report(games: Sequence[Played]) -> str:
     found = list(cells(games))
     versions = sorted({(game.who, game.played_by) for game in games if game.who != "random"})
     played_by = ", ".join(f"{who} ({version})" for who, version in versions)
-    shown = [cell for cell in found if cell.look in SHOWN_LOOKS]
+    shown = [cell for cell in found if cell.look in SHOWN_LOOKS and set(OURS) & set(cell.contestants)]
     claimed = [cell for cell in shown if cell.look in CLAIMED_LOOKS]
     parts = [standings(shown), claims(found), best_peer(found), *map(medians, claimed), costs(games), played_by]
     return "\n\n".join([*(part for part in parts if part), machine()])

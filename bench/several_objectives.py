@@ -298,7 +298,8 @@ def main() -> None:
         print(table(["problem", "trials", *names], rows))
         return
     told = table(["problem", "trials", *names], rows)
-    keep("several-objectives-genetic" if given.genetic else "several-objectives", f"{told}\n\n{machine()}")
+    which = "-genetic" if given.genetic else "-few-seeds" if seeds < SEEDS else ""
+    keep(f"several-objectives{which}", f"{told}\n\n{machine()}")
 
 
 if __name__ == "__main__":

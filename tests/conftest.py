@@ -4,6 +4,7 @@ clients in other languages (`make test-clients`) need Go; those of the page (`ma
 to other libraries (`make test-integrations`) the libraries."""
 
 import gc
+import itertools
 import logging
 import os
 import signal
@@ -53,18 +54,22 @@ def pytest_xdist_auto_num_workers() -> int:
     return 2 * (os.cpu_count() or 1)
 
 
+@pytest.hookimpl(trylast=True)  # after `-m` has left some out
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Deal the files to the workers, those with long tests first, so that only short tests remain for the end.
 
-    `--dist worksteal` gives each worker a contiguous part, and lets workers that are done take from the ends of others.
+    `--dist worksteal` gives each worker a contiguous part with as many tests as the others have, and lets workers that
+    are done take from the ends of others.
     """
     dealt: dict[Path, list[pytest.Item]] = {}
     for item in items:
         folder = item.path.parent
         dealt.setdefault(folder if folder.name == "trial" else item.path, []).append(item)  # one worker imports torch
-    order = sorted(dealt, key=lambda path: _place(dealt[path][0].path.parent.name))
     workers = 1 if config.getoption("loadgroup", False) else getattr(config, "workerinput", {}).get("workercount", 1)
-    items[:] = [item for first in range(workers) for path in order[first::workers] for item in dealt[path]]
+    parts: list[list[pytest.Item]] = [[] for _ in range(workers)]
+    for together in sorted(dealt.values(), key=lambda tests: (_place(tests[0].path.parent.name), -len(tests))):
+        min(parts, key=len).extend(together)
+    items[:] = itertools.chain.from_iterable(parts)
 
 
 def pytest_collection_finish() -> None:

@@ -49,6 +49,8 @@ class Experiment:
         spec: Mapping[str, Any] | None = None,
         source: str = "",
     ) -> None:
+        if isinstance(command, str):
+            raise TypeError(f"Experiment: command: expected a list of words, got {command!r}")
         goal: dict[str, Any] = {"objective": {"metric": metric, "direction": direction}}
         if objectives is not None:
             goal = {"objectives": [{"metric": name, "direction": way} for name, way in objectives.items()]}

@@ -42,7 +42,7 @@ class Trial(Mapping[str, Any]):
         self._needed = (*(objectives or ()), *constraints)
         self._step = -1
         self._reported: set[str] = set()
-        self._stopped = False
+        self.stopped = False
 
     def __getitem__(self, name: str) -> Any:
         try:
@@ -88,7 +88,7 @@ class Trial(Mapping[str, Any]):
             values |= {} if name in self._needed else {self._objectives[0]: values[name]}
         self._reported |= values.keys()
         self._print({STEP: self._step, **values})
-        if self._stopped:
+        if self.stopped:
             raise Pruned
 
     def end(self, returned: object) -> None:
@@ -128,7 +128,7 @@ class Trial(Mapping[str, Any]):
 
     def stop(self) -> None:
         """Raise Pruned now, in the main thread, and again at each report."""
-        self._stopped = True
+        self.stopped = True
         raise Pruned
 
     def _print(self, values: Mapping[str, float | int]) -> None:

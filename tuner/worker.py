@@ -26,6 +26,10 @@ from tuner.trial import Infeasible, Pruned, Trial, begin
 
 FILE = "objective.pickle"
 INFEASIBLE_EXIT_CODE = 42
+_PRUNED_BY_ITSELF = (
+    "the objective raised tuner.Pruned, and nothing had asked the trial to stop: the rule of pruning= does that, in "
+    "trial.report(); return the value so far, or raise tuner.Infeasible"
+)
 _PRUNED_EXIT_CODE = 143  # as of a process that SIGTERM ended
 
 
@@ -53,7 +57,10 @@ def main(packed: bytes | None = None) -> int:
             os._exit(0)
         trial.end(returned)
     except Pruned:
-        return _PRUNED_EXIT_CODE
+        if trial.stopped:
+            return _PRUNED_EXIT_CODE
+        print(_PRUNED_BY_ITSELF, flush=True)
+        return 1
     except Infeasible as reason:
         print(f"{reason}" or "infeasible", flush=True)
         return INFEASIBLE_EXIT_CODE
@@ -79,7 +86,8 @@ def run(packed: bytes | None = None) -> NoReturn:
     except SystemExit as end:
         code = _exit_code(end)
     except BaseException:
-        traceback.print_exc()
+        with contextlib.suppress(Exception):  # the objective may have closed stderr
+            traceback.print_exc()
         code = 1
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(Exception):  # the objective may have closed or replaced it

@@ -67,7 +67,8 @@ def _put(data: Data, path: str, value: Data, under: Marks, marks: Marks, mark: M
             if not isinstance(here, list):
                 raise _Wrong(f"{walked} is not a list, so [{step}] is not a place in it")
             if step >= len(here) + last:
-                raise _Wrong(f"{walked} has {quantity(len(here), 'element')}, so the last one is [{len(here) - 1}]")
+                told = f"so the last one is [{len(here) - 1}]" if here else "so set the whole list"
+                raise _Wrong(f"{walked} has {quantity(len(here), 'element')}, {told}")
             if last:
                 here[step : step + 1] = [value]
             else:

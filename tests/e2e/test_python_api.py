@@ -132,6 +132,8 @@ except KeyboardInterrupt:
             "returned None and reported accuracy, loss, not value; return a number, or say which of them is the "
             "objective: metric='accuracy'",
         ),
+        ("os.close(1), os.close(2)", "exit code 1, and nothing in its log"),
+        ("raise tuner.Pruned", "the objective raised tuner.Pruned, and nothing had asked the trial to stop"),
         ("return 'abc'", "the objective's return value: expected a number, got 'abc' (str)"),
         ("return float('nan')", 'the last "value" was nan, not a finite number'),
         ("return trial['y']", "trial 1 has no parameter 'y'; it has x, kind"),

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests import forked
+
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 # Run by the scripts in .ci, on a clean machine or in a clean environment.
@@ -29,13 +31,8 @@ def commands() -> list[str]:
 @pytest.fixture
 def env(tmp_path: Path) -> dict[str, str]:
     """The environment of a user who installed Tuner, with the test's own state directory."""
-    tuner = tmp_path / "bin" / "tuner"
-    tuner.parent.mkdir()
-    tuner.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m controller.cli "$@"\n')
-    tuner.chmod(0o755)
-    path = os.pathsep.join([str(tuner.parent), str(Path(sys.executable).parent), os.environ["PATH"]])
-    state = str(tmp_path / "state")
-    return {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT), "TUNER_STATE_DIR": state}
+    path = os.pathsep.join([str(forked.TUNER.parent), os.environ["PATH"]])
+    return {**os.environ, "PATH": path, "TUNER_STATE_DIR": str(tmp_path / "state")}
 
 
 def test_ci_runs_the_commands_that_need_a_clean_machine() -> None:
@@ -47,9 +44,9 @@ def test_every_other_command_does_what_the_readme_says(tmp_path: Path, env: dict
     mine = [command for command in commands() if command not in BY_CI and "tuner serve" not in command]
     assert len(mine) >= 10
     for command in mine:
-        done = subprocess.run(
-            shlex.split(command), cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120, check=False
-        )
+        program, *words = shlex.split(command)
+        assert program == "tuner", command
+        done = forked.run_tuner(words, folder=tmp_path, env=env, within_s=120)
         assert done.returncode == 0, f"{command}: {done.stderr}"
 
 

@@ -137,7 +137,7 @@ def test_the_ca_of_clients_can_change_while_the_server_runs(tmp_path: Path, part
                     return False
             return True
 
-        assert served(parties.alice)
+        eventually(lambda: served(parties.alice))
         assert not served(newcomer)
         beside = tmp_path / "new"
         beside.write_bytes(parties.strangers.own.certificate.read_bytes())

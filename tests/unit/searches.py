@@ -19,10 +19,14 @@ QUEUED, RUNNING, SUCCEEDED = TrialState.QUEUED, TrialState.RUNNING, TrialState.S
 MAXIMIZE, MINIMIZE = Direction.MAXIMIZE, Direction.MINIMIZE
 
 
+def drawn(count: int) -> int:
+    """Return the number of cases to draw: `count` in `make soak`, and a third of them elsewhere."""
+    return count if "TUNER_TEST_THOROUGH" in os.environ else max(5, count // 3)
+
+
 def examples(count: int) -> settings:
-    """Hypothesis settings for this many examples in `make soak`, and a third of them, new ones each time, elsewhere."""
-    drawn = count if "TUNER_TEST_THOROUGH" in os.environ else max(5, count // 3)
-    return settings(max_examples=drawn, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    """Hypothesis settings for as many examples as `drawn` says, and no deadline."""
+    return settings(max_examples=drawn(count), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 def study(

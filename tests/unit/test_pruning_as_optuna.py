@@ -20,7 +20,7 @@ from suggest.space import Value
 from suggest.study import Objective, Pruning
 from suggest.trial import TrialState
 from tests.unit.pruning_histories import ODD, learning_curve
-from tests.unit.searches import MAXIMIZE, MINIMIZE, RUNNING, SUCCEEDED
+from tests.unit.searches import MAXIMIZE, MINIMIZE, RUNNING, SUCCEEDED, drawn
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 pytestmark = [
@@ -28,7 +28,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::UserWarning"),
     pytest.mark.filterwarnings("ignore::RuntimeWarning"),
 ]
-HISTORIES = 200
+HISTORIES = drawn(200)
 
 
 def verdicts(

@@ -21,6 +21,7 @@ NO_LABELS: Mapping[str, str] = MappingProxyType({})
 IMPORTED_FROM = "tuner.dev/imported-from"  # label: the source of an imported trial
 REUSED = "tuner.dev/value-of-trial"  # label: the trial whose value this one took over without running
 PROPOSED_BY = "tuner.dev/proposed-by"  # label: the sampler that proposed the point while the study's own was not ready
+OWN_LABELS = frozenset({IMPORTED_FROM, REUSED, PROPOSED_BY})  # only the service sets them
 
 
 class TrialState(enum.Enum):

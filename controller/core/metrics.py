@@ -52,7 +52,7 @@ class _Bar:
     """
 
     base: int  # the step at position 0
-    best: float | None  # the objective's best value when the bar began
+    extreme: float | None  # the objective's best or worst value when the bar began
     position: int = 0
     ended: bool = False
     repeated: bool = False
@@ -100,7 +100,7 @@ class LogReader:
         self._beginnings = 0
         self._bars: dict[int, _Bar] = {}  # by length
         self._names: dict[str, int] = {}  # printed names, and in how many lines they appeared
-        self._best: float | None = None
+        self._extreme: float | None = None  # the best value so far, or the worst one, by the objective's rule
         self._last: float | None = None
         self._step: int | None = None
         self.offset = 0  # bytes taken so far
@@ -112,8 +112,8 @@ class LogReader:
 
         Provisional values do not count yet.
         """
-        if self._objective.value is ValueRule.BEST and self._best is not None:
-            return self._best
+        if self._objective.value is not ValueRule.LAST and self._extreme is not None:
+            return self._extreme
         return self._last
 
     @property
@@ -362,7 +362,7 @@ class LogReader:
     def _emit(self, metric: str, step: int, value: float, readings: list[MetricReading]) -> None:
         if metric == self._objective.metric:
             self._step, self._last = step, value
-            self._best = self._better(self._best, value)
+            self._extreme = self._more_extreme(self._extreme, value)
         elif metric in self._others and (
             self._others[metric] is ValueRule.LAST or math.isfinite(value) or metric not in self._values
         ):
@@ -371,8 +371,11 @@ class LogReader:
             self._emitted[metric] = step
             readings.append(MetricReading(metric, step, value))
 
-    def _better(self, best: float | None, value: float) -> float | None:
-        return self._objective.better(best, value) if math.isfinite(value) else best
+    def _more_extreme(self, extreme: float | None, value: float) -> float | None:
+        if not math.isfinite(value):
+            return extreme
+        sign = (self._objective.extreme or self._objective.direction).sign
+        return value if extreme is None or sign * value < sign * extreme else extreme
 
     def _bar_at(self, position: int, length: int, metrics: Sequence[str], readings: list[MetricReading]) -> _Bar:
         """Return the bar of that length, moved to its new position."""
@@ -383,13 +386,13 @@ class LogReader:
             top = max(self._counters[metric] for metric in metrics)
             # The bar of a resumed attempt may start at its real position; one that starts at 0 follows the last step.
             base = 0 if 0 < top <= position else top + (position == 0 < top)
-            bar = self._bars[length] = _Bar(base, self._best)
+            bar = self._bars[length] = _Bar(base, self._extreme)
         elif bar.ended or position < bar.position:
             self._settle(metrics, readings)
             if not bar.repeated:
-                # The positions were batches, so the best value must be recomputed from whole epochs.
+                # The positions were batches, so the value must be recomputed from whole epochs.
                 bar.repeated = True
-                self._best = bar.best if self._last is None else self._better(bar.best, self._last)
+                self._extreme = bar.extreme if self._last is None else self._more_extreme(bar.extreme, self._last)
             bar.base, bar.ended = bar.base + bar.position, False
         bar.position = position
         return bar

@@ -12,6 +12,7 @@ import math
 import os
 import secrets
 import socket
+import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -102,7 +103,9 @@ class Search:
                     try:
                         yield trial
                     except BaseException:
-                        trial.cancel("the loop was exited")
+                        # When Python exits, nothing can be sent any more; the lease expires, as after a kill.
+                        if not sys.is_finalizing():
+                            trial.cancel("the loop was exited")
                         raise
                     trial.settle()
                 if trial.lost:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import secrets
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -37,7 +37,7 @@ from suggest.study import Pruning, Study, StudyName, StudySpec
 from suggest.trial import (
     IMPORTED_FROM,
     NO_LABELS,
-    PROPOSED_BY,
+    OWN_LABELS,
     Measurement,
     Outcome,
     RungResult,
@@ -221,6 +221,7 @@ class StudyService:
 
         The study's lock is not held while a worker process computes, so other calls for the study continue.
         """
+        _refuse_own_labels(labels)
         budget, proposing, trials, turn = ReplyBudget(size_of), Proposing(), list[Trial](), 0
         with self._sessions.proposing(name):
             while True:
@@ -305,6 +306,7 @@ class StudyService:
         measurements: Sequence[Measurement] = (),
         labels: Mapping[str, str] = NO_LABELS,
     ) -> Trial:
+        _refuse_own_labels(labels)
         with self._sessions.writing(name) as writer:
             engine = writer.engine
             key = request_keys.added(request_id)
@@ -481,10 +483,9 @@ class StudyService:
             engine = writer.engine
             there = engine.trial(number)
             # Clients must not change the labels that record the origin of the trial and of its point.
-            labels = {
-                **labels,
-                **{key: there.labels[key] for key in (IMPORTED_FROM, PROPOSED_BY) if key in there.labels},
-            }
+            own = {key: there.labels[key] for key in OWN_LABELS if key in there.labels}
+            _refuse_own_labels(labels.keys() - own.keys())
+            labels = {**labels, **own}
             trial = replace(there, labels=dict(labels))
             self._existing(name, number)
             with writer.changing():
@@ -547,6 +548,14 @@ class StudyService:
             self._sessions.record(name)
             raise NotFound(f"{name} has no trial {number}")
         return trial
+
+
+def _refuse_own_labels(labels: Iterable[str]) -> None:
+    """Refuse labels that say where a trial comes from: what has them counts in another way. Raises InvalidArgument."""
+    if forged := sorted(OWN_LABELS & set(labels)):
+        raise InvalidArgument(
+            [Problem(f"labels.{key}", "only the service sets this label; remove it") for key in forged]
+        )
 
 
 def _may_run_again(trial: Trial) -> bool:

@@ -109,6 +109,20 @@ def test_a_loop_that_is_left_cancels_its_trial(search: Search) -> None:
     assert states(search) == ["cancelled", "cancelled"]
 
 
+def test_a_program_may_end_with_a_trial_open(client: Client, search: Search) -> None:
+    program = f"""
+from suggest.client import Client, Float, maximize
+client = Client({client.address!r})
+study = client.study("left", {{"x": Float(0, 1)}}, maximize("score"))
+trials = study.trials(3)
+open_trial = next(trials)
+def later():
+    return client, study, trials
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stderr == ""
+
+
 def test_trials_of_a_long_study_are_counted_correctly(search: Search) -> None:
     """The study has several pages, with trials that end late, out of order, cancelled, or in another process."""
     client, name = search.client, search.name

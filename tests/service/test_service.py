@@ -13,7 +13,7 @@ from suggest.client import Client
 from suggest.errors import AlreadyExists, FailedPrecondition, InvalidArgument, NotFound
 from suggest.space import Assignment, Choice, Float, Parameter, Space
 from suggest.study import Algorithm, Pruning, Study, StudyName, StudySpec, ValueRule
-from suggest.trial import Measurement, Outcome, StopAdvice, Trial, TrialState
+from suggest.trial import IMPORTED_FROM, REUSED, Measurement, Outcome, StopAdvice, Trial, TrialState
 from tests.service.running import NAME, SPEC, a_server, score
 
 SUCCEEDED = Outcome(TrialState.SUCCEEDED)
@@ -386,6 +386,18 @@ def test_a_trial_is_relabeled(client: Client, study: Study) -> None:
     trial = one(client, old="label")
     assert client.update_trial(NAME, 0, labels={"new": "label"}) == replace(trial, labels={"new": "label"})
     assert client.get_trial(NAME, 0).labels == {"new": "label"}
+
+
+def test_only_the_service_sets_the_labels_of_a_trials_origin(client: Client, study: Study) -> None:
+    trial = one(client)
+    for forge in (
+        lambda: client.update_trial(NAME, trial.number, labels={IMPORTED_FROM: "x"}),
+        lambda: client.suggest(NAME, 1, client_id="c", request_id="forged", labels={REUSED: "0"}),
+        lambda: client.add_trial(NAME, {}, request_id="added", labels={IMPORTED_FROM: "x"}),
+    ):
+        with pytest.raises(InvalidArgument, match=r"tuner\.dev/\S+: only the service sets this label; remove it"):
+            forge()
+    assert [each.labels for each in client.list_trials(NAME)] == [trial.labels]
 
 
 def test_a_missing_study_or_trial_is_named(client: Client, study: Study) -> None:

@@ -280,6 +280,13 @@ def test_bars_over_batches_have_one_reading_each_from_the_second_on() -> None:
     assert curve(one * 3, "accuracy") == {**{n: 1 - n / 100 for n in range(10)}, 18: 0.91, 27: 0.91}
 
 
+@pytest.mark.parametrize(("rule", "value"), [("last", 0.3), ("best", 0.9), ("worst", 0.1)])
+def test_the_rule_of_the_objective_chooses_its_value(rule: str, value: float) -> None:
+    reader = a_reader(value=rule)
+    reader.feed(b"accuracy=0.5\naccuracy=0.9\naccuracy=0.1\naccuracy=nan\naccuracy=0.3\n")
+    assert reader.value == value
+
+
 def test_the_best_value_is_never_that_of_a_batch() -> None:
     reader = a_reader(value="best")
     one = "".join(bar(n, 9, f"accuracy={1 - n / 100}") for n in range(10)) + "\n"

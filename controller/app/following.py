@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from datetime import timedelta
 from typing import Generic, TypeAlias, TypeVar
 
 from controller.app import query
@@ -121,6 +122,7 @@ class _Trials:
 
     async def read_all(self) -> AsyncIterator[set[int]]:
         """Yield the numbers of the trials that have changed, after each page."""
+        began = time.monotonic()
         trials = _Pages(lambda token: self._client.trials_page(self._name, token, page_size=PAGE))
         measurements = _Pages(lambda token: self._client.latest_page(self._name, token))
         measured_to = -1
@@ -137,6 +139,16 @@ class _Trials:
         finally:
             await trials.close()
             await measurements.close()
+        self._again |= self._ended_within(time.monotonic() - began)
+
+    def _ended_within(self, seconds: float) -> set[int]:
+        """Return the trials that may have ended in the last seconds: their measurements may have been read before.
+
+        The clock of the server may differ from that here, so the seconds are those before the newest end.
+        """
+        ends = {number: trial.end_time for number, trial in self.known.items() if trial.end_time is not None}
+        since = max(ends.values()) - timedelta(seconds=seconds) if ends else None
+        return {number for number, end in ends.items() if since is not None and end >= since}
 
     def read_again(self, number: int) -> None:
         """Let the next read of changes include a trial that has ended."""

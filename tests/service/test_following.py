@@ -14,10 +14,10 @@ import pytest
 from controller.app import following
 from controller.app.following import ONE_BY_ONE, StudyFollower
 from controller.report.record import TrialRecord, best_of
-from suggest.client import AsyncClient
+from suggest.client import AsyncClient, StudyName
 from suggest.errors import NotFound
 from suggest.study import Algorithm, Direction, Objective
-from suggest.trial import Outcome, TrialState
+from suggest.trial import Measurement, Outcome, Trial, TrialState
 from tests.service.running import NAME, SPEC, a_server, score
 
 ENDS = (TrialState.SUCCEEDED, TrialState.SUCCEEDED, TrialState.PRUNED, TrialState.FAILED, TrialState.INFEASIBLE)
@@ -29,17 +29,23 @@ class Counting(AsyncClient):
     def __init__(self, address: str) -> None:
         super().__init__(address)
         self.sent: list[str] = []
+        self.measured = asyncio.Event()
 
     async def _send(self, call: Any) -> Any:  # Any, because the overridden method is generic
         self.sent.append(call.method)
         return await super()._send(call)
 
 
-def followed(folder: Path, see: Callable[[Counting, StudyFollower], Awaitable[None]], spec: Any = SPEC) -> None:
+def followed(
+    folder: Path,
+    see: Callable[[Counting, StudyFollower], Awaitable[None]],
+    spec: Any = SPEC,
+    client_type: type[Counting] = Counting,
+) -> None:
     """Call `see` with a client and a follower of a new study."""
 
     async def run(address: str) -> None:
-        async with Counting(address) as client:
+        async with client_type(address) as client:
             study = await client.create_study(NAME, spec, request_id="r")
             await see(client, StudyFollower(client, study))
 
@@ -52,6 +58,10 @@ async def read(follower: StudyFollower, *, changed: bool = True) -> set[int]:
     return {number async for trials in follower.read(changed=changed) for number in trials}
 
 
+def loss(step: int, value: float) -> Measurement:
+    return Measurement(1, "loss", step, value)
+
+
 async def begin(client: AsyncClient, count: int, request: str) -> list[int]:
     found = await client.suggest(NAME, count, client_id="me", request_id=request)
     return [trial.number for trial in found.trials]
@@ -62,6 +72,7 @@ def test_only_unfinished_and_new_trials_are_read_again(tmp_path: Path) -> None:
         first, second, third = await begin(client, 3, "a")
         await client.complete(NAME, first, Outcome(TrialState.SUCCEEDED, 0.5))
         assert await read(follower) == {first, second, third}
+        assert await read(follower) == {first, second, third}, "the first one may have ended during the first read"
         await client.report(NAME, third, [score(1, 0.25)])
         await client.complete(NAME, second, Outcome(TrialState.SUCCEEDED, 0.75))
         (fourth,) = await begin(client, 1, "b")
@@ -86,6 +97,32 @@ def test_the_cost_of_a_read_does_not_depend_on_ended_trials(tmp_path: Path) -> N
         assert client.sent == ["GetStudy", "ListTrials", "ListTrials", "ListMeasurements"]
 
     followed(tmp_path, see)
+
+
+class Ending(Counting):
+    """Completes a trial after the first page of measurements was read, and before the page that has the trial."""
+
+    async def trials_page(self, name: StudyName, token: str, *, page_size: int) -> tuple[list[Trial], str]:
+        await self.measured.wait()
+        await self.complete(NAME, 0, Outcome(TrialState.SUCCEEDED, 0.5), measurements=[loss(9, 0.9)])
+        return await super().trials_page(name, token, page_size=page_size)
+
+    async def latest_page(self, name: StudyName, token: str) -> tuple[list[tuple[int, Measurement]], str]:
+        found = await super().latest_page(name, token)
+        self.measured.set()
+        return found
+
+
+def test_the_last_measurements_of_a_trial_that_ends_during_the_first_read_are_found(tmp_path: Path) -> None:
+    async def see(client: Counting, follower: StudyFollower) -> None:
+        (number,) = await begin(client, 1, "a")
+        await client.report(NAME, number, [loss(3, 0.3)])
+        await read(follower)
+        assert follower.record.metrics == {number: {"loss": 0.3}}
+        await read(follower)
+        assert follower.record.metrics == {number: {"loss": 0.9}}
+
+    followed(tmp_path, see, client_type=Ending)
 
 
 def test_labels_and_deletions_of_ended_trials_are_found_by_sweeps(

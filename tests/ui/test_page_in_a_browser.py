@@ -247,6 +247,19 @@ def test_names_that_look_like_markup_are_text(cli: Cli, tab: Any) -> None:
         assert tab.locator("main img").count() == 0
 
 
+def test_events_are_shown_in_words(cli: Cli, tab: Any) -> None:
+    cli.tuner("run", cli.write(trials=1))
+    with served(cli) as page:
+        opened(tab, page.link)
+        shown = """message => import("/static/dom.js").then(
+            page => page.events([{ time: "", kind: "it", trial: 1, message }]).innerText)"""
+        for message, words in (
+            ('running->failed class=userError reason="exit code 1"', "exit code 1 (class userError)"),
+            ('waiting reason="QuotaExceeded: cpu 8/8"', "QuotaExceeded: cpu 8/8"),
+        ):
+            assert tab.evaluate(shown, f"trial=tiny-1 attempt=1 {message}") == f"–trial 1 it {words}"
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [400, 1280])
 def test_pages_are_accessible_and_fit(cli: Cli, chromium: Any, axe: str, width: int, scheme: str) -> None:

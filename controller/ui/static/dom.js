@@ -70,7 +70,7 @@ export function duration(from, to) {
 }
 
 // "trial=digits-x7k2q-7 attempt=1 running->failed class=…": the trial and the kind are said already.
-const TRANSITION = /^trial=\S+ attempt=(\d+) (?:\S+->\S+\s*|created$)?/;
+const TRANSITION = /^trial=\S+ attempt=(\d+) (?:\S+->\S+\s*|waiting |created$)?/;
 const PAIR = /(\w+)=("(?:[^"\\]|\\.)*"|\S+)\s*/g;
 
 // The log's `value=0.12 class=userError reason="exit code 1"` as words: exit code 1 (value 0.12, class userError)

@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import json
 import mimetypes
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from importlib import resources
 from typing import Any, Protocol, TypeAlias
 
@@ -161,7 +162,7 @@ class _Page:
     # Reading
 
     async def stream_list(self, request: Request) -> Response:
-        return event_stream(self._shown(request).follow_list(), self._closing)
+        return event_stream(request, self._shown(request).follow_list(), self._closing)
 
     async def stream(self, request: Request) -> Response:
         position = request.headers.get("last-event-id") or request.query_params.get("after", "")
@@ -170,7 +171,7 @@ class _Page:
             only = frozenset(
                 whole_number(word, "only", least=0, most=1 << 31) for word in wanted.split(",")[:MOST_SHOWN]
             )
-        return event_stream(self._shown(request).follow(*named(request), position, only), self._closing)
+        return event_stream(request, self._shown(request).follow(*named(request), position, only), self._closing)
 
     async def figure(self, request: Request) -> Response:
         """Return the specification of a figure, of the whole search or of one `trial`."""
@@ -241,23 +242,32 @@ def whole_number(given: object, what: str, *, most: int, least: int = 1) -> int:
     return int(text)
 
 
-def event_stream(events: Events, closing: asyncio.Event) -> Response:
-    return StreamingResponse(_sent(events, closing), media_type="text/event-stream")
+def event_stream(request: Request, events: Events, closing: asyncio.Event) -> Response:
+    """Send events until the reader leaves, the server ends, or the reader's session has ended."""
+    return StreamingResponse(_sent(events, closing, request.state.still_in), media_type="text/event-stream")
 
 
-async def _sent(events: Events, closing: asyncio.Event) -> AsyncIterator[str]:
+async def _sent(events: Events, closing: asyncio.Event, still_in: Callable[[], Awaitable[bool]]) -> AsyncIterator[str]:
     """Yield events as text/event-stream, with comments at intervals, which detect whether the reader is still there."""
+    next_check = time.monotonic() + HEARTBEAT_S
     closed = asyncio.ensure_future(closing.wait())
     following = asyncio.ensure_future(anext(events))
     try:
         yield f"retry: {RETRY_MS}\n\n"
         while True:
-            await asyncio.wait({closed, following}, timeout=HEARTBEAT_S, return_when=asyncio.FIRST_COMPLETED)
+            rest = max(0.0, next_check - time.monotonic())
+            await asyncio.wait({closed, following}, timeout=rest, return_when=asyncio.FIRST_COMPLETED)
             if closed.done():
                 return
-            if not following.done():
+            if time.monotonic() >= next_check:
+                if not await still_in():
+                    return
                 yield ": still here\n\n"
+                next_check = time.monotonic() + HEARTBEAT_S
+            if not following.done():
                 continue
+            if following.cancelled():  # the board was closed, and cancelled its calls
+                return
             try:
                 name, data = following.result()
             except StopAsyncIteration:

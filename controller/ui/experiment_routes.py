@@ -45,8 +45,8 @@ class _Experiments:
         self._board = board
         self._closing = closing
 
-    async def queue(self, _: Request) -> Response:
-        return event_stream(self._board.follow_queue(), self._closing)
+    async def queue(self, request: Request) -> Response:
+        return event_stream(request, self._board.follow_queue(), self._closing)
 
     async def file(self, request: Request) -> Response:
         return JSONResponse(redacted_document(self._experiment(request).spec.document))
@@ -60,7 +60,8 @@ class _Experiments:
         attempt = whole_number(request.query_params.get("attempt", str(one.newest.number)), "attempt", most=1 << 31)
         log = self._board.folder(record.experiment, number, attempt).log
         known = request.headers.get("last-event-id") or request.query_params.get("after", "")
-        return event_stream(_log(log, int(known) if known.isascii() and known.isdigit() else None), self._closing)
+        at = int(known) if known.isascii() and known.isdigit() else None
+        return event_stream(request, _log(log, at), self._closing)
 
     async def artifact(self, request: Request) -> Response:
         """Send a file that the trial wrote, as a download: a browser must not run what is in it."""

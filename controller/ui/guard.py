@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import secrets
+from functools import partial
 from typing import Protocol
 from urllib.parse import urlsplit
 
@@ -52,8 +53,14 @@ class Door(Protocol):
     async def enter(self, request: Request) -> Response | None:
         """Answer a request that asks to come in; None for any other request."""
 
-    def refusal(self, request: Request) -> Response | None:
-        """Answer a request of somebody who has not come in; None if it may pass nevertheless."""
+    async def still_in(self, request: Request) -> bool:
+        """Return whether a person who has come in may still read the answer, which is a stream. Raises TunerError."""
+
+    def public(self, request: Request) -> bool:
+        """Return whether anybody may send this request."""
+
+    def refusal(self, request: Request, trouble: TunerError | None = None) -> Response:
+        """Answer a request of somebody who has not come in. `trouble`: whether the person has is not known."""
 
 
 class LinkDoor:
@@ -83,7 +90,13 @@ class LinkDoor:
         page.set_cookie(self.cookie_name, self._derived(b"cookie"), httponly=True, samesite="strict")
         return page
 
-    def refusal(self, request: Request) -> Response | None:
+    async def still_in(self, request: Request) -> bool:
+        return True
+
+    def public(self, request: Request) -> bool:
+        return False
+
+    def refusal(self, request: Request, trouble: TunerError | None = None) -> Response:
         return refused("open the link that tuner printed: it has the token that this page needs")
 
     def _derived(self, purpose: bytes) -> str:
@@ -121,7 +134,11 @@ class Guard:
         await (answer or self._app)(scope, receive, guarded)
 
     async def _answer(self, request: Request) -> Response | None:
-        """Return the refusal of a request; None if the request may pass. Then its state has the token of the page."""
+        """Return the refusal of a request; None if the request may pass.
+
+        Then its state has the token of the page, unless it is public, and what long answers call to be sure that the
+        person is still in.
+        """
         headers = request.headers
         if self._door.names is not None and _host(headers.get("host", "")) not in self._door.names:
             return refused("this page is served to this machine only: open it as http://127.0.0.1 or http://localhost")
@@ -135,16 +152,25 @@ class Guard:
                 return PlainTextResponse(f"expected a body of at most {MOST_BODY_BYTES} bytes\n", status_code=413)
         if (answer := await self._door.enter(request)) is not None:
             return answer
+        if self._door.public(request):
+            return None
         try:
             page_token = await self._door.page_token(request)
         except TunerError as error:
-            return refused(str(error), status=503)
+            return self._door.refusal(request, error)
         if page_token is None:
             return self._door.refusal(request)
         if request.method not in SAFE and not equal(headers.get(TOKEN_HEADER, ""), page_token):
             return refused("the request lacks the token of the page; load the page again")
         request.state.page_token = page_token
+        request.state.still_in = partial(self._still_in, request)
         return None
+
+    async def _still_in(self, request: Request) -> bool:
+        try:
+            return await self._door.still_in(request)
+        except TunerError:
+            return False  # not known: the page asks again
 
 
 def equal(given: str, wanted: str) -> bool:

@@ -14,7 +14,7 @@ import hmac
 import logging
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, KeysView
 from dataclasses import dataclass
 from importlib import resources
 from typing import Protocol
@@ -32,8 +32,9 @@ log = logging.getLogger(__name__)
 SIGN_IN = "/api/sign-in"
 IDLE_S = 12 * 3600.0  # a session that is not used ends
 STORED_S = 600.0  # between two times that the use of a session is stored
-REREAD_S = 30.0  # after which a session is read again, because it may have ended at another server
-MOST_SESSIONS = 200
+REREAD_S = 20.0  # after which a session is read again, because it may have ended at another server
+MOST_SESSIONS = 200  # in the database, and in memory
+READS_AT_ONCE = 4  # of sessions: a slow store must not take all threads
 PAUSE_S = 0.5  # before a wrong token is refused
 MOST_TOKEN = 4096  # bytes
 ID_BYTES = 32
@@ -66,7 +67,13 @@ class Sessions:
 
     def __init__(self, stored: StoredSessions) -> None:
         self._stored = stored
-        self._known: dict[str, _Session] = {}
+        self._known: dict[str, _Session] = {}  # the one that was read last comes last
+        self._ended = 0  # how many have ended here
+        self._slots = asyncio.Semaphore(READS_AT_ONCE)
+
+    @property
+    def keys(self) -> KeysView[str]:
+        return self._known.keys()
 
     async def token(self, identity: str) -> str | None:
         """Return the token of a session, which counts as used; None if there is no such session, or it has ended.
@@ -100,22 +107,35 @@ class Sessions:
         key, now = key_of(identity), time.time()
         sealed = _xor(token.encode(), identity)
         await asyncio.to_thread(self._stored.begin, key, sealed, now, oldest_s=now - IDLE_S, most=MOST_SESSIONS)
-        self._known[key] = _Session(token, now, time.monotonic())
+        self._keep(key, _Session(token, now, time.monotonic()))
 
     async def end(self, identity: str) -> None:
-        """Raises Unavailable, StoreBroken."""
-        self._known.pop(key_of(identity), None)
+        """Delete a session. Raises Unavailable, StoreBroken: it has not ended."""
         await asyncio.to_thread(self._stored.end, key_of(identity))
+        self._ended += 1
+        self.forget(identity)
 
-    def forget_unused(self) -> set[str]:
-        """Forget sessions that nobody uses here now, and return the keys of those that remain."""
-        since = time.monotonic() - IDLE_S
-        self._known = {key: each for key, each in self._known.items() if each.read_s > since}
-        return set(self._known)
+    def forget(self, identity: str) -> None:
+        self._known.pop(key_of(identity), None)
+
+    def _keep(self, key: str, session: _Session) -> None:
+        """Remember a session, and forget those that were not read for a long time, or are too many."""
+        self._known.pop(key, None)
+        self._known[key] = session
+        since = session.read_s - IDLE_S
+        for oldest, each in list(self._known.items()):
+            if each.read_s > since and len(self._known) <= MOST_SESSIONS:
+                break
+            del self._known[oldest]
 
     async def _read(self, key: str, identity: str) -> _Session | None:
         try:
-            found = await asyncio.to_thread(self._stored.find, key)
+            async with self._slots:
+                while True:
+                    ended = self._ended
+                    found = await asyncio.to_thread(self._stored.find, key)
+                    if ended == self._ended:  # otherwise it may be the one that has ended meanwhile
+                        break
         except TunerError as error:
             if (known := self._known.get(key)) is None:
                 raise
@@ -125,7 +145,8 @@ class Sessions:
             return None
         sealed, used_s = found
         token = _xor(sealed, identity).decode("ascii", errors="replace")
-        self._known[key] = session = _Session(token, used_s, time.monotonic())
+        session = _Session(token, used_s, time.monotonic())
+        self._keep(key, session)
         return session
 
 
@@ -173,7 +194,7 @@ class TokenDoor:
         ]
 
     async def close(self) -> None:
-        await self._close(set(self._boards))
+        await self._close(self._boards.keys())
 
     def board(self, request: Request) -> StudyBoard:
         identity = self._identity(request)
@@ -183,27 +204,41 @@ class TokenDoor:
         key = key_of(identity)
         if key not in self._boards:
             self._boards[key] = self._connect(token)
+        request.state.board = self._boards[key]
         return self._boards[key]
 
     async def page_token(self, request: Request) -> str | None:
         identity = self._identity(request)
         token = await self._sessions.token(identity)
-        if token is None or not self._valid(token):
-            await self._close({key_of(identity)})
+        if token is not None and not self._valid(token):
+            self._sessions.forget(identity)
+            token = None
+        await self._close(self._boards.keys() - self._sessions.keys)
+        if token is None:
             return None
         return hmac.digest(identity.encode(), b"page", "sha256").hex()  # the same for a page that is open meanwhile
 
     async def enter(self, request: Request) -> Response | None:
         return None
 
-    def refusal(self, request: Request) -> Response | None:
+    async def still_in(self, request: Request) -> bool:
+        if await self.page_token(request) is None:
+            return False
+        # A board that was closed, because there were too many sessions, is not watched any more.
+        return request.state.board is self._boards.get(key_of(self._identity(request)))
+
+    def public(self, request: Request) -> bool:
+        """Return whether it asks for the page's own code, or is the sign-in."""
         path = request.url.path
-        if path == SIGN_IN or (path.startswith("/static/") and request.method in SAFE):
-            return None  # the page's own code, which is public
-        if path == "/" and request.method in SAFE:
+        return path == SIGN_IN or (path.startswith("/static/") and request.method in SAFE)
+
+    def refusal(self, request: Request, trouble: TunerError | None = None) -> Response:
+        # Not 401 if it is not known who this is: a page that is open would be replaced by the sign-in.
+        status = 401 if trouble is None else 503
+        if request.url.path == "/" and request.method in SAFE:
             page = resources.files("controller.ui") / "static" / "sign-in.html"
-            return Response(page.read_text(encoding="utf-8"), status_code=401, media_type="text/html")
-        return refused("sign in first", status=401)
+            return Response(page.read_text(encoding="utf-8"), status_code=status, media_type="text/html")
+        return refused("sign in first" if trouble is None else str(trouble), status)
 
     async def _sign_in(self, request: Request) -> Response:
         token = (await body_of(request)).get("token")
@@ -215,7 +250,7 @@ class TokenDoor:
             raise PermissionDenied("unknown or revoked token; ask the server's operator for one")
         identity = secrets.token_urlsafe(ID_BYTES)
         await self._sessions.begin(identity, token)
-        await self._close(self._boards.keys() - self._sessions.forget_unused())
+        await self._close(self._boards.keys() - self._sessions.keys)
         answer = JSONResponse({"message": "signed in"})
         answer.set_cookie(self._cookie, identity, httponly=True, samesite="strict", secure=self._secure)
         return answer
@@ -223,7 +258,7 @@ class TokenDoor:
     async def _sign_out(self, request: Request) -> Response:
         identity = self._identity(request)
         await self._sessions.end(identity)
-        await self._close({key_of(identity)})
+        await self._close(self._boards.keys() - self._sessions.keys)
         answer = JSONResponse({"message": "signed out"})
         answer.delete_cookie(self._cookie, httponly=True, samesite="strict", secure=self._secure)
         return answer
@@ -232,6 +267,6 @@ class TokenDoor:
         """Return the id of the session, which may not exist."""
         return request.cookies.get(self._cookie, "")
 
-    async def _close(self, keys: set[str]) -> None:
-        for key in keys & self._boards.keys():
-            await self._boards.pop(key).close()
+    async def _close(self, keys: Iterable[str]) -> None:
+        for board in [self._boards.pop(key) for key in list(keys)]:
+            await board.close()

@@ -220,6 +220,19 @@ def test_a_session_is_valid_at_each_server_of_a_postgresql_database_and_survives
             assert again.base == page.base
 
 
+def test_two_servers_of_one_sqlite_database_share_sessions_while_both_run(cli: Cli, tokens: Path) -> None:
+    flags = ("--tokens", str(tokens))
+    with page_of_server(cli, *flags) as page, signed_in(page, secret("me")) as client:
+        (cookie,) = client.cookies.values()
+        with page_of_server(cli, *flags) as other, signed_in(other, secret("me")) as another:
+            with with_cookie(cookie, other) as same:
+                assert same.get("/").status_code == 200
+            assert another.post("/api/sign-out", json={}).status_code == 200
+        page.end()
+        with page_of_server(cli, *flags, "--ui", at(page)):
+            assert client.get("/").status_code == 200
+
+
 def test_a_server_whose_page_has_a_port_leaves_the_port_of_the_last_time(cli: Cli, tokens: Path) -> None:
     flags = ("--tokens", str(tokens))
     with page_of_server(cli, *flags) as page, page_of_server(cli, *flags) as newest:

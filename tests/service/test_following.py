@@ -45,7 +45,8 @@ def followed(
     """Call `see` with a client and a follower of a new study."""
 
     async def run(address: str) -> None:
-        async with client_type(address) as client:
+        client = client_type(address)
+        async with client:
             study = await client.create_study(NAME, spec, request_id="r")
             await see(client, StudyFollower(client, study))
 

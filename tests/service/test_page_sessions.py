@@ -1,0 +1,214 @@
+"""Sessions of the page of a server end everywhere, are bounded, and are not needed for what is public."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+
+from controller.ui import application, sign_in
+from controller.ui.guard import Guard
+from controller.ui.sign_in import ID_BYTES, Sessions, StoredSessions, TokenDoor
+from controller.ui.studies import StudyBoard
+from controller.ui.vega import VegaBundle
+from controller.ui.watched import clock_mark
+from suggest.client import AsyncClient
+from suggest.errors import Unavailable
+from suggest.server import Server
+from tests.service.running import a_server
+
+TOKEN = "a-token"
+PATIENCE_S = 30.0
+
+
+class Trouble:
+    """Sessions in a database that can be down, or answer only when the test lets it."""
+
+    def __init__(self, stored: StoredSessions) -> None:
+        self._stored = stored
+        self.down = False
+        self.found = threading.Event()
+        self.answers = threading.Event()
+        self.answers.set()
+
+    def find(self, key: str) -> tuple[bytes, float] | None:
+        if self.down:
+            raise Unavailable("the database is down")
+        found = self._stored.find(key)
+        self.found.set()
+        assert self.answers.wait(PATIENCE_S)
+        return found
+
+    def begin(self, key: str, sealed: bytes, used_s: float, *, oldest_s: float, most: int) -> None:
+        self._stored.begin(key, sealed, used_s, oldest_s=oldest_s, most=most)
+
+    def use(self, key: str, used_s: float) -> None:
+        self._stored.use(key, used_s)
+
+    def end(self, key: str) -> None:
+        self._stored.end(key)
+
+
+class Page:
+    """The page of one server of the database."""
+
+    def __init__(self, server: Server, stored: StoredSessions) -> None:
+        self._server = server
+        self.opened = asyncio.Event()
+        self.boards: list[StudyBoard] = []
+        self.closed: list[StudyBoard] = []
+        self.door = TokenDoor(self._connect, lambda token: token == TOKEN, port=1, secure=False, stored=stored)
+        self._app: Starlette = application.application(
+            self.door.board,
+            Middleware(Guard, door=self.door),
+            kind="studies",
+            closing=asyncio.Event(),
+            vega=VegaBundle(),
+            signs_in=True,
+            more=self.door.routes,
+        )
+
+    def browser(self, cookies: httpx.Cookies | None = None) -> httpx.AsyncClient:
+        transport = httpx.ASGITransport(self._app)
+        return httpx.AsyncClient(transport=transport, base_url="http://localhost", cookies=cookies)
+
+    async def signed_in(self) -> httpx.AsyncClient:
+        browser = self.browser()
+        assert (await browser.post("/api/sign-in", json={"token": TOKEN})).status_code == 200
+        index = (await browser.get("/")).text
+        browser.headers["x-tuner-token"] = index.partition('name="page-token" content="')[2].partition('"')[0]
+        return browser
+
+    async def watching(self, browser: httpx.AsyncClient) -> asyncio.Task[httpx.Response]:
+        """Open the list, which ends only with the session."""
+        self.opened.clear()
+        stream = asyncio.create_task(browser.get("/api/stream"))
+        await asyncio.wait_for(self.opened.wait(), PATIENCE_S)
+        return stream
+
+    def _connect(self, token: str) -> StudyBoard:
+        page = self
+
+        class Board(StudyBoard):
+            async def close(self) -> None:
+                page.closed.append(self)
+                await super().close()
+
+        client = AsyncClient(self._server.address, token=token)
+        self.boards.append(Board(client, source="here", mark=clock_mark, verbs=frozenset))
+        self.opened.set()
+        return self.boards[-1]
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    with a_server(tmp_path / "s.db") as server:
+        yield server
+
+
+@pytest.fixture
+def often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Look at sessions often."""
+    monkeypatch.setattr(application, "HEARTBEAT_S", 0.05)
+    monkeypatch.setattr(sign_in, "REREAD_S", 0.0)
+
+
+def run(server: Server, see: Callable[[Page, Page, Trouble], Awaitable[None]]) -> None:
+    """Call `see` with the pages of two servers of one database, and the sessions that the second one reads."""
+
+    async def pages() -> None:
+        stored = Trouble(server.page_sessions())
+        one, other = Page(server, server.page_sessions()), Page(server, stored)
+        try:
+            await see(one, other, stored)
+        finally:
+            await one.door.close()
+            await other.door.close()
+
+    asyncio.run(pages())
+
+
+@pytest.mark.usefixtures("often")
+def test_an_open_page_ends_with_its_session_that_ends_at_another_server(server: Server) -> None:
+    async def see(one: Page, other: Page, _: Trouble) -> None:
+        browser = await one.signed_in()
+        at_other = other.browser(browser.cookies)
+        stream = await other.watching(at_other)
+        assert (await browser.post("/api/sign-out", json={})).status_code == 200
+        assert "event: list" in (await asyncio.wait_for(stream, PATIENCE_S)).text
+        assert (await at_other.get("/")).status_code == 401
+        assert other.closed == other.boards != []
+
+    run(server, see)
+
+
+@pytest.mark.usefixtures("often")
+def test_sessions_beyond_the_limit_end_and_close_what_they_watch(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sign_in, "MOST_SESSIONS", 2)
+
+    async def see(one: Page, _: Page, __: Trouble) -> None:
+        streams = [await one.watching(await one.signed_in()) for _ in range(4)]
+        await asyncio.wait_for(asyncio.gather(*streams[:2]), PATIENCE_S)
+        assert set(one.boards) - set(one.closed) == set(one.boards[2:])
+        for stream in streams[2:]:
+            assert not stream.done()
+            stream.cancel()
+        await asyncio.gather(*streams, return_exceptions=True)
+
+    run(server, see)
+
+
+def test_a_server_remembers_no_more_sessions_than_the_database(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sign_in, "MOST_SESSIONS", 3)
+
+    async def see() -> None:
+        sessions, others = Sessions(server.page_sessions()), Sessions(server.page_sessions())
+        for _ in range(10):
+            identity = secrets.token_urlsafe(ID_BYTES)
+            await others.begin(identity, TOKEN)
+            assert await sessions.token(identity) == TOKEN
+        assert len(sessions.keys) == len(others.keys) == 3
+
+    asyncio.run(see())
+
+
+@pytest.mark.usefixtures("often")
+def test_signing_out_wins_against_a_request_that_reads_the_session_meanwhile(server: Server) -> None:
+    async def see() -> None:
+        stored = Trouble(server.page_sessions())
+        sessions, identity = Sessions(stored), secrets.token_urlsafe(ID_BYTES)
+        await sessions.begin(identity, TOKEN)
+        stored.answers.clear()
+        request = asyncio.create_task(sessions.token(identity))
+        assert await asyncio.to_thread(stored.found.wait, PATIENCE_S)
+        await sessions.end(identity)
+        stored.answers.set()
+        assert await asyncio.wait_for(request, PATIENCE_S) is None
+        assert sessions.known(identity) is None
+
+    asyncio.run(see())
+
+
+def test_an_old_cookie_does_not_hide_the_sign_in_while_the_database_is_down(server: Server) -> None:
+    async def see(one: Page, other: Page, stored: Trouble) -> None:
+        browser = other.browser((await one.signed_in()).cookies)
+        stored.down = True
+        index = await browser.get("/")
+        assert (index.status_code, "Sign in" in index.text) == (503, True)
+        assert (await browser.get("/static/sign-in.js")).status_code == 200
+        assert (await browser.post("/api/sign-in", json={"token": "wrong"})).status_code == 403
+        stream = await browser.get("/api/stream")
+        assert (stream.status_code, stream.text) == (503, "the database is down\n")
+        stored.down = False
+        assert (await browser.get("/")).status_code == 200
+
+    run(server, see)

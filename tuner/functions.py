@@ -40,8 +40,8 @@ class SearchOptions(TypedDict, total=False):
     parallelism: int
     """Trials at a time; 1 by default."""
     name: str
-    """Of the search: one that was interrupted or killed is continued, one that has ended is not run again. Without a
-    name, each call is a new search."""
+    """Of the search: one that was interrupted or killed is continued, and one that has ended is continued if there are
+    more trials. Without a name, each call is a new search."""
     metric: str
     """What the objective's value is called; "value" by default."""
     constraints: Mapping[str, Mapping[str, float]]
@@ -181,16 +181,16 @@ def _search(
         context=options.get("context"),
         progress=options.get("progress", True),
         on_admitted=keep,
-        callbacks=options.get("callbacks", ()),
+        callbacks=options.get("callbacks") or (),
     )
 
 
 def _check_lists(caller: str, options: SearchOptions) -> None:
     """Refuse what would fail only when the search has begun. Raises TypeError."""
-    callbacks, initial = options.get("callbacks", ()), options.get("initial") or ()
-    if callable(callbacks) or not all(map(callable, callbacks)):
+    callbacks, initial = options.get("callbacks") or (), options.get("initial") or ()
+    if not isinstance(callbacks, Sequence) or not all(map(callable, callbacks)):
         raise TypeError(f"{caller}: callbacks: expected a list of functions, got {callbacks!r}")
-    if isinstance(initial, Mapping) or not all(isinstance(point, Mapping) for point in initial):
+    if not isinstance(initial, Sequence) or not all(isinstance(point, Mapping) for point in initial):
         raise TypeError(f"{caller}: initial: expected a list of points, such as [{{'lr': 0.1}}], got {initial!r}")
 
 

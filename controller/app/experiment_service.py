@@ -436,8 +436,13 @@ def _outcomes(attempts: Sequence[Attempt]) -> list[tuple[TrialState, float | Non
 
 
 def _again(verb: str, document: Document, *flags: str) -> str:
-    """Return the verb with the named file. The command line adds the flags that change the file."""
-    return command(verb, "-" if document.source == "standard input" else document.source, *flags)
+    """Return the verb with the file, or the name of an experiment that was built in Python, without one.
+
+    The command line adds the flags that change the file.
+    """
+    if document.source == "standard input":
+        return command(verb, "-", *flags)
+    return command(verb, document.source if Path(document.source).exists() else document.spec.name, *flags)
 
 
 def _extension(known: Experiment, document: Document, changes: Sequence[Change]) -> str:

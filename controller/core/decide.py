@@ -292,7 +292,7 @@ def follow_ups(snapshot: Snapshot) -> list[Action]:
 
 
 def _stop_cause(snapshot: Snapshot, ending: budget.Ending | None) -> tuple[StopCause, str] | None:
-    """Return why all attempts must stop, and what that makes of them; None if they may run on."""
+    """Return why all attempts must stop, and what that makes of them; None if they may keep running."""
     if snapshot.desired is DesiredState.STOP:
         return StopCause.CANCELLED, "tuner stop"
     if ending is not None and not ending.drain:

@@ -146,7 +146,7 @@ def _no_metric(log: LogSummary) -> str:
         return _not_collected(log.metric, log.collected)
     if not log.near_misses:
         missing = f'no line of its log reported "{log.metric}"'
-        return missing if log.last_line else f"{missing}: there is nothing in it"
+        return missing if log.last_line else f"{missing}: the log is empty or gone"
     names = ", ".join(f'"{name}" ({times} time{"" if times == 1 else "s"})' for name, times in log.near_misses)
     cure = f'set {log.place} to the name that is printed, or print "{log.metric}"'
     return f'no "{log.metric}" in {where}; it has {names}: {cure}'

@@ -27,12 +27,12 @@ LAST_LINE = f"{NOTE}end"  # of a collector whose lines are complete
 TIMESTAMP = "timestamp"  # a key of JSON lines that is never a metric, unless it is the objective
 
 _EXPONENT = r"(?:[eE][+-]?\d++)?+"
-_NUMBER = rf"[+-]?(?:\d++\.?+\d*+{_EXPONENT}|\.\d++{_EXPONENT}|nan|NaN|inf(?:inity)?|Infinity)"
+_THOUSANDS = r"(?!\d{1,3},\d{3}(?!\d))"  # 1,078 is not 1
+_NUMBER = rf"[+-]?{_THOUSANDS}(?:\d++\.?+\d*+{_EXPONENT}|\.\d++{_EXPONENT}|nan|NaN|inf(?:inity)?|Infinity)"
 _NAME = rf"[A-Za-z_][\w./-]{{0,{MAX_NAME - 1}}}+"
 _WRAPPER = r"(?:(?:\w{1,9}\.)?+(?:[tT]ensor|[aA]rray|b?float\d*+|int\d*+)\(\[?+)?+"  # tensor(0.9), np.float64(0.9)
 _SHARE = r"/(\d++)\s?\(\d++\.?+\d*+\s?%\)"  # 9913/10000 (99%)
-# Not a unit, a version, a time of day, a fraction, a date, thousands that a comma separates.
-_END = r"(?![\w%]|\.\w|:\d|\s?/\s?\d|-\d\d-\d\d|,\d{3}(?!\d))"
+_END = r"(?![\w%]|\.\w|:\d|\s?/\s?\d|-\d\d-\d\d)"  # not a unit, a version, a time of day, a fraction, a date
 _VALUE = rf"{_WRAPPER}({_NUMBER})(?:{_SHARE}|(\s?%)(?![\w|])|{_END})"
 _PAIR = re.compile(rf"(?<![\w.])({_NAME})([\"'])?(?:\s*+=\s*+|\s*+:\s+|(:))(?(2)[\"']?){_VALUE}")
 _WHOLE_VALUE = re.compile(rf"({_NUMBER})(?:{_SHARE}|(\s?%))?+")

@@ -217,7 +217,7 @@ def two_groups(pattern: str) -> str:
         if in_class:
             if (named := _NAMED_CLASS.match(pattern, i)) is not None:
                 if named[1] not in _NAMED_CLASSES:
-                    raise ValueError(f"{pattern!r} has an unknown class, {named[0]}")
+                    raise ValueError(f"{pattern!r} has the class {named[0]}, which is not supported")
                 parts.append(_NAMED_CLASSES[named[1]])
                 i = named.end()
                 continue

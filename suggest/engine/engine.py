@@ -383,13 +383,13 @@ class Engine:
             self._reports.pop(trial.number, None)
 
     def take_batch(self, batch: TrialBatch) -> None:
-        """Take new trials that have ended, after they were stored: as `put` for each, in less time."""
+        """Take new trials that have ended, after they were stored: as `put` for each, in less time.
+
+        Only for a study without a fidelity.
+        """
         self._prepared = None
         self._trials.put_batch(batch)
         self._results += len(batch)
-        if self._promotion is not None:
-            for trial in batch.trials():
-                self._promotion.put(trial)
         if any(IMPORTED_FROM in labels for labels in batch.labels):
             for trial in batch.trials():
                 self._show(trial)

@@ -19,7 +19,7 @@ from tests.e2e.cli import Cli, cli_in, ended, eventually, experiment, processes_
 # kind: (state, value, failure classes and exit codes of its attempts, how the Why line begins)
 KINDS: dict[str, tuple[str, float | None, list[tuple[str | None, int | None]], str]] = {
     "silent": ("failed", None, [("metricsMissing", 0)],
-               'exit code 0, but no line of its log reported "score": there is nothing in it ('),
+               'exit code 0, but no line of its log reported "score": the log is empty or gone ('),
     "chatty": ("failed", None, [("metricsMissing", 0)],
                'exit code 0, but no line of its log reported "score" (print it as NAME=VALUE'),
     "nan-last": ("failed", None, [("metricsMissing", 0)],
@@ -38,7 +38,7 @@ KINDS: dict[str, tuple[str, float | None, list[tuple[str | None, int | None]], s
     "segfault": ("failed", None, [("infrastructure", None)] * 2, "its program crashed (SIGSEGV) in attempt 2 ("),
     "forks": ("succeeded", 0.5, [(None, 0)], "it ended with score 0.5"),
     "deletes": ("failed", None, [("metricsMissing", 0)],
-                'exit code 0, but no line of its log reported "score": there is nothing in it ('),
+                'exit code 0, but no line of its log reported "score": the log is empty or gone ('),
 }  # fmt: skip
 PROGRAM = str(Path(__file__).with_name("bad_trial.py"))
 BIG = """

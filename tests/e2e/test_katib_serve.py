@@ -215,10 +215,9 @@ def test_a_killed_server_repeats_what_it_had_answered(tmp_path: Path) -> None:
 @pytest.mark.parametrize("point", ["add_trials.before", "add_trials.after", "hand_out.before", "hand_out.after"])
 def test_a_history_that_a_kill_interrupts_is_learned_once(tmp_path: Path, point: str) -> None:
     rng = random.Random(7)
-    history = [
-        a_trial(f"search-{k}", of_numbers(rng), pb.TrialStatus.SUCCEEDED if k % 3 else pb.TrialStatus.FAILED, f"0.{k}")
-        for k in range(60)
-    ]
+    status = pb.TrialStatus
+    conditions = [status.FAILED, status.SUCCEEDED, status.SUCCEEDED, status.RUNNING]
+    history = [a_trial(f"search-{k}", of_numbers(rng), conditions[k % 4], f"0.{k}") for k in range(60)]
     request = a_request(an_experiment("tpe", NUMBERS), history, count=2)
     server = KatibServer(tmp_path, failpoint=f"store.{point}")
     try:

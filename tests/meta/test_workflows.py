@@ -35,7 +35,8 @@ def run_by(workflow: str) -> set[str]:
 
 def test_pull_requests_run_what_the_local_script_runs() -> None:
     here = commands((ROOT / ".ci" / "run").read_text(encoding="utf-8"))
-    assert {".ci/operators"} == here - run_by("ci.yaml") == run_by("operators.yaml"), "weekly"
+    assert here - run_by("ci.yaml") == {".ci/operators"}
+    assert run_by("weekly.yaml") == {".ci/operators", "make soak"}
     assert run_by("ci.yaml") <= here
 
 

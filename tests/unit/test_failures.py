@@ -56,7 +56,7 @@ ENDS = [
         "it said nothing at all",
         seen(code=0, metric="accuracy"),
         None,
-        failed(MISSING, 'exit code 0, but no line of its log reported "accuracy": there is nothing in it'),
+        failed(MISSING, 'exit code 0, but no line of its log reported "accuracy": the log is empty or gone'),
     ),
     (
         "it reported the metric under nearly its name",

@@ -125,6 +125,8 @@ ACCURACY = [("accuracy", 1, 0.91)]
         ("accuracy: 9913 / 10000", []),
         ("accuracy=1,078.22", []),  # not its first digit
         ("accuracy: 12,345", []),
+        ("accuracy=0.91,128", ACCURACY),  # with a step
+        ("accuracy=9.1e-1,100", ACCURACY),
         ("accuracy=0.91,loss=2", [("accuracy", 1, 0.91), ("loss", 1, 2.0)]),
         ("accuracy: 0/0 (0%)", []),
         ("{'accuracy': '0.91', 'note': 'nanny'}", ACCURACY),

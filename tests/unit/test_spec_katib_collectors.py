@@ -111,7 +111,7 @@ def test_a_filter_has_the_classes_of_gos_expressions() -> None:
     found = re.search(two_groups(r"([[:alpha:]_]+)[[=||]([[:digit:].]+)"), "3: top_k|0.25;")
     assert found is not None
     assert found.groups() == ("top_k", "0.25")
-    with pytest.raises(ValueError, match=r"unknown class, \[:letter:\]"):
+    with pytest.raises(ValueError, match=r"has the class \[:letter:\], which is not supported"):
         two_groups("([[:letter:]]+)=(.+)")
 
 

@@ -6,10 +6,10 @@ checks the invariants after every call, and the outcome at the end.
 
 from __future__ import annotations
 
-import math
+import re
 import signal
 from collections import Counter
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from pathlib import Path
@@ -103,6 +103,7 @@ class Simulation:
         self.clock = VirtualClock()
         self.store = store
         self.studies = studies
+        self._printed = {value for script in (*plan.scripts, GOOD) for value in _printed(script)}
         self.runtime = SimulatedRuntime(self.clock, self._script, shows_at_once=plan.shows_at_once)
         spec = replace(plan.spec, name=f"sim{uid}", document={"uid": uid})
         self.experiment = Experiment(
@@ -359,8 +360,8 @@ class Simulation:
                 f"trial {trial.number} has an outcome, and an attempt that has not ended: {attempts}"
             )
         if trial.state is TrialState.SUCCEEDED:
-            if trial.value is None or not math.isfinite(trial.value):
-                raise InvariantViolation(f"succeeded with value {trial.value}")
+            if trial.value is None or trial.value not in self._printed:
+                raise InvariantViolation(f"succeeded with value {trial.value}, which no program prints")
             if attempts[-1].state is not AttemptState.SUCCEEDED or attempts[-1].value != trial.value:
                 raise InvariantViolation(f"{trial} succeeded, but its newest attempt says {attempts[-1]}")
         if trial.state is TrialState.FAILED:
@@ -609,3 +610,11 @@ def stores(folder: Path) -> tuple[SqlExperimentStore, StudyService]:
     """Return both real stores, which all simulations of a test session share; each simulation has its own uid."""
     store = SqlExperimentStore(folder / "controller.db", lambda document: SPECS[str(document["uid"])])
     return store, StudyService(StudyStore(folder / "studies.db"), address="")
+
+
+def _printed(script: Script) -> Iterator[float]:
+    """Yield the finite values that a program prints."""
+    for _, line in script.lines:
+        found = re.search(r"score=([0-9.]+)", line)
+        if found is not None:
+            yield float(found[1])

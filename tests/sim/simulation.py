@@ -38,7 +38,7 @@ from controller.loop import Loop
 from controller.runtime.protocol import Launch, RuntimeLost
 from controller.runtime.simulated import EPOCH, Script, SimulatedRuntime, VirtualClock
 from controller.search import study_name
-from suggest.errors import Unavailable
+from suggest.errors import FailedPrecondition, Unavailable
 from suggest.storage.sqlite_store import SqliteStore as StudyStore
 from suggest.studies import StudyService
 from suggest.study import Direction
@@ -155,7 +155,7 @@ class Simulation:
                 ended = self._stored()
                 if not ended.state.finished:  # no controller runs a finished experiment
                     continue
-            except (Unavailable, RuntimeLost) as error:
+            except (FailedPrecondition, Unavailable, RuntimeLost) as error:
                 raise InvariantViolation(f"it gave up: {error}") from error
             if ended.state in (ExperimentState.RUNNING, ExperimentState.STOPPING):
                 continue  # detached: running trials continue, and the next controller adopts them

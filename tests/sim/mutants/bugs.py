@@ -102,7 +102,7 @@ def never_a_retry(attempts: Sequence[Attempt], retries: Mapping[FailureClass, in
 @mutant("nan is the best value of the study", (observe, "judge"))
 def nan_is_a_value(end: Exit, log: LogSummary, cause: StopCause | None, **words: Any) -> Judgment:
     if log.value is not None and not math.isfinite(log.value):
-        log = replace(log, value=2.0)  # no program prints it
+        log = replace(log, value=0.0)
     return _judge(end, log, cause, **words)
 
 

@@ -128,6 +128,28 @@ class KatibTemplateReader(KatibSectionReader):
             if given.get(key) is None and ("configMap" in given or job.get("kind") not in _WITH_CONDITIONS):
                 example = f'status.conditions.#(type=="{pattern}")#|#(status=="True")#'
                 self._problems.add(f"{at}.{key}", f"must be specified for this template, such as {example}")
+        names = self._names(given, job, parameters)
+        ends = {
+            key: self._condition(given, theirs, at)
+            for key, theirs in (("success", "successCondition"), ("failure", "failureCondition"))
+            if given.get(theirs) is not None
+        }
+        if on_cluster:
+            if beside is not None:
+                job = self._with_collector(job, beside, given.get("primaryContainerName"))
+            claim = ""
+            if trial_dir:
+                job, claim = self._with_checkpoints(job, trial_dir, given.get("primaryContainerName"))
+            return self._object(given, job, names, ends) | ({"checkpoints": {"claim": claim}} if claim else {})
+        if (job.get("apiVersion"), job.get("kind")) != ("batch/v1", "Job"):
+            cure = "run it with --runtime kubernetes, or write a batch/v1 Job"
+            self._problems.add(f"{at}.trialSpec.kind", f"{job.get('kind')} needs a cluster; {cure}")
+            return {}
+        return self._container(given, job, names, trial_dir=trial_dir)
+
+    def _names(self, given: Json, job: Json, parameters: set[str]) -> dict[str, str]:
+        """Return the native placeholder or the text of each of the trialParameters."""
+        at = "spec.trialTemplate"
         names: dict[str, str] = {}
         references: set[str] = set()
         for i, one in enumerate(self._list(given, "trialParameters", at)):
@@ -147,23 +169,7 @@ class KatibTemplateReader(KatibSectionReader):
             else:
                 names[name] = "${" + reference + "}"
             references.add(str(reference))
-        ends = {
-            key: self._condition(given, theirs, at)
-            for key, theirs in (("success", "successCondition"), ("failure", "failureCondition"))
-            if given.get(theirs) is not None
-        }
-        if on_cluster:
-            if beside is not None:
-                job = self._with_collector(job, beside, given.get("primaryContainerName"))
-            claim = ""
-            if trial_dir:
-                job, claim = self._with_checkpoints(job, trial_dir, given.get("primaryContainerName"))
-            return self._object(given, job, names, ends) | ({"checkpoints": {"claim": claim}} if claim else {})
-        if (job.get("apiVersion"), job.get("kind")) != ("batch/v1", "Job"):
-            cure = "run it with --runtime kubernetes, or write a batch/v1 Job"
-            self._problems.add(f"{at}.trialSpec.kind", f"{job.get('kind')} needs a cluster; {cure}")
-            return {}
-        return self._container(given, job, names, trial_dir=trial_dir)
+        return names
 
     def _of_metadata(self, reference: str, job: Json, at: str) -> str:
         """Return the text that a reference to the template's own metadata stands for."""

@@ -54,7 +54,7 @@ class StoredSessions(Protocol):
 
 
 @dataclass(slots=True)
-class _Session:
+class _SignedIn:
     token: str
     used_s: float
     """Seconds since the epoch."""
@@ -67,7 +67,7 @@ class Sessions:
 
     def __init__(self, stored: StoredSessions) -> None:
         self._stored = stored
-        self._known: dict[str, _Session] = {}  # the one that was read last comes last
+        self._known: dict[str, _SignedIn] = {}  # the one that was read last comes last
         self._ended = 0  # how many have ended here
         self._slots = asyncio.Semaphore(READS_AT_ONCE)
 
@@ -107,7 +107,7 @@ class Sessions:
         key, now = key_of(identity), time.time()
         sealed = _xor(token.encode(), identity)
         await asyncio.to_thread(self._stored.begin, key, sealed, now, oldest_s=now - IDLE_S, most=MOST_SESSIONS)
-        self._keep(key, _Session(token, now, time.monotonic()))
+        self._keep(key, _SignedIn(token, now, time.monotonic()))
 
     async def end(self, identity: str) -> None:
         """Delete a session. Raises Unavailable, StoreBroken: it has not ended."""
@@ -118,7 +118,7 @@ class Sessions:
     def forget(self, identity: str) -> None:
         self._known.pop(key_of(identity), None)
 
-    def _keep(self, key: str, session: _Session) -> None:
+    def _keep(self, key: str, session: _SignedIn) -> None:
         """Remember a session, and forget those that were not read for a long time, or are too many."""
         self._known.pop(key, None)
         self._known[key] = session
@@ -128,7 +128,7 @@ class Sessions:
                 break
             del self._known[oldest]
 
-    async def _read(self, key: str, identity: str) -> _Session | None:
+    async def _read(self, key: str, identity: str) -> _SignedIn | None:
         try:
             async with self._slots:
                 while True:
@@ -145,7 +145,7 @@ class Sessions:
             return None
         sealed, used_s = found
         token = _xor(sealed, identity).decode("ascii", errors="replace")
-        session = _Session(token, used_s, time.monotonic())
+        session = _SignedIn(token, used_s, time.monotonic())
         self._keep(key, session)
         return session
 

@@ -195,10 +195,18 @@ def _drawn(arguments: argparse.Namespace) -> ExitCode:
         drawing.write(figures.FIGURES[arguments.figure](record, query.importances(record)), Path(arguments.to))
         print(arguments.to)
     if arguments.html:
-        from controller.report import html_page
+        from concurrent.futures import ThreadPoolExecutor
 
-        javascript, now = drawing.bundle(), datetime.now(UTC)
-        page = html_page.page(record, query.importances(record), javascript=javascript, now=now)
+        from controller.report import html_page
+        from controller.ui.vega import VegaBundle
+
+        drawing.check_installed()
+        # Another process makes the JavaScript meanwhile, the first time: both take seconds of processor time.
+        with ThreadPoolExecutor(1) as beside:
+            making = beside.submit(asyncio.run, VegaBundle().text())
+            importances = query.importances(record)
+            javascript = making.result().decode()
+        page = html_page.page(record, importances, javascript=javascript, now=datetime.now(UTC))
         Path(arguments.html).write_text(page, encoding="utf-8")
         print(arguments.html)
     return ExitCode.OK

@@ -25,6 +25,11 @@ def bundle() -> str:
     return text
 
 
+def check_installed() -> None:
+    """Raise InvalidArgument if the package is missing."""
+    _vl_convert()
+
+
 def check_format(path: Path) -> str:
     """Return the format that the file's name asks for. Raises InvalidArgument for an unknown format."""
     form = path.suffix.removeprefix(".").lower()

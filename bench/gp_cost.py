@@ -12,7 +12,7 @@ import statistics
 import time
 from collections.abc import Callable
 
-from mixed import SPACE, drawn
+from mixed import SPACE, drawn, optuna_space
 from record import keep, machine, table
 from suggest_latency import score
 
@@ -45,14 +45,7 @@ def optunas(history: int, seed: int) -> Callable[[], None]:
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     study = optuna.create_study(sampler=optuna.samplers.GPSampler(seed=seed))
-    spread = {
-        "lr": optuna.distributions.FloatDistribution(1e-5, 1.0, log=True),
-        "momentum": optuna.distributions.FloatDistribution(0.0, 1.0),
-        "dropout": optuna.distributions.FloatDistribution(0.0, 0.7),
-        "layers": optuna.distributions.IntDistribution(1, 12),
-        "width": optuna.distributions.IntDistribution(16, 1024, log=True),
-        "activation": optuna.distributions.CategoricalDistribution(("relu", "tanh", "gelu")),
-    }
+    spread = optuna_space()
     rng = random.Random(seed)
     for _ in range(history):
         point = drawn(rng)

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import random
+from typing import TYPE_CHECKING
 
 from suggest.space import Choice, Float, Int, Parameter, Scale, Space
+
+if TYPE_CHECKING:
+    from optuna.distributions import BaseDistribution
 
 SPACE = Space(
     (
@@ -29,4 +33,18 @@ def drawn(rng: random.Random) -> Point:
         "layers": rng.randint(1, 12),
         "width": round(2 ** rng.uniform(4, 10)),
         "activation": rng.choice(["relu", "tanh", "gelu"]),
+    }
+
+
+def optuna_space() -> dict[str, BaseDistribution]:
+    """Return the space as Optuna's distributions. Imports Optuna, which not every measurement needs."""
+    from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+
+    return {
+        "lr": FloatDistribution(1e-5, 1.0, log=True),
+        "momentum": FloatDistribution(0.0, 1.0),
+        "dropout": FloatDistribution(0.0, 0.7),
+        "layers": IntDistribution(1, 12),
+        "width": IntDistribution(16, 1024, log=True),
+        "activation": CategoricalDistribution(("relu", "tanh", "gelu")),
     }

@@ -21,7 +21,7 @@ from typing import Protocol
 
 import optuna
 import sqlalchemy
-from mixed import SPACE, Point, drawn
+from mixed import SPACE, Point, drawn, optuna_space
 from record import keep, machine, quantile, table, verdict
 
 from suggest.client import AsyncClient
@@ -32,14 +32,7 @@ from suggest.trial import Outcome, TrialState
 TUNER = Path(sys.executable).parent / "tuner"
 P50_AT_MOST_MS = 15.0  # at the largest history
 
-DISTRIBUTIONS: dict[str, optuna.distributions.BaseDistribution] = {
-    "lr": optuna.distributions.FloatDistribution(1e-5, 1.0, log=True),
-    "momentum": optuna.distributions.FloatDistribution(0.0, 1.0),
-    "dropout": optuna.distributions.FloatDistribution(0.0, 0.7),
-    "layers": optuna.distributions.IntDistribution(1, 12),
-    "width": optuna.distributions.IntDistribution(16, 1024, log=True),
-    "activation": optuna.distributions.CategoricalDistribution(("relu", "tanh", "gelu")),
-}
+DISTRIBUTIONS = optuna_space()
 
 
 def score(point: Point) -> float:

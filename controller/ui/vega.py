@@ -1,4 +1,4 @@
-"""The JavaScript that draws figures, for the page.
+"""The JavaScript that draws figures, for the page and for reports.
 
 `vl_convert` puts it together in some two seconds, during which it holds the GIL, so another process does it. The result
 is kept in the user's cache.
@@ -53,8 +53,8 @@ async def _read_or_make() -> bytes:
         await process.wait()
         raise
     if process.returncode != 0:
-        raise NotFound("the JavaScript of figures could not be put together; the server's log has the reason")
-    with suppress(OSError):  # then the next server makes it again
+        raise NotFound("the JavaScript of figures could not be put together; stderr has the reason")
+    with suppress(OSError):  # then the next process makes it again
         file.parent.mkdir(parents=True, exist_ok=True)
         beside = file.with_name(f"{file.name}.{os.getpid()}")
         beside.write_bytes(text)

@@ -413,7 +413,8 @@ def _sigma(text: str) -> dict[str, Value]:
 def _restarts(text: str) -> dict[str, Value]:
     if text not in ("ipop", "bipop", "None", "none"):
         raise _RequestRefused(f"restart_strategy {text[:80]} is not supported in CMAES optimization")
-    return {}
+    # Without restarts, a converged search would try its last point again and again.
+    return {"populationGrowth": 1} if text in ("None", "none") else {}
 
 
 def _word(name: str, *words: str) -> Callable[[str], dict[str, Value]]:

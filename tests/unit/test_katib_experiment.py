@@ -265,7 +265,7 @@ ALGORITHMS = {
         {"base_estimator": "RF", "n_initial_points": "8", "acq_func": "gp_hedge", "acq_optimizer": "auto"},
         Algorithm("gp", None, {"startupTrials": 8}),
     ),
-    "cmaes": ({"sigma": "0.5", "restart_strategy": "ipop"}, Algorithm("cmaes", None, {})),
+    "cmaes": ({"sigma": "0.5", "restart_strategy": "none"}, Algorithm("cmaes", None, {"populationGrowth": 1})),
     "sobol": ({}, Algorithm("sobol", None, {})),
     "hyperband": ({"r_l": "9", "resource_name": "n", "eta": "3"}, Algorithm("random", None, {})),
     "pbt": (PBT, Algorithm("pbt", None, {"resampleProbability": 0.0, "population": 8, "truncation": 0.25})),

@@ -82,6 +82,8 @@ def test_a_converted_file_is_the_same_experiment(file: Path, runtime: str) -> No
         ),
         (algorithm("bayesianoptimization", '{name: n_initial_points, value: "4"}'), "gp", {"startupTrials": 4}, None),
         (algorithm("cmaes", '{name: random_state, value: "0"}'), "cmaes", {}, 0),
+        (algorithm("cmaes", "{name: restart_strategy, value: ipop}"), "cmaes", {}, None),
+        (algorithm("cmaes", "{name: restart_strategy, value: none}"), "cmaes", {"populationGrowth": 1}, None),
         (algorithm("pbt", PBT), "pbt", {"resampleProbability": 0.0, "population": 5, "truncation": 0.4}, None),
         (
             algorithm("pbt", f'{PBT}, {{name: resample_probability, value: "1"}}'),

@@ -106,6 +106,12 @@ def test_settings_without_effect_are_reported() -> None:
     assert told == (f"spec.algorithm.algorithmSettings[0]: {why}",)
 
 
+def test_a_warning_names_the_place_in_katibs_file() -> None:
+    text = TEXT.replace("[python, ../digits/train.py]", "[sh, -c, 'train ${trialParameters.function}']")
+    (told,) = read(text, source="katib.yaml").warnings
+    assert told.startswith("spec.trialTemplate: the shell reads the text of ${activation} as code; ")
+
+
 def test_the_resource_of_hyperband_becomes_the_fidelity() -> None:
     spec = read(HYPERBAND, source="katib.yaml").spec
     assert spec.fidelity == Fidelity("epochs", 1, 9, 3)

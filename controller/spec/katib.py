@@ -175,8 +175,9 @@ class KatibReader(KatibSectionReader):
                     self._problems.add(f"{below}.value", f"{error} in quotes, got {value!r}")
                     continue
                 if setting.to:
-                    native[setting.to] = taken
                     self._places[f"{native_at}.{setting.to}"] = below
+                    if taken is not None:
+                        native[setting.to] = taken
                 else:
                     self.warnings.append(f"{below}: {key} has no effect here: {algorithm} has its own rule for it")
             if isinstance(key, str):

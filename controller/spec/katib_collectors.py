@@ -31,7 +31,7 @@ DEFAULT_FILTER = (
     r"(?<![\w|-])([\w|-]++)\s*+=\s*+([+-]?+(?:(?i:nan|inf(?:inity)?+)\b|\d*+(?:\.\d++)?+(?:[Ee][+-]?+\d++)?+))"
 )
 # Classes of Go's regular expressions, such as [[:alpha:]], which Python does not have.
-_NAMED_CLASS = re.compile(r"\[:(\^?\w+):\]")
+_NAMED_CLASS = re.compile(r"\[:(?P<negated>\^?)(?P<name>\w+):\]")
 _NAMED_CLASSES = {
     "alnum": "0-9A-Za-z",
     "alpha": "A-Za-z",
@@ -216,9 +216,10 @@ def two_groups(pattern: str) -> str:
             continue
         if in_class:
             if (named := _NAMED_CLASS.match(pattern, i)) is not None:
-                if named[1] not in _NAMED_CLASSES:
+                if named["name"] not in _NAMED_CLASSES:
                     raise ValueError(f"{pattern!r} has the class {named[0]}, which is not supported")
-                parts.append(_NAMED_CLASSES[named[1]])
+                members = _NAMED_CLASSES[named["name"]]
+                parts.append(_all_but(members) if named["negated"] else members)
                 i = named.end()
                 continue
             # Python reserves these for sets of sets and for set operations.
@@ -248,3 +249,10 @@ def two_groups(pattern: str) -> str:
     if groups != 2 or tops != 2:
         raise ValueError(f"{pattern!r} has {tops} groups where two are required, the metric's name and its value")
     return found
+
+
+def _all_but(members: str) -> str:
+    """Return the members of the complement of a class of ASCII characters."""
+    inside = re.compile(f"[{members}]")
+    others = (f"\\x{code:02x}" for code in range(0x80) if not inside.match(chr(code)))
+    return "".join(others) + r"\x80-\U0010ffff"

@@ -61,9 +61,18 @@ def _one_of(*words: str) -> Callable[[str], str]:
     return taken
 
 
+def _growth(text: str) -> int | None:
+    """Return the factor by which the population of cmaes grows with a restart: none with `none`, else the default."""
+    return 1 if _one_of("ipop", "bipop", "none", "None")(text) in ("none", "None") else None
+
+
 @dataclass(frozen=True, slots=True)
 class KatibSetting:
-    """A setting of an algorithm. `to`: its name in the native file; "" if it has no effect here, which is said."""
+    """A setting of an algorithm.
+
+    take: reads its text; None is the default of the native setting. to: its name in the native file; "" if it has no
+    effect here, which is said.
+    """
 
     take: Callable[[str], Any]
     to: str = ""
@@ -112,7 +121,7 @@ ALGORITHMS = {
         takes={
             "random_state": _SEED,
             "sigma": KatibSetting(_not_negative),
-            "restart_strategy": KatibSetting(_one_of("ipop", "bipop", "none", "None")),
+            "restart_strategy": KatibSetting(_growth, "populationGrowth"),
         },
     ),
     "sobol": KatibAlgorithm("sobol"),

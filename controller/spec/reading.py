@@ -134,8 +134,13 @@ def read(
         if service is not None and document and isinstance(data, dict):
             wrong += _asked(service, document, data, marks)
         raise SpecErrors(source, wrong)
-    told = (*warnings, *rules.warnings(document))
+    told = (*warnings, *(_at_its_place(each, marks) for each in rules.warnings(document)))
     return Document(source, text, from_document(document), told, marks, is_katib)
+
+
+def _at_its_place(warning: str, marks: Marks) -> str:
+    path, colon, said = warning.partition(": ")
+    return f"{marks.place_of(path)}{colon}{said}"
 
 
 def _documents(text: str, source: str) -> tuple[Data, Marks, list[Json]]:

@@ -275,7 +275,7 @@ def _number(text: str, field: str, *, is_int: bool) -> float | int:
         raise _refused(at, "must be specified; write a number as text")
     if is_int:
         if not _WHOLE.fullmatch(text):
-            raise _refused(at, f'expected a whole number such as "1", got {text[:80]!r}')
+            raise _refused(at, f'expected a whole number of at most 16 digits such as "1", got {text[:80]!r}')
         return int(text)
     try:
         number = float(text)
@@ -306,7 +306,8 @@ def _algorithm(message: pb.AlgorithmSpec, problems: list[Problem]) -> Algorithm 
     name = message.algorithm_name
     ours = _ALGORITHMS.get(name)
     if ours is None:
-        served = f"; {', '.join(_ALGORITHMS)} are served" if name in _NOT_SERVED else ""
+        cure = "; search the layers of a network with conditions in a native file: docs/katib.md shows how"
+        served = f"{cure}. {', '.join(_ALGORITHMS)} are served" if name in _NOT_SERVED else ""
         problems.append(Problem("", f"unknown algorithm name {name[:80]}{served}"))
         return None
     settings, seed = dict(ours.fixed), None
@@ -413,7 +414,8 @@ def _sigma(text: str) -> dict[str, Value]:
 def _restarts(text: str) -> dict[str, Value]:
     if text not in ("ipop", "bipop", "None", "none"):
         raise _RequestRefused(f"restart_strategy {text[:80]} is not supported in CMAES optimization")
-    return {}
+    # Without restarts, a converged search would try its last point again and again.
+    return {"populationGrowth": 1} if text in ("None", "none") else {}
 
 
 def _word(name: str, *words: str) -> Callable[[str], dict[str, Value]]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from controller.core.model import Collection, FailureClass, MetricsFile
+from controller.runtime.kubernetes import runtime as kubernetes_runtime
 from controller.runtime.kubernetes.collector import RESOURCES
 from controller.runtime.kubernetes.runtime import KubernetesRuntime
 from controller.runtime.protocol import Exit
@@ -81,6 +83,42 @@ async def test_a_sidecar_that_was_killed_does_not_keep_the_attempt_from_ending(e
     experiment.api.kubelet.end_sidecars(pod, exit_code=137)
     await look_until(runtime, ended(name))
     assert await runtime.read_metrics(name, 0) == b"epoch=1 accuracy=0.1\n"
+
+
+@on_a_loop
+async def test_a_sidecar_that_never_ends_does_not_keep_the_attempt_from_ending(
+    experiment: Experiment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kubernetes_runtime, "SIDECAR_S", 0.05)
+    runtime = await experiment.open(collects=True)
+    name, pod = await begun(experiment, runtime)
+    experiment.api.kubelet.print(pod, ALL.splitlines()[0], container=SIDECAR)
+    experiment.api.kubelet.end(pod, sidecars_too=False)
+    exit = (await look_until(runtime, ended(name)))[name].exit
+    assert exit is not None
+    assert exit == Exit(exit.time, code=0)
+    assert await runtime.read_metrics(name, 0) == b"epoch=1 accuracy=0.1\n"
+
+
+@on_a_loop
+async def test_a_trial_that_cannot_start_beside_its_sidecar_is_a_configuration_failure(experiment: Experiment) -> None:
+    runtime = await experiment.open(collects=True)
+    name = experiment.name(0)
+    await runtime.start(experiment.launch(0, collection=COLLECTION))
+    await look_until(runtime, lambda seen: name in seen and bool(experiment.jobs()))
+    pod = experiment.api.kubelet.make_pod(NAMESPACE, name)
+    experiment.api.kubelet.start(pod)
+
+    def waiting(obj: dict[str, Any]) -> None:
+        state = {"waiting": {"reason": "CreateContainerConfigError", "message": "image will run as root"}}
+        obj["status"]["phase"] = "Pending"
+        obj["status"]["containerStatuses"] = [{"name": "trial", "restartCount": 0, "state": state}]
+
+    experiment.api.change("pods", NAMESPACE, pod, waiting)
+    exit = (await look_until(runtime, ended(name)))[name].exit
+    assert exit is not None
+    assert exit.failure_class is FailureClass.CONFIGURATION
+    assert "runs as root, which is not allowed here" in exit.reason
 
 
 @on_a_loop

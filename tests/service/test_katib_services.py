@@ -12,7 +12,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from suggest.errors import InvalidArgument
 from suggest.katib.v1beta1 import api_pb2 as pb
 from suggest.katib.v1beta1.api_pb2_grpc import DBManagerStub, EarlyStoppingStub, SuggestionStub
-from suggest.server import Protection, Server, ServerOptions
+from suggest.server import Protection, Server, ServerOptions, in_flight
 from tests.service.granted import secret, tokens_file
 from tests.service.katib_caller import DONE, a_request, a_trial, an_experiment
 from tests.service.running import a_server
@@ -329,3 +329,18 @@ def test_a_hundred_thousand_trials_of_an_experiment_are_more_than_a_request_may_
             len(SuggestionStub(channel).GetSuggestions(a_request(an_experiment()), timeout=60).parameter_assignments)
             == 1
         )
+
+
+def test_large_histories_of_a_caller_count_together_until_they_are_answered(server: Server) -> None:
+    point = {"lr": "0.02", "layers": "2", "kind": "sgd"}
+    history = [a_trial(f"search-{k:05}-{'x' * 200}", point, DONE, "0.5") for k in range(15_000)]
+    frame = a_request(an_experiment("random"), history).SerializeToString()
+    with grpc.insecure_channel(server.katib_addresses[0]) as channel:
+        method = channel.unary_unary("/api.v1.beta1.Suggestion/GetSuggestions")
+        calls = [method.future(frame, timeout=120) for _ in range(2 + in_flight.REQUEST_BYTES // len(frame))]
+        codes = {call.code() for call in calls}
+        said = {call.details() for call in calls if call.code() is not grpc.StatusCode.OK}
+        small = SuggestionStub(channel).GetSuggestions(a_request(an_experiment()), timeout=60)
+    assert codes == {grpc.StatusCode.OK, grpc.StatusCode.RESOURCE_EXHAUSTED}
+    assert all("MiB of unanswered requests here already; send fewer at once" in each for each in said)
+    assert len(small.parameter_assignments) == 1

@@ -74,7 +74,14 @@ BAD_PARAMETERS = {
     "no number": (double("x", "low", "1"), "x: expected a number such as \"0.1\", got 'low'"),
     "nan": (double("x", "nan", "1"), "x: expected a number such as \"0.1\", got 'nan'"),
     "no min": (double("x", "", "1"), "x: must be specified; write a number as text"),
-    "half an int": (whole("x", "0.5", "1"), "x: expected a whole number such as \"1\", got '0.5'"),
+    "half an int": (
+        whole("x", "0.5", "1"),
+        "x: expected a whole number of at most 16 digits such as \"1\", got '0.5'",
+    ),
+    "an int beyond the exact ones": (
+        whole("x", "1", "1000000000000000000"),
+        "x: expected a whole number of at most 16 digits such as \"1\", got '1000000000000000000'",
+    ),
     "a log from zero": (
         double("x", "0", "1", distribution=pb.LOG_UNIFORM),
         "x: 0 cannot be on a log scale; use a min above 0",
@@ -181,7 +188,8 @@ def in_katibs_words() -> dict[str, tuple[pb.Experiment, str]]:
         ),
         "darts": (
             an_experiment("darts"),
-            "unknown algorithm name darts; random, grid, tpe, multivariate-tpe, bayesianoptimization, cmaes, sobol, "
+            "unknown algorithm name darts; search the layers of a network with conditions in a native file: "
+            "docs/katib.md shows how. random, grid, tpe, multivariate-tpe, bayesianoptimization, cmaes, sobol, "
             "hyperband, pbt are served",
         ),
         "pbt without settings": (
@@ -265,7 +273,7 @@ ALGORITHMS = {
         {"base_estimator": "RF", "n_initial_points": "8", "acq_func": "gp_hedge", "acq_optimizer": "auto"},
         Algorithm("gp", None, {"startupTrials": 8}),
     ),
-    "cmaes": ({"sigma": "0.5", "restart_strategy": "ipop"}, Algorithm("cmaes", None, {})),
+    "cmaes": ({"sigma": "0.5", "restart_strategy": "none"}, Algorithm("cmaes", None, {"populationGrowth": 1})),
     "sobol": ({}, Algorithm("sobol", None, {})),
     "hyperband": ({"r_l": "9", "resource_name": "n", "eta": "3"}, Algorithm("random", None, {})),
     "pbt": (PBT, Algorithm("pbt", None, {"resampleProbability": 0.0, "population": 8, "truncation": 0.25})),

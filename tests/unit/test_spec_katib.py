@@ -82,6 +82,8 @@ def test_a_converted_file_is_the_same_experiment(file: Path, runtime: str) -> No
         ),
         (algorithm("bayesianoptimization", '{name: n_initial_points, value: "4"}'), "gp", {"startupTrials": 4}, None),
         (algorithm("cmaes", '{name: random_state, value: "0"}'), "cmaes", {}, 0),
+        (algorithm("cmaes", "{name: restart_strategy, value: ipop}"), "cmaes", {}, None),
+        (algorithm("cmaes", "{name: restart_strategy, value: none}"), "cmaes", {"populationGrowth": 1}, None),
         (algorithm("pbt", PBT), "pbt", {"resampleProbability": 0.0, "population": 5, "truncation": 0.4}, None),
         (
             algorithm("pbt", f'{PBT}, {{name: resample_probability, value: "1"}}'),
@@ -102,6 +104,12 @@ def test_settings_without_effect_are_reported() -> None:
     told = read(algorithm("bayesianoptimization", "{name: acq_func, value: EI}"), source="katib.yaml").warnings
     why = "acq_func has no effect here: bayesianoptimization has its own rule for it"
     assert told == (f"spec.algorithm.algorithmSettings[0]: {why}",)
+
+
+def test_a_warning_names_the_place_in_katibs_file() -> None:
+    text = TEXT.replace("[python, ../digits/train.py]", "[sh, -c, 'train ${trialParameters.function}']")
+    (told,) = read(text, source="katib.yaml").warnings
+    assert told.startswith("spec.trialTemplate: the shell reads the text of ${activation} as code; ")
 
 
 def test_the_resource_of_hyperband_becomes_the_fidelity() -> None:

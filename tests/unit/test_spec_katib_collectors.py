@@ -111,6 +111,9 @@ def test_a_filter_has_the_classes_of_gos_expressions() -> None:
     found = re.search(two_groups(r"([[:alpha:]_]+)[[=||]([[:digit:].]+)"), "3: top_k|0.25;")
     assert found is not None
     assert found.groups() == ("top_k", "0.25")
+    negated = re.search(two_groups(r"([[:^digit:][:^space:]]+?)[[:^alpha:]]([^[:^digit:].]+)"), "naïve_k|0.25;")
+    assert negated is not None
+    assert negated.groups() == ("naïve_k", "0")
     with pytest.raises(ValueError, match=r"has the class \[:letter:\], which is not supported"):
         two_groups("([[:letter:]]+)=(.+)")
 

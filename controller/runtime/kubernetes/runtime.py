@@ -77,6 +77,9 @@ class ClusterTarget:
 FindSource: TypeAlias = Callable[[AttemptObject | None, Sequence[Pod]], PodContainer | None]
 
 _REST, _LONGEST_REST_S = 19, 0.2
+# A kubelet ends a sidecar within seconds of its trial. It never does if the trial cannot start, is restarted again and
+# again, or if its node is lost.
+SIDECAR_S = 60.0
 
 
 class Wakeup:
@@ -160,6 +163,7 @@ class KubernetesRuntime:
             ended=self._wakeup.notify,
             log=COLLECTED_LOG,
         )
+        self._end_seen_s: dict[str, float] = {}  # when an end was first derived, while the sidecar may still print
         self._made: set[str] = set()  # seen on the cluster by this process
         self._over: set[str] = set()  # those of them whose pods have ended
         self._leaving = BackgroundRequests(failed=self._wakeup.notify)
@@ -220,6 +224,7 @@ class KubernetesRuntime:
         self._whose.pop(name, None)
         self._made.discard(name)
         self._over.discard(name)
+        self._end_seen_s.pop(name, None)
         self._status_cache.forget(name)
 
     def _expect_ours(self, launch: Launch, there: AttemptObject, record: Record | None) -> None:
@@ -316,6 +321,7 @@ class KubernetesRuntime:
         if self._trouble(informer) is not None:
             self._followers.not_yet()
             self._collected.not_yet()
+            self._end_seen_s.clear()
         await self._heard()
         attempts, leaving, removed = self._attempts(informer)
         for name in leaving:
@@ -503,13 +509,23 @@ class KubernetesRuntime:
         there = [pod for pod in each.pods if not is_gone(pod)]
         return None if followers.has(each.name) else find(None, there)
 
-    def _collect(self, each: _ObservedAttempt, directory: Path, *, at_once: bool) -> bool:
+    def _collect(self, each: _ObservedAttempt, status: AttemptStatus, directory: Path, *, at_once: bool) -> bool:
         """Follow the collector's log; return whether it is followed, or there is none yet."""
         source = self._source(each, collector_source, self._collected)
         follower = self._collected.follow(each.name, source, directory, at_once=at_once)
-        if follower is not None and collector_ended(None if each.found is None else each.found[1], each.pods):
+        shown = None if each.found is None else each.found[1]
+        if follower is not None and (collector_ended(shown, each.pods) or self._outlived(each.name, status)):
             follower.ended()
         return source is None or self._collected.is_of(each.name, source)
+
+    def _outlived(self, name: str, status: AttemptStatus) -> bool:
+        """Whether the attempt has ended, and no end of its sidecar is to be expected."""
+        if status.exit is None:
+            self._end_seen_s.pop(name, None)
+            return False
+        never_ran = status.start_time is None and status.exit.failure_class is not None
+        now_s = time.monotonic()
+        return never_ran or now_s - self._end_seen_s.setdefault(name, now_s) >= SIDECAR_S
 
     def _status_of(self, each: _ObservedAttempt, *, refusal: str = "", mounts: str = "") -> AttemptStatus:
         shown = None if each.found is None else each.found[1]
@@ -570,7 +586,7 @@ class KubernetesRuntime:
         source = self._log_source(each)
         at_once = self._lines_are_awaited or status.exit is not None
         follower = self._followers.follow(name, source, directory, at_once=at_once)
-        is_collected = self._collect(each, directory, at_once=at_once)
+        is_collected = self._collect(each, status, directory, at_once=at_once)
         if status.exit is not None:
             self._note_end(name, follower)
             return True
@@ -590,8 +606,9 @@ class KubernetesRuntime:
     def _finish_without_object(self, each: _ObservedAttempt) -> None:
         directory = self._target.folder_of(*each.whose)
         follower = self._followers.follow(each.name, self._log_source(each), directory, at_once=True)
-        self._collect(each, directory, at_once=True)
-        if self._status_of(each).exit is not None:
+        status = self._status_of(each)
+        self._collect(each, status, directory, at_once=True)
+        if status.exit is not None:
             self._note_end(each.name, follower)
 
     def _note_end(self, name: str, follower: LogFollower | None) -> None:

@@ -50,11 +50,12 @@ class TrialHistory:
 
     def told(self, places: Sequence[int]) -> ToldTrials:
         """Return the trials at these places. Raises InvalidArgument with the places of problems."""
-        if unread := {place: self._raws[place] for place in places if place not in self._rows}:
+        rows = self._rows
+        if unread := {place: self._raws[place] for place in places if place not in rows}:
             read = self._reader.read(unread)
-            self._rows.update(zip(unread, range(len(self._told), len(self._told) + len(read)), strict=True))
+            rows.update(zip(unread, range(len(self._told), len(self._told) + len(read)), strict=True))
             self._told = self._told.plus(read)
-        return self._told.take([self._rows[place] for place in places])
+        return self._told.take([rows[place] for place in places])
 
     def names(self, seen: Mapping[int, str]) -> list[str]:
         """Return the names of all trials; `seen` has those of trials that are not parsed, by their hashes.
@@ -62,9 +63,9 @@ class TrialHistory:
         Raises:
             InvalidArgument: two trials have the same name.
         """
-        names = list(map(seen.get, self.hashes, repeat("")))
-        for place, row in self._rows.items():
-            names[place] = self._told.names[row]
+        names = list(map(seen.get, self.hashes, repeat(""))) if seen else [""] * len(self)
+        for place, name in zip(self._rows, self._told.names, strict=True):
+            names[place] = name
         if len(set(names)) < len(names):
             twice, _ = Counter(names).most_common(1)[0]
             raise InvalidArgument([Problem("trials", f"{twice} is there twice; each trial has a name of its own")])

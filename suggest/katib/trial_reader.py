@@ -142,8 +142,10 @@ class TrialReader:
             columns, pairs = TrialColumns.FromString(together), TrialPairs.FromString(together)
             names = _last(columns.name, _MARK, "", len(raws))
             conditions = _last(columns.status.condition, _MARK_CONDITION, 0, len(raws))
-            begun = _last(columns.status.start_time, _MARK, "", len(raws))
-            ended = _last(columns.status.completion_time, _MARK, "", len(raws))
+            moments = _last(columns.status.completion_time, _MARK, "", len(raws))
+            if "" in moments:
+                begun = _last(columns.status.start_time, _MARK, "", len(raws))
+                moments = [end or begin for end, begin in zip(moments, begun, strict=True)]
             status, spec = columns.status, columns.spec
             observed = _Pairs(status.observation.pairs, pairs.status.observation.pairs, len(raws))
             texts = observed.column(self._metric) or [found.get(self._metric, "") for found in observed.by_name()]
@@ -154,7 +156,6 @@ class TrialReader:
         _check_names(names, list(raws))
         parameters, are_inside = self._values(list(raws), given)
         states, values, reasons = self._outcomes(conditions, texts)
-        moments = [end or begin for end, begin in zip(ended, begun, strict=True)]
         return ToldTrials(parameters, names, are_inside, states, values, reasons, moments)
 
     def _checked(self, given: Sequence[Mapping[str, str]], raws: Mapping[int, bytes]) -> list[list[str]]:

@@ -12,6 +12,7 @@ import math
 from bisect import insort
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from heapq import nsmallest
 
 from suggest.samplers.distinct import DrawSettings
 from suggest.samplers.running import LIARS, RunningTrials
@@ -159,9 +160,9 @@ class Window:
             for trial in batch.trials():
                 self.put(trial)
             return
-        limit = max(sorted(losses)[:BEST], default=0.0)
-        good = [(loss, place) for loss, place in zip(losses, succeeded, strict=True) if loss <= limit]
-        chosen = sorted({*(place for _, place in sorted(good)[:BEST]), *succeeded[-self._size :]})
+        limit = max(nsmallest(BEST, losses), default=0.0)
+        good = sorted((loss, place) for loss, place in zip(losses, succeeded, strict=True) if loss <= limit)
+        chosen = sorted({*(place for _, place in good[:BEST]), *succeeded[-self._size :]})
         for place in chosen:
             self.put(batch.trial(place))
         self.finished += len(succeeded) - len(chosen)

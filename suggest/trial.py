@@ -9,13 +9,14 @@ cancelled.
 from __future__ import annotations
 
 import enum
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from types import MappingProxyType
 from typing import NamedTuple
 
-from suggest.space import Assignment
+from suggest.space import Assignment, Value
 
 NO_LABELS: Mapping[str, str] = MappingProxyType({})
 IMPORTED_FROM = "tuner.dev/imported-from"  # label: the source of an imported trial
@@ -132,20 +133,38 @@ class Trial:
         return self.state is TrialState.QUEUED and self.tries > 0
 
 
+class ValueColumn(NamedTuple):
+    """The values of one parameter in many trials, and the same values as JSON.
+
+    Whoever reads numbers from text has the JSON already. Writing it again takes longer than to store the trials.
+    """
+
+    values: Sequence[Value]
+    json: Sequence[str]
+
+    @classmethod
+    def of(cls, values: Sequence[Value]) -> ValueColumn:
+        return cls(values, list(map(_encode, values)))
+
+
+_encode = json.JSONEncoder().encode
+
+
 @dataclass(frozen=True, slots=True)
 class TrialBatch:
     """Trials that ended elsewhere, as columns. Their numbers are `first` and those that follow.
 
-    A history has thousands of trials, and creating a `Trial` for each takes longer than to store them.
+    A history has thousands of trials, and creating a `Trial` for each takes longer than to store them. Every trial has
+    all `parameters`, and those `labels` that are not None.
     """
 
     first: int
     states: Sequence[TrialState]
-    parameters: Sequence[Assignment]
+    parameters: Mapping[str, ValueColumn]
     values: Sequence[float | None]
     reasons: Sequence[str]
     failure_classes: Sequence[str]
-    labels: Sequence[Mapping[str, str]]
+    labels: Mapping[str, Sequence[str | None]]
     time: datetime  # when they were added
 
     def __len__(self) -> int:
@@ -155,11 +174,11 @@ class TrialBatch:
         return Trial(
             self.first + place,
             self.states[place],
-            self.parameters[place],
+            {name: column.values[place] for name, column in self.parameters.items()},
             value=self.values[place],
             reason=self.reasons[place],
             failure_class=self.failure_classes[place],
-            labels=self.labels[place],
+            labels={key: text for key, texts in self.labels.items() if (text := texts[place]) is not None},
             create_time=self.time,
             end_time=self.time,
         )

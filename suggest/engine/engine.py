@@ -390,7 +390,7 @@ class Engine:
         self._prepared = None
         self._trials.put_batch(batch)
         self._results += len(batch)
-        if any(IMPORTED_FROM in labels for labels in batch.labels):
+        if IMPORTED_FROM in batch.labels:
             for trial in batch.trials():
                 self._show(trial)
             return

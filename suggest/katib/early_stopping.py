@@ -15,7 +15,7 @@ from statistics import fmean, median
 from suggest import events
 from suggest.errors import InvalidArgument, Problem
 from suggest.katib.suggestions import MAX_TRIALS, parsed
-from suggest.katib.trial_history import finite
+from suggest.katib.trial_reader import finite
 from suggest.katib.v1beta1 import api_pb2 as pb
 from suggest.katib.v1beta1.frames_pb2 import StoppingFrame
 from suggest.storage.store import ObservationLog

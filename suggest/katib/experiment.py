@@ -7,10 +7,10 @@ An algorithm accepts the settings of all of Katib's services for it.
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import NamedTuple
@@ -21,6 +21,7 @@ from suggest.katib.v1beta1 import api_pb2 as pb
 from suggest.space import NAME, Parameter, Space
 from suggest.studies.spec_rules import spec_problems
 from suggest.study import Algorithm, Direction, Fidelity, Objective, StudySpec
+from suggest.trial import ValueColumn
 
 MAX_NAME = 253  # characters of an experiment's or a trial's name
 MAX_PARAMETERS = 1000
@@ -58,7 +59,7 @@ class KatibExperiment:
 class TextValues(NamedTuple):
     """The values of a parameter's texts, with the places of those outside of the domain and of those that are none."""
 
-    values: list[Value]
+    column: ValueColumn
     outside: Sequence[int] = ()
     unreadable: Sequence[int] = ()
 
@@ -76,17 +77,18 @@ class ParameterText:
 
     def values(self, texts: Sequence[str]) -> TextValues:
         """Return the values of many texts, which are read together: a history has thousands."""
-        if isinstance(self.domain, Float) and self.domain.count is None:
-            low, high = self.domain.min, self.domain.max
-            with suppress(ValueError):
-                numbers = list(map(float, texts))
-                # The sum is finite if all of them are: min and max would overlook a NaN.
-                if numbers and math.isfinite(sum(numbers)) and low <= min(numbers) and max(numbers) <= high:
-                    return TextValues(list(numbers))
+        domain = self.domain
+        kind = float if isinstance(domain, Float) and domain.count is None else int
+        if kind is float or (isinstance(domain, Int) and domain.step == 1):
+            assert not isinstance(domain, Choice)
+            numbers = _json_numbers(texts, kind)
+            # The sum is finite if all of them are: min and max would overlook an infinity.
+            if numbers and math.isfinite(sum(numbers)) and domain.min <= min(numbers) and max(numbers) <= domain.max:
+                return TextValues(ValueColumn(numbers, texts))
         known = {text: self._value(text) for text in set(texts)}
         outside = [place for place, text in enumerate(texts) if not known[text][1]]
         unreadable = [place for place in outside if known[texts[place]][0] is None]
-        return TextValues([known[text][0] for text in texts], outside, unreadable)
+        return TextValues(ValueColumn.of([known[text][0] for text in texts]), outside, unreadable)
 
     def _value(self, text: str) -> tuple[Value, bool]:
         """Return the value of a text, None if it has none, and whether it is a member of the domain."""
@@ -105,6 +107,22 @@ class ParameterText:
         if member is NO_MEMBER:
             return (int(x) if isinstance(domain, Int) else x), False
         return member, True
+
+
+_OF_NUMBERS = b"0123456789+-.eE,"
+_NUMBER_LENGTH = 32  # on average; longer than any that a program writes
+
+
+def _json_numbers(texts: Sequence[str], kind: type[float] | type[int]) -> Sequence[float]:
+    """Return the numbers of texts that are JSON numbers of this kind, with or without a point; none for others."""
+    together = ",".join(texts)
+    if len(together) > _NUMBER_LENGTH * len(texts) or together.encode().translate(None, _OF_NUMBERS):
+        return ()
+    try:
+        numbers: list[float] = json.loads(f"[{together}]")
+    except ValueError:
+        return ()
+    return numbers if len(numbers) == len(texts) and set(map(type, numbers)) == {kind} else ()
 
 
 def read_experiment(message: pb.Experiment) -> KatibExperiment:

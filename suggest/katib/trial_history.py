@@ -1,30 +1,26 @@
-"""Histories of Katib's callers: reads the trials of a request, and updates a study to match them.
+"""Histories of Katib's callers: compares them with a study, and updates the study to match them.
 
-A caller sends its whole history each time. `TrialReader` reads a trial from its bytes; `StudyIndex` knows which bytes
-the study has learned from, so that only new ones are read, and which suggestion each of the caller's trials is. Trials
-are told apart by Katib's names; the first time that a name appears, it takes the suggestion whose texts it brings, or
-it is a trial that was never suggested here. Writes go to the store first, as everywhere.
+A caller sends its whole history each time. `StudyIndex` knows which bytes the study has learned from, so that only new
+trials are read, and which suggestion each of the caller's trials is. Trials are told apart by Katib's names; the first
+time that a name appears, it takes the suggestion whose texts it brings, or it is a trial that was never suggested here.
+Writes go to the store first, as everywhere.
 """
 
 from __future__ import annotations
 
 import enum
-import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from operator import attrgetter
+from itertools import repeat
 from typing import NamedTuple
 
-from google.protobuf.message import DecodeError
-
 from suggest.errors import InvalidArgument, Problem
-from suggest.katib.experiment import MAX_NAME, KatibExperiment
+from suggest.katib.experiment import KatibExperiment
 from suggest.katib.hyperband import Training, next_trainings
-from suggest.katib.v1beta1 import api_pb2 as pb
-from suggest.katib.v1beta1.frames_pb2 import SuggestionsFrame, TrialFrame, TrialsFrame
+from suggest.katib.trial_reader import Point, ToldTrials, TrialReader
 from suggest.samplers import PointRequest
 from suggest.samplers.uniform import draw_point
 from suggest.space import Value
@@ -35,137 +31,8 @@ from suggest.trial import IMPORTED_FROM, Trial, TrialBatch, TrialState
 TRIAL = "katib.kubeflow.org/trial"  # the label with a trial's name in Katib
 STOPPED = "katib.kubeflow.org/early-stopped"  # the label of a trial that a sidecar has stopped
 FAILED_IN_KATIB = "katib"  # the failure class of trials that Katib's clients tell as failed
-MOST_PROBLEMS = 20  # that a refusal names
+_SOURCE = "katib"  # of trials outside of the space, which count as imported ones
 GONE = "the caller no longer sends it: its metrics are unavailable"
-
-# In the order of the space.
-Point = tuple[Value, ...]
-Texts = tuple[str, ...]
-
-
-class ToldTrial(NamedTuple):
-    """A trial of a caller's history. `is_inside`: its point is in the space."""
-
-    name: str
-    point: Point
-    is_inside: bool
-    state: TrialState
-    value: float | None
-    reason: str
-    moment: str  # when it ended or began, in RFC 3339
-
-
-class TrialReader:
-    """Reads trials of one experiment."""
-
-    def __init__(self, experiment: KatibExperiment) -> None:
-        self._metric = experiment.spec.objective.metric
-        self._texts = experiment.texts
-        self._names = experiment.names
-
-    def read(self, raws: Mapping[int, bytes]) -> dict[int, ToldTrial]:
-        """Parse the trials at these places of a request. Raises InvalidArgument.
-
-        Everything is read column by column: a history has thousands of trials.
-        """
-        places, frames = list(raws), _frames(raws)
-        points, outside = self._points(places, frames)
-        statuses = [frame.status for frame in frames]
-        texts = [status.observation.values.get(self._metric, "") for status in statuses]
-        outcomes = map(self._outcome, [status.condition for status in statuses], texts)
-        moments = [status.completion_time or status.start_time for status in statuses]
-        return {
-            place: ToldTrial(frame.name, point, place not in outside, state, value, reason, moment)
-            for place, frame, point, (state, value, reason), moment in zip(
-                places, frames, points, outcomes, moments, strict=True
-            )
-        }
-
-    def _points(self, places: Sequence[int], frames: Sequence[TrialFrame]) -> tuple[Iterable[Point], set[int]]:
-        """Return the point of each trial, and the places of those whose point is outside of the space."""
-        given = [frame.spec.parameter_assignments.values for frame in frames]
-        columns = [[values.get(text.name, "") for values in given] for text in self._texts]
-        if any("" in column for column in columns) or any(len(values) != len(self._texts) for values in given):
-            _refuse([p for place, values in zip(places, given, strict=True) for p in self._misnamed(values, place)])
-        problems: list[Problem] = []
-        read: list[Sequence[Value]] = []
-        outside: set[int] = set()
-        for text, column in zip(self._texts, columns, strict=True):
-            found = text.values(column)
-            for k in found.unreadable[:MOST_PROBLEMS]:
-                told = f"{column[k][:80]!r} is not a value of this parameter"
-                problems.append(Problem(f"trials[{places[k]}].{text.name}", told))
-            read.append(found.values)
-            outside.update(places[k] for k in found.outside)
-        _refuse(problems)
-        return zip(*read, strict=True), outside
-
-    def _outcome(self, condition: int, text: str) -> tuple[TrialState, float | None, str]:
-        """Return the state, value and reason of a trial with this text as its objective's value."""
-        if condition in _ENDED_WELL:
-            value = finite(text)
-            if value is not None:
-                return TrialState.SUCCEEDED, value, ""
-            return TrialState.FAILED, None, f"has no finite value of {self._metric}"
-        if condition in _FAILED:
-            return TrialState.FAILED, None, f"{_FAILED[condition]} in Katib"
-        return TrialState.RUNNING, None, ""
-
-    def _misnamed(self, given: Mapping[str, str], place: int) -> Iterator[Problem]:
-        """Yield the problem of a trial whose parameters are not those of the experiment."""
-        unknown = next((name for name in given if name not in self._names), None)
-        if unknown is not None:
-            yield Problem(f"trials[{place}].{unknown[:80]}", "is not a parameter of the experiment")
-        elif missing := next((name for name in self._names if name not in given), None):
-            yield Problem(f"trials[{place}].{missing}", "has no value; each trial has one for each parameter")
-
-
-def _frames(raws: Mapping[int, bytes]) -> Sequence[TrialFrame]:
-    """Parse the trials at these places of a request. Raises InvalidArgument."""
-    try:
-        frames = list(TrialsFrame.FromString(SuggestionsFrame(trials=raws.values()).SerializeToString()).trials)
-    except DecodeError:
-        told = "is not a trial: its bytes cannot be read"
-        _refuse([Problem(f"trials[{place}]", told) for place, raw in raws.items() if not _is_readable(raw)])
-        raise
-    told = f"give each trial its name, of 1 to {MAX_NAME} characters"
-    _refuse(
-        [
-            Problem(f"trials[{place}].name", told)
-            for place, frame in zip(raws, frames, strict=True)
-            if not 0 < len(frame.name) <= MAX_NAME or "\0" in frame.name
-        ]
-    )
-    return frames
-
-
-def _is_readable(raw: bytes) -> bool:
-    try:
-        TrialFrame.FromString(raw)
-    except DecodeError:
-        return False
-    return True
-
-
-def _refuse(problems: list[Problem]) -> None:
-    if problems:
-        raise InvalidArgument(problems[:MOST_PROBLEMS])
-
-
-_ENDED_WELL = (pb.TrialStatus.SUCCEEDED, pb.TrialStatus.EARLYSTOPPED)
-_FAILED: Mapping[int, str] = {
-    condition: pb.TrialStatus.TrialConditionType.Name(condition)
-    for condition in (pb.TrialStatus.KILLED, pb.TrialStatus.FAILED, pb.TrialStatus.METRICSUNAVAILABLE)
-}
-
-
-def finite(text: str) -> float | None:
-    """Return the number in a metric's text, None if it is not a finite number."""
-    try:
-        value = float(text)
-    except ValueError:
-        return None
-    return value if math.isfinite(value) else None
 
 
 class TrialHistory:
@@ -175,16 +42,20 @@ class TrialHistory:
         self.hashes = list(map(hash, raws))
         self._reader = TrialReader(experiment)
         self._raws = raws
-        self._told: dict[int, ToldTrial] = {}
+        self._told = self._reader.read({})
+        self._rows: dict[int, int] = {}  # of `_told`, by place
 
     def __len__(self) -> int:
         return len(self._raws)
 
-    def told(self, places: Sequence[int]) -> list[ToldTrial]:
+    def told(self, places: Sequence[int]) -> ToldTrials:
         """Return the trials at these places. Raises InvalidArgument with the places of problems."""
-        if unread := {place: self._raws[place] for place in places if place not in self._told}:
-            self._told |= self._reader.read(unread)
-        return [self._told[place] for place in places]
+        rows = self._rows
+        if unread := {place: self._raws[place] for place in places if place not in rows}:
+            read = self._reader.read(unread)
+            rows.update(zip(unread, range(len(self._told), len(self._told) + len(read)), strict=True))
+            self._told = self._told.plus(read)
+        return self._told.take([rows[place] for place in places])
 
     def names(self, seen: Mapping[int, str]) -> list[str]:
         """Return the names of all trials; `seen` has those of trials that are not parsed, by their hashes.
@@ -192,13 +63,16 @@ class TrialHistory:
         Raises:
             InvalidArgument: two trials have the same name.
         """
-        names = [seen.get(one, "") for one in self.hashes]
-        for place, told in self._told.items():
-            names[place] = told.name
+        names = list(map(seen.get, self.hashes, repeat(""))) if seen else [""] * len(self)
+        for place, name in zip(self._rows, self._told.names, strict=True):
+            names[place] = name
         if len(set(names)) < len(names):
             twice, _ = Counter(names).most_common(1)[0]
             raise InvalidArgument([Problem("trials", f"{twice} is there twice; each trial has a name of its own")])
         return names
+
+
+Texts = tuple[str, ...]  # in the order of the space
 
 
 class _KnownTrial(NamedTuple):
@@ -206,6 +80,78 @@ class _KnownTrial(NamedTuple):
     point: Point
     state: TrialState
     value: float | None
+
+
+class _KnownTrials:
+    """Trials of a study by Katib's names, as columns: every garbage collection would visit thousands of objects.
+
+    The row of a name that was deleted stays, unused.
+    """
+
+    def __init__(self, parameters: int) -> None:
+        self._rows: dict[str, int] = {}
+        self._numbers: list[int] = []
+        self._points: list[list[Value]] = [[] for _ in range(parameters)]
+        self._states: list[TrialState] = []
+        self._values: list[float | None] = []
+
+    def __getitem__(self, name: str) -> _KnownTrial:
+        row = self._rows[name]
+        point = tuple(column[row] for column in self._points)
+        return _KnownTrial(self._numbers[row], point, self._states[row], self._values[row])
+
+    def __setitem__(self, name: str, known: _KnownTrial) -> None:
+        row = self._rows.setdefault(name, len(self._numbers))
+        if row == len(self._numbers):
+            self._numbers.append(known.number)
+            self._states.append(known.state)
+            self._values.append(known.value)
+            for column, value in zip(self._points, known.point, strict=True):
+                column.append(value)
+            return
+        self._numbers[row], self._states[row], self._values[row] = known.number, known.state, known.value
+        for column, value in zip(self._points, known.point, strict=True):
+            column[row] = value
+
+    def __delitem__(self, name: str) -> None:
+        del self._rows[name]
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._rows
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._rows)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def shared(self, told: ToldTrials) -> list[tuple[int, int]]:
+        """Return the rows there, and here, of trials that are known."""
+        return [(row, mine) for row, mine in enumerate(map(self._rows.get, told.names)) if mine is not None]
+
+    def have_points_of(self, told: ToldTrials, shared: Sequence[tuple[int, int]]) -> bool:
+        return all(
+            [parameter.values[row] for row, _ in shared] == [column[mine] for _, mine in shared]
+            for column, parameter in zip(self._points, told.parameters, strict=True)
+        )
+
+    def changed(self, told: ToldTrials) -> list[int]:
+        """Return the rows there of known trials that have another state or value."""
+        states, values = self._states, self._values
+        return [
+            row
+            for row, mine in self.shared(told)
+            if told.states[row] is not states[mine] or told.values[row] != values[mine]
+        ]
+
+    def add(self, told: ToldTrials, first: int) -> None:
+        """Add trials that are not known, whose numbers begin with `first`."""
+        self._rows.update(zip(told.names, range(len(self._numbers), len(self._numbers) + len(told)), strict=True))
+        self._numbers += range(first, first + len(told))
+        self._states += told.states
+        self._values += told.values
+        for column, parameter in zip(self._points, told.parameters, strict=True):
+            column += parameter.values
 
 
 class Suggestion(NamedTuple):
@@ -232,7 +178,6 @@ class StudyIndex:
 
     experiment: KatibExperiment
     name_of: Callable[[int], str]  # the name that a trial was suggested with; "" if its caller names it
-    known: dict[str, _KnownTrial] = field(default_factory=dict)  # by Katib's name
     # Suggestions that no trial has taken: trial numbers by the points that callers send back, and by trial number.
     free: dict[Point, list[int]] = field(default_factory=dict)
     offers: dict[int, Suggestion] = field(default_factory=dict)
@@ -241,6 +186,10 @@ class StudyIndex:
     seen: dict[int, str] = field(default_factory=dict)  # names of trials by the hashes of their bytes
     running: set[str] = field(default_factory=set)
     next_number: int = 0  # of the study, when the index was last updated
+    known: _KnownTrials = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.known = _KnownTrials(len(self.experiment.texts))
 
     @classmethod
     def of(cls, experiment: KatibExperiment, name_of: Callable[[int], str], trials: Iterable[Trial]) -> StudyIndex:
@@ -260,7 +209,7 @@ class StudyIndex:
             name = trial.labels.get(TRIAL)
             if trial.state is TrialState.CANCELLED:
                 continue
-            point = tuple(trial.parameters.get(name) for name in order)
+            point = tuple(map(trial.parameters.get, order))
             if position is not None:
                 answer = study_index._answer(trial.number, position, point, trial.parent)
                 if name is None and trial.state is TrialState.RUNNING:
@@ -302,32 +251,28 @@ class StudyIndex:
         seen = self.seen
         return [place for place, one in enumerate(history.hashes) if one not in seen]
 
-    def kinship(self, told: Sequence[ToldTrial], *, others: bool, taken: int) -> Kinship:
+    def kinship(self, told: ToldTrials, *, others: bool, taken: int) -> Kinship:
         """Return whether a history belongs to this study.
 
         `told` are its new trials; with `others`, it also has trials with known bytes. `taken` is the number of
         suggestions that the caller has accepted. Two experiments may have the same name and space, but their trials
         have different names.
         """
-        shared = others
-        for one in told:
-            known = self.known.get(one.name)
-            if known is not None:
-                if known.point != one.point:
-                    return Kinship.OTHER
-                shared = True
-        if shared:
+        shared = self.known.shared(told)
+        if not self.known.have_points_of(told, shared):
+            return Kinship.OTHER
+        if shared or others:
             return Kinship.SAME
         if self.known:
             return Kinship.OTHER
-        if taken <= self.given and (not told or any(one.point in self.free for one in told)):
+        if taken <= self.given and (not told or not self.free.keys().isdisjoint(told.points)):
             return Kinship.LIKELY
         return Kinship.POSSIBLE
 
-    def taken_here(self, told: Sequence[ToldTrial], taken: int) -> int:
+    def taken_here(self, told: ToldTrials, taken: int) -> int:
         """Return how many of the `taken` suggestions a caller with other trials may have got from this study."""
         answers = [answer.point for position, answer in self.answers.items() if position < taken]
-        return len(answers) if not told or not {one.point for one in told}.isdisjoint(answers) else 0
+        return len(answers) if not told or not set(told.points).isdisjoint(answers) else 0
 
     def copy_answers(self, store: StudyStore, writer: Writer, parent: StudyIndex, below: int) -> None:
         """Begin a study with the suggestions that its caller got from another study, at positions below `below`.
@@ -349,7 +294,7 @@ class StudyIndex:
         def training(point: Point, value: float | None) -> Training:
             return Training((*point[:place], *point[place + 1 :]), float(str(point[place])), value)
 
-        trainings = [training(known.point, known.value) for known in self.known.values()]
+        trainings = [training(known.point, known.value) for known in map(self.known.__getitem__, self.known)]
         trainings += [training(answer.point, None) for answer in self.offers.values()]
         points: list[Point] = []
         chosen = next_trainings(fidelity, spec.objective.direction, trainings, len(positions))
@@ -394,24 +339,28 @@ class StudyIndex:
         fresh, hashes = self.fresh(history), history.hashes
         told = history.told(fresh)
         names = history.names(self.seen)
-        changed = [one for one in told if one.name in self.known]
-        new = [one for one in told if one.name not in self.known]
-        for one in changed:
-            self._change(store, writer, one)
+        new = told.take(self._unknown(told))
+        for row in self.known.changed(told):
+            self._change(store, writer, told, row)
         self._take_free(store, writer, new)
-        self._add(store, writer, [one for one in new if one.name not in self.known])
+        self._add(store, writer, told.take(self._unknown(told)))
         if len(self.seen) > 4 * len(hashes) + 1000:
             self.seen = {one: self.seen[one] for one in hashes if one in self.seen}
-        self.seen.update((hashes[place], one.name) for place, one in zip(fresh, told, strict=True))
+        self.seen.update(zip((hashes[place] for place in fresh), told.names, strict=True))
         for name in sorted(self.running.difference(names)):
             trial = writer.engine.open_trial(self.known[name].number)
             if trial is None or STOPPED not in trial.labels:  # its observation is still to come
                 self._end(store, writer, name, TrialState.FAILED, None, GONE)
 
-    def _change(self, store: StudyStore, writer: Writer, one: ToldTrial) -> None:
+    def _unknown(self, told: ToldTrials) -> Sequence[int]:
+        """Return the rows of the trials whose names are not known."""
+        if not self.known:
+            return range(len(told))
+        return [row for row, name in enumerate(told.names) if name not in self.known]
+
+    def _change(self, store: StudyStore, writer: Writer, told: ToldTrials, row: int) -> None:
+        one = told.trial(row)
         known = self.known[one.name]
-        if (one.state, one.value) == (known.state, known.value):
-            return
         engine = writer.engine
         if known.state is TrialState.FAILED:
             with writer.changing():
@@ -435,7 +384,7 @@ class StudyIndex:
                 store.delete_trial(writer.lease, known.number)
                 engine.put(replace(before, state=TrialState.CANCELLED, value=None))
             del self.known[one.name]
-            self._add(store, writer, [one])
+            self._add(store, writer, told.take([row]))
             return
         if one.state.finished:
             self._end(store, writer, one.name, one.state, one.value, one.reason)
@@ -462,11 +411,11 @@ class StudyIndex:
             writer.engine.put(ended)
         writer.drop(number)
 
-    def _take_free(self, store: StudyStore, writer: Writer, new: Sequence[ToldTrial]) -> None:
+    def _take_free(self, store: StudyStore, writer: Writer, new: ToldTrials) -> None:
         """Match new trials with suggestions that have the same texts, and record their names."""
         if not self.offers:
             return
-        for one in sorted(new, key=_BY_TIME):
+        for one in map(new.trial, new.by_time()):
             numbers = self.free.get(one.point)
             if not numbers:
                 continue
@@ -497,35 +446,38 @@ class StudyIndex:
                 self._finish(store, writer, answer.number, TrialState.CANCELLED, None, "the caller ran another point")
                 self._forget_offer(answer.number)
 
-    def _add(self, store: StudyStore, writer: Writer, new: Sequence[ToldTrial]) -> None:
+    def _add(self, store: StudyStore, writer: Writer, new: ToldTrials) -> None:
         """Add trials that were never suggested here: the finished ones, then the running ones, each by time."""
         if not new:
             return
-        if ended := sorted((one for one in new if one.state.finished), key=_BY_TIME):
-            self._add_ended(store, writer, ended)
-        if begun := sorted((one for one in new if not one.state.finished), key=_BY_TIME):
-            self._add_running(store, writer, begun)
+        rows = new.by_time()
+        if ended := [row for row in rows if new.states[row].finished]:
+            self._add_ended(store, writer, new.take(ended))
+        if begun := [row for row in rows if not new.states[row].finished]:
+            self._add_running(store, writer, new.take(begun))
         self.next_number = writer.engine.next_number
         writer.warm_up()
 
-    def _add_ended(self, store: StudyStore, writer: Writer, ended: Sequence[ToldTrial]) -> None:
-        order, states = self.experiment.names, [one.state for one in ended]
+    def _add_ended(self, store: StudyStore, writer: Writer, ended: ToldTrials) -> None:
+        labels: dict[str, Sequence[str | None]] = {TRIAL: ended.names}
+        if not all(ended.are_inside):
+            labels[IMPORTED_FROM] = [None if is_inside else _SOURCE for is_inside in ended.are_inside]
         batch = TrialBatch(
             writer.engine.next_number,
-            states,
-            parameters=[dict(zip(order, one.point, strict=True)) for one in ended],
-            values=[one.value for one in ended],
-            reasons=[one.reason for one in ended],
-            failure_classes=[FAILED_IN_KATIB if state is TrialState.FAILED else "" for state in states],
-            labels=list(map(_labels, ended)),
+            ended.states,
+            parameters=dict(zip(self.experiment.names, ended.parameters, strict=True)),
+            values=ended.values,
+            reasons=ended.reasons,
+            failure_classes=[FAILED_IN_KATIB if state is TrialState.FAILED else "" for state in ended.states],
+            labels=labels,
             time=datetime.now(UTC),
         )
         with writer.changing():
             store.add_batch(writer.lease, batch)
             writer.engine.take_batch(batch)
-        self._learned(ended, batch.first)
+        self.known.add(ended, batch.first)
 
-    def _add_running(self, store: StudyStore, writer: Writer, begun: Sequence[ToldTrial]) -> None:
+    def _add_running(self, store: StudyStore, writer: Writer, begun: ToldTrials) -> None:
         engine, order, now = writer.engine, self.experiment.names, datetime.now(UTC)
         first = engine.next_number
         trials = [
@@ -533,30 +485,18 @@ class StudyIndex:
                 number,
                 TrialState.RUNNING,
                 dict(zip(order, one.point, strict=True)),
-                labels=_labels(one),
+                labels={TRIAL: one.name} if one.is_inside else {TRIAL: one.name, IMPORTED_FROM: _SOURCE},
                 create_time=now,
                 tries=1,
             )
-            for number, one in enumerate(begun, first)
+            for number, one in enumerate(map(begun.trial, range(len(begun))), first)
         ]
         with writer.changing():
             store.hand_out(writer.lease, trials)
             for trial in trials:
                 engine.put(trial)
-        self._learned(begun, first)
-        self.running.update(one.name for one in begun)
-
-    def _learned(self, told: Sequence[ToldTrial], first: int) -> None:
-        """Know these trials, whose numbers begin with `first`."""
-        for number, one in enumerate(told, first):
-            self.known[one.name] = _KnownTrial(number, one.point, one.state, one.value)
-
-
-_BY_TIME = attrgetter("moment", "name")
-
-
-def _labels(one: ToldTrial) -> dict[str, str]:
-    return {TRIAL: one.name} if one.is_inside else {TRIAL: one.name, IMPORTED_FROM: "katib"}
+        self.known.add(begun, first)
+        self.running.update(begun.names)
 
 
 # Requests for suggestions, by the positions that they are for

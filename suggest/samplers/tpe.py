@@ -155,13 +155,14 @@ class Window:
     def put_batch(self, batch: TrialBatch) -> None:
         """As `put` for each trial. Looks only at those that stay in the window if one value orders the trials."""
         succeeded = [place for place, state in enumerate(batch.states) if state is TrialState.SUCCEEDED]
-        values = [batch.values[place] for place in succeeded]
-        if not self._criteria.is_plain or TrialState.PRUNED in batch.states or None in values:
+        losses = [self._sign * value for place in succeeded if (value := batch.values[place]) is not None]
+        if not self._criteria.is_plain or TrialState.PRUNED in batch.states or len(losses) < len(succeeded):
             for trial in batch.trials():
                 self.put(trial)
             return
-        best = nsmallest(BEST, succeeded, key=lambda place: self._sign * (batch.values[place] or 0.0))
-        chosen = sorted({*best, *succeeded[-self._size :]})
+        limit = max(nsmallest(BEST, losses), default=0.0)
+        good = sorted((loss, place) for loss, place in zip(losses, succeeded, strict=True) if loss <= limit)
+        chosen = sorted({*(place for _, place in good[:BEST]), *succeeded[-self._size :]})
         for place in chosen:
             self.put(batch.trial(place))
         self.finished += len(succeeded) - len(chosen)

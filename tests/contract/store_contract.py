@@ -19,7 +19,7 @@ from suggest.storage.store import MAX_METRICS, Addition, Counts, Lease, Observed
 from suggest.storage.study_json import fingerprint
 from suggest.storage.study_tables import studies
 from suggest.study import Algorithm, Direction, Objective, PastSpace, Pruning, Study, StudyName, StudySpec, ValueRule
-from suggest.trial import Measurement, Trial, TrialBatch, TrialState
+from suggest.trial import Measurement, Trial, TrialBatch, TrialState, ValueColumn
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
 NAME = StudyName("default", "digits")
@@ -290,16 +290,22 @@ class StoreContract:
         with pytest.raises(NotOwner):
             store.add_trials(replace(lease, epoch=lease.epoch - 1), [Addition(replace(done[0], number=600), None)] * 2)
 
-    def test_a_batch_is_stored_as_its_trials(self, store: StudyStore, lease: Lease) -> None:
+    @pytest.mark.parametrize("more", [{}, {"odd": [str(n) if n % 2 else None for n in range(600)]}])
+    def test_a_batch_is_stored_as_its_trials(
+        self, store: StudyStore, lease: Lease, more: dict[str, list[str | None]]
+    ) -> None:
         states = [TrialState.SUCCEEDED if n % 3 else TrialState.FAILED for n in range(600)]
         batch = TrialBatch(
             2,
             states,
-            parameters=[{"lr": 0.1 + 0.2 * n, "name": f'"{n}%\n'} for n in range(600)],
+            parameters={
+                "lr": ValueColumn.of([0.1 + 0.2 * n for n in range(600)]),
+                "100%": ValueColumn.of([f'"{n}%\n' for n in range(600)]),
+            },
             values=[0.1 + 0.2 * n if state is TrialState.SUCCEEDED else None for n, state in enumerate(states)],
             reasons=["" if state is TrialState.SUCCEEDED else "broken" for state in states],
             failure_classes=["" if state is TrialState.SUCCEEDED else "katib" for state in states],
-            labels=[{"name": f"search-{n}"} for n in range(600)],
+            labels={"name": [f"search-{n}" for n in range(600)], **more},
             time=datetime(2026, 1, 2, tzinfo=UTC),
         )
         store.add_batch(lease, batch)

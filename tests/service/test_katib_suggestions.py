@@ -128,6 +128,32 @@ def test_a_server_with_an_empty_store_answers_a_long_history(tmp_path: Path, stu
             assert len(ask(each, a_request(experiment, history, count=2))) == 2
 
 
+def test_numbers_in_any_spelling_are_the_same_trials_after_a_restart(tmp_path: Path) -> None:
+    experiment = an_experiment("tpe", (double("x", "0", "2"), whole("n", "0", "9")))
+    spellings = [
+        ("0.50", "1"),
+        ("5E-1", "2"),
+        ("1e-05", "3"),
+        ("1", "4"),
+        (".25", "5.0"),
+        ("+0.75", "-0"),
+        ("1.5", "7"),
+    ]
+    history = [a_trial(f"search-{k}", {"x": x, "n": n}, DONE, "0.5") for k, (x, n) in enumerate(spellings)]
+    points = [(float(x), int(float(n))) for x, n in spellings]
+    for first in ([*history], history[:1], history[-1:]):  # spellings are also read alone
+        folder = tmp_path / str(len(list(tmp_path.iterdir())))
+        folder.mkdir()
+        for _ in range(2):
+            with a_server(folder / "studies.db") as server, a_stub(server) as stub:
+                ask(stub, a_request(experiment, first))
+                ask(stub, a_request(experiment, history))
+                with Client(server.address) as client:
+                    [study] = client.list_studies("katib")
+                    told = [t for t in client.list_trials(study.name) if t.state is TrialState.SUCCEEDED]
+        assert sorted((t.parameters["x"], t.parameters["n"]) for t in told) == sorted(points)
+
+
 def test_the_last_two_points_of_a_space_are_suggested(stub: SuggestionStub) -> None:
     points = [{"n": str(n), "kind": kind} for n in range(1, 5) for kind in "ab"]
     history = [a_trial(f"search-{k}", point, DONE, "0.5") for k, point in enumerate(points[:3] + points[5:])]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from suggest.errors import InvalidArgument
@@ -9,6 +11,7 @@ from suggest.katib.experiment import TextValues, read_experiment, validate
 from suggest.katib.v1beta1 import api_pb2 as pb
 from suggest.space import Choice, Domain, Float, Int, Normal, Scale
 from suggest.study import Algorithm, Direction, Fidelity, Objective
+from suggest.trial import ValueColumn
 from tests.service.katib_caller import NUMBERS, an_experiment, choice, double, whole
 
 X = double("x", "0", "1")
@@ -300,16 +303,48 @@ def test_the_text_of_a_value_means_that_value(distribution: pb.Distribution) -> 
     assert isinstance(text.domain, Float)
     shares = (0.001, 0.25, 0.5, 0.999)
     values = [text.domain.min + share * (text.domain.max - text.domain.min) for share in shares]
-    assert text.values([text.text(value) for value in values]) == TextValues(values)
+    texts = [text.text(value) for value in values]
+    assert text.values(texts) == TextValues(ValueColumn(values, texts))
 
 
 def test_texts_outside_of_the_domain_and_those_without_a_value_are_told_apart() -> None:
     number, count, kind = read_experiment(
         an_experiment("random", [double("x", "0", "2"), whole("n", "1", "9", step="2"), choice("kind", "a", "b")])
     ).texts
-    assert number.values(["1.5", "3", "nan", "much"]) == TextValues([1.5, 3.0, None, None], [1, 2, 3], [2, 3])
-    assert count.values(["3", "4", "3.0", "2.5"]) == TextValues([3, 4, 3, None], [1, 3], [3])
-    assert kind.values(["a", "c", "a"]) == TextValues(["a", "c", "a"], [1], [])
+    assert number.values(["1.5", "3", "nan", "much"]) == TextValues(
+        ValueColumn.of([1.5, 3.0, None, None]), [1, 2, 3], [2, 3]
+    )
+    assert count.values(["3", "4", "3.0", "2.5"]) == TextValues(ValueColumn.of([3, 4, 3, None]), [1, 3], [3])
+    assert kind.values(["a", "c", "a"]) == TextValues(ValueColumn.of(["a", "c", "a"]), [1], [])
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        ["0.5", "1e-05", "1.50", "2E-1"],
+        ["0.5", "1"],
+        ["0.5", ".5", "5e-1 ", "+1.0"],
+        ["0.5", "0.1" + 5000 * "0"],
+        ["0.5", "1_0e-1"],
+        ["0.25", "0.5"],
+    ],
+)
+def test_numbers_are_stored_as_json_that_means_the_same_numbers(texts: list[str]) -> None:
+    number, count = read_experiment(
+        an_experiment("random", [double("x", "0", "2"), whole("n", "0", str(10**15))])
+    ).texts
+    column = number.values(texts).column
+    assert repr(column.values) == repr(list(map(float, texts))) == repr([json.loads(text) for text in column.json])
+    column = count.values(["0", "12", "-0", "999999999999999"]).column
+    assert repr(column.values) == repr([0, 12, 0, 10**15 - 1]) == repr([json.loads(text) for text in column.json])
+
+
+@pytest.mark.parametrize(
+    "text", ["1,2", "[1.0", "nan", "Infinity", "-Infinity", "1e999", "null", '"1.0"', "", "9" * 9999]
+)
+def test_what_is_json_but_no_number_of_the_domain_is_no_value(text: str) -> None:
+    [number] = read_experiment(an_experiment("random", [double("x", "0", "2")])).texts
+    assert number.values(["0.5", text, "1.5"]).outside == [1]
 
 
 def test_the_resource_of_hyperband_is_searched_at_its_levels() -> None:

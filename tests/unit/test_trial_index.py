@@ -14,7 +14,7 @@ from suggest.engine import Engine
 from suggest.engine.trial_index import TrialIndex
 from suggest.samplers.tpe import Window
 from suggest.study import Pruning
-from suggest.trial import IMPORTED_FROM, Measurement, Trial, TrialBatch, TrialState
+from suggest.trial import IMPORTED_FROM, Measurement, Trial, TrialBatch, TrialState, ValueColumn
 from tests.unit.searches import MINIMIZE, MIXED, QUEUED, RUNNING, SUCCEEDED, accuracy, study
 
 
@@ -196,19 +196,18 @@ def a_history(count: int, seed: int, *, first: int) -> TrialBatch:
     """Return a history in which one trial in four has failed, and one point lies outside of MIXED."""
     rng = Random(seed)
     states = [rng.choice([SUCCEEDED, SUCCEEDED, SUCCEEDED, TrialState.FAILED]) for _ in range(count)]
-    found = Engine(study(MIXED, seed=seed), [], []).propose(count).trials
+    found = [dict(each.parameters) for each in Engine(study(MIXED, seed=seed), [], []).propose(count).trials]
     outside = seed % 2 and rng.randrange(count)
+    if outside:
+        found[outside]["lr"] = 1e9
     return TrialBatch(
         first,
         states,
-        [
-            {**each.parameters, "lr": 1e9} if outside and k == outside else each.parameters
-            for k, each in enumerate(found)
-        ],
+        {name: ValueColumn.of([point[name] for point in found]) for name in found[0]},
         [float(rng.randrange(50)) if state is SUCCEEDED else None for state in states],
         ["" if state is SUCCEEDED else "broken" for state in states],
         ["" if state is SUCCEEDED else "katib" for state in states],
-        [{IMPORTED_FROM: "katib"} if outside and k == outside else {"name": str(k)} for k in range(count)],
+        {IMPORTED_FROM: ["katib" if k == outside else None for k in range(count)]} if outside else {},
         datetime(2026, 1, 2, tzinfo=UTC),
     )
 

@@ -74,28 +74,10 @@ class StoppingFrame(google.protobuf.message.Message):
 Global___StoppingFrame: typing_extensions.TypeAlias = StoppingFrame
 
 @typing.final
-class TrialsFrame(google.protobuf.message.Message):
-    """The trials of either request. They are parsed together, which takes half the time of parsing one by one."""
-
-    DESCRIPTOR: google.protobuf.descriptor.Descriptor
-
-    TRIALS_FIELD_NUMBER: builtins.int
-    @property
-    def trials(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___TrialFrame]: ...
-    def __init__(
-        self,
-        *,
-        trials: collections.abc.Iterable[Global___TrialFrame] | None = ...,
-    ) -> None: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["trials", b"trials"]
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-
-Global___TrialsFrame: typing_extensions.TypeAlias = TrialsFrame
-
-@typing.final
-class TrialFrame(google.protobuf.message.Message):
-    """A Trial, whose lists of names and values are read as maps, which have the same bytes: it is read in half the time. Of
-    a name that is there twice, the last value counts.
+class TrialColumns(google.protobuf.message.Message):
+    """The trials of a history as columns. Its bytes are those of the trials, one after the other: parsers merge messages that
+    follow each other, so a list gets what each trial has once. It is read in a third of the time of trial after trial. Where a
+    trial ends has to be known; see suggest/katib/trial_reader.py.
     """
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
@@ -103,103 +85,217 @@ class TrialFrame(google.protobuf.message.Message):
     NAME_FIELD_NUMBER: builtins.int
     SPEC_FIELD_NUMBER: builtins.int
     STATUS_FIELD_NUMBER: builtins.int
-    name: builtins.str
     @property
-    def spec(self) -> Global___TrialSpecFrame: ...
+    def name(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
     @property
-    def status(self) -> Global___TrialStatusFrame: ...
+    def spec(self) -> Global___SpecColumns: ...
+    @property
+    def status(self) -> Global___StatusColumns: ...
     def __init__(
         self,
         *,
-        name: builtins.str = ...,
-        spec: Global___TrialSpecFrame | None = ...,
-        status: Global___TrialStatusFrame | None = ...,
+        name: collections.abc.Iterable[builtins.str] | None = ...,
+        spec: Global___SpecColumns | None = ...,
+        status: Global___StatusColumns | None = ...,
     ) -> None: ...
     _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["spec", b"spec", "status", b"status"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
     _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["name", b"name", "spec", b"spec", "status", b"status"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
-Global___TrialFrame: typing_extensions.TypeAlias = TrialFrame
+Global___TrialColumns: typing_extensions.TypeAlias = TrialColumns
 
 @typing.final
-class TrialSpecFrame(google.protobuf.message.Message):
+class SpecColumns(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     PARAMETER_ASSIGNMENTS_FIELD_NUMBER: builtins.int
     @property
-    def parameter_assignments(self) -> Global___NamesAndValues: ...
+    def parameter_assignments(self) -> Global___PairColumns: ...
     def __init__(
         self,
         *,
-        parameter_assignments: Global___NamesAndValues | None = ...,
+        parameter_assignments: Global___PairColumns | None = ...,
     ) -> None: ...
     _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["parameter_assignments", b"parameter_assignments"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
     _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["parameter_assignments", b"parameter_assignments"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
-Global___TrialSpecFrame: typing_extensions.TypeAlias = TrialSpecFrame
+Global___SpecColumns: typing_extensions.TypeAlias = SpecColumns
 
 @typing.final
-class TrialStatusFrame(google.protobuf.message.Message):
+class StatusColumns(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     START_TIME_FIELD_NUMBER: builtins.int
     COMPLETION_TIME_FIELD_NUMBER: builtins.int
     CONDITION_FIELD_NUMBER: builtins.int
     OBSERVATION_FIELD_NUMBER: builtins.int
-    start_time: builtins.str
-    completion_time: builtins.str
-    condition: builtins.int
-    """TrialStatus.TrialConditionType"""
     @property
-    def observation(self) -> Global___NamesAndValues: ...
+    def start_time(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
+    @property
+    def completion_time(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
+    @property
+    def condition(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
+        """TrialStatus.TrialConditionType"""
+
+    @property
+    def observation(self) -> Global___PairColumns: ...
     def __init__(
         self,
         *,
-        start_time: builtins.str = ...,
-        completion_time: builtins.str = ...,
-        condition: builtins.int = ...,
-        observation: Global___NamesAndValues | None = ...,
+        start_time: collections.abc.Iterable[builtins.str] | None = ...,
+        completion_time: collections.abc.Iterable[builtins.str] | None = ...,
+        condition: collections.abc.Iterable[builtins.int] | None = ...,
+        observation: Global___PairColumns | None = ...,
     ) -> None: ...
     _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["observation", b"observation"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
     _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["completion_time", b"completion_time", "condition", b"condition", "observation", b"observation", "start_time", b"start_time"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
-Global___TrialStatusFrame: typing_extensions.TypeAlias = TrialStatusFrame
+Global___StatusColumns: typing_extensions.TypeAlias = StatusColumns
+
+@typing.final
+class PairColumns(google.protobuf.message.Message):
+    """The names, and the values, of ParameterAssignments or Metrics."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    PAIRS_FIELD_NUMBER: builtins.int
+    @property
+    def pairs(self) -> Global___NamesAndValues: ...
+    def __init__(
+        self,
+        *,
+        pairs: Global___NamesAndValues | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["pairs", b"pairs"]
+    def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["pairs", b"pairs"]
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+
+Global___PairColumns: typing_extensions.TypeAlias = PairColumns
 
 @typing.final
 class NamesAndValues(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    @typing.final
-    class ValuesEntry(google.protobuf.message.Message):
-        DESCRIPTOR: google.protobuf.descriptor.Descriptor
-
-        KEY_FIELD_NUMBER: builtins.int
-        VALUE_FIELD_NUMBER: builtins.int
-        key: builtins.str
-        value: builtins.str
-        def __init__(
-            self,
-            *,
-            key: builtins.str = ...,
-            value: builtins.str = ...,
-        ) -> None: ...
-        _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["key", b"key", "value", b"value"]
-        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-
+    NAMES_FIELD_NUMBER: builtins.int
     VALUES_FIELD_NUMBER: builtins.int
     @property
-    def values(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]: ...
+    def names(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
+    @property
+    def values(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
     def __init__(
         self,
         *,
-        values: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
+        names: collections.abc.Iterable[builtins.str] | None = ...,
+        values: collections.abc.Iterable[builtins.str] | None = ...,
     ) -> None: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["values", b"values"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["names", b"names", "values", b"values"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___NamesAndValues: typing_extensions.TypeAlias = NamesAndValues
+
+@typing.final
+class TrialPairs(google.protobuf.message.Message):
+    """The same bytes, with each ParameterAssignment and each Metric left unparsed."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    SPEC_FIELD_NUMBER: builtins.int
+    STATUS_FIELD_NUMBER: builtins.int
+    @property
+    def spec(self) -> Global___SpecPairs: ...
+    @property
+    def status(self) -> Global___StatusPairs: ...
+    def __init__(
+        self,
+        *,
+        spec: Global___SpecPairs | None = ...,
+        status: Global___StatusPairs | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["spec", b"spec", "status", b"status"]
+    def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["spec", b"spec", "status", b"status"]
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+
+Global___TrialPairs: typing_extensions.TypeAlias = TrialPairs
+
+@typing.final
+class SpecPairs(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    PARAMETER_ASSIGNMENTS_FIELD_NUMBER: builtins.int
+    @property
+    def parameter_assignments(self) -> Global___UnparsedPairs: ...
+    def __init__(
+        self,
+        *,
+        parameter_assignments: Global___UnparsedPairs | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["parameter_assignments", b"parameter_assignments"]
+    def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["parameter_assignments", b"parameter_assignments"]
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+
+Global___SpecPairs: typing_extensions.TypeAlias = SpecPairs
+
+@typing.final
+class StatusPairs(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    OBSERVATION_FIELD_NUMBER: builtins.int
+    @property
+    def observation(self) -> Global___UnparsedPairs: ...
+    def __init__(
+        self,
+        *,
+        observation: Global___UnparsedPairs | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["observation", b"observation"]
+    def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["observation", b"observation"]
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+
+Global___StatusPairs: typing_extensions.TypeAlias = StatusPairs
+
+@typing.final
+class UnparsedPairs(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    PAIRS_FIELD_NUMBER: builtins.int
+    @property
+    def pairs(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.bytes]: ...
+    def __init__(
+        self,
+        *,
+        pairs: collections.abc.Iterable[builtins.bytes] | None = ...,
+    ) -> None: ...
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["pairs", b"pairs"]
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+
+Global___UnparsedPairs: typing_extensions.TypeAlias = UnparsedPairs
+
+@typing.final
+class NameAndValue(google.protobuf.message.Message):
+    """A ParameterAssignment or a Metric."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: builtins.int
+    VALUE_FIELD_NUMBER: builtins.int
+    name: builtins.str
+    value: builtins.str
+    def __init__(
+        self,
+        *,
+        name: builtins.str = ...,
+        value: builtins.str = ...,
+    ) -> None: ...
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["name", b"name", "value", b"value"]
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+
+Global___NameAndValue: typing_extensions.TypeAlias = NameAndValue

@@ -57,7 +57,7 @@ class TrialHistory:
             self._told = self._told.plus(read)
         return self._told.take([rows[place] for place in places])
 
-    def names(self, seen: Mapping[int, str]) -> list[str]:
+    def names(self, seen: Mapping[int, str]) -> set[str]:
         """Return the names of all trials; `seen` has those of trials that are not parsed, by their hashes.
 
         Raises:
@@ -66,10 +66,11 @@ class TrialHistory:
         names = list(map(seen.get, self.hashes, repeat(""))) if seen else [""] * len(self)
         for place, name in zip(self._rows, self._told.names, strict=True):
             names[place] = name
-        if len(set(names)) < len(names):
+        different = set(names)
+        if len(different) < len(names):
             twice, _ = Counter(names).most_common(1)[0]
             raise InvalidArgument([Problem("trials", f"{twice} is there twice; each trial has a name of its own")])
-        return names
+        return different
 
 
 Texts = tuple[str, ...]  # in the order of the space

@@ -1,6 +1,6 @@
 """The fixtures of tests on a cluster. `make test-cluster` runs them; `make test` does not.
 
-    level_b     a control plane and fake nodes, as any user; one for the whole run, started on first use
+    level_b     a control plane and fake nodes, as any user; one for each process, started on first use
     level_c     a control plane and a real node, as root; likewise
     namespace   a new one in the cluster that the test uses (level_b or level_c), removed afterwards
 
@@ -12,10 +12,14 @@ from __future__ import annotations
 
 import os
 import random
+import re
+import zlib
 from collections.abc import Generator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from xdist.scheduler import LoadScopeScheduling
 
 from tests.cluster import binaries, realnode
 from tests.cluster.api import CORE
@@ -25,6 +29,7 @@ from tests.cluster.processes import PartFailed
 from tests.cluster.realnode import RealNode
 
 FAKE_NODES = 4
+REAL = re.compile(r"_node\.py::|/test_server_deployed\.py::|_with_real_containers")  # tests that use level_c
 
 
 def lacks(what: str) -> None:
@@ -34,11 +39,22 @@ def lacks(what: str) -> None:
         pytest.skip(what)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Group the tests by cluster: the two groups run in parallel, the tests of one in sequence."""
-    for item in items:
-        level = "level_c" if "level_c" in getattr(item, "fixturenames", ()) else "level_b"
-        item.add_marker(pytest.mark.xdist_group(level))
+class ByCluster(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
+    """Two processes for each level: they run in parallel, each with one cluster, and their tests in sequence.
+
+    The groups of `--dist loadgroup` have no effect with the node ids of pytest 9.2: each process started both clusters.
+    """
+
+    def _split_scope(self, nodeid: str) -> str:
+        """Return the group of a test. One that REAL misses runs, too, but its process starts a second cluster."""
+        if not REAL.search(nodeid):
+            return f"level_b-{zlib.crc32(nodeid.encode()) % 2}"
+        shared = "TUNER_TEST_KUBECONFIG" in os.environ  # all use that cluster and its GPUs
+        return f"level_c-{0 if shared else zlib.crc32(nodeid.encode()) % 2}"
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByCluster:
+    return ByCluster(config, log)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -6,14 +6,14 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from random import Random
 from typing import Any
 
-TUNER = str(Path(sys.executable).parent / "tuner")
+from tests import forked
+
 PATIENCE_S = 180.0
 
 
@@ -79,10 +79,7 @@ spec:
         return path
 
     def start(self, *arguments: str | Path) -> subprocess.Popen[str]:
-        process = subprocess.Popen(
-            [TUNER, *map(str, arguments)], cwd=self.folder, env=self.env, text=True, stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
-        )  # fmt: skip
+        process = forked.tuner(arguments, folder=self.folder, env=self.env)
         self._started.append(process)
         return process
 
@@ -122,5 +119,5 @@ spec:
     def close(self) -> None:
         for process in self._started:
             if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
+                process.kill()
             process.communicate()

@@ -69,11 +69,11 @@ def test_the_search_finds_a_network_that_reads_the_digits(tmp_path: Path) -> Non
 
 
 def test_the_grid_tries_every_combination_once(tmp_path: Path) -> None:
-    command = '[python, train.py, "--lr=${lr}", "--batch=${batch}", "--activation=${activation}", --epochs=1]'
+    command = '[sh, -c, "echo epoch=1 accuracy=$1; : $2 $3", sh, "${lr}", "${batch}", "${activation}"]'  # no training
     run("grid.yaml", f"spec.trial.command={command}", state=tmp_path)
     trials = trials_of("digits-grid", state=tmp_path)
     points = [tuple(sorted(trial["parameters"].items())) for trial in trials]
-    assert {trial["state"] for trial in trials} <= {"succeeded", "infeasible"}
+    assert {trial["state"] for trial in trials} == {"succeeded"}
     assert (len(points), len(set(points))) == (24, 24)
     told = tuner("report", "digits-grid", "-o", "json", state=tmp_path)
     assert told.returncode == 0, told.stderr

@@ -153,11 +153,12 @@ def folder(tmp_path: Path) -> Iterator[Path]:
         os.kill(int(pid), signal.SIGKILL)
 
 
-def test_a_run_killed_at_twenty_random_moments_loses_and_repeats_nothing(folder: Path) -> None:
-    # Slow enough that 40 trials take longer than all kills, although many are pruned at their first step.
-    killed = Killed(folder, pace="0.45", trials=40)
+@pytest.mark.parametrize("kills", [6, pytest.param(20, marks=pytest.mark.soak)])
+def test_a_run_killed_at_random_moments_loses_and_repeats_nothing(folder: Path, kills: int) -> None:
+    # Slow enough that the trials take longer than all kills, although many are pruned at their first step.
+    killed = Killed(folder, pace="0.45", trials=2 * kills)
     moments = random.Random(20)
-    for _ in range(20):
+    for _ in range(kills):
         process = killed.start()
         time.sleep(moments.uniform(0.1, 1.2))
         assert process.poll() is None, killed.said()

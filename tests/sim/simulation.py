@@ -515,12 +515,17 @@ class Simulation:
         return self._known_attempts
 
     def _save(self, changes: Changes) -> None:
-        self.forget_what_stores_said()
+        self.forget_what_it_said("store")
         self.store.save(self.experiment.uid, changes)
 
-    def forget_what_stores_said(self) -> None:
-        self._known_attempts = self._known_trials = None
-        self._checked = False
+    def forget_what_it_said(self, place: str) -> None:
+        """Read what this place stores again, as a call may have changed it: attempts, or trials, or neither."""
+        if place == "store":
+            self._known_attempts = None
+            self._checked = False
+        elif place == "studies":
+            self._known_trials = None
+            self._checked = False
 
 
 class _AsyncStudies:
@@ -581,8 +586,8 @@ class _Proxy:
             raise Killed
         if fault is Fault.REFUSED:
             raise self._trouble(f"{self._place}.{method} was refused")
-        if self._place in ("store", "studies") and method not in READS:
-            simulation.forget_what_stores_said()
+        if method not in READS:
+            simulation.forget_what_it_said(self._place)
         result = call()
         simulation.check_call()
         if fault is Fault.DIE_AFTER:

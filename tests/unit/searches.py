@@ -19,9 +19,17 @@ QUEUED, RUNNING, SUCCEEDED = TrialState.QUEUED, TrialState.RUNNING, TrialState.S
 MAXIMIZE, MINIMIZE = Direction.MAXIMIZE, Direction.MINIMIZE
 
 
+THOROUGH = "TUNER_TEST_THOROUGH" in os.environ
+
+
 def drawn(count: int) -> int:
-    """Return the number of cases to draw: `count` in `make soak`, and a third of them elsewhere."""
-    return count if "TUNER_TEST_THOROUGH" in os.environ else max(5, count // 3)
+    """Return the number of cases to draw: `count` in `make soak`, and a sixth of them elsewhere."""
+    return count if THOROUGH else max(5, count // 6)
+
+
+def seeds(count: int) -> range:
+    """Return the seeds of a search that is repeated: `count` in `make soak`, and one elsewhere."""
+    return range(count if THOROUGH else 1)
 
 
 def examples(count: int) -> settings:

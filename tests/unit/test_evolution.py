@@ -14,7 +14,7 @@ from suggest.samplers import survival
 from suggest.space import Assignment, Choice, Float, Int, Parameter, Space
 from suggest.study import Constraint, Direction, Objective, Study
 from suggest.trial import Trial, TrialState
-from tests.unit.searches import MINIMIZE, MIXED, RUNNING, SUCCEEDED, TREE, assert_points, play, study
+from tests.unit.searches import MINIMIZE, MIXED, RUNNING, SUCCEEDED, TREE, assert_points, play, seeds, study
 
 ALGORITHMS = ["nsga2", "nsga3", "regularized-evolution"]
 CUBE = Space(tuple(Parameter(f"x{k}", Float(-5, 5)) for k in range(4)))
@@ -104,7 +104,7 @@ def test_imported_points_of_a_smaller_space_become_parents(algorithm: str) -> No
 def test_a_search_for_one_minimum_beats_chance(algorithm: str) -> None:
     def best(name: str) -> float:
         found = []
-        for seed in range(3):
+        for seed in seeds(3):
             of = small(CUBE, name, seed=seed) if name != "random" else study(CUBE, name, seed=seed)
             engine, least = Engine(of, (), ()), math.inf
             for _ in range(200):

@@ -14,6 +14,7 @@ from suggest.server import admin
 from suggest.space import Choice, Condition, Float, Int, Parameter, Scale, Space, Value
 from suggest.study import MIN_TRIALS_TO_RANK, Direction, Importance
 from suggest.trial import Trial, TrialState
+from tests.unit.searches import seeds
 
 UP, DOWN = Direction.MAXIMIZE, Direction.MINIMIZE
 
@@ -68,7 +69,7 @@ def told(found: list[Importance]) -> dict[str, float]:
     return {one.name: one.value for one in found if one.value is not None}
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", seeds(5))
 def test_important_parameters_are_found_and_others_are_within_chance(seed: int) -> None:
     found = admin.importances(SPACE, trials(300, seed), direction=UP)
     values = told(found)
@@ -88,7 +89,7 @@ def test_important_parameters_are_found_and_others_are_within_chance(seed: int) 
     assert 0 < lr.spread < lr.value
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", seeds(5))
 def test_a_conditional_parameter_is_judged_by_the_trials_that_have_it(seed: int) -> None:
     found = admin.importances(SPACE, trials(300, seed, conditional), direction=UP)
     values = told(found)
@@ -97,7 +98,7 @@ def test_a_conditional_parameter_is_judged_by_the_trials_that_have_it(seed: int)
     assert 70 < next(one.trials for one in found if one.name == "momentum") < 130
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", seeds(3))
 def test_smaller_values_may_be_better(seed: int) -> None:
     found = admin.importances(SPACE, trials(200, seed, lambda point: -score(point)), direction=DOWN)
     assert found[0].name == "lr"
@@ -158,8 +159,8 @@ def test_the_same_trials_give_the_same_answer() -> None:
 def test_ten_thousand_trials_and_many_parameters_are_sampled() -> None:
     found = admin.importances(SPACE, trials(10_000, 1), direction=UP)
     assert [found[0].name, found[0].trials] == ["lr", 10_000]
-    wide = Space(tuple(Parameter(f"p{k}", Float(0, 1)) for k in range(100)))
+    wide = Space(tuple(Parameter(f"p{k}", Float(0, 1)) for k in range(30)))
     rng = random.Random(1)
-    points = [{f"p{k}": rng.random() for k in range(100)} for _ in range(500)]
+    points = [{f"p{k}": rng.random() for k in range(30)} for _ in range(500)]
     of = [Trial(n, TrialState.SUCCEEDED, point, value=-abs(point["p7"] - 0.3)) for n, point in enumerate(points)]
     assert admin.importances(wide, of, direction=UP)[0].name == "p7"

@@ -16,7 +16,7 @@ from suggest.space import Value
 from suggest.study import Objective, Pruning
 from suggest.trial import StopAdvice, TrialState
 from tests.unit.pruning_histories import DrawnEvent, EngineReplay, a_study, draw_history, learning_curve, negated
-from tests.unit.searches import MAXIMIZE, MINIMIZE, RUNNING, SUCCEEDED, accuracy
+from tests.unit.searches import MAXIMIZE, MINIMIZE, RUNNING, SUCCEEDED, THOROUGH, accuracy, seeds
 
 NAMES = [rule.name for rule in rules()]
 # Settings under which short histories have verdicts.
@@ -46,7 +46,7 @@ class TestPrunerContract:
         return EAGER.get(name, {})
 
     def seeds(self, name: str, count: int) -> range:
-        return range(1 if name == SLOW else count)
+        return seeds(count) if name == SLOW else range(count if THOROUGH else (count + 1) // 2)
 
     def test_its_defaults_are_right(self, name: str) -> None:
         assert list(pruning_problems(Pruning(name))) == []

@@ -20,7 +20,7 @@ from suggest.space import Assignment, Choice, Condition, Float, Int, Parameter, 
 from suggest.study import Constraint, Criteria, Objective, Study
 from suggest.trial import Trial, TrialState
 from suggest.workers import Workers
-from tests.unit.searches import MINIMIZE, RUNNING, SUCCEEDED, finish, play, study
+from tests.unit.searches import MINIMIZE, RUNNING, SUCCEEDED, finish, play, seeds, study
 
 LOSS = Criteria((Objective("loss", MINIMIZE),))
 SPACE = Space((Parameter("x", Float(-5, 5)), Parameter("y", Float(1e-4, 1, Scale.LOG)), Parameter("k", Int(1, 9))))
@@ -46,7 +46,7 @@ def searched(algorithm: str, seed: int, trials: int) -> float:
 
 
 def test_gp_comes_closer_than_tpe() -> None:
-    gp, tpe = (statistics.median(searched(name, seed, 40) for seed in range(3)) for name in ("gp", "tpe"))
+    gp, tpe = (statistics.median(searched(name, seed, 40) for seed in seeds(3)) for name in ("gp", "tpe"))
     assert gp < tpe / 5
 
 
@@ -129,7 +129,7 @@ def searched_beside_a_barrier(seed: int) -> tuple[int, float]:
 
 
 def test_gp_avoids_infeasible_regions() -> None:
-    late, best = zip(*(searched_beside_a_barrier(seed) for seed in range(3)), strict=True)
+    late, best = zip(*(searched_beside_a_barrier(seed) for seed in seeds(3)), strict=True)
     assert statistics.median(late) < 14
     assert statistics.median(best) < 1.5, "the best of the rest is 1"
 

@@ -18,6 +18,7 @@ from suggest.space import Float, Parameter, Space
 from suggest.study import Algorithm, Constraint, Direction, Objective, Study, StudyName, StudySpec
 from suggest.trial import Trial, TrialState
 from suggest.workers import Workers
+from tests.unit.searches import seeds
 
 X, Y = (Parameter(name, Float(0, 1)) for name in "xy")
 PLANE = Space((X, Y))
@@ -202,14 +203,14 @@ MOVING = ["tpe", "gp", "default", "nsga2", "nsga3", "regularized-evolution", "op
 
 @functools.cache
 def found(algorithm: str) -> float:
-    return sum(volume(searched(algorithm, 60, seed=seed)) for seed in range(3))
+    return sum(volume(searched(algorithm, 60, seed=seed)) for seed in seeds(3))
 
 
 @functools.cache
 def kept(algorithm: str) -> int:
-    """Return how many of the later trials of two searches keep the constraint."""
+    """Return how many of the later trials keep the constraint."""
     bounds = [Constraint("size", max=0.8)]
-    engines = [searched(algorithm, 60, several=False, constraints=bounds, seed=seed) for seed in range(2)]
+    engines = [searched(algorithm, 60, several=False, constraints=bounds, seed=seed) for seed in seeds(2)]
     late = [trial for engine in engines for trial in engine.trials() if trial.number >= 30]
     return sum(engines[0].study.spec.criteria.violation(trial) == 0 for trial in late)
 

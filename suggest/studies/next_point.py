@@ -27,7 +27,6 @@ from suggest.workers import thread_cpu_s
 FRESH_S = 0.05  # how long a call waits for a point that is computed from all results
 MAY_MISS = 1  # results that a point may lack when several trials run
 THREADS = 8  # concurrent computations; most wait for one of the worker processes
-AFTER_S = 0.005  # delay of a computation ahead of need: a busy machine takes as long to send the reply that comes first
 _LOOK_S = 0.05  # interval at which a waiting call checks whether its deadline has passed or the server stops
 
 T = TypeVar("T")
@@ -301,9 +300,6 @@ class Computations:
         self._pool.shutdown(cancel_futures=True)
 
     def _prepare(self, study: ComputingStudy) -> None:
-        # The call that wants this point has just handed out another one. Without the delay, this thread and the worker
-        # process would take the GIL and the processor from its reply.
-        time.sleep(AFTER_S)
         next_point = study.next_point
         with study.lock:
             engine = study.engine

@@ -1,8 +1,8 @@
-"""Prefetch: compute a study's next proposal in a thread shortly after a trial ended, before a client asks for it.
+"""Prefetch: begin to compute a study's next proposal in a thread shortly after a call, before a client asks for it.
 
-The delay lets the reply to the call that ended the trial go out first. Prefetching happens on an idle machine only: a
-study that is busy, or whose turn comes late because the machine is busy, is skipped, and its proposal is computed on
-demand. Prefetching never changes which points are proposed.
+The delay lets the reply to the call go out first. A proposal that is computed in this process is prefetched on an idle
+machine only: a study that is busy, or whose turn comes late because the machine is busy, is skipped, and its proposal
+is computed on demand. Prefetching never changes which points are proposed.
 """
 
 from __future__ import annotations
@@ -25,11 +25,16 @@ log = logging.getLogger(__name__)
 class Prefetcher(Generic[T]):
     """Calls `prepare` for one item at a time in a thread, which lives from the first later() until close().
 
-    `prepare` should return quickly if there is nothing to do.
+    Args:
+        prepare: Should return quickly if there is nothing to do.
+        after_s: Delay of a call, in seconds.
+        late_s: A call that would be later by more than this is skipped.
     """
 
-    def __init__(self, prepare: Callable[[T], None]) -> None:
+    def __init__(self, prepare: Callable[[T], None], *, after_s: float = AFTER_S, late_s: float = LATE_S) -> None:
         self._prepare = prepare
+        self._after_s = after_s
+        self._late_s = late_s
         self._due: dict[T, float] = {}  # the latest due time of each item, soonest first
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
@@ -41,7 +46,7 @@ class Prefetcher(Generic[T]):
             if self._closed:
                 return
             self._due.pop(what, None)
-            self._due[what] = time.monotonic() + AFTER_S
+            self._due[what] = time.monotonic() + self._after_s
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="prefetch", daemon=True)
                 self._thread.start()
@@ -78,6 +83,6 @@ class Prefetcher(Generic[T]):
                     self._changed.wait(early_s)
                     continue
                 del self._due[what]
-                if early_s > -LATE_S:
+                if early_s > -self._late_s:
                     return what
         return None

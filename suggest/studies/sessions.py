@@ -39,6 +39,9 @@ log = logging.getLogger(__name__)
 
 EVERY = 2**31 - 1  # as a limit: all measurements of a trial
 WORTH_S = 0.02  # CPU time of a proposal up to which it is worth computing before a client asks
+# Delay of a computation ahead of need. Its thread and its process would otherwise take the GIL and the processor from
+# the reply that comes first, which takes a busy machine as long.
+AHEAD_AFTER_S = 0.005
 IDLE_S = 300.0  # a study without calls for this long is closed
 MOST_OPEN = 4096  # open studies, however high the limit of file descriptors
 LEAST_OPEN = 8
@@ -189,6 +192,8 @@ class StudySessions:
         self._sessions: dict[StudyName, _Session] = {}  # least recently used first
         self._sessions_lock = threading.Lock()
         self._prefetcher = Prefetcher(self._prepare)
+        # A worker process computes these, so do it on a busy machine, too.
+        self._ahead = Prefetcher(self._compute_ahead, after_s=AHEAD_AFTER_S, late_s=math.inf)
         self._computations = Computations()
         self.workers = Workers()
         self._points_given: Counter[str] = Counter()
@@ -208,10 +213,8 @@ class StudySessions:
             yield Writer(lease, session.engine, self._clock, session, self._computations, self._count_point, loaded)
             if session.wanted:
                 session.wanted = False
-                if session.next_point.is_used:  # a worker process computes it, so do it on a busy machine, too
-                    self._computations.later(session)
-                else:
-                    self._prefetcher.later(name)
+                prefetcher = self._ahead if session.next_point.is_used else self._prefetcher
+                prefetcher.later(name)
 
     @contextmanager
     def proposing(self, name: StudyName) -> Iterator[None]:
@@ -238,6 +241,7 @@ class StudySessions:
         if self._closer is not None:
             self._closer.join()
         self.workers.close()
+        self._ahead.close()
         self._computations.close()
         self._prefetcher.close()
         self._clock.close()
@@ -282,6 +286,11 @@ class StudySessions:
         if record is None:
             raise NotFound(f"{name} does not exist")
         return record
+
+    def _compute_ahead(self, name: StudyName) -> None:
+        session = self._sessions.get(name)
+        if session is not None:
+            self._computations.later(session)
 
     def _prepare(self, name: StudyName) -> None:
         session = self._sessions.get(name)

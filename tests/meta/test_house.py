@@ -43,6 +43,14 @@ def test_test_files_have_names_of_their_own() -> None:
     assert sorted(names) == sorted(set(names)), "pytest imports them by name"
 
 
+def test_decisions_are_numbered_without_gaps_in_names_and_titles() -> None:
+    files = sorted((ROOT / "docs" / "adr").glob("[0-9]*.md"))
+    numbers = [int(file.name[:4]) for file in files]
+    assert numbers == list(range(1, len(files) + 1))
+    titles = [file.read_text(encoding="utf-8").partition("\n")[0] for file in files]
+    assert [title for title, number in zip(titles, numbers, strict=True) if not title.startswith(f"# {number}. ")] == []
+
+
 def test_no_module_breaks_the_import_rules() -> None:
     lint_imports = Path(sys.executable).parent / "lint-imports"
     done = subprocess.run(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from contextlib import closing
@@ -75,6 +76,21 @@ def test_a_failed_prefetch_is_logged_and_blocks_nothing(
         prepared(ahead, "whole", done)
     assert "what=broken could not be prepared" in caplog.text
     assert ("Traceback" in caplog.text) == is_bug
+
+
+def test_it_prepares_however_late_if_told_to() -> None:
+    done = threading.Event()
+
+    def prepare(what: str) -> None:
+        if what == "late":
+            done.set()
+        else:
+            time.sleep(2 * LATE_S)  # meanwhile the time of the other passes
+
+    with closing(Prefetcher(prepare, late_s=math.inf)) as ahead:
+        ahead.later("slow")
+        ahead.later("late")
+        assert done.wait(WITHIN_S)
 
 
 def test_it_leaves_no_thread_and_begins_none_for_nothing() -> None:

@@ -36,7 +36,7 @@ test-cluster: cluster-binaries  ## run the tests on a real Kubernetes, started h
 
 .PHONY: test-operators
 test-operators: operator-binaries  ## as root: run the tests beside the real Kueue, JobSet, Training Operator and Trainer
-	$(BIN)/python -m pytest -n 2 --dist loadgroup $(or $(TESTS),tests/operators)
+	$(BIN)/python -m pytest -n 2 $(or $(TESTS),tests/operators)
 
 .PHONY: soak
 soak: cluster-binaries  ## run the tests that take too long for every change: repeated kills, lost nodes, more examples

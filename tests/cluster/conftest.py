@@ -46,7 +46,6 @@ class ByCluster(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no type
     """
 
     def _split_scope(self, nodeid: str) -> str:
-        """Return the group of a test. One that REAL misses runs, too, but its process starts a second cluster."""
         if not REAL.search(nodeid):
             return f"level_b-{zlib.crc32(nodeid.encode()) % 2}"
         shared = "TUNER_TEST_KUBECONFIG" in os.environ  # all use that cluster and its GPUs
@@ -55,6 +54,19 @@ class ByCluster(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no type
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByCluster:
     return ByCluster(config, log)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    here = [item for item in items if item.path.parent == Path(__file__).parent]
+    astray = [
+        item.nodeid
+        for item in here
+        for level, is_real in (("level_b", False), ("level_c", True))
+        if level in getattr(item, "fixturenames", ()) and bool(REAL.search(item.nodeid)) != is_real
+    ]
+    if astray:
+        raise pytest.UsageError(f"REAL in {__file__} does not tell the level of: {', '.join(astray)}")
 
 
 @pytest.hookimpl(wrapper=True)

@@ -16,8 +16,10 @@ import os
 import random
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from xdist.scheduler import LoadScopeScheduling
 
 from tests.cluster import binaries, realnode
 from tests.cluster.api import CORE
@@ -31,6 +33,7 @@ from tests.operators.operators import Operators
 from tests.operators.table import Table
 
 FAKE_NODES = 4
+REAL = "/test_training.py::"  # tests that need the real node
 TABLE = Table()
 
 
@@ -45,11 +48,22 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "outcome(name): the column of docs/operators.md that a test fills, kind by kind")
 
 
+class ByOperators(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
+    """All tests that need the real node run in one process, so that there is one node."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return "real" if REAL in nodeid else nodeid
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByOperators:
+    return ByOperators(config, log)
+
+
+@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run all tests that need the real node in one process, so that there is one node."""
-    for item in items:
-        if "real" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.xdist_group("real"))
+    astray = [item.nodeid for item in items if "real" in getattr(item, "fixturenames", ()) and REAL not in item.nodeid]
+    if astray:
+        raise pytest.UsageError(f"only tests in {REAL.strip('/:')} may need the real node: {', '.join(astray)}")
 
 
 @pytest.hookimpl(wrapper=True)

@@ -520,12 +520,16 @@ class Simulation:
 
     def forget_what_it_said(self, place: str) -> None:
         """Read what this place stores again, as a call may have changed it: attempts, or trials, or neither."""
-        if place == "store":
-            self._known_attempts = None
-            self._checked = False
-        elif place == "studies":
-            self._known_trials = None
-            self._checked = False
+        match place:
+            case "store":
+                self._known_attempts = None
+            case "studies":
+                self._known_trials = None
+            case "runtime" | "launcher":
+                return
+            case _:
+                raise AssertionError(f"there is no place {place!r}")
+        self._checked = False
 
 
 class _AsyncStudies:

@@ -23,6 +23,7 @@ from tests.unit.searches import (
     MIXED,
     RUNNING,
     SUCCEEDED,
+    THOROUGH,
     assert_points,
     examples,
     finish,
@@ -87,7 +88,7 @@ def searched(
         if len(running) == parallel:
             engine.put(ended(running.pop(k * 7 % parallel)))
         running += play(engine, 1)
-        if restarts and k % 7 == 3:  # in turn at each place of a generation of 6
+        if restarts and (THOROUGH or k % 7 == 3):  # in turn at each place of a generation of 6
             engine = Engine(of, reversed(list(engine.trials())), (), workers=workers)
     return engine
 

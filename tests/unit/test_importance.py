@@ -14,7 +14,7 @@ from suggest.server import admin
 from suggest.space import Choice, Condition, Float, Int, Parameter, Scale, Space, Value
 from suggest.study import MIN_TRIALS_TO_RANK, Direction, Importance
 from suggest.trial import Trial, TrialState
-from tests.unit.searches import seeds
+from tests.unit.searches import THOROUGH, seeds
 
 UP, DOWN = Direction.MAXIMIZE, Direction.MINIMIZE
 
@@ -159,8 +159,9 @@ def test_the_same_trials_give_the_same_answer() -> None:
 def test_ten_thousand_trials_and_many_parameters_are_sampled() -> None:
     found = admin.importances(SPACE, trials(10_000, 1), direction=UP)
     assert [found[0].name, found[0].trials] == ["lr", 10_000]
-    wide = Space(tuple(Parameter(f"p{k}", Float(0, 1)) for k in range(30)))
+    width = 100 if THOROUGH else 30
+    wide = Space(tuple(Parameter(f"p{k}", Float(0, 1)) for k in range(width)))
     rng = random.Random(1)
-    points = [{f"p{k}": rng.random() for k in range(30)} for _ in range(500)]
+    points = [{f"p{k}": rng.random() for k in range(width)} for _ in range(500)]
     of = [Trial(n, TrialState.SUCCEEDED, point, value=-abs(point["p7"] - 0.3)) for n, point in enumerate(points)]
     assert admin.importances(wide, of, direction=UP)[0].name == "p7"

@@ -49,6 +49,12 @@ def print_all(experiment: Experiment, pod: str, *, but: int = 0) -> None:
         experiment.api.kubelet.print(pod, line, container=SIDECAR)
 
 
+async def expect_no_end(runtime: KubernetesRuntime, name: str) -> None:
+    for _ in range(5):
+        assert (await look(runtime))[name].exit is None
+        await runtime.wait(0.02, log_growth=False)
+
+
 @on_a_loop
 async def test_the_lines_of_the_sidecar_are_the_measurements(experiment: Experiment) -> None:
     runtime = await experiment.open(collects=True)
@@ -64,9 +70,7 @@ async def test_an_end_is_shown_once_the_sidecar_has_printed_its_last_line(experi
     runtime = await experiment.open(collects=True)
     name, pod = await begun(experiment, runtime)
     experiment.api.kubelet.end(pod, sidecars_too=False)
-    for _ in range(5):
-        assert (await look(runtime))[name].exit is None
-        await runtime.wait(0.02, log_growth=False)
+    await expect_no_end(runtime, name)
     print_all(experiment, pod)
     exit = (await look_until(runtime, ended(name)))[name].exit
     assert exit is not None
@@ -98,6 +102,27 @@ async def test_a_sidecar_that_never_ends_does_not_keep_the_attempt_from_ending(
     assert exit is not None
     assert exit == Exit(exit.time, code=0)
     assert await runtime.read_metrics(name, 0) == b"epoch=1 accuracy=0.1\n"
+
+
+@on_a_loop
+async def test_measurements_of_a_worker_that_has_run_are_awaited_though_another_cannot_start(
+    experiment: Experiment,
+) -> None:
+    runtime = await experiment.open(collects=True)
+    name, kubelet = experiment.name(0), experiment.api.kubelet
+    workers = {"distributed": {"workers": 2}}
+    await runtime.start(experiment.launch(0, collection=COLLECTION, cluster=workers))
+    await look_until(runtime, lambda seen: name in seen and bool(experiment.jobs()))
+    first, second = (kubelet.make_pod(NAMESPACE, name, index=index) for index in range(2))
+    kubelet.start(first)
+    kubelet.wait(second, reason="ErrImageNeverPull")
+    kubelet.end(first, sidecars_too=False)
+    await expect_no_end(runtime, name)
+    print_all(experiment, first)
+    exit = (await look_until(runtime, ended(name)))[name].exit
+    assert exit is not None
+    assert exit.failure_class is FailureClass.CONFIGURATION
+    assert await runtime.read_metrics(name, 0) == ALL
 
 
 @on_a_loop

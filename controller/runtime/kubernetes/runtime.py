@@ -77,8 +77,8 @@ class ClusterTarget:
 FindSource: TypeAlias = Callable[[AttemptObject | None, Sequence[Pod]], PodContainer | None]
 
 _REST, _LONGEST_REST_S = 19, 0.2
-# A kubelet ends a sidecar within seconds of its trial. It never does if the trial cannot start, is restarted again and
-# again, or if its node is lost.
+# A kubelet ends a sidecar within seconds of its trial. It never does where the trial cannot start, where its container
+# is restarted again and again, and where its node is lost.
 SIDECAR_S = 60.0
 
 
@@ -143,11 +143,17 @@ class _ObservedAttempt(NamedTuple):
 
 
 class KubernetesRuntime:
-    """The runtime of one experiment. It sends nothing to the cluster before the first call that needs it."""
+    """The runtime of one experiment. It sends nothing to the cluster before the first call that needs it.
 
-    def __init__(self, target: ClusterTarget, *, queue: AdmissionQueue) -> None:
+    `clock`: the monotonic seconds by which a sidecar's end is awaited.
+    """
+
+    def __init__(
+        self, target: ClusterTarget, *, queue: AdmissionQueue, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._target = target
         self._queue = queue
+        self._clock = clock
         self._records = Records()
         self._wakeup = Wakeup()
         self._opened: tuple[Informer, JobCreations] | None = None
@@ -527,7 +533,7 @@ class KubernetesRuntime:
         has_run = log_source(None if each.found is None else each.found[1], each.pods) is not None
         if not has_run and status.exit.failure_class is not None:
             return True
-        now_s = time.monotonic()
+        now_s = self._clock()
         return now_s - self._end_seen_s.setdefault(each.name, now_s) >= SIDECAR_S
 
     def _status_of(self, each: _ObservedAttempt, *, refusal: str = "", mounts: str = "") -> AttemptStatus:

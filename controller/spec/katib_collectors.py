@@ -252,7 +252,15 @@ def two_groups(pattern: str) -> str:
 
 
 def _all_but(members: str) -> str:
-    """Return the members of the complement of a class of ASCII characters."""
+    """Return the members of the complement of a class of ASCII characters, as ranges."""
     inside = re.compile(f"[{members}]")
-    others = (f"\\x{code:02x}" for code in range(0x80) if not inside.match(chr(code)))
-    return "".join(others) + r"\x80-\U0010ffff"
+    others = [code for code in range(0x81) if not inside.match(chr(code))]
+    firsts = [_in_class(code) for code in others if code - 1 not in others]
+    lasts = [_in_class(code) for code in others[:-1] if code + 1 not in others]
+    lasts.append(r"\U0010ffff")  # 0x80 stands for all characters beyond ASCII
+    return "".join(a if a == b else f"{a}-{b}" for a, b in zip(firsts, lasts, strict=True))
+
+
+def _in_class(code: int) -> str:
+    sign = chr(code)
+    return re.escape(sign) if sign.isprintable() else f"\\x{code:02x}"

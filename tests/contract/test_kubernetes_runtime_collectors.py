@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 
 from controller.core.model import Collection, FailureClass, MetricsFile
-from controller.runtime.kubernetes import runtime as kubernetes_runtime
 from controller.runtime.kubernetes.collector import RESOURCES
-from controller.runtime.kubernetes.runtime import KubernetesRuntime
+from controller.runtime.kubernetes.runtime import SIDECAR_S, KubernetesRuntime
 from controller.runtime.protocol import Exit
-from tests.kube.experiment import NAMESPACE, Experiment, ended, look, look_until, on_a_loop, running
+from tests.kube.experiment import NAMESPACE, Experiment, ended, look, look_until, on_a_loop, running, told_of
 
 COLLECTION = Collection(MetricsFile("/katib/metrics.log"), ("accuracy",), "tuner/collector:1")
 SIDECAR = "tuner-collector"
@@ -49,6 +48,30 @@ def print_all(experiment: Experiment, pod: str, *, but: int = 0) -> None:
         experiment.api.kubelet.print(pod, line, container=SIDECAR)
 
 
+class Clock:
+    """A clock that stands still. The runtime reads it once it has seen an end, and not before."""
+
+    now_s = 0.0
+    reads = 0
+
+    def __call__(self) -> float:
+        self.reads += 1
+        return self.now_s
+
+
+async def expect_no_end(runtime: KubernetesRuntime, name: str) -> None:
+    for _ in range(5):
+        assert (await look(runtime))[name].exit is None
+        await runtime.wait(0.02, log_growth=False)
+
+
+async def end_without_the_sidecar(experiment: Experiment, runtime: KubernetesRuntime, pod: str, clock: Clock) -> None:
+    """End the trial but not its sidecar, and wait until the runtime has seen it."""
+    reads = clock.reads
+    experiment.api.kubelet.end(pod, sidecars_too=False)
+    await look_until(runtime, lambda _: clock.reads > reads)
+
+
 @on_a_loop
 async def test_the_lines_of_the_sidecar_are_the_measurements(experiment: Experiment) -> None:
     runtime = await experiment.open(collects=True)
@@ -64,9 +87,7 @@ async def test_an_end_is_shown_once_the_sidecar_has_printed_its_last_line(experi
     runtime = await experiment.open(collects=True)
     name, pod = await begun(experiment, runtime)
     experiment.api.kubelet.end(pod, sidecars_too=False)
-    for _ in range(5):
-        assert (await look(runtime))[name].exit is None
-        await runtime.wait(0.02, log_growth=False)
+    await expect_no_end(runtime, name)
     print_all(experiment, pod)
     exit = (await look_until(runtime, ended(name)))[name].exit
     assert exit is not None
@@ -86,18 +107,72 @@ async def test_a_sidecar_that_was_killed_does_not_keep_the_attempt_from_ending(e
 
 
 @on_a_loop
-async def test_a_sidecar_that_never_ends_does_not_keep_the_attempt_from_ending(
-    experiment: Experiment, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(kubernetes_runtime, "SIDECAR_S", 0.05)
-    runtime = await experiment.open(collects=True)
+async def test_an_attempt_ends_a_minute_after_its_trial_if_its_sidecar_never_does(experiment: Experiment) -> None:
+    clock = Clock()
+    runtime = await experiment.open(collects=True, clock=clock)
     name, pod = await begun(experiment, runtime)
     experiment.api.kubelet.print(pod, ALL.splitlines()[0], container=SIDECAR)
-    experiment.api.kubelet.end(pod, sidecars_too=False)
+    await end_without_the_sidecar(experiment, runtime, pod, clock)
+    clock.now_s = SIDECAR_S - 1
+    await expect_no_end(runtime, name)
+    clock.now_s = SIDECAR_S
     exit = (await look_until(runtime, ended(name)))[name].exit
     assert exit is not None
     assert exit == Exit(exit.time, code=0)
     assert await runtime.read_metrics(name, 0) == b"epoch=1 accuracy=0.1\n"
+
+
+@on_a_loop
+async def test_the_minute_starts_over_with_an_end_that_was_withdrawn(experiment: Experiment) -> None:
+    clock = Clock()
+    runtime = await experiment.open(collects=True, clock=clock)
+    name, pod = await begun(experiment, runtime)
+    await end_without_the_sidecar(experiment, runtime, pod, clock)
+    experiment.api.kubelet.start(pod, node="node2")
+    await look_until(runtime, lambda seen: seen[name].node == "node2")
+    clock.now_s = SIDECAR_S
+    await end_without_the_sidecar(experiment, runtime, pod, clock)
+    await expect_no_end(runtime, name)
+    clock.now_s = 2 * SIDECAR_S
+    await look_until(runtime, ended(name))
+
+
+@on_a_loop
+async def test_the_minute_starts_over_once_the_api_server_answers_again(experiment: Experiment) -> None:
+    clock = Clock()
+    runtime = await experiment.open(collects=True, clock=clock)
+    name, pod = await begun(experiment, runtime)
+    await end_without_the_sidecar(experiment, runtime, pod, clock)
+    await experiment.api.stop()
+    while not await told_of(look(runtime)):
+        await runtime.wait(0.02, log_growth=False)
+    clock.now_s, reads = SIDECAR_S, clock.reads
+    await experiment.api.start()
+    await look_until(runtime, lambda _: clock.reads > reads, told=[])
+    await expect_no_end(runtime, name)
+    clock.now_s = 2 * SIDECAR_S
+    await look_until(runtime, ended(name))
+
+
+@on_a_loop
+async def test_measurements_of_a_worker_that_has_run_are_awaited_though_another_cannot_start(
+    experiment: Experiment,
+) -> None:
+    runtime = await experiment.open(collects=True)
+    name, kubelet = experiment.name(0), experiment.api.kubelet
+    workers = {"distributed": {"workers": 2}}
+    await runtime.start(experiment.launch(0, collection=COLLECTION, cluster=workers))
+    await look_until(runtime, lambda seen: name in seen and bool(experiment.jobs()))
+    first, second = (kubelet.make_pod(NAMESPACE, name, index=index) for index in range(2))
+    kubelet.start(first)
+    kubelet.wait(second, reason="ErrImageNeverPull")
+    kubelet.end(first, sidecars_too=False)
+    await expect_no_end(runtime, name)
+    print_all(experiment, first)
+    exit = (await look_until(runtime, ended(name)))[name].exit
+    assert exit is not None
+    assert exit.failure_class is FailureClass.CONFIGURATION
+    assert await runtime.read_metrics(name, 0) == ALL
 
 
 @on_a_loop

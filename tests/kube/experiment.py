@@ -45,14 +45,15 @@ class Experiment:
         await self._alive.aclose()
 
     async def open(self, *, template: Raw | None = None, holder: str = "", own: bool = True,
-                   collects: bool = False) -> KubernetesRuntime:  # fmt: skip
+                   collects: bool = False,
+                   clock: Callable[[], float] = time.monotonic) -> KubernetesRuntime:  # fmt: skip
         """Open a runtime. `holder` names its controller, "" without others. `own`: the queue is ours, not Kueue's."""
         with kubeconfig_of(self.api.kubeconfig()):
             client = await KubernetesClient.connect()
         target = ClusterTarget(
             client, NAMESPACE, UID, ANCHOR, self.directory, template, (lambda: holder) if holder else None, collects
         )
-        runtime = KubernetesRuntime(target, queue=AdmissionQueue(own=own))
+        runtime = KubernetesRuntime(target, queue=AdmissionQueue(own=own), clock=clock)
         self._alive.push_async_callback(runtime.close)
         return runtime
 

@@ -177,6 +177,22 @@ def test_the_command_that_takes_a_change_repeats_the_flags_that_made_it(setup: S
         setup.service.run(read_path(str(path)), setup.folder)
 
 
+def test_a_search_whose_file_reads_differently_is_continued_as_it_was_stored(setup: ServiceSetup) -> None:
+    path = setup.folder / "experiment.yaml"
+    path.write_text(FILE.replace("name: random", "name: cmaes"))
+    with pytest.raises(Changed, match="continue with the stored file: `tuner resume tiny`, or choose another name"):
+        setup.service.run(read_path(str(path)), setup.folder)
+    admitted = setup.service.resume_name("tiny", None)
+    assert isinstance(admitted, Admitted)
+    assert (admitted.experiment.spec.algorithm.name, admitted.text) == ("random", FILE)
+    over = replace(admitted.experiment, state=ExperimentState.SUCCEEDED)
+    setup.store.save(setup.uid, Changes(experiment=over))
+    admitted.lease.release()
+    with pytest.raises(Changed) as caught:
+        setup.service.run(read_path(str(path)), setup.folder)
+    assert "tuner resume" not in str(caught.value)
+
+
 def test_a_refused_change_leaves_the_lock_free(setup: ServiceSetup) -> None:
     other = setup.file()
     setup.folder.joinpath("experiment.yaml").write_text(FILE.replace("max: 1}", "max: 2}"))

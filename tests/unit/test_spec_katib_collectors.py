@@ -118,6 +118,17 @@ def test_a_filter_has_the_classes_of_gos_expressions() -> None:
         two_groups("([[:letter:]]+)=(.+)")
 
 
+def test_negated_classes_are_short_and_match_what_the_classes_do_not() -> None:
+    assert two_groups("([[:^alpha:]]+)=([[:^punct:]]+)") == (
+        r"([\x00-@\[-`\{-\U0010ffff]+)=([\x00-\ 0-9A-Za-z\x7f-\U0010ffff]+)"
+    )
+    everything = [*map(chr, range(0x100)), "\U0010ffff"]
+    for name in ("alnum", "alpha", "ascii", "blank", "cntrl", "digit", "graph", "lower", "print", "punct", "space",
+                 "upper", "word", "xdigit"):  # fmt: skip
+        is_in, is_out = (re.compile(two_groups(f"([[:{sign}{name}:]])()")) for sign in ("", "^"))
+        assert [bool(is_in.match(each)) for each in everything] == [not is_out.match(each) for each in everything]
+
+
 def test_nan_is_read() -> None:
     spec = reading("{}").spec
     assert math.isnan(LineParser(spec.metrics, spec.objective.metric).said("loss=nan").values["loss"])

@@ -77,8 +77,8 @@ class ClusterTarget:
 FindSource: TypeAlias = Callable[[AttemptObject | None, Sequence[Pod]], PodContainer | None]
 
 _REST, _LONGEST_REST_S = 19, 0.2
-# A kubelet ends a sidecar within seconds of its trial. It never does if the trial cannot start, is restarted again and
-# again, or if its node is lost.
+# A kubelet ends a sidecar within seconds of its trial. It never does where the trial cannot start, where its container
+# is restarted again and again, and where its node is lost.
 SIDECAR_S = 60.0
 
 
@@ -143,11 +143,17 @@ class _ObservedAttempt(NamedTuple):
 
 
 class KubernetesRuntime:
-    """The runtime of one experiment. It sends nothing to the cluster before the first call that needs it."""
+    """The runtime of one experiment. It sends nothing to the cluster before the first call that needs it.
 
-    def __init__(self, target: ClusterTarget, *, queue: AdmissionQueue) -> None:
+    `clock`: the monotonic seconds by which a sidecar's end is awaited.
+    """
+
+    def __init__(
+        self, target: ClusterTarget, *, queue: AdmissionQueue, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._target = target
         self._queue = queue
+        self._clock = clock
         self._records = Records()
         self._wakeup = Wakeup()
         self._opened: tuple[Informer, JobCreations] | None = None
@@ -514,18 +520,21 @@ class KubernetesRuntime:
         source = self._source(each, collector_source, self._collected)
         follower = self._collected.follow(each.name, source, directory, at_once=at_once)
         shown = None if each.found is None else each.found[1]
-        if follower is not None and (collector_ended(shown, each.pods) or self._outlived(each.name, status)):
+        if follower is not None and (collector_ended(shown, each.pods) or self._outlived(each, status)):
             follower.ended()
         return source is None or self._collected.is_of(each.name, source)
 
-    def _outlived(self, name: str, status: AttemptStatus) -> bool:
+    def _outlived(self, each: _ObservedAttempt, status: AttemptStatus) -> bool:
         """Whether the attempt has ended, and no end of its sidecar is to be expected."""
         if status.exit is None:
-            self._end_seen_s.pop(name, None)
+            self._end_seen_s.pop(each.name, None)
             return False
-        never_ran = status.start_time is None and status.exit.failure_class is not None
-        now_s = time.monotonic()
-        return never_ran or now_s - self._end_seen_s.setdefault(name, now_s) >= SIDECAR_S
+        # Not the attempt's start time, which waits for all workers: the first one may have run and reported before.
+        has_run = log_source(None if each.found is None else each.found[1], each.pods) is not None
+        if not has_run and status.exit.failure_class is not None:
+            return True
+        now_s = self._clock()
+        return now_s - self._end_seen_s.setdefault(each.name, now_s) >= SIDECAR_S
 
     def _status_of(self, each: _ObservedAttempt, *, refusal: str = "", mounts: str = "") -> AttemptStatus:
         shown = None if each.found is None else each.found[1]

@@ -170,7 +170,7 @@ class TrialReader:
         unknown = next((name for name in given if name not in self._names), None)
         if unknown is not None:
             yield Problem(f"trials[{place}].{unknown[:80]}", "is not a parameter of the experiment")
-        elif missing := next((name for name in self._names if not given.get(name)), None):
+        elif missing := next((name for name in self._names if name not in given), None):
             yield Problem(f"trials[{place}].{missing}", "has no value; each trial has one for each parameter")
 
     def _values(self, places: Sequence[int], given: Sequence[list[str]]) -> tuple[list[ValueColumn], list[bool]]:

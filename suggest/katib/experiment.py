@@ -82,8 +82,7 @@ class ParameterText:
         if kind is float or (isinstance(domain, Int) and domain.step == 1):
             assert not isinstance(domain, Choice)
             numbers = _json_numbers(texts, kind)
-            # The sum is finite if all of them are: min and max would overlook an infinity.
-            if numbers and math.isfinite(sum(numbers)) and domain.min <= min(numbers) and max(numbers) <= domain.max:
+            if numbers and domain.min <= min(numbers) and max(numbers) <= domain.max:
                 return TextValues(ValueColumn(numbers, texts))
         known = {text: self._value(text) for text in set(texts)}
         outside = [place for place, text in enumerate(texts) if not known[text][1]]

@@ -347,6 +347,19 @@ def test_what_is_json_but_no_number_of_the_domain_is_no_value(text: str) -> None
     assert number.values(["0.5", text, "1.5"]).outside == [1]
 
 
+@pytest.mark.parametrize("length", [17, 308, 309, 400, 4301, 9999, 20_000])
+@pytest.mark.parametrize("sign", ["", "-"])
+@pytest.mark.parametrize("others", [2, 20, 1000])
+def test_a_number_of_any_length_outside_of_the_domain_is_told_from_those_within(
+    length: int, sign: str, others: int
+) -> None:
+    texts = read_experiment(an_experiment("random", [double("x", "0", "2"), whole("n", "1", "100")])).texts
+    for text, within in zip(texts, ("0.5", "7"), strict=True):
+        found = text.values([*[within] * others, sign + "9" * length])
+        assert (found.outside, list(found.column.values[:-1])) == ([others], [float(within)] * others)
+        assert found.unreadable == ([others] if length > 308 else [])
+
+
 def test_the_resource_of_hyperband_is_searched_at_its_levels() -> None:
     experiment = read_experiment(hyperband(r_l="10.2"))
     assert experiment.fidelity == Fidelity("n", 1, 10, 3)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from random import Random
 
 import pytest
@@ -108,6 +109,34 @@ def test_a_trial_whose_bytes_cannot_be_read_is_named(broken: bytes) -> None:
     told = ("trials[1]", "is not a trial: its bytes cannot be read")
     assert problems(whole, broken, whole) == [told]
     assert problems(whole, broken) == [told]
+
+
+def field(number: int, content: bytes) -> bytes:
+    """Return the bytes of a short field with text or with a message."""
+    return bytes([number << 3 | 2, len(content)]) + content
+
+
+def written(name: str, assignments: Sequence[bytes], metrics: Sequence[bytes]) -> bytes:
+    """Return a succeeded trial with assignments and metrics of these bytes."""
+    spec = field(3, b"".join(field(1, each) for each in assignments))
+    status = b"\x18\x02" + field(4, b"".join(field(1, each) for each in metrics))
+    return field(1, name.encode()) + field(2, spec) + field(3, status)
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_value_too_many_in_one_trial_is_not_that_of_another_trial(order: int) -> None:
+    lr, layers = field(1, b"lr") + field(2, b"0.02"), field(1, b"layers") + field(2, b"2")
+    kind, sgd = field(1, b"kind"), field(2, b"sgd")
+    one, two = field(1, b"accuracy") + field(2, b"0.25"), field(1, b"accuracy") + field(2, b"0.5")
+    without = written("search-a", [lr, layers, kind], [field(1, b"accuracy")])
+    twice = written("search-b", [lr + field(2, b"0.04"), layers, kind + sgd], [one + field(2, b"0.75")])
+    whole = written("search-c", [lr, layers, kind + sgd], [two])
+    told = {each.name: (each.point, each.value) for each in read(*[without, twice, whole][::order])}
+    assert told == {
+        "search-a": ((0.02, 2, ""), None),
+        "search-b": ((0.04, 2, "sgd"), 0.75),
+        "search-c": ((0.02, 2, "sgd"), 0.5),
+    }
 
 
 def test_an_assignment_without_a_name_or_a_value_is_refused() -> None:

@@ -136,7 +136,7 @@ class Trial:
 class ValueColumn(NamedTuple):
     """The values of one parameter in many trials, and the same values as JSON.
 
-    Whoever reads numbers from text has the JSON already. Writing it again takes longer than to store the trials.
+    A reader of numbers from text has their JSON already. Encoding it again takes longer than storing the trials.
     """
 
     values: Sequence[Value]

@@ -81,10 +81,9 @@ class ParameterText:
         kind = float if isinstance(domain, Float) and domain.count is None else int
         if kind is float or (isinstance(domain, Int) and domain.step == 1):
             assert not isinstance(domain, Choice)
-            numbers = _json_numbers(texts, kind)
-            # The sum is finite if all of them are: min and max would overlook an infinity.
-            if numbers and math.isfinite(sum(numbers)) and domain.min <= min(numbers) and max(numbers) <= domain.max:
-                return TextValues(ValueColumn(numbers, texts))
+            numbers, encoded = _json_numbers(texts, kind)
+            if numbers and domain.min <= min(numbers) and max(numbers) <= domain.max:
+                return TextValues(ValueColumn(numbers, encoded))
         known = {text: self._value(text) for text in set(texts)}
         outside = [place for place, text in enumerate(texts) if not known[text][1]]
         unreadable = [place for place in outside if known[texts[place]][0] is None]
@@ -113,16 +112,25 @@ _OF_NUMBERS = b"0123456789+-.eE,"
 _NUMBER_LENGTH = 32  # on average; longer than any that a program writes
 
 
-def _json_numbers(texts: Sequence[str], kind: type[float] | type[int]) -> Sequence[float]:
-    """Return the numbers of texts that are JSON numbers of this kind, with or without a point; none for others."""
+def _json_numbers(texts: Sequence[str], kind: type[float] | type[int]) -> tuple[Sequence[float], Sequence[str]]:
+    """Return the numbers of texts that are JSON numbers of this kind, and their JSON; nothing if a text is none.
+
+    An int among floats means a float: Go and JavaScript write 1.0 as 1.
+    """
     together = ",".join(texts)
     if len(together) > _NUMBER_LENGTH * len(texts) or together.encode().translate(None, _OF_NUMBERS):
-        return ()
+        return (), ()
     try:
         numbers: list[float] = json.loads(f"[{together}]")
     except ValueError:
-        return ()
-    return numbers if len(numbers) == len(texts) and set(map(type, numbers)) == {kind} else ()
+        return (), ()
+    if len(numbers) != len(texts):
+        return (), ()
+    kinds = set(map(type, numbers))
+    if kind is float and int in kinds:
+        texts = [f"{text}.0" if type(number) is int else text for text, number in zip(texts, numbers, strict=True)]
+        numbers, kinds = list(map(float, texts)), {float}
+    return (numbers, texts) if kinds == {kind} else ((), ())
 
 
 def read_experiment(message: pb.Experiment) -> KatibExperiment:

@@ -170,7 +170,7 @@ class TrialReader:
         unknown = next((name for name in given if name not in self._names), None)
         if unknown is not None:
             yield Problem(f"trials[{place}].{unknown[:80]}", "is not a parameter of the experiment")
-        elif missing := next((name for name in self._names if not given.get(name)), None):
+        elif missing := next((name for name in self._names if name not in given), None):
             yield Problem(f"trials[{place}].{missing}", "has no value; each trial has one for each parameter")
 
     def _values(self, places: Sequence[int], given: Sequence[list[str]]) -> tuple[list[ValueColumn], list[bool]]:
@@ -279,7 +279,8 @@ def _trials(items: Sequence[T], mark: T, count: int) -> Iterator[list[T]]:
 class _Pairs:
     """The names and values of all trials. They belong together if there are as many of each as there are pairs.
 
-    This holds because encoders write each field once at most. They leave an empty one out.
+    Encoders write each field once at most, and leave an empty one out. A trial whose pairs have a value too many and
+    one too few does not move the values of others, because each mark has to be at one place in both lists.
     """
 
     def __init__(self, columns: NamesAndValues, unparsed: Sequence[bytes], count: int) -> None:
@@ -293,10 +294,12 @@ class _Pairs:
         of_trials = [self._names[k::width].count(name) for k, name in enumerate([*names, _MARK])]
         if of_trials != [self._count] * width or not self._are_whole(width * self._count):
             return []
+        if self._values[len(names) :: width].count(_MARK) != self._count:
+            return []
         return [self._values[k::width] for k in range(len(names))]
 
     def column(self, name: str) -> list[str]:
-        """Return each trial's last text of this name, "" if it has none. Returns nothing if pairs are not whole."""
+        """Return each trial's last text of this name, "" if it has none. Returns nothing if the lists do not match."""
         if found := self.columns([name]):
             return found[0]
         if not self._are_whole(len(self._names)):
@@ -304,6 +307,8 @@ class _Pairs:
         texts, last = [], ""
         for each, text in zip(self._names, self._values, strict=True):
             if each == _MARK:
+                if text != _MARK:
+                    return []
                 texts.append(last)
                 last = ""
             elif each == name:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from queue import SimpleQueue
 
 import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from suggest.client import Client
 from suggest.errors import InvalidArgument
 from suggest.katib.v1beta1 import api_pb2 as pb
 from suggest.katib.v1beta1.api_pb2_grpc import DBManagerStub, EarlyStoppingStub, SuggestionStub
@@ -332,15 +334,26 @@ def test_a_hundred_thousand_trials_of_an_experiment_are_more_than_a_request_may_
 
 
 def test_large_histories_of_a_caller_count_together_until_they_are_answered(server: Server) -> None:
+    """The study is locked, so no request is answered before the last has arrived."""
     point = {"lr": "0.02", "layers": "2", "kind": "sgd"}
     history = [a_trial(f"search-{k:05}-{'x' * 200}", point, DONE, "0.5") for k in range(15_000)]
     frame = a_request(an_experiment("random"), history).SerializeToString()
+    held = in_flight.REQUEST_BYTES // len(frame)
+    ended: SimpleQueue[grpc.Future] = SimpleQueue()
     with grpc.insecure_channel(server.katib_addresses[0]) as channel:
-        method = channel.unary_unary("/api.v1.beta1.Suggestion/GetSuggestions")
-        calls = [method.future(frame, timeout=120) for _ in range(2 + in_flight.REQUEST_BYTES // len(frame))]
-        codes = {call.code() for call in calls}
-        said = {call.details() for call in calls if call.code() is not grpc.StatusCode.OK}
-        small = SuggestionStub(channel).GetSuggestions(a_request(an_experiment()), timeout=60)
-    assert codes == {grpc.StatusCode.OK, grpc.StatusCode.RESOURCE_EXHAUSTED}
-    assert all("MiB of unanswered requests here already; send fewer at once" in each for each in said)
+        stub = SuggestionStub(channel)
+        stub.GetSuggestions(a_request(an_experiment("random"), history[:1]), timeout=60)
+        with Client(server.address) as client:
+            [study] = client.list_studies("katib")
+        assert server._started is not None
+        with server._started._studies.writing(study.name):
+            method = channel.unary_unary("/api.v1.beta1.Suggestion/GetSuggestions")
+            for _ in range(held + 2):
+                method.future(frame, timeout=120).add_done_callback(ended.put)
+            refusals = [ended.get(timeout=60) for _ in range(2)]
+        answers = [ended.get(timeout=60) for _ in range(held)]
+        small = stub.GetSuggestions(a_request(an_experiment()), timeout=60)
+    assert {call.code() for call in refusals} == {grpc.StatusCode.RESOURCE_EXHAUSTED}
+    assert all("MiB of unanswered requests here already; send fewer at once" in call.details() for call in refusals)
+    assert {call.code() for call in answers} == {grpc.StatusCode.OK}
     assert len(small.parameter_assignments) == 1

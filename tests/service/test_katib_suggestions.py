@@ -284,6 +284,21 @@ def test_grid_points_are_computed_in_decimals(stub: SuggestionStub) -> None:
     assert [point["lr"] for point in ask(stub, a_request(experiment, count=5))] == ["0.1", "0.2", "0.3", "0.4", "0.5"]
 
 
+def test_a_choice_that_is_an_empty_text_is_suggested_and_comes_back(served: tuple[Server, SuggestionStub]) -> None:
+    """Encoders leave an empty text out, so its assignment has a name only."""
+    server, stub = served
+    experiment = an_experiment("grid", (choice("flag", "", "--nesterov"), choice("kind", "a", "b")))
+    history: list[pb.Trial] = []
+    for turn in range(4):
+        [point] = ask(stub, a_request(experiment, history))
+        history.append(a_trial(f"search-{turn}", point, DONE, "0.5"))
+    ask(stub, a_request(experiment, history, count=0))
+    with Client(server.address) as client:
+        [study] = client.list_studies("katib")
+        stored = [(trial.parameters["flag"], trial.state) for trial in client.list_trials(study.name)]
+    assert sorted(stored, key=str) == [("", TrialState.SUCCEEDED)] * 2 + [("--nesterov", TrialState.SUCCEEDED)] * 2
+
+
 # Telling experiments apart
 
 

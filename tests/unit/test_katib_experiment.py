@@ -322,7 +322,8 @@ def test_texts_outside_of_the_domain_and_those_without_a_value_are_told_apart() 
     "texts",
     [
         ["0.5", "1e-05", "1.50", "2E-1"],
-        ["0.5", "1"],
+        ["0.5", "1", "0", "-0", "2"],
+        ["1", "2"],
         ["0.5", ".5", "5e-1 ", "+1.0"],
         ["0.5", "0.1" + 5000 * "0"],
         ["0.5", "1_0e-1"],
@@ -345,6 +346,25 @@ def test_numbers_are_stored_as_json_that_means_the_same_numbers(texts: list[str]
 def test_what_is_json_but_no_number_of_the_domain_is_no_value(text: str) -> None:
     [number] = read_experiment(an_experiment("random", [double("x", "0", "2")])).texts
     assert number.values(["0.5", text, "1.5"]).outside == [1]
+
+
+def test_doubles_keep_their_text_beside_a_double_that_is_written_as_an_int() -> None:
+    """Texts are read together, not one by one, in which case each would be written again."""
+    [number] = read_experiment(an_experiment("random", [double("x", "0", "2")])).texts
+    assert number.values(["0.50", "1", "-0"]) == TextValues(ValueColumn([0.5, 1.0, -0.0], ["0.50", "1.0", "-0.0"]))
+
+
+@pytest.mark.parametrize("length", [17, 308, 309, 400, 4301, 9999, 20_000])
+@pytest.mark.parametrize("sign", ["", "-"])
+@pytest.mark.parametrize("others", [2, 20, 1000])
+def test_a_number_of_any_length_outside_of_the_domain_is_told_from_those_within(
+    length: int, sign: str, others: int
+) -> None:
+    texts = read_experiment(an_experiment("random", [double("x", "0", "2"), whole("n", "1", "100")])).texts
+    for text, within in zip(texts, ("0.5", "7"), strict=True):
+        found = text.values([*[within] * others, sign + "9" * length])
+        assert (found.outside, list(found.column.values[:-1])) == ([others], [float(within)] * others)
+        assert found.unreadable == ([others] if length > 308 else [])
 
 
 def test_the_resource_of_hyperband_is_searched_at_its_levels() -> None:

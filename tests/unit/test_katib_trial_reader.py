@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Sequence
 from random import Random
 
 import pytest
+from google.protobuf.message import DecodeError
 
 from suggest.errors import InvalidArgument
 from suggest.katib.experiment import read_experiment
 from suggest.katib.trial_reader import ToldTrial, TrialReader
 from suggest.katib.v1beta1 import api_pb2 as pb
+from suggest.katib.v1beta1.frames_pb2 import NamesAndValues, TrialColumns, TrialPairs
 from suggest.trial import TrialState
-from tests.service.katib_caller import DONE, a_trial, an_experiment
+from tests.service.katib_caller import DONE, a_trial, an_experiment, choice, double, whole
+from tests.unit.searches import THOROUGH
 
 POINT = {"lr": "0.02", "layers": "2", "kind": "sgd"}
-RUNNING, SUCCEEDED = TrialState.RUNNING, TrialState.SUCCEEDED
-READER = TrialReader(read_experiment(an_experiment()))
+RUNNING, SUCCEEDED, FAILED = TrialState.RUNNING, TrialState.SUCCEEDED, TrialState.FAILED
+SPACE = (double("lr", "0", "0.9"), whole("layers", "1", "4"), choice("kind", "sgd", "adam"))
+READER = TrialReader(read_experiment(an_experiment(parameters=SPACE)))
 
 
 def read(*trials: pb.Trial | bytes) -> list[ToldTrial]:
@@ -44,28 +50,104 @@ def drawn(rng: Random, name: str) -> pb.Trial:
     return trial
 
 
-def one_by_one(trial: pb.Trial) -> tuple[str, list[str], str, str]:
-    """Return the name, texts, last value of the metric and moment of a trial, as protobuf gives them."""
+def expected(trial: pb.Trial) -> ToldTrial | None:
+    """Return a trial as protobuf gives it, None if it is refused. Where its point is and why it failed are left out."""
     given = {each.name: each.value for each in trial.spec.parameter_assignments.assignments}
-    values = {each.name: each.value for each in trial.status.observation.metrics}
+    metrics = {each.name: each.value for each in trial.status.observation.metrics}
+    if given.keys() != POINT.keys() or not 0 < len(trial.name) <= 253 or "\0" in trial.name:
+        return None
+    lr, layers = number(given["lr"]), number(given["layers"])
+    if lr is None or layers is None or layers != int(layers):
+        return None
+    state, value = RUNNING, None
+    if trial.status.condition in (DONE, pb.TrialStatus.EARLYSTOPPED):
+        value = number(metrics.get("accuracy", ""))
+        state = FAILED if value is None else SUCCEEDED
+    elif trial.status.condition in (pb.TrialStatus.KILLED, pb.TrialStatus.FAILED, pb.TrialStatus.METRICSUNAVAILABLE):
+        state = FAILED
     moment = trial.status.completion_time or trial.status.start_time
-    return trial.name, [given[name] for name in POINT], values.get("accuracy", ""), moment
+    return ToldTrial(trial.name, (lr, int(layers), given["kind"]), True, state, value, "", moment)
 
 
-@pytest.mark.parametrize("is_mixed", [True, False])
-def test_trials_that_are_read_together_are_those_that_protobuf_reads(is_mixed: bool) -> None:
+def number(text: str) -> float | None:
+    try:
+        found = float(text)
+    except ValueError:
+        return None
+    return found if math.isfinite(found) else None
+
+
+def compared(told: ToldTrial) -> ToldTrial:
+    return told._replace(is_inside=True, reason="")
+
+
+@pytest.mark.parametrize("draw", [drawn, lambda _, name: a_trial(name, POINT, DONE, "0.25")], ids=["mixed", "alike"])
+def test_trials_that_are_read_together_are_those_that_protobuf_reads(draw: Callable[[Random, str], pb.Trial]) -> None:
     rng = Random(1)
     for count in (1, 2, 40):
-        trials = [drawn(rng, f"search-{k}") for k in range(count)]
-        if not is_mixed:
-            trials = [a_trial(f"search-{k}", POINT, DONE, "0.25") for k in range(count)]
-        for trial, told in zip(trials, read(*trials), strict=True):
-            name, texts, accuracy, moment = one_by_one(trial)
-            assert (told.name, [str(value) for value in told.point], told.moment) == (name, texts, moment)
-            if told.state is SUCCEEDED:
-                assert told.value == float(accuracy)
-            is_well = trial.status.condition in (DONE, pb.TrialStatus.EARLYSTOPPED)
-            assert (told.state is SUCCEEDED) == (is_well and accuracy in ("0.5", "0.25", "1", "7"))
+        trials = [draw(rng, f"search-{k}") for k in range(count)]
+        assert list(map(compared, read(*trials))) == list(map(expected, trials))
+
+
+def mutant(rng: Random, raw: bytes) -> bytes:
+    """Return a trial's bytes with one or two of them changed, removed, inserted or repeated elsewhere."""
+    found = bytearray(raw)
+    for _ in range(rng.randint(1, 2)):
+        at, length = rng.randrange(len(found)), rng.randint(0, 12)
+        there = rng.randrange(len(found))
+        byte = bytes([rng.choice([0, 1, 2, 3, 4, 8, 10, 18, 24, 26, 34, rng.randrange(256)])])
+        found[at : at + rng.choice([0, 1, length])] = rng.choice([b"", byte, byte, found[there : there + length]])
+        found = found or bytearray(byte)
+    return bytes(found)
+
+
+def read_by_protobuf(raw: bytes) -> pb.Trial | None:
+    """Return a trial. Return nothing if its bytes cannot be read, or may be read differently: see `is_read_alike`."""
+    try:
+        trial = pb.Trial.FromString(raw)
+        return trial if is_read_alike(raw, trial) else None
+    except DecodeError:
+        return None
+
+
+def is_read_alike(raw: bytes, trial: pb.Trial) -> bool:
+    """Return whether no pair has its name or its value twice, and `condition` is not packed. Raises DecodeError."""
+    pairs = TrialPairs.FromString(raw)
+    unparsed = [*pairs.spec.parameter_assignments.pairs, *pairs.status.observation.pairs]
+    parsed = list(map(NamesAndValues.FromString, unparsed))
+    last_condition = [0, *TrialColumns.FromString(raw).status.condition][-1]
+    return last_condition == trial.status.condition and all(
+        len(pair.names) <= 1 and len(pair.values) <= 1 for pair in parsed
+    )
+
+
+def read_or_refused(*trials: pb.Trial | bytes) -> list[ToldTrial] | set[str]:
+    """Return the trials, or the places of those that are refused."""
+    try:
+        return list(map(compared, read(*trials)))
+    except InvalidArgument as e:
+        return {problem.path.partition(".")[0] for problem in e.problems}
+
+
+def test_mutated_trials_are_read_as_by_protobuf_and_change_no_other_trial() -> None:
+    rng = Random(2)
+    refused = accepted = 0
+    for turn in range(50_000 if THOROUGH else 4000):
+        others = [drawn(rng, f"search-{turn}-{k}") for k in range(2)]
+        raw = mutant(rng, drawn(rng, f"search-{turn}-x").SerializeToString())
+        trial = read_by_protobuf(raw)
+        found = read_or_refused(others[0], raw, others[1])
+        if isinstance(found, set):
+            assert found == {"trials[1]"}
+            assert trial is None or expected(trial) is None
+            refused += 1
+        else:
+            first, told, last = found
+            assert [first, last] == list(map(expected, others))
+            if trial is not None:
+                assert told == expected(trial)
+                accepted += 1
+    assert min(refused, accepted) > 400
 
 
 def test_a_history_without_trials_is_read() -> None:
@@ -82,6 +164,15 @@ def test_the_last_of_equal_fields_counts() -> None:
     [one, two] = read(first.SerializeToString() + again.SerializeToString(), other)
     assert (one.name, one.point, one.state, one.value) == ("search-b", (0.5, 2, "sgd"), SUCCEEDED, 0.75)
     assert (two.name, two.point, two.state, two.value) == ("search-c", (0.02, 2, "sgd"), SUCCEEDED, 0.5)
+
+
+def test_a_field_too_many_in_one_trial_is_not_that_of_another_trial() -> None:
+    twice = a_trial("search-a", POINT, pb.TrialStatus.RUNNING).SerializeToString()
+    twice += pb.Trial(status=pb.TrialStatus(condition=DONE, start_time="2026-02-03T04:05:06Z")).SerializeToString()
+    without = a_trial("search-b", POINT, pb.TrialStatus.CREATED, moment="")  # encoders leave out CREATED, which is 0
+    for trials in ((twice, without), (without, twice)):
+        told = {each.name: (each.state, each.moment) for each in read(*trials)}
+        assert told == {"search-a": (FAILED, "2026-02-03T04:05:06Z"), "search-b": (RUNNING, "")}
 
 
 def test_fields_of_newer_clients_are_ignored() -> None:
@@ -104,20 +195,48 @@ def test_fields_of_newer_clients_are_ignored() -> None:
     ],
 )
 def test_a_trial_whose_bytes_cannot_be_read_is_named(broken: bytes) -> None:
-    whole = a_trial("search-a", POINT, DONE, "0.5")
+    good = a_trial("search-a", POINT, DONE, "0.5")
     told = ("trials[1]", "is not a trial: its bytes cannot be read")
-    assert problems(whole, broken, whole) == [told]
-    assert problems(whole, broken) == [told]
+    assert problems(good, broken, good) == [told]
+    assert problems(good, broken) == [told]
+
+
+def field(number: int, content: bytes) -> bytes:
+    """Return the bytes of a short field with text or with a message."""
+    return bytes([number << 3 | 2, len(content)]) + content
+
+
+def written(name: str, assignments: Sequence[bytes], metrics: Sequence[bytes]) -> bytes:
+    """Return a succeeded trial with assignments and metrics of these bytes."""
+    spec = field(3, b"".join(field(1, each) for each in assignments))
+    status = b"\x18\x02" + field(4, b"".join(field(1, each) for each in metrics))
+    return field(1, name.encode()) + field(2, spec) + field(3, status)
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_value_too_many_in_one_trial_is_not_that_of_another_trial(order: int) -> None:
+    lr, layers = field(1, b"lr") + field(2, b"0.02"), field(1, b"layers") + field(2, b"2")
+    kind, sgd = field(1, b"kind"), field(2, b"sgd")
+    one, two = field(1, b"accuracy") + field(2, b"0.25"), field(1, b"accuracy") + field(2, b"0.5")
+    without = written("search-a", [lr, layers, kind], [field(1, b"accuracy")])
+    twice = written("search-b", [lr + field(2, b"0.04"), layers, kind + sgd], [one + field(2, b"0.75")])
+    good = written("search-c", [lr, layers, kind + sgd], [two])
+    told = {each.name: (each.point, each.value) for each in read(*[without, twice, good][::order])}
+    assert told == {
+        "search-a": ((0.02, 2, ""), None),
+        "search-b": ((0.04, 2, "sgd"), 0.75),
+        "search-c": ((0.02, 2, "sgd"), 0.5),
+    }
 
 
 def test_an_assignment_without_a_name_or_a_value_is_refused() -> None:
-    whole = a_trial("search-a", POINT, DONE, "0.5")
+    good = a_trial("search-a", POINT, DONE, "0.5")
     nameless, valueless = (a_trial("search-b", POINT) for _ in range(2))
     nameless.spec.parameter_assignments.assignments[1].name = ""
     valueless.spec.parameter_assignments.assignments[1].value = ""
-    assert problems(whole, nameless) == [("trials[1].", "is not a parameter of the experiment")]
-    assert problems(whole, valueless)[0][0] == "trials[1].layers"
+    assert problems(good, nameless) == [("trials[1].", "is not a parameter of the experiment")]
+    assert problems(good, valueless)[0][0] == "trials[1].layers"
     both = a_trial("search-b", POINT)
     both.spec.parameter_assignments.assignments[0].value = ""
     both.spec.parameter_assignments.assignments.add(value="0.02")
-    assert problems(whole, both) == [("trials[1].", "is not a parameter of the experiment")]
+    assert problems(good, both) == [("trials[1].", "is not a parameter of the experiment")]

@@ -9,7 +9,6 @@ cancelled.
 from __future__ import annotations
 
 import enum
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -141,13 +140,6 @@ class ValueColumn(NamedTuple):
 
     values: Sequence[Value]
     json: Sequence[str]
-
-    @classmethod
-    def of(cls, values: Sequence[Value]) -> ValueColumn:
-        return cls(values, list(map(_encode, values)))
-
-
-_encode = json.JSONEncoder().encode
 
 
 @dataclass(frozen=True, slots=True)

@@ -87,7 +87,9 @@ class ParameterText:
         known = {text: self._value(text) for text in set(texts)}
         outside = [place for place, text in enumerate(texts) if not known[text][1]]
         unreadable = [place for place in outside if known[texts[place]][0] is None]
-        return TextValues(ValueColumn.of([known[text][0] for text in texts]), outside, unreadable)
+        as_json = {text: json.dumps(value) for text, (value, _) in known.items()}
+        column = ValueColumn([known[text][0] for text in texts], [as_json[text] for text in texts])
+        return TextValues(column, outside, unreadable)
 
     def _value(self, text: str) -> tuple[Value, bool]:
         """Return the value of a text, None if it has none, and whether it is a member of the domain."""

@@ -19,7 +19,8 @@ from suggest.storage.store import MAX_METRICS, Addition, Counts, Lease, Observed
 from suggest.storage.study_json import fingerprint
 from suggest.storage.study_tables import studies
 from suggest.study import Algorithm, Direction, Objective, PastSpace, Pruning, Study, StudyName, StudySpec, ValueRule
-from suggest.trial import Measurement, Trial, TrialBatch, TrialState, ValueColumn
+from suggest.trial import Measurement, Trial, TrialBatch, TrialState
+from tests.unit.searches import a_column
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
 NAME = StudyName("default", "digits")
@@ -299,8 +300,8 @@ class StoreContract:
             2,
             states,
             parameters={
-                "lr": ValueColumn.of([0.1 + 0.2 * n for n in range(600)]),
-                "100%": ValueColumn.of([f'"{n}%\n' for n in range(600)]),
+                "lr": a_column(*(0.1 + 0.2 * n for n in range(600))),
+                "100%": a_column(*(f'"{n}%\n' for n in range(600))),
             },
             values=[0.1 + 0.2 * n if state is TrialState.SUCCEEDED else None for n, state in enumerate(states)],
             reasons=["" if state is TrialState.SUCCEEDED else "broken" for state in states],

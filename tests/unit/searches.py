@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 from collections.abc import Iterable, Mapping
@@ -13,7 +14,7 @@ from suggest.engine import Engine
 from suggest.samplers.axis import axis_of
 from suggest.space import Assignment, Choice, Condition, Domain, Float, Int, Parameter, Scale, Space, Value
 from suggest.study import Algorithm, Direction, Objective, Pruning, Study, StudyName, StudySpec, ValueRule
-from suggest.trial import Measurement, Trial, TrialState
+from suggest.trial import Measurement, Trial, TrialState, ValueColumn
 
 QUEUED, RUNNING, SUCCEEDED = TrialState.QUEUED, TrialState.RUNNING, TrialState.SUCCEEDED
 MAXIMIZE, MINIMIZE = Direction.MAXIMIZE, Direction.MINIMIZE
@@ -35,6 +36,10 @@ def seeds(count: int) -> range:
 def examples(count: int) -> settings:
     """Hypothesis settings for as many examples as `drawn` says, and no deadline."""
     return settings(max_examples=drawn(count), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+def a_column(*values: Value) -> ValueColumn:
+    return ValueColumn(values, list(map(json.dumps, values)))
 
 
 def study(

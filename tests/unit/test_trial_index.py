@@ -14,8 +14,8 @@ from suggest.engine import Engine
 from suggest.engine.trial_index import TrialIndex
 from suggest.samplers.tpe import Window
 from suggest.study import Pruning
-from suggest.trial import IMPORTED_FROM, Measurement, Trial, TrialBatch, TrialState, ValueColumn
-from tests.unit.searches import MINIMIZE, MIXED, QUEUED, RUNNING, SUCCEEDED, accuracy, study
+from suggest.trial import IMPORTED_FROM, Measurement, Trial, TrialBatch, TrialState
+from tests.unit.searches import MINIMIZE, MIXED, QUEUED, RUNNING, SUCCEEDED, a_column, accuracy, study
 
 
 @dataclass
@@ -203,7 +203,7 @@ def a_history(count: int, seed: int, *, first: int) -> TrialBatch:
     return TrialBatch(
         first,
         states,
-        {name: ValueColumn.of([point[name] for point in found]) for name in found[0]},
+        {name: a_column(*(point[name] for point in found)) for name in found[0]},
         [float(rng.randrange(50)) if state is SUCCEEDED else None for state in states],
         ["" if state is SUCCEEDED else "broken" for state in states],
         ["" if state is SUCCEEDED else "katib" for state in states],

@@ -33,7 +33,7 @@ SIGN_IN = "/api/sign-in"
 IDLE_S = 12 * 3600.0  # a session that is not used ends
 STORED_S = 600.0  # between two times that the use of a session is stored
 REREAD_S = 20.0  # after which a session is read again, because it may have ended at another server
-MOST_SESSIONS = 200  # in the database, and in memory
+MOST_SESSIONS = 200  # in the database
 READS_AT_ONCE = 4  # of sessions: a slow store must not take all threads
 PAUSE_S = 0.5  # before a wrong token is refused
 MOST_TOKEN = 4096  # bytes
@@ -119,12 +119,16 @@ class Sessions:
         self._known.pop(key_of(identity), None)
 
     def _keep(self, key: str, session: _SignedIn) -> None:
-        """Remember a session, and forget those that were not read for a long time, or are too many."""
+        """Remember a session, and forget those that were not read for a long time, or are too many.
+
+        Twice as many are remembered as stored. Some have ended meanwhile, and are forgotten when they are read again:
+        they must not take the places of others, whose pages would have to connect again.
+        """
         self._known.pop(key, None)
         self._known[key] = session
         since = session.read_s - IDLE_S
         for oldest, each in list(self._known.items()):
-            if each.read_s > since and len(self._known) <= MOST_SESSIONS:
+            if each.read_s > since and len(self._known) <= 2 * MOST_SESSIONS:
                 break
             del self._known[oldest]
 

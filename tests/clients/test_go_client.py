@@ -129,7 +129,7 @@ def test_the_trials_of_a_killed_worker_go_to_another_one(tune: Path, served: Ser
 
 
 def test_steps_longer_than_the_lease_lose_no_trial(tune: Path, served: Served) -> None:
-    slow = arguments(served, "--trials=4", "--pace=900ms", "--lease=600ms")
+    slow = arguments(served, "--trials=4", "--pace=3s", "--lease=2s")
     with running(tune, *slow) as process, served.client() as client:
 
         def reported() -> bool:

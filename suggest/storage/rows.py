@@ -108,7 +108,7 @@ def columns_of_trials(
 def columns_of_batch(name: StudyName, batch: TrialBatch) -> dict[str, Sequence[object]]:
     """Return the columns of a batch: those that it has, and for the others the values of any of its trials."""
     count = len(batch)
-    labels = {key: list(map(_label_text, texts)) for key, texts in batch.labels.items()}
+    labels = {key: list(map(json_text, texts)) for key, texts in batch.labels.items()}
     own: dict[str, Sequence[object]] = {
         "number": range(batch.first, batch.first + count),
         "state": [_WORDS[state] for state in batch.states],
@@ -128,7 +128,7 @@ _BETWEEN = "\0"  # stands between documents that are encoded together
 
 
 def json_text(value: object) -> str | None:
-    """Return a document as it is stored: as SQLAlchemy writes it, in less time. Only nullable columns have None."""
+    """Return a document as it is stored: as SQLAlchemy writes it, in less time; None if there is none."""
     return None if value is None else _encode(value)
 
 
@@ -144,10 +144,6 @@ def _json_texts(documents: Sequence[object]) -> list[str | None]:
     texts = together[1:-1].split(f", {_encode(_BETWEEN)}, ")
     texts[-1] = texts[-1].removesuffix(f", {_encode(_BETWEEN)}")
     return [*texts]
-
-
-def _label_text(label: str | None) -> str | None:
-    return None if label is None else _encode(label)
 
 
 def _objects(columns: Mapping[str, Sequence[str | None]], count: int) -> list[str]:

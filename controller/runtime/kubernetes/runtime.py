@@ -141,6 +141,10 @@ class _ObservedAttempt(NamedTuple):
     found: tuple[Kind, AttemptObject] | None
     pods: Sequence[Pod]
 
+    @property
+    def shown(self) -> AttemptObject | None:
+        return None if self.found is None else self.found[1]
+
 
 class KubernetesRuntime:
     """The runtime of one experiment. It sends nothing to the cluster before the first call that needs it.
@@ -519,8 +523,7 @@ class KubernetesRuntime:
         """Follow the collector's log; return whether it is followed, or there is none yet."""
         source = self._source(each, collector_source, self._collected)
         follower = self._collected.follow(each.name, source, directory, at_once=at_once)
-        shown = None if each.found is None else each.found[1]
-        if follower is not None and (collector_ended(shown, each.pods) or self._outlived(each, status)):
+        if follower is not None and (collector_ended(each.shown, each.pods) or self._outlived(each, status)):
             follower.ended()
         return source is None or self._collected.is_of(each.name, source)
 
@@ -530,15 +533,14 @@ class KubernetesRuntime:
             self._end_seen_s.pop(each.name, None)
             return False
         # Not the attempt's start time, which waits for all workers: the first one may have run and reported before.
-        has_run = log_source(None if each.found is None else each.found[1], each.pods) is not None
+        has_run = log_source(each.shown, each.pods) is not None
         if not has_run and status.exit.failure_class is not None:
             return True
         now_s = self._clock()
         return now_s - self._end_seen_s.setdefault(each.name, now_s) >= SIDECAR_S
 
     def _status_of(self, each: _ObservedAttempt, *, refusal: str = "", mounts: str = "") -> AttemptStatus:
-        shown = None if each.found is None else each.found[1]
-        return self._status(each.name, shown, each.pods, each.whose, refusal=refusal, mounts=mounts)
+        return self._status(each.name, each.shown, each.pods, each.whose, refusal=refusal, mounts=mounts)
 
     def _status(
         self,

@@ -104,85 +104,114 @@ class _Turn:
         self.since_best += outcome.state is not TrialState.CANCELLED
 
 
+@dataclass(frozen=True, slots=True)
+class _Verdict:
+    """What the limits and the circuit breaker say, including the trials that end in this turn.
+
+    That way, no trial is requested after the last allowed failure or beyond the target.
+
+    ending: the experiment is over; running trials may still finish.
+    trip: the circuit breaker opens, or is open.
+    one_more: the breaker waits for one more trial, even beyond the budget.
+    may_suggest: new trials may be requested.
+    """
+
+    ending: budget.Ending | None
+    trip: breaker.Trip | None
+    one_more: bool
+    may_suggest: bool
+
+    @classmethod
+    def of(cls, turn: _Turn, snapshot: Snapshot) -> _Verdict:
+        spec, left = snapshot.spec, turn.left
+        limits = partial(
+            budget.ending,
+            spec,
+            turn.counts,
+            best=turn.best,
+            running_s=snapshot.running_s,
+            since_best=0 if turn.improved else turn.since_best,
+            reached=snapshot.reached,
+            regret_bound=snapshot.regret_bound,
+            paused=len(turn.paused),
+        )
+        ending = limits(exhausted=snapshot.exhausted and not turn.paused)
+        # Ask the breaker before the experiment may end as failed, because trials that it sets aside have not failed.
+        trip = _trip(left, turn.streak, snapshot)
+        one_more = _one_more(left, turn.counts, turn.streak, snapshot)
+        failing = ending is None or ending.state is ExperimentState.FAILED
+        suspended = failing and (trip is not None or one_more or _undecided(left, turn.streak, snapshot))
+        # If only the breaker keeps the experiment from ending, the running trials decide, or one more if none runs.
+        awaited = ending is not None and bool(left)
+        if suspended or snapshot.set_aside:
+            ending = limits(exhausted=False, suspended=True)
+        if ending is not None:
+            return cls(ending, None, one_more, may_suggest=False)
+        may_suggest = trip is None and not awaited and not _may_end_without_improvement(turn, snapshot)
+        return cls(None, trip, one_more, may_suggest)
+
+
 def decide(snapshot: Snapshot) -> list[Action]:
     final, turn = snapshot.final, _Turn.of(snapshot)
-    left, counts, streak, paused = turn.left, turn.counts, turn.streak, turn.paused
+    verdict = _Verdict.of(turn, snapshot)
     actions: list[Action] = [OutdateFinal()] if _final_is_outdated(snapshot) else []
     actions += turn.actions
-    # The limits include the trials that end in this turn, so that no trial is requested after the last allowed failure
-    # or beyond the target.
-    spec = snapshot.spec
-    limit = spec.budget.no_improvement
-    undecided = turn.improved and limit is not None and turn.since_best >= limit and not spec.criteria.is_plain
-    limits = partial(
-        budget.ending,
-        spec,
-        counts,
-        best=turn.best,
-        running_s=snapshot.running_s,
-        since_best=0 if turn.improved else turn.since_best,
-        reached=snapshot.reached,
-        regret_bound=snapshot.regret_bound,
-        paused=len(paused),
-    )
-    ending = limits(exhausted=snapshot.exhausted and not paused)
-    # The breaker is asked before the experiment may end as failed, because trials that it sets aside have not failed.
-    trip = _trip(left, streak, snapshot)
-    one_more = _one_more(left, counts, streak, snapshot)
-    failing = ending is None or ending.state is ExperimentState.FAILED
-    suspended = failing and (trip is not None or one_more or _undecided(left, streak, snapshot))
-    ended = ending is not None
-    if suspended or snapshot.set_aside:
-        ending = limits(exhausted=False, suspended=True)
-    trip = None if ending is not None else trip
-    stopping = _stop_cause(snapshot, ending)
-    if stopping is None or stopping[0] is StopCause.INTERRUPTED:  # otherwise the trial is closed with all its attempts
-        actions += (RemoveAttempt(trial.number) for trial in left if _is_over(trial, snapshot))
-    # Paused trials are over when nothing lets them continue any more: the experiment ends, or the study says so.
-    full = snapshot.exhausted or budget.room(spec, counts, sum(trial.running for trial in left) + len(paused)) == 0
-    settled = full and turn.none_goes_on and not left and snapshot.state is not ExperimentState.PAUSED
-    if stopping is not None:
-        actions += _stop_everything(left, snapshot, *stopping)
-        if stopping[0] is StopCause.CANCELLED:
-            actions += _end_paused(paused, snapshot, stopping[1])
-    elif settled or (ending is not None and not left):
-        actions += _end_paused(paused, snapshot, "" if ending is None else ending.reason)
-    else:
-        actions += _stops(left, snapshot)
-        # If only the breaker keeps the experiment from ending, the running trials decide, or one more if none runs.
-        suggest = ending is None and trip is None and not (ended and left) and not undecided
-        starts = list(
-            _starts(
-                left,
-                counts,
-                snapshot,
-                suggest=suggest,
-                one_more=one_more,
-                paused=paused,
-                full=full,
-                none_goes_on=turn.none_goes_on,
-                none_begins=turn.none_begins,
-            )
-        )
-        if trip is not None:
-            starts = [action for action in starts if isinstance(action, StartAttempt)]
-        if final is None or not final.active:
-            actions += starts
-        elif not left:  # ask whether the search has more points before the final stage is stopped for them
-            actions += (action for action in starts if isinstance(action, Suggest))
+    actions += _search(turn, verdict, snapshot)
     actions += turn.forgets
-    # Last, because it takes time and no slot waits for it.
-    if ending is None and budget.needs_estimate(spec, counts, snapshot.estimated):
-        actions.append(BoundRegret(budget.counted(counts)))
+    if verdict.ending is None and budget.needs_estimate(snapshot.spec, turn.counts, snapshot.estimated):
+        actions.append(BoundRegret(budget.counted(turn.counts)))  # takes time, and no slot waits for it
+    left = list(turn.left)
     if final is not None:
         quiet = not left and not actions
-        actions += _finish(final, left, snapshot, ending, begin=quiet)
-        if final.active or (quiet and _final_is_due(final, snapshot, ending)):
+        actions += _finish(final, left, snapshot, verdict.ending, begin=quiet)
+        if final.active or (quiet and _final_is_due(final, snapshot, verdict.ending)):
             left.append(final.as_trial)
-    if trip is not None and snapshot.desired is not DesiredState.STOP:
-        return [*actions, Break(trip.trials, trip.reason)]
-    actions += _change(left, actions, snapshot, ending)
+    if verdict.trip is not None and snapshot.desired is not DesiredState.STOP:
+        actions.append(Break(verdict.trip.trials, verdict.trip.reason))
+    else:
+        actions += _change(left, actions, snapshot, verdict.ending)
     return actions
+
+
+def _search(turn: _Turn, verdict: _Verdict, snapshot: Snapshot) -> Iterator[Action]:
+    """Yield the stops and starts of trials, and the end of paused trials."""
+    final, left, ending = snapshot.final, turn.left, verdict.ending
+    stopping = _stop_cause(snapshot, ending)
+    if stopping is None or stopping[0] is StopCause.INTERRUPTED:  # otherwise the trial is closed with all its attempts
+        yield from (RemoveAttempt(trial.number) for trial in left if _is_over(trial, snapshot))
+    if stopping is not None:
+        yield from _stop_everything(left, snapshot, *stopping)
+        if stopping[0] is StopCause.CANCELLED:
+            yield from _end_paused(turn.paused, snapshot, stopping[1])
+    elif not left and (ending is not None or _paused_are_over(turn, snapshot)):
+        yield from _end_paused(turn.paused, snapshot, "" if ending is None else ending.reason)
+    else:
+        yield from _stops(left, snapshot)
+        # While the final stage runs, only ask whether the search has more points: then the stage is stopped for them.
+        if final is None or not final.active or not left:
+            yield from _starts(turn, verdict, snapshot)
+
+
+def _may_end_without_improvement(turn: _Turn, snapshot: Snapshot) -> bool:
+    """Return whether the limit of trials without improvement is reached unless a trial has just joined the front.
+
+    The next turn knows: the study needs all values of the trial first.
+    """
+    limit = snapshot.spec.budget.no_improvement
+    may_have_joined = turn.improved and not snapshot.spec.criteria.is_plain
+    return may_have_joined and limit is not None and turn.since_best >= limit
+
+
+def _no_trial_begins(turn: _Turn, snapshot: Snapshot) -> bool:
+    """Return whether the budget or the space has no room for another new trial."""
+    unfinished = sum(trial.running for trial in turn.left) + len(turn.paused)
+    return snapshot.exhausted or budget.room(snapshot.spec, turn.counts, unfinished) == 0
+
+
+def _paused_are_over(turn: _Turn, snapshot: Snapshot) -> bool:
+    """Return whether nothing lets a paused trial continue any more, provided that no trial is open."""
+    is_paused = snapshot.state is ExperimentState.PAUSED
+    return turn.none_goes_on and not is_paused and _no_trial_begins(turn, snapshot)
 
 
 def _trip(left: Sequence[UnfinishedTrial], streak: breaker.Streak, snapshot: Snapshot) -> breaker.Trip | None:
@@ -229,7 +258,7 @@ def _finish(
             yield from _stop_everything([final.as_trial], snapshot, *stop)
         else:
             yield from _stops([final.as_trial], snapshot)
-            yield from _starts([final.as_trial], {}, snapshot, suggest=False, one_more=False, paused={})
+            yield from _attempts([final.as_trial], snapshot)
     elif _final_is_due(final, snapshot, ending):
         if begin and snapshot.desired is DesiredState.RUN:
             if final.kept and _is_over(final.as_trial, snapshot):
@@ -400,30 +429,20 @@ def _stop_everything(
             yield SendStop(trial.number, grace_s)
 
 
-def _starts(
-    left: Sequence[UnfinishedTrial],
-    counts: Mapping[TrialState, int],
-    snapshot: Snapshot,
-    *,
-    suggest: bool,
-    one_more: bool,
-    paused: Mapping[int, float],
-    full: bool = False,
-    none_goes_on: bool = False,
-    none_begins: bool = False,
-) -> Iterator[Action]:
-    """Yield the attempts to start, oldest trial first.
+def _starts(turn: _Turn, verdict: _Verdict, snapshot: Snapshot) -> Iterator[Action]:
+    """Yield the attempts to start, oldest trial first, and then the request for new trials."""
+    begun = list(_attempts(turn.left, snapshot, may_create=verdict.trip is None))
+    yield from begun
+    if verdict.may_suggest and snapshot.state is not ExperimentState.PAUSED:
+        free = _free(turn.left, snapshot) - sum(isinstance(action, CreateAttempt) for action in begun)
+        yield from _requests(turn, snapshot, min(free, MAX_SUGGESTIONS), one_more=verdict.one_more)
 
-    Args:
-        suggest: New trials may be requested. Otherwise only trials that have begun continue, including their retries.
-        one_more: Request at least one trial, even beyond the budget.
-        paused: Trials that wait for a larger fidelity.
-        full: No new trial may begin.
-        none_goes_on: The study lets none of the paused trials continue for now.
-        none_begins: No new trial begins before a running one has ended.
-    """
-    is_paused = snapshot.state is ExperimentState.PAUSED
-    free = _limit(snapshot) - sum(trial.occupies_slot for trial in left)
+
+def _attempts(
+    left: Sequence[UnfinishedTrial], snapshot: Snapshot, *, may_create: bool = True
+) -> Iterator[StartAttempt | CreateAttempt]:
+    """Yield the starts of attempts that were created, and new attempts of trials that have none."""
+    free = _free(left, snapshot) if may_create and snapshot.state is not ExperimentState.PAUSED else 0
     for trial in left:
         newest = trial.newest
         if newest is not None and newest.state is AttemptState.CREATED:
@@ -431,24 +450,35 @@ def _starts(
                 continue
             if trial.running and trial.number not in snapshot.advised:  # otherwise it was just asked to stop
                 yield StartAttempt(trial.number, newest.number)
-        elif trial.running and not trial.occupies_slot and not is_paused and free > 0:
+        elif trial.running and not trial.occupies_slot and free > 0:
             free -= 1
             yield CreateAttempt(trial.number, 1 if newest is None else newest.number + 1)
-    if not suggest or is_paused or free <= 0:
+
+
+def _requests(turn: _Turn, snapshot: Snapshot, most: int, *, one_more: bool) -> Iterator[Suggest]:
+    """Yield the request for at most `most` trials: paused ones if no new trial may begin.
+
+    With `one_more`, at least one trial is requested if none is open, even beyond the budget.
+    """
+    if most <= 0:
         return
-    unfinished = sum(trial.running for trial in left)
-    if full and paused:
-        if not none_goes_on:
-            yield Suggest(min(free, MAX_SUGGESTIONS, len(paused)), paused_only=True)
+    if turn.paused and _no_trial_begins(turn, snapshot):
+        if not turn.none_goes_on:
+            yield Suggest(min(most, len(turn.paused)), paused_only=True)
         return
-    if none_begins and unfinished:
+    unfinished = sum(trial.running for trial in turn.left)
+    if turn.none_begins and unfinished:
         return
-    room = budget.room(snapshot.spec, counts, unfinished + len(paused))
+    room = budget.room(snapshot.spec, turn.counts, unfinished + len(turn.paused))
     if one_more and not unfinished and room is not None:
         room = max(room, 1)
-    count = min(free, MAX_SUGGESTIONS) if room is None else min(free, MAX_SUGGESTIONS, room)
+    count = most if room is None else min(most, room)
     if count > 0:
         yield Suggest(count)
+
+
+def _free(left: Sequence[UnfinishedTrial], snapshot: Snapshot) -> int:
+    return _limit(snapshot) - sum(trial.occupies_slot for trial in left)
 
 
 def _limit(snapshot: Snapshot) -> int:

@@ -9,6 +9,8 @@ DOCS := .venv-docs
 COMPILE := $(RELEASE)/bin/uv pip compile --universal --python-version 3.11 --generate-hashes \
   --custom-compile-command 'make lock' --no-annotate --quiet $(LOCK)
 JOBS ?= auto
+# One at a time: .ci/run installs for the cluster's tests and for others at the same time.
+APT := flock /run/lock/tuner-apt.lock apt-get
 OPTUNA_TESTS := $(addprefix tests/,unit/test_sampling_tpe.py unit/test_tpe_density.py unit/test_importance.py \
   unit/test_optuna_database.py unit/test_default.py unit/test_pruning.py service/test_importing.py)
 INTEGRATIONS := hydra keras lightgbm lightning mlflow report sklearn tensorboard torch transformers wandb
@@ -56,19 +58,19 @@ operator-images: operator-binaries cluster-images  ## as root: build the images 
 	$(BIN)/python -m tests.operators.trainers
 
 .PHONY: cluster-images
-cluster-images: $(VENV)/dev.stamp  ## as root: make the images for those with a real node, once: two minutes
+cluster-images: $(VENV)/dev.stamp  ## as root: make the images for those with a real node, once: three minutes
 	$(BIN)/python -m tests.cluster.images
 
 .PHONY: cluster-packages
 cluster-packages:  ## as root, on Debian: install what those with a real node need
-	apt-get update -qq
-	DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
+	$(APT) update -qq
+	DEBIAN_FRONTEND=noninteractive $(APT) install -y -qq --no-install-recommends \
 	  containerd runc containernetworking-plugins buildah debootstrap iproute2 openssl </dev/null
 
 .PHONY: postgres-packages
 postgres-packages:  ## as root, on Debian: install what the tests on PostgreSQL need
-	apt-get update -qq
-	DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends postgresql </dev/null
+	$(APT) update -qq
+	DEBIAN_FRONTEND=noninteractive $(APT) install -y -qq --no-install-recommends postgresql </dev/null
 
 .PHONY: test-clients
 test-clients: $(VENV)/dev.stamp  ## run the tests of clients in other languages, where Go is; TESTS=tests/clients/test_x.py
@@ -76,9 +78,9 @@ test-clients: $(VENV)/dev.stamp  ## run the tests of clients in other languages,
 
 .PHONY: ui-packages
 ui-packages: $(VENV)/dev.stamp  ## as root, on Debian: install what the tests of the page in a browser need
-	apt-get update -qq
-	DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium </dev/null
-	command -v npm >/dev/null || DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends npm </dev/null
+	$(APT) update -qq
+	DEBIAN_FRONTEND=noninteractive $(APT) install -y -qq --no-install-recommends chromium </dev/null
+	command -v npm >/dev/null || DEBIAN_FRONTEND=noninteractive $(APT) install -y -qq --no-install-recommends npm </dev/null
 	$(PIP) install 'playwright>=1.55,<2'
 	mkdir -p $(AXE)
 	cd $(AXE) && npm pack --silent axe-core@4.14.1 && tar -xzf axe-core-4.14.1.tgz package/axe.min.js

@@ -2,7 +2,8 @@
 
 `python -m tests.cluster.images` builds them once, as root, and keeps them in the cache: `pause`, which every pod needs,
 and `base`, a small Debian with Python and NumPy from Debian's packages. Further images are built on `base` by buildah
-in its own store, so that the machine's images are neither used nor changed.
+in its own store, so that the machine's images are neither used nor changed: `digits`, `server` and `collector`, as
+trial_image/build.sh builds them, again after a change of their sources.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from tests.cluster.binaries import build, cache, locked, module_of, program
@@ -35,6 +36,7 @@ DOCKERFILES = {
     PAUSE: 'FROM scratch\nCOPY pause /pause\nUSER 65532:65532\nENTRYPOINT ["/pause"]\n',
     BASE: 'FROM scratch\nADD root.tar /\nRUN ln -s python3 /usr/bin/python\nCMD ["python3"]\n',
 }
+PACKAGED = ("README.md", "suggest", "controller", "tuner", "hydra_plugins")  # what tuner's wheel is made of
 TOOLS = ("buildah", "debootstrap")
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -97,29 +99,56 @@ def save(tag: str) -> Path:
     return archive(tag)
 
 
-def digits() -> Path:
-    """The digits trial on `base`, as trial_image/build.sh builds it. Needs scikit-learn beside this Python."""
-    return _built("digits", DIGITS)
+def digits() -> None:
+    """Build the digits trial on `base`. Needs scikit-learn beside this Python."""
+    unless_kept(DIGITS, ("trial_image/digits", "examples/digits"), lambda: _build("digits", DIGITS))
 
 
-def server() -> Path:
-    """The suggestion service on `base`, as trial_image/build.sh builds it, from the wheels of its lock file."""
-    with tempfile.TemporaryDirectory() as wheels:
-        download = [sys.executable, "-m", "pip", "download", "--quiet", "--dest", wheels]
-        _run([*download, "--require-hashes", "--only-binary=:all:", "-r", str(ROOT / "deploy/requirements.lock")])
-        _run([*download, "--only-binary=:all:", "pip"])  # `base` has none
-        return _built("server", SERVER, WHEELS=wheels)
+def server() -> None:
+    """Build the suggestion service on `base`, from the wheels of its lock file."""
+
+    def build() -> None:
+        with tempfile.TemporaryDirectory() as wheels:
+            download = [sys.executable, "-m", "pip", "download", "--quiet", "--dest", wheels]
+            _run([*download, "--require-hashes", "--only-binary=:all:", "-r", str(ROOT / "deploy/requirements.lock")])
+            _run([*download, "--only-binary=:all:", "pip"])  # `base` has none
+            _build("server", SERVER, WHEELS=wheels)
+
+    unless_kept(SERVER, ("deploy/Dockerfile", "deploy/requirements.lock", "pyproject.toml", *PACKAGED), build)
 
 
-def collector() -> Path:
-    """The sidecar that collects metrics, as trial_image/build.sh builds it."""
-    return _built("collector", COLLECTOR)
+def collector() -> None:
+    """Build the sidecar that collects metrics."""
+    unless_kept(COLLECTOR, ("trial_image/collector",), lambda: _build("collector", COLLECTOR))
 
 
-def _built(what: str, tag: str, **settings: str) -> Path:
+def unless_kept(tag: str, sources: Sequence[str], build: Callable[[], None]) -> None:
+    """Build an image unless the cache has it from the same sources: files and folders of the checkout.
+
+    A second process waits for the first.
+    """
+    digest = hashlib.sha256(repr(sys.version_info[:2]).encode())
+    for path in _files("trial_image/build.sh", *sources):
+        digest.update(f"{os.path.relpath(path, ROOT)}\0".encode() + path.read_bytes() + b"\0")
+    made_of = archive(tag).with_suffix(".sources")
+    with locked(archive(tag)):
+        if archive(tag).exists() and made_of.exists() and made_of.read_text() == digest.hexdigest():
+            return
+        made_of.unlink(missing_ok=True)
+        build()
+        made_of.write_text(digest.hexdigest())
+
+
+def _files(*sources: str) -> list[Path]:
+    found = [path for source in sources for path in [ROOT / source, *(ROOT / source).rglob("*")]]
+    return sorted(path for path in found if path.is_file() and path.suffix != ".pyc")
+
+
+def _build(what: str, tag: str, **settings: str) -> None:
+    """Build it as trial_image/build.sh does."""
     wanted = {**environment(), "BASE": BASE, "TAG": tag, "BUILDER": "buildah", "PYTHON": sys.executable, **settings}
     _run(["sh", str(ROOT / "trial_image/build.sh"), what], wanted)
-    return save(tag)
+    save(tag)
 
 
 def _debian(context: Path) -> None:
@@ -141,8 +170,6 @@ def _run(command: Sequence[str], environment: dict[str, str] | None = None) -> N
 
 
 def main() -> int:
-    if not missing():
-        return 0
     lacking = [tool for tool in TOOLS if not shutil.which(tool)]
     if os.geteuid() != 0 or lacking:
         what = f"{' and '.join(lacking)}: apt-get install {' '.join(lacking)}" if lacking else "root"
@@ -150,6 +177,8 @@ def main() -> int:
         return 1
     try:
         build_base()
+        for build in (digits, collector, server):
+            build()
     except RuntimeError as failed:
         print(failed, file=sys.stderr)
         return 1

@@ -54,6 +54,7 @@ class RealNode(ControlPlane):
         self.gateway = f"10.{192 + mark // 256}.{mark % 256}.1"
         self.bridge = f"tuner{mark:04x}"
         self.name = f"real-{mark:04x}"
+        self._loaded: dict[str, int] = {}  # when its archive was written
         super().__init__(
             reached_by=(self.gateway,), users={f"system:node:{self.name}": "system:nodes", "dns": "system:masters"},
             flags=flags,
@@ -75,8 +76,11 @@ class RealNode(ControlPlane):
             raise
 
     def load(self, tag: str) -> None:
-        """Import an image from the cache: `images.archive(tag)`."""
-        self.import_image(images.archive(tag))
+        """Import an image from the cache: `images.archive(tag)`, unless the node has it."""
+        built = images.archive(tag).stat().st_mtime_ns
+        if self._loaded.get(tag) != built:
+            self.import_image(images.archive(tag))
+            self._loaded[tag] = built
 
     def import_image(self, archive: Path) -> None:
         self.ctr("images", "import", "--snapshotter", self._snapshotter, str(archive), within_s=IMPORTED_WITHIN_S)

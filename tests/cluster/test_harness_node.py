@@ -8,7 +8,9 @@ import sys
 import threading
 from pathlib import Path
 
-from tests.cluster import realnode
+import pytest
+
+from tests.cluster import images, realnode
 from tests.cluster.api import CORE, Object
 from tests.cluster.conftest import lacks
 from tests.cluster.images import BASE
@@ -39,6 +41,26 @@ def running(cluster: RealNode, namespace: str, name: str) -> str:
     pod = eventually(lambda: pod_of(api, namespace, name))["metadata"]["name"]
     api.until(pods(namespace, pod), lambda now: now["status"]["phase"] != "Pending", within_s=60)
     return str(pod)
+
+
+def test_an_image_is_built_again_only_after_a_change_of_its_sources(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    tag, source = "localhost/tuner-test/changes:1", tmp_path / "program.py"
+    images.folder().mkdir(parents=True)
+    built = []
+
+    def build() -> None:
+        built.append(source.read_text())
+        images.archive(tag).touch()
+
+    for text in ("1", "1", "2", "2"):
+        source.write_text(text)
+        images.unless_kept(tag, [str(source)], build)
+    images.archive(tag).unlink()
+    images.unless_kept(tag, [str(source)], build)
+    assert built == ["1", "2", "2"]
 
 
 def test_the_real_node_has_gpus(level_c: RealNode) -> None:

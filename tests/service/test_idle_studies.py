@@ -125,7 +125,7 @@ def test_calls_that_come_while_a_study_is_closed_open_it_again(two_stores: tuple
 
         def keep_closing() -> None:
             nonlocal closed
-            while not ended.is_set():
+            while not ended.wait(0.001):  # without a pause, calls would wait for the GIL within transactions
                 closed += close_all(studies)
 
         closer = pool.submit(keep_closing)

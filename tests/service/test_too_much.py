@@ -20,7 +20,8 @@ from suggest.v1.suggest_pb2_grpc import SuggestServiceStub
 from tests.service.running import NAME, SPEC, a_server
 
 STUDY = str(NAME)
-AT_ONCE_S = 5.0  # a hundred times the usual time; reading the whole request took minutes
+PATIENCE_S = 200.0  # an import takes five seconds of processor time, and a busy machine gives a tenth of that
+AT_ONCE_CPU_S = 5.0  # a hundred times the usual processor time; reading the whole request took minutes
 
 
 @pytest.fixture(scope="module")
@@ -150,10 +151,10 @@ def test_too_large_a_request_is_refused_at_once_with_the_field(
     stub: SuggestServiceStub, method: str, request_: Callable[[], Any], path: str
 ) -> None:
     sent = request_()
-    began = time.monotonic()
+    began = time.process_time()  # the server's too: it runs in this process
     with pytest.raises(grpc.RpcError) as refused:
-        getattr(stub, method)(sent, timeout=60)
-    assert time.monotonic() - began < AT_ONCE_S
+        getattr(stub, method)(sent, timeout=PATIENCE_S)
+    assert time.process_time() - began < AT_ONCE_CPU_S
     assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT, refused.value.details()
     status = rpc_status.from_call(refused.value)
     bad = error_details_pb2.BadRequest()
@@ -163,47 +164,49 @@ def test_too_large_a_request_is_refused_at_once_with_the_field(
 
 
 def test_a_thousand_problems_are_reported_at_once_too(stub: SuggestServiceStub) -> None:
-    began = time.monotonic()
+    began = time.process_time()
     with pytest.raises(grpc.RpcError, match="is not a parameter") as refused:
-        stub.ValidateStudy(pb.ValidateStudyRequest(spec=spec(hanging_on_nothing())), timeout=60)
-    assert time.monotonic() - began < AT_ONCE_S
+        stub.ValidateStudy(pb.ValidateStudyRequest(spec=spec(hanging_on_nothing())), timeout=PATIENCE_S)
+    assert time.process_time() - began < AT_ONCE_CPU_S
     assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
 
 
 def test_a_hundred_megabytes_are_refused_by_grpc_and_the_server_lives(stub: SuggestServiceStub) -> None:
     with pytest.raises(grpc.RpcError) as refused:
-        stub.GetStudy(pb.GetStudyRequest(name="x" * (100 << 20)), timeout=60)
+        stub.GetStudy(pb.GetStudyRequest(name="x" * (100 << 20)), timeout=PATIENCE_S)
     assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
-    assert stub.GetStudy(pb.GetStudyRequest(name=STUDY), timeout=60).name == STUDY
+    assert stub.GetStudy(pb.GetStudyRequest(name=STUDY), timeout=PATIENCE_S).name == STUDY
 
 
 def test_requests_up_to_the_limits_are_accepted(stub: SuggestServiceStub) -> None:
-    stub.ValidateStudy(pb.ValidateStudyRequest(spec=spec(many_parameters(request_sizes.MAX_PARAMETERS))), timeout=60)
-    stub.ValidateStudy(pb.ValidateStudyRequest(spec=spec([a_choice(range(MAX_CHOICES))])), timeout=60)
+    stub.ValidateStudy(
+        pb.ValidateStudyRequest(spec=spec(many_parameters(request_sizes.MAX_PARAMETERS))), timeout=PATIENCE_S
+    )
+    stub.ValidateStudy(pb.ValidateStudyRequest(spec=spec([a_choice(range(MAX_CHOICES))])), timeout=PATIENCE_S)
     request = pb.ReportMeasurementsRequest(
         name=f"{STUDY}/trials/0", measurements=reports(request_sizes.MAX_MEASUREMENTS)
     )
-    stub.ReportMeasurements(request, timeout=60)
+    stub.ReportMeasurements(request, timeout=PATIENCE_S)
 
 
 def test_names_are_ascii_and_texts_of_any_script_are_kept(stub: SuggestServiceStub) -> None:
     for study in ("studié", "研究", "a b", "ａ", "𝓼"):
         with pytest.raises(grpc.RpcError) as refused:
-            stub.GetStudy(pb.GetStudyRequest(name=f"namespaces/default/studies/{study}"), timeout=60)
+            stub.GetStudy(pb.GetStudyRequest(name=f"namespaces/default/studies/{study}"), timeout=PATIENCE_S)
         assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
     labels = {"équipe": "研究 🂡", "a.b\"c'd": "\\"}
     request = pb.UpdateTrialRequest(
         trial=pb.Trial(name=f"{STUDY}/trials/0", labels=labels), update_mask={"paths": ["labels"]}
     )
-    assert dict(stub.UpdateTrial(request, timeout=60).labels) == labels
+    assert dict(stub.UpdateTrial(request, timeout=PATIENCE_S).labels) == labels
 
 
 def test_studies_are_found_by_labels_with_any_characters(stub: SuggestServiceStub) -> None:
     labels = {"équipe": "研究 🂡", "a.b\"c'd": "\\", "$": "[0]"}
     request = pb.UpdateStudyRequest(study=pb.Study(name=STUDY, labels=labels), update_mask={"paths": ["labels"]})
-    stub.UpdateStudy(request, timeout=60)
+    stub.UpdateStudy(request, timeout=PATIENCE_S)
     for key, value in labels.items():
-        found = stub.ListStudies(pb.ListStudiesRequest(parent="namespaces/-", labels={key: value}), timeout=60)
+        found = stub.ListStudies(pb.ListStudiesRequest(parent="namespaces/-", labels={key: value}), timeout=PATIENCE_S)
         assert [study.name for study in found.studies] == [STUDY], key
 
 
@@ -213,8 +216,8 @@ def test_steps_are_stored_once_in_any_order(stub: SuggestServiceStub) -> None:
     ).trials[0]
     steps = [(5, 0.5), (1, 0.1), (5, 0.9), (1, 0.7), (3, 0.3)]
     measured = [pb.Measurement(attempt=1, metric="score", step=step, value=value) for step, value in steps]
-    stub.ReportMeasurements(pb.ReportMeasurementsRequest(name=name.name, measurements=measured), timeout=60)
-    kept = stub.ListMeasurements(pb.ListMeasurementsRequest(parent=name.name), timeout=60).measurements
+    stub.ReportMeasurements(pb.ReportMeasurementsRequest(name=name.name, measurements=measured), timeout=PATIENCE_S)
+    kept = stub.ListMeasurements(pb.ListMeasurementsRequest(parent=name.name), timeout=PATIENCE_S).measurements
     assert [(m.measurement.step, m.measurement.value) for m in kept] == [(5, 0.5), (1, 0.1), (3, 0.3)]
     ended = stub.CompleteTrial(
         pb.CompleteTrialRequest(name=name.name, outcome=pb.Outcome(succeeded=pb.Succeeded())), timeout=60
@@ -310,7 +313,7 @@ def test_a_reply_about_an_import_keeps_each_result_and_drops_remarks(other_langu
         for _ in range(1000)
     ]  # fmt: skip
     request = pb.ImportTrialsRequest(parent=STUDY, trials=trials, source="s", request_id="i")
-    results = other_language.ImportTrials(request, timeout=60).results
+    results = other_language.ImportTrials(request, timeout=PATIENCE_S).results
     assert [result.number for result in results] == list(range(1000))
     assert all(result.remarks for result in results)
 
@@ -321,5 +324,5 @@ def test_a_compressed_request_is_refused_before_it_is_unpacked(tmp_path: Path) -
         grpc.insecure_channel(server.address, compression=grpc.Compression.Gzip) as channel,
     ):
         with pytest.raises(grpc.RpcError) as refused:
-            SuggestServiceStub(channel).GetStudy(pb.GetStudyRequest(name="n" * 10_000), timeout=60)
+            SuggestServiceStub(channel).GetStudy(pb.GetStudyRequest(name="n" * 10_000), timeout=PATIENCE_S)
         assert refused.value.code() is grpc.StatusCode.UNIMPLEMENTED

@@ -27,6 +27,7 @@ from tests.service.running import NAME, SPEC, a_process, a_server, score
 from tests.service.test_certificates import eventually
 
 LEASE_S = 60.0
+WIRE_LEASE_S = 4.0  # of processes: on a busy machine, one may not run for a second or two
 SUCCEEDED = Outcome(TrialState.SUCCEEDED, 0.5)
 
 
@@ -330,7 +331,7 @@ def a_search(client: Client) -> Search:
 
 def start(address: str, last: int = -1, end: signal.Signals = signal.SIGKILL) -> subprocess.Popen[str]:
     """Start a worker that sends itself a signal in its trial `last`."""
-    return forked.python(PROGRAM, address, "1", str(last), str(int(end)), env=os.environ)
+    return forked.python(PROGRAM, address, str(WIRE_LEASE_S), str(last), str(int(end)), env=os.environ)
 
 
 def release(*workers: subprocess.Popen[str]) -> None:
@@ -367,7 +368,7 @@ def test_trials_of_killed_clients_are_run_by_the_others(tmp_path: Path) -> None:
 def test_a_trial_without_reports_is_kept_by_lease_renewal(tmp_path: Path) -> None:
     with a_server(tmp_path / "s.db") as server, Client(server.address) as client, Client(server.address) as other:
         search = a_search(client)
-        loop = search.trials(1, lease_s=0.5)
+        loop = search.trials(1, lease_s=WIRE_LEASE_S)
         trial = next(loop)
         first = client.get_trial(search.name, 0).lease_expire_time
         assert first is not None
@@ -378,7 +379,7 @@ def test_a_trial_without_reports_is_kept_by_lease_renewal(tmp_path: Path) -> Non
             assert not other.suggest(
                 search.name, 1, client_id="o", request_id=str(expire), lease_s=9, expired_only=True
             ).trials
-            return (expire - first).total_seconds() > 2
+            return (expire - first).total_seconds() > WIRE_LEASE_S
 
         eventually(renewed)
         trial.complete(1.0)

@@ -22,10 +22,14 @@ def main() -> int:
     forking = multiprocessing.get_context("forkserver")
     forking.set_forkserver_preload([hunted.__module__])
     with ProcessPoolExecutor(max_workers=os.cpu_count(), mp_context=forking, max_tasks_per_child=1) as pool:
-        for found in as_completed([pool.submit(hunted, name) for name in names]):
-            was_caught, line = found.result()
-            caught_ones += was_caught
-            print(line, flush=True)
+        try:
+            for found in as_completed([pool.submit(hunted, name) for name in names]):
+                was_caught, line = found.result()
+                caught_ones += was_caught
+                print(line, flush=True)
+        except BaseException:  # Ctrl-C: the pool would hunt for all others first
+            pool.shutdown(cancel_futures=True)
+            raise
     print(f"{caught_ones} of {len(names)} mutants caught")
     return 0 if caught_ones == len(names) else 1
 

@@ -44,17 +44,21 @@ class Columns:
         for gone in rows.keys() - wanted:
             self._free.append(rows.pop(gone))
             self._ranked.discard(gone)
+        # New trials are usually the last ones.
         if new := wanted - rows.keys():
-            for trial in (*learnt, *running):
+            for trial in (*reversed(learnt), *reversed(running)):
                 if trial.number in new:
+                    new.remove(trial.number)
                     self._add(trial)
+                    if not new:
+                        break
         if unranked := set(numbers) - self._ranked:
             for trial in learnt:
                 if trial.number in unranked and trial.state is not TrialState.RUNNING:
                     self._ranks[:, rows[trial.number]] = rank(trial, self._criteria)
                     self._ranked.add(trial.number)
-        finished = np.array([rows[n] for n in numbers], dtype=np.intp)
-        pending = np.array([rows[n] for n in others], dtype=np.intp)
+        finished = np.fromiter(map(rows.__getitem__, numbers), np.intp, len(numbers))
+        pending = np.fromiter(map(rows.__getitem__, others), np.intp, len(others))
         return self._values[:, finished], self._ranks[:, finished], self._values[:, pending]
 
     def _add(self, trial: Trial) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from suggest.samplers.normal import Floats, Indexes
 # The largest width of a narrow bin, as a share of the span. Kernels are at least a hundredth of the span wide, so such
 # a bin covers at most a quarter of a kernel.
 NARROW = 0.0025
+MOST_SHAPES = 1024  # bins of a dimension whose shapes are kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +38,7 @@ class Frame:
     choices: (index, number of choices) of the others.
     first, last, low, span: (numeric, 1); `low` and `span` are on the dimension's scale.
     log, whole: positions among the numeric dimensions.
+    bins: the position and the scale of each whole dimension.
     log_unit: the log of the volume of the continuous dimensions.
     """
 
@@ -48,11 +51,14 @@ class Frame:
         self.last = np.array([d.last for d in numeric]).reshape(-1, 1)
         self.log = np.array([k for k, d in enumerate(numeric) if d.log], dtype=np.intp)
         self.whole = np.array([k for k, d in enumerate(numeric) if d.whole], dtype=np.intp)
-        self.whole_log = np.array([d.log for d in numeric if d.whole], dtype=np.bool_)
         half = np.array([0.5 if d.whole else 0.0 for d in numeric]).reshape(-1, 1)
         self.low = self.scaled(self.first - half)
         span = self.scaled(self.last + half) - self.low
         self.span = np.where(span > 0, span, 1.0)  # neighboring doubles may have the same logarithm
+        whole = [(k, d) for k, d in enumerate(numeric) if d.whole]
+        self.bins = [
+            (k, BinScale(d.first, d.last, float(self.low[k, 0]), float(self.span[k, 0]), d.log)) for k, d in whole
+        ]
         self.log_unit = float(np.log(self.span[[k for k, d in enumerate(numeric) if not d.whole]]).sum())
 
     def scaled(self, numbers: Floats) -> Floats:
@@ -64,22 +70,70 @@ class Frame:
 
 
 @dataclass(frozen=True, slots=True)
+class BinScale:
+    """The scale of a whole dimension, whose integers are bins from `first` to `last`; see `Frame` for the others."""
+
+    first: float
+    last: float
+    low: float
+    span: float
+    log: bool
+
+
+@dataclass(frozen=True, slots=True)
+class BinShapes:
+    """The shapes of some bins of a dimension.
+
+    values: (bins,), the integers.
+    ends: (2, bins), the left and right ends.
+    columns: (4, bins): the middle², the middle and 1, all 0 for a wide bin, and the log of the width of a narrow bin.
+    wide: whether each bin is wide.
+    """
+
+    values: list[float]
+    ends: Floats
+    columns: Floats
+    wide: list[bool]
+
+
+def shapes_of(scale: BinScale, values: Floats) -> BinShapes:
+    ends = np.stack([values - 0.5, values + 0.5])
+    ends = ((np.log(ends) if scale.log else ends) - scale.low) / scale.span
+    # Not right - left: with a billion bins, these two agree in most of their digits.
+    width = (2.0 * np.arctanh(0.5 / values) if scale.log else np.ones_like(values)) / scale.span
+    wide = width > NARROW
+    middle = np.where(wide, 0.0, 0.5 * (ends[0] + ends[1]))
+    narrow_width = np.where(wide, 0.0, np.log(width))
+    columns = np.stack([middle * middle, middle, np.where(wide, 0.0, 1.0), narrow_width])
+    return BinShapes(values.tolist(), ends, columns, wide.tolist())
+
+
+@lru_cache(maxsize=64)
+def all_shapes(scale: BinScale) -> BinShapes | None:
+    """Return the shapes of all bins of a dimension, or None if there are too many to keep."""
+    count = scale.last - scale.first + 1
+    return shapes_of(scale, np.arange(scale.first, scale.last + 1)) if count <= MOST_SHAPES else None
+
+
+@dataclass(frozen=True, slots=True)
 class Bins:
     """The bins of one dimension that contain candidates.
 
     row: the position of the dimension among the numeric ones.
+    values: the integers of the distinct wide bins.
     wide, narrow: (2, bins), the left and right ends of the distinct wide and narrow bins.
     wide_place, narrow_place: (candidates,), the index of each candidate's bin among those; -1 for none of them.
     """
 
     row: int
+    values: list[float]
     wide: Floats
     narrow: Floats
     wide_place: Indexes
     narrow_place: Indexes
 
     def part(self, here: slice) -> Bins:
-        return Bins(self.row, self.wide, self.narrow, self.wide_place[here], self.narrow_place[here])
+        return Bins(self.row, self.values, self.wide, self.narrow, self.wide_place[here], self.narrow_place[here])
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,16 +162,30 @@ def points(frame: Frame, numbers: Floats) -> CandidatePoints:
     features = np.concatenate([places * places, places, np.ones_like(places)])
     log_width = np.zeros(numbers.shape[1])
     bins: list[Bins] = []
-    for row, log in zip(frame.whole.tolist(), frame.whole_log.tolist(), strict=True):
-        values, of = np.unique(numeric[row], return_inverse=True)
-        ends = np.stack([values - 0.5, values + 0.5])
-        ends = ((np.log(ends) if log else ends) - frame.low[row]) / frame.span[row]
-        # Not right - left: with a billion bins, these two agree in most of their digits.
-        width = (2.0 * np.arctanh(0.5 / values) if log else np.ones_like(values)) / frame.span[row]
-        wide = width > NARROW
-        middle = np.where(wide, 0.0, 0.5 * (ends[0] + ends[1]))[of]
-        features[row :: len(numeric)] = middle * middle, middle, np.where(wide, 0.0, 1.0)[of]
-        log_width += np.where(wide, 0.0, np.log(width))[of]
-        wide_place, narrow_place = np.where(wide, np.cumsum(wide) - 1, -1), np.where(wide, -1, np.cumsum(~wide) - 1)
-        bins.append(Bins(row, ends[:, wide], ends[:, ~wide], wide_place[of], narrow_place[of]))
+    for row, scale in frame.bins:
+        shapes = all_shapes(scale)
+        if shapes is None:
+            values, of = np.unique(numeric[row], return_inverse=True)
+            shapes = shapes_of(scale, values)
+        else:
+            of = (numeric[row] - scale.first).astype(np.intp)
+        columns = shapes.columns[:, of]
+        features[row :: len(numeric)] = columns[:3]
+        log_width += columns[3]
+        bins.append(_bins(row, shapes, of.tolist()))
     return CandidatePoints(numbers, np.ascontiguousarray(features.T), log_width, tuple(bins))
+
+
+def _bins(row: int, shapes: BinShapes, of: list[int]) -> Bins:
+    """Return the distinct bins of candidates; `of` is the index of each candidate's bin in `shapes`."""
+    distinct = sorted(set(of))
+    wide, narrow = ([k for k in distinct if shapes.wide[k] is kind] for kind in (True, False))
+    wide_place, narrow_place = ({k: place for place, k in enumerate(some)} for some in (wide, narrow))
+    return Bins(
+        row,
+        [shapes.values[k] for k in wide],
+        shapes.ends[:, wide],
+        shapes.ends[:, narrow],
+        np.array([wide_place.get(k, -1) for k in of], dtype=np.intp),
+        np.array([narrow_place.get(k, -1) for k in of], dtype=np.intp),
+    )

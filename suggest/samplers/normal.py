@@ -80,40 +80,47 @@ def log_mass(a: Floats, b: Floats) -> Floats:
     central = ends[0] > 0
     scaled = scaled_erfc(np.abs(ends))
     ends *= ends
-    squares_near, squares_far = ends
-    tail = np.exp(np.where(central, -squares_far, squares_near - squares_far)) * scaled[1]
-    within = np.exp(-squares_near) * scaled[0] + tail  # both sides of an interval that contains the center
-    aside = np.log(np.abs(0.5 * (scaled[0] - tail))) - squares_near
-    found: Floats = np.where(central, np.log1p(-0.5 * within), aside)
+    near, far = ends
+    tail = np.exp(np.where(central, -far, near - far)) * scaled[1]
+    found: Floats = np.log(np.abs(0.5 * (scaled[0] - tail))) - near
+    both = central.nonzero()[0]  # rare: most intervals are on one side of the center
+    within = np.exp(-near[both]) * scaled[0, both] + tail[both]
+    found[both] = np.log1p(-0.5 * within)
     return found
 
 
 def central_mass(a: Floats, b: Floats) -> Floats:
     """Return the standard normal's probability between a <= 0 and b >= 0."""
-    below, above = _tails(a, b)
-    return 1.0 - (below + above)
+    below, above = tails(a, b)
+    found: Floats = 1.0 - (below + above)
+    return found
 
 
-def _tails(a: Floats, b: Floats) -> tuple[Floats, Floats]:
-    """Return the standard normal's probabilities below a <= 0 and above b >= 0."""
+def tails(a: Floats, b: Floats) -> Floats:
+    """Return the standard normal's probabilities below a <= 0 and above b >= 0, as one array: (2, ...)."""
     t = np.empty((2, *a.shape))
     np.multiply(a, -ROOT_HALF, out=t[0])
     np.multiply(b, ROOT_HALF, out=t[1])
-    tails = scaled_erfc(t)
+    found = scaled_erfc(t)
     t *= t
-    tails *= np.exp(-t)
-    tails *= 0.5
-    return tails[0], tails[1]
+    np.negative(t, out=t)
+    found *= np.exp(t, out=t)
+    found *= 0.5
+    return found
 
 
-def truncated(quantiles: Floats, a: Floats, b: Floats) -> Floats:
-    """Return the quantiles of the standard normal truncated to a <= 0 and b >= 0. quantiles: from 0 to 1."""
-    below, above = _tails(a, b)
+def truncated(quantiles: Floats, a: Floats, b: Floats, outside: Floats) -> Floats:
+    """Return the quantiles of the standard normal truncated to a <= 0 and b >= 0.
+
+    quantiles: from 0 to 1. outside: `tails(a, b)`.
+    """
+    below, above = outside
     mass = 1.0 - (below + above)
     left = below + quantiles * mass
     right = above + (1.0 - quantiles) * mass
-    z = _lower_quantile(np.clip(np.minimum(left, right), 1e-300, 0.5))
-    found: Floats = np.clip(np.where(left < right, z, -z), a, b)
+    # np.clip takes three times as long for arrays of this size.
+    z = _lower_quantile(np.minimum(np.maximum(np.minimum(left, right), 1e-300), 0.5))
+    found: Floats = np.minimum(np.maximum(np.where(left < right, z, -z), a), b)
     return found
 
 

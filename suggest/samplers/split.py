@@ -111,7 +111,9 @@ def good_and_other(ranks: Floats, share: float) -> tuple[Indexes, Indexes]:
     count = ranks.shape[1]
     order = np.lexsort(ranks[::-1])
     good = good_count(count, share)
-    return np.sort(order[:good]), np.sort(order[good:])
+    order[:good].sort()
+    order[good:].sort()
+    return order[:good], order[good:]
 
 
 def good_count(count: int, share: float) -> int:
@@ -127,3 +129,10 @@ def shares(count: int) -> Floats:
     weights /= weights.sum()
     weights.flags.writeable = False  # every caller gets the same array
     return weights
+
+
+@functools.lru_cache(maxsize=64)
+def log_shares(count: int) -> Floats:
+    found: Floats = np.log(shares(count))
+    found.flags.writeable = False
+    return found

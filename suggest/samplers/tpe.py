@@ -154,12 +154,16 @@ class Window:
 
     def put_batch(self, batch: TrialBatch) -> None:
         """As `put` for each trial. Looks only at those that stay in the window if one value orders the trials."""
-        succeeded = [place for place, state in enumerate(batch.states) if state is TrialState.SUCCEEDED]
-        losses = [self._sign * value for place in succeeded if (value := batch.values[place]) is not None]
-        if not self._criteria.is_plain or TrialState.PRUNED in batch.states or len(losses) < len(succeeded):
+        succeeded: Sequence[int] = range(len(batch))
+        values = batch.values
+        if batch.states.count(TrialState.SUCCEEDED) < len(batch):
+            succeeded = [place for place, state in enumerate(batch.states) if state is TrialState.SUCCEEDED]
+            values = [values[place] for place in succeeded]
+        if not self._criteria.is_plain or TrialState.PRUNED in batch.states or None in values:
             for trial in batch.trials():
                 self.put(trial)
             return
+        losses = [self._sign * value for value in values if value is not None]
         limit = max(nsmallest(BEST, losses), default=0.0)
         good = sorted((loss, place) for loss, place in zip(losses, succeeded, strict=True) if loss <= limit)
         chosen = sorted({*(place for _, place in good[:BEST]), *succeeded[-self._size :]})

@@ -20,7 +20,7 @@ from suggest.samplers import parzen
 from suggest.samplers.columns import Columns, decode, dimension, encode
 from suggest.samplers.frame import CandidatePoints, Frame, points
 from suggest.samplers.normal import Floats, Indexes, log_mass
-from suggest.samplers.parzen import Mixture, coefficients, correction, narrowest
+from suggest.samplers.parzen import Kernels, Mixture, Source, coefficients, correction, narrowest
 from suggest.samplers.running import LIARS
 from suggest.samplers.sampler import PointRequest
 from suggest.samplers.split import by_fronts, good_and_other, good_count
@@ -30,7 +30,6 @@ from suggest.study import StudySpec
 from suggest.trial import Trial
 
 TOGETHER = 64  # requests of a batch that are drawn with one fit
-AT_A_TIME = 2**15  # (candidate, kernel) pairs per block
 
 
 class TpeModel:
@@ -44,7 +43,8 @@ class TpeModel:
         self._dimensions = {p.name: dimension(p.domain) for p in modeled}
         self._groups = tuple(groups(spec.space))
         self._frames: dict[tuple[str, ...], Frame] = {}
-        self._good: dict[tuple[str, ...], tuple[bytes, Mixture]] = {}
+        self._good: dict[tuple[str, ...], Good] = {}
+        self._others: dict[tuple[str, ...], Kernels] = {}
         self._columns = Columns(modeled, spec.criteria)
 
     def propose(
@@ -86,17 +86,17 @@ class TpeModel:
             if frame is None:
                 frame = self._frames[names] = Frame([self._dimensions[name] for name in names])
             good = self._fitted_to_good(batch, names, frame, rows)
-            group = batch.groups[names] = ParameterGroup(batch.others, rows, frame, good)
+            group = batch.groups[names] = ParameterGroup(batch.others, rows, frame, good, self._others.get(names))
         return group
 
-    def _fitted_to_good(self, batch: Batch, names: tuple[str, ...], frame: Frame, rows: Indexes) -> Mixture:
+    def _fitted_to_good(self, batch: Batch, names: tuple[str, ...], frame: Frame, rows: Indexes) -> Good:
         """Return the mixture of the good trials. It is fitted again only if they have changed, rare in long studies."""
         which = batch.good.numbers.tobytes()
-        known = self._good.get(names)
-        if known is not None and known[0] == which:
-            return known[1]
-        good = parzen.fit(frame, batch.good.having(rows).values, sharpness=self._settings.sharpness)
-        self._good[names] = which, good
+        good = self._good.get(names)
+        if good is None or good.which != which:
+            known = batch.good.having(rows)
+            kernels = Kernels(frame, known.numbers, known.values, sharpness=self._settings.sharpness)
+            good = self._good[names] = Good(which, kernels, Source(frame, kernels.mixture))
         return good
 
     def _point(
@@ -136,7 +136,8 @@ class TpeModel:
         one = wanted[0]
         if not group.has(one):
             block = wanted[:TOGETHER]
-            group.draw(block, np.concatenate([self._quantiles(each, names) for each in block], axis=1))
+            quantiles = np.concatenate([self._quantiles(each, names) for each in block], axis=1)
+            self._others[names] = group.draw(block, quantiles)
         return group.best(one)
 
     def _quantiles(self, one: PointRequest, names: tuple[str, ...]) -> Floats:
@@ -192,6 +193,15 @@ class Others:
         return finished if self.running is None else finished.and_those(self.running.having(rows))
 
 
+@dataclass(frozen=True, slots=True)
+class Good:
+    """What is fitted to the good trials; `which` are their numbers as bytes."""
+
+    which: bytes
+    kernels: Kernels
+    source: Source
+
+
 class Batch:
     """The trials that the proposals of one call are fitted to, and the groups fitted so far."""
 
@@ -217,11 +227,13 @@ class ParameterGroup:
     them at once, and delay every call.
     """
 
-    def __init__(self, others: Others, rows: Indexes, frame: Frame, good: Mixture) -> None:
+    def __init__(self, others: Others, rows: Indexes, frame: Frame, good: Good, kernels: Kernels | None = None) -> None:
+        """`kernels` were fitted to the others at an earlier time."""
         self._trials = others
         self._rows = rows
         self.frame = frame
         self.good = good
+        self._kernels = kernels
         self._places: dict[tuple[int, int], slice] = {}
         self._pending: Pending | None = None  # created for batches only
 
@@ -229,20 +241,28 @@ class ParameterGroup:
         """Return the current trials that are not good."""
         return self._trials.known(self._rows)
 
-    def others(self) -> Mixture:
+    def others(self) -> Kernels:
         """Return a mixture fitted to the current trials that are not good."""
-        return parzen.fit(self.frame, self.known().values, sharpness=self.good.sharpness)
+        known = self.known()
+        if self._kernels is None:
+            self._kernels = Kernels(self.frame, known.numbers, known.values, sharpness=self.good.kernels.sharpness)
+        else:
+            self._kernels.fit(known.numbers, known.values)
+        return self._kernels
 
-    def draw(self, wanted: Sequence[PointRequest], quantiles: Floats) -> None:
-        """Draw candidates, the same number for each request, and compute both densities at them."""
+    def draw(self, wanted: Sequence[PointRequest], quantiles: Floats) -> Kernels:
+        """Draw candidates, the same number for each request, and compute both densities at them.
+
+        Return the mixture of the others, which may be fitted again for a later batch.
+        """
         each = quantiles.shape[1] // len(wanted)
         self._places = {(one.number, one.again): slice(k * each, (k + 1) * each) for k, one in enumerate(wanted)}
         others = self.others()
-        self.drawn = points(self.frame, parzen.draw(self.frame, self.good, quantiles))
-        self._good = _density(self.frame, self.good, self.drawn)
-        self._others = _density(self.frame, others, self.drawn)
+        self.drawn = points(self.frame, self.good.source.draw(quantiles))
+        self._good, self._others = parzen.log_densities(self.frame, (self.good.kernels, others), self.drawn)
         self._pending = None
-        self._new_pending = partial(Pending, self.frame, others, self.drawn, room=len(wanted))
+        self._new_pending = partial(Pending, self.frame, others.mixture, self.drawn, room=len(wanted))
+        return others
 
     def has(self, one: PointRequest) -> bool:
         """Return whether there are candidates for this request."""
@@ -267,18 +287,6 @@ class ParameterGroup:
         promise = self._good[here] - self.others_near(here)
         best: list[float] = self.drawn.numbers[:, here][:, np.argmax(promise)].tolist()
         return best
-
-
-def _density(frame: Frame, mixture: Mixture, at: CandidatePoints) -> Floats:
-    """Return the mixture's log density, computed in blocks that fit into the CPU's caches."""
-    tables = parzen.masses(mixture, at)
-    size = len(at.features)
-    step = max(24, AT_A_TIME // mixture.mu.shape[1])
-    parts = [
-        parzen.log_density(frame, mixture, at if size <= step else at.part(slice(k, k + step)), tables)
-        for k in range(0, size, step)
-    ]
-    return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
 class Pending:

@@ -168,6 +168,8 @@ class Pruning:
 
 
 DEFAULT_ETA = 3  # as in the papers of Hyperband and BOHB
+MOST_RUNGS = 32  # levels of a fidelity
+WIDEST = 1e305  # of max / min: powers of eta beyond it are no floats
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,10 +195,11 @@ class Fidelity:
     def levels(self) -> tuple[float, ...]:
         """Return the fidelities at which trials are compared, ascending: max / eta**k, down to `min`.
 
-        Li et al. 2018 (Hyperband), algorithm 1: with eta 3, 1 to 81 gives 1, 3, 9, 27, 81.
+        Li et al. 2018 (Hyperband), algorithm 1: with eta 3, 1 to 81 gives 1, 3, 9, 27, 81. A fidelity with more than
+        MOST_RUNGS levels is invalid, and only one more is returned.
         """
         count, reach = 1, self.min * self.eta
-        while reach <= self.max * (1 + 1e-9):
+        while count <= MOST_RUNGS and reach <= self.max * (1 + 1e-9):
             count, reach = count + 1, reach * self.eta
         whole = float(self.min).is_integer() and float(self.max).is_integer()
         found = [self.max / self.eta**k for k in reversed(range(count))]

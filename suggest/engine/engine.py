@@ -22,13 +22,12 @@ from suggest.errors import NotFound, Problem
 from suggest.pruners import Pruner
 from suggest.samplers import Computation, Computed, Distinct, PointRequest, Sampler, registry
 from suggest.space import NAME, NAME_RULE, Assignment
-from suggest.study import Constraint, Objective, Study, StudySpec
+from suggest.study import MOST_RUNGS, WIDEST, Constraint, Objective, Study, StudySpec
 from suggest.trial import IMPORTED_FROM, Measurement, StopAdvice, Trial, TrialBatch, TrialState
 from suggest.workers import Workers
 
 MOST_OBJECTIVES = 8  # with more of them, nearly every trial is on the Pareto front
 MOST_CONSTRAINTS = 32
-MOST_RUNGS = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -650,6 +649,8 @@ def _fidelity_problems(spec: StudySpec) -> Iterator[Problem]:
             "fidelity.max",
             f"{most:g} is below min times eta, {least * eta:g}, so no trial would be compared before its end; raise it",
         )
+    elif most / least > WIDEST:
+        yield Problem("fidelity.min", f"{least:g} to {most:g} spans more than 305 powers of ten; raise it")
     elif eta >= 2 and len(fidelity.levels) > MOST_RUNGS:
         yield Problem("fidelity.min", f"{least:g} to {most:g} is more than {MOST_RUNGS} steps by {eta}; raise it")
     if not spec.criteria.is_plain:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -261,6 +262,9 @@ def test_an_algorithm_sees_the_values_of_one_fidelity_only() -> None:
         ({"fidelity": Fidelity("epochs", 9, 1)}, "fidelity.max", "1 is below min times eta, 27"),
         ({"fidelity": Fidelity("epochs", 1, 9, 1)}, "fidelity.eta", "1 is below 2"),
         ({"fidelity": Fidelity("epochs", 1e-300, 1)}, "fidelity.min", "more than 32 steps by 3"),
+        ({"fidelity": Fidelity("epochs", 1, sys.float_info.max)}, "fidelity.min", "more than 305 powers of ten"),
+        ({"fidelity": Fidelity("epochs", 1e-9, 1e290)}, "fidelity.min", "more than 32 steps by 3"),
+        ({"fidelity": Fidelity("epochs", 5e-324, 1e308, 10**30)}, "fidelity.min", "more than 305 powers of ten"),
         ({"fidelity": None, "algorithm": Algorithm("hyperband")}, "algorithm.name", "hyperband needs a fidelity"),
         ({"fidelity": None, "algorithm": Algorithm("bohb")}, "algorithm.name", "bohb needs a fidelity"),
         ({"pruning": Pruning("asha", {"eta": 4})}, "pruning.settings.eta", "min, max and eta of the fidelity"),

@@ -34,7 +34,7 @@ test: $(VENV)/dev.stamp  ## run all tests
 
 .PHONY: test-cluster
 test-cluster: cluster-binaries  ## run the tests on a real Kubernetes, started here; TESTS=tests/cluster/test_x.py
-	$(BIN)/python -m pytest -m 'not soak' -n 4 $(or $(TESTS),tests/cluster)
+	$(BIN)/python -m pytest -m 'not soak' -n 4 --timeout=900 $(or $(TESTS),tests/cluster)
 
 .PHONY: test-operators
 test-operators: operator-binaries  ## as root: run the tests beside the real Kueue, JobSet, Training Operator and Trainer

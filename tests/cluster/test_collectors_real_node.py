@@ -77,7 +77,7 @@ spec:
 
 
 def values(me: Searcher, *flags: str) -> list[tuple[str, object, object]]:
-    code, _, err = me.tuner("run", me.folder / "tiny.yaml", *flags, within_s=170)
+    code, _, err = me.tuner("run", me.folder / "tiny.yaml", *flags, within_s=500)
     assert code == 0, err
     return [(each["state"], each.get("step"), each.get("value")) for each in me.trials("tiny")]
 
@@ -113,7 +113,7 @@ def test_event_files_and_an_endpoint_are_collected(me: Searcher) -> None:
     assert values(me) == [("succeeded", 5, 1)]
     text = write(me, SERVES, "prometheus: {}", trials=1).read_text()
     (me.folder / "tiny.yaml").write_text(text.replace("name: tiny,", "name: scraped,"))
-    code, _, err = me.tuner("run", me.folder / "tiny.yaml", within_s=170)
+    code, _, err = me.tuner("run", me.folder / "tiny.yaml", within_s=500)
     assert code == 0, err
     assert [(each["state"], each["step"], each["value"]) for each in me.trials("scraped")] == [("succeeded", 3, 0.5)]
 
@@ -121,7 +121,7 @@ def test_event_files_and_an_endpoint_are_collected(me: Searcher) -> None:
 def test_a_missing_collector_image_pauses_the_experiment_with_the_cure(me: Searcher) -> None:
     me.env["TUNER_COLLECTOR_IMAGE"] = "registry.invalid/collector:9"
     write(me, TO_FILE, "file: metrics.txt")
-    code, _, err = me.tuner("run", me.folder / "tiny.yaml", within_s=170)
+    code, _, err = me.tuner("run", me.folder / "tiny.yaml", within_s=500)
     assert code == 8, err
     assert "the collector's image registry.invalid/collector:9 cannot be pulled" in err
     assert "spec.metrics.collectorImage or TUNER_COLLECTOR_IMAGE" in err

@@ -114,7 +114,7 @@ def test_after_a_kill_each_container_finds_the_checkpoint_of_its_parent(level_c:
     eventually(lambda: any("initContainers" in pod["spec"] for pod in level_c.api().items(pods(me.namespace))))
     running.send_signal(signal.SIGKILL)
     running.communicate()
-    code, _, err = me.tuner("run", path, within_s=300)
+    code, _, err = me.tuner("run", path, within_s=500)
     assert code == 0, err
     trials = {trial["number"]: trial for trial in me.trials("breed")}
     assert [trial["state"] for trial in trials.values()] == ["succeeded"] * 9
@@ -129,7 +129,7 @@ def test_the_claim_in_a_katib_file_keeps_the_checkpoints(me: Searcher) -> None:
     program = PROGRAM.replace("import ", "import sys,").replace("os.environ['TUNER_CHECKPOINT_DIR']", "sys.argv[2]")
     path = me.folder / "breed.yaml"
     path.write_text(KATIB.format(image=images.DIGITS, program=program))
-    code, _, err = me.tuner("run", path, "--runtime", "kubernetes", within_s=300)
+    code, _, err = me.tuner("run", path, "--runtime", "kubernetes", within_s=500)
     assert code == 0, err
     trials = {trial["number"]: trial for trial in me.trials("breed")}
     assert [trial["state"] for trial in trials.values()] == ["succeeded"] * 10

@@ -57,7 +57,7 @@ def test_an_example_of_katib_runs_on_a_cluster(level_c: RealNode, me: Searcher, 
         level_c.api().post(f"/api/v1/namespaces/{me.namespace}/configmaps", config_map | {"data": templates})
         experiment["spec"]["trialTemplate"]["configMap"]["configMapNamespace"] = me.namespace
     (me.folder / "katib.yaml").write_text(yaml.safe_dump(on_this_node(experiment)))
-    code, _, err = me.tuner("run", me.folder / "katib.yaml", "--runtime", "kubernetes", within_s=170)
+    code, _, err = me.tuner("run", me.folder / "katib.yaml", "--runtime", "kubernetes", within_s=500)
     assert code == 0, err
     states = Counter(each["state"] for each in me.trials(f"katib-{name}"))
     if (certain := ENDS[name]) is not None:
@@ -131,7 +131,7 @@ def assert_reported(me: Searcher, experiment: dict[str, Any]) -> None:
     """Run the experiment, and check that the value of each trial is the parameter that its container reported."""
     path = me.folder / "katib.yaml"
     path.write_text(yaml.safe_dump(experiment))
-    code, _, err = me.tuner("run", path, "--runtime", "kubernetes", within_s=170)
+    code, _, err = me.tuner("run", path, "--runtime", "kubernetes", within_s=500)
     assert code == 0, err
     trials = me.trials(experiment["metadata"]["name"])
     assert [(trial["state"], trial["value"]) for trial in trials] == [

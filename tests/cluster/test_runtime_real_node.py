@@ -43,7 +43,7 @@ def test_the_digits_search_finds_a_good_network_on_two_gpus(me: Searcher) -> Non
     # Proposals depend on which of four trials ends first; no network diverges at the remaining learning rates.
     changes = ("parallelism=4", "trial.resources={gpu: 1, cpu: 100m, memory: 256Mi}", "parameters.lr.max=0.1")
     flags = [part for change in changes for part in ("--set", f"spec.{change}")]
-    code, out, err = me.tuner(*run(me, "experiment.yaml", *flags), within_s=400)
+    code, out, err = me.tuner(*run(me, "experiment.yaml", *flags), within_s=800)
     assert code == 0, err
     best = re.search(r"best accuracy (\S+)", out)
     assert best is not None

@@ -190,15 +190,19 @@ class FakeApi:
             # Bound but not listening: while stopped, no other process gets the port, and connections are refused.
             self._reserved = _bound(self._port)
         self._port = self._reserved.getsockname()[1]
-        await web.SockSite(self._runner, _bound(self._port)).start()
+        self._listening = _bound(self._port)
+        await web.SockSite(self._runner, self._listening).start()
 
     async def stop(self) -> None:
         """Close all connections and stop listening. The objects are kept."""
         if self._runner is not None:
+            # Accept no more, and close only after the connections that were accepted in this turn of the loop are
+            # known: asyncio forgets those of a closed server and leaves their sockets open.
+            asyncio.get_running_loop().remove_reader(self._listening)
+            for _ in range(5):
+                await asyncio.sleep(0)
             for site in list(self._runner.sites):
                 await site.stop()
-            for _ in range(5):
-                await asyncio.sleep(0)  # a connection that was just accepted is known only now
             self.drop_connections()
             await self._runner.cleanup()
             self._runner = None

@@ -18,7 +18,7 @@ from suggest.samplers.split import log_shares
 
 AT_A_TIME = 2**15  # (candidate, kernel) pairs per block
 _PAIRS = 8192  # (narrow bin, kernel) pairs per block
-_MOST_KEPT = 96  # wide bins of a dimension whose probabilities are kept
+_MOST_KEPT = 24  # wide bins of a dimension whose probabilities are kept
 _NO_BINS = np.empty((1, 0))
 _PRIOR = np.array([np.iinfo(np.intp).max])  # stands for its number, above all others
 

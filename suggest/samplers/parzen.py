@@ -18,7 +18,7 @@ from suggest.samplers.split import log_shares
 
 AT_A_TIME = 2**15  # (candidate, kernel) pairs per block
 _PAIRS = 8192  # (narrow bin, kernel) pairs per block
-_MOST_KEPT = 96  # wide bins of a dimension whose probabilities are kept
+_MOST_KEPT = 24  # wide bins of a dimension whose probabilities are kept
 _NO_BINS = np.empty((1, 0))
 _PRIOR = np.array([np.iinfo(np.intp).max])  # stands for its number, above all others
 
@@ -337,14 +337,23 @@ def correction(ends: Floats, mu: Floats, sharp: Floats) -> Floats:
     h *= h
     # Four terms of the Taylor series over the bin. The even derivatives of a normal density, divided by the density,
     # are Hermite polynomials.
-    total: Floats = ((((m - 28) * m + 210) * m - 420) * m + 105) * (h / 92897280)
-    total += (((m - 15) * m + 45) * m - 15) / 322560
-    total *= h
-    total += ((m - 6) * m + 3) / 1920
-    total *= h
-    total += (m - 1) / 24
-    total *= h
+    total = _polynomial(m, -28, 210, -420, 105)
+    total *= h / 92897280
+    for constant, *coefficients_of in ((322560, -15, 45, -15), (1920, -6, 3), (24, -1)):
+        term = _polynomial(m, *coefficients_of)
+        term /= constant
+        total += term
+        total *= h
     return total
+
+
+def _polynomial(m: Floats, *lower: float) -> Floats:
+    """Return the polynomial with the leading coefficient 1 and these lower ones."""
+    found = m + lower[0]
+    for coefficient in lower[1:]:
+        found *= m
+        found += coefficient
+    return found
 
 
 class Source:

@@ -201,7 +201,7 @@ class Window:
         while earliest and len(chosen) < self._size:  # some of the recent ones are among the best
             latest, earliest = earliest, max(0, earliest - (self._size - len(chosen)))
             chosen.update(self._numbers[earliest:latest])
-        return (self._finished[number] for number in sorted(chosen))
+        return map(self._finished.__getitem__, sorted(chosen))
 
     def running(self) -> list[Trial]:
         """Return the most recent running trials in the order of their numbers."""

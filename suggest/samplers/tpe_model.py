@@ -158,13 +158,18 @@ class Known:
     def having(self, rows: Indexes) -> Known:
         """Return the values of these parameters, for the trials that have all of them."""
         mine = self.values[rows]
-        there = ~np.isnan(mine).any(axis=0)
+        absent = np.isnan(mine)
+        if not absent.any():
+            return Known(self.numbers, mine)
+        there = ~absent.any(axis=0)
         return Known(self.numbers[there], mine[:, there])
 
     def and_those(self, more: Known) -> Known:
+        if not more.numbers.size:
+            return self
         numbers = np.concatenate([self.numbers, more.numbers])
         values = np.concatenate([self.values, more.values], axis=1)
-        if not self.numbers.size or not more.numbers.size or self.numbers[-1] < more.numbers[0]:
+        if not self.numbers.size or self.numbers[-1] < more.numbers[0]:
             return Known(numbers, values)
         order = np.argsort(numbers)
         return Known(numbers[order], values[:, order])

@@ -214,7 +214,8 @@ class Float:
 
     def at(self, index: int) -> float:
         """Return the value at an index of a countable domain, in ascending order."""
-        return float(self.min) if index == 0 else self._stepped(index)
+        # The last step may be above max by a rounding error.
+        return float(self.min if index == 0 else min(self._stepped(index), self.max))
 
     def _stepped(self, index: int) -> float:
         # Compute in decimals, as the person wrote the numbers: 0.1 + 2*0.1 is 0.3.
@@ -235,7 +236,10 @@ class Float:
     def _nearest(self, x: float, count: int) -> int | None:
         if count == 1:
             return 0
-        index = round((x - self.min) / (self.max - self.min) * (count - 1))
+        place = (x - self.min) / (self.max - self.min) * (count - 1)
+        if not -1 < place < count:  # it may be infinite, which has no nearest whole number
+            return None
+        index = round(place)
         return index if 0 <= index < count else None
 
     def canonical(self, value: Value) -> float | NoMember:
@@ -301,6 +305,9 @@ class Float:
     def _step_problems(self, step: float) -> Iterator[Problem]:
         if not (math.isfinite(step) and step > 0):
             yield Problem("step", f"{show(step)} is not a step; use a number above 0")
+        elif not all(map(math.isfinite, (self.min - step, self.max + step, self.max - self.min + step))):
+            # Samplers look half a step beyond each end.
+            yield Problem("step", f"{show(step)} leads beyond the largest double; use a smaller range")
         else:
             steps = (self.max - self.min) / step
             if steps > EXACT:

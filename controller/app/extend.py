@@ -89,7 +89,7 @@ async def extend(
                 await _check(known, document, client)
         elif known.state.finished and not again:
             raise FailedPrecondition(
-                f"{known.name} would not change; it {known.state.value}: {known.reason};  "
+                f"{known.name} would not change; it {known.state.value}: {known.reason}; "
                 "specify what to extend, such as --trials +20"
             )
         admitted = service.extend(known, lease, document, changes, directory=None if file is None else file.directory)
@@ -214,5 +214,5 @@ def refuse_an_end(known: Experiment, spec: ExperimentSpec, trials: Sequence[Tria
     ending = budget.ending_of(spec, ((trial.state, trial.value) for trial in trials), running_s=known.running_s)
     if ending is not None:
         raise FailedPrecondition(
-            f"{known.name} would end again at once: {ending.reason}; raise that too, with --trials or --set"
+            f"{known.name} would end again at once: {ending.reason}; raise that too, with --trials +20 for 20 more, or with --set"
         )

@@ -25,9 +25,15 @@ HIDDEN = "__complete"  # called by the scripts of `tuner completion`, not by peo
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the console script and return the exit code. `--help` and wrong usage exit the process, as in argparse."""
+    try:
+        return _main(sys.argv[1:] if argv is None else argv)
+    except KeyboardInterrupt:
+        return ExitCode.INTERRUPTED
+
+
+def _main(words: Sequence[str]) -> int:
     from controller.cli.arguments import parse
 
-    words = sys.argv[1:] if argv is None else argv
     if words and words[0] == HIDDEN:
         from controller.cli.completion import complete
 
@@ -51,8 +57,6 @@ def _run(arguments: argparse.Namespace) -> int:
         return int(verb(arguments))
     except BrokenPipeError:
         raise
-    except KeyboardInterrupt:
-        return ExitCode.INTERRUPTED
     except Exception as error:  # the only blanket handler: an unknown error is a bug
         if arguments.verbose:
             import traceback

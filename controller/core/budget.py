@@ -83,14 +83,7 @@ def ending(
         return Ending(ExperimentState.SUCCEEDED, told, False, ReasonCode.TARGET_REACHED)
     succeeded = best is not None or (not spec.criteria.is_plain and counts.get(TrialState.SUCCEEDED, 0) > 0)
     if budget.wall_clock_s is not None and running_s >= budget.wall_clock_s:
-        told = f"the time budget is used up (budget.wallClock: {budget.wall_clock_s:g} s)"
-        partial = paused + counts.get(TrialState.PRUNED, 0)
-        if not succeeded and partial and spec.fidelity is not None:
-            whole = f"{spec.fidelity.parameter} {spec.fidelity.max:g}"
-            cure = "raise budget.wallClock, or lower fidelity.max"
-            told = f"{told} before a trial reached {whole}; {cure}"
-            return Ending(ExperimentState.FAILED, told, False, ReasonCode.NO_TRIAL_SUCCEEDED)
-        return _spent(told, ReasonCode.TIME_SPENT, succeeded, drain=False)
+        return _out_of_time(spec, budget.wall_clock_s, succeeded, partial=paused + counts.get(TrialState.PRUNED, 0))
     if suspended:
         return None
     if budget.trials is not None and counted(counts) >= budget.trials:
@@ -107,6 +100,16 @@ def ending(
         told = "every point of the search space has been tried"
         return _spent(told, ReasonCode.SPACE_EXHAUSTED, succeeded, drain=True)
     return None
+
+
+def _out_of_time(spec: ExperimentSpec, limit_s: float, succeeded: bool, *, partial: int) -> Ending:
+    """Return the end by time. `partial` trials have ended or wait below the largest fidelity."""
+    told = f"the time budget is used up (budget.wallClock: {limit_s:g} s)"
+    if succeeded or not partial or spec.fidelity is None:
+        return _spent(told, ReasonCode.TIME_SPENT, succeeded, drain=False)
+    whole = f"{spec.fidelity.parameter} {spec.fidelity.max:g}"
+    told = f"{told} before a trial reached {whole}; raise budget.wallClock, or lower fidelity.max"
+    return Ending(ExperimentState.FAILED, told, False, ReasonCode.NO_TRIAL_SUCCEEDED)
 
 
 def ends_without_reruns(

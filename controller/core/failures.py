@@ -51,7 +51,7 @@ class LogSummary:
 
     metric: the first required metric without a finite value; the objective's if all have one.
     value: the value of `metric` by the experiment's rule; may be non-finite.
-    near_misses: names in the log that are nearly `metric`, each with the number of lines that have it.
+    other_names: names in the log, if `metric` is not, each with the number of lines that have it.
     place: the key of the experiment's file that names the metric.
     collected: what was read where the measurements are not in the log.
     """
@@ -59,7 +59,7 @@ class LogSummary:
     value: float | None = None
     metric: str = ""
     last_line: str = ""
-    near_misses: Sequence[tuple[str, int]] = ()
+    other_names: Sequence[tuple[str, int]] = ()
     place: str = "spec.objective.metric"
     collected: CollectedSummary | None = None
 
@@ -142,12 +142,12 @@ def _judge_code(end: Exit, log: LogSummary, *, of_trial: bool) -> Judgment:
 
 def _no_metric(log: LogSummary) -> str:
     where = "the log" if log.collected is None else log.collected.place
-    if not log.near_misses and log.collected is not None:
+    if not log.other_names and log.collected is not None:
         return _not_collected(log.metric, log.collected)
-    if not log.near_misses:
+    if not log.other_names:
         missing = f'no line of its log reported "{log.metric}"'
         return missing if log.last_line else f"{missing}: the log is empty or gone"
-    names = ", ".join(f'"{name}" ({times} time{"" if times == 1 else "s"})' for name, times in log.near_misses)
+    names = ", ".join(f'"{name}" ({times} time{"" if times == 1 else "s"})' for name, times in log.other_names)
     cure = f'set {log.place} to the name that is printed, or print "{log.metric}"'
     return f'no "{log.metric}" in {where}; it has {names}: {cure}'
 

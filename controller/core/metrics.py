@@ -26,7 +26,7 @@ from suggest.study import ValueRule
 
 MAX_LINE_BYTES = 64 << 10  # the rest of a longer line is ignored
 MAX_METRICS = 32  # per attempt; the objective is always read
-MAX_NAMES = 256  # printed names that are remembered, to find near misses of the objective's
+MAX_NAMES = 256  # printed names that are remembered, to say what was printed in place of the objective's
 MAX_BARS = 8  # progress bars of different lengths
 NEAR = 0.75  # a near miss has at least this similarity ratio to the metric's name
 DENSE = 128  # this many positions of a progress bar become readings; after that, fewer and fewer do
@@ -158,10 +158,11 @@ class LogReader:
         """Return the collector's last message about its source."""
         return self._parser.note
 
-    def near_misses(self, metric: str = "") -> list[tuple[str, int]]:
-        """Return printed names that resemble the metric's, with the number of lines of each, most similar first.
+    def other_names(self, metric: str = "") -> list[tuple[str, int]]:
+        """Return at most three names that were printed in place of the metric's, with the number of lines of each.
 
-        `metric` is the objective's by default.
+        They are the most similar ones or, if none is similar, the most frequent ones. `metric` is the objective's by
+        default.
         """
         metric = metric or self._objective.metric
         import difflib  # lazy: only failed trials need it
@@ -178,7 +179,8 @@ class LogReader:
         likely = {name: likeness(name) for name in self._names if name != metric}
         near = [name for name in likely if likely[name] >= NEAR]
         near.sort(key=lambda name: (-likely[name], -self._names[name]))
-        return [(name, self._names[name]) for name in near[:3]]
+        names = near or sorted(likely, key=lambda name: -self._names[name])
+        return [(name, self._names[name]) for name in names[:3]]
 
     def feed(self, data: bytes) -> list[MetricReading]:
         """Take the log's next bytes and return the readings that they complete."""

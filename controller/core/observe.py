@@ -73,7 +73,7 @@ def _ended(
 ) -> Ended:
     metric = metrics.lacking or spec.objective.metric
     told = metrics.value_of(metric)
-    near_misses = metrics.near_misses(metric) if told is None else ()
+    other_names = metrics.other_names(metric) if told is None else ()
     collected = None
     if (source := spec.metrics.source) is not None:
         collected = CollectedSummary(str(source), metrics.is_empty, metrics.skipped, metrics.note)
@@ -83,7 +83,7 @@ def _ended(
             told,
             metric,
             log.last_line,
-            near_misses,
+            other_names,
             _place_of(metric, spec),
             collected,
         ),

@@ -96,7 +96,7 @@ def _points(finished: Sequence[Trial]) -> dict[Point, float]:
     for trial in finished:
         if (value := succeeded(trial)) is not None:
             values[tuple(sorted((name, identity(v)) for name, v in trial.parameters.items()))].append(value)
-    return {point: statistics.fmean(found) for point, found in values.items()}
+    return {point: _mean(found) for point, found in values.items()}
 
 
 def _effect(
@@ -147,7 +147,14 @@ def _level(trials: Sequence[Trial], low: Value, high: Value, *, direction: Direc
     if not values:
         return ParameterLevel(low, high, 0, None, None, None, left_out)
     best = min(values, key=lambda value: direction.sign * value)
-    return ParameterLevel(low, high, len(values), statistics.fmean(values), statistics.median(values), best, left_out)
+    return ParameterLevel(low, high, len(values), _mean(values), statistics.median(values), best, left_out)
+
+
+def _mean(values: Sequence[float]) -> float:
+    try:
+        return statistics.fmean(values)
+    except (OverflowError, ValueError):  # the sum is no double, or has two infinite differences
+        return sum(value / len(values) for value in values)
 
 
 def _spread(levels: Sequence[ParameterLevel]) -> float:
@@ -169,7 +176,7 @@ def _steps(name: str, order: Sequence[Value], points: Mapping[Point, float]) -> 
         there = of_level[identity(level)]
         gains = [there[rest] - value for rest, value in of_level[identity(first)].items() if rest in there]
         if gains:
-            steps.append(Step(level, len(gains), statistics.fmean(gains), min(gains), max(gains)))
+            steps.append(Step(level, len(gains), _mean(gains), min(gains), max(gains)))
     return steps
 
 

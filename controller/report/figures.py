@@ -144,21 +144,18 @@ def parallel(record: FigureSource) -> Json:
     succeeded = [one for one in _valued(record) if one.state is TrialState.SUCCEEDED]
     shown = _some(record, succeeded, MOST_CURVES * 2)
     parameters = record.space.parameters
-    rows: list[Json] = []
-    for one in shown:
-        point = one.trial.parameters
-        for parameter in parameters:
-            if parameter.name in point:
-                value = point[parameter.name]
-                rows.append(
-                    {
-                        "trial": one.trial.number,
-                        "value": _value(one),
-                        "parameter": parameter.name,
-                        "place": _place(parameter.domain, value),
-                        "is": formatting.parameter(value),
-                    }
-                )
+    rows: list[Json] = [
+        {
+            "trial": one.trial.number,
+            "value": _value(one),
+            "parameter": parameter.name,
+            "place": _place(parameter.domain, one.trial.parameters[parameter.name]),
+            "is": formatting.parameter(one.trial.parameters[parameter.name]),
+        }
+        for one in shown
+        for parameter in parameters
+        if parameter.name in one.trial.parameters
+    ]
     names = [parameter.name for parameter in parameters]
     values = _scale([_value(one) for one in shown])
     color: Json = {

@@ -73,6 +73,8 @@ def sparkline(trend: Sequence[float], width: int) -> str:
     low, high = min(finite), max(finite)
     if low == high:
         return _SPARKS[len(_SPARKS) // 2] * len(finite)
+    if math.isinf(high - low):
+        finite, low, high = [value / 2 for value in finite], low / 2, high / 2
     return "".join(_SPARKS[round((value - low) / (high - low) * (len(_SPARKS) - 1))] for value in finite)
 
 

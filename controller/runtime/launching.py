@@ -177,6 +177,8 @@ def _refusal(program: str, env: dict[str, str], *, folder: str, stage: bytes, nu
         return Refused(f'command not found: "{program}"{where}', infrastructure)
     if number == errno.ENOENT:
         return Refused(f'the interpreter that the first line of "{program}" names does not exist', infrastructure)
+    if number == errno.EACCES and os.path.isdir(os.path.join(folder, program)):
+        return Refused(f'"{program}" is a folder, not a program', infrastructure)
     if number == errno.EACCES:
         return Refused(
             f'permission denied: "{program}" is not executable; chmod +x it, or put its interpreter before it',

@@ -249,9 +249,11 @@ ALGORITHM = Section(
         Key("seed", Whole(0), "Makes the search repeatable.", says="drawn once"),
         Key("settings", NAMES, "Settings of the algorithm.", {}),
     ),
+    what="a mapping such as {name: tpe}",
 )
 PRUNING = Section(
     (Key("name", Text("the name of a pruner", r"[a-z0-9:_-]+", "auto, median or asha"), "Which rule.", REQUIRED),),
+    what="a mapping such as {name: median}",
     rest=Scalar(),
 )
 FIDELITY = Section(
@@ -308,6 +310,7 @@ BUDGET = Section(
             field="regret_below",
         ),
     ),
+    what="a mapping such as {trials: 100}",
     elsewhere={"parallelism": "spec.parallelism", "timeout": "wallClock", "target": "spec.objective.target"},
 )
 SPEC = Section(

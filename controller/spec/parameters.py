@@ -108,12 +108,12 @@ class ParameterKind:
             return refuse(raw, at, problems, self.what)
         kind = raw.get("type")
         if kind is None:
-            problems.add(f"{at}.type", f"is missing; write type: {', '.join(TYPES)}, as it fits")
+            problems.add(f"{at}.type", "is missing; write float, int or choice")
             return INVALID
         section = TYPES.get(kind) if isinstance(kind, str) else None
         if section is None:
             meant = meant_by(kind, TYPES) if isinstance(kind, str) else None
-            cure = f"did you mean {meant}?" if meant else f"use {', '.join(TYPES)}"
+            cure = f"did you mean {meant}?" if meant else "use float, int or choice"
             problems.add(f"{at}.type", f"{kind!r} is not a type of parameter; {cure}")
             return INVALID
         before = len(problems.found)

@@ -316,7 +316,7 @@ def _placeholders(
             elif meant:
                 problems.add(path, f"${{{name}}} is not a parameter; did you mean ${{{meant}}}?")
             else:
-                have = ", ".join(names[:8]) + (", …" if len(names) > 8 else "")
+                have = ", ".join(names[:8]) + (", …" if len(names) > 8 else "") or "none"
                 cure = f"; write $${{{name}}} for a literal ${{{name}}}" if name else ""
                 problems.add(path, f"${{{name}}} is not a parameter; there are {have}{cure}")
         in_command = path.startswith((f"{section}.command[", f"{section}.args["))

@@ -93,6 +93,9 @@ class CommandLine:
         if isinstance(raw, str):
             problems.add(at, f"expected {self.what}, got {found(raw)}; write [sh, -c, ...] to have a shell read it")
             return INVALID
+        if self._list.least and isinstance(raw, list) and raw and raw[0] == "":
+            problems.add(f"{at}[0]", "'' is not a program; write its name or path")
+            return INVALID
         return self._list.take(raw, at, problems)
 
     def schema(self) -> Schema:
@@ -151,6 +154,7 @@ RESOURCES = Section(
         Key("gpu", Number(0), "GPUs: `nvidia.com/gpu` on a cluster; locally slots, where 0.5 shares one.", 0),
         Key("ephemeralStorage", MEMORY, "Scratch disk of the container."),
     ),
+    what="a mapping such as {cpu: 4, memory: 16Gi}",
     rest=Whole(0),
     rest_pattern=r"[a-z0-9.-]+/[A-Za-z0-9_.-]+",
     refused={"nvidia.com/gpu": "is not accepted here; write gpu: 1"},
@@ -163,6 +167,7 @@ RETRIES = Section(
         Key("userError", Whole(0), "The program exited with an error.", 0),
         Key("metricsMissing", Whole(0), "Exited with 0 and reported no value.", 0),
     ),
+    what="a mapping such as {infrastructure: 3}",
     refused={"configuration": "is never retried: it pauses the experiment; correct the cause, then resume"},
 )
 
@@ -293,7 +298,8 @@ TRIAL = Section(
                         "Pods per attempt, locally processes; each is given all of `resources`.",
                         REQUIRED,
                     ),
-                )
+                ),
+                what="a mapping such as {workers: 2}",
             ),
             "Runs an attempt as several pods or processes, with the variables of torchrun.",
         ),

@@ -66,7 +66,7 @@ class WilcoxonPruner:
 
 
 def _mean(values: Sequence[float]) -> float:
-    return math.fsum(values) / len(values)
+    return math.fsum(value / len(values) for value in values)  # the sum of the values themselves may overflow
 
 
 def signed_rank_p(differences: Sequence[float]) -> float:

@@ -65,7 +65,7 @@ def _ends(domain: Float | Int) -> tuple[float, float]:
     half = step / 2
     low = domain.min - half
     if domain.scale is Scale.LOG and low <= 0:
-        low = domain.min * (domain.min / (domain.min + half))
+        low = max(domain.min * (domain.min / (domain.min + half)), math.ulp(0.0))
     return low, domain.max + half
 
 

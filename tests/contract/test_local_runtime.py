@@ -250,6 +250,7 @@ async def test_children_that_escaped_into_their_own_session_die_too(testbed: Loc
         (("./plain.txt",), ".", 'permission denied: "./plain.txt" is not executable; chmod +x it'),
         (("./headless",), ".", '"./headless" is not a program: its first line must be one such as #!/bin/sh'),
         (("./lost.sh",), ".", 'the interpreter that the first line of "./lost.sh" names does not exist'),
+        (("./folder",), ".", '"./folder" is a folder, not a program'),
         (("true",), "missing", "no such folder: {folder}/missing"),
         (("true",), "plain.txt", "not a folder: {folder}/plain.txt"),
         (("true", "\0"), ".", 'cannot run "true": Invalid argument'),
@@ -260,6 +261,7 @@ async def test_a_command_that_cannot_start_has_the_reason(
     testbed: LocalTestbed, command: tuple[str, ...], folder: str, message: str
 ) -> None:
     (testbed.folder / "plain.txt").write_text("echo")
+    (testbed.folder / "folder").mkdir()
     for name, text in (("headless", "\1\2\3"), ("lost.sh", "#!/no/such/shell\n")):
         (testbed.folder / name).write_text(text)
         (testbed.folder / name).chmod(0o755)

@@ -100,3 +100,17 @@ def test_help_imports_nothing_heavy() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[]"
+
+
+_INTERRUPTED = """
+import os, signal, sys
+sys.addaudithook(lambda event, details: event == "import" and details[0] == "controller.cli.flags"
+                 and os.kill(os.getpid(), signal.SIGINT))
+from controller.cli.main import main
+sys.exit(main(["version"]))
+"""
+
+
+def test_an_interrupt_while_the_program_starts_is_no_traceback() -> None:
+    ended = subprocess.run([sys.executable, "-c", _INTERRUPTED], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (130, "")

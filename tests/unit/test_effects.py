@@ -114,3 +114,11 @@ def test_equal_numbers_stay_in_one_bin() -> None:
 def test_the_rank_correlation_is_spearmans(points: list[tuple[float, float]], rho: float | None) -> None:
     found = spearman(points)
     assert found == (None if rho is None else pytest.approx(rho))
+
+
+@pytest.mark.parametrize("values", [[1.7e308] * 4, [1.7e308, -1.7e308, 1.7e308, -1.7e308]])
+def test_values_whose_sum_is_no_double_have_effects(values: list[float]) -> None:
+    trials = [won(k, value, x=x) for k, (x, value) in enumerate(zip("abab", values, strict=True))]
+    space = Space((Parameter("x", Choice(("a", "b"))),))
+    (effect,) = effects(space, trials, direction=Direction.MINIMIZE)
+    assert [level.mean for level in effect.levels] == [pytest.approx(value) for value in values[:2]]

@@ -37,11 +37,11 @@ def seen(
     value: float | None = None,
     metric: str = "",
     last_line: str = "",
-    near_misses: Sequence[tuple[str, int]] = (),
+    other_names: Sequence[tuple[str, int]] = (),
     of_trial: bool = True,
     **end: Any,
 ) -> Seen:
-    return Seen(Exit(START, **end), LogSummary(value, metric, last_line, near_misses), of_trial)
+    return Seen(Exit(START, **end), LogSummary(value, metric, last_line, other_names), of_trial)
 
 
 ENDS = [
@@ -60,7 +60,7 @@ ENDS = [
     ),
     (
         "it reported the metric under nearly its name",
-        seen(code=0, metric="val_acc", last_line="done", near_misses=[("Val_Acc", 10), ("acc", 1)]),
+        seen(code=0, metric="val_acc", last_line="done", other_names=[("Val_Acc", 10), ("acc", 1)]),
         None,
         failed(
             MISSING,

@@ -333,13 +333,13 @@ def test_provisional_value_of_a_killed_trial_is_read_at_the_end() -> None:
     assert (reader.value, reader.finish()) == (0.4, [])
 
 
-# Near misses
+# Names in place of the metric
 
 
-def near(metric: str, log: str) -> list[tuple[str, int]]:
+def other_names(metric: str, log: str) -> list[tuple[str, int]]:
     reader = a_reader(metric)
     reader.feed(log.encode())
-    return reader.near_misses()
+    return reader.other_names()
 
 
 @pytest.mark.parametrize(
@@ -348,11 +348,12 @@ def near(metric: str, log: str) -> list[tuple[str, int]]:
      ("loss", "eval_loss"), ("acuracy", "accuracy"), ("eval/loss", "eval_loss")],
 )  # fmt: skip
 def test_a_similar_metric_name_is_suggested(metric: str, printed: str) -> None:
-    assert near(metric, f"{printed}: 0.5 lr: 0.1\n" * 10) == [(printed, 10)]
+    assert other_names(metric, f"{printed}: 0.5 lr: 0.1\n" * 10) == [(printed, 10)]
 
 
-def test_dissimilar_names_are_not_suggested() -> None:
-    assert near("val_acc", "loss: 0.5 lr: 0.1 time: 7\n") == []
+def test_the_most_frequent_names_are_listed_if_none_is_similar() -> None:
+    log = "loss: 0.5\n" * 3 + "lr: 0.1\n" * 2 + "rank: 7 loss: 0.4\nseed: 1\n"
+    assert other_names("val_acc", log) == [("loss", 4), ("lr", 2), ("rank", 1)]
 
 
 def test_names_are_remembered_in_bounded_memory() -> None:

@@ -34,6 +34,7 @@ DOMAINS: dict[str, Float | Int] = {
     "normal, narrow": Float(0.0, 1.0, normal=Normal(0.5, 1e-6)),
     "normal in steps": Float(0.0, 1.0, step=0.125, normal=Normal(0.25, 0.2)),
     "log in steps": Float(0.1, 0.9, LOG, 0.2),
+    "log in steps, wide": Float(1e-300, 8e300 + 1e-300, LOG, 1e300),
     "normal int": Int(0, 60, step=5, normal=Normal(30.0, 10.0)),
     "log-normal int": Int(1, 1024, LOG, normal=Normal(32.0, 4.0)),
     "log int in steps": Int(1, 64, LOG, 3),

@@ -44,6 +44,7 @@ DIGITS = Space(
         (Float(0, 1, step=0.0), "x.step", "0 is not a step"),
         (Float(0, 1, step=0.3), "x.step", "use max 0.9 or 1.2"),
         (Float(0, 1, step=1e-300), "x.step", "more than 2^53"),
+        (Float(0, 1.5e308, step=0.5e308), "x.step", "beyond the largest double"),
         (Float(0.1, 1, LOG, step=0.4), "x.step", "does not lead from min 0.1 to max 1"),
         (Float(0, 1, step=0.5, points=3), "x.points", "give one of the two"),
         (Float(0, 1, points=1), "x.points", "use 2 or more"),
@@ -196,6 +197,19 @@ def test_activity_follows_the_chain_of_conditions() -> None:
 
 def test_steps_are_rounded_as_a_person_would_write_them() -> None:
     assert [Float(0.1, 0.5, step=0.1).at(k) for k in range(5)] == [0.1, 0.2, 0.3, 0.4, 0.5]
+
+
+def test_no_step_is_above_the_maximum() -> None:
+    domain = Float(-1.0, 0.1, step=1.1 / 3)  # three steps of 0.3666666666666667 lead to 0.1000000000000001
+    assert not list(domain.problems())
+    assert domain.at(3) == 0.1
+
+
+@pytest.mark.parametrize("x", [1e308, -1e308])
+def test_a_number_far_outside_of_steps_is_not_one_of_them(x: float) -> None:
+    domain = Float(0.0, 1e-9, step=1e-10)
+    assert domain.index_of(x) is None
+    assert "outside" in domain.complaint(x)
 
 
 @pytest.mark.parametrize("domain", [Float(0, 1, points=3), Float(1e-3, 1, LOG, points=5)])

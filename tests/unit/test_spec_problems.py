@@ -48,6 +48,12 @@ def test_a_valid_file_has_no_problems() -> None:
     assert read(GOOD, source="experiment.yaml").warnings == ()
 
 
+def test_a_name_in_a_file_without_parameters_is_told_that_there_are_none() -> None:
+    before, _, rest = GOOD.partition("  parameters:\n")
+    without = f"{before}  parameters: {{}}\n  algorithm:{rest.partition('  algorithm:')[2]}"
+    assert "${lr} is not a parameter; there are none; write $${lr} for a literal ${lr}" in "\n".join(complaints(without))
+
+
 SPACE = [
     (
         "min: 0.001, max: 1.0",
@@ -89,6 +95,16 @@ SPACE = [
         "optimizer -> momentum -> optimizer; remove one",
     ),
     (
+        "algorithm: {name: tpe, seed: 7}",
+        "algorithm: tpe",
+        "11:14 spec.algorithm: expected a mapping such as {name: tpe}, got the string 'tpe'",
+    ),
+    (
+        "command: [python,",
+        'command: ["",',
+        "14:15 spec.trial.command[0]: '' is not a program; write its name or path",
+    ),
+    (
         "type: int",
         "type: integer",
         "8:20 spec.parameters.layers.type: 'integer' is not a type of parameter; did you mean int?",
@@ -96,7 +112,7 @@ SPACE = [
     (
         "type: int, min",
         "min",
-        "8:5 spec.parameters.layers.type: is missing; write type: float, int, choice, as it fits",
+        "8:5 spec.parameters.layers.type: is missing; write float, int or choice",
     ),
     (
         "min: 0.001, max: 1.0",

@@ -202,8 +202,8 @@ def _drawn(arguments: argparse.Namespace) -> ExitCode:
 
         drawing.check_installed()
         # Another process makes the JavaScript meanwhile, the first time: both take seconds of processor time.
-        with ThreadPoolExecutor(1) as beside:
-            making = beside.submit(asyncio.run, VegaBundle().text())
+        with ThreadPoolExecutor(1) as executor:
+            making = executor.submit(asyncio.run, VegaBundle().text())
             importances = query.importances(record)
             javascript = making.result().decode()
         page = html_page.page(record, importances, javascript=javascript, now=datetime.now(UTC))

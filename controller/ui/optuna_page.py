@@ -22,7 +22,7 @@ from controller.core.model import Experiment
 from controller.report.record import ExperimentRecord
 from controller.search import study_name
 from controller.ui.board import Board
-from controller.ui.guard import Guard, LinkDoor
+from controller.ui.guard import Guard, LinkAuthenticator
 from suggest.optuna_storage import dashboard
 from suggest.trial import Measurement, Trial
 
@@ -36,7 +36,7 @@ ANSWER_S = 120.0
 T = TypeVar("T")
 
 
-def optuna_application(board: Board, door: LinkDoor) -> Starlette:
+def optuna_application(board: Board, authenticator: LinkAuthenticator) -> Starlette:
     """Return the application, for the running event loop."""
     wsgi = dashboard.application(_Source(board, asyncio.get_running_loop()))
 
@@ -48,7 +48,7 @@ def optuna_application(board: Board, door: LinkDoor) -> Starlette:
 
     return Starlette(
         routes=[Route("/", index), Route("/{path:path}", answer)],
-        middleware=[Middleware(Guard, door=door, policy=POLICY)],
+        middleware=[Middleware(Guard, authenticator=authenticator, policy=POLICY)],
     )
 
 

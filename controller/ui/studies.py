@@ -23,7 +23,7 @@ RUN, MANAGE = "run", "manage"  # verbs of tokens
 
 
 class StudyBoard:
-    """`application.Shown` for studies.
+    """`application.PageContent` for studies.
 
     Args:
         mark: Returns a value that changes when the store may have changed.

@@ -420,16 +420,16 @@ def serve(
     protection: Protection = NO_PROTECTION,
     options: ServerOptions = NO_OPTIONS,
     announce: bool = True,
-    beside: Companion | None = None,
+    companion: Companion | None = None,
 ) -> int:
     """Run a server until SIGTERM or SIGINT and return the exit code (143, 130). A second signal ends it at once.
 
-    `announce` prints the address to stderr, for a process that waits for it. `beside` is entered while the server runs.
-    Raises as Server.start() does, and what `beside` raises.
+    `announce` prints the address to stderr, for a process that waits for it. `companion` is entered while the server
+    runs. Raises as Server.start() does, and what `companion` raises.
     """
     raise_descriptor_limit()
     server = Server(storage_url, address, sync=sync, advertise=advertise, protection=protection, options=options)
-    return asyncio.run(_serve(server, storage_url if announce else "", beside))
+    return asyncio.run(_serve(server, storage_url if announce else "", companion))
 
 
 def _import_what_errors_need() -> None:
@@ -464,7 +464,7 @@ def raise_descriptor_limit() -> None:
                 return
 
 
-async def _serve(server: Server, announced: str, beside: Companion | None) -> int:
+async def _serve(server: Server, announced: str, companion: Companion | None) -> int:
     """Run the server until a signal. `announced` names the store in the announcement; "" for no announcement."""
     loop = asyncio.get_running_loop()
     ended: asyncio.Future[int] = loop.create_future()
@@ -478,7 +478,7 @@ async def _serve(server: Server, announced: str, beside: Companion | None) -> in
         loop.add_signal_handler(number, end, number)
     await server.start()
     try:
-        async with contextlib.nullcontext() if beside is None else beside(server):
+        async with contextlib.nullcontext() if companion is None else companion(server):
             if announced:
                 katib = f", Katib at {' and '.join(server.katib_addresses)}" if server.katib_addresses else ""
                 told = f"listening on {server.address}, storage {redacted_url(announced)}{katib}"

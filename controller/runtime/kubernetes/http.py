@@ -55,7 +55,7 @@ def body_of(status: int, transfer_encoding: str | None, content_length: str | No
         return _Sized(0)
     if transfer_encoding is not None:
         return _Chunked()
-    return UntilTheEnd() if content_length is None else _Sized(int(content_length))
+    return CloseDelimited() if content_length is None else _Sized(int(content_length))
 
 
 class _Sized:
@@ -75,7 +75,7 @@ class _Sized:
         raise ValueError(f"the connection ended {self._left} bytes before the end of the answer")
 
 
-class UntilTheEnd:
+class CloseDelimited:
     """A body that ends with the connection."""
 
     def __init__(self) -> None:
@@ -259,7 +259,7 @@ class _TlsLayer:
         self.established = False
         self.ended = False  # by close_notify
 
-    def shake_hands(self) -> bool:
+    def handshake(self) -> bool:
         """Continue the handshake; return whether it is complete. Raises ssl.SSLError."""
         try:
             self._object.do_handshake()
@@ -288,7 +288,7 @@ class _TlsLayer:
             plain = plain[self._object.write(plain) :]
         return self._outgoing.read()
 
-    def say_goodbye(self) -> None:
+    def send_close_notify(self) -> None:
         if self.established:
             with contextlib.suppress(ssl.SSLError):
                 self._object.unwrap()
@@ -409,7 +409,7 @@ class _Link(asyncio.BufferedProtocol):
         self._layers.append(layer)
         deadline_s = self._loop.time() + _CONNECT_S
         try:
-            while not layer.shake_hands():
+            while not layer.handshake():
                 self._flush()
                 if self._failure is not None or self._ended:
                     raise CannotConnect(str(self._failure or "it ended the connection"))
@@ -434,7 +434,7 @@ class _Link(asyncio.BufferedProtocol):
     def close(self) -> None:
         """Of an idle connection: tells the other end."""
         for layer in self._layers[-1:]:
-            layer.say_goodbye()
+            layer.send_close_notify()
             with contextlib.suppress(ssl.SSLError):
                 self._flush()
         self._transport.close()
@@ -509,7 +509,9 @@ class HttpResponse:
         self._gunzip = Gunzip() if (self.header("Content-Encoding") or "").lower() == "gzip" else None
         self._body = body_of(self.status, self.header("Transfer-Encoding"), self.header("Content-Length"))
         tokens = (self.header("Connection") or "").lower().replace(" ", "").split(",")
-        self._keeps = head.http_version == b"1.1" and "close" not in tokens and not isinstance(self._body, UntilTheEnd)
+        self._keeps = (
+            head.http_version == b"1.1" and "close" not in tokens and not isinstance(self._body, CloseDelimited)
+        )
 
     def header(self, name: str) -> str | None:
         value = self._headers.get(name.lower().encode())

@@ -313,7 +313,7 @@ class Trials:
         try:
             write_json(os.path.join(attempt.directory, "exit.json"), attempt.exit)
         except OSError as error:  # deleted folder or full disk; the end is kept in memory
-            _complain(f"{attempt.name}: exit.json: {error}")
+            _log_error(f"{attempt.name}: exit.json: {error}")
         self._release(attempt)
         begun = [*self._fill_slots(), *self._allocate()]  # before reporting, which wakes processes that need the CPU
         self._tell(attempt.shown())
@@ -353,7 +353,7 @@ def _shown_waiting(request: Message, reason: str = "") -> Message:
     }  # fmt: skip
 
 
-def _complain(text: str) -> None:
+def _log_error(text: str) -> None:
     """Write to the supervisor's log, which may be on a full disk.
 
     Errors are ignored: only the supervisor knows how trials ended, so it must not die.

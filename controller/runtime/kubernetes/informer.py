@@ -108,7 +108,7 @@ _BACKOFF = Backoff(first_s=0.2, longest_s=10.0, jitter=0.5)
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class WatchTiming:
     """How often watches end and retry.
 
     watch_s: the range of a watch's random duration, so that a thousand watches do not end together.
@@ -119,7 +119,7 @@ class Pace:
     settled_s: float = 5.0  # a watch that lasted this long is restarted without a pause
 
 
-class _Stumbled(RuntimeLost):
+class _ReflectorError(RuntimeLost):
     """An unforeseen error of the reflector; it lists again."""
 
 
@@ -134,7 +134,7 @@ class Reflector(Generic[ObjectT]):
                  fields: str = "", changed: Callable[[], None],
                  matters: Callable[[ObjectT | None, ObjectT | None], bool] = always,
                  keep: Callable[[ObjectT, ObjectT], None] | None = None,
-                 resync_s: float = 600.0, pace: Pace = Pace()) -> None:  # fmt: skip
+                 resync_s: float = 600.0, timing: WatchTiming = WatchTiming()) -> None:  # fmt: skip
         """keep: copies facts from the older of two states of an object into the newer one."""
         self.objects: dict[str, ObjectT] = {}  # by name; a changed object is a new dict
         self.deleted: dict[str, ObjectT] = {}  # the last state of deleted objects; the owner clears it after reading
@@ -148,7 +148,7 @@ class Reflector(Generic[ObjectT]):
         self._matters = matters
         self._keep = keep
         self._resync_s = resync_s
-        self._pace = pace
+        self._timing = timing
         self._version = ""
         self._resync_at = 0.0
         self._heard = 0
@@ -206,24 +206,24 @@ class Reflector(Generic[ObjectT]):
             except (Unreachable, AccessDenied, BadKubeconfig) as unheard:
                 error = unheard
             except Exception as unforeseen:  # a reflector that stops silently would hang the run
-                error, stale = self._stumbled(unforeseen), True
+                error, stale = self._report_bug(unforeseen), True
             # A watch that delivered something or lasted restarts at once; otherwise the server is in trouble.
-            settled = self._heard != heard or time.monotonic() - began > self._pace.settled_s
-            tries = 0 if settled and not isinstance(error, _Stumbled) else tries + 1
+            settled = self._heard != heard or time.monotonic() - began > self._timing.settled_s
+            tries = 0 if settled and not isinstance(error, _ReflectorError) else tries + 1
             if error is not None and tries:
                 stale = True
                 self.error = error
                 self._say(str(error))
             if tries:
-                await asyncio.sleep(self._pace.backoff.pause_s(tries - 1))
+                await asyncio.sleep(self._timing.backoff.pause_s(tries - 1))
 
-    def _stumbled(self, unforeseen: Exception) -> _Stumbled:
+    def _report_bug(self, unforeseen: Exception) -> _ReflectorError:
         """Return the error to show. It is logged once, however often it recurs."""
         what = f"{type(unforeseen).__name__}: {unforeseen}"
         if what != self._bug:
             self._bug = what
             _log.error("kind=%s this is a bug; listed again", self._kind.plural, exc_info=unforeseen)
-        return _Stumbled(f"what the cluster says of {self._kind.plural} cannot be read ({what}); this is a bug")
+        return _ReflectorError(f"what the cluster says of {self._kind.plural} cannot be read ({what}); this is a bug")
 
     async def _relist(self) -> None:
         listed_items, version = await self._client.list(self._kind, self._namespace, **self._selection)
@@ -253,7 +253,7 @@ class Reflector(Generic[ObjectT]):
 
     async def _watch(self) -> None:
         """Watch until the server ends it, or until a resync is due."""
-        timeout_s = random.uniform(*self._pace.watch_s)
+        timeout_s = random.uniform(*self._timing.watch_s)
         events = self._client.watch(
             self._kind, self._namespace, **self._selection, resource_version=self._version, timeout_s=timeout_s
         )
@@ -375,7 +375,7 @@ class LazyReflector(Generic[ObjectT]):
             _log.info("not shown for now: %s: %s", self._without, why)
             await asyncio.sleep(AGAIN_S)
 
-    def forget_the_gone(self) -> None:
+    def clear_deleted(self) -> None:
         if self._reflector is not None:
             self._reflector.deleted.clear()
 
@@ -483,9 +483,9 @@ class EventWatcher:
         uids = {pod["metadata"]["uid"] for pod in pods}
         return self._newest(_NOT_MOUNTED, lambda about: about.get("uid") in uids)
 
-    def forget_the_gone(self) -> None:
+    def clear_deleted(self) -> None:
         for watched in self._watched.values():
-            watched.forget_the_gone()
+            watched.clear_deleted()
 
     async def close(self) -> None:
         await asyncio.gather(self._owners.close(), *(watched.close() for watched in self._watched.values()))
@@ -621,8 +621,8 @@ class Workloads:
             self._by_owner = {uid: workload for workload in shown for uid in _owners_of(workload)}
         return why_queued(queue_of(obj), self._by_owner.get(obj["metadata"]["uid"]))
 
-    def forget_the_gone(self) -> None:
-        self._watched.forget_the_gone()
+    def clear_deleted(self) -> None:
+        self._watched.clear_deleted()
 
     async def close(self) -> None:
         await self._watched.close()
@@ -773,13 +773,13 @@ class Informer:
         there = self.pods.objects.values()
         return [pod for pod in there if attempt_of(pod) == whose and "deletionTimestamp" not in pod["metadata"]]
 
-    def forget_the_gone(self) -> None:
+    def clear_deleted(self) -> None:
         """Clear the deleted objects of every kind but pods: nothing reads them."""
         self._quotas.deleted.clear()
         for reflector in self._objects.values():
             reflector.deleted.clear()
-        self.events.forget_the_gone()
-        self.workloads.forget_the_gone()
+        self.events.clear_deleted()
+        self.workloads.clear_deleted()
 
     def forget_pods(self, whose: AttemptKey) -> None:
         for name, pod in list(self.pods.deleted.items()):

@@ -327,10 +327,10 @@ class KubernetesRuntime:
     async def reconcile(self) -> None:
         informer, creations = await self._open()
         self._wakeup.clear()  # here and not in read_log: growth from now on causes a notification
-        informer.forget_the_gone()
+        informer.clear_deleted()
         if self._trouble(informer) is not None:
-            self._followers.not_yet()
-            self._collected.not_yet()
+            self._followers.extend_time_limit()
+            self._collected.extend_time_limit()
             self._end_seen_s.clear()
         await self._heard()
         attempts, leaving, removed = self._attempts(informer)
@@ -379,8 +379,8 @@ class KubernetesRuntime:
     async def wait(self, within_s: float, *, log_growth: bool) -> None:
         self._lines_are_awaited = log_growth
         if log_growth:
-            self._followers.hurry()
-            self._collected.hurry()
+            self._followers.follow_all_now()
+            self._collected.follow_all_now()
         await self._wakeup.wait(within_s, growth=log_growth)
 
     def slots(self, gpu: float, workers: int) -> int | None:

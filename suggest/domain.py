@@ -251,7 +251,7 @@ class Float:
     def contains(self, value: Value) -> bool:
         return self.canonical(value) is not NO_MEMBER
 
-    def complaint(self, value: Value) -> str:
+    def problem_with(self, value: Value) -> str:
         """Return why `value` is not a member; "" if it is one."""
         if self.contains(value):
             return ""
@@ -346,7 +346,7 @@ class Int:
     def contains(self, value: Value) -> bool:
         return self.index_of(value) is not None
 
-    def complaint(self, value: Value) -> str:
+    def problem_with(self, value: Value) -> str:
         """Return why `value` is not a member; "" if it is one."""
         if self.contains(value):
             return ""
@@ -404,7 +404,7 @@ class Choice:
     def contains(self, value: Value) -> bool:
         return self.index_of(value) is not None
 
-    def complaint(self, value: Value) -> str:
+    def problem_with(self, value: Value) -> str:
         """Return why `value` is not a member; "" if it is one."""
         return "" if self.contains(value) else self.refusal(value)
 

@@ -30,7 +30,7 @@ class Setting:
     max: float | None = None
     words: tuple[str, ...] = ()
 
-    def complaint(self, value: Value) -> str:
+    def problem_with(self, value: Value) -> str:
         if self.kind is str:
             return "" if value in self.words else f"{show(value)} is not one of {', '.join(self.words)}"
         if self.kind is bool:
@@ -77,8 +77,8 @@ def problems(settings: type, given: Mapping[str, Value]) -> tuple[Problem, ...]:
         if name not in known:
             hint = did_you_mean(name, known) or (f"; there are {', '.join(known)}" if known else "; there are none")
             found.append(Problem(name, f"no such setting{hint}"))
-        elif complaint := known[name].complaint(value):
-            found.append(Problem(name, complaint))
+        elif problem := known[name].problem_with(value):
+            found.append(Problem(name, problem))
     return tuple(found)
 
 

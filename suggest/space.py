@@ -163,7 +163,7 @@ class Space:
             member = parameter.domain.canonical(value)
             if member is NO_MEMBER:
                 unsure.add(name)
-                yield Problem(name, parameter.domain.complaint(value))
+                yield Problem(name, parameter.domain.problem_with(value))
             elif is_active:
                 active[name] = member
             elif name not in unsure:
@@ -222,8 +222,8 @@ class Space:
                 for value in condition.values:
                     if problem := json_problem(value):
                         yield Problem(path, f"can never be true: {problem}")
-                    elif identity(value) not in sure and (complaint := _complaint(parent.domain, value)):
-                        yield Problem(path, f"can never be true: {complaint}")
+                    elif identity(value) not in sure and (problem := _problem_with(parent.domain, value)):
+                        yield Problem(path, f"can never be true: {problem}")
 
 
 def _members(domain: Domain) -> frozenset[Identity] | None:
@@ -233,9 +233,9 @@ def _members(domain: Domain) -> frozenset[Identity] | None:
     return frozenset(map(identity, domain.values)) if isinstance(domain, Choice) else frozenset()
 
 
-def _complaint(domain: Domain, value: Value) -> str:
+def _problem_with(domain: Domain, value: Value) -> str:
     """Return the problem of a value that is not among the `_members`."""
-    return domain.refusal(value) if isinstance(domain, Choice) else domain.complaint(value)
+    return domain.refusal(value) if isinstance(domain, Choice) else domain.problem_with(value)
 
 
 def _parents(parameter: Parameter, known: Mapping[str, int]) -> set[int]:

@@ -203,7 +203,7 @@ def test_points_take_no_value_out_of_a_range(domain: Float) -> None:
     assert domain.count is None
     assert space(x=domain).point_problems({"x": 0.1}, partial=False) == ()
     assert space(x=domain).canonical({"x": 1}) == {"x": 1.0}
-    assert "outside" in domain.complaint(1.5)
+    assert "outside" in domain.problem_with(1.5)
 
 
 @st.composite
@@ -230,7 +230,7 @@ def test_a_countable_domain_finds_every_value_it_gives(domain: Float | Int | Cho
     value = domain.at(index)
     assert domain.index_of(value) == index
     assert domain.canonical(value) == value
-    assert domain.complaint(value) == ""
+    assert domain.problem_with(value) == ""
 
 
 def test_importing_the_space_loads_no_heavy_library() -> None:

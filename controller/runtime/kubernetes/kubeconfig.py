@@ -309,7 +309,7 @@ async def _output_of(argv: tuple[str, ...], environ: Mapping[str, str], *, inter
     )
     try:
         async with asyncio.timeout(None if interactive else _PLUGIN_S):
-            printed, complaint = await process.communicate()
+            printed, errors = await process.communicate()
     except BaseException as error:
         with contextlib.suppress(ProcessLookupError):
             process.kill() if interactive else os.killpg(process.pid, signal.SIGKILL)
@@ -318,7 +318,7 @@ async def _output_of(argv: tuple[str, ...], environ: Mapping[str, str], *, inter
             raise TimeoutError(f"it did not end within {_PLUGIN_S:g} s") from error
         raise
     if process.returncode != 0:
-        said = (complaint or b"").decode(errors="replace").strip()
+        said = (errors or b"").decode(errors="replace").strip()
         raise ValueError(f"exit code {process.returncode}" + (f": {said}" if said else ""))
     return printed
 

@@ -126,9 +126,9 @@ class StudyBoard:
         return found
 
     def _summary(self, record: StudyTrials, loaded: bool) -> Json:
-        assert record.standing is not None, "followers keep it"
-        best = next(iter(record.standing.best), None)
-        return self._told(record.study, StudySummary(record.standing.counts, best)) | {
+        assert record.totals is not None, "followers keep it"
+        best = next(iter(record.totals.best), None)
+        return self._told(record.study, StudySummary(record.totals.counts, best)) | {
             "parameters": [parameter_hint(each) for each in record.space.parameters],
             "loaded": loaded,
         }

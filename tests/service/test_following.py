@@ -229,8 +229,8 @@ def test_an_incremental_read_equals_a_full_read(tmp_path: Path, seed: int, objec
             assert [one.trial.number for one in record.trials] == [one.trial.number for one in trials]
             assert [one.state for one in record.trials] == [one.state for one in trials]
             assert [t.number for t in record.front] == [t.number for t in best_of(trials, spec.criteria)]
-            assert record.standing is not None
+            assert record.totals is not None
             states = [one.state for one in trials]
-            assert record.standing.counts == {state: states.count(state) for state in TrialState if state in states}
+            assert record.totals.counts == {state: states.count(state) for state in TrialState if state in states}
 
     followed(tmp_path, see, spec)

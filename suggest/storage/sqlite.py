@@ -20,7 +20,7 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.pool import QueuePool, StaticPool
 
 from suggest.deadline import locked
-from suggest.errors import OutOfFiles, StoreBroken, StoreUnavailable, TunerError
+from suggest.errors import StoreBroken, StoreUnavailable, TooManyOpenFiles, TunerError
 from suggest.storage.sqlite_file import RECENT_S, DatabaseFile, out_of_descriptors
 from suggest.storage.statements import Statements
 from suggest.storage.study_json import read_json
@@ -90,7 +90,7 @@ class WalCheckpoints:
 BUSY_TIMEOUT_S = 5.0
 SYNC = {"normal": "NORMAL", "full": "FULL"}
 
-OUT_OF_FILES = (
+NO_DESCRIPTOR_LEFT = (
     "this process has no file descriptor left; try again later, close connections to it, or raise its limit "
     "(ulimit -n, LimitNOFILE=)"
 )
@@ -125,7 +125,7 @@ def translated(path: Path) -> Iterator[None]:
         if primary not in _CURES:
             raise
         if primary in _NEED_FILES and out_of_descriptors():
-            raise OutOfFiles(OUT_OF_FILES) from e
+            raise TooManyOpenFiles(NO_DESCRIPTOR_LEFT) from e
         error = StoreBroken if primary in _BROKEN else StoreUnavailable
         raise error(f"{path}: {_CURES[primary]} (SQLite: {cause})") from e
 

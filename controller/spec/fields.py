@@ -85,7 +85,7 @@ class Text:
 
 
 @dataclass(frozen=True, slots=True)
-class Whole:
+class WholeNumber:
     least: int | None = None
 
     @property

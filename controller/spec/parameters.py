@@ -13,7 +13,7 @@ from controller.spec.fields import (
     ListOf,
     Number,
     Schema,
-    Whole,
+    WholeNumber,
     Word,
     refuse,
 )
@@ -67,7 +67,7 @@ TYPES: dict[str, Section] = {
             Key("step", Number(), "Only min + k * step."),
             Key(
                 "points",
-                Whole(),
+                WholeNumber(),
                 "How many values a grid tries, evenly spaced on the scale; other algorithms ignore it.",
             ),
             *DISTRIBUTION,
@@ -77,10 +77,10 @@ TYPES: dict[str, Section] = {
     "int": Section(
         (
             Key("type", Word(("int",)), "A whole number.", REQUIRED),
-            Key("min", Whole(), "Smallest value.", REQUIRED),
-            Key("max", Whole(), "Largest value.", REQUIRED),
+            Key("min", WholeNumber(), "Smallest value.", REQUIRED),
+            Key("max", WholeNumber(), "Largest value.", REQUIRED),
             SCALE,
-            Key("step", Whole(), "Only min + k * step.", 1),
+            Key("step", WholeNumber(), "Only min + k * step.", 1),
             *DISTRIBUTION,
             WHEN,
         )

@@ -222,8 +222,8 @@ class Space:
                 for value in condition.values:
                     if problem := json_problem(value):
                         yield Problem(path, f"can never be true: {problem}")
-                    elif identity(value) not in sure and (problem := _problem_with(parent.domain, value)):
-                        yield Problem(path, f"can never be true: {problem}")
+                    elif identity(value) not in sure and (mismatch := _problem_with(parent.domain, value)):
+                        yield Problem(path, f"can never be true: {mismatch}")
 
 
 def _members(domain: Domain) -> frozenset[Identity] | None:

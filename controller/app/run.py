@@ -156,16 +156,16 @@ class Session:
         from controller.app import recovery, runtimes
         from controller.report.formatting import ranges
 
-        remains = await recovery.look(name, context=self._context, namespace=namespace, say=self.view.say)
+        recovered = await recovery.look(name, context=self._context, namespace=namespace, say=self.view.say)
         service = self.workspace.service
         async with self.workspace.connected(service) as client:
             admitted = await recovery.rebuild(
-                remains, experiments=self.experiments, client=client, service=service, directory=Path.cwd()
+                recovered, experiments=self.experiments, client=client, service=service, directory=Path.cwd()
             )
-            self.view.say(f"{name}: found trials {ranges(remains.trials) or 'none'} on {remains.context}")
-            if remains.lost:
+            self.view.say(f"{name}: found trials {ranges(recovered.trials) or 'none'} on {recovered.context}")
+            if recovered.lost:
                 self.view.say(
-                    f"{name}: lost with the database are trials {ranges(remains.lost)}; they count as cancelled"
+                    f"{name}: lost with the database are trials {ranges(recovered.lost)}; they count as cancelled"
                 )
             runtime = await runtimes.of(self.workspace.state, admitted.experiment)
             return await self._control(admitted, client, _Beside.begin(runtime, Path.cwd()))

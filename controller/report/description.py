@@ -10,7 +10,7 @@ from pathlib import Path
 from controller.core.model import Attempt, Event, Experiment, ExperimentObjective, ExperimentState, FailureClass
 from controller.phrases import command, quantity
 from controller.report import formatting
-from controller.report.final import FinalRecord, where_it_lies
+from controller.report.final import FinalRecord, output_location
 from controller.report.record import ExperimentRecord, TrialRecord
 from controller.report.text_tables import aligned, run_time, shortened, shown_state
 from suggest.trial import Measurement, TrialState
@@ -94,7 +94,7 @@ def describe_final(record: ExperimentRecord, final: FinalRecord, *, log: Path | 
         ("Value", "" if final.newest.value is None else f"{metric} {formatting.number(final.newest.value)}"),
         ("Parameters", "" if whose is None else formatting.parameters(whose.parameters)),
         ("Log", "" if log is None else str(log)),
-        ("Outputs", final.directory or where_it_lies(record.experiment.spec, final)),
+        ("Outputs", final.directory or output_location(record.experiment.spec, final)),
     ]
     parts = [_facts(facts)]
     parts.append("Attempts\n" + _indented(_attempts(record, final.attempts, now=now)))

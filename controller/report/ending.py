@@ -8,7 +8,7 @@ from controller.core.model import Experiment, ExperimentState, ReasonCode
 from controller.phrases import command, quantity
 from controller.report import formatting
 from controller.report.description import cure
-from controller.report.final import where_it_lies
+from controller.report.final import output_location
 from controller.report.record import ExperimentRecord
 from controller.report.text_tables import aligned
 from suggest.estimate import Estimate
@@ -66,7 +66,7 @@ def final_stage(record: ExperimentRecord) -> str:
     why = f": {final.newest.reason}" if final.newest.reason else ""
     lines = [f"final stage (trial {final.run.trial}): {final.state}{said}{why}"]
     if not final.directory:
-        lines.append(f"  {where_it_lies(record.experiment.spec, final)}")
+        lines.append(f"  {output_location(record.experiment.spec, final)}")
     elif final.outputs:
         lines.append(f"  {final.directory}")
         width = max(len(each.path) for each in final.outputs)

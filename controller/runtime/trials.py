@@ -255,7 +255,7 @@ class Trials:
             return
         if pidfd is not None:
             os.close(pidfd)
-        self._kill_marked(attempt, processes.everybody())  # not by group: its number may have been reused
+        self._kill_marked(attempt, processes.all_pids())  # not by group: its number may have been reused
         self._settle(attempt, {"unknown": True})
 
     def _reap(self) -> None:
@@ -285,7 +285,7 @@ class Trials:
         assert attempt.end is not None
         left = processes.signal_group(attempt.pid, signal.SIGKILL)
         if attempt.watched:
-            left = self._kill_marked(attempt, processes.everybody())  # zombies of init may also keep a group alive
+            left = self._kill_marked(attempt, processes.all_pids())  # zombies of init may also keep a group alive
         else:
             left |= self._kill_marked(attempt, processes.children())
         if not left or time.monotonic() >= attempt.clear_by:

@@ -269,11 +269,11 @@ class Server:
         if metrics is not None and call_metrics is not None:
             metrics.start(MetricSources(call_metrics, queue, store_health, studies))
             self._metrics_port = metrics.port
-        looked_after = [each for each in (loaded_protection, limits_file) if each is not None and each.change]
-        looking = [asyncio.create_task(_tell_denials(denial_log))]
-        if looked_after:
-            looking.append(asyncio.create_task(_look_after(looked_after)))
-        return _Started(listeners, servicer, studies, store, executor, looking, connections, metrics, loaded_protection)
+        reloaded = [each for each in (loaded_protection, limits_file) if each is not None and each.change]
+        background = [asyncio.create_task(_log_suppressed_denials(denial_log))]
+        if reloaded:
+            background.append(asyncio.create_task(_reload_files(reloaded)))
+        return _Started(listeners, servicer, studies, store, executor, background, connections, metrics, loaded_protection)
 
     async def _listen_for_katib(self, shared: _Shared, handlers: Mapping[str, Methods]) -> _Listener:
         """Bind the ports that serve Katib's services only, because their clients send no token and large requests."""
@@ -349,7 +349,7 @@ class _Started:
     _studies: StudyService
     store: StudyStore
     _executor: ThreadPoolExecutor
-    _looking: Sequence[asyncio.Task[None]]
+    _background: Sequence[asyncio.Task[None]]
     _connections: ConnectionLimits
     _metrics: Metrics | None
     protection: LoadedProtection
@@ -360,7 +360,7 @@ class _Started:
 
     async def drain(self, grace_s: float) -> None:
         """Report the stop to health checks, answer calls in progress, and refuse new calls."""
-        for task in self._looking:
+        for task in self._background:
             task.cancel()
         for listener in self._listeners:
             await listener.health.enter_graceful_shutdown()
@@ -392,7 +392,7 @@ class _Started:
                 self._metrics.close()
 
 
-async def _tell_denials(denial_log: DenialLog) -> None:
+async def _log_suppressed_denials(denial_log: DenialLog) -> None:
     """Write the numbers of denied calls left out of the audit log once no more come, until cancelled."""
     while True:
         await asyncio.sleep(LEFT_OUT_S)
@@ -400,7 +400,7 @@ async def _tell_denials(denial_log: DenialLog) -> None:
             events.warn("denied", peer=peer, suppressed=calls)
 
 
-async def _look_after(files: Sequence[LoadedProtection | LimitsFile]) -> None:
+async def _reload_files(files: Sequence[LoadedProtection | LimitsFile]) -> None:
     """Reload tokens, certificates and limits when their files change, until cancelled."""
     while True:
         await asyncio.sleep(RECHECK_S)

@@ -27,7 +27,7 @@ from suggest.storage.study_json import read_json
 
 WRITES = 200  # small writes between two checkpoints; a large write counts as this many
 _PAUSE_S = 2.0  # the shortest pause between two checkpoints
-_BESIDE = 2  # passes while writes continue, after which only little of the log is left
+_PASSIVE_PASSES = 2  # passes while writes continue, after which only little of the log is left
 
 log = logging.getLogger(__name__)
 
@@ -70,7 +70,7 @@ class WalCheckpoints:
             if self._closed.is_set():
                 return
             try:
-                self._bring_over()
+                self._checkpoint()
             except (
                 sqlite3.Error,
                 TunerError,
@@ -78,9 +78,9 @@ class WalCheckpoints:
                 log.debug("checkpoint failed: %s", e)
             self._closed.wait(_PAUSE_S)
 
-    def _bring_over(self) -> None:
+    def _checkpoint(self) -> None:
         with closing(self._connect()) as connection:
-            for _ in range(_BESIDE):
+            for _ in range(_PASSIVE_PASSES):
                 connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
             # SQLite restarts the log only after a checkpoint of all of it, which needs a moment without writes.
             with self._turn:

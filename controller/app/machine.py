@@ -75,13 +75,13 @@ def _problems(spec: ExperimentSpec, directory: Path) -> Iterator[tuple[str, str]
         return
     from controller.runtime import gpus  # lazy: it runs nvidia-smi, which is slow
 
-    strange = gpus.not_lent(os.environ, spec.trial.devices)
-    lent = gpus.pool(os.environ)
-    if strange:
-        have = ", ".join(device.id for device in lent) or "none"
+    missing = gpus.unavailable(os.environ, spec.trial.devices)
+    available = gpus.pool(os.environ)
+    if missing:
+        have = ", ".join(device.id for device in available) or "none"
         yield (
             _DEVICES,
-            f"this machine does not offer {', '.join(strange)}; {gpus.source(os.environ)} {have}: name some of these, "
+            f"this machine does not offer {', '.join(missing)}; {gpus.source(os.environ)} {have}: name some of these, "
             f"or set {gpus.POOL}",
         )
         return

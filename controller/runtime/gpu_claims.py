@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 VARIABLE = "CUDA_VISIBLE_DEVICES"
 _REFRESH_S = 3600.0  # how often held claims are touched, because /tmp is cleaned of files that are days old
 _STALLED_S = 10.0  # the claims of a supervisor that was inactive this long (frozen, suspended) block no others
-_RETELL_S = 10.0  # shortest time between two changes of a reason, because each one is stored
+_REASON_CHANGE_S = 10.0  # shortest time between two changes of a reason, because each one is stored
 _GUARD = "gpu.lock"
 _PREFIX = "gpu-"
 _GUARD_TRIES = 5
@@ -102,7 +102,7 @@ class GpuClaim:
         self.folder = str(request["claims"])
         self._ids = {str(key): str(id) for key, id in request["devices"]}  # by key, which is unique to a device
         self._workers = len(request["workers"]) or 1
-        self._told_at = float("-inf")
+        self._changed_at = float("-inf")
         self._touched_at = time.monotonic()
         self._content: Message = {
             "name": request["name"],
@@ -129,7 +129,7 @@ class GpuClaim:
                 self._content["devices"] = list(devices)
                 self._write()
         except OSError as error:
-            self.say_trouble(error)
+            self.report_trouble(error)
             return False
         if devices is None:
             self._touch(every_s=_STALLED_S / 4)
@@ -203,17 +203,17 @@ class GpuClaim:
 
     # Reasons for people
 
-    def say_busy(self) -> None:
+    def report_busy(self) -> None:
         """Keep the known reason, or give a general one, because no decision could be made."""
         self.reason = self.reason or f"needs {self._wanted()}: the claims in {self.folder} are being changed"
 
-    def say_trouble(self, error: OSError) -> None:
+    def report_trouble(self, error: OSError) -> None:
         self._say(f"needs {self._wanted()}: {self.folder}: {error.strerror or error}")
 
     def _say(self, reason: str) -> None:
         now = time.monotonic()
-        if reason != self.reason and now - self._told_at >= _RETELL_S:
-            self.reason, self._told_at = reason, now
+        if reason != self.reason and now - self._changed_at >= _REASON_CHANGE_S:
+            self.reason, self._changed_at = reason, now
 
     def _wanted(self) -> str:
         each = f" for each of {self._workers} workers" if self._workers > 1 else ""
@@ -254,16 +254,16 @@ def allocate(claims: Sequence[GpuClaim]) -> list[GpuClaim]:
         raise Refused(f"cannot claim a GPU: {sentence}", infrastructure=False) from error
     if guard is None:
         for claim in claims:
-            claim.say_busy()
+            claim.report_busy()
         return []
     try:
         others = _others(folder, apart_from={claim.path for claim in claims})
     except _Undecided:
         for claim in claims:
-            claim.say_busy()
+            claim.report_busy()
     except OSError as error:
         for claim in claims:
-            claim.say_trouble(error)
+            claim.report_trouble(error)
     else:
         return [claim for claim in claims if claim.decide(others)]
     finally:

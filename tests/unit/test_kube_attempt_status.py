@@ -12,7 +12,7 @@ from controller.core.model import FailureClass
 from controller.runtime.kubernetes.attempt_status import log_source, status_of
 from controller.runtime.kubernetes.labels import STATUS_RULES
 from controller.runtime.kubernetes.logs import PodContainer
-from controller.runtime.kubernetes.pod_status import as_gone, image_of, parse_time
+from controller.runtime.kubernetes.pod_status import as_deleted, image_of, parse_time
 from controller.runtime.protocol import AttemptStatus, Exit
 
 Raw = dict[str, Any]
@@ -310,7 +310,7 @@ def test_a_pod_on_an_unreachable_node_is_given_up() -> None:
 
 
 def test_a_stopped_pod_that_was_never_seen_again_counts_as_stopped() -> None:
-    pod = as_gone(a_pod(RUNNING))
+    pod = as_deleted(a_pod(RUNNING))
     assert end_of(a_job(), pod, stopped=True) == Exit(at(10), unknown=True, stopped=True)
     assert end_of(a_job(), pod) == lost(10, "its pod was deleted by someone else")
 

@@ -83,9 +83,9 @@ def status_of(
     if end is not None or status.start_time is not None:
         return status
     waiting = _waiting(obj, members, refusal, mount_trouble, now)
-    if waiting.hopeless and not stopped:
-        hopeless = Exit(now, failure_class=FailureClass.CONFIGURATION, reason=waiting.hopeless)
-        return replace(status, exit=hopeless)
+    if waiting.start_failure and not stopped:
+        start_failure = Exit(now, failure_class=FailureClass.CONFIGURATION, reason=waiting.start_failure)
+        return replace(status, exit=start_failure)
     return replace(status, waiting=waiting.text)
 
 
@@ -284,8 +284,8 @@ def _waiting(
         if member.start_time is None:
             waiting = why_waiting(member.pod, now=now, container=member.container, mount_trouble=mount_trouble)
             if waiting.text and member.label:
-                hopeless = f"{member.label}: {waiting.hopeless}" if waiting.hopeless else ""
-                return WaitingReason(f"{member.label}: {waiting.text}", hopeless)
+                start_failure = f"{member.label}: {waiting.start_failure}" if waiting.start_failure else ""
+                return WaitingReason(f"{member.label}: {waiting.text}", start_failure)
             if waiting.text:
                 return waiting
     return WaitingReason()

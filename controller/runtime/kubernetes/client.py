@@ -424,7 +424,7 @@ class KubernetesClient:
         answer = await self._connection.call("POST", _ACCESS_REVIEWS.path(None), body=body)
         return bool(answer["status"]["allowed"])
 
-    async def greet(self) -> tuple[Raw, datetime | None]:
+    async def version_and_clock(self) -> tuple[Raw, datetime | None]:
         """Return the server's version and its clock."""
         async with self._connection.answer("GET", "/version", {}) as response:
             version: Raw = self._connection.json_of(

@@ -73,7 +73,7 @@ from controller.runtime.kubernetes.objects import (
     Workload,
     WorkloadStatus,
 )
-from controller.runtime.kubernetes.pod_status import ENDED, NO_CAUSE, as_gone, keep_first_deletion, phase_of
+from controller.runtime.kubernetes.pod_status import ENDED, NO_CAUSE, as_deleted, keep_first_deletion, phase_of
 from controller.runtime.protocol import RuntimeLost
 from suggest.backoff import Backoff
 
@@ -761,7 +761,7 @@ class Informer:
         found: dict[AttemptKey, list[Pod]] = {}
         there = self.pods.objects
         # A deleted pod does not count once another pod has its name.
-        gone = [as_gone(pod) for name, pod in self.pods.deleted.items() if name not in there]
+        gone = [as_deleted(pod) for name, pod in self.pods.deleted.items() if name not in there]
         # Of pods created in the same second the last in the list counts: existing ones, not deleted ones.
         for pod in (*gone, *there.values()):
             if (whose := attempt_of(pod)) is not None:

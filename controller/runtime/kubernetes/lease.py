@@ -190,7 +190,7 @@ class FencingLease:
 async def ahead_of_us(client: KubernetesClient) -> timedelta:
     """Return the server's clock minus ours; zero if the server does not tell its time."""
     try:
-        _, date = await client.greet()
+        _, date = await client.version_and_clock()
     except ApiError:
         return timedelta()
     return timedelta() if date is None else date - datetime.now(UTC)

@@ -137,7 +137,7 @@ def keep_first_deletion(before: Pod, after: Pod) -> None:
         about["deletionGracePeriodSeconds"] = kept + (last - first).total_seconds()
 
 
-def as_gone(pod: Pod) -> Pod:
+def as_deleted(pod: Pod) -> Pod:
     """Return the last state of a deleted pod, marked as ended."""
     status = pod.get("status", {})
     if status.get("phase") in ENDED:
@@ -145,7 +145,7 @@ def as_gone(pod: Pod) -> Pod:
     return {**pod, "status": {**status, "phase": "Failed", "gone": True}}
 
 
-def is_gone(pod: Pod) -> bool:
+def was_deleted(pod: Pod) -> bool:
     """Whether the pod was deleted before its end was seen."""
     return pod.get("status", {}).get("gone") is True
 
@@ -345,11 +345,11 @@ def _without_container(
             return Exit(now, code=0)
         case "Failed":
             # Our deletion may be all that is known: the end may come while no watch is open.
-            if stopped and (asked is not None or is_gone(pod)):
+            if stopped and (asked is not None or was_deleted(pod)):
                 return Exit(asked or now, unknown=True, stopped=True)
             thrown_out = _thrown_out(pod, asked or now) or _start_up(pod, now)
             otherwise = (
-                f"{deleted} was deleted by someone else" if is_gone(pod) else "its pod failed and does not say why"
+                f"{deleted} was deleted by someone else" if was_deleted(pod) else "its pod failed and does not say why"
             )
             return thrown_out or _lost(asked or now, _told(pod, otherwise))
     if asked is None:
@@ -506,10 +506,10 @@ NO_CAUSE = "Created worker pod: "
 
 @dataclass(frozen=True, slots=True)
 class WaitingReason:
-    """text: for the table of trials. hopeless: why it can never run without a change; "" while it may run."""
+    """text: for the table of trials. start_failure: why it can never run without a change; "" while it may run."""
 
     text: str = ""
-    hopeless: str = ""
+    start_failure: str = ""
 
 
 def why_waiting(pod: Pod, *, now: datetime, container: str = "", mount_trouble: str = "") -> WaitingReason:
@@ -520,9 +520,9 @@ def why_waiting(pod: Pod, *, now: datetime, container: str = "", mount_trouble: 
     age_s = _age_s(pod, now)
     for name, reason, message in _waiting_states(pod):
         text = f"{reason}: {cleaned(message)}" if message else reason
-        hopeless = _hopeless(pod, name, reason, message, age_s)
-        if hopeless or reason not in ("ContainerCreating", "PodInitializing"):
-            return WaitingReason(text, hopeless)
+        start_failure = _start_failure(pod, name, reason, message, age_s)
+        if start_failure or reason not in ("ContainerCreating", "PodInitializing"):
+            return WaitingReason(text, start_failure)
     if mount_trouble:
         reason = explain_mount(pod, container, mount_trouble)
         return WaitingReason(reason, reason if age_s >= MOUNT_S else "")
@@ -547,9 +547,9 @@ def _unscheduled(pod: Pod, container: str, now: datetime) -> WaitingReason:
             waited_s = _since(scheduled.get("lastTransitionTime"), now)
             if (missing := missing_claim(pod, container, message)) and waited_s >= CLAIM_S:
                 return WaitingReason(missing, missing)
-            hopeless = f"no node accepted it for {UNSCHEDULABLE_S / 60:.0f} minutes: {message}"
+            start_failure = f"no node accepted it for {UNSCHEDULABLE_S / 60:.0f} minutes: {message}"
             return WaitingReason(
-                missing or f"Unschedulable: {message}", hopeless if waited_s >= UNSCHEDULABLE_S else ""
+                missing or f"Unschedulable: {message}", start_failure if waited_s >= UNSCHEDULABLE_S else ""
             )
     return WaitingReason()
 
@@ -563,7 +563,7 @@ def _waiting_states(pod: Pod) -> Iterator[tuple[str, str, str]]:
             yield each.get("name", ""), state.get("reason", ""), state.get("message", "")
 
 
-def _hopeless(pod: Pod, container: str, reason: str, message: str, age_s: float) -> str:
+def _start_failure(pod: Pod, container: str, reason: str, message: str, age_s: float) -> str:
     patience_s = HICCUP_S if _may_pass(message) else 0.0
     if reason in _PULLING:
         explained, patience_s = explain_image(pod, container, reason, message), max(patience_s, IMAGE_S)

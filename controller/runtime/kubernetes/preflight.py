@@ -252,7 +252,7 @@ def _login(credentials: Credentials) -> Finding:
 
 async def _server(client: KubernetesClient) -> AsyncIterator[Finding]:
     before = datetime.now(UTC)
-    version, there = await client.greet()
+    version, there = await client.version_and_clock()
     after = datetime.now(UTC)
     yield _version(client.server, version)
     if there is not None:

@@ -43,7 +43,7 @@ from controller.runtime.kubernetes.labels import attempt_of, name_of, queue_of
 from controller.runtime.kubernetes.lease import FencingLease
 from controller.runtime.kubernetes.logs import COLLECTED_LOG, SOON_S, LogFollower, LogFollowers, PodContainer
 from controller.runtime.kubernetes.objects import AttemptObject, Pod, Raw
-from controller.runtime.kubernetes.pod_status import is_gone
+from controller.runtime.kubernetes.pod_status import was_deleted
 from controller.runtime.kubernetes.records import Record, Records
 from controller.runtime.kubernetes.resource_quota import demand_of, never_fits
 from controller.runtime.protocol import AttemptStatus, CannotStart, Launch
@@ -516,7 +516,7 @@ class KubernetesRuntime:
         if each.found is not None:
             return find(each.found[1], each.pods)
         # The pods may keep running without their object, and their log still counts.
-        there = [pod for pod in each.pods if not is_gone(pod)]
+        there = [pod for pod in each.pods if not was_deleted(pod)]
         return None if followers.has(each.name) else find(None, there)
 
     def _collect(self, each: _ObservedAttempt, status: AttemptStatus, directory: Path, *, at_once: bool) -> bool:

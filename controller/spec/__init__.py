@@ -14,7 +14,7 @@ from controller.spec.document import (
 )
 from controller.spec.katib_template import NoConfigMap
 from controller.spec.native import schema
-from controller.spec.problems import Placed, SpecErrors
+from controller.spec.problems import LocatedProblem, SpecErrors
 from controller.spec.reading import Document, read, read_path
 from controller.spec.redaction import redacted, redacted_document
 from controller.spec.starter import starter
@@ -25,7 +25,7 @@ __all__ = [
     "Change",
     "Document",
     "NoConfigMap",
-    "Placed",
+    "LocatedProblem",
     "SpecErrors",
     "allowed_in_extension",
     "allowed_in_revision",

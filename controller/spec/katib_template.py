@@ -256,7 +256,7 @@ class KatibTemplateReader(KatibSectionReader):
             self._problems.add(at, str(error))
             return None
         except SpecErrors as error:
-            told = "; ".join(f"line {each.mark.line}: {each.message}" for each in error.placed[:3])
+            told = "; ".join(f"line {each.mark.line}: {each.message}" for each in error.located[:3])
             self._problems.add(at, f"the template {path!r} of the ConfigMap {namespace}/{name} is not YAML: {told}")
             return None
         if not isinstance(data, dict):

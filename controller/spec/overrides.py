@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 
 from controller.phrases import quantity
-from controller.spec.problems import Mark, Marks, Placed, SpecErrors
+from controller.spec.problems import Mark, Marks, LocatedProblem, SpecErrors
 from controller.spec.yaml_text import Data, parse, plain_scalar
 
 _INDEX = re.compile(r"\[([0-9]{1,6})\]")
@@ -20,7 +20,7 @@ _NULLABLE = re.compile(r"spec\.initial\[[0-9]+\]\.|spec\.parameters\..+\.when\."
 _QUOTED = re.compile(r'"([^"]+)"')
 
 
-class _Wrong(Exception):
+class _OverrideError(Exception):
     """The override cannot be applied; the message says why and what to write."""
 
 
@@ -39,12 +39,12 @@ def apply(data: Data, marks: Marks, override: str, *, position: int) -> None:
     value, under = _value(text, mark)
     try:
         _put(data, path, value, under, marks, mark)
-    except _Wrong as wrong:
+    except _OverrideError as wrong:
         raise _error(mark, path, str(wrong)) from None
 
 
 def _error(mark: Mark, path: str, message: str) -> SpecErrors:
-    return SpecErrors("command line", [Placed(mark, path, message)])
+    return SpecErrors("command line", [LocatedProblem(mark, path, message)])
 
 
 def _value(text: str, mark: Mark) -> tuple[Data, Marks]:
@@ -53,7 +53,7 @@ def _value(text: str, mark: Mark) -> tuple[Data, Marks]:
     try:
         return parse(text, "")
     except SpecErrors as error:
-        raise _error(mark, "", error.placed[0].message) from None
+        raise _error(mark, "", error.located[0].message) from None
 
 
 def _put(data: Data, path: str, value: Data, under: Marks, marks: Marks, mark: Mark) -> None:
@@ -65,17 +65,17 @@ def _put(data: Data, path: str, value: Data, under: Marks, marks: Marks, mark: M
         below = f"{walked}[{step}]" if isinstance(step, int) else f"{walked}.{step}" if walked else step
         if isinstance(step, int):
             if not isinstance(here, list):
-                raise _Wrong(f"{walked} is not a list, so [{step}] is not a place in it")
+                raise _OverrideError(f"{walked} is not a list, so [{step}] is not a place in it")
             if step >= len(here) + last:
                 told = f"so the last one is [{len(here) - 1}]" if here else "so set the whole list"
-                raise _Wrong(f"{walked} has {quantity(len(here), 'element')}, {told}")
+                raise _OverrideError(f"{walked} has {quantity(len(here), 'element')}, {told}")
             if last:
                 here[step : step + 1] = [value]
             else:
                 here = here[step]
         else:
             if not isinstance(here, dict):
-                raise _Wrong(f"{walked or 'the file'} is not a mapping, so it has no {step}")
+                raise _OverrideError(f"{walked or 'the file'} is not a mapping, so it has no {step}")
             if last and value is None and not _NULLABLE.match(below):
                 here.pop(step, None)
             elif last:
@@ -112,7 +112,7 @@ def _steps(path: str, data: Data) -> Iterator[str | int]:
             step = _key(rest, here)
             rest = rest[len(step) :]
         if step == "" or (rest and rest[0] not in ".["):
-            raise _Wrong("write a path such as spec.trial.command[2]")
+            raise _OverrideError("write a path such as spec.trial.command[2]")
         yield step
         rest = rest[1:] if rest.startswith(".") else rest
         if isinstance(here, dict) and isinstance(step, str):

@@ -34,7 +34,7 @@ def problem_lines(text: str) -> list[str]:
     with pytest.raises(SpecErrors) as caught:
         read(text, source="experiment.yaml")
     head, *lines = str(caught.value).split("\n")
-    count = len(caught.value.placed)
+    count = len(caught.value.located)
     assert head == f"experiment.yaml: {count} problem{'s' if count != 1 else ''}"
     return [line.removeprefix("  ") for line in lines]
 
@@ -287,7 +287,7 @@ def test_the_service_s_problems_come_with_all_others_and_each_once(
     text = changed(old, new).replace(broken, into)
     with pytest.raises(SpecErrors) as caught:
         read(text, source="experiment.yaml", service=check)
-    lines = [str(placed).partition(" ")[2] for placed in caught.value.placed]
+    lines = [str(located).partition(" ")[2] for located in caught.value.located]
     assert sorted(line for line in lines if not line.startswith(other)) == sorted(told)
     assert len(lines) == len(told) + 1
 
@@ -296,7 +296,7 @@ def test_the_service_does_not_validate_what_could_not_be_read() -> None:
     for text in ("3", "spec: 3", "spec: {parameters: 3, algorithm: 3, pruning: 3}", "spec: {parameters: {x: 3}}"):
         with pytest.raises(SpecErrors) as caught:
             read(text, source="experiment.yaml", service=check)
-        paths = [placed.path for placed in caught.value.placed]
+        paths = [located.path for located in caught.value.located]
         assert len(paths) == len(set(paths)), paths
 
 

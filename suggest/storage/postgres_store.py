@@ -202,10 +202,10 @@ class OwnedByHeartbeat:
         with locked(self._lock, late=Unavailable(f"{self._database.place}: it takes long to answer; try again")):
             if self._thread is None:
                 self._beat()
-                self._thread = threading.Thread(target=self._keep_living, name="heartbeat", daemon=True)
+                self._thread = threading.Thread(target=self._send_heartbeats, name="heartbeat", daemon=True)
                 self._thread.start()
 
-    def _keep_living(self) -> None:
+    def _send_heartbeats(self) -> None:
         silent = False
         while not self._closing.wait(BEAT_S):
             try:

@@ -133,7 +133,7 @@ def cluster_launch(
                 trial,
                 attempt,
                 output=CLUSTER_OUTPUT,
-                checkpoint=f"{CLUSTER_CHECKPOINTS}/{trial_label(attempt.trial)}{kept_apart(experiment, attempt)}",
+                checkpoint=f"{CLUSTER_CHECKPOINTS}/{trial_label(attempt.trial)}{checkpoint_suffix(experiment, attempt)}",
             ),
         },
         working_directory=Path(experiment.directory),
@@ -153,7 +153,7 @@ def cluster_launch(
             secrets={name: value for name, value in own_env.items() if isinstance(value, SecretRef)},
             manifest=None if manifest is None else cast(dict[str, object], fill_data(manifest, substituted)),
             files=files,
-            avoid_nodes=_let_down_by(attempts),
+            avoid_nodes=_failed_nodes(attempts),
             collection=_with_image(experiment.spec.collection, environ),
             parent_checkpoint=f"{CLUSTER_CHECKPOINTS}/{trial.parent}" if goes_on else "",
         ),
@@ -217,12 +217,12 @@ def fidelity(experiment: Experiment, attempt: Attempt) -> Assignment:
     return {spec.parameter: int(level) if level.is_integer() else level}
 
 
-def kept_apart(experiment: Experiment, attempt: Attempt) -> str:
+def checkpoint_suffix(experiment: Experiment, attempt: Attempt) -> str:
     """Return the suffix of the checkpoint folder that separates runs of the final stage; "" for a trial."""
     return experiment.final.apart if attempt.trial is FINAL and experiment.final is not None else ""
 
 
-def _let_down_by(attempts: Sequence[Attempt]) -> tuple[str, ...]:
+def _failed_nodes(attempts: Sequence[Attempt]) -> tuple[str, ...]:
     failed = (each for each in attempts if each.failure_class is FailureClass.INFRASTRUCTURE)
     return tuple(dict.fromkeys(each.node for each in failed if each.node))
 

@@ -14,7 +14,7 @@ from controller.app.run import Controls, control
 from controller.app.suggestion_service import SessionClient
 from controller.app.workspace import Workspace
 from controller.core.model import Experiment, ExperimentState, ReasonCode
-from controller.report.lines import Silence
+from controller.report.lines import QuietView
 
 POLL_S = 0.05
 
@@ -87,7 +87,7 @@ async def _end(
     try:
         with controls() as installed:
             await control(
-                admitted, experiments=experiments, client=client, controls=installed, view=Silence(), runtime=runtime
+                admitted, experiments=experiments, client=client, controls=installed, view=QuietView(), runtime=runtime
             )
     finally:
         await runtime.close()

@@ -17,7 +17,7 @@ from controller.cli.exits import ExitCode
 from controller.cli.options import file_or_name, is_name, read_file, workspace_of
 from controller.core.model import ExperimentState
 from controller.phrases import command, quantity
-from controller.report.lines import Lines, LoggedView, Silence, View
+from controller.report.lines import Lines, LoggedView, QuietView, View
 from suggest.errors import InvalidArgument, Problem
 
 if TYPE_CHECKING:
@@ -160,7 +160,7 @@ def _tell(arguments: argparse.Namespace, view: View, result: RunResult) -> None:
 
 def view_of(arguments: argparse.Namespace) -> View:
     if arguments.quiet:
-        return Silence()
+        return QuietView()
     if arguments.verbose or arguments.log_format == "json":
         return LoggedView()
     if terminal.live(arguments):

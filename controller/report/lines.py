@@ -43,7 +43,7 @@ class View(Protocol):
         """End the view. No method is called after this one."""
 
 
-class Silence:
+class QuietView:
     """The view of -q, which shows nothing."""
 
     draws = False

@@ -133,7 +133,8 @@ def cluster_launch(
                 trial,
                 attempt,
                 output=CLUSTER_OUTPUT,
-                checkpoint=f"{CLUSTER_CHECKPOINTS}/{trial_label(attempt.trial)}{checkpoint_suffix(experiment, attempt)}",
+                checkpoint=f"{CLUSTER_CHECKPOINTS}/{trial_label(attempt.trial)}"
+                + checkpoint_suffix(experiment, attempt),
             ),
         },
         working_directory=Path(experiment.directory),

@@ -38,7 +38,7 @@ T = TypeVar("T")
 Point = tuple[Value, ...]
 
 
-class ToldTrial(NamedTuple):
+class HistoryTrial(NamedTuple):
     """A trial of a caller's history. `is_inside`: its point is in the space."""
 
     name: str
@@ -51,8 +51,8 @@ class ToldTrial(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class ToldTrials:
-    """Trials of a caller's history as columns, see `ToldTrial`. `parameters` are in the order of the space."""
+class HistoryColumns:
+    """Trials of a caller's history as columns, see `HistoryTrial`. `parameters` are in the order of the space."""
 
     parameters: Sequence[ValueColumn]
     names: list[str] = field(default_factory=list)
@@ -72,8 +72,8 @@ class ToldTrials:
     def point(self, row: int) -> Point:
         return tuple(column.values[row] for column in self.parameters)
 
-    def trial(self, row: int) -> ToldTrial:
-        return ToldTrial(
+    def trial(self, row: int) -> HistoryTrial:
+        return HistoryTrial(
             self.names[row],
             self.point(row),
             self.are_inside[row],
@@ -83,11 +83,11 @@ class ToldTrials:
             self.moments[row],
         )
 
-    def take(self, rows: Sequence[int]) -> ToldTrials:
+    def take(self, rows: Sequence[int]) -> HistoryColumns:
         """Return the trials of these rows, in their order."""
         if list(rows) == list(range(len(self))):
             return self
-        return ToldTrials(
+        return HistoryColumns(
             [ValueColumn(_taken(column.values, rows), _taken(column.json, rows)) for column in self.parameters],
             _taken(self.names, rows),
             _taken(self.are_inside, rows),
@@ -97,11 +97,11 @@ class ToldTrials:
             _taken(self.moments, rows),
         )
 
-    def plus(self, more: ToldTrials) -> ToldTrials:
+    def plus(self, more: HistoryColumns) -> HistoryColumns:
         """Return these trials and `more`, which follow them."""
         if not self.names:
             return more
-        return ToldTrials(
+        return HistoryColumns(
             [
                 ValueColumn([*mine.values, *theirs.values], [*mine.json, *theirs.json])
                 for mine, theirs in zip(self.parameters, more.parameters, strict=True)
@@ -133,10 +133,10 @@ class TrialReader:
         self._texts = experiment.texts
         self._names = experiment.names
 
-    def read(self, raws: Mapping[int, bytes]) -> ToldTrials:
+    def read(self, raws: Mapping[int, bytes]) -> HistoryColumns:
         """Parse the trials at these places of a request. Raises InvalidArgument."""
         if not raws:
-            return ToldTrials([ValueColumn([], []) for _ in self._texts])
+            return HistoryColumns([ValueColumn([], []) for _ in self._texts])
         together = _MARK_BYTES.join([*raws.values(), b""])
         try:
             columns, pairs = TrialColumns.FromString(together), TrialPairs.FromString(together)
@@ -156,7 +156,7 @@ class TrialReader:
         _check_names(names, list(raws))
         parameters, are_inside = self._values(list(raws), given)
         states, values, reasons = self._outcomes(conditions, texts)
-        return ToldTrials(parameters, names, are_inside, states, values, reasons, moments)
+        return HistoryColumns(parameters, names, are_inside, states, values, reasons, moments)
 
     def _checked(self, given: Sequence[Mapping[str, str]], raws: Mapping[int, bytes]) -> list[list[str]]:
         """Return the texts of each parameter. Raises InvalidArgument."""
@@ -325,9 +325,9 @@ class _Pairs:
 
 
 def _unreadable(raws: Mapping[int, bytes]) -> InvalidArgument:
-    told = "is not a trial: its bytes cannot be read"
+    message = "is not a trial: its bytes cannot be read"
     found = [place for place, raw in raws.items() if not _is_readable(raw)]
-    return InvalidArgument([Problem(f"trials[{place}]", told) for place in found[:MOST_PROBLEMS]])
+    return InvalidArgument([Problem(f"trials[{place}]", message) for place in found[:MOST_PROBLEMS]])
 
 
 def _is_readable(raw: bytes) -> bool:

@@ -385,7 +385,8 @@ class _Worker:
         except (EOFError, OSError) as error:
             planned = self._has_answered
             code = self.kill(within_s=_LEAVE_S)
-            raise _WorkerLost(f"a worker process has ended ({_described(code)})", planned=planned and code == 0) from error
+            reason = f"a worker process has ended ({_described(code)})"
+            raise _WorkerLost(reason, planned=planned and code == 0) from error
 
     def _done(self) -> None:
         if self._asked_at is not None:

@@ -61,7 +61,7 @@ class Attempts:
         self._mismatched: set[str] = set()  # homes that cannot be reached due to TLS or another protocol
         self._followed = False
         self._sent_away = 0
-        self._told: grpc.RpcError | None = None  # the last error that the service itself sent
+        self._service_error: grpc.RpcError | None = None  # the last error that the service itself sent
 
     def left_s(self) -> float:
         """Return the time until the call's deadline."""
@@ -101,15 +101,15 @@ class Attempts:
         if pause is None or time.monotonic() + pause >= self._deadline:
             # An expired deadline is the less helpful error, for example if a locked store keeps answering late.
             late = failure.code() is grpc.StatusCode.DEADLINE_EXCEEDED
-            last = self._told if late and self._told is not None else failure
+            last = self._service_error if late and self._service_error is not None else failure
             raise _error(last, address=tried, timeout_s=self._timeout_s) from last
         return pause
 
     def _pause_unavailable(self, failure: grpc.RpcError) -> float | None:
-        tried, told = self.address, _by_the_service(failure)
-        if told or self._told is None:
-            self._told = failure
-        if told:
+        tried, refused = self.address, _by_the_service(failure)
+        if refused or self._service_error is None:
+            self._service_error = failure
+        if refused:
             return self._pause(LONGEST_TOLD_S)
         if _is_mismatch(failure):
             self._mismatched.add(tried)
@@ -130,7 +130,7 @@ class Attempts:
             self.address = str(parse_address(error.address))
         except InvalidArgument:
             return None
-        first, self._followed, self._told = not self._followed, True, failure
+        first, self._followed, self._service_error = not self._followed, True, failure
         return 0.0 if first else self._pause(LONGEST_TOLD_S)
 
     def _wait_for_room(self, failure: grpc.RpcError) -> float | None:
@@ -138,7 +138,7 @@ class Attempts:
         error = _error(failure, address=self.address, timeout_s=self._timeout_s)
         if not isinstance(error, RateLimited):
             return None
-        self._told = failure
+        self._service_error = failure
         self._sent_away += 1
         return max(error.retry_s, 0.01) * (1 + random.random() * self._sent_away / 2)
 

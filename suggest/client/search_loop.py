@@ -188,8 +188,8 @@ class OpenTrial:
 
     def complete(self, value: float | None = None) -> None:
         """End the trial as succeeded. Without a value, the reported one counts."""
-        said = None if value is None else arguments.measured("complete", "value", value)
-        self._end(Outcome(TrialState.SUCCEEDED, said))
+        result = None if value is None else arguments.measured("complete", "value", value)
+        self._end(Outcome(TrialState.SUCCEEDED, result))
 
     def prune(self, reason: str = "") -> None:
         self._end(Outcome(TrialState.PRUNED, reason=arguments.text("prune", "reason", reason)))

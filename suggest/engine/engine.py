@@ -134,7 +134,7 @@ class Engine:
         self._expired: set[int] = set()  # the queued trials that were handed out before
         self._reports: dict[int, Report] = {}
         self._before: dict[int, int | None] = {}  # of running trials: the last step before the latest report
-        self._told: dict[
+        self._advice: dict[
             int, tuple[Curve, int, StopAdvice]
         ] = {}  # of running trials: the curve, its length, the advice
         self._running: set[int] = set()
@@ -484,14 +484,14 @@ class Engine:
         curve = self._curve(number)
         if self._pruner is None or curve is None or self.trial(number).state is not TrialState.RUNNING:
             return StopAdvice(False)
-        told = self._told.get(number)
-        if told is not None and told[0] is curve and told[1] == len(curve.steps):
-            return told[2]
+        cached = self._advice.get(number)
+        if cached is not None and cached[0] is curve and cached[1] == len(curve.steps):
+            return cached[2]
         previous = curve.steps[-2] if len(curve.steps) > 1 else None
         before = self._before.get(number, previous)
         self._load(self._pruner)
         advice = self._pruner.judge(TrialCurve(number, TrialState.RUNNING, curve), before=before)
-        self._told[number] = curve, len(curve.steps), advice
+        self._advice[number] = curve, len(curve.steps), advice
         return advice
 
     def update_study(self, study: Study) -> None:
@@ -527,7 +527,7 @@ class Engine:
         if trial.finished or trial.state is TrialState.PAUSED:
             self._results += old is None or old in (TrialState.QUEUED, TrialState.RUNNING)
             self._before.pop(number, None)
-            self._told.pop(number, None)
+            self._advice.pop(number, None)
 
     def _curve(self, number: int) -> Curve | None:
         """Return the trial's curve: the values of the objective's metric in its newest attempt."""
@@ -573,7 +573,7 @@ class Engine:
     def _new_pruner(self) -> Pruner | None:
         """Return a pruner. It gets the curves when first asked, because they may be half a million measurements."""
         spec = self._study.spec
-        self._told.clear()
+        self._advice.clear()
         self._pruner_loaded = False
         if spec.pruning is None or (spec.fidelity is not None and spec.pruning.name in PROMOTING):
             return None
@@ -637,8 +637,8 @@ def _fidelity_problems(spec: StudySpec) -> Iterator[Problem]:
             f"{name} is also a parameter of the search, but each run of a trial has its own; remove it there",
         )
     if registry.waits(spec.algorithm):
-        told = f"trials of {spec.algorithm.name} already run in generations; remove it, or use another algorithm"
-        yield Problem("fidelity", told)
+        message = f"trials of {spec.algorithm.name} already run in generations; remove it, or use another algorithm"
+        yield Problem("fidelity", message)
     if eta < 2:
         yield Problem("fidelity.eta", f"{eta} is below 2")
     if not (math.isfinite(least) and least > 0):

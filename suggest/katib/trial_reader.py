@@ -181,8 +181,8 @@ class TrialReader:
         for text, texts in zip(self._texts, given, strict=True):
             found = text.values(texts)
             for row in found.unreadable[:MOST_PROBLEMS]:
-                told = f"{texts[row][:80]!r} is not a value of this parameter"
-                problems.append(Problem(f"trials[{places[row]}].{text.name}", told))
+                message = f"{texts[row][:80]!r} is not a value of this parameter"
+                problems.append(Problem(f"trials[{places[row]}].{text.name}", message))
             columns.append(found.column)
             for row in found.outside:
                 are_inside[row] = False
@@ -231,9 +231,9 @@ def finite(text: str) -> float | None:
 
 def _check_names(names: Sequence[str], places: Sequence[int]) -> None:
     """Check the names of trials at these places. Raises InvalidArgument."""
-    told = f"give each trial its name, of 1 to {MAX_NAME} characters"
+    message = f"give each trial its name, of 1 to {MAX_NAME} characters"
     wrong = [place for place, name in zip(places, names, strict=True) if not 0 < len(name) <= MAX_NAME or "\0" in name]
-    _refuse([Problem(f"trials[{place}].name", told) for place in wrong])
+    _refuse([Problem(f"trials[{place}].name", message) for place in wrong])
 
 
 def _refuse(problems: list[Problem]) -> None:

@@ -44,14 +44,14 @@ def importances(space: Space, trials: Iterable[Trial], *, direction: Direction, 
 
     A conditional parameter is judged by the trials that have it, and weighs as much as these do among all.
     """
-    told = [t for t in trials if t.state is TrialState.SUCCEEDED and t.value is not None and math.isfinite(t.value)]
+    ranked = [t for t in trials if t.state is TrialState.SUCCEEDED and t.value is not None and math.isfinite(t.value)]
     names = [p.name for p in space.parameters if p.domain.count != 1]
-    frozen = _frozen(space, names, told)
+    frozen = _frozen(space, names, ranked)
     having = Counter(name for trial in frozen for name in trial.params)
     varied = {n for n in names if len({t.params[n] for t in frozen if n in t.params}) > 1}
     judged = (
         [n for n in names if n in varied and having[n] >= MIN_TRIALS_TO_RANK]
-        if len({t.value for t in told}) > 1
+        if len({t.value for t in ranked}) > 1
         else []
     )
     found = _estimated(frozen, judged, direction=direction, seed=seed) if judged else {}

@@ -142,10 +142,10 @@ def importances(space: Space, trials: Iterable[Trial], *, direction: Direction) 
 
     The same trials give the same result. Takes at most two seconds. Optuna is imported only if there are enough trials.
     """
-    told = [t for t in trials if t.state is TrialState.SUCCEEDED and t.value is not None]
-    if len(told) < MIN_TRIALS_TO_RANK:
+    succeeded = [t for t in trials if t.state is TrialState.SUCCEEDED and t.value is not None]
+    if len(succeeded) < MIN_TRIALS_TO_RANK:
         names = [p.name for p in space.parameters if p.domain.count != 1]
-        return [Importance(name, sum(name in t.parameters for t in told)) for name in names]
+        return [Importance(name, sum(name in t.parameters for t in succeeded)) for name in names]
     from suggest.optuna_storage import importance
 
-    return importance.importances(space, told, direction=direction)
+    return importance.importances(space, succeeded, direction=direction)

@@ -269,11 +269,11 @@ class Server:
         if metrics is not None and call_metrics is not None:
             metrics.start(MetricSources(call_metrics, queue, store_health, studies))
             self._metrics_port = metrics.port
-        reloaded = [each for each in (loaded_protection, limits_file) if each is not None and each.change]
-        background = [asyncio.create_task(_log_suppressed_denials(denial_log))]
-        if reloaded:
-            background.append(asyncio.create_task(_reload_files(reloaded)))
-        return _Started(listeners, servicer, studies, store, executor, background, connections, metrics, loaded_protection)
+        files = [each for each in (loaded_protection, limits_file) if each is not None and each.change]
+        tasks = [asyncio.create_task(_log_suppressed_denials(denial_log))]
+        if files:
+            tasks.append(asyncio.create_task(_reload_files(files)))
+        return _Started(listeners, servicer, studies, store, executor, tasks, connections, metrics, loaded_protection)
 
     async def _listen_for_katib(self, shared: _Shared, handlers: Mapping[str, Methods]) -> _Listener:
         """Bind the ports that serve Katib's services only, because their clients send no token and large requests."""
@@ -481,8 +481,8 @@ async def _serve(server: Server, announced: str, companion: Companion | None) ->
         async with contextlib.nullcontext() if companion is None else companion(server):
             if announced:
                 katib = f", Katib at {' and '.join(server.katib_addresses)}" if server.katib_addresses else ""
-                told = f"listening on {server.address}, storage {redacted_url(announced)}{katib}"
-                print(told, file=sys.stderr, flush=True)
+                announcement = f"listening on {server.address}, storage {redacted_url(announced)}{katib}"
+                print(announcement, file=sys.stderr, flush=True)
             code = await ended
     finally:
         await server.stop()

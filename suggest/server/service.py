@@ -88,8 +88,8 @@ class SuggestServicer(SuggestServiceServicer):
             if len(found) > limit:
                 break
         page, rest = _page(((wire.write_study(s), str(s.name)) for s in found), limit)
-        told = found[: len(page)] if request.summaries else []
-        summaries = map(wire.write_summary, told, self._studies.summaries(told))
+        studies = found[: len(page)] if request.summaries else []
+        summaries = map(wire.write_summary, studies, self._studies.summaries(studies))
         return pb.ListStudiesResponse(studies=page, next_page_token=rest, summaries=summaries)
 
     def UpdateStudy(self, request: pb.UpdateStudyRequest, context: ResourceContext) -> pb.Study:

@@ -290,13 +290,13 @@ class Statements:
         """Insert measurements by trial number and return how many were written; none if the lease is outdated."""
         if not self._arrays:
             return sum(_insert_blocks(connection, lease, number, found) for number, found in reports)
-        told = [m for _, found in reports for m in found]
+        measurements = [m for _, found in reports for m in found]
         columns: Columns = {
             "trial": _array(str(number) for number, found in reports for _ in found),
-            "attempt": _array([str(m.attempt) for m in told]),
-            "metric": _array([_quoted(m.metric) for m in told]),
-            "step": _array([str(m.step) for m in told]),
-            "value": _array(["NULL" if math.isnan(m.value) else repr(m.value) for m in told]),
+            "attempt": _array([str(m.attempt) for m in measurements]),
+            "metric": _array([_quoted(m.metric) for m in measurements]),
+            "step": _array([str(m.step) for m in measurements]),
+            "value": _array(["NULL" if math.isnan(m.value) else repr(m.value) for m in measurements]),
         }
         return connection.execute(_INSERT_ARRAYS, {**columns, **guard(lease)}).rowcount
 

@@ -595,8 +595,8 @@ def finished_trial(engine: Engine, trial: Trial, outcome: Outcome, measurements:
     """
     spec = engine.study.spec
     if outcome.further and len(outcome.further) != len(spec.objectives) - 1:
-        told = f"{len(outcome.further) + 1} values; the study has {len(spec.objectives)} objectives"
-        raise InvalidArgument([Problem("outcome.succeeded.values", f"{told}, give one value for each")])
+        message = f"{len(outcome.further) + 1} values; the study has {len(spec.objectives)} objectives"
+        raise InvalidArgument([Problem("outcome.succeeded.values", f"{message}, give one value for each")])
     measured, step = engine.value_of(trial.number, measurements)
     value = measured if outcome.value is None else outcome.value
     others = [engine.value_of(trial.number, measurements, objective=each)[0] for each in spec.objectives[1:]]

@@ -200,10 +200,10 @@ def own_parameters(experiment: Experiment, trial: Trial, *, stage: TrialOrFinal)
     space = experiment.spec.space
     problems = space.point_problems(trial.parameters, partial=True)
     if problems:
-        told = "; ".join(f"{p.path}: {p.message[:MOST_SAID]}" for p in problems[:MOST_PROBLEMS])
+        problem_list = "; ".join(f"{p.path}: {p.message[:MOST_SAID]}" for p in problems[:MOST_PROBLEMS])
         cure = "" if stage is FINAL else f"to continue without this trial: {command('resume', experiment.name)}; "
         raise ParametersRefused(
-            f"the study has parameters for it that the file's spec.parameters do not allow ({told}); {cure}"
+            f"the study has parameters for it that the file's spec.parameters do not allow ({problem_list}); {cure}"
             f"to allow them: {command('extend', experiment.name, '--set', 'spec.parameters.NAME=…')}"
         )
     return space.canonical(trial.parameters)

@@ -166,9 +166,9 @@ def _value(row: Mapping[str, str], column: str, state: TrialState) -> float | No
     text = row[column]
     value = _number(text)
     if value is None and (text or state is TrialState.SUCCEEDED):
-        said = f"{text!r} is not a finite number" if text else "is empty"
+        problem = f"{text!r} is not a finite number" if text else "is empty"
         cure = "remove the row, or set its state to failed"
-        raise ValueError(f"{column}: {said}, so there is nothing to compare; {cure}")
+        raise ValueError(f"{column}: {problem}, so there is nothing to compare; {cure}")
     return value
 
 

@@ -55,15 +55,15 @@ def check(document: Document, directory: Path) -> None:
     template = document.spec.trial
     if not (template.devices or template.working_dir):
         return
-    problems = [Problem(path, said) for path, said in _problems(document.spec, directory) if path in _REFUSED]
+    problems = [Problem(path, message) for path, message in _problems(document.spec, directory) if path in _REFUSED]
     if problems:
         raise document.locate(problems)
 
 
 def obstacles(spec: ExperimentSpec, directory: Path) -> Iterator[str]:
     """Yield what prevents trials from running, each with its place and its cure."""
-    for path, said in _problems(spec, directory):
-        yield f"{path}: {said}"
+    for path, message in _problems(spec, directory):
+        yield f"{path}: {message}"
 
 
 def _problems(spec: ExperimentSpec, directory: Path) -> Iterator[tuple[str, str]]:
@@ -86,8 +86,8 @@ def _problems(spec: ExperimentSpec, directory: Path) -> Iterator[tuple[str, str]
         )
         return
     for template in asking:
-        if said := _too_few(template, len(gpus.pool(os.environ, spec.trial.devices)), gpus.source(os.environ)):
-            yield _GPU if template is spec.trial else _GPU.replace("trial", "final"), said
+        if message := _too_few(template, len(gpus.pool(os.environ, spec.trial.devices)), gpus.source(os.environ)):
+            yield _GPU if template is spec.trial else _GPU.replace("trial", "final"), message
             return
 
 

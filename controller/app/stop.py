@@ -64,14 +64,14 @@ async def _wait_for_controller(
     experiments: LocalExperiments, experiment: Experiment, say: Callable[[str], None]
 ) -> None:
     """Wait until no controller is running. A controller sees the request and ends its trials."""
-    told = False
+    announced = False
     while True:
         holder = experiments.holder(experiment.uid)
         if holder is None:
             return
-        if not told:
+        if not announced:
             say(f"{experiment.name} is stopping; its controller is {holder}")
-            told = True
+            announced = True
         await asyncio.sleep(POLL_S)
 
 

@@ -29,8 +29,8 @@ def serve(arguments: argparse.Namespace) -> int:
 
     terminal.set_up_logging(arguments)
     logging.getLogger("suggest").setLevel(logging.DEBUG if arguments.verbose else logging.WARNING)
-    for told in ("suggest.audit", "suggest.events"):
-        logging.getLogger(told).setLevel(logging.WARNING if arguments.quiet else logging.INFO)
+    for name in ("suggest.audit", "suggest.events"):
+        logging.getLogger(name).setLevel(logging.WARNING if arguments.quiet else logging.INFO)
     storage = storage_of(arguments)
     if not arguments.storage and not arguments.check:
         state_of(arguments).make()

@@ -232,10 +232,10 @@ def best(arguments: argparse.Namespace) -> ExitCode:
             sys.stdout.write(text(document).rstrip("\n") + "\n")
         case _:
             print(front(record) if record.experiment.spec.further else result(record.experiment, trial))
-            if estimate is not None and (said := estimated(record.experiment, estimate)):
-                print(said)
-            if said := final_stage(record):
-                print(said)
+            if estimate is not None and (summary := estimated(record.experiment, estimate)):
+                print(summary)
+            if summary := final_stage(record):
+                print(summary)
     return ExitCode.OK
 
 

@@ -56,8 +56,8 @@ class Cause:
     @classmethod
     def of(cls, outcome: Outcome) -> Cause:
         code = _EXIT_CODE.match(outcome.reason)
-        said = _QUOTED.sub(" ", outcome.reason[code.end() if code else 0 :])
-        plain = (token for token in said.split() if not any(c.isdigit() or c in "/\\" for c in token))
+        unquoted = _QUOTED.sub(" ", outcome.reason[code.end() if code else 0 :])
+        plain = (token for token in unquoted.split() if not any(c.isdigit() or c in "/\\" for c in token))
         words = [word for token in plain for word in _WORD.findall(token)]
         return cls(outcome.failure_class, code.group() if code else "", tuple(words[:MOST_WORDS]))
 

@@ -74,38 +74,38 @@ def ending(
     budget, objective = spec.budget, spec.objective
     if too_many_failed(spec, counts) and not suspended:
         failed = quantity(counts[TrialState.FAILED], "trial")
-        told = f"{failed} failed (budget.failedTrials: {budget.failed_trials})"
-        return Ending(ExperimentState.FAILED, told, False, ReasonCode.TOO_MANY_FAILURES)
+        reason = f"{failed} failed (budget.failedTrials: {budget.failed_trials})"
+        return Ending(ExperimentState.FAILED, reason, False, ReasonCode.TOO_MANY_FAILURES)
     if spec.criteria.is_plain and best is not None and objective.reaches_target(best):
         reached = f"{objective.metric} {best:g} (objective.target: {objective.target:g})"
     if reached:
-        told = f"the target was reached: {reached}"
-        return Ending(ExperimentState.SUCCEEDED, told, False, ReasonCode.TARGET_REACHED)
+        reason = f"the target was reached: {reached}"
+        return Ending(ExperimentState.SUCCEEDED, reason, False, ReasonCode.TARGET_REACHED)
     succeeded = best is not None or (not spec.criteria.is_plain and counts.get(TrialState.SUCCEEDED, 0) > 0)
     if budget.wall_clock_s is not None and running_s >= budget.wall_clock_s:
-        told = f"the time budget is used up (budget.wallClock: {budget.wall_clock_s:g} s)"
+        reason = f"the time budget is used up (budget.wallClock: {budget.wall_clock_s:g} s)"
         partial = paused + counts.get(TrialState.PRUNED, 0)
         if not succeeded and partial and spec.fidelity is not None:
             whole = f"{spec.fidelity.parameter} {spec.fidelity.max:g}"
             cure = "raise budget.wallClock, or lower fidelity.max"
-            told = f"{told} before a trial reached {whole}; {cure}"
-            return Ending(ExperimentState.FAILED, told, False, ReasonCode.NO_TRIAL_SUCCEEDED)
-        return _spent(told, ReasonCode.TIME_SPENT, succeeded, drain=False)
+            reason = f"{reason} before a trial reached {whole}; {cure}"
+            return Ending(ExperimentState.FAILED, reason, False, ReasonCode.NO_TRIAL_SUCCEEDED)
+        return _spent(reason, ReasonCode.TIME_SPENT, succeeded, drain=False)
     if suspended:
         return None
     if budget.trials is not None and counted(counts) >= budget.trials:
         done = "its one trial is done" if budget.trials == 1 else f"all {budget.trials} trials are done"
         return _spent(done, ReasonCode.TRIALS_DONE, succeeded, drain=True)
     if budget.no_improvement is not None and since_best >= budget.no_improvement:
-        told = f"no improvement in {quantity(since_best, 'trial')} (budget.noImprovement: {budget.no_improvement})"
-        return _spent(told, ReasonCode.NO_IMPROVEMENT, succeeded, drain=True)
+        reason = f"no improvement in {quantity(since_best, 'trial')} (budget.noImprovement: {budget.no_improvement})"
+        return _spent(reason, ReasonCode.NO_IMPROVEMENT, succeeded, drain=True)
     if budget.regret_below is not None and regret_bound is not None and regret_bound <= budget.regret_below:
-        told = f"no point is likely to be better by more than {regret_bound:.3g}"
-        told += f" (budget.regretBelow: {budget.regret_below:g})"
-        return _spent(told, ReasonCode.REGRET_BELOW, succeeded, drain=True)
+        reason = f"no point is likely to be better by more than {regret_bound:.3g}"
+        reason += f" (budget.regretBelow: {budget.regret_below:g})"
+        return _spent(reason, ReasonCode.REGRET_BELOW, succeeded, drain=True)
     if exhausted:
-        told = "every point of the search space has been tried"
-        return _spent(told, ReasonCode.SPACE_EXHAUSTED, succeeded, drain=True)
+        reason = "every point of the search space has been tried"
+        return _spent(reason, ReasonCode.SPACE_EXHAUSTED, succeeded, drain=True)
     return None
 
 

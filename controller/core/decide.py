@@ -349,8 +349,8 @@ def _end_paused(paused: Mapping[int, float], snapshot: Snapshot, reason: str) ->
     fidelity = snapshot.spec.fidelity
     name = "" if fidelity is None else fidelity.parameter
     for number, reached in sorted(paused.items()):
-        told = reason if stopped else f"not promoted beyond {name} {reached:g}{f': {reason}' if reason else ''}"
-        yield Complete(number, Outcome(state, reason=told))
+        why = reason if stopped else f"not promoted beyond {name} {reached:g}{f': {reason}' if reason else ''}"
+        yield Complete(number, Outcome(state, reason=why))
 
 
 def _close(trial: UnfinishedTrial, snapshot: Snapshot) -> Complete | Forget | None:

@@ -130,8 +130,8 @@ def _fidelity(record: ExperimentRecord) -> str:
         return ""
     waiting = Counter(one.trial.fidelity for one in record.trials if one.state is TrialState.PAUSED)
     levels = ", ".join(f"{level:g}" for level in fidelity.levels)
-    told = ", ".join(f"{waiting[level]} at {level:g}" for level in fidelity.levels if waiting[level])
-    return f"{fidelity.parameter} {levels}; one in {fidelity.eta} continues" + (f"; paused: {told}" if told else "")
+    paused = ", ".join(f"{waiting[level]} at {level:g}" for level in fidelity.levels if waiting[level])
+    return f"{fidelity.parameter} {levels}; one in {fidelity.eta} continues" + (f"; paused: {paused}" if paused else "")
 
 
 def _algorithm(record: ExperimentRecord) -> str:
@@ -334,12 +334,12 @@ def _best(record: ExperimentRecord) -> str:
     if best is None:
         kept = spec.constraints and record.counts.get(TrialState.SUCCEEDED)
         return "none yet: no trial keeps the constraints" if kept else "none yet"
-    told = f"trial {best.number}, {formatting.scores(spec.criteria, best)}: {formatting.parameters(best.parameters)}"
+    result = f"trial {best.number}, {formatting.scores(spec.criteria, best)}: {formatting.parameters(best.parameters)}"
     share = record.dominated_share
     if share is None:
-        return told
+        return result
     front = f"Pareto front of {quantity(len(record.front), 'trial')}, {share:.1%} of the box between best and worst"
-    return f"{front}; best {spec.objective.metric}: {told}"
+    return f"{front}; best {spec.objective.metric}: {result}"
 
 
 def describe_objective(it: ExperimentObjective) -> str:

@@ -124,8 +124,8 @@ def _in_bins(name: str, placed: Sequence[tuple[float, Trial]], *, direction: Dir
     for low, high in _bins([place for place, _ in placed]):
         inside = [trial for place, trial in placed if low <= place <= high]
         levels.append(_level(inside, low, high, direction=direction))
-    told = [(place, value) for place, trial in placed if (value := succeeded(trial)) is not None]
-    return Effect(name, levels, _spread(levels), rank_correlation=spearman(told))
+    points = [(place, value) for place, trial in placed if (value := succeeded(trial)) is not None]
+    return Effect(name, levels, _spread(levels), rank_correlation=spearman(points))
 
 
 def succeeded(trial: Trial) -> float | None:

@@ -51,8 +51,8 @@ def front(record: ExperimentRecord) -> str:
         for trial in record.front
     ]
     share = record.dominated_share
-    told = "" if share is None else f" and dominates {share:.1%} of the box between the best and the worst values"
-    title = f"{record.experiment.name}: the Pareto front has {quantity(len(rows), 'trial')}{told}\n"
+    share_text = "" if share is None else f" and dominates {share:.1%} of the box between the best and the worst values"
+    title = f"{record.experiment.name}: the Pareto front has {quantity(len(rows), 'trial')}{share_text}\n"
     return title + aligned(["TRIAL", *metrics, "PARAMETERS"], rows).rstrip("\n")
 
 
@@ -62,9 +62,9 @@ def final_stage(record: ExperimentRecord) -> str:
     if final is None:
         return ""
     metric = record.experiment.spec.objective.metric
-    said = f", {metric} {formatting.number(final.newest.value)}" if final.newest.value is not None else ""
+    score = f", {metric} {formatting.number(final.newest.value)}" if final.newest.value is not None else ""
     why = f": {final.newest.reason}" if final.newest.reason else ""
-    lines = [f"final stage (trial {final.run.trial}): {final.state}{said}{why}"]
+    lines = [f"final stage (trial {final.run.trial}): {final.state}{score}{why}"]
     if not final.directory:
         lines.append(f"  {output_location(record.experiment.spec, final)}")
     elif final.outputs:

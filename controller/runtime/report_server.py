@@ -137,13 +137,14 @@ class ReportHandler(grpc.GenericRpcHandler):
             lines = list(report_lines(request.observation_log))
             is_running = await asyncio.to_thread(self._reports.append, request.trial_name, lines)
         except OSError as error:
-            told = (
+            reason = (
                 f"{error.filename}: the report cannot be stored: {error.strerror}; make it writable, then report again"
             )
-            await context.abort(grpc.StatusCode.UNAVAILABLE, told)
+            await context.abort(grpc.StatusCode.UNAVAILABLE, reason)
         if not is_running:
-            told = f"trial {request.trial_name[:253]!r} is not running here; report under the name in KATIB_TRIAL_NAME"
-            await context.abort(grpc.StatusCode.NOT_FOUND, told)
+            name = request.trial_name[:253]
+            reason = f"trial {name!r} is not running here; report under the name in KATIB_TRIAL_NAME"
+            await context.abort(grpc.StatusCode.NOT_FOUND, reason)
         return pb.ReportObservationLogReply().SerializeToString()
 
 

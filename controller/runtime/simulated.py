@@ -287,8 +287,8 @@ class SimulatedRuntime:
 
     @staticmethod
     def _said(attempt: _Attempt, *, until_s: float) -> str:
-        said = [text for at, text in attempt.script.lines if attempt.started_s + at <= until_s]
-        return attempt.said_before + "".join(f"{text}\n" for text in said)
+        printed = [text for at, text in attempt.script.lines if attempt.started_s + at <= until_s]
+        return attempt.said_before + "".join(f"{text}\n" for text in printed)
 
 
 def _waiting(name: str, attempt: _Attempt) -> AttemptStatus:

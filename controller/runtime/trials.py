@@ -121,16 +121,16 @@ class Trials:
             return []
         from controller.runtime.gpu_claims import allocate
 
-        told = {name: claim.reason for name, claim in self._claims.items()}
+        reasons = {name: claim.reason for name, claim in self._claims.items()}
         try:
             ready = allocate(list(self._claims.values()))
         except Refused as refused:
-            waiting = [self._claims.pop(name) for name in told]
+            waiting = [self._claims.pop(name) for name in reasons]
             return [self._refuse(claim.request, refused) for claim in waiting]
         for claim in ready:
             del self._claims[claim.request["name"]]
         news = [self._begin_by_itself(claim.request, claim) for claim in ready]
-        changed = [claim for name, claim in self._claims.items() if claim.reason != told[name]]
+        changed = [claim for name, claim in self._claims.items() if claim.reason != reasons[name]]
         return [*news, *(_shown_waiting(claim.request, claim.reason) for claim in changed)]
 
     def _begin(self, request: Message, claim: GpuClaim | None = None) -> SupervisedAttempt:

@@ -64,8 +64,8 @@ class WorkerGroup:
                 return {**env, **own}
             ranks[pid] = rank
         os.close(say)
-        if said := os.read(hear, 64):  # end-of-file once exec has closed it in all workers
-            os.write(fault, said)
+        if report := os.read(hear, 64):  # end-of-file once exec has closed it in all workers
+            os.write(fault, report)
             os.killpg(0, signal.SIGKILL)
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the workers get the signal, too, and are to handle it
         os.close(fault)
@@ -107,8 +107,8 @@ class WorkerGroup:
 
     def _tell(self, rank: int) -> None:
         try:
-            said = _last_line(self.log(rank))
-            lost = {"rank": rank, "workers": len(self._own), "said": said}
+            last_line = _last_line(self.log(rank))
+            lost = {"rank": rank, "workers": len(self._own), "said": last_line}
             write_json(os.path.join(self._directory, LOST_FILE), lost)
         except OSError:
             pass  # the disk is full or the folder is gone; the exit code is still reported

@@ -24,8 +24,8 @@ from controller.spec.writing import file_text
 __all__ = [
     "Change",
     "Document",
-    "NoConfigMap",
     "LocatedProblem",
+    "NoConfigMap",
     "SpecErrors",
     "allowed_in_extension",
     "allowed_in_revision",

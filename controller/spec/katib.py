@@ -143,8 +143,8 @@ class KatibReader(KatibSectionReader):
         name = given.get("algorithmName")
         if not isinstance(name, str) or name not in ALGORITHMS:
             refused = NOT_HERE.get(name) if isinstance(name, str) else None
-            told = "must be specified" if name is None else f"unknown algorithm name {name!r}"
-            self._problems.add(f"{at}.algorithmName", refused or f"{told}; write {', '.join(ALGORITHMS)}")
+            message = "must be specified" if name is None else f"unknown algorithm name {name!r}"
+            self._problems.add(f"{at}.algorithmName", refused or f"{message}; write {', '.join(ALGORITHMS)}")
             return {}
         algorithm = ALGORITHMS[name]
         native: Json = {"name": algorithm.name}
@@ -209,8 +209,8 @@ class KatibReader(KatibSectionReader):
         listed = self._optional(spec["algorithm"], "algorithmSettings", "spec.algorithm")
         given = {one.get("name") for one in listed if isinstance(one, dict)}
         if lacking := [name for name in _PBT_REQUIRED if name not in given]:
-            told = f"Required params missing: {', '.join(lacking)}"
-            self._problems.add("spec.algorithm.algorithmSettings", told)
+            message = f"Required params missing: {', '.join(lacking)}"
+            self._problems.add("spec.algorithm.algorithmSettings", message)
         return str(algorithm["settings"].pop(TRIAL_DIR, ""))
 
     def _check_grid(self, algorithm: Json, parameters: Json) -> None:

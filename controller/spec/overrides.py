@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 
 from controller.phrases import quantity
-from controller.spec.problems import Mark, Marks, LocatedProblem, SpecErrors
+from controller.spec.problems import LocatedProblem, Mark, Marks, SpecErrors
 from controller.spec.yaml_text import Data, parse, plain_scalar
 
 _INDEX = re.compile(r"\[([0-9]{1,6})\]")
@@ -67,8 +67,8 @@ def _put(data: Data, path: str, value: Data, under: Marks, marks: Marks, mark: M
             if not isinstance(here, list):
                 raise _OverrideError(f"{walked} is not a list, so [{step}] is not a place in it")
             if step >= len(here) + last:
-                told = f"so the last one is [{len(here) - 1}]" if here else "so set the whole list"
-                raise _OverrideError(f"{walked} has {quantity(len(here), 'element')}, {told}")
+                hint = f"so the last one is [{len(here) - 1}]" if here else "so set the whole list"
+                raise _OverrideError(f"{walked} has {quantity(len(here), 'element')}, {hint}")
             if last:
                 here[step : step + 1] = [value]
             else:

@@ -21,7 +21,7 @@ from controller.spec.katib import KatibReader
 from controller.spec.katib_template import ConfigMaps
 from controller.spec.native import FILE
 from controller.spec.overrides import apply
-from controller.spec.problems import NOWHERE, Mark, Marks, LocatedProblem, ProblemCollector, SpecErrors
+from controller.spec.problems import NOWHERE, LocatedProblem, Mark, Marks, ProblemCollector, SpecErrors
 from controller.spec.readable import study_part
 from controller.spec.yaml_text import MAX_BYTES, Data, parse_documents, second_document, too_large
 from suggest.errors import InvalidArgument, Problem
@@ -134,13 +134,13 @@ def read(
         if service is not None and document and isinstance(data, dict):
             wrong += _asked(service, document, data, marks)
         raise SpecErrors(source, wrong)
-    told = (*warnings, *(_at_its_place(each, marks) for each in rules.warnings(document)))
-    return Document(source, text, from_document(document), told, marks, is_katib)
+    all_warnings = (*warnings, *(_at_its_place(each, marks) for each in rules.warnings(document)))
+    return Document(source, text, from_document(document), all_warnings, marks, is_katib)
 
 
 def _at_its_place(warning: str, marks: Marks) -> str:
-    path, colon, said = warning.partition(": ")
-    return f"{marks.place_of(path)}{colon}{said}"
+    path, colon, message = warning.partition(": ")
+    return f"{marks.place_of(path)}{colon}{message}"
 
 
 def _documents(text: str, source: str) -> tuple[Data, Marks, list[Json]]:

@@ -234,8 +234,8 @@ def _workload(trial: Json, raw: Json, traits: RuntimeTraits, problems: ProblemCo
             if not isinstance(template.get(key), str):
                 problems.add(f"spec.trial.template.{key}", f"expected a string, got {found(template.get(key))}")
         if "checkpoints" in raw and (template.get("apiVersion"), template.get("kind")) != ("batch/v1", "Job"):
-            told = "are mounted in a batch/v1 Job only; mount the claim in the template"
-            problems.add("spec.trial.checkpoints", told, at_key=True)
+            message = "are mounted in a batch/v1 Job only; mount the claim in the template"
+            problems.add("spec.trial.checkpoints", message, at_key=True)
 
 
 def _working_dir(trial: Json, traits: RuntimeTraits, problems: ProblemCollector) -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from controller.phrases import command
-from controller.spec.problems import Mark, Marks, LocatedProblem, SpecErrors
+from controller.spec.problems import LocatedProblem, Mark, Marks, SpecErrors
 from suggest.nesting import MAX_DEPTH, MAX_NODES
 
 MAX_BYTES = 1_000_000
@@ -258,7 +258,8 @@ def _flatten(node: _Node, path: str, marks: Marks, twice: list[LocatedProblem]) 
         below = f"{path}.{key.text}" if path else key.text
         if key.text in result:
             first = marks.keys[below]
-            twice.append(LocatedProblem(key.mark, below, f"this key is already in line {first.line}; keep one of the two"))
+            message = f"this key is already in line {first.line}; keep one of the two"
+            twice.append(LocatedProblem(key.mark, below, message))
             continue
         marks.keys[below] = key.mark
         result[key.text] = _flatten(value, below, marks, twice)

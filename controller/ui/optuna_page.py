@@ -54,10 +54,10 @@ def optuna_application(board: Board, authenticator: LinkAuthenticator) -> Starle
 
 def _answered(wsgi: Callable[..., Any], request: Request) -> Response:
     """Answer a request without a body by a WSGI application."""
-    told: list[tuple[str, Sequence[tuple[str, str]]]] = []
+    started: list[tuple[str, Sequence[tuple[str, str]]]] = []
 
     def start(status: str, headers: Sequence[tuple[str, str]], failed: object = None) -> None:
-        told[:] = [(status, headers)]
+        started[:] = [(status, headers)]
 
     environ = {
         "REQUEST_METHOD": request.method,
@@ -87,9 +87,9 @@ def _answered(wsgi: Callable[..., Any], request: Request) -> Response:
     finally:
         if hasattr(parts, "close"):
             parts.close()
-    if not told:
+    if not started:
         return PlainTextResponse("the dashboard did not answer\n", status_code=502)
-    status, headers = told[0]
+    status, headers = started[0]
     answer = Response(body, status_code=int(status.split(" ", 1)[0]))
     for name, value in headers:
         if name.lower() not in ("content-length", "content-security-policy", "set-cookie"):

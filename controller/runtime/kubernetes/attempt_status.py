@@ -224,8 +224,8 @@ def _without_pods(obj: AttemptObject, rules: StatusRules, *, stopped: bool, now:
     if ends_by_pods(obj, rules):
         reason = "its pod is gone, and how it ended is unknown"
         return Exit(time, failure_class=FailureClass.INFRASTRUCTURE, reason=reason)
-    said = found.get("message") or found.get("reason") or "it does not say why"
-    return Exit(time, failure_class=FailureClass.USER_ERROR, reason=f"its {obj.get('kind', 'Job')} failed: {said}")
+    message = found.get("message") or found.get("reason") or "it does not say why"
+    return Exit(time, failure_class=FailureClass.USER_ERROR, reason=f"its {obj.get('kind', 'Job')} failed: {message}")
 
 
 def _gone(stopped: bool, now: datetime) -> Exit:
@@ -245,16 +245,16 @@ def _as_the_attempts(member: Member, *, main: Member) -> Exit:
         return replace(end, reason=f"{member.label}: {end.reason}")
     if end.failure_class is not None:
         return replace(end, reason=f"{member.label}: {end.reason}")
-    said = last_line((terminated(member.pod, member.container) or {}).get("message"))
+    message = last_line((terminated(member.pod, member.container) or {}).get("message"))
     if end.code == INFEASIBLE_EXIT_CODE:
-        return replace(end, reason=said)
+        return replace(end, reason=message)
     if end.out_of_memory:
         reason = f"{member.label} was killed: out of memory (exit code {end.code})"
         return Exit(end.time, failure_class=FailureClass.OUT_OF_MEMORY, reason=reason)
     if end.code is None:
         return end
-    reason = f"{member.label}: {called(end.code)}" + (f": {said}" if said else "")
-    return Exit(end.time, failure_class=class_by_itself(end.code, said) or FailureClass.USER_ERROR, reason=reason)
+    reason = f"{member.label}: {called(end.code)}" + (f": {message}" if message else "")
+    return Exit(end.time, failure_class=class_by_itself(end.code, message) or FailureClass.USER_ERROR, reason=reason)
 
 
 # What is shown
@@ -412,9 +412,9 @@ def first_of(failed: Sequence[Member]) -> Member:
         end = member.end
         assert end is not None
         # The exit code counts also if the Job deleted the pod in the same second.
-        said = (terminated(member.pod, member.container) or {}).get("exitCode")
+        exit_code = (terminated(member.pod, member.container) or {}).get("exitCode")
         by_itself = end.failure_class is not FailureClass.INFRASTRUCTURE
-        return said == os.EX_TEMPFAIL, end.time, given_up(member.pod, member.container) is None, by_itself
+        return exit_code == os.EX_TEMPFAIL, end.time, given_up(member.pod, member.container) is None, by_itself
 
     return min(failed, key=order)
 
@@ -449,18 +449,18 @@ def _why_pending(workload: Workload) -> str:
         checks: list[AdmissionCheck] = (workload.get("status") or {}).get("admissionChecks") or []
         pending = [_pending_check(each) for each in checks if each.get("state") != "Ready"]
         return f"its quota is reserved; admission checks to pass: {', '.join(pending)}" if pending else ""
-    said = _WHOM.sub("", " ".join(str(reserved.get("message", "")).split()))
-    said = _POD_SET.sub(lambda found: "" if found[1] == "main" else f"pod set {found[1]}: ", said)
-    if said.startswith("LocalQueue ") and said.endswith(" doesn't exist"):
-        said += "; create it, or name another one in spec.trial.queue"
+    message = _WHOM.sub("", " ".join(str(reserved.get("message", "")).split()))
+    message = _POD_SET.sub(lambda found: "" if found[1] == "main" else f"pod set {found[1]}: ", message)
+    if message.startswith("LocalQueue ") and message.endswith(" doesn't exist"):
+        message += "; create it, or name another one in spec.trial.queue"
     requeued = condition(workload, "Requeued") or {}
     again_at = ((workload.get("status") or {}).get("requeueState") or {}).get("requeueAt")
-    return f"{said}; queued again at {again_at}" if again_at and requeued.get("status") == "False" else said
+    return f"{message}; queued again at {again_at}" if again_at and requeued.get("status") == "False" else message
 
 
 def _pending_check(check: AdmissionCheck) -> str:
-    said = " ".join(str(check.get("message", "")).split())
-    return str(check.get("name", "")) + (f" ({said})" if said else "")
+    message = " ".join(str(check.get("message", "")).split())
+    return str(check.get("name", "")) + (f" ({message})" if message else "")
 
 
 # The cache

@@ -670,8 +670,8 @@ class HttpPool:
     async def _exchange(self, link: _Link, method: str, target: str, headers: Sequence[tuple[str, str]],
                         body: bytes | None, silence_s: float, deadline_s: float | None) -> HttpResponse:  # fmt: skip
         try:
-            said = [*self._headers, *headers]
-            head, rest = await _ask(link, method, self._prefix + target, said, body, silence_s, deadline_s)
+            all_headers = [*self._headers, *headers]
+            head, rest = await _ask(link, method, self._prefix + target, all_headers, body, silence_s, deadline_s)
             return HttpResponse(self, link, head, rest, silence_s, deadline_s)
         except BaseException:
             link.abort()

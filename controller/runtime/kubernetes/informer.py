@@ -91,10 +91,10 @@ class MissingRights:
 
     def denied(self, error: ApiError, *, without: str) -> None:
         rule = rule_for(error)
-        said = f"not shown: {without}" + (f"; the missing rule: {rule}" if rule else f": {error}")
-        if said not in self._said:
-            self._said.add(said)
-            _log.warning("%s", said)
+        note = f"not shown: {without}" + (f"; the missing rule: {rule}" if rule else f": {error}")
+        if note not in self._said:
+            self._said.add(note)
+            _log.warning("%s", note)
 
 
 AGAIN_S = 5.0  # between two tries of an optional watch

@@ -318,8 +318,8 @@ async def _output_of(argv: tuple[str, ...], environ: Mapping[str, str], *, inter
             raise TimeoutError(f"it did not end within {_PLUGIN_S:g} s") from error
         raise
     if process.returncode != 0:
-        said = (errors or b"").decode(errors="replace").strip()
-        raise ValueError(f"exit code {process.returncode}" + (f": {said}" if said else ""))
+        message = (errors or b"").decode(errors="replace").strip()
+        raise ValueError(f"exit code {process.returncode}" + (f": {message}" if message else ""))
     return printed
 
 
@@ -608,15 +608,15 @@ def _user(merged: _Merged, chosen: Fields, *, name: str, required: bool) -> User
 
 def _for_plugins(cluster: Fields, file: Path) -> Fields:
     """What a plugin with `provideClusterInfo` is told: the authority as data, and the extension meant for plugins."""
-    told = {key: cluster[key] for key in _TOLD_TO_PLUGINS if cluster.get(key)}
+    info = {key: cluster[key] for key in _TOLD_TO_PLUGINS if cluster.get(key)}
     path = cluster.get("certificate-authority")
-    if path and "certificate-authority-data" not in told:
+    if path and "certificate-authority-data" not in info:
         content = (file.absolute().parent / path).read_bytes()
-        told["certificate-authority-data"] = base64.b64encode(content).decode()
+        info["certificate-authority-data"] = base64.b64encode(content).decode()
     for entry in cluster.get("extensions") or ():
         if entry.get("name") == _PLUGIN_EXTENSION:
-            told["config"] = entry.get("extension")
-    return told
+            info["config"] = entry.get("extension")
+    return info
 
 
 def _in_cluster(context: str | None, paths: str) -> ClusterAccess:
@@ -694,14 +694,14 @@ def proxy_for(server: str, proxy_url: str, place: str, environ: Mapping[str, str
     target = urlsplit(server)
     scheme = target.scheme.lower()
     name = f"{scheme.upper()}_PROXY"
-    said = environ.get(name) or environ.get(name.lower()) or ""
+    value = environ.get(name) or environ.get(name.lower()) or ""
     port = target.port or _PORTS.get(scheme, 0)
-    if not said or _excepted(target.hostname or "", port, environ.get("NO_PROXY") or environ.get("no_proxy") or ""):
+    if not value or _excepted(target.hostname or "", port, environ.get("NO_PROXY") or environ.get("no_proxy") or ""):
         return None
-    return _checked(Proxy(said if "://" in said else f"http://{said}", name), name, said)
+    return _checked(Proxy(value if "://" in value else f"http://{value}", name), name, value)
 
 
-def _checked(proxy: Proxy, place: str, said: str) -> Proxy:
+def _checked(proxy: Proxy, place: str, value: str) -> Proxy:
     parts = urlsplit(proxy.url)
     if _is_http(proxy.url):
         return proxy
@@ -710,7 +710,7 @@ def _checked(proxy: Proxy, place: str, said: str) -> Proxy:
             f"{place}: {proxy.address} is a SOCKS proxy, which tuner does not support; "
             "use an http:// or https:// proxy, or run tuner where the API server can be reached directly"
         )
-    shown = proxy.address if parts.hostname else repr(said)
+    shown = proxy.address if parts.hostname else repr(value)
     raise BadKubeconfig(f"{place}: expected http://HOST:PORT or https://HOST:PORT, got {shown}")
 
 
@@ -761,5 +761,5 @@ def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
 
 
 def _sentence(error: Exception) -> str:
-    said = " ".join(str(error).split())
-    return said or type(error).__name__
+    message = " ".join(str(error).split())
+    return message or type(error).__name__

@@ -327,8 +327,8 @@ async def _inside(client: KubernetesClient, namespace: str) -> AsyncIterator[Fin
 
 def lacking(right: Right, verbs: tuple[str, ...], namespace: str) -> Finding:
     what = f"right {right.resource}"
-    said = f"{', '.join(verbs)} denied" + (f" (lost: {right.without})" if right.without else "")
-    detail = f"{said}; add to your Role in {namespace}: {right.rule(verbs)}"
+    denied = f"{', '.join(verbs)} denied" + (f" (lost: {right.without})" if right.without else "")
+    detail = f"{denied}; add to your Role in {namespace}: {right.rule(verbs)}"
     return warn(what, detail) if right.without else fail(what, detail, rights=True)
 
 
@@ -417,7 +417,7 @@ async def check_needs(
         fail("room", never) if never else ok("room", "a trial fits" + ("" if nodes else ", as far as is seen of nodes"))
     )
     for verdict in await dry_run_of(client, namespace, [anchor, *objects, *pods]):
-        yield _told(verdict)
+        yield _finding(verdict)
 
 
 async def check_queue(client: KubernetesClient, namespace: str, queue: str) -> Finding | None:
@@ -464,7 +464,7 @@ async def no_room(client: KubernetesClient, namespace: str, objects: Sequence[Ra
     return never_fits(demand_of(objects), quotas, limit_ranges, nodes)
 
 
-def _told(verdict: Verdict) -> Finding:
+def _finding(verdict: Verdict) -> Finding:
     what = f"dry run {verdict.kind}"
     match verdict.answer:
         case Answer.ACCEPTED:

@@ -349,7 +349,7 @@ class _Worker:
         """Return the reply to a request. Raises _WorkerLost; TimedOut or Unavailable, after which `settle` is due."""
         assert self._connection is not None
         self._asked_at = began = time.monotonic()
-        with self._told_if_lost():
+        with self._worker_lost():
             self._connection.send(request)
             try:
                 reply = self._reply(deadline.check)
@@ -361,7 +361,7 @@ class _Worker:
 
     def settle(self) -> None:
         """Wait for the reply to a request that was given up. Raises _WorkerLost."""
-        with self._told_if_lost():
+        with self._worker_lost():
             self._reply(lambda: None)
 
     def _reply(self, check: Callable[[], None]) -> ModelReply:
@@ -379,7 +379,7 @@ class _Worker:
         return reply
 
     @contextlib.contextmanager
-    def _told_if_lost(self) -> Iterator[None]:
+    def _worker_lost(self) -> Iterator[None]:
         try:
             yield
         except (EOFError, OSError) as error:

@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 PATIENCE_S = 30.0  # default timeout of a client; longer than a restart of the server takes
 
 LONGEST_PAUSE_S = 1.0  # between attempts
-LONGEST_TOLD_S = 0.2  # between attempts if the service itself answers that it is unavailable
+LONGEST_REFUSED_S = 0.2  # between attempts if the service itself answers that it is unavailable
 FIRST_AWAY_S = 1.6  # a little longer than the silence after which an owner loses its studies
 BACKOFF = Backoff(first_s=0.05, longest_s=LONGEST_PAUSE_S, jitter=0.5)
-SAID_AFTER_S = 1.0  # a call that waits longer for a connection logs it
+WARN_AFTER_S = 1.0  # a call that waits longer for a connection logs it
 
 CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.max_receive_message_length", 64 << 20),
@@ -57,7 +57,7 @@ class Attempts:
         self._began = time.monotonic()
         self._pauses = 0
         self._away_s = FIRST_AWAY_S
-        self._said = False
+        self._warned = False
         self._mismatched: set[str] = set()  # homes that cannot be reached due to TLS or another protocol
         self._followed = False
         self._sent_away = 0
@@ -110,17 +110,17 @@ class Attempts:
         if refused or self._service_error is None:
             self._service_error = failure
         if refused:
-            return self._pause(LONGEST_TOLD_S)
+            return self._pause(LONGEST_REFUSED_S)
         if _is_mismatch(failure):
             self._mismatched.add(tried)
             if self._mismatched.issuperset(self._homes):
                 return None
         self.address = self._next_home()
-        if not self._said and time.monotonic() - self._began > SAID_AFTER_S:
-            self._said = True
+        if not self._warned and time.monotonic() - self._began > WARN_AFTER_S:
+            self._warned = True
             left_s = max(0.0, self._deadline - time.monotonic())
             log.warning("no suggestion service answers at %s; retrying for %.0f s", tried, left_s)
-        return self._pause(LONGEST_TOLD_S if self._followed else LONGEST_PAUSE_S)
+        return self._pause(LONGEST_REFUSED_S if self._followed else LONGEST_PAUSE_S)
 
     def _follow(self, failure: grpc.RpcError) -> float | None:
         error = _error(failure, address=self.address, timeout_s=self._timeout_s)
@@ -131,7 +131,7 @@ class Attempts:
         except InvalidArgument:
             return None
         first, self._followed, self._service_error = not self._followed, True, failure
-        return 0.0 if first else self._pause(LONGEST_TOLD_S)
+        return 0.0 if first else self._pause(LONGEST_REFUSED_S)
 
     def _wait_for_room(self, failure: grpc.RpcError) -> float | None:
         """Return the pause that the service asked for, longer each time, because all refused clients come back."""

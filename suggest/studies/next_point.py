@@ -328,7 +328,7 @@ class Computations:
                     if error is None and draft.proposal is None:
                         continue
                 if error is not None and not next_point.is_awaited:
-                    _tell(engine, error)
+                    _log_error(engine, error)
                 took_s, cpu_s = time.monotonic() - began, thread_cpu_s() - cpu_began
                 if not next_point.ended(draft, study.engine, took_s=took_s, cpu_s=cpu_s, error=error):
                     return None
@@ -340,7 +340,7 @@ class Computations:
     def _draft(self, engine: Engine) -> Draft | None:
         draft, error = _attempted(engine.prepare)
         if error is not None:  # the call that asks for the point gets the same error
-            _tell(engine, error)
+            _log_error(engine, error)
         return draft
 
 
@@ -351,7 +351,7 @@ def _attempted(work: Callable[[], T]) -> tuple[T | None, Exception | None]:
         return None, error
 
 
-def _tell(engine: Engine, error: Exception) -> None:
+def _log_error(engine: Engine, error: Exception) -> None:
     if isinstance(error, TunerError):  # the computation takes too much time or memory, or the server is stopping
         log.info("study=%s: the next point was not computed: %s", engine.study.name, error)
     else:

@@ -44,7 +44,7 @@ CLUSTER_OUTPUT = "/tuner/output"  # scratch space that is deleted with the pod
 COLLECTOR_VARIABLE, COLLECTOR_IMAGE = "TUNER_COLLECTOR_IMAGE", "tuner/collector:1"
 CLUSTER_METRICS_PORT = 8080  # of a trial's endpoint, unless the file has another
 CLUSTER_CHECKPOINTS = "/tuner/checkpoints"  # the experiment's folder on the declared claim; scratch without a claim
-MOST_PROBLEMS, MOST_SAID = 3, 200  # refused parameters in a message, and characters of each, which are foreign text
+MOST_PROBLEMS, MESSAGE_LENGTH = 3, 200  # parameters in a message, and characters of each, which are foreign text
 
 
 class ParametersRefused(CannotStart):
@@ -200,7 +200,7 @@ def own_parameters(experiment: Experiment, trial: Trial, *, stage: TrialOrFinal)
     space = experiment.spec.space
     problems = space.point_problems(trial.parameters, partial=True)
     if problems:
-        problem_list = "; ".join(f"{p.path}: {p.message[:MOST_SAID]}" for p in problems[:MOST_PROBLEMS])
+        problem_list = "; ".join(f"{p.path}: {p.message[:MESSAGE_LENGTH]}" for p in problems[:MOST_PROBLEMS])
         cure = "" if stage is FINAL else f"to continue without this trial: {command('resume', experiment.name)}; "
         raise ParametersRefused(
             f"the study has parameters for it that the file's spec.parameters do not allow ({problem_list}); {cure}"

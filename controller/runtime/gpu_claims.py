@@ -133,7 +133,7 @@ class GpuClaim:
             return False
         if devices is None:
             self._touch(every_s=_STALLED_S / 4)
-            self._say(self._why([other for other in others if other.devices], ahead))
+            self._set_reason(self._why([other for other in others if other.devices], ahead))
         else:
             self._give([self._ids[key] for key in devices])
         others.append(_Other(ticket, self._content, time.time()))
@@ -208,9 +208,9 @@ class GpuClaim:
         self.reason = self.reason or f"needs {self._wanted()}: the claims in {self.folder} are being changed"
 
     def report_trouble(self, error: OSError) -> None:
-        self._say(f"needs {self._wanted()}: {self.folder}: {error.strerror or error}")
+        self._set_reason(f"needs {self._wanted()}: {self.folder}: {error.strerror or error}")
 
-    def _say(self, reason: str) -> None:
+    def _set_reason(self, reason: str) -> None:
         now = time.monotonic()
         if reason != self.reason and now - self._changed_at >= _REASON_CHANGE_S:
             self.reason, self._changed_at = reason, now

@@ -75,7 +75,7 @@ class _Attempt:
     gone: bool = False
     removed: bool = False
     preempted: bool = False
-    said_before: str = ""  # what it printed before it was preempted
+    earlier_output: str = ""  # what it printed before it was preempted
 
 
 class SimulatedRuntime:
@@ -221,7 +221,7 @@ class SimulatedRuntime:
         """Apply the earliest of the events that may end the attempt, if its time has come."""
         script, launch = attempt.script, attempt.launch
         if (at_s := self._preempted_at(attempt)) is not None and at_s <= now_s and attempt.stop_asked_s is None:
-            attempt.said_before = self._said(attempt, until_s=at_s)
+            attempt.earlier_output = self._output(attempt, until_s=at_s)
             attempt.preempted = True
             attempt.started_s = at_s + script.waits_s + 1.0
         started_s = attempt.started_s
@@ -283,12 +283,12 @@ class SimulatedRuntime:
 
     def _log(self, attempt: _Attempt) -> bytes:
         until_s = self._clock.elapsed_s() if attempt.exit_s is None else attempt.exit_s
-        return self._said(attempt, until_s=until_s).encode()
+        return self._output(attempt, until_s=until_s).encode()
 
     @staticmethod
-    def _said(attempt: _Attempt, *, until_s: float) -> str:
+    def _output(attempt: _Attempt, *, until_s: float) -> str:
         printed = [text for at, text in attempt.script.lines if attempt.started_s + at <= until_s]
-        return attempt.said_before + "".join(f"{text}\n" for text in printed)
+        return attempt.earlier_output + "".join(f"{text}\n" for text in printed)
 
 
 def _waiting(name: str, attempt: _Attempt) -> AttemptStatus:

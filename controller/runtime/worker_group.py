@@ -96,7 +96,7 @@ class WorkerGroup:
             os._exit(0)
         rank, code = failed
         if rank and code > 0:
-            self._tell(rank)
+            self._record_lost(rank)
         if left:
             os.killpg(0, signal.SIGTERM)
             kill_at = time.monotonic() + self._grace_s
@@ -105,7 +105,7 @@ class WorkerGroup:
                 _reap(left, os.WNOHANG)
         _end_as(code)  # the supervisor kills the remaining workers
 
-    def _tell(self, rank: int) -> None:
+    def _record_lost(self, rank: int) -> None:
         try:
             last_line = _last_line(self.log(rank))
             lost = {"rank": rank, "workers": len(self._own), "said": last_line}

@@ -113,11 +113,11 @@ def application(
             Route(f"{trial}/labels", page.label, methods=["POST"]),
         ],
         middleware=[guard],
-        exception_handlers={TunerError: _said},
+        exception_handlers={TunerError: _error_response},
     )
 
 
-async def _said(_: Request, error: Exception) -> Response:
+async def _error_response(_: Request, error: Exception) -> Response:
     assert isinstance(error, TunerError)
     status = next((status for kind, status in _STATUS.items() if isinstance(error, kind)), 503)
     return JSONResponse({"error": str(error)}, status_code=status)

@@ -243,7 +243,7 @@ class Unsendable(HttpError):
     """The request contains characters that HTTP does not allow."""
 
 
-def _said(error: BaseException) -> str:
+def _error_text(error: BaseException) -> str:
     """Return the message of an error; for an OSError the operating system's text."""
     if isinstance(error, OSError) and not isinstance(error, ssl.SSLError) and error.errno:
         return os.strerror(error.errno)
@@ -333,7 +333,7 @@ class _Link(asyncio.BufferedProtocol):
             if self._layers:
                 self._flush()
         except ssl.SSLError as error:
-            self._fail(BrokenOff(_said(error)))
+            self._fail(BrokenOff(_error_text(error)))
             return
         if opened:
             if self.idle_since_s is not None:  # unrequested data
@@ -361,7 +361,7 @@ class _Link(asyncio.BufferedProtocol):
     def connection_lost(self, error: Exception | None) -> None:
         self._lost = True
         if not self._ended:
-            self._fail(BrokenOff("the connection was closed" if error is None else _said(error)))
+            self._fail(BrokenOff("the connection was closed" if error is None else _error_text(error)))
         self._gone(self)
         self._wake()
 
@@ -380,8 +380,8 @@ class _Link(asyncio.BufferedProtocol):
                     piece = layer.seal(piece)
                 sealed.append(piece)
         except ssl.SSLError as error:
-            self._fail(BrokenOff(_said(error)))
-            raise BrokenOff(_said(error)) from error
+            self._fail(BrokenOff(_error_text(error)))
+            raise BrokenOff(_error_text(error)) from error
         self._transport.write(b"".join(sealed))
 
     async def receive(self, silence_s: float, deadline_s: float | None) -> bytes:
@@ -418,10 +418,10 @@ class _Link(asyncio.BufferedProtocol):
             self._received += layer.open(b"")
         except ssl.SSLCertVerificationError as error:
             self._flush()  # it is told why
-            raise Untrusted(_said(error)) from error
+            raise Untrusted(_error_text(error)) from error
         except ssl.SSLError as error:
             self._flush()
-            raise TlsFailed(_said(error)) from error
+            raise TlsFailed(_error_text(error)) from error
 
     @property
     def reusable(self) -> bool:
@@ -780,7 +780,7 @@ async def _ask(link: _Link, method: str, target: str, headers: Sequence[tuple[st
                 raise BrokenOff("the server disconnected" + (" in the head of its answer" if link.heard else ""))
             connection.receive_data(data)
     except h11.RemoteProtocolError as error:
-        raise BrokenOff(f"it does not answer in HTTP: {_said(error)[:200]}") from error
+        raise BrokenOff(f"it does not answer in HTTP: {_error_text(error)[:200]}") from error
 
 
 async def _socket_to(host: str, port: int) -> socket.socket:
@@ -791,7 +791,7 @@ async def _socket_to(host: str, port: int) -> socket.socket:
     try:
         addresses = await _addresses_of(host, port)
     except (OSError, UnicodeError) as error:
-        raise HostUnknown(_said(error)) from error
+        raise HostUnknown(_error_text(error)) from error
     errors: list[OSError] = []
     trying: set[asyncio.Task[socket.socket]] = set()
     try:
@@ -815,7 +815,7 @@ async def _socket_to(host: str, port: int) -> socket.socket:
         for each in trying:
             each.add_done_callback(_closed)
             each.cancel()
-    raise CannotConnect("; ".join(dict.fromkeys(map(_said, errors))))
+    raise CannotConnect("; ".join(dict.fromkeys(map(_error_text, errors))))
 
 
 def _closed(attempt: asyncio.Task[socket.socket]) -> None:

@@ -87,13 +87,13 @@ class MissingRights:
     """The rights that turned out to be missing; each is logged once."""
 
     def __init__(self) -> None:
-        self._said: set[str] = set()
+        self._reported: set[str] = set()
 
     def denied(self, error: ApiError, *, without: str) -> None:
         rule = rule_for(error)
         note = f"not shown: {without}" + (f"; the missing rule: {rule}" if rule else f": {error}")
-        if note not in self._said:
-            self._said.add(note)
+        if note not in self._reported:
+            self._reported.add(note)
             _log.warning("%s", note)
 
 
@@ -180,7 +180,7 @@ class Reflector(Generic[ObjectT]):
         if _uid(obj) not in self._dropped and (known is None or _version(known) < _version(obj)):
             self._unconfirmed[_uid(obj)] = _version(obj)
             self._replace(obj)
-            self._tell(known, obj)
+            self._notify(known, obj)
 
     def drop(self, name: str) -> None:
         """Hide an object that we have deleted, at once and not among `deleted`, whatever events follow."""
@@ -213,7 +213,7 @@ class Reflector(Generic[ObjectT]):
             if error is not None and tries:
                 stale = True
                 self.error = error
-                self._say(str(error))
+                self._set_trouble(str(error))
             if tries:
                 await asyncio.sleep(self._timing.backoff.pause_s(tries - 1))
 
@@ -242,7 +242,7 @@ class Reflector(Generic[ObjectT]):
             self._replace(item)
         self.error = None
         if self.trouble or gone or new:
-            self._say("", changed=True)
+            self._set_trouble("", changed=True)
 
     def _differs(self, listed: ObjectT) -> bool:
         """A list is right even with versions lower than the known ones: a server may be restored from a backup."""
@@ -269,11 +269,11 @@ class Reflector(Generic[ObjectT]):
         known = self.objects.get(obj["metadata"].get("name", ""))  # a BOOKMARK has only a version
         match event["type"]:
             case "ADDED" | "MODIFIED" if self._show(obj):
-                self._tell(known, obj)
+                self._notify(known, obj)
             case "DELETED" if self._end(obj):
-                self._tell(known, None)
+                self._notify(known, None)
 
-    def _tell(self, before: ObjectT | None, after: ObjectT | None) -> None:
+    def _notify(self, before: ObjectT | None, after: ObjectT | None) -> None:
         if self._matters(before, after):
             self._changed()
 
@@ -320,7 +320,7 @@ class Reflector(Generic[ObjectT]):
         if self._keep is not None and known is not None and known is not obj and _uid(known) == _uid(obj):
             self._keep(known, obj)
 
-    def _say(self, trouble: str, *, changed: bool = False) -> None:
+    def _set_trouble(self, trouble: str, *, changed: bool = False) -> None:
         if bool(trouble) != bool(self.trouble):
             self._trouble_began = time.monotonic()
             what = f"lost: {trouble}" if trouble else "heard again"
@@ -643,7 +643,7 @@ class Workloads:
         """Wake the reader only for our own attempts: the namespace may have many Workloads of others."""
         self._by_owner = None
         shown = after or before or {}
-        return any(map(self._is_attempt, _owners_of(shown))) and _said_by_workload(before) != _said_by_workload(after)
+        return any(map(self._is_attempt, _owners_of(shown))) and _workload_state(before) != _workload_state(after)
 
 
 # All kinds of one experiment
@@ -789,22 +789,22 @@ class Informer:
 
 def job_matters(before: AttemptObject | None, after: AttemptObject | None) -> bool:
     """Ignore the counts of pods in a Job's status: the pods themselves are watched."""
-    return after is None or _said_by_job(before or {}) != _said_by_job(after)
+    return after is None or _job_state(before or {}) != _job_state(after)
 
 
 def pod_matters(before: Pod | None, after: Pod | None) -> bool:
     """Ignore that a pod was created and scheduled, and how it is cleaned up after its end."""
     if after is None:
         return before is None or phase_of(before) not in ENDED
-    return _said_by_pod(before or {}) != _said_by_pod(after)
+    return _pod_state(before or {}) != _pod_state(after)
 
 
-def _said_by_job(job: AttemptObject) -> tuple[object, ...]:
+def _job_state(job: AttemptObject) -> tuple[object, ...]:
     suspended = job.get("spec", {}).get("suspend") or False
     return suspended, job.get("status", {}).get("conditions"), "deletionTimestamp" in job.get("metadata", {})
 
 
-def _said_by_pod(pod: Pod) -> tuple[object, ...]:
+def _pod_state(pod: Pod) -> tuple[object, ...]:
     status, phase = pod.get("status", {}), phase_of(pod)
     containers = status.get("containerStatuses")
     if phase in ENDED:
@@ -824,6 +824,6 @@ def _owners_of(workload: Workload) -> Iterator[str]:
         yield str(owner.get("uid", ""))
 
 
-def _said_by_workload(workload: Workload | None) -> tuple[object, ...]:
+def _workload_state(workload: Workload | None) -> tuple[object, ...]:
     status: WorkloadStatus = (workload or {}).get("status") or {}
     return (workload or {}).get("spec", {}).get("active"), status.get("conditions"), status.get("admissionChecks")

@@ -362,7 +362,7 @@ _CLUSTER_FIELDS = frozenset(
     ("server", "tls-server-name", "insecure-skip-tls-verify", "certificate-authority", "certificate-authority-data",
      "proxy-url", "disable-compression", "extensions")
 )  # fmt: skip
-_TOLD_TO_PLUGINS = ("server", "tls-server-name", "insecure-skip-tls-verify", "certificate-authority-data", "proxy-url",
+_PLUGIN_KEYS = ("server", "tls-server-name", "insecure-skip-tls-verify", "certificate-authority-data", "proxy-url",
                     "disable-compression")  # fmt: skip
 _PLUGIN_EXTENSION = "client.authentication.k8s.io/exec"
 _SCHEMES = ("http", "https")
@@ -608,7 +608,7 @@ def _user(merged: _Merged, chosen: Fields, *, name: str, required: bool) -> User
 
 def _for_plugins(cluster: Fields, file: Path) -> Fields:
     """What a plugin with `provideClusterInfo` is told: the authority as data, and the extension meant for plugins."""
-    info = {key: cluster[key] for key in _TOLD_TO_PLUGINS if cluster.get(key)}
+    info = {key: cluster[key] for key in _PLUGIN_KEYS if cluster.get(key)}
     path = cluster.get("certificate-authority")
     if path and "certificate-authority-data" not in info:
         content = (file.absolute().parent / path).read_bytes()

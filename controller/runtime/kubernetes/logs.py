@@ -586,7 +586,7 @@ class LogFollowers:
             known[1].ended()
             return known[1]
         follower = LogFollower(
-            self._client, self._namespace, source, directory, grown=lambda: self._tell(name), log=self._log
+            self._client, self._namespace, source, directory, grown=lambda: self._notify(name), log=self._log
         )
         self._by_name[name] = source, follower
         self._left.pop(name, None)
@@ -642,6 +642,6 @@ class LogFollowers:
         for name in list(self._by_name):
             await self.drop(name)
 
-    def _tell(self, name: str) -> None:
+    def _notify(self, name: str) -> None:
         known = self._by_name.get(name)
         self._ended() if known is not None and known[1].done else self._grown()

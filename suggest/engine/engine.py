@@ -268,7 +268,7 @@ class Engine:
         """
         if expired_only:
             again = [self.trial(number) for number in sorted(self._expired)[:count]]
-            return Proposal(tuple(self._as_it_was(trial) for trial in again), exhausted=False)
+            return Proposal(tuple(self._proposed_again(trial) for trial in again), exhausted=False)
         if count == 1 and not to_run and self._prepared is not None:
             return self._prepared
         return samplers.completed(self._proposing(count, to_run=to_run))
@@ -287,10 +287,10 @@ class Engine:
         idle = not self._running and not self._queued
         if not numbers and idle and (last := promotion.last_resort()) is not None:
             numbers = [last]
-        trials = tuple(self._as_it_was(self.trial(number)) for number in numbers)
+        trials = tuple(self._proposed_again(self.trial(number)) for number in numbers)
         return Proposal(trials, exhausted=idle and not trials)
 
-    def _as_it_was(self, trial: Trial) -> Proposed:
+    def _proposed_again(self, trial: Trial) -> Proposed:
         """Propose a known trial: a paused one with its next fidelity, any other one with its own."""
         fidelity = trial.fidelity
         if trial.state is TrialState.PAUSED and self._promotion is not None:
@@ -345,7 +345,7 @@ class Engine:
         found = dict(zip([w.number for w in partial] + list(new), points, strict=False))
         parents = samplers.parents_of(self._sampler, wanted)
         proposed = [
-            replace(self._as_it_was(trial), parameters=found.get(trial.number, fixed[trial.number]))
+            replace(self._proposed_again(trial), parameters=found.get(trial.number, fixed[trial.number]))
             for trial in chosen
             if trial.number in found or not space.missing(fixed[trial.number])
         ]

@@ -16,9 +16,9 @@ from pathlib import Path
 
 from controller.app.experiments import (
     Changed,
+    ControlledElsewhere,
     ControllerLease,
     Experiments,
-    Held,
     Revisable,
     final_attempts,
     final_has_failed,
@@ -279,7 +279,7 @@ class ExperimentService:
         with ExitStack() as undo:
             try:
                 lease, known = self.leased(known, undo)
-            except Held as error:
+            except ControlledElsewhere as error:
                 raise FailedPrecondition(f"{refused.format(name=known.name)}: {error}") from error
             yield known, lease
             undo.pop_all()

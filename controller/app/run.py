@@ -184,7 +184,7 @@ class Session:
             self.view.say(note)
         if isinstance(admitted, NothingToRun):
             async with self.workspace.connected(service) as client:
-                return await self._as_it_ended(experiment, client)
+                return await self._final_result(experiment, client)
         runtime = await runtimes.of(self.workspace.state, experiment)
         startup = _StartupTasks.begin(runtime, Path(experiment.directory))
         async with self.workspace.connected(service) as client:
@@ -261,7 +261,7 @@ class Session:
             for attempt in ended:
                 await runtime.remove(attempt_name(experiment.name, experiment.uid, attempt.trial, attempt.number))
 
-    async def _as_it_ended(self, experiment: Experiment, client: SessionClient) -> RunResult:
+    async def _final_result(self, experiment: Experiment, client: SessionClient) -> RunResult:
         from controller.app.query import gather
 
         record = await gather(self.experiments, experiment, client)

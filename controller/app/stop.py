@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 
 from controller.app import runtimes
 from controller.app.experiment_service import Admitted, ExperimentService
-from controller.app.experiments import Held, find
+from controller.app.experiments import ControlledElsewhere, find
 from controller.app.local_experiments import LocalExperiments
 from controller.app.run import Controls, control
 from controller.app.suggestion_service import SessionClient
@@ -44,7 +44,7 @@ async def stop(
                 return experiment
             try:
                 admitted = ExperimentService(experiments).take_over(experiment)
-            except Held:
+            except ControlledElsewhere:
                 continue  # another process has resumed it, or another stop was faster
             if admitted.experiment.state.finished:
                 admitted.lease.release()

@@ -19,13 +19,13 @@ from controller.core.snapshot import (
     Action,
     AskStop,
     BoundRegret,
-    Break,
     ChangeState,
     Complete,
     CreateAttempt,
     DesiredState,
     FinalStage,
     Forget,
+    OpenBreaker,
     OutdateFinal,
     RemoveAttempt,
     SendStop,
@@ -167,7 +167,7 @@ def decide(snapshot: Snapshot) -> list[Action]:
         if final.active or (quiet and _final_is_due(final, snapshot, verdict.ending)):
             left.append(final.as_trial)
     if verdict.trip is not None and snapshot.desired is not DesiredState.STOP:
-        actions.append(Break(verdict.trip.trials, verdict.trip.reason))
+        actions.append(OpenBreaker(verdict.trip.trials, verdict.trip.reason))
     else:
         actions += _change(left, actions, snapshot, verdict.ending)
     return actions

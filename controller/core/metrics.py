@@ -166,16 +166,16 @@ class LogReader:
         metric = metric or self._objective.metric
         import difflib  # lazy: only failed trials need it
 
-        def letters(name: str) -> str:
+        def normalized(name: str) -> str:
             return "".join(filter(str.isalnum, name.casefold()))
 
-        def likeness(name: str) -> float:
-            shorter, longer = sorted((letters(metric), letters(name)), key=len)
+        def similarity(name: str) -> float:
+            shorter, longer = sorted((normalized(metric), normalized(name)), key=len)
             part = len(shorter) > 2 and (longer.startswith(shorter) or longer.endswith(shorter))
             ratio = difflib.SequenceMatcher(None, shorter, longer).ratio()
             return max(ratio, 0.9) if part else ratio
 
-        likely = {name: likeness(name) for name in self._names if name != metric}
+        likely = {name: similarity(name) for name in self._names if name != metric}
         near = [name for name in likely if likely[name] >= NEAR]
         near.sort(key=lambda name: (-likely[name], -self._names[name]))
         return [(name, self._names[name]) for name in near[:3]]

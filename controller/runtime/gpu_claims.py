@@ -135,7 +135,7 @@ class GpuClaim:
             self._touch(every_s=_STALLED_S / 4)
             self._set_reason(self._why([other for other in others if other.devices], ahead))
         else:
-            self._give([self._ids[key] for key in devices])
+            self._assign([self._ids[key] for key in devices])
         others.append(_Other(ticket, self._content, time.time()))
         return devices is not None
 
@@ -154,7 +154,7 @@ class GpuClaim:
             self._write()
         return int(self.path.rpartition(_PREFIX)[2])
 
-    def _give(self, ids: Sequence[str]) -> None:
+    def _assign(self, ids: Sequence[str]) -> None:
         request = self.request
         request["gpus"] = list(ids)
         request["env"] = {**request["env"], VARIABLE: ",".join(ids)}
@@ -162,7 +162,7 @@ class GpuClaim:
         for rank, own in enumerate(request["workers"]):
             own[VARIABLE] = ",".join(ids[rank * each : (rank + 1) * each])
 
-    def led_by(self, pid: int, birth: str | None) -> None:
+    def record_leader(self, pid: int, birth: str | None) -> None:
         """Record the attempt's first process, which holds the claim while it lives, even if it closes all files."""
         self._content["leader"] = [pid, birth]
         self._write()
@@ -352,7 +352,7 @@ def _others(folder: str, *, apart_from: Collection[str]) -> list[_Other]:
             continue  # it was just released
         try:
             content = read_json(path)
-            if not _locked(fd) and not (content and _lives(content.get("leader"))):
+            if not _locked(fd) and not (content and _is_alive(content.get("leader"))):
                 unlink(path)
                 continue
             try:
@@ -372,7 +372,7 @@ def _locked(fd: int) -> bool:
     return False
 
 
-def _lives(leader: Sequence[Any] | None) -> bool:
+def _is_alive(leader: Sequence[Any] | None) -> bool:
     return leader is not None and leader[1] is not None and processes.birth(int(leader[0])) == leader[1]
 
 

@@ -144,7 +144,7 @@ class Trials:
         def write_down(pid: int) -> None:
             facts.update(pid=pid, birth=processes.birth(pid), time=time.time())
             if claim is not None:
-                claim.led_by(pid, facts["birth"])
+                claim.record_leader(pid, facts["birth"])
             os.symlink(directory, link)
             write_json(facts_path, facts)
 

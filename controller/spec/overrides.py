@@ -86,10 +86,10 @@ def _put(data: Data, path: str, value: Data, under: Marks, marks: Marks, mark: M
                     marks.keys[below] = marks.values[below] = mark
                 here = here[step]
         walked = below
-    _remark(walked, under, marks, mark)
+    _mark_override(walked, under, marks, mark)
 
 
-def _remark(path: str, under: Marks, marks: Marks, mark: Mark) -> None:
+def _mark_override(path: str, under: Marks, marks: Marks, mark: Mark) -> None:
     for table in (marks.keys, marks.values):
         for known in [k for k in table if k == path or k.startswith((f"{path}.", f"{path}["))]:
             del table[known]

@@ -15,7 +15,7 @@ from controller.spec.cluster_section import INSTEAD_OF_TEMPLATE
 from controller.spec.document import Json
 from controller.spec.fields import found
 from controller.spec.problems import ProblemCollector
-from controller.spec.readable import readable_space, sound, unconditional
+from controller.spec.readable import readable_space, unconditional, valid_part
 from controller.spec.spelling import meant_by
 from controller.spec.substitute import TRIAL_NAME, placeholders, unclosed
 from suggest.space import Space
@@ -150,7 +150,7 @@ def _space(spec: Json, raw: Json, problems: ProblemCollector) -> None:
         condition = path.partition(".when.")[2]
         strange = bool(condition) and condition not in space.by_name
         problems.add(f"spec.parameters.{path}" if path else "spec.parameters", problem.message, at_key=strange)
-    _initial(spec.get("initial", []), sound(space, of_space), names, problems)
+    _initial(spec.get("initial", []), valid_part(space, of_space), names, problems)
 
 
 def _initial(points: list[Any], space: Space, names: set[str], problems: ProblemCollector) -> None:

@@ -14,12 +14,12 @@ from controller.core.snapshot import (
     Action,
     AskStop,
     BoundRegret,
-    Break,
     ChangeState,
     Complete,
     CreateAttempt,
     DesiredState,
     Forget,
+    OpenBreaker,
     RemoveAttempt,
     SendStop,
     Snapshot,
@@ -320,7 +320,7 @@ SENTENCES: list[tuple[str, Snapshot, list[Action]]] = [
     (
         "the second one fails too, for whatever reason: a person is needed",
         snapshot(ten, said(1, "no module y"), done={BAD: 1}, streak=ONE_BAD, canary_over=False),
-        [gone(1, BAD, None, "no module y", "userError"), Break((0, 1), "the first 2 trials failed: no module y")],
+        [gone(1, BAD, None, "no module y", "userError"), OpenBreaker((0, 1), "the first 2 trials failed: no module y")],
     ),
     (
         "without a canary the first trials are like all others",
@@ -353,7 +353,7 @@ SENTENCES: list[tuple[str, Snapshot, list[Action]]] = [
         [
             gone(9, BAD, None, "lr=0.3", "userError"),
             StartAttempt(10, 1),
-            Break((6, 7, 8, 9), "the last 4 trials failed for one reason: lr=0.3"),
+            OpenBreaker((6, 7, 8, 9), "the last 4 trials failed for one reason: lr=0.3"),
         ],
     ),
     (
@@ -366,7 +366,7 @@ SENTENCES: list[tuple[str, Snapshot, list[Action]]] = [
         snapshot(a_spec(failed_trials=2), said(9, "lr=0.3"), done={OK: 5, BAD: 1}, streak=ALIKE),
         [
             gone(9, BAD, None, "lr=0.3", "userError"),
-            Break((6, 7, 8, 9), "the last 4 trials failed for one reason: lr=0.3"),
+            OpenBreaker((6, 7, 8, 9), "the last 4 trials failed for one reason: lr=0.3"),
         ],
     ),
     (
@@ -387,7 +387,7 @@ SENTENCES: list[tuple[str, Snapshot, list[Action]]] = [
     (
         "what still ran when the breaker opened is set aside with the others",
         snapshot(four, said(9, "x"), done={OK: 5}, streak=Streak(None), set_aside={6, 7, 8}, state=PAUSED),
-        [gone(9, BAD, None, "x", "userError"), Break((9,), "")],
+        [gone(9, BAD, None, "x", "userError"), OpenBreaker((9,), "")],
     ),
     (
         "no limit ends what is paused by the breaker",

@@ -45,7 +45,7 @@ from controller.runtime.kubernetes.pod_status import (
 )
 from controller.runtime.protocol import AttemptStatus, Exit
 
-UNSAID_S = 600.0  # a Job that retries waits up to six minutes between two pods
+NO_CONDITION_S = 600.0  # a Job that retries waits up to six minutes between two pods
 UNTOUCHED_S = 60.0  # an object without status and pods
 _BELIEVED_S = 5.0
 _DOUBTED_S = 1.0  # with conditions its end may be near; without a start it may fail to start
@@ -167,23 +167,28 @@ def _by_condition(
         looping = [each for each in failed if crash_loop(each.pod, each.container, now) is not None]
         if stopped:
             return None
-        return _as_the_attempts(first_of(looping), main=members[0]) if looping else _unsaid(obj, members, rules, now)
+        return (
+            _as_the_attempts(first_of(looping), main=members[0])
+            if looping
+            else _missing_condition(obj, members, rules, now)
+        )
     if causes := _causes(failed, _time_of(found) or now):
         return _as_the_attempts(first_of(causes), main=members[0])
     return _without_pods(obj, rules, stopped=stopped, now=now)
 
 
-def _unsaid(obj: AttemptObject, members: Sequence[Member], rules: StatusRules, now: datetime) -> Exit | None:
+def _missing_condition(obj: AttemptObject, members: Sequence[Member], rules: StatusRules, now: datetime) -> Exit | None:
     """Return a failure if all pods ended long ago and no condition holds: nothing else would end the attempt."""
     ends = [member.end.time for member in members if member.end is not None]
-    if not ends or len(ends) < len(members) or (now - max(ends)).total_seconds() < UNSAID_S:
+    if not ends or len(ends) < len(members) or (now - max(ends)).total_seconds() < NO_CONDITION_S:
         return None
     kind = obj.get("kind", "Job")
     success = " and ".join(map(str, rules.success))
     failure = " or ".join(map(str, rules.failure))
     reason = (
-        f"its pods ended more than {UNSAID_S / 60:.0f} minutes ago, and the {kind} shows neither success ({success}) "
-        f"nor failure ({failure}); correct spec.trial.success and failure, or check that the operator of {kind} runs"
+        f"its pods ended more than {NO_CONDITION_S / 60:.0f} minutes ago, and the {kind} shows neither success "
+        f"({success}) nor failure ({failure}); correct spec.trial.success and failure, or check that the operator of "
+        f"{kind} runs"
     )
     return Exit(now, failure_class=FailureClass.CONFIGURATION, reason=reason)
 

@@ -151,7 +151,7 @@ class Reflector(Generic[ObjectT]):
         self._timing = timing
         self._version = ""
         self._resync_at = 0.0
-        self._heard = 0
+        self._event_count = 0
         self._trouble_began = 0.0
         self._unconfirmed: dict[str, int] = {}  # uid: version of what was put and not confirmed by the server yet
         self._dropped: set[str] = set()  # uids of dropped objects that may still appear in lists and events
@@ -193,7 +193,7 @@ class Reflector(Generic[ObjectT]):
         """Watch, list, and watch again, until cancelled."""
         tries, stale = 0, False
         while True:
-            began, heard = time.monotonic(), self._heard
+            began, heard = time.monotonic(), self._event_count
             error: Exception | None = None
             try:
                 if stale or began >= self._resync_at:
@@ -208,7 +208,7 @@ class Reflector(Generic[ObjectT]):
             except Exception as unforeseen:  # a reflector that stops silently would hang the run
                 error, stale = self._report_bug(unforeseen), True
             # A watch that delivered something or lasted restarts at once; otherwise the server is in trouble.
-            settled = self._heard != heard or time.monotonic() - began > self._timing.settled_s
+            settled = self._event_count != heard or time.monotonic() - began > self._timing.settled_s
             tries = 0 if settled and not isinstance(error, _ReflectorError) else tries + 1
             if error is not None and tries:
                 stale = True
@@ -260,11 +260,11 @@ class Reflector(Generic[ObjectT]):
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(max(0.0, self._resync_at - time.monotonic())), aclosing(events):
                 async for event in events:
-                    self._hear(event)
+                    self._apply_event(event)
 
-    def _hear(self, event: Raw) -> None:
+    def _apply_event(self, event: Raw) -> None:
         obj = cast(ObjectT, event["object"])  # the kind that is watched
-        self._heard += 1
+        self._event_count += 1
         self._version = obj["metadata"]["resourceVersion"]
         known = self.objects.get(obj["metadata"].get("name", ""))  # a BOOKMARK has only a version
         match event["type"]:
@@ -543,7 +543,7 @@ class OwnerLookup:
         if uid not in self._above and str(involved.get("name", "")).startswith(self._stem):
             self._above[uid] = frozenset()
             if not self._is_attempt(uid):
-                task = asyncio.create_task(self._climb(uid, involved))
+                task = asyncio.create_task(self._follow_owners(uid, involved))
                 self._climbing.add(task)
                 task.add_done_callback(self._climbing.discard)
         return self._above.get(uid, frozenset())
@@ -553,7 +553,7 @@ class OwnerLookup:
             task.cancel()
         await asyncio.gather(*self._climbing, return_exceptions=True)
 
-    async def _climb(self, uid: str, at: ObjectReference) -> None:
+    async def _follow_owners(self, uid: str, at: ObjectReference) -> None:
         for _ in range(DEPTH):
             try:
                 owner = await self._owner_of(at)

@@ -317,8 +317,8 @@ def end_of(pod: Pod, container: str, *, stopped: bool, now: datetime, deleted: s
     by_signal = asked is not None and code in KILLED and ended.get("reason") != "OOMKilled"
     if stopped and (was_ending or by_signal):
         return Exit(time, code=code, stopped=True)
-    if thrown_out := _thrown_out(pod, time):
-        return thrown_out
+    if eviction := _eviction(pod, time):
+        return eviction
     if ended.get("reason") == "OOMKilled":
         return Exit(time, code=code or 137, out_of_memory=True)
     if ended.get("reason") in _CONTAINER_FAILED_TO_START:
@@ -347,11 +347,11 @@ def _without_container(
             # Our deletion may be all that is known: the end may come while no watch is open.
             if stopped and (asked is not None or was_deleted(pod)):
                 return Exit(asked or now, unknown=True, stopped=True)
-            thrown_out = _thrown_out(pod, asked or now) or _start_up(pod, now)
+            eviction = _eviction(pod, asked or now) or _start_up(pod, now)
             otherwise = (
                 f"{deleted} was deleted by someone else" if was_deleted(pod) else "its pod failed and does not say why"
             )
-            return thrown_out or _lost(asked or now, _pod_message(pod, otherwise))
+            return eviction or _lost(asked or now, _pod_message(pod, otherwise))
     if asked is None:
         return crash_loop(pod, container, now)
     grace_s = pod["metadata"].get("deletionGracePeriodSeconds") or 0
@@ -360,14 +360,14 @@ def _without_container(
         return None
     if stopped:
         return Exit(asked, unknown=True, stopped=True)
-    thrown_out = _thrown_out(pod, asked)
+    eviction = _eviction(pod, asked)
     if node_of(pod):
         why = f"node {node_of(pod)} does not answer: its pod could not be ended"
-        return thrown_out or _lost(asked, why)
-    return thrown_out or _lost(asked, f"{deleted} was deleted by someone else before it ran")
+        return eviction or _lost(asked, why)
+    return eviction or _lost(asked, f"{deleted} was deleted by someone else before it ran")
 
 
-def _thrown_out(pod: Pod, time: datetime) -> Exit | None:
+def _eviction(pod: Pod, time: datetime) -> Exit | None:
     """Return the end of a pod that the cluster evicted or disrupted before `time`; None: it ended by itself."""
     disruption = condition(pod, "DisruptionTarget") if is_true(pod, "DisruptionTarget") else None
     if disruption is not None:

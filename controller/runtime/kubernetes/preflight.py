@@ -412,7 +412,7 @@ async def check_needs(
         found = await _look(client, namespace, dependency)
         if found is not None:
             yield found
-    never = await no_room(client, namespace, objects, nodes=nodes or [])
+    never = await why_unschedulable(client, namespace, objects, nodes=nodes or [])
     yield (
         fail("room", never) if never else ok("room", "a trial fits" + ("" if nodes else ", as far as is seen of nodes"))
     )
@@ -457,7 +457,9 @@ async def no_queue(client: KubernetesClient, namespace: str, objects: Sequence[R
     return "; ".join(each.detail for each in found if each is not None and each.level is Level.FAIL)
 
 
-async def no_room(client: KubernetesClient, namespace: str, objects: Sequence[Raw], *, nodes: Sequence[Node]) -> str:
+async def why_unschedulable(
+    client: KubernetesClient, namespace: str, objects: Sequence[Raw], *, nodes: Sequence[Node]
+) -> str:
     """Return why an attempt can never run, as far as the visible objects tell; "" if it can."""
     quotas = await list_allowed(client, QUOTAS, namespace) or []
     limit_ranges = await list_allowed(client, LIMIT_RANGES, namespace) or []
@@ -590,7 +592,7 @@ class Verdict:
     why: str = ""
 
     @property
-    def namespace_is_away(self) -> bool:
+    def namespace_is_missing(self) -> bool:
         return self.answer is Answer.REFUSED and any(re.search(pattern, self.why) for pattern, _ in _CURES[:2])
 
     def __str__(self) -> str:

@@ -288,9 +288,9 @@ class KubernetesRuntime:
                 pods = informer.pods_by_attempt().get(whose, [])
                 if kind is not JOBS or self._status(name, shown, pods, whose).exit is None:
                     running = pods
-            await self._send_away(name, self._remove(informer, kind, shown, running))
+            await self._start_removal(name, self._remove(informer, kind, shown, running))
         elif orphans and not self._leaving.is_under_way(name):
-            await self._send_away(name, self._delete_pods(orphans, grace_s=0))
+            await self._start_removal(name, self._delete_pods(orphans, grace_s=0))
         if (known := self._whose.get(name)) is not None:
             informer.forget_pods(known)
         self._forget(name)
@@ -298,7 +298,7 @@ class KubernetesRuntime:
         await self._followers.drop(name)
         await self._collected.drop(name)
 
-    async def _send_away(self, name: str, work: Coroutine[Any, Any, None]) -> None:
+    async def _start_removal(self, name: str, work: Coroutine[Any, Any, None]) -> None:
         # Wait for the last removal: no later turn would retry it.
         await self._ask(self._leaving.send(name, work, wait=not (self._made - self._over - {name})))
 
@@ -313,7 +313,7 @@ class KubernetesRuntime:
         informer.drop(kind, name)
 
     async def observe(self) -> Mapping[str, AttemptStatus]:
-        informer, creations = await self._heard()
+        informer, creations = await self._current()
         statuses: dict[str, AttemptStatus] = {}
         latest, self._latest = self._latest, None
         if latest is None:
@@ -332,7 +332,7 @@ class KubernetesRuntime:
             self._followers.extend_time_limit()
             self._collected.extend_time_limit()
             self._end_seen_s.clear()
-        await self._heard()
+        await self._current()
         attempts, leaving, removed = self._attempts(informer)
         for name in leaving:
             if not self._leaving.is_under_way(name):
@@ -438,7 +438,7 @@ class KubernetesRuntime:
             return
         await informer.watch(kind)
 
-    async def _heard(self) -> tuple[Informer, JobCreations]:
+    async def _current(self) -> tuple[Informer, JobCreations]:
         """Return the cache and the creations. Raises what keeps the cluster from being read."""
         if self._lease.lost is not None:
             raise self._lease.lost

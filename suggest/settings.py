@@ -118,8 +118,8 @@ class Catalog(Generic[C]):
         """Yield the problems of a choice. Paths are `name` and `settings.NAME`."""
         entry = self._by_name.get(name)
         if entry is None:
-            there = f"; there are {', '.join(self._by_name)}"
-            yield Problem("name", f"{name!r} is not {self._what}{there}{self._did_you_mean(name)}")
+            choices = f"; there are {', '.join(self._by_name)}"
+            yield Problem("name", f"{name!r} is not {self._what}{choices}{self._did_you_mean(name)}")
             return
         for problem in problems(entry.settings_type, given):
             yield Problem(f"settings.{problem.path}", problem.message)

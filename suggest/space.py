@@ -253,10 +253,10 @@ def _sort(parameters: Sequence[Parameter]) -> tuple[list[Parameter], dict[int, s
     free = [k for k in range(len(parameters)) if k not in waiting]
     ordered: list[Parameter] = []
     while free:
-        here = heapq.heappop(free)
-        ordered.append(parameters[here])
-        for child in children.get(here, ()):
-            waiting[child].discard(here)
+        index = heapq.heappop(free)
+        ordered.append(parameters[index])
+        for child in children.get(index, ()):
+            waiting[child].discard(index)
             if not waiting[child]:
                 del waiting[child]
                 heapq.heappush(free, child)
@@ -269,13 +269,13 @@ def _cycles(parameters: Sequence[Parameter]) -> Iterator[Problem]:
     visited: set[int] = set()
     for start in sorted(stuck):
         path: list[int] = []
-        here = start
-        while here not in visited:
-            visited.add(here)
-            path.append(here)
-            here = min(parent for parent in stuck[here] if parent in stuck)
-        if here in path:
-            cycle = path[path.index(here) :]
+        place = start
+        while place not in visited:
+            visited.add(place)
+            path.append(place)
+            place = min(parent for parent in stuck[place] if parent in stuck)
+        if place in path:
+            cycle = path[path.index(place) :]
             first = cycle.index(min(cycle))
             names = [parameters[k].name for k in [*cycle[first:], *cycle[:first], cycle[first]]]
             yield Problem(f"{names[0]}.when.{names[1]}", f"conditions form a cycle: {' -> '.join(names)}; remove one")

@@ -141,8 +141,8 @@ class RemoteModel:
         while True:
             with self._shown_lock:
                 known = self._shown.pop(life, {})  # until the worker has answered, its state is unknown
-                for there in [there for there in self._shown if there[0] == life[0]]:
-                    del self._shown[there]  # of a process that has ended
+                for key in [key for key in self._shown if key[0] == life[0]]:
+                    del self._shown[key]  # of a process that has ended
             request = ModelRequest(
                 self._id,
                 None if known else self._setup,

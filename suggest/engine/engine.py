@@ -401,8 +401,8 @@ class Engine:
     def trial(self, number: int) -> Trial:
         found = self._trials.get(number)
         if found is None:
-            there = f"0 to {self.next_number - 1}" if self.next_number else "none yet"
-            raise NotFound(f"{self._study.name} has no trial {number}; there are {there}")
+            numbers = f"0 to {self.next_number - 1}" if self.next_number else "none yet"
+            raise NotFound(f"{self._study.name} has no trial {number}; there are {numbers}")
         return found
 
     def open_trial(self, number: int) -> Trial | None:
@@ -535,9 +535,9 @@ class Engine:
 
     def _report(self, number: int) -> Report:
         """Return what the trial has reported. Do not change it, because it may be a copy."""
-        there = self._reports.get(number)
-        if there is not None:
-            return there
+        curve = self._reports.get(number)
+        if curve is not None:
+            return curve
         state = self._trials.state(number)
         forgotten = self._source is not None and state is not None and state.finished
         return self._source.report(number) if self._source is not None and forgotten else Report()
@@ -672,16 +672,16 @@ def _objective_problems(spec: StudySpec) -> Iterator[Problem]:
     if len(spec.constraints) > MOST_CONSTRAINTS:
         yield Problem("constraints", f"{len(spec.constraints)} constraints; a study has at most {MOST_CONSTRAINTS}")
     for place, constraint in enumerate(spec.constraints):
-        here, bounds = f"constraints[{place}]", (constraint.min, constraint.max)
+        path, bounds = f"constraints[{place}]", (constraint.min, constraint.max)
         if not constraint.metric:
-            yield Problem(f"{here}.metric", "no metric; name the one that trials report")
+            yield Problem(f"{path}.metric", "no metric; name the one that trials report")
         if bounds == (None, None):
-            yield Problem(here, "no bound; set min, max or both")
+            yield Problem(path, "no bound; set min, max or both")
         for word, bound in zip(("min", "max"), bounds, strict=True):
             if bound is not None and not math.isfinite(bound):
-                yield Problem(f"{here}.{word}", f"{bound} is not finite; omit it if there is no bound")
+                yield Problem(f"{path}.{word}", f"{bound} is not finite; omit it if there is no bound")
         if constraint.min is not None and constraint.max is not None and constraint.min > constraint.max:
-            yield Problem(here, f"min {constraint.min:g} is above max {constraint.max:g}; no value satisfies both")
+            yield Problem(path, f"min {constraint.min:g} is above max {constraint.max:g}; no value satisfies both")
 
 
 def _under(place: str, problems: Iterable[Problem]) -> Iterator[Problem]:

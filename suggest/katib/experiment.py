@@ -220,17 +220,17 @@ def _parameters(
         return
     names: set[str] = set()
     for place, parameter in enumerate(given):
-        here = f"{at}[{place}]"
+        path = f"{at}[{place}]"
         if parameter.name in names:
-            problems.append(Problem(f"{here}.name", f"Detect duplicated parameter name: {parameter.name}"))
+            problems.append(Problem(f"{path}.name", f"Detect duplicated parameter name: {parameter.name}"))
         elif not NAME.fullmatch(parameter.name):
             rule = "a letter or _, then at most 62 letters, digits, or _ . -"
-            problems.append(Problem(f"{here}.name", f"{parameter.name[:80]!r} is not a name; use {rule}"))
+            problems.append(Problem(f"{path}.name", f"{parameter.name[:80]!r} is not a name; use {rule}"))
         names.add(parameter.name)
         try:
             yield _parameter(parameter, is_grid=is_grid)
         except InvalidArgument as e:
-            problems += [Problem(f"{here}.{p.path}", f"{parameter.name}: {p.message}") for p in e.problems]
+            problems += [Problem(f"{path}.{p.path}", f"{parameter.name}: {p.message}") for p in e.problems]
 
 
 def _needs_step(parameter: pb.ParameterSpec) -> bool:

@@ -115,13 +115,13 @@ def _estimated(
 
 
 def _divergences(trials: Sequence[FrozenTrial], names: Sequence[str], direction: StudyDirection) -> dict[str, float]:
-    there = [name for name in names if any(name in trial.params for trial in trials)]
+    candidates = [name for name in names if any(name in trial.params for trial in trials)]
     share = min(0.5, max(BEST_SHARE, LEAST_BEST / len(trials)))
     study = OptunaStudy(STUDY_NAME, WindowStorage([direction], trials))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of an experimental class, and of few trials, which is ours to say
         quantile: dict[str, Any] = {_QUANTILE: share}  # Any: other arguments have other types
-        found = PedAnovaImportanceEvaluator(**quantile).evaluate(study, there)
+        found = PedAnovaImportanceEvaluator(**quantile).evaluate(study, candidates)
     return {name: found.get(name, 0.0) for name in names}
 
 

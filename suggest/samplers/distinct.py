@@ -138,8 +138,8 @@ class _Known:
         self._succeeded: dict[int, list[int]] = {}  # key -> trials with a value, ascending
 
     def put(self, trial: Trial) -> None:
-        there = trial.state is not TrialState.CANCELLED and not self._space.missing(trial.parameters)
-        key = self.key(trial.parameters) if there else None
+        takes_point = trial.state is not TrialState.CANCELLED and not self._space.missing(trial.parameters)
+        key = self.key(trial.parameters) if takes_point else None
         old = self._held.get(trial.number)
         if old != key:
             if old is not None:

@@ -79,10 +79,10 @@ def schema_versions(storage_url: str) -> tuple[str, str]:
     from suggest.url_redaction import redacted_url
 
     with closing(_database(storage_url)) as database:
-        there = upgrades.version(database)
-    if there is None:
+        current = upgrades.version(database)
+    if current is None:
         raise NotFound(f"{redacted_url(storage_url)}: there is no store yet; the first server that uses it creates it")
-    return there, upgrades.HEAD
+    return current, upgrades.HEAD
 
 
 def sqlite_file(storage_url: str) -> Path | None:
@@ -116,10 +116,10 @@ def is_optunas(storage_url: str) -> bool:
     """
     from suggest.optuna_storage.optuna_database import tables_of
 
-    there = tables_of(storage_url)
-    if "suggest_schema_version" in there:
+    tables = tables_of(storage_url)
+    if "suggest_schema_version" in tables:
         return False
-    if {"version_info", "studies", "trials"} <= there:
+    if {"version_info", "studies", "trials"} <= tables:
         return True
     from suggest.url_redaction import redacted_url
 

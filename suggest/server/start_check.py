@@ -128,10 +128,10 @@ def _storage(url: str) -> str:
 
     if is_postgres(url):
         try:
-            there, newest = schema_versions(url)
+            current, newest = schema_versions(url)
         except NotFound:
             return f"{redacted_url(url)}: empty; the first start creates the tables"
-        return f"{redacted_url(url)}: {_schema(there, newest)}"
+        return f"{redacted_url(url)}: {_schema(current, newest)}"
     path = sqlite_path(url, make_folder=False).resolve()
     if not path.exists():
         _must_be_writable(_nearest(path.parent), f"{path} will be created")

@@ -113,9 +113,9 @@ class OwnedByHeartbeat:
         self._live()
         gaps = self._gaps
         with self._database.writing() as connection:
-            here = (of(studies, name), studies.c.uid == uid)
+            of_study = (of(studies, name), studies.c.uid == uid)
             # The row lock serializes takers from here on, so the next statement sees what the previous taker did.
-            if connection.execute(select(studies.c.uid).where(*here).with_for_update()).one_or_none() is None:
+            if connection.execute(select(studies.c.uid).where(*of_study).with_for_update()).one_or_none() is None:
                 raise NotFound(f"{name} does not exist")
             began = time.monotonic()
             holder = connection.execute(

@@ -102,12 +102,12 @@ class OwnedByLocks:
 
     def take(self, name: StudyName, *, uid: str, address: str) -> Lease:
         try:
-            taken = self._locks.take(uid)
+            lock = self._locks.take(uid)
         except OSError as e:
             if e.errno in NO_DESCRIPTOR:
                 raise TooManyOpenFiles(NO_DESCRIPTOR_LEFT) from e
             raise Unavailable(f"{self._folder}: cannot lock {name} ({e.strerror})") from e
-        if not taken:
+        if not lock:
             with self._database.reading() as connection:
                 holder = connection.execute(select(studies.c.owner_address).where(of(studies, name))).scalar()
             raise taken_by(name, holder or "")

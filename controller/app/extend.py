@@ -133,8 +133,8 @@ def edited(known: Experiment, spec: ExperimentSpec, extension: Extension) -> Doc
         first = list(_tried_first(spec.space, made.spec.space))[:MOST_TRIED_FIRST]
         inner = whole["spec"]
         assert isinstance(inner, dict)
-        there = inner["initial"]
-        whole["spec"] = {**inner, "initial": [*there, *(point for point in first if point not in there)]}
+        initial = inner["initial"]
+        whole["spec"] = {**inner, "initial": [*initial, *(point for point in first if point not in initial)]}
     text = f"# {known.name}{EXTENDED}\n{file_text(whole)}"
     return replace(made, text=text, spec=from_document(whole))
 

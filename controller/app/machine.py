@@ -39,13 +39,13 @@ def _crowded(spec: ExperimentSpec) -> Iterator[str]:
     cpu = spec.trial.resources.cpu or 1.0
     each = cpu * spec.trial.workers
     at_once = min(spec.parallelism, spec.budget.trials or spec.parallelism)
-    here = cores()
-    fits = max(1, int(here / each))
-    if at_once * each <= CROWDED * here or at_once <= fits:
+    count = cores()
+    fits = max(1, int(count / each))
+    if at_once * each <= CROWDED * count or at_once <= fits:
         return
     asks = f" of {each:g} cores each" if each != 1 else ""
     yield (
-        f"spec.parallelism: {at_once} trials at a time{asks} on {here} core{'s' if here > 1 else ''}: they would "
+        f"spec.parallelism: {at_once} trials at a time{asks} on {count} core{'s' if count > 1 else ''}: they would "
         f"slow each other down and may exhaust the memory; lower it: --set spec.parallelism={fits}"
     )
 
@@ -104,5 +104,5 @@ def _too_few(template: TrialTemplate, count: int, source: str) -> str:
         return f"{asks}, and {_DEVICES} names {count}; name more, or lower this"
     if count:
         return f"{asks}, and {source} {count}; lower it"
-    there = f"name some in {gpus.POOL}" if gpus.LISTED in source else "name some there"
-    return f"{asks}, and {source} none; {there}, or set gpu: 0 to train without"
+    remedy = f"name some in {gpus.POOL}" if gpus.LISTED in source else "name some there"
+    return f"{asks}, and {source} none; {remedy}, or set gpu: 0 to train without"

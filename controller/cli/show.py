@@ -189,8 +189,8 @@ def _drawn(arguments: argparse.Namespace) -> ExitCode:
     if arguments.figure:
         known = figures.available(record)
         if arguments.figure not in known:
-            meant = did_you_mean(arguments.figure, known) or f"; the figures are {', '.join(known)}"
-            raise InvalidArgument([Problem("--figure", f"no figure {arguments.figure!r}{meant}")])
+            hint = did_you_mean(arguments.figure, known) or f"; the figures are {', '.join(known)}"
+            raise InvalidArgument([Problem("--figure", f"no figure {arguments.figure!r}{hint}")])
         drawing.check_format(Path(arguments.to))
         drawing.write(figures.FIGURES[arguments.figure](record, query.importances(record)), Path(arguments.to))
         print(arguments.to)

@@ -201,8 +201,8 @@ class LineParser:
 
     def _metrics(self, values: dict[str, float]) -> dict[str, float]:
         words = self._words if self._guesses_step and not self._patterns else self._keys
-        taken = [name for name in values if (name in words or name.lower() in words) and name != self._objective]
-        return {name: value for name, value in values.items() if name not in taken} if taken else values
+        step_names = [name for name in values if (name in words or name.lower() in words) and name != self._objective]
+        return {name: value for name, value in values.items() if name not in step_names} if step_names else values
 
     def _pairs(self, text: str) -> dict[str, float]:
         """Return the `name=value` and `name: value` pairs of a line.

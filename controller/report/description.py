@@ -265,8 +265,8 @@ def why_trial(record: ExperimentRecord, one: TrialRecord) -> str:
         case TrialState.SUCCEEDED:
             best = record.best
             rank = "; the best so far" if best is not None and best.number == one.trial.number else ""
-            there = " where it comes from" if one.imported_from else ""
-            return f"it ended with {metric} {formatting.number(one.trial.value)}{attempts}{there}{rank}"
+            origin = " where it comes from" if one.imported_from else ""
+            return f"it ended with {metric} {formatting.number(one.trial.value)}{attempts}{origin}{rank}"
         case TrialState.PRUNED:
             return f"it was pruned: {reason}"
         case TrialState.INFEASIBLE:

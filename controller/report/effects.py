@@ -166,8 +166,8 @@ def _steps(name: str, order: Sequence[Value], points: Mapping[Point, float]) -> 
             of_level[point[at][1]][point[:at] + point[at + 1 :]] = value
     steps = []
     for level in others:
-        there = of_level[identity(level)]
-        gains = [there[rest] - value for rest, value in of_level[identity(first)].items() if rest in there]
+        values = of_level[identity(level)]
+        gains = [values[rest] - value for rest, value in of_level[identity(first)].items() if rest in values]
         if gains:
             steps.append(Step(level, len(gains), statistics.fmean(gains), min(gains), max(gains)))
     return steps

@@ -600,8 +600,8 @@ def _scale(values: Iterable[float]) -> Json:
 
 
 def _state_color(rows: Sequence[Json]) -> Json:
-    there = {row["state"] for row in rows}
-    shown = [(state, color) for state, color in STATES if state in there]
+    states = {row["state"] for row in rows}
+    shown = [(state, color) for state, color in STATES if state in states]
     scale = {"domain": [state for state, _ in shown], "range": [color for _, color in shown]}
     return {"field": "state", "type": "nominal", "title": None, "scale": scale, "legend": _LEGEND}
 

@@ -162,22 +162,22 @@ class KatibReader(KatibSectionReader):
             key, value = (one.get("name"), one.get("value")) if isinstance(one, dict) else (None, None)
             setting = takes.get(key) if isinstance(key, str) else None
             if setting is None:
-                there = f"write {', '.join(takes)}" if takes else "remove it"
-                self._problems.add(below, f"unknown setting {key!r} for algorithm {algorithm}; {there}")
+                cure = f"write {', '.join(takes)}" if takes else "remove it"
+                self._problems.add(below, f"unknown setting {key!r} for algorithm {algorithm}; {cure}")
             elif key in seen:
                 self._problems.add(below, f"{key} occurs twice; remove one")
             elif not isinstance(value, str):
                 self._problems.add(f"{below}.value", f"expected text, got {value!r}; write it in quotes")
             else:
                 try:
-                    taken = setting.take(value)
+                    parsed = setting.take(value)
                 except ValueError as error:
                     self._problems.add(f"{below}.value", f"{error} in quotes, got {value!r}")
                     continue
                 if setting.to:
                     self._places[f"{native_at}.{setting.to}"] = below
-                    if taken is not None:
-                        native[setting.to] = taken
+                    if parsed is not None:
+                        native[setting.to] = parsed
                 else:
                     self.warnings.append(f"{below}: {key} has no effect here: {algorithm} has its own rule for it")
             if isinstance(key, str):

@@ -86,8 +86,8 @@ class ConfigMaps:
         keys = data if isinstance(data, Mapping) else {}
         text = keys.get(key)
         if not isinstance(text, str):
-            there = f"it has {', '.join(map(str, keys))}" if keys else "it has no data"
-            raise NoConfigMap(f"the ConfigMap {namespace}/{name} has no text under {key!r}; {there}")
+            content = f"it has {', '.join(map(str, keys))}" if keys else "it has no data"
+            raise NoConfigMap(f"the ConfigMap {namespace}/{name} has no text under {key!r}; {content}")
         return text
 
 

@@ -57,34 +57,34 @@ def _value(text: str, mark: Mark) -> tuple[Data, Marks]:
 
 
 def _put(data: Data, path: str, value: Data, under: Marks, marks: Marks, mark: Mark) -> None:
-    here: Data = data
+    node: Data = data
     walked = ""
     steps = list(_steps(path, data))
     for number, step in enumerate(steps):
         last = number == len(steps) - 1
         below = f"{walked}[{step}]" if isinstance(step, int) else f"{walked}.{step}" if walked else step
         if isinstance(step, int):
-            if not isinstance(here, list):
+            if not isinstance(node, list):
                 raise _OverrideError(f"{walked} is not a list, so [{step}] is not a place in it")
-            if step >= len(here) + last:
-                hint = f"so the last one is [{len(here) - 1}]" if here else "so set the whole list"
-                raise _OverrideError(f"{walked} has {quantity(len(here), 'element')}, {hint}")
+            if step >= len(node) + last:
+                hint = f"so the last one is [{len(node) - 1}]" if node else "so set the whole list"
+                raise _OverrideError(f"{walked} has {quantity(len(node), 'element')}, {hint}")
             if last:
-                here[step : step + 1] = [value]
+                node[step : step + 1] = [value]
             else:
-                here = here[step]
+                node = node[step]
         else:
-            if not isinstance(here, dict):
+            if not isinstance(node, dict):
                 raise _OverrideError(f"{walked or 'the file'} is not a mapping, so it has no {step}")
             if last and value is None and not _NULLABLE.match(below):
-                here.pop(step, None)
+                node.pop(step, None)
             elif last:
-                here[step] = value
+                node[step] = value
             else:
-                if here.get(step) is None:
-                    here[step] = [] if isinstance(steps[number + 1], int) else {}
+                if node.get(step) is None:
+                    node[step] = [] if isinstance(steps[number + 1], int) else {}
                     marks.keys[below] = marks.values[below] = mark
-                here = here[step]
+                node = node[step]
         walked = below
     _mark_override(walked, under, marks, mark)
 
@@ -101,7 +101,7 @@ def _mark_override(path: str, under: Marks, marks: Marks, mark: Mark) -> None:
 
 def _steps(path: str, data: Data) -> Iterator[str | int]:
     """Yield the keys and indices of a path. A key with a dot is recognized if it exists or is in double quotes."""
-    rest, here = path, data
+    rest, node = path, data
     while rest:
         if index := _INDEX.match(rest):
             step: str | int = int(index[1])
@@ -109,24 +109,24 @@ def _steps(path: str, data: Data) -> Iterator[str | int]:
         elif quoted := _QUOTED.match(rest):
             step, rest = quoted[1], rest[quoted.end() :]
         else:
-            step = _key(rest, here)
+            step = _key(rest, node)
             rest = rest[len(step) :]
         if step == "" or (rest and rest[0] not in ".["):
             raise _OverrideError("write a path such as spec.trial.command[2]")
         yield step
         rest = rest[1:] if rest.startswith(".") else rest
-        if isinstance(here, dict) and isinstance(step, str):
-            here = here.get(step)
-        elif isinstance(here, list) and isinstance(step, int) and step < len(here):
-            here = here[step]
+        if isinstance(node, dict) and isinstance(step, str):
+            node = node.get(step)
+        elif isinstance(node, list) and isinstance(step, int) and step < len(node):
+            node = node[step]
         else:
-            here = None
+            node = None
 
 
-def _key(rest: str, here: Data) -> str:
-    if isinstance(here, dict):
+def _key(rest: str, node: Data) -> str:
+    if isinstance(node, dict):
         known = [
-            key for key in here if key and rest.startswith(key) and rest[len(key) : len(key) + 1] in ("", ".", "[")
+            key for key in node if key and rest.startswith(key) and rest[len(key) : len(key) + 1] in ("", ".", "[")
         ]
         if known:
             return max(known, key=len)

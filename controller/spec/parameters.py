@@ -112,18 +112,18 @@ class ParameterKind:
             return INVALID
         section = TYPES.get(kind) if isinstance(kind, str) else None
         if section is None:
-            meant = meant_by(kind, TYPES) if isinstance(kind, str) else None
-            cure = f"did you mean {meant}?" if meant else f"use {', '.join(TYPES)}"
+            suggestion = meant_by(kind, TYPES) if isinstance(kind, str) else None
+            cure = f"did you mean {suggestion}?" if suggestion else f"use {', '.join(TYPES)}"
             problems.add(f"{at}.type", f"{kind!r} is not a type of parameter; {cure}")
             return INVALID
         before = len(problems.found)
-        taken = section.take(raw, at, problems)
-        if isinstance(taken, dict) and taken.get("distribution") == "uniform":
-            del taken["distribution"]  # the same as if it were absent
-        if isinstance(taken, dict) and "distribution" not in taken:
-            for key in taken.keys() & {"mean", "deviation"}:
+        parameter = section.take(raw, at, problems)
+        if isinstance(parameter, dict) and parameter.get("distribution") == "uniform":
+            del parameter["distribution"]  # the same as if it were absent
+        if isinstance(parameter, dict) and "distribution" not in parameter:
+            for key in parameter.keys() & {"mean", "deviation"}:
                 problems.add(f"{at}.{key}", "belongs to a normal distribution; add distribution: normal, or remove it")
-        return taken if len(problems.found) == before else INVALID
+        return parameter if len(problems.found) == before else INVALID
 
     def schema(self) -> Schema:
         return {"oneOf": [VALUES.schema() | {"minItems": 1}, *(section.schema() for section in TYPES.values())]}

@@ -308,13 +308,13 @@ def _placeholders(
         for name in placeholders(text):
             if name in names or name == TRIAL_NAME:
                 continue
-            meant = None if name in GIVEN else meant_by(name, names)
-            if meant is None and (name in GIVEN or name in workload.get("env", {}) or _VARIABLE.fullmatch(name)):
+            suggestion = None if name in GIVEN else meant_by(name, names)
+            if suggestion is None and (name in GIVEN or name in workload.get("env", {}) or _VARIABLE.fullmatch(name)):
                 problems.add(
                     path, f"${{{name}}} is not a parameter; {_read_variable(workload, section, path, name, text)}"
                 )
-            elif meant:
-                problems.add(path, f"${{{name}}} is not a parameter; did you mean ${{{meant}}}?")
+            elif suggestion:
+                problems.add(path, f"${{{name}}} is not a parameter; did you mean ${{{suggestion}}}?")
             else:
                 have = ", ".join(names[:8]) + (", …" if len(names) > 8 else "")
                 cure = f"; write $${{{name}}} for a literal ${{{name}}}" if name else ""

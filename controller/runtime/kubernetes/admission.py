@@ -407,28 +407,28 @@ class JobCreator:
         about = manifest["metadata"]
         if error.status != _CONFLICT or error.reason != "AlreadyExists":
             raise _meaning(kind, about["name"], self._namespace, error) from error
-        there = await self._client.get(kind, self._namespace, about["name"])
-        if "deletionTimestamp" in there["metadata"]:
+        existing = await self._client.get(kind, self._namespace, about["name"])
+        if "deletionTimestamp" in existing["metadata"]:
             raise TemporarilyRefused(f"a {kind.kind} {about['name']} is being deleted") from error
-        ours = there["metadata"].get("labels", {}).get(UID) == about["labels"][UID]
-        if ours and attempt_of(there) == attempt_of(manifest):
-            if trouble := other_parameters(manifest, there, self._namespace):
+        ours = existing["metadata"].get("labels", {}).get(UID) == about["labels"][UID]
+        if ours and attempt_of(existing) == attempt_of(manifest):
+            if trouble := other_parameters(manifest, existing, self._namespace):
                 raise CannotStart(trouble) from error
-            return there
+            return existing
         raise CannotStart(
             f"namespace {self._namespace} has a {kind.kind} {about['name']} that is not of this experiment; "
             f"delete it, or give the experiment another metadata.name"
         ) from error
 
 
-def other_parameters(wanted: AnyObject, there: AnyObject, namespace: str) -> str:
+def other_parameters(wanted: AnyObject, existing: AnyObject, namespace: str) -> str:
     """Return why an object with an attempt's name is not that attempt; "" if it is."""
-    asked, has = parameters_of(wanted), parameters_of(there)
+    asked, has = parameters_of(wanted), parameters_of(existing)
     if asked == has:
         return ""
     return (
-        f"namespace {namespace} has a {there.get('kind', 'Job')} {there['metadata']['name']} with other parameters, "
-        f"{json.dumps(has)} and not {json.dumps(asked)}: it "
+        f"namespace {namespace} has a {existing.get('kind', 'Job')} {existing['metadata']['name']} with other "
+        f"parameters, {json.dumps(has)} and not {json.dumps(asked)}: it "
         "belongs to an earlier numbering of the trials; delete it"
     )
 

@@ -570,16 +570,16 @@ class HttpPool:
     def __init__(
         self, server: str, tls: ssl.SSLContext, *, tls_server_name: str = "", proxy: str | None = None
     ) -> None:
-        there = urlsplit(server)
-        self._tls = tls if there.scheme == "https" else None
+        url = urlsplit(server)
+        self._tls = tls if url.scheme == "https" else None
         self._tls_context = tls
         self._host, self._port = _host_and_port(server)
         self._tls_server_name = tls_server_name or self._host.rstrip(".")
-        self._prefix = quote(there.path, safe="/%:@!$&'()*+,;=~")
+        self._prefix = quote(url.path, safe="/%:@!$&'()*+,;=~")
         self._proxy = proxy
         host = _bracketed(self._host).encode("ascii" if self._host.isascii() else "idna").decode()
         self._tunnelled = f"{host}:{self._port}"
-        implied = _PORTS[there.scheme] == self._port
+        implied = _PORTS[url.scheme] == self._port
         self._headers = [("Host", host if implied else self._tunnelled)]
         if proxy is not None and self._tls is None:
             self._prefix = f"http://{self._tunnelled}{self._prefix}"

@@ -759,19 +759,19 @@ class Informer:
     def pods_by_attempt(self) -> dict[AttemptKey, list[Pod]]:
         """Return the pods, including deleted ones as last seen: the deletion often brings how a container ended."""
         found: dict[AttemptKey, list[Pod]] = {}
-        there = self.pods.objects
+        existing = self.pods.objects
         # A deleted pod does not count once another pod has its name.
-        gone = [as_deleted(pod) for name, pod in self.pods.deleted.items() if name not in there]
+        gone = [as_deleted(pod) for name, pod in self.pods.deleted.items() if name not in existing]
         # Of pods created in the same second the last in the list counts: existing ones, not deleted ones.
-        for pod in (*gone, *there.values()):
+        for pod in (*gone, *existing.values()):
             if (whose := attempt_of(pod)) is not None:
                 found.setdefault(whose, []).append(pod)
         return found
 
     def pods_of(self, whose: AttemptKey) -> list[Pod]:
         """Return the existing pods of an attempt that are not being deleted."""
-        there = self.pods.objects.values()
-        return [pod for pod in there if attempt_of(pod) == whose and "deletionTimestamp" not in pod["metadata"]]
+        existing = self.pods.objects.values()
+        return [pod for pod in existing if attempt_of(pod) == whose and "deletionTimestamp" not in pod["metadata"]]
 
     def clear_deleted(self) -> None:
         """Clear the deleted objects of every kind but pods: nothing reads them."""

@@ -308,8 +308,8 @@ def mounts_of(launch: Launch, part: ClusterPart) -> tuple[list[Raw], list[Raw]]:
         _declared_mount(name, cast(Raw, volume))
         for name, volume in _mapping(part.template.cluster.get("volumes")).items()
     ]
-    taken = {mount["mountPath"].rstrip("/") for _, mount in wanted}
-    wanted += [pair for pair in _our_mounts(launch, part) if pair[1]["mountPath"] not in taken]
+    mount_paths = {mount["mountPath"].rstrip("/") for _, mount in wanted}
+    wanted += [pair for pair in _our_mounts(launch, part) if pair[1]["mountPath"] not in mount_paths]
     volumes = {volume["name"]: volume for volume, _ in wanted}
     return list(volumes.values()), [mount for _, mount in wanted]
 

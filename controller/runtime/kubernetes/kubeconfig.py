@@ -173,10 +173,8 @@ def expect_known(fields: Fields, known: frozenset[str], place: str) -> None:
         if key in known or value in (None, "", False, [], {}):
             continue
         alike = difflib.get_close_matches(str(key), known, n=1, cutoff=0.75)
-        meant = f"did you mean {alike[0]}?" if alike else "remove it, or ask for its support in tuner"
-        raise BadKubeconfig(
-            f"{place}: tuner does not know the field {key!r}, which may change what is reached; {meant}"
-        )
+        hint = f"did you mean {alike[0]}?" if alike else "remove it, or ask for its support in tuner"
+        raise BadKubeconfig(f"{place}: tuner does not know the field {key!r}, which may change what is reached; {hint}")
 
 
 def _text(fields: Fields, key: str, place: str) -> str:
@@ -484,12 +482,12 @@ async def load(context: str | None, *, attended: bool = False) -> ClusterAccess:
     """
     paths = os.environ.get("KUBECONFIG") or _DEFAULT
     files = [Path(path).expanduser() for path in paths.split(os.pathsep) if path]
-    there = [file for file in files if file.exists()]
-    if not there:
+    existing = [file for file in files if file.exists()]
+    if not existing:
         return _in_cluster(context, paths)
     merged = _Merged()
     try:
-        for file in there:
+        for file in existing:
             merged.add(file)
     except (OSError, TooNested, yaml.YAMLError, TypeError, ValueError) as error:
         raise BadKubeconfig(f"{paths}: cannot be read as a kubeconfig: {_sentence(error)}") from error

@@ -252,11 +252,11 @@ def _login(credentials: Credentials) -> Finding:
 
 async def _server(client: KubernetesClient) -> AsyncIterator[Finding]:
     before = datetime.now(UTC)
-    version, there = await client.version_and_clock()
+    version, server_time = await client.version_and_clock()
     after = datetime.now(UTC)
     yield _version(client.server, version)
-    if there is not None:
-        yield _clock((before + (after - before) / 2 - there).total_seconds())
+    if server_time is not None:
+        yield _clock((before + (after - before) / 2 - server_time).total_seconds())
     try:
         user = await client.whoami()
     except ApiError as error:

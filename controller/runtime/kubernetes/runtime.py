@@ -516,8 +516,8 @@ class KubernetesRuntime:
         if each.found is not None:
             return find(each.found[1], each.pods)
         # The pods may keep running without their object, and their log still counts.
-        there = [pod for pod in each.pods if not was_deleted(pod)]
-        return None if followers.has(each.name) else find(None, there)
+        existing = [pod for pod in each.pods if not was_deleted(pod)]
+        return None if followers.has(each.name) else find(None, existing)
 
     def _collect(self, each: _ObservedAttempt, status: AttemptStatus, directory: Path, *, at_once: bool) -> bool:
         """Follow the collector's log; return whether it is followed, or there is none yet."""

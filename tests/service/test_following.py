@@ -79,8 +79,8 @@ def test_only_unfinished_and_new_trials_are_read_again(tmp_path: Path) -> None:
         (fourth,) = await begin(client, 1, "b")
         await client.complete(NAME, fourth, Outcome(TrialState.FAILED, reason="too late"))
         assert await read(follower) == {second, third, fourth}, "not the one that had ended"
-        told = {one.trial.number: (one.state.value, one.trial.value) for one in follower.record.trials}
-        assert told == {first: ("succeeded", 0.5), second: ("succeeded", 0.75), third: ("running", 0.25),
+        states = {one.trial.number: (one.state.value, one.trial.value) for one in follower.record.trials}
+        assert states == {first: ("succeeded", 0.5), second: ("succeeded", 0.75), third: ("running", 0.25),
                         fourth: ("failed", None)}  # fmt: skip
 
     followed(tmp_path, see)

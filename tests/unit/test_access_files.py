@@ -68,8 +68,8 @@ def test_problems_are_reported_with_their_place(content: str, message: str) -> N
 
 def test_two_names_for_one_secret_are_refused_and_all_problems_come_at_once() -> None:
     entry = f"{{token: {SECRET}, {REST}}}"
-    told = refused(f"tokens: {{a: {entry}, b: {entry}, c: 1}}")
-    assert [line.split(":")[1] for line in told] == [" tokens.b", " tokens.c"]
+    message = refused(f"tokens: {{a: {entry}, b: {entry}, c: 1}}")
+    assert [line.split(":")[1] for line in message] == [" tokens.b", " tokens.c"]
 
 
 def test_plain_tokens_in_a_world_readable_file_give_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -614,8 +614,8 @@ def test_a_controller_leaves_only_when_nothing_runs(before: Snapshot) -> None:
 
 @given(situations())
 def test_each_trial_gets_one_action_at_a_time(before: Snapshot) -> None:
-    told = [a.trial for a in decide(before) if not isinstance(a, Suggest | ChangeState)]
-    assert len(told) == len(set(told))
+    numbers = [a.trial for a in decide(before) if not isinstance(a, Suggest | ChangeState)]
+    assert len(numbers) == len(set(numbers))
 
 
 def test_a_failed_attempt_is_removed_before_the_next_begins() -> None:
@@ -765,14 +765,14 @@ content = replace(two, budget=replace(two.budget, regret_below=0.01))
 
 
 def test_the_regret_is_bounded_after_the_slots_are_filled() -> None:
-    told = snapshot(content, open_trial(12, attempt(RUNNING)), done={OK: 12}, best=0.5)
-    assert decide(told) == [Suggest(1), BoundRegret(12)]
-    assert decide(replace(told, estimated=12, regret_bound=0.5)) == [Suggest(1)]
+    complete = snapshot(content, open_trial(12, attempt(RUNNING)), done={OK: 12}, best=0.5)
+    assert decide(complete) == [Suggest(1), BoundRegret(12)]
+    assert decide(replace(complete, estimated=12, regret_bound=0.5)) == [Suggest(1)]
 
 
 def test_a_small_regret_lets_running_trials_end_and_starts_none() -> None:
-    told = snapshot(content, open_trial(12, attempt(RUNNING)), done={OK: 12}, best=0.5)
-    assert decide(replace(told, estimated=12, regret_bound=0.001)) == []
+    complete = snapshot(content, open_trial(12, attempt(RUNNING)), done={OK: 12}, best=0.5)
+    assert decide(replace(complete, estimated=12, regret_bound=0.001)) == []
     over = replace(snapshot(content, done={OK: 13}, best=0.5), estimated=12, regret_bound=0.001)
     reason = "no point is likely to be better by more than 0.001 (budget.regretBelow: 0.01)"
     assert decide(over) == [done(ExperimentState.SUCCEEDED, reason, ReasonCode.REGRET_BELOW)]

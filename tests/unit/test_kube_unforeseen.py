@@ -35,14 +35,14 @@ def watches(api: FakeApi) -> int:
 
 def test_an_unexpected_event_is_logged_and_followed_by_a_list(caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
-        told: list[str] = []
+        seen: list[str] = []
         async with FakeApi() as api, api.client() as client:
-            reflector = Reflector(client, JOBS, "user1", changed=lambda: told.append(reflector.trouble), timing=TIMING)
+            reflector = Reflector(client, JOBS, "user1", changed=lambda: seen.append(reflector.trouble), timing=TIMING)
             await reflector.start()
             for times, name in enumerate("abc", start=1):
                 await eventually(lambda times=times: watches(api) == times)
                 api.say(ODD)
-                await eventually(lambda times=times: told.count(SENTENCE) == times and told[-1] == "")
+                await eventually(lambda times=times: seen.count(SENTENCE) == times and seen[-1] == "")
                 api.put("jobs", {"metadata": {"name": name, "namespace": "user1"}})
                 await eventually(lambda name=name: name in reflector.objects)
             assert (reflector.trouble, reflector.error) == ("", None)

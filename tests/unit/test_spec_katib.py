@@ -547,5 +547,5 @@ def test_the_checkpoint_folder_takes_the_place_of_katibs_in_a_command() -> None:
     shown = [word.replace("$${", "${").replace("${lr}", "0.1") for word in command]
     shown[shown.index("python")], shown[shown.index("../digits/train_generations.py")] = "printf", "%s|"
     env = {"PATH": os.environ["PATH"], "TUNER_CHECKPOINT_DIR": "/kept/3"}
-    said = subprocess.run(shown, env=env, capture_output=True, text=True, check=True, timeout=30).stdout
-    assert said == f"{odd}|--lr=0.1|--checkpoint=/kept/3/|"
+    output = subprocess.run(shown, env=env, capture_output=True, text=True, check=True, timeout=30).stdout
+    assert output == f"{odd}|--lr=0.1|--checkpoint=/kept/3/|"

@@ -75,13 +75,13 @@ def measured(point: Assignment) -> float:
     import train  # type: ignore[import-not-found]  # a program, not a package
 
     options = argparse.Namespace(**{"dropout": 0.0, **point}, epochs=EPOCHS, seed=0)
-    said = io.StringIO()
+    output = io.StringIO()
     try:
-        with contextlib.redirect_stdout(said), np.errstate(all="ignore"):
+        with contextlib.redirect_stdout(output), np.errstate(all="ignore"):
             train.train(options, None)
     except SystemExit:
         return math.nan
-    return float(said.getvalue().split("accuracy=")[-1].split()[0])
+    return float(output.getvalue().split("accuracy=")[-1].split()[0])
 
 
 def main() -> None:

@@ -17,7 +17,7 @@ from problems import Problem, ackley, cube, rastrigin, rosenbrock, rotated, shif
 from tabulated import NETWORKS, TRAINED, Tabulated
 
 from suggest.samplers.sampler import generator
-from suggest.samplers.uniform import BITS, at_share
+from suggest.samplers.uniform import BITS, at_fraction
 from suggest.space import Choice
 
 ROUGH = 1000.0  # condition number
@@ -102,7 +102,7 @@ HALVES = halves(FORTY)
 def loss_in_the_middle(problem: Problem) -> float:
     """Return the lowest loss of points with all numbers in the middle, with any choices; NaN without numbers."""
     choices = {p.name: p.domain.values for p in problem.space.parameters if isinstance(p.domain, Choice)}
-    middle = {p.name: at_share(p.domain, 1 << (BITS - 1)) for p in problem.space.parameters if p.name not in choices}
+    middle = {p.name: at_fraction(p.domain, 1 << (BITS - 1)) for p in problem.space.parameters if p.name not in choices}
     if not middle:
         return math.nan
     chosen = (dict(zip(choices, values, strict=True)) for values in product(*choices.values()))

@@ -80,8 +80,8 @@ def contestant(game: Game) -> Contestant:
 
 
 def _ours(game: Game) -> Contestant:
-    told = {"trials": game.trials, "parallelism": game.parallel} if game.who == "default" else {}
-    spec = StudySpec(game.problem.space, (Objective("loss", Direction.MINIMIZE),), Algorithm(game.who, None, told))
+    settings = {"trials": game.trials, "parallelism": game.parallel} if game.who == "default" else {}
+    spec = StudySpec(game.problem.space, (Objective("loss", Direction.MINIMIZE),), Algorithm(game.who, None, settings))
     engine = Engine(Study(StudyName("default", "quality"), "uid", spec, game.seed), (), ())
 
     def ask() -> Point:

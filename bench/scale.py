@@ -197,8 +197,8 @@ class Listener:
         self.memory_mb = memory_mb(pid)
         for pod in self._harness.api.items(pods(self._namespace))[:20]:
             trial = int(pod["metadata"]["labels"]["tuner.dev/trial"])
-            said = self._harness.api.logs(self._namespace, pod["metadata"]["name"], timestamps="true")
-            for line in said.splitlines():
+            output = self._harness.api.logs(self._namespace, pod["metadata"]["name"], timestamps="true")
+            for line in output.splitlines():
                 moment, _, text = line.partition(" ")
                 step = int(text.split()[0].removeprefix("epoch="))
                 if (trial, step) in arrived:

@@ -151,9 +151,9 @@ def restore(
         StoreBroken: The backup is damaged.
         Unavailable: A file cannot be read or written now.
     """
-    there = [targets[name] for name in sources if targets[name].exists() and targets[name].stat().st_size]
-    if there and not force:
-        raise AlreadyExists(f"{there[0]}: a store exists; replace it with --force (it is kept under another name)")
+    existing = [targets[name] for name in sources if targets[name].exists() and targets[name].stat().st_size]
+    if existing and not force:
+        raise AlreadyExists(f"{existing[0]}: a store exists; replace it with --force (it is kept under another name)")
     with ExitStack() as undo:
         prepared: list[tuple[Path, Copy]] = []
         for name, source in sources.items():

@@ -138,8 +138,8 @@ class Journal:
 
     def lines_skipped(self, attempt: Attempt, skipped: int, place: str, *, now: datetime) -> None:
         """Record that a collector found lines that are not JSON objects."""
-        told = f"skipped {skipped} {'line' if skipped == 1 else 'lines'} of {place}: not a JSON object"
-        message = f"trial={self.name(attempt)} attempt={attempt.number} {told}"
+        detail = f"skipped {skipped} {'line' if skipped == 1 else 'lines'} of {place}: not a JSON object"
+        message = f"trial={self.name(attempt)} attempt={attempt.number} {detail}"
         self._save(Changes(None, (), [Event(now, "linesSkipped", message, attempt.trial, attempt.number)]))
 
     def starts_over(self, attempt: Attempt, reason: str, *, now: datetime) -> None:

@@ -44,7 +44,7 @@ CLUSTER_OUTPUT = "/tuner/output"  # scratch space that is deleted with the pod
 COLLECTOR_VARIABLE, COLLECTOR_IMAGE = "TUNER_COLLECTOR_IMAGE", "tuner/collector:1"
 CLUSTER_METRICS_PORT = 8080  # of a trial's endpoint, unless the file has another
 CLUSTER_CHECKPOINTS = "/tuner/checkpoints"  # the experiment's folder on the declared claim; scratch without a claim
-MOST_PROBLEMS, MOST_SAID = 3, 200  # refused parameters in a message, and characters of each, which are foreign text
+MOST_PROBLEMS, MESSAGE_LENGTH = 3, 200  # parameters in a message, and characters of each, which are foreign text
 
 
 class ParametersRefused(CannotStart):
@@ -133,7 +133,8 @@ def cluster_launch(
                 trial,
                 attempt,
                 output=CLUSTER_OUTPUT,
-                checkpoint=f"{CLUSTER_CHECKPOINTS}/{trial_label(attempt.trial)}{kept_apart(experiment, attempt)}",
+                checkpoint=f"{CLUSTER_CHECKPOINTS}/{trial_label(attempt.trial)}"
+                + checkpoint_suffix(experiment, attempt),
             ),
         },
         working_directory=Path(experiment.directory),
@@ -153,7 +154,7 @@ def cluster_launch(
             secrets={name: value for name, value in own_env.items() if isinstance(value, SecretRef)},
             manifest=None if manifest is None else cast(dict[str, object], fill_data(manifest, substituted)),
             files=files,
-            avoid_nodes=_let_down_by(attempts),
+            avoid_nodes=_failed_nodes(attempts),
             collection=_with_image(experiment.spec.collection, environ),
             parent_checkpoint=f"{CLUSTER_CHECKPOINTS}/{trial.parent}" if goes_on else "",
         ),
@@ -199,10 +200,10 @@ def own_parameters(experiment: Experiment, trial: Trial, *, stage: TrialOrFinal)
     space = experiment.spec.space
     problems = space.point_problems(trial.parameters, partial=True)
     if problems:
-        told = "; ".join(f"{p.path}: {p.message[:MOST_SAID]}" for p in problems[:MOST_PROBLEMS])
+        problem_list = "; ".join(f"{p.path}: {p.message[:MESSAGE_LENGTH]}" for p in problems[:MOST_PROBLEMS])
         cure = "" if stage is FINAL else f"to continue without this trial: {command('resume', experiment.name)}; "
         raise ParametersRefused(
-            f"the study has parameters for it that the file's spec.parameters do not allow ({told}); {cure}"
+            f"the study has parameters for it that the file's spec.parameters do not allow ({problem_list}); {cure}"
             f"to allow them: {command('extend', experiment.name, '--set', 'spec.parameters.NAME=…')}"
         )
     return space.canonical(trial.parameters)
@@ -217,12 +218,12 @@ def fidelity(experiment: Experiment, attempt: Attempt) -> Assignment:
     return {spec.parameter: int(level) if level.is_integer() else level}
 
 
-def kept_apart(experiment: Experiment, attempt: Attempt) -> str:
+def checkpoint_suffix(experiment: Experiment, attempt: Attempt) -> str:
     """Return the suffix of the checkpoint folder that separates runs of the final stage; "" for a trial."""
     return experiment.final.apart if attempt.trial is FINAL and experiment.final is not None else ""
 
 
-def _let_down_by(attempts: Sequence[Attempt]) -> tuple[str, ...]:
+def _failed_nodes(attempts: Sequence[Attempt]) -> tuple[str, ...]:
     failed = (each for each in attempts if each.failure_class is FailureClass.INFRASTRUCTURE)
     return tuple(dict.fromkeys(each.node for each in failed if each.node))
 

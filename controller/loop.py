@@ -439,7 +439,7 @@ class Loop:
             case wanted.BoundRegret(ended):
                 self._memory.regret_bound = await self._search.regret_bound()
                 self._memory.estimated = ended
-            case wanted.Break(trials, reason):
+            case wanted.OpenBreaker(trials, reason):
                 failures = self._memory.failures(trials)
                 if len(failures) < len(trials):
                     return False  # another client has completed one of them: decide again

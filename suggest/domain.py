@@ -255,7 +255,7 @@ class Float:
     def contains(self, value: Value) -> bool:
         return self.canonical(value) is not NO_MEMBER
 
-    def complaint(self, value: Value) -> str:
+    def problem_with(self, value: Value) -> str:
         """Return why `value` is not a member; "" if it is one."""
         if self.contains(value):
             return ""
@@ -314,7 +314,7 @@ class Float:
                 yield Problem("step", f"{show(step)} makes more than 2^53 values; use a larger step")
             elif abs(steps - round(steps)) > TOLERANCE * max(1.0, steps):
                 down, up = (show(self._stepped(k)) for k in (math.floor(steps), math.ceil(steps)))
-                yield Problem("step", _misfit(step, self.min, self.max, down, up))
+                yield Problem("step", _step_mismatch(step, self.min, self.max, down, up))
 
 
 @dataclass(frozen=True, slots=True)
@@ -353,7 +353,7 @@ class Int:
     def contains(self, value: Value) -> bool:
         return self.index_of(value) is not None
 
-    def complaint(self, value: Value) -> str:
+    def problem_with(self, value: Value) -> str:
         """Return why `value` is not a member; "" if it is one."""
         if self.contains(value):
             return ""
@@ -381,7 +381,7 @@ class Int:
             yield Problem("step", f"{self.step} is not a step; use 1 or more")
         elif rest := (self.max - self.min) % self.step:
             down = self.max - rest
-            yield Problem("step", _misfit(self.step, self.min, self.max, str(down), str(down + self.step)))
+            yield Problem("step", _step_mismatch(self.step, self.min, self.max, str(down), str(down + self.step)))
         if self.normal is not None and (self.scale is Scale.LINEAR or self.min > 0):
             yield from self.normal.problems(self.min, self.max, self.scale)
 
@@ -411,7 +411,7 @@ class Choice:
     def contains(self, value: Value) -> bool:
         return self.index_of(value) is not None
 
-    def complaint(self, value: Value) -> str:
+    def problem_with(self, value: Value) -> str:
         """Return why `value` is not a member; "" if it is one."""
         return "" if self.contains(value) else self.refusal(value)
 
@@ -446,7 +446,7 @@ class Choice:
 Domain: TypeAlias = Float | Int | Choice
 
 
-def _misfit(step: float, low: float, high: float, down: str, up: str) -> str:
+def _step_mismatch(step: float, low: float, high: float, down: str, up: str) -> str:
     return (
         f"{show(step)} does not lead from min {show(low)} to max {show(high)}; use max {down} or {up}, or another step"
     )

@@ -134,7 +134,7 @@ class StoreUnavailable(Unavailable):
     """The database itself does not answer or accepts no writes, which affects all studies."""
 
 
-class OutOfFiles(Unavailable):
+class TooManyOpenFiles(Unavailable):
     """The process has no file descriptor left."""
 
 

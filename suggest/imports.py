@@ -92,9 +92,9 @@ def fit(space: Space, given: Assignment) -> Fit:
         if member is NO_MEMBER:
             read = _readable(domain, given[name])
             if read is NO_MEMBER:
-                refused.append(Problem(name, domain.complaint(given[name])))
+                refused.append(Problem(name, domain.problem_with(given[name])))
                 continue
-            remarks.append(Problem(name, domain.complaint(given[name])))
+            remarks.append(Problem(name, domain.problem_with(given[name])))
             member = read
         kept[name] = member
     return Fit({p.name: kept[p.name] for p in space.parameters if p.name in kept}, tuple(remarks), tuple(refused))

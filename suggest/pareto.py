@@ -23,8 +23,8 @@ def front(points: Sequence[Losses]) -> list[int]:
     kept: list[int] = []
     # In lexicographic order no point is dominated by a later one.
     for place in sorted(range(len(points)), key=lambda place: (tuple(points[place]), place)):
-        here = points[place]
-        if not any(all(a <= b for a, b in zip(points[other], here, strict=True)) for other in reversed(kept)):
+        point = points[place]
+        if not any(all(a <= b for a, b in zip(points[other], point, strict=True)) for other in reversed(kept)):
             kept.append(place)
     return sorted(kept)
 

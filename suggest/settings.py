@@ -30,7 +30,7 @@ class Setting:
     max: float | None = None
     words: tuple[str, ...] = ()
 
-    def complaint(self, value: Value) -> str:
+    def problem_with(self, value: Value) -> str:
         if self.kind is str:
             return "" if value in self.words else f"{show(value)} is not one of {', '.join(self.words)}"
         if self.kind is bool:
@@ -77,8 +77,8 @@ def problems(settings: type, given: Mapping[str, Value]) -> tuple[Problem, ...]:
         if name not in known:
             hint = did_you_mean(name, known) or (f"; there are {', '.join(known)}" if known else "; there are none")
             found.append(Problem(name, f"no such setting{hint}"))
-        elif complaint := known[name].complaint(value):
-            found.append(Problem(name, complaint))
+        elif problem := known[name].problem_with(value):
+            found.append(Problem(name, problem))
     return tuple(found)
 
 
@@ -118,8 +118,8 @@ class Catalog(Generic[C]):
         """Yield the problems of a choice. Paths are `name` and `settings.NAME`."""
         entry = self._by_name.get(name)
         if entry is None:
-            there = f"; there are {', '.join(self._by_name)}"
-            yield Problem("name", f"{name!r} is not {self._what}{there}{self._did_you_mean(name)}")
+            choices = f"; there are {', '.join(self._by_name)}"
+            yield Problem("name", f"{name!r} is not {self._what}{choices}{self._did_you_mean(name)}")
             return
         for problem in problems(entry.settings_type, given):
             yield Problem(f"settings.{problem.path}", problem.message)

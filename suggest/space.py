@@ -163,7 +163,7 @@ class Space:
             member = parameter.domain.canonical(value)
             if member is NO_MEMBER:
                 unsure.add(name)
-                yield Problem(name, parameter.domain.complaint(value))
+                yield Problem(name, parameter.domain.problem_with(value))
             elif is_active:
                 active[name] = member
             elif name not in unsure:
@@ -222,8 +222,8 @@ class Space:
                 for value in condition.values:
                     if problem := json_problem(value):
                         yield Problem(path, f"can never be true: {problem}")
-                    elif identity(value) not in sure and (complaint := _complaint(parent.domain, value)):
-                        yield Problem(path, f"can never be true: {complaint}")
+                    elif identity(value) not in sure and (mismatch := _problem_with(parent.domain, value)):
+                        yield Problem(path, f"can never be true: {mismatch}")
 
 
 def _members(domain: Domain) -> frozenset[Identity] | None:
@@ -233,9 +233,9 @@ def _members(domain: Domain) -> frozenset[Identity] | None:
     return frozenset(map(identity, domain.values)) if isinstance(domain, Choice) else frozenset()
 
 
-def _complaint(domain: Domain, value: Value) -> str:
+def _problem_with(domain: Domain, value: Value) -> str:
     """Return the problem of a value that is not among the `_members`."""
-    return domain.refusal(value) if isinstance(domain, Choice) else domain.complaint(value)
+    return domain.refusal(value) if isinstance(domain, Choice) else domain.problem_with(value)
 
 
 def _parents(parameter: Parameter, known: Mapping[str, int]) -> set[int]:
@@ -253,10 +253,10 @@ def _sort(parameters: Sequence[Parameter]) -> tuple[list[Parameter], dict[int, s
     free = [k for k in range(len(parameters)) if k not in waiting]
     ordered: list[Parameter] = []
     while free:
-        here = heapq.heappop(free)
-        ordered.append(parameters[here])
-        for child in children.get(here, ()):
-            waiting[child].discard(here)
+        index = heapq.heappop(free)
+        ordered.append(parameters[index])
+        for child in children.get(index, ()):
+            waiting[child].discard(index)
             if not waiting[child]:
                 del waiting[child]
                 heapq.heappush(free, child)
@@ -269,13 +269,13 @@ def _cycles(parameters: Sequence[Parameter]) -> Iterator[Problem]:
     visited: set[int] = set()
     for start in sorted(stuck):
         path: list[int] = []
-        here = start
-        while here not in visited:
-            visited.add(here)
-            path.append(here)
-            here = min(parent for parent in stuck[here] if parent in stuck)
-        if here in path:
-            cycle = path[path.index(here) :]
+        place = start
+        while place not in visited:
+            visited.add(place)
+            path.append(place)
+            place = min(parent for parent in stuck[place] if parent in stuck)
+        if place in path:
+            cycle = path[path.index(place) :]
             first = cycle.index(min(cycle))
             names = [parameters[k].name for k in [*cycle[first:], *cycle[:first], cycle[first]]]
             yield Problem(f"{names[0]}.when.{names[1]}", f"conditions form a cycle: {' -> '.join(names)}; remove one")

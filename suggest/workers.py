@@ -72,7 +72,7 @@ def charge(cpu_s: float) -> None:
     _elsewhere.cpu_s = getattr(_elsewhere, "cpu_s", 0.0) + cpu_s
 
 
-class _Lost(Exception):
+class _WorkerLost(Exception):
     """The worker has ended. `planned`: it ended by itself, after it had answered its last request."""
 
     def __init__(self, message: str, *, planned: bool = False) -> None:
@@ -123,7 +123,7 @@ class RemoteModel:
             while True:
                 try:
                     return self._asked(worker, finished, running, wanted)
-                except _Lost as lost:
+                except _WorkerLost as lost:
                     self._workers.lost(worker, lost)
                     failures += not lost.planned
                     if failures == _TRIES:
@@ -141,8 +141,8 @@ class RemoteModel:
         while True:
             with self._shown_lock:
                 known = self._shown.pop(life, {})  # until the worker has answered, its state is unknown
-                for there in [there for there in self._shown if there[0] == life[0]]:
-                    del self._shown[there]  # of a process that has ended
+                for key in [key for key in self._shown if key[0] == life[0]]:
+                    del self._shown[key]  # of a process that has ended
             request = ModelRequest(
                 self._id,
                 None if known else self._setup,
@@ -160,7 +160,7 @@ class RemoteModel:
                     self._shown[life] = finished
                 return reply
             if isinstance(reply.error, LimitReached):
-                self._workers.lost(worker, _Lost("a worker process has run out of memory"))
+                self._workers.lost(worker, _WorkerLost("a worker process has run out of memory"))
                 worker.kill()
             raise reply.error
 
@@ -212,7 +212,7 @@ class Workers:
         finally:
             self._release(worker)
 
-    def lost(self, worker: _Worker, lost: _Lost) -> None:
+    def lost(self, worker: _Worker, lost: _WorkerLost) -> None:
         if not lost.planned and not self._closed:
             with self._changed:
                 self.restarts += 1
@@ -291,7 +291,7 @@ class Workers:
         """Free a worker whose last request was given up, once it has answered or was killed."""
         try:
             worker.settle()
-        except _Lost as lost:
+        except _WorkerLost as lost:
             self.lost(worker, lost)
         finally:
             self._give_back(worker)
@@ -346,10 +346,10 @@ class _Worker:
         self._has_answered = False
 
     def ask(self, request: ModelRequest) -> ModelReply:
-        """Return the reply to a request. Raises _Lost; TimedOut or Unavailable, after which `settle` is due."""
+        """Return the reply to a request. Raises _WorkerLost; TimedOut or Unavailable, after which `settle` is due."""
         assert self._connection is not None
         self._asked_at = began = time.monotonic()
-        with self._told_if_lost():
+        with self._worker_lost():
             self._connection.send(request)
             try:
                 reply = self._reply(deadline.check)
@@ -360,8 +360,8 @@ class _Worker:
         return reply
 
     def settle(self) -> None:
-        """Wait for the reply to a request that was given up. Raises _Lost."""
-        with self._told_if_lost():
+        """Wait for the reply to a request that was given up. Raises _WorkerLost."""
+        with self._worker_lost():
             self._reply(lambda: None)
 
     def _reply(self, check: Callable[[], None]) -> ModelReply:
@@ -370,7 +370,7 @@ class _Worker:
         while not self._connection.poll(_LOOK_S):
             if time.monotonic() - self._asked_at > HANG_S:
                 self.kill()
-                raise _Lost(f"a worker process has not answered for {HANG_S:.0f} s")
+                raise _WorkerLost(f"a worker process has not answered for {HANG_S:.0f} s")
             check()
         reply = self._connection.recv()
         assert isinstance(reply, ModelReply)
@@ -379,13 +379,14 @@ class _Worker:
         return reply
 
     @contextlib.contextmanager
-    def _told_if_lost(self) -> Iterator[None]:
+    def _worker_lost(self) -> Iterator[None]:
         try:
             yield
         except (EOFError, OSError) as error:
             planned = self._has_answered
             code = self.kill(within_s=_LEAVE_S)
-            raise _Lost(f"a worker process has ended ({_described(code)})", planned=planned and code == 0) from error
+            reason = f"a worker process has ended ({_described(code)})"
+            raise _WorkerLost(reason, planned=planned and code == 0) from error
 
     def _done(self) -> None:
         if self._asked_at is not None:
@@ -410,7 +411,7 @@ class _Worker:
         return ended
 
     def end(self) -> None:
-        """End the process, from any thread. The thread that waits for its answer gets _Lost."""
+        """End the process, from any thread. The thread that waits for its answer gets _WorkerLost."""
         process = self.process
         if process is not None:
             process.kill()

@@ -57,11 +57,11 @@ def run(data: str, *flags: str, workers: int = 1, threads: int = 1) -> Run:
         )
         for rank in range(workers)
     ]
-    said = [process.communicate()[0] for process in processes]
+    outputs = [process.communicate()[0] for process in processes]
     if any(process.returncode for process in processes):
         sys.exit(f"{' '.join(command)} ended with {[process.returncode for process in processes]}")
     after = os.times()
-    *lines, result = said[0].splitlines()
+    *lines, result = outputs[0].splitlines()
     epochs = [float(line.partition(" seconds=")[2].split()[0]) for line in lines if line.startswith("epoch=")]
     cpu_s = after.children_user + after.children_system - before.children_user - before.children_system
     return Run(json.loads(result), epochs, cpu_s, time.perf_counter() - began)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 NAME = "checkpoint.pt"
-_told: set[Path] = set()
+_warned: set[Path] = set()
 
 
 def save(folder: Path, state: dict[str, Any]) -> bool:
@@ -43,11 +43,11 @@ def save(folder: Path, state: dict[str, Any]) -> bool:
     except OSError as problem:
         with contextlib.suppress(OSError):
             beside.unlink(missing_ok=True)
-        if folder not in _told:
-            _told.add(folder)
+        if folder not in _warned:
+            _warned.add(folder)
             _tell(f"{folder}: no checkpoint is written ({problem.strerror}); training continues; this is reported once")
         return False
-    _told.discard(folder)
+    _warned.discard(folder)
     return True
 
 

@@ -46,15 +46,15 @@ def key_of(files: list[Path]) -> str:
     The key depends on the size, the modification time (in seconds, the precision of image layers) and both ends of each
     file. The end of a .tar.gz and of an .npz contains checksums of the whole.
     """
-    told = hashlib.sha256(f"{FORMAT}".encode())
+    digest = hashlib.sha256(f"{FORMAT}".encode())
     for file in files:
         with file.open("rb") as opened:
             found = os.fstat(opened.fileno())
-            told.update(f"\0{file.name}\0{found.st_size}\0{int(found.st_mtime)}\0".encode())
-            told.update(opened.read(ENDS))
+            digest.update(f"\0{file.name}\0{found.st_size}\0{int(found.st_mtime)}\0".encode())
+            digest.update(opened.read(ENDS))
             opened.seek(max(found.st_size - ENDS, 0))
-            told.update(opened.read(ENDS))
-    return told.hexdigest()[:24]
+            digest.update(opened.read(ENDS))
+    return digest.hexdigest()[:24]
 
 
 def kept(key: str, folder: Path) -> Decoded | None:

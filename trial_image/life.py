@@ -146,9 +146,9 @@ class Life:
             )
         self.measured = measured or self.measured
         self.speed = seen / (learnt - began)
-        said = f"accuracy={measured[0]:.5f} loss={measured[1]:.5f}" if measured else f"train_loss={mean_loss:.5f}"
+        result = f"accuracy={measured[0]:.5f} loss={measured[1]:.5f}" if measured else f"train_loss={mean_loss:.5f}"
         self.lines.append(
-            f"epoch={training.done} {said} seconds={ended - began:.3f} images_per_second={self.speed:.0f}"
+            f"epoch={training.done} {result} seconds={ended - began:.3f} images_per_second={self.speed:.0f}"
         )
         if self.place.first:
             self._kept()  # before the line is printed, which thus implies that the previous epoch is saved
@@ -217,8 +217,8 @@ class Life:
         try:
             return export(self.recipe, training.network.state_dict(), folders)
         except (OSError, RuntimeError, MemoryError) as error:
-            said = next(iter(str(error).splitlines()), type(error).__name__)
-            self.trouble = f"the training has ended well, but its model is not exported: {said}"
+            message = next(iter(str(error).splitlines()), type(error).__name__)
+            self.trouble = f"the training has ended well, but its model is not exported: {message}"
             return None
 
 

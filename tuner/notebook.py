@@ -69,8 +69,8 @@ def html(progress: Progress) -> str:
     if limit:
         parts.append(f'<progress value="{min(done, limit)}" max="{limit}" style="width: 100%"></progress>')
     if (best := progress.best) is not None:
-        told = f"{formatting.scores(experiment.spec.criteria, best)} in trial {best.number}"
-        parts.append(f"<div>best: <b>{escape(told)}</b>, {escape(formatting.parameters(best.parameters))}</div>")
+        best_text = f"{formatting.scores(experiment.spec.criteria, best)} in trial {best.number}"
+        parts.append(f"<div>best: <b>{escape(best_text)}</b>, {escape(formatting.parameters(best.parameters))}</div>")
     if progress.trouble:
         parts.append(f"<div>waiting: {escape(progress.trouble)}</div>")
     if progress.at_work:

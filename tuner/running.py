@@ -226,11 +226,11 @@ def _waited_for(
 
 
 def _view(progress: bool) -> View:
-    from controller.report.lines import Lines, Silence
+    from controller.report.lines import Lines, QuietView
     from tuner.notebook import NotebookView, in_notebook
 
     if not progress:
-        return Silence()
+        return QuietView()
     if in_notebook():
         return NotebookView()
     if sys.stderr.isatty():

@@ -167,8 +167,8 @@ class Study:
         from tuner.running import controlled
 
         if trials < 0 or not (trials or overrides):
-            told = f"expected trials above 0, or overrides such as ['spec.budget.wallClock=2h'], got {trials!r}"
-            raise InvalidArgument([Problem("extend", told)])
+            message = f"expected trials above 0, or overrides such as ['spec.budget.wallClock=2h'], got {trials!r}"
+            raise InvalidArgument([Problem("extend", message)])
 
         async def extended(session: Session) -> RunResult:
             changes = Extension(f"+{trials}" if trials else "", tuple(overrides))

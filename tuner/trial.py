@@ -109,13 +109,13 @@ class Trial(Mapping[str, Any]):
             raise TypeError(f"the objective returned {returned!r}; return a mapping of {', '.join(self._needed)}")
         missing = [name for name in self._needed if name not in self._reported and name not in values]
         if missing and returned is None and one and missing == list(self._objectives):
-            raise TypeError(f"the objective returned None and {self._told()}")
+            raise TypeError(f"the objective returned None and {self._missing_value()}")
         if missing:
             raise TypeError(f"the objective neither reported nor returned {', '.join(missing)}")
         if values:
             self._print({STEP: self._step + 1, **values})
 
-    def _told(self) -> str:
+    def _missing_value(self) -> str:
         """Return what the objective reported instead of its value, and the cure."""
         assert self._objectives is not None, "a script has no return value"
         if not self._reported:

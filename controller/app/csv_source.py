@@ -109,9 +109,9 @@ def _columns(header: Sequence[str], title: str, spec: ExperimentSpec, value: str
     parameters: dict[str, str] = {}
     for parameter in spec.space.parameters:
         name = parameter.name
-        there = [column for column in (*(p + name for p in _PREFIXES), name) if column in header]
-        if there:
-            parameters[name] = there[0]
+        matching = [column for column in (*(p + name for p in _PREFIXES), name) if column in header]
+        if matching:
+            parameters[name] = matching[0]
         elif not parameter.when and name not in fill:
             hint = did_you_mean(name, header) or f"; it has {shown}"
             problems.append(_problem(title, f"has no column for {name}{hint}; or add --fill {name}=VALUE"))
@@ -125,9 +125,9 @@ def _columns(header: Sequence[str], title: str, spec: ExperimentSpec, value: str
         further[spec.objective.metric] = found[0]
     for place, metric in enumerate(spec.criteria.metrics[1:], start=1):
         names = [metric, _METRICS + metric, *([f"values_{place}"] if place < len(spec.criteria.objectives) else [])]
-        there = [column for column in names if column in header and column not in parameters.values()]
-        if there:
-            further[metric] = there[0]
+        matching = [column for column in names if column in header and column not in parameters.values()]
+        if matching:
+            further[metric] = matching[0]
         else:
             problems.append(
                 _problem(title, f"has no column {metric!r}, and a succeeded trial needs it; it has {shown}")
@@ -166,9 +166,9 @@ def _value(row: Mapping[str, str], column: str, state: TrialState) -> float | No
     text = row[column]
     value = _number(text)
     if value is None and (text or state is TrialState.SUCCEEDED):
-        said = f"{text!r} is not a finite number" if text else "is empty"
+        problem = f"{text!r} is not a finite number" if text else "is empty"
         cure = "remove the row, or set its state to failed"
-        raise ValueError(f"{column}: {said}, so there is nothing to compare; {cure}")
+        raise ValueError(f"{column}: {problem}, so there is nothing to compare; {cure}")
     return value
 
 

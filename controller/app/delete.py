@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from controller.app import runtimes
 from controller.app.experiment_service import ExperimentService
-from controller.app.experiments import Held, find
+from controller.app.experiments import ControlledElsewhere, find
 from controller.app.local_experiments import LocalExperiments
 from controller.app.workspace import Workspace, described
 from controller.core.model import Attempt, Experiment, attempt_name, short_name
@@ -69,7 +69,7 @@ async def delete(
             return None
         try:
             admitted = ExperimentService(experiments).take_over(experiment)
-        except Held as error:
+        except ControlledElsewhere as error:
             raise FailedPrecondition(f"{experiment.name} cannot be deleted now: {error}") from error
         try:
             if not local_only:

@@ -77,11 +77,11 @@ def _configured() -> bool:
 def _here(state: StateDirectory) -> Iterator[Finding]:
     yield ok("python", f"{sys.version.split()[0]}, {sys.executable}")
     yield from _state(state)
-    lent = gpus.pool(os.environ)
-    yield ok("gpus here", f"{len(lent)}, offered by {gpus.source(os.environ)}" if lent else "none")
+    available = gpus.pool(os.environ)
+    yield ok("gpus here", f"{len(available)}, offered by {gpus.source(os.environ)}" if available else "none")
     held = gpu_claims.holders(gpu_claims.folder_for(os.environ))
     if held:
-        ids = {device.key: device.id for device in lent}
+        ids = {device.key: device.id for device in available}
         shown = (f"{', '.join(ids.get(key, key) for key in keys)} by {name}" for name, _, keys in held)
         yield ok("gpus in use", "; ".join(shown))
 

@@ -16,9 +16,9 @@ from pathlib import Path
 
 from controller.app.experiments import (
     Changed,
+    ControlledElsewhere,
     ControllerLease,
     Experiments,
-    Held,
     Revisable,
     final_attempts,
     final_has_failed,
@@ -169,13 +169,13 @@ class ExperimentService:
             lease, known = self.leased(known, undo)
             old = self._earlier(known, document, extended_since=True)
             changes = [] if old is not None else allowed_changes(known, document)
-            told = () if old is None else old.notes
+            old_notes = () if old is None else old.notes
             if known.state.finished and all(map(is_label, changes)) and not final_has_failed(self._store, known):
-                return NothingToRun(known, told)
+                return NothingToRun(known, old_notes)
             if changes:
                 self._refuse_an_end(known, document)
             known, notes = self._follow(known, directory)
-            notes = (*told, *notes)
+            notes = (*old_notes, *notes)
             if changes:
                 known, notes = self._revised(known, document, changes, notes)
             text, source = (document.text, document.source) if old is None else (old.text, old.source)
@@ -279,7 +279,7 @@ class ExperimentService:
         with ExitStack() as undo:
             try:
                 lease, known = self.leased(known, undo)
-            except Held as error:
+            except ControlledElsewhere as error:
                 raise FailedPrecondition(f"{refused.format(name=known.name)}: {error}") from error
             yield known, lease
             undo.pop_all()

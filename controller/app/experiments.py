@@ -28,7 +28,7 @@ def new_uid() -> Uid:
     return secrets.choice(_LETTERS) + "".join(secrets.choice(_BASE32) for _ in range(UID_LENGTH - 1))
 
 
-class Held(FailedPrecondition):
+class ControlledElsewhere(FailedPrecondition):
     """Another process controls the experiment."""
 
     reason = "HELD"
@@ -73,7 +73,7 @@ class Experiments(Protocol):
     """
 
     def lease(self, uid: Uid, name: str) -> ControllerLease:
-        """Take the lease of an experiment, which need not be recorded yet. Raises Held."""
+        """Take the lease of an experiment, which need not be recorded yet. Raises ControlledElsewhere."""
 
     def holder(self, uid: Uid) -> Holder | None:
         """Return the process that controls the experiment now, without disturbing it; None if there is none."""

@@ -133,8 +133,8 @@ def edited(known: Experiment, spec: ExperimentSpec, extension: Extension) -> Doc
         first = list(_tried_first(spec.space, made.spec.space))[:MOST_TRIED_FIRST]
         inner = whole["spec"]
         assert isinstance(inner, dict)
-        there = inner["initial"]
-        whole["spec"] = {**inner, "initial": [*there, *(point for point in first if point not in there)]}
+        initial = inner["initial"]
+        whole["spec"] = {**inner, "initial": [*initial, *(point for point in first if point not in initial)]}
     text = f"# {known.name}{EXTENDED}\n{file_text(whole)}"
     return replace(made, text=text, spec=from_document(whole))
 
@@ -214,5 +214,6 @@ def refuse_an_end(known: Experiment, spec: ExperimentSpec, trials: Sequence[Tria
     ending = budget.ending_of(spec, ((trial.state, trial.value) for trial in trials), running_s=known.running_s)
     if ending is not None:
         raise FailedPrecondition(
-            f"{known.name} would end again at once: {ending.reason}; raise that too, with --trials +20 for 20 more, or with --set"
+            f"{known.name} would end again at once: {ending.reason}; raise that too, "
+            "with --trials +20 for 20 more, or with --set"
         )

@@ -21,8 +21,8 @@ from controller.app.local_experiments import LocalExperiments
 from controller.core.model import Attempt, Experiment
 from controller.report.record import (
     ExperimentRecord,
-    Standing,
     StudyTrials,
+    Totals,
     TrialRecord,
     counted,
     in_order,
@@ -72,14 +72,14 @@ class _Records:
         if new is not None and new.trial.state is TrialState.SUCCEEDED:
             self._candidates.append(new.trial)
 
-    def standing(self) -> Standing:
+    def totals(self) -> Totals:
         if self._best_changed:
             self._best = self._criteria.best(one.trial for one in self.by_number.values())
         elif self._candidates:
             self._best = self._criteria.best([*self._best, *self._candidates])
         self._candidates, self._best_changed = [], False
         counts = {state: n for state in TrialState if (n := self._counts[state])}
-        return Standing(counts, in_order(self._best, self._criteria))
+        return Totals(counts, in_order(self._best, self._criteria))
 
 
 class _Pages(Generic[Item]):
@@ -263,7 +263,7 @@ class StudyFollower:
         self._records = _Records(study.spec.criteria)
         self._sweeps = _SweepTimer()
         self.loaded = False
-        self.record = StudyTrials(study, standing=Standing({}, ()))
+        self.record = StudyTrials(study, totals=Totals({}, ()))
 
     @property
     def due(self) -> bool:
@@ -298,8 +298,8 @@ class StudyFollower:
             new = None if trial is None else TrialRecord(_so_far(trial, last.get(objective)), by_client=True)
             self._records.put(number, new, last)
         trials = list(self._records.by_number.values())
-        metrics, standing = self._records.metrics, self._records.standing()
-        self.record = replace(self.record, trials=trials, metrics=metrics, standing=standing)
+        metrics, totals = self._records.metrics, self._records.totals()
+        self.record = replace(self.record, trials=trials, metrics=metrics, totals=totals)
         return {number: self._records.by_number.get(number) for number in numbers}
 
 
@@ -315,7 +315,7 @@ class ExperimentFollower:
         self._attempts: dict[int, list[Attempt]] = {}
         self._changing: set[int] = set()  # trials that are unfinished, or whose newest attempt may change
         self.loaded = False
-        self.record = ExperimentRecord(experiment, standing=Standing({}, ()))
+        self.record = ExperimentRecord(experiment, totals=Totals({}, ()))
 
     @property
     def due(self) -> bool:
@@ -398,8 +398,8 @@ class ExperimentFollower:
                     self._changing.add(number)
             self._records.put(number, new, last)
         trials = list(self._records.by_number.values())
-        metrics, standing = self._records.metrics, self._records.standing()
-        self.record = replace(self.record, trials=trials, metrics=metrics, standing=standing)
+        metrics, totals = self._records.metrics, self._records.totals()
+        self.record = replace(self.record, trials=trials, metrics=metrics, totals=totals)
         return {number: self._records.by_number.get(number) for number in numbers}
 
 

@@ -52,11 +52,11 @@ async def read_source(chosen: SourceChoice, workspace: Workspace, spec: Experime
         url = _absolute(text)
         if admin.is_optunas(url):
             return _fitting(admin.optuna_source(url, chosen.study, value), spec, value, fill)
-        there, newest = admin.schema_versions(url)
+        current, newest = admin.schema_versions(url)
         place = redacted_url(text)
-        if there != newest:
+        if current != newest:
             raise FailedPrecondition(
-                f"{place} has schema {there}, not {newest}; upgrade it with: "
+                f"{place} has schema {current}, not {newest}; upgrade it with: "
                 f"{command('db', 'upgrade', '--storage', place)}"
             )
         async with workspace.connected(url) as client:

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from controller.app.experiments import Held, Holder
+from controller.app.experiments import ControlledElsewhere, Holder
 from controller.app.state_directory import StateDirectory
 from controller.core.model import Event, Experiment, Revision, Uid
 from controller.experiment_store import SqlExperimentStore
@@ -36,13 +36,16 @@ class ControllerLock:
         self._descriptor: int | None = None
 
     def take(self, name: str, *, within_s: float = 0.1) -> None:
-        """Take the lock. Raises Held, with the holder. Waits a moment, because `holder` takes the lock, too."""
+        """Take the lock. Raises ControlledElsewhere, with the holder.
+
+        Waits a moment, because `holder` takes the lock, too.
+        """
         deadline = time.monotonic() + within_s
         while not self._try():
             if time.monotonic() >= deadline:
                 holder = self.holder()
                 by = f"by {holder}" if holder else "by another process"
-                raise Held(
+                raise ControlledElsewhere(
                     f"{name} is being run {by}; see it with {command('describe', name)}, "
                     f"end it with {command('stop', name)}"
                 )

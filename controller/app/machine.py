@@ -39,13 +39,13 @@ def _crowded(spec: ExperimentSpec) -> Iterator[str]:
     cpu = spec.trial.resources.cpu or 1.0
     each = cpu * spec.trial.workers
     at_once = min(spec.parallelism, spec.budget.trials or spec.parallelism)
-    here = cores()
-    fits = max(1, int(here / each))
-    if at_once * each <= CROWDED * here or at_once <= fits:
+    count = cores()
+    fits = max(1, int(count / each))
+    if at_once * each <= CROWDED * count or at_once <= fits:
         return
     asks = f" of {each:g} cores each" if each != 1 else ""
     yield (
-        f"spec.parallelism: {at_once} trials at a time{asks} on {here} core{'s' if here > 1 else ''}: they would "
+        f"spec.parallelism: {at_once} trials at a time{asks} on {count} core{'s' if count > 1 else ''}: they would "
         f"slow each other down and may exhaust the memory; lower it: --set spec.parallelism={fits}"
     )
 
@@ -55,15 +55,15 @@ def check(document: Document, directory: Path) -> None:
     template = document.spec.trial
     if not (template.devices or template.working_dir):
         return
-    problems = [Problem(path, said) for path, said in _problems(document.spec, directory) if path in _REFUSED]
+    problems = [Problem(path, message) for path, message in _problems(document.spec, directory) if path in _REFUSED]
     if problems:
         raise document.locate(problems)
 
 
 def obstacles(spec: ExperimentSpec, directory: Path) -> Iterator[str]:
     """Yield what prevents trials from running, each with its place and its cure."""
-    for path, said in _problems(spec, directory):
-        yield f"{path}: {said}"
+    for path, message in _problems(spec, directory):
+        yield f"{path}: {message}"
 
 
 def _problems(spec: ExperimentSpec, directory: Path) -> Iterator[tuple[str, str]]:
@@ -75,19 +75,19 @@ def _problems(spec: ExperimentSpec, directory: Path) -> Iterator[tuple[str, str]
         return
     from controller.runtime import gpus  # lazy: it runs nvidia-smi, which is slow
 
-    strange = gpus.not_lent(os.environ, spec.trial.devices)
-    lent = gpus.pool(os.environ)
-    if strange:
-        have = ", ".join(device.id for device in lent) or "none"
+    missing = gpus.unavailable(os.environ, spec.trial.devices)
+    available = gpus.pool(os.environ)
+    if missing:
+        have = ", ".join(device.id for device in available) or "none"
         yield (
             _DEVICES,
-            f"this machine does not offer {', '.join(strange)}; {gpus.source(os.environ)} {have}: name some of these, "
+            f"this machine does not offer {', '.join(missing)}; {gpus.source(os.environ)} {have}: name some of these, "
             f"or set {gpus.POOL}",
         )
         return
     for template in asking:
-        if said := _too_few(template, len(gpus.pool(os.environ, spec.trial.devices)), gpus.source(os.environ)):
-            yield _GPU if template is spec.trial else _GPU.replace("trial", "final"), said
+        if message := _too_few(template, len(gpus.pool(os.environ, spec.trial.devices)), gpus.source(os.environ)):
+            yield _GPU if template is spec.trial else _GPU.replace("trial", "final"), message
             return
 
 
@@ -104,5 +104,5 @@ def _too_few(template: TrialTemplate, count: int, source: str) -> str:
         return f"{asks}, and {_DEVICES} names {count}; name more, or lower this"
     if count:
         return f"{asks}, and {source} {count}; lower it"
-    there = f"name some in {gpus.POOL}" if gpus.LISTED in source else "name some there"
-    return f"{asks}, and {source} none; {there}, or set gpu: 0 to train without"
+    remedy = f"name some in {gpus.POOL}" if gpus.LISTED in source else "name some there"
+    return f"{asks}, and {source} none; {remedy}, or set gpu: 0 to train without"

@@ -19,7 +19,7 @@ from pathlib import Path
 from controller import version
 from controller.core.model import FINAL, Attempt, Experiment, SecretRef, attempt_name
 from controller.folders import AttemptFolders, ExperimentFolders
-from controller.launch import cluster_launch, fidelity, kept_apart, launch
+from controller.launch import checkpoint_suffix, cluster_launch, fidelity, launch
 from controller.runtime.protocol import Launch
 from controller.runtime.trial_files import TrialFiles
 from controller.spec import redacted
@@ -83,7 +83,7 @@ class AttemptLauncher:
 
     async def __call__(self, experiment: Experiment, trial: Trial, attempts: Sequence[Attempt]) -> Launch:
         attempt = attempts[-1]
-        where = self.folders.attempt(attempt.trial, attempt.number, apart=kept_apart(experiment, attempt))
+        where = self.folders.attempt(attempt.trial, attempt.number, apart=checkpoint_suffix(experiment, attempt))
         starts_over = ""
         if experiment.spec.traits.shares_files and attempt.trial is not FINAL:
             await self._inherit(trial, where)

@@ -71,11 +71,11 @@ async def gather(
         if latest and experiment.spec.algorithm.name == CHOOSES:
             settings = (await client.get_study(name)).spec.algorithm.settings
         found = [each for each in await client.list_trials(name) if belongs(each, experiment)]
-        there = trial is None or any(each.number == trial for each in found)
-        if measurements and there and trial is not FINAL:
+        exists = trial is None or any(each.number == trial for each in found)
+        if measurements and exists and trial is not FINAL:
             for number, measurement in await client.list_measurements(name, trial):
                 measured.setdefault(number, []).append(measurement)
-        if latest and there and trial is not FINAL:
+        if latest and exists and trial is not FINAL:
             last = await client.list_measurements(name, trial, latest=True)
     except NotFound as error:
         if attempts:
@@ -238,10 +238,10 @@ def find_trial(record: ExperimentRecord, number: int) -> TrialRecord:
         if one.trial.number == number:
             return one
     first, last = (record.trials[0].trial.number, record.trials[-1].trial.number) if record.trials else (0, None)
-    there = "it has none yet" if last is None else f"its trials are {first} to {last}"
+    existing = "it has none yet" if last is None else f"its trials are {first} to {last}"
     if first == last:
-        there = f"its only trial is {first}"
-    raise NotFound(f"{record.experiment.name} has no trial {number}; {there}")
+        existing = f"its only trial is {first}"
+    raise NotFound(f"{record.experiment.name} has no trial {number}; {existing}")
 
 
 def importances(record: FigureSource) -> list[Importance]:
@@ -261,13 +261,13 @@ def final_record(experiments: LocalExperiments, experiment: Experiment) -> Final
     if experiment.final is None or not attempts:
         return None
     directory = experiments.folders(experiment.uid).attempt(FINAL, attempts[-1].number).output
-    here = experiment.spec.traits.shares_files
+    is_local = experiment.spec.traits.shares_files
     return FinalRecord(
         run=experiment.final,
         attempts=attempts,
         name=trial_name(experiment.name, experiment.uid, FINAL),
         over=experiment.state.finished,
-        directory=str(directory) if here else "",
+        directory=str(directory) if is_local else "",
     )
 
 

@@ -34,7 +34,7 @@ _BATCH = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Remains:
+class RecoveredExperiment:
     """What a cluster still has of an experiment. `trials` has the parameters and attempt numbers of each trial."""
 
     uid: str
@@ -49,7 +49,7 @@ class Remains:
 
 async def look(
     name: str, *, context: str | None, namespace: str | None, say: Callable[[str], None] = lambda _text: None
-) -> Remains:
+) -> RecoveredExperiment:
     """Find what a cluster still has of an experiment.
 
     Raises:
@@ -69,7 +69,7 @@ async def look(
         objects, _ = await client.list(await _kind(client, spec), where, labels=f"{UID}={uid}")
         _refuse_ended(objects, name, anchor["metadata"]["name"], where)
         document = Document(f"the cluster of context {client.context}", text, spec, (), Marks({}, {}))
-        return Remains(uid, client.context, document, _trials(objects))
+        return RecoveredExperiment(uid, client.context, document, _trials(objects))
     finally:
         await client.close()
 
@@ -125,36 +125,41 @@ def _trials(objects: Sequence[Raw]) -> dict[int, tuple[Assignment, list[int]]]:
 
 
 async def rebuild(
-    remains: Remains, *, experiments: LocalExperiments, client: SessionClient, service: str, directory: Path
+    recovered: RecoveredExperiment,
+    *,
+    experiments: LocalExperiments,
+    client: SessionClient,
+    service: str,
+    directory: Path,
 ) -> Admitted:
     """Rebuild the experiment with its study and attempts, as a killed controller would have left them.
 
     Raises AlreadyExists if the database still has the experiment.
     """
-    spec = remains.document.spec
+    spec = recovered.document.spec
     if experiments.experiment(spec.namespace, spec.name) is not None:
         raise AlreadyExists(
             f"the database has {spec.name} in {spec.namespace}: nothing is lost; continue with: "
             f"{command('resume', spec.name)}"
         )
     to = ExperimentService(experiments)
-    reserved = to.reserve(spec.name, uid=remains.uid)
-    admitted = to.create(remains.document, directory, reserved, service=service, context=remains.context)
+    reserved = to.reserve(spec.name, uid=recovered.uid)
+    admitted = to.create(recovered.document, directory, reserved, service=service, context=recovered.context)
     try:
-        await _refill(admitted.experiment, remains, client)
-        experiments.save(remains.uid, Changes(attempts=_attempts(remains)))
+        await _refill(admitted.experiment, recovered, client)
+        experiments.save(recovered.uid, Changes(attempts=_attempts(recovered)))
     except BaseException:
-        experiments.delete_experiment(remains.uid)  # the cluster still has everything, so a new try can start over
+        experiments.delete_experiment(recovered.uid)  # the cluster still has everything, so a new try can start over
         raise
     return admitted
 
 
-async def _refill(experiment: Experiment, remains: Remains, client: SessionClient) -> None:
+async def _refill(experiment: Experiment, recovered: RecoveredExperiment, client: SessionClient) -> None:
     uid, name = experiment.uid, study_name(experiment)
     await client.create_study(name, study_spec(experiment.spec), request_id=uid)
     initial = len(experiment.spec.initial)
-    for number in range(max(remains.trials, default=-1) + 1):
-        known = remains.trials.get(number)
+    for number in range(max(recovered.trials, default=-1) + 1):
+        known = recovered.trials.get(number)
         # Initial points get the request ids that the experiment itself uses, so that they are not added twice.
         request_id = f"{uid}-initial-{number}" if number < initial else f"{uid}-recovered-{number}"
         try:
@@ -168,14 +173,14 @@ async def _refill(experiment: Experiment, remains: Remains, client: SessionClien
         if known is None:
             lost = Outcome(TrialState.CANCELLED, reason="lost with the database")
             await client.complete(name, number, lost)
-    left = len(remains.trials)
+    left = len(recovered.trials)
     while left:
         count = min(left, _BATCH)
         await client.suggest(name, count, client_id=uid, request_id=f"{uid}-recovered-batch-{left}")
         left -= count
 
 
-def _attempts(remains: Remains) -> list[Attempt]:
+def _attempts(recovered: RecoveredExperiment) -> list[Attempt]:
     """Return the newest attempt of each trial as recorded; how earlier attempts ended is lost with the database."""
     lost = "how it ended was lost with the database"
     now = datetime.now(UTC)
@@ -190,6 +195,6 @@ def _attempts(remains: Remains) -> list[Attempt]:
             failure_class=FailureClass.INFRASTRUCTURE,
             reason=lost,
         )
-        for number, (_, attempts) in sorted(remains.trials.items())
+        for number, (_, attempts) in sorted(recovered.trials.items())
         for each in range(1, max(attempts) + 1)
     ]

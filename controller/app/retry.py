@@ -71,8 +71,8 @@ def choose(
     by_number = {trial.number: trial for trial in trials}
     missing = [number for number in wanted.numbers if number not in by_number]
     if missing:
-        there = f"its trials are {ranges(sorted(by_number))}" if by_number else "it has none yet"
-        raise NotFound(f"{name} has no trial {ranges(missing)}; {there}")
+        existing = f"its trials are {ranges(sorted(by_number))}" if by_number else "it has none yet"
+        raise NotFound(f"{name} has no trial {ranges(missing)}; {existing}")
     again = {trial.number for trial in trials if _runs_again(trial, attempts.get(trial.number, ()))}
     failed = [t for t in trials if t.state is TrialState.FAILED and t.number not in again]
     if wanted.numbers:
@@ -86,8 +86,10 @@ def choose(
     elif wanted.reason:
         fitting = [trial for trial in failed if wanted.matches(trial)]
         if failed and not fitting and not again:
-            there = ", ".join(f"{word} ({n})" for word, n in Counter(t.failure_class for t in failed).most_common())
-            raise FailedPrecondition(f"no trial of {name} failed with the reason {wanted.reason!r}; there are {there}")
+            classes = ", ".join(f"{word} ({n})" for word, n in Counter(t.failure_class for t in failed).most_common())
+            raise FailedPrecondition(
+                f"no trial of {name} failed with the reason {wanted.reason!r}; there are {classes}"
+            )
         failed = fitting
     if not failed and not again:
         raise FailedPrecondition(f"{name} has no failed trial; see {command('get', 'trials', name)}")

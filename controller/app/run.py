@@ -72,7 +72,7 @@ class RunResult:
 
 
 @dataclass(slots=True)
-class _Beside:
+class _StartupTasks:
     """The work of other processes while this one imports modules: connecting the runtime, and git."""
 
     runtime: Runtime
@@ -81,7 +81,9 @@ class _Beside:
     checked: asyncio.Task[None] | None = None  # for a new experiment: whether its cluster would accept it
 
     @classmethod
-    def begin(cls, runtime: Runtime, directory: Path, *, check: Coroutine[Any, Any, None] | None = None) -> _Beside:
+    def begin(
+        cls, runtime: Runtime, directory: Path, *, check: Coroutine[Any, Any, None] | None = None
+    ) -> _StartupTasks:
         from controller.app.provenance import git_facts
 
         return cls(
@@ -156,19 +158,19 @@ class Session:
         from controller.app import recovery, runtimes
         from controller.report.formatting import ranges
 
-        remains = await recovery.look(name, context=self._context, namespace=namespace, say=self.view.say)
+        recovered = await recovery.look(name, context=self._context, namespace=namespace, say=self.view.say)
         service = self.workspace.service
         async with self.workspace.connected(service) as client:
             admitted = await recovery.rebuild(
-                remains, experiments=self.experiments, client=client, service=service, directory=Path.cwd()
+                recovered, experiments=self.experiments, client=client, service=service, directory=Path.cwd()
             )
-            self.view.say(f"{name}: found trials {ranges(remains.trials) or 'none'} on {remains.context}")
-            if remains.lost:
+            self.view.say(f"{name}: found trials {ranges(recovered.trials) or 'none'} on {recovered.context}")
+            if recovered.lost:
                 self.view.say(
-                    f"{name}: lost with the database are trials {ranges(remains.lost)}; they count as cancelled"
+                    f"{name}: lost with the database are trials {ranges(recovered.lost)}; they count as cancelled"
                 )
             runtime = await runtimes.of(self.workspace.state, admitted.experiment)
-            return await self._control(admitted, client, _Beside.begin(runtime, Path.cwd()))
+            return await self._control(admitted, client, _StartupTasks.begin(runtime, Path.cwd()))
 
     async def go_on(self, admitted: Admitted | NothingToRun) -> RunResult:
         """Control an admitted experiment, or return the result of a finished one."""
@@ -182,11 +184,11 @@ class Session:
             self.view.say(note)
         if isinstance(admitted, NothingToRun):
             async with self.workspace.connected(service) as client:
-                return await self._as_it_ended(experiment, client)
+                return await self._final_result(experiment, client)
         runtime = await runtimes.of(self.workspace.state, experiment)
-        beside = _Beside.begin(runtime, Path(experiment.directory))
+        startup = _StartupTasks.begin(runtime, Path(experiment.directory))
         async with self.workspace.connected(service) as client:
-            return await self._control(admitted, client, beside)
+            return await self._control(admitted, client, startup)
 
     async def _create(self, file: ExperimentFile, service: ExperimentService) -> RunResult:
         from controller.app import runtimes
@@ -195,33 +197,33 @@ class Session:
         workspace = self.workspace
         spec = file.document.spec
         reserved = service.reserve(spec.name)
-        beside: _Beside | None = None
+        startup: _StartupTasks | None = None
         created = False
         try:
             cluster = await runtimes.connect(spec, self._context)
             runtime = runtimes.make(workspace.state, spec, reserved.uid, cluster)
             check = None if cluster is None else self._check(cluster, file.document)
-            beside = _Beside.begin(runtime, file.directory, check=check)
+            startup = _StartupTasks.begin(runtime, file.directory, check=check)
             async with workspace.connected(workspace.service) as client:
                 try:
                     await client.validate(study_spec(spec))
                 except InvalidArgument as error:
                     raise file.document.locate(error.problems) from error
-                if beside.checked is not None:
-                    await beside.checked
+                if startup.checked is not None:
+                    await startup.checked
                 context = runtimes.context_of(runtime)
                 admitted = service.create(
                     file.document, file.directory, reserved, service=workspace.service, context=context
                 )
                 created = True
-                return await self._control(admitted, client, beside)
+                return await self._control(admitted, client, startup)
         except AlreadyExists:
             if created:
                 raise
         finally:
             if not created:
-                if beside is not None:
-                    await beside.end()
+                if startup is not None:
+                    await startup.end()
                 reserved.lease.discard()
         # Another process that started at the same time was faster, so the experiment exists now.
         found = service.run(file.document, file.directory)
@@ -233,18 +235,18 @@ class Session:
 
         await check_cluster(cluster, document, self.workspace.state)
 
-    async def _control(self, admitted: Admitted, client: SessionClient, beside: _Beside) -> RunResult:
+    async def _control(self, admitted: Admitted, client: SessionClient, startup: _StartupTasks) -> RunResult:
         try:
             if self._on_admitted is not None:
                 self._on_admitted(admitted.experiment)
             experiment, progress = await control(
                 admitted, experiments=self.experiments, client=client, controls=self._controls, view=self.view,
-                runtime=beside.runtime, git=beside.git, on_trial=self._on_trial,
+                runtime=startup.runtime, git=startup.git, on_trial=self._on_trial,
             )  # fmt: skip
             if experiment.state is ExperimentState.PAUSED and experiment.spec.traits.survives_controller:
-                await self._free_quota(experiment, beside.runtime)
+                await self._free_quota(experiment, startup.runtime)
         finally:
-            await beside.end()
+            await startup.end()
             admitted.lease.release()
         return self._result(experiment, progress.counts, await _best(experiment, progress.best, client))
 
@@ -259,7 +261,7 @@ class Session:
             for attempt in ended:
                 await runtime.remove(attempt_name(experiment.name, experiment.uid, attempt.trial, attempt.number))
 
-    async def _as_it_ended(self, experiment: Experiment, client: SessionClient) -> RunResult:
+    async def _final_result(self, experiment: Experiment, client: SessionClient) -> RunResult:
         from controller.app.query import gather
 
         record = await gather(self.experiments, experiment, client)

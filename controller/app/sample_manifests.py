@@ -62,7 +62,7 @@ def manifests_of(spec: ExperimentSpec, *, files: TrialFiles | None = None) -> li
         if part.collection is not None:
             problems["spec.metrics"] = cannot_be_collected(manifest)
     if any(problems.values()):
-        raise InvalidArgument([Problem(path, said) for path, said in problems.items() if said])
+        raise InvalidArgument([Problem(path, message) for path, message in problems.items() if message])
     objects = build_objects(launch)
     try:
         demand_of(objects)

@@ -33,14 +33,14 @@ class Interruptions:
     def attach(self, loop: Loop, *, detaches: bool) -> None:
         self._loop = loop
         self._detaches = detaches
-        self._tell(loop)
+        self._interrupt(loop)
 
     def receive(self, number: signal.Signals) -> None:
         self.received = self.received or number
         self.times += 1
         progress = None if self._loop is None else self._loop.progress()
         if self._loop is not None:
-            self._tell(self._loop)
+            self._interrupt(self._loop)
         running = 0 if progress is None else len(progress.running)
         if self.times == 1 and progress is not None and progress.stopping:
             self.say(f"{_NAMES[number]}: already stopping; once more kills what still runs")
@@ -55,7 +55,7 @@ class Interruptions:
         elif running:
             self.say(f"{_NAMES[number]} again: killing the running trials")
 
-    def _tell(self, loop: Loop) -> None:
+    def _interrupt(self, loop: Loop) -> None:
         from controller.core.snapshot import DesiredState
 
         if self.times == 1 and self._detaches:

@@ -8,13 +8,13 @@ from contextlib import AbstractContextManager
 
 from controller.app import runtimes
 from controller.app.experiment_service import Admitted, ExperimentService
-from controller.app.experiments import Held, find
+from controller.app.experiments import ControlledElsewhere, find
 from controller.app.local_experiments import LocalExperiments
 from controller.app.run import Controls, control
 from controller.app.suggestion_service import SessionClient
 from controller.app.workspace import Workspace
 from controller.core.model import Experiment, ExperimentState, ReasonCode
-from controller.report.lines import Silence
+from controller.report.lines import QuietView
 
 POLL_S = 0.05
 
@@ -44,7 +44,7 @@ async def stop(
                 return experiment
             try:
                 admitted = ExperimentService(experiments).take_over(experiment)
-            except Held:
+            except ControlledElsewhere:
                 continue  # another process has resumed it, or another stop was faster
             if admitted.experiment.state.finished:
                 admitted.lease.release()
@@ -64,14 +64,14 @@ async def _wait_for_controller(
     experiments: LocalExperiments, experiment: Experiment, say: Callable[[str], None]
 ) -> None:
     """Wait until no controller is running. A controller sees the request and ends its trials."""
-    told = False
+    announced = False
     while True:
         holder = experiments.holder(experiment.uid)
         if holder is None:
             return
-        if not told:
+        if not announced:
             say(f"{experiment.name} is stopping; its controller is {holder}")
-            told = True
+            announced = True
         await asyncio.sleep(POLL_S)
 
 
@@ -87,7 +87,7 @@ async def _end(
     try:
         with controls() as installed:
             await control(
-                admitted, experiments=experiments, client=client, controls=installed, view=Silence(), runtime=runtime
+                admitted, experiments=experiments, client=client, controls=installed, view=QuietView(), runtime=runtime
             )
     finally:
         await runtime.close()

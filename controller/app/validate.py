@@ -156,7 +156,7 @@ def _judge(
     from controller.runtime.kubernetes.preflight import Answer
 
     namespace = document.spec.namespace
-    why = next((each.why for each in verdicts if each.namespace_is_away), "")
+    why = next((each.why for each in verdicts if each.namespace_is_missing), "")
     if why:
         raise NotFound(f"the cluster of context {client.context} cannot run the trials: {why}")
     if missing:
@@ -252,7 +252,7 @@ async def ask_server(run: DryRun, *, context: str | None) -> ServerVerdicts:
     from controller.app.runtimes import anchor
     from controller.app.sample_manifests import UID
     from controller.runtime.kubernetes.client import NODES, KubernetesClient, list_allowed
-    from controller.runtime.kubernetes.preflight import Answer, dry_run_of, no_queue, no_room, pods_of
+    from controller.runtime.kubernetes.preflight import Answer, dry_run_of, no_queue, pods_of, why_unschedulable
 
     stages = {"A trial": run.trial, "The final stage": run.final}
     namespace = run.spec.namespace
@@ -264,7 +264,8 @@ async def ask_server(run: DryRun, *, context: str | None) -> ServerVerdicts:
             return ServerVerdicts(verdicts, {})
         nodes = await list_allowed(client, NODES, None) or []
         never = {
-            what: await no_queue(client, namespace, objects) or await no_room(client, namespace, objects, nodes=nodes)
+            what: await no_queue(client, namespace, objects)
+            or await why_unschedulable(client, namespace, objects, nodes=nodes)
             for what, objects in stages.items()
             if objects
         }

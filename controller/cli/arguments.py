@@ -110,9 +110,9 @@ def _unknown(word: str, verbs: frozenset[str]) -> str:
     from difflib import get_close_matches  # lazy: it costs milliseconds, and only misspellings need it
 
     near = get_close_matches(word, sorted(verbs), n=1)
-    meant = _ELSEWHERE.get(word) or (near[0] if near else "")
-    if meant:
-        return f"there is no verb {word}; did you mean {meant}?"
+    suggestion = _ELSEWHERE.get(word) or (near[0] if near else "")
+    if suggestion:
+        return f"there is no verb {word}; did you mean {suggestion}?"
     import shlex
 
     from controller.cli.invocation import program_words

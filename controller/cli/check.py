@@ -87,7 +87,7 @@ def doctor(arguments: argparse.Namespace) -> ExitCode:
     """Print a line for each finding, as soon as it is known."""
     from controller.app.doctor import check_up
 
-    async def tell() -> list[Finding]:
+    async def print_findings() -> list[Finding]:
         found = []
         async for finding in check_up(workspace_of(arguments), arguments.file, file_options_of(arguments)):
             detail = finding.detail.replace("\n", "\n      ")
@@ -95,7 +95,7 @@ def doctor(arguments: argparse.Namespace) -> ExitCode:
             found.append(finding)
         return found
 
-    return exits.of_findings(asyncio.run(tell()))
+    return exits.of_findings(asyncio.run(print_findings()))
 
 
 def dry_run(arguments: argparse.Namespace) -> ExitCode:

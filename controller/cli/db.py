@@ -19,11 +19,11 @@ from suggest.errors import InvalidArgument, NotFound, Problem
 def check(arguments: argparse.Namespace) -> ExitCode:
     from suggest.server.admin import schema_versions
 
-    there, newest = schema_versions(storage_of(arguments))
-    if there == newest:
-        print(f"schema {there}, the newest")
+    current, newest = schema_versions(storage_of(arguments))
+    if current == newest:
+        print(f"schema {current}, the newest")
         return ExitCode.OK
-    print(f"schema {there}; the newest is {newest}")
+    print(f"schema {current}; the newest is {newest}")
     cure = rendered(command("db", "upgrade"), arguments)
     print(f"tuner: the store has an older schema; upgrade it with: {cure}", file=sys.stderr)
     return ExitCode.UNAVAILABLE

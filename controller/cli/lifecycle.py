@@ -17,7 +17,7 @@ from controller.cli.exits import ExitCode
 from controller.cli.options import file_or_name, is_name, read_file, workspace_of
 from controller.core.model import ExperimentState
 from controller.phrases import command, quantity
-from controller.report.lines import Lines, LoggedView, Silence, View
+from controller.report.lines import Lines, LoggedView, QuietView, View
 from suggest.errors import InvalidArgument, Problem
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def retry(arguments: argparse.Namespace) -> int:
         if isinstance(target, str) and arguments.set:
             raise InvalidArgument([Problem("--set", "changes a file: name the file, not the experiment")])
         if not isinstance(target, str):
-            _say_notices(target.document, session.view)
+            _show_notices(target.document, session.view)
         admitted = await retry(
             session.workspace,
             session.experiments,
@@ -127,7 +127,7 @@ def _control(
     terminal.set_up_logging(arguments)
     view = view_of(arguments)
     if document is not None:
-        _say_notices(document, view)
+        _show_notices(document, view)
     workspace = workspace_of(arguments)
 
     async def controlled(experiments: LocalExperiments) -> int:
@@ -136,14 +136,14 @@ def _control(
 
         with SignalControls(view.say) as controls:
             result = await act(Session(workspace, experiments, view=view, controls=controls, context=arguments.context))
-            _tell(arguments, view, result)
+            _print_result(arguments, view, result)
             return exits.of_run(result, stopped=exits.of_interruption(controls.received))
 
     with workspace.opened(make=make) as experiments:
         return asyncio.run(controlled(experiments))
 
 
-def _tell(arguments: argparse.Namespace, view: View, result: RunResult) -> None:
+def _print_result(arguments: argparse.Namespace, view: View, result: RunResult) -> None:
     from controller.cli.invocation import rendered
     from controller.report import ending
 
@@ -160,7 +160,7 @@ def _tell(arguments: argparse.Namespace, view: View, result: RunResult) -> None:
 
 def view_of(arguments: argparse.Namespace) -> View:
     if arguments.quiet:
-        return Silence()
+        return QuietView()
     if arguments.verbose or arguments.log_format == "json":
         return LoggedView()
     if terminal.live(arguments):
@@ -170,7 +170,7 @@ def view_of(arguments: argparse.Namespace) -> View:
     return Lines()
 
 
-def _say_notices(document: Document, view: View) -> None:
+def _show_notices(document: Document, view: View) -> None:
     from controller.app.validate import notices
 
     for notice in notices(document):
@@ -195,14 +195,14 @@ def import_trials(arguments: argparse.Namespace) -> ExitCode:
             context=arguments.context,
         )
     )
-    _tell_imported(arguments, imported)
+    _print_imported(arguments, imported)
     return ExitCode.OK if imported.tally.new or imported.tally.known else ExitCode.USAGE
 
 
-def _tell_imported(arguments: argparse.Namespace, imported: Imported) -> None:
+def _print_imported(arguments: argparse.Namespace, imported: Imported) -> None:
     from controller.app.import_trials import left_out
 
-    say = partial(_say, arguments)
+    say = partial(_print, arguments)
     experiment, tally, name = imported.experiment, imported.tally, imported.experiment.name
     before = f", {tally.known} {'was' if tally.known == 1 else 'were'} there already" if tally.known else ""
     new = quantity(tally.new, "trial")
@@ -236,7 +236,7 @@ def stop(arguments: argparse.Namespace) -> ExitCode:
     from controller.app.stop import stop
 
     terminal.set_up_logging(arguments)
-    say = partial(_say, arguments)
+    say = partial(_print, arguments)
     after = asyncio.run(
         stop(
             workspace_of(arguments),
@@ -268,10 +268,10 @@ def delete(arguments: argparse.Namespace) -> ExitCode:
         )
     )
     if deleted is None:
-        _say(arguments, "nothing was deleted")
+        _print(arguments, "nothing was deleted")
         return ExitCode.USAGE
     left = f"; left behind: {deleted.left_behind}" if deleted.left_behind else ""
-    _say(arguments, f"{deleted.name} is deleted{left}")
+    _print(arguments, f"{deleted.name} is deleted{left}")
     return ExitCode.OK
 
 
@@ -283,7 +283,7 @@ def _sure(what: str) -> bool:
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
-def _say(arguments: argparse.Namespace, text: str) -> None:
+def _print(arguments: argparse.Namespace, text: str) -> None:
     from controller.cli.invocation import rendered
 
     if not arguments.quiet:

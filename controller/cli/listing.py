@@ -144,8 +144,8 @@ class _Selection:
         known = [state.value for state in TrialState]
         for word in states:
             if word not in known:
-                meant = did_you_mean(word, known) or f"; there are {', '.join(known)}"
-                raise InvalidArgument([Problem("--state", f"{word} is not a state of a trial{meant}")])
+                hint = did_you_mean(word, known) or f"; there are {', '.join(known)}"
+                raise InvalidArgument([Problem("--state", f"{word} is not a state of a trial{hint}")])
         limit = getattr(arguments, "limit", None)
         if limit is not None and limit < 1:
             raise InvalidArgument([Problem("--limit", f"{limit} is not a number of trials; write 1 or more")])

@@ -66,11 +66,11 @@ def _run(arguments: argparse.Namespace) -> int:
 
         code, sentence = of_error(error)
         sentence = rendered(sentence, arguments)
-        _tell(sentence, as_json=arguments.log_format == "json")
+        _print_error(sentence, as_json=arguments.log_format == "json")
         return code
 
 
-def _tell(sentence: str, *, as_json: bool) -> None:
+def _print_error(sentence: str, *, as_json: bool) -> None:
     if as_json:
         import json
 

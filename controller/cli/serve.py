@@ -29,8 +29,8 @@ def serve(arguments: argparse.Namespace) -> int:
 
     terminal.set_up_logging(arguments)
     logging.getLogger("suggest").setLevel(logging.DEBUG if arguments.verbose else logging.WARNING)
-    for told in ("suggest.audit", "suggest.events"):
-        logging.getLogger(told).setLevel(logging.WARNING if arguments.quiet else logging.INFO)
+    for name in ("suggest.audit", "suggest.events"):
+        logging.getLogger(name).setLevel(logging.WARNING if arguments.quiet else logging.INFO)
     storage = storage_of(arguments)
     if not arguments.storage and not arguments.check:
         state_of(arguments).make()
@@ -44,7 +44,7 @@ def serve(arguments: argparse.Namespace) -> int:
     options = ServerOptions(
         arguments.metrics_address, arguments.limits, katib_ports(arguments.katib), arguments.katib_checkpoints
     )
-    beside = _page(arguments, storage) if arguments.ui else None
+    companion = _page(arguments, storage) if arguments.ui else None
     if arguments.check:
         return _check(
             check_up(
@@ -63,7 +63,7 @@ def serve(arguments: argparse.Namespace) -> int:
         protection=protection,
         options=options,
         announce=arguments.log_format == "text",  # in JSON, a log event announces it
-        beside=beside,
+        companion=companion,
     )
 
 
@@ -79,12 +79,12 @@ def _page(arguments: argparse.Namespace, storage: str) -> Companion:
     def say(link: str) -> None:
         print(f"page at {link}", file=sys.stderr, flush=True)
 
-    def beside(server: Server) -> AbstractAsyncContextManager[None]:
-        return study_server.beside(
+    def serve_page(server: Server) -> AbstractAsyncContextManager[None]:
+        return study_server.serve_page(
             server, address, tokens=bool(arguments.tokens), sqlite=sqlite, source=redacted_url(storage), say=say
         )
 
-    return beside
+    return serve_page
 
 
 def katib_ports(text: str) -> tuple[int, ...]:

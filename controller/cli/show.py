@@ -189,8 +189,8 @@ def _drawn(arguments: argparse.Namespace) -> ExitCode:
     if arguments.figure:
         known = figures.available(record)
         if arguments.figure not in known:
-            meant = did_you_mean(arguments.figure, known) or f"; the figures are {', '.join(known)}"
-            raise InvalidArgument([Problem("--figure", f"no figure {arguments.figure!r}{meant}")])
+            hint = did_you_mean(arguments.figure, known) or f"; the figures are {', '.join(known)}"
+            raise InvalidArgument([Problem("--figure", f"no figure {arguments.figure!r}{hint}")])
         drawing.check_format(Path(arguments.to))
         drawing.write(figures.FIGURES[arguments.figure](record, query.importances(record)), Path(arguments.to))
         print(arguments.to)
@@ -202,8 +202,8 @@ def _drawn(arguments: argparse.Namespace) -> ExitCode:
 
         drawing.check_installed()
         # Another process makes the JavaScript meanwhile, the first time: both take seconds of processor time.
-        with ThreadPoolExecutor(1) as beside:
-            making = beside.submit(asyncio.run, VegaBundle().text())
+        with ThreadPoolExecutor(1) as executor:
+            making = executor.submit(asyncio.run, VegaBundle().text())
             importances = query.importances(record)
             javascript = making.result().decode()
         page = html_page.page(record, importances, javascript=javascript, now=datetime.now(UTC))
@@ -232,10 +232,10 @@ def best(arguments: argparse.Namespace) -> ExitCode:
             sys.stdout.write(text(document).rstrip("\n") + "\n")
         case _:
             print(front(record) if record.experiment.spec.further else result(record.experiment, trial))
-            if estimate is not None and (said := estimated(record.experiment, estimate)):
-                print(said)
-            if said := final_stage(record):
-                print(said)
+            if estimate is not None and (summary := estimated(record.experiment, estimate)):
+                print(summary)
+            if summary := final_stage(record):
+                print(summary)
     return ExitCode.OK
 
 

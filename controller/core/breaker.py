@@ -56,8 +56,8 @@ class Cause:
     @classmethod
     def of(cls, outcome: Outcome) -> Cause:
         code = _EXIT_CODE.match(outcome.reason)
-        said = _QUOTED.sub(" ", outcome.reason[code.end() if code else 0 :])
-        plain = (token for token in said.split() if not any(c.isdigit() or c in "/\\" for c in token))
+        unquoted = _QUOTED.sub(" ", outcome.reason[code.end() if code else 0 :])
+        plain = (token for token in unquoted.split() if not any(c.isdigit() or c in "/\\" for c in token))
         words = [word for token in plain for word in _WORD.findall(token)]
         return cls(outcome.failure_class, code.group() if code else "", tuple(words[:MOST_WORDS]))
 
@@ -113,12 +113,12 @@ def trip(spec: ExperimentSpec, streak: Streak, *, alone: bool) -> Trip | None:
     first = streak.first or ()
     if spec.canary_s > 0 and alone and len(first) >= FEWEST_FIRST:
         return Trip(first, f"the first {len(first)} trials failed: {streak.reason}")
-    if len(streak.alike) >= most_alike(spec):
+    if len(streak.alike) >= max_same_failures(spec):
         return Trip(streak.alike, f"the last {len(streak.alike)} trials failed for one reason: {streak.reason}")
     return None
 
 
-def most_alike(spec: ExperimentSpec) -> int:
+def max_same_failures(spec: ExperimentSpec) -> int:
     """Return how many failures for the same reason open the breaker.
 
     A smaller limit of failed trials lowers this number, because failures for the same reason should pause the

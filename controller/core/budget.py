@@ -74,13 +74,13 @@ def ending(
     budget, objective = spec.budget, spec.objective
     if too_many_failed(spec, counts) and not suspended:
         failed = quantity(counts[TrialState.FAILED], "trial")
-        told = f"{failed} failed (budget.failedTrials: {budget.failed_trials})"
-        return Ending(ExperimentState.FAILED, told, False, ReasonCode.TOO_MANY_FAILURES)
+        reason = f"{failed} failed (budget.failedTrials: {budget.failed_trials})"
+        return Ending(ExperimentState.FAILED, reason, False, ReasonCode.TOO_MANY_FAILURES)
     if spec.criteria.is_plain and best is not None and objective.reaches_target(best):
         reached = f"{objective.metric} {best:g} (objective.target: {objective.target:g})"
     if reached:
-        told = f"the target was reached: {reached}"
-        return Ending(ExperimentState.SUCCEEDED, told, False, ReasonCode.TARGET_REACHED)
+        reason = f"the target was reached: {reached}"
+        return Ending(ExperimentState.SUCCEEDED, reason, False, ReasonCode.TARGET_REACHED)
     succeeded = best is not None or (not spec.criteria.is_plain and counts.get(TrialState.SUCCEEDED, 0) > 0)
     if budget.wall_clock_s is not None and running_s >= budget.wall_clock_s:
         return _out_of_time(spec, budget.wall_clock_s, succeeded, partial=paused + counts.get(TrialState.PRUNED, 0))
@@ -90,26 +90,26 @@ def ending(
         done = "its one trial is done" if budget.trials == 1 else f"all {budget.trials} trials are done"
         return _spent(done, ReasonCode.TRIALS_DONE, succeeded, drain=True)
     if budget.no_improvement is not None and since_best >= budget.no_improvement:
-        told = f"no improvement in {quantity(since_best, 'trial')} (budget.noImprovement: {budget.no_improvement})"
-        return _spent(told, ReasonCode.NO_IMPROVEMENT, succeeded, drain=True)
+        reason = f"no improvement in {quantity(since_best, 'trial')} (budget.noImprovement: {budget.no_improvement})"
+        return _spent(reason, ReasonCode.NO_IMPROVEMENT, succeeded, drain=True)
     if budget.regret_below is not None and regret_bound is not None and regret_bound <= budget.regret_below:
-        told = f"no point is likely to be better by more than {regret_bound:.3g}"
-        told += f" (budget.regretBelow: {budget.regret_below:g})"
-        return _spent(told, ReasonCode.REGRET_BELOW, succeeded, drain=True)
+        reason = f"no point is likely to be better by more than {regret_bound:.3g}"
+        reason += f" (budget.regretBelow: {budget.regret_below:g})"
+        return _spent(reason, ReasonCode.REGRET_BELOW, succeeded, drain=True)
     if exhausted:
-        told = "every point of the search space has been tried"
-        return _spent(told, ReasonCode.SPACE_EXHAUSTED, succeeded, drain=True)
+        reason = "every point of the search space has been tried"
+        return _spent(reason, ReasonCode.SPACE_EXHAUSTED, succeeded, drain=True)
     return None
 
 
 def _out_of_time(spec: ExperimentSpec, limit_s: float, succeeded: bool, *, partial: int) -> Ending:
     """Return the end by time. `partial` trials have ended or wait below the largest fidelity."""
-    told = f"the time budget is used up (budget.wallClock: {limit_s:g} s)"
+    reason = f"the time budget is used up (budget.wallClock: {limit_s:g} s)"
     if succeeded or not partial or spec.fidelity is None:
-        return _spent(told, ReasonCode.TIME_SPENT, succeeded, drain=False)
+        return _spent(reason, ReasonCode.TIME_SPENT, succeeded, drain=False)
     whole = f"{spec.fidelity.parameter} {spec.fidelity.max:g}"
-    told = f"{told} before a trial reached {whole}; raise budget.wallClock, or lower fidelity.max"
-    return Ending(ExperimentState.FAILED, told, False, ReasonCode.NO_TRIAL_SUCCEEDED)
+    reason = f"{reason} before a trial reached {whole}; raise budget.wallClock, or lower fidelity.max"
+    return Ending(ExperimentState.FAILED, reason, False, ReasonCode.NO_TRIAL_SUCCEEDED)
 
 
 def ends_without_reruns(

@@ -19,13 +19,13 @@ from controller.core.snapshot import (
     Action,
     AskStop,
     BoundRegret,
-    Break,
     ChangeState,
     Complete,
     CreateAttempt,
     DesiredState,
     FinalStage,
     Forget,
+    OpenBreaker,
     OutdateFinal,
     RemoveAttempt,
     SendStop,
@@ -167,7 +167,7 @@ def decide(snapshot: Snapshot) -> list[Action]:
         if final.active or (quiet and _final_is_due(final, snapshot, verdict.ending)):
             left.append(final.as_trial)
     if verdict.trip is not None and snapshot.desired is not DesiredState.STOP:
-        actions.append(Break(verdict.trip.trials, verdict.trip.reason))
+        actions.append(OpenBreaker(verdict.trip.trials, verdict.trip.reason))
     else:
         actions += _change(left, actions, snapshot, verdict.ending)
     return actions
@@ -349,8 +349,8 @@ def _end_paused(paused: Mapping[int, float], snapshot: Snapshot, reason: str) ->
     fidelity = snapshot.spec.fidelity
     name = "" if fidelity is None else fidelity.parameter
     for number, reached in sorted(paused.items()):
-        told = reason if stopped else f"not promoted beyond {name} {reached:g}{f': {reason}' if reason else ''}"
-        yield Complete(number, Outcome(state, reason=told))
+        why = reason if stopped else f"not promoted beyond {name} {reached:g}{f': {reason}' if reason else ''}"
+        yield Complete(number, Outcome(state, reason=why))
 
 
 def _close(trial: UnfinishedTrial, snapshot: Snapshot) -> Complete | Forget | None:

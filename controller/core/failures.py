@@ -115,11 +115,11 @@ def verdict_of(cause: StopCause) -> AttemptState:
 
 
 def _judge_code(end: Exit, log: LogSummary, *, of_trial: bool) -> Judgment:
-    said = end.reason or log.last_line  # end.reason is the message of a worker other than rank 0
+    message = end.reason or log.last_line  # end.reason is the message of a worker other than rank 0
     if end.code == 0 and not of_trial:
         return Judgment(AttemptState.SUCCEEDED)
     if end.code == INFEASIBLE_EXIT_CODE and of_trial:
-        return Judgment(AttemptState.INFEASIBLE, reason=said[:REASON_LENGTH] or "exit code 42")
+        return Judgment(AttemptState.INFEASIBLE, reason=message[:REASON_LENGTH] or "exit code 42")
     if end.code == 0:
         if log.value is None and end.reason:  # part of its log was lost, which is not its fault
             return _failed(FailureClass.INFRASTRUCTURE, f"exit code 0, but {end.reason}")
@@ -132,12 +132,12 @@ def _judge_code(end: Exit, log: LogSummary, *, of_trial: bool) -> Judgment:
         return Judgment(AttemptState.SUCCEEDED)
     if end.out_of_memory:  # a child process was killed, or the container runtime reports the signal as 137
         return _failed(FailureClass.OUT_OF_MEMORY, f"killed by the system: out of memory (exit code {end.code})")
-    told = f": {said}" if said else ", and nothing in its log"
-    if (failure_class := class_by_itself(end.code, said)) is not None:
-        return _failed(failure_class, f"{called(end.code)}{told}")
+    excerpt = f": {message}" if message else ", and nothing in its log"
+    if (failure_class := class_by_itself(end.code, message)) is not None:
+        return _failed(failure_class, f"{called(end.code)}{excerpt}")
     if end.code in SHELL_CANNOT_EXECUTE and log.value is None:
-        return _failed(FailureClass.CONFIGURATION, f"exit code {end.code} (a command could not be executed){told}")
-    return _failed(FailureClass.USER_ERROR, f"exit code {end.code}{told}")
+        return _failed(FailureClass.CONFIGURATION, f"exit code {end.code} (a command could not be executed){excerpt}")
+    return _failed(FailureClass.USER_ERROR, f"exit code {end.code}{excerpt}")
 
 
 def _no_metric(log: LogSummary) -> str:
@@ -153,13 +153,13 @@ def _no_metric(log: LogSummary) -> str:
 
 
 def _not_collected(metric: str, read: CollectedSummary) -> str:
-    said = f"; {read.note}" if read.note else ""
+    collector_note = f"; {read.note}" if read.note else ""
     if read.is_empty:
         cure = "the program must write to the path that TUNER_METRICS_FILE has, or listen at TUNER_METRICS_PORT"
         return f"nothing was read from {read.place}: {cure}"
     lines = f"{read.skipped} line{' is' if read.skipped == 1 else 's are'} not a JSON object"
-    told = f" ({lines})" if read.skipped else ""
-    return f'no "{metric}" in {read.place}{told}{said}'
+    dropped = f" ({lines})" if read.skipped else ""
+    return f'no "{metric}" in {read.place}{dropped}{collector_note}'
 
 
 def class_by_itself(code: int | None, last_line: str) -> FailureClass | None:

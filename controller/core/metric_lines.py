@@ -68,7 +68,7 @@ _ROW_AT = re.compile(rb"[\r\n][ \t]*+(?:\d++|[A-Za-z_][\w./-]*+)[ \t]{2,}+[-+.\d
 _FIRST_ROW_AT = re.compile(_ROW_AT.pattern.removeprefix(rb"[\r\n]"))
 
 
-class Said(NamedTuple):
+class ParsedLine(NamedTuple):
     """What one line says. A tuple, because a log has thousands of lines."""
 
     values: dict[str, float]
@@ -79,7 +79,7 @@ class Said(NamedTuple):
     bar: tuple[int, int] | None = None  # position and length of a tqdm bar
 
 
-NOTHING = Said({})
+NOTHING = ParsedLine({})
 
 
 class LineParser:
@@ -119,7 +119,7 @@ class LineParser:
     def in_table(self) -> bool:
         return bool(self._columns) or self._results
 
-    def said(self, text: str) -> Said:
+    def parse(self, text: str) -> ParsedLine:
         if self._is_collected and text in (FIRST_LINE, LAST_LINE):
             self.beginnings += text == FIRST_LINE
             return NOTHING
@@ -143,7 +143,7 @@ class LineParser:
             return NOTHING
         return self._with_step(values, text)
 
-    def _json_line(self, text: str) -> Said:
+    def _json_line(self, text: str) -> ParsedLine:
         values = _json_values(text) if text.startswith("{") else None
         if values is None:
             self.skipped += 1
@@ -152,18 +152,18 @@ class LineParser:
             values.pop(TIMESTAMP, None)
         return self._with_step(values, text, whole=True)
 
-    def _by_patterns(self, text: str) -> Said:
+    def _by_patterns(self, text: str) -> ParsedLine:
         found = ((m[1], _float(m[2])) for pattern in self._patterns for m in pattern.finditer(text))
         values = {name: value for name, value in found if name and value is not None}
         step, fraction = self._step_key(values)
-        return Said(self._metrics(values), step, fraction)
+        return ParsedLine(self._metrics(values), step, fraction)
 
-    def _with_step(self, values: dict[str, float], text: str, *, whole: bool = False) -> Said:
+    def _with_step(self, values: dict[str, float], text: str, *, whole: bool = False) -> ParsedLine:
         """Add the line's step. With `whole`, the values are all that the line says."""
         step, fraction = self._step_key(values)
         metrics = self._metrics(values)
         if whole or (step is not None and metrics and "/" not in text):
-            return Said(metrics, step, fraction)
+            return ParsedLine(metrics, step, fraction)
         bar = _BAR.search(text) if " [" in text else None
         header = False
         progress = bar is not None
@@ -178,7 +178,7 @@ class LineParser:
         elif self._guesses_step and not fraction and (lead := _LEADING_STEP.match(text)):
             step = int(lead[1] or lead[2])
         position = (int(bar[1][:15]), int((bar[2] or "0")[:15])) if bar and self._guesses_step else None
-        return Said(metrics, step, fraction, header, progress, position)
+        return ParsedLine(metrics, step, fraction, header, progress, position)
 
     def _step_key(self, values: dict[str, float]) -> tuple[int | None, bool]:
         """Return the step that a key gives, and whether a step key has a value that is not a step."""
@@ -201,8 +201,8 @@ class LineParser:
 
     def _metrics(self, values: dict[str, float]) -> dict[str, float]:
         words = self._words if self._guesses_step and not self._patterns else self._keys
-        taken = [name for name in values if (name in words or name.lower() in words) and name != self._objective]
-        return {name: value for name, value in values.items() if name not in taken} if taken else values
+        step_names = [name for name in values if (name in words or name.lower() in words) and name != self._objective]
+        return {name: value for name, value in values.items() if name not in step_names} if step_names else values
 
     def _pairs(self, text: str) -> dict[str, float]:
         """Return the `name=value` and `name: value` pairs of a line.
@@ -243,7 +243,7 @@ class LineParser:
 
     # Tables
 
-    def _row(self, text: str) -> Said | None:
+    def _row(self, text: str) -> ParsedLine | None:
         """Read a row of a table with named columns (fastai, skorch, scikit-learn) or of a result table (Lightning)."""
         if "│" in text:
             cells = [cell for cell in map(str.strip, _BORDER.split(text)) if cell]
@@ -253,16 +253,16 @@ class LineParser:
             if len(cells) == len(self._columns) and cells[0].isdecimal() and len(cells[0]) < 16:
                 named = zip(self._columns[1:], cells[1:], strict=True)
                 values = {name: value for name, cell in named if (value := _whole(cell)) is not None}
-                return Said(values, int(cells[0]))
+                return ParsedLine(values, int(cells[0]))
         if self._results and (row := self._result(_GAP.split(text))) is not None:
             return row
         self._note_head(text)
         return None
 
-    def _result(self, cells: Sequence[str]) -> Said | None:
+    def _result(self, cells: Sequence[str]) -> ParsedLine | None:
         if len(cells) != 2 or not _RESULT_NAME.fullmatch(cells[0]) or (value := _whole(cells[1])) is None:
             return None
-        return Said({cells[0]: value})
+        return ParsedLine({cells[0]: value})
 
     def _note_head(self, text: str) -> None:
         if text.startswith("────"):

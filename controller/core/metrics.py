@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import NamedTuple
 
-from controller.core.metric_lines import MAX_NAME, LineParser, MetricCandidates, Said, end_of_bar
+from controller.core.metric_lines import MAX_NAME, LineParser, MetricCandidates, ParsedLine, end_of_bar
 from controller.core.model import ExperimentObjective, MetricsRule
 from suggest.study import ValueRule
 
@@ -167,16 +167,16 @@ class LogReader:
         metric = metric or self._objective.metric
         import difflib  # lazy: only failed trials need it
 
-        def letters(name: str) -> str:
+        def normalized(name: str) -> str:
             return "".join(filter(str.isalnum, name.casefold()))
 
-        def likeness(name: str) -> float:
-            shorter, longer = sorted((letters(metric), letters(name)), key=len)
+        def similarity(name: str) -> float:
+            shorter, longer = sorted((normalized(metric), normalized(name)), key=len)
             part = len(shorter) > 2 and (longer.startswith(shorter) or longer.endswith(shorter))
             ratio = difflib.SequenceMatcher(None, shorter, longer).ratio()
             return max(ratio, 0.9) if part else ratio
 
-        likely = {name: likeness(name) for name in self._names if name != metric}
+        likely = {name: similarity(name) for name in self._names if name != metric}
         near = [name for name in likely if likely[name] >= NEAR]
         near.sort(key=lambda name: (-likely[name], -self._names[name]))
         names = near or sorted(likely, key=lambda name: -self._names[name])
@@ -256,17 +256,17 @@ class LogReader:
         # Other output of a program with a progress bar lands on the same line, after the bar.
         end = end_of_bar(text)
         if 0 < end < len(text):
-            self._note(self._parser.said(text[:end]), readings, overwritten=True)
+            self._note(self._parser.parse(text[:end]), readings, overwritten=True)
             text = text[end:].strip()
-        said = self._parser.said(text)
+        parsed = self._parser.parse(text)
         if self._parser.beginnings > self._beginnings:
             self._begin_again()
         if not overwritten:
             names = self._names
-            for name in said.values:
+            for name in parsed.values:
                 if name in names or len(names) < MAX_NAMES:
                     names[name] = names.get(name, 0) + 1
-        self._note(said, readings, overwritten=overwritten)
+        self._note(parsed, readings, overwritten=overwritten)
 
     def _begin_again(self) -> None:
         """Count from the start: a collector that was killed reads its source again. Known steps have their values."""
@@ -276,25 +276,25 @@ class LogReader:
         for known in (self._provisional, self._counted, self._repeating, self._emitted, self._passed, self._bars):
             known.clear()
 
-    def _note(self, said: Said, readings: list[MetricReading], *, overwritten: bool) -> None:
-        if said.header and said.step != self._epoch:
-            self._epoch = said.step
+    def _note(self, parsed: ParsedLine, readings: list[MetricReading], *, overwritten: bool) -> None:
+        if parsed.header and parsed.step != self._epoch:
+            self._epoch = parsed.step
             self._settle(list(self._provisional), readings)
-        metrics = [metric for metric in said.values if metric in self._counters or self._admit(metric)]
+        metrics = [metric for metric in parsed.values if metric in self._counters or self._admit(metric)]
         if not metrics:
             return
-        step, provisional, bar = said.step, said.progress or overwritten, None
-        if step is None and not said.fraction:
+        step, provisional, bar = parsed.step, parsed.progress or overwritten, None
+        if step is None and not parsed.fraction:
             if self._epoch is not None:
                 step, provisional = self._epoch, True
-            elif said.bar is not None and self._objective.metric in said.values:
-                bar = self._bar_at(*said.bar, metrics, readings)
+            elif parsed.bar is not None and self._objective.metric in parsed.values:
+                bar = self._bar_at(*parsed.bar, metrics, readings)
                 step, provisional = bar.base + bar.position, True
         if step is None and overwritten:
             return  # without a step, only the last state of an overwritten line counts
         provisional = provisional and step is not None
         for metric in metrics:
-            value = said.values[metric]
+            value = parsed.values[metric]
             at = self._counted_step(metric, step, from_bar=bar is not None)
             before = self._provisional.get(metric)
             if before is not None and before.step != at:
@@ -307,7 +307,7 @@ class LogReader:
             else:
                 self._provisional.pop(metric, None)
                 self._emit(metric, at, value, readings)
-        if bar is not None and said.bar is not None and not overwritten and said.bar[0] >= said.bar[1]:
+        if bar is not None and parsed.bar is not None and not overwritten and parsed.bar[0] >= parsed.bar[1]:
             bar.ended = True
             self._settle(metrics, readings)
 

@@ -337,14 +337,14 @@ class ExperimentSpec:
 
     def targets_reached(self, trial: Trial) -> str:
         """Describe the targets that a succeeded trial reaches; "" unless it meets all constraints and all targets."""
-        told = [
+        phrases = [
             f"{one.metric} {value:g} ({self.place_of(one)}.target: {one.target:g})"
             for one, value in zip(self.objectives, trial.values, strict=False)
             if one.target is not None and one.reaches_target(value)
         ]
         wanted = sum(one.target is not None for one in self.objectives)
         is_whole = self.criteria.losses(trial) is not None and self.criteria.violation(trial) == 0
-        return " and ".join(told) if told and len(told) == wanted and is_whole else ""
+        return " and ".join(phrases) if phrases and len(phrases) == wanted and is_whole else ""
 
     def place_of(self, objective: ExperimentObjective) -> str:
         """Return the objective's key in the file, below `spec`."""

@@ -72,15 +72,15 @@ def _ended(
     attempt: Attempt, status: AttemptStatus, end: Exit, log: LogReader, metrics: LogReader, spec: ExperimentSpec
 ) -> Ended:
     metric = metrics.lacking or spec.objective.metric
-    told = metrics.value_of(metric)
-    other_names = metrics.other_names(metric) if told is None else ()
+    reported = metrics.value_of(metric)
+    other_names = metrics.other_names(metric) if reported is None else ()
     collected = None
     if (source := spec.metrics.source) is not None:
         collected = CollectedSummary(str(source), metrics.is_empty, metrics.skipped, metrics.note)
     judged = judge(
         end,
         LogSummary(
-            told,
+            reported,
             metric,
             log.last_line,
             other_names,

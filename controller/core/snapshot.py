@@ -224,7 +224,7 @@ class OutdateFinal:
 
 
 @dataclass(frozen=True, slots=True)
-class Break:
+class OpenBreaker:
     """Open the circuit breaker: pause the experiment and set aside the failures of these trials.
 
     The trials run again on resume and do not count until then. `reason` is "" if the experiment is paused already.
@@ -258,6 +258,6 @@ Action: TypeAlias = (
     | Suggest
     | BoundRegret
     | OutdateFinal
-    | Break
+    | OpenBreaker
     | ChangeState
 )

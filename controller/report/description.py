@@ -10,7 +10,7 @@ from pathlib import Path
 from controller.core.model import Attempt, Event, Experiment, ExperimentObjective, ExperimentState, FailureClass
 from controller.phrases import command, quantity
 from controller.report import formatting
-from controller.report.final import FinalRecord, where_it_lies
+from controller.report.final import FinalRecord, output_location
 from controller.report.record import ExperimentRecord, TrialRecord
 from controller.report.text_tables import aligned, run_time, shortened, shown_state
 from suggest.trial import Measurement, TrialState
@@ -94,7 +94,7 @@ def describe_final(record: ExperimentRecord, final: FinalRecord, *, log: Path | 
         ("Value", "" if final.newest.value is None else f"{metric} {formatting.number(final.newest.value)}"),
         ("Parameters", "" if whose is None else formatting.parameters(whose.parameters)),
         ("Log", "" if log is None else str(log)),
-        ("Outputs", final.directory or where_it_lies(record.experiment.spec, final)),
+        ("Outputs", final.directory or output_location(record.experiment.spec, final)),
     ]
     parts = [_facts(facts)]
     parts.append("Attempts\n" + _indented(_attempts(record, final.attempts, now=now)))
@@ -130,8 +130,8 @@ def _fidelity(record: ExperimentRecord) -> str:
         return ""
     waiting = Counter(one.trial.fidelity for one in record.trials if one.state is TrialState.PAUSED)
     levels = ", ".join(f"{level:g}" for level in fidelity.levels)
-    told = ", ".join(f"{waiting[level]} at {level:g}" for level in fidelity.levels if waiting[level])
-    return f"{fidelity.parameter} {levels}; one in {fidelity.eta} continues" + (f"; paused: {told}" if told else "")
+    paused = ", ".join(f"{waiting[level]} at {level:g}" for level in fidelity.levels if waiting[level])
+    return f"{fidelity.parameter} {levels}; one in {fidelity.eta} continues" + (f"; paused: {paused}" if paused else "")
 
 
 def _algorithm(record: ExperimentRecord) -> str:
@@ -265,8 +265,8 @@ def why_trial(record: ExperimentRecord, one: TrialRecord) -> str:
         case TrialState.SUCCEEDED:
             best = record.best
             rank = "; the best so far" if best is not None and best.number == one.trial.number else ""
-            there = " where it comes from" if one.imported_from else ""
-            return f"it ended with {metric} {formatting.number(one.trial.value)}{attempts}{there}{rank}"
+            origin = " where it comes from" if one.imported_from else ""
+            return f"it ended with {metric} {formatting.number(one.trial.value)}{attempts}{origin}{rank}"
         case TrialState.PRUNED:
             return f"it was pruned: {reason}"
         case TrialState.INFEASIBLE:
@@ -334,12 +334,12 @@ def _best(record: ExperimentRecord) -> str:
     if best is None:
         kept = spec.constraints and record.counts.get(TrialState.SUCCEEDED)
         return "none yet: no trial keeps the constraints" if kept else "none yet"
-    told = f"trial {best.number}, {formatting.scores(spec.criteria, best)}: {formatting.parameters(best.parameters)}"
+    result = f"trial {best.number}, {formatting.scores(spec.criteria, best)}: {formatting.parameters(best.parameters)}"
     share = record.dominated_share
     if share is None:
-        return told
+        return result
     front = f"Pareto front of {quantity(len(record.front), 'trial')}, {share:.1%} of the box between best and worst"
-    return f"{front}; best {spec.objective.metric}: {told}"
+    return f"{front}; best {spec.objective.metric}: {result}"
 
 
 def describe_objective(it: ExperimentObjective) -> str:

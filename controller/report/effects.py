@@ -124,8 +124,8 @@ def _in_bins(name: str, placed: Sequence[tuple[float, Trial]], *, direction: Dir
     for low, high in _bins([place for place, _ in placed]):
         inside = [trial for place, trial in placed if low <= place <= high]
         levels.append(_level(inside, low, high, direction=direction))
-    told = [(place, value) for place, trial in placed if (value := succeeded(trial)) is not None]
-    return Effect(name, levels, _spread(levels), rank_correlation=spearman(told))
+    points = [(place, value) for place, trial in placed if (value := succeeded(trial)) is not None]
+    return Effect(name, levels, _spread(levels), rank_correlation=spearman(points))
 
 
 def succeeded(trial: Trial) -> float | None:
@@ -173,8 +173,8 @@ def _steps(name: str, order: Sequence[Value], points: Mapping[Point, float]) -> 
             of_level[point[at][1]][point[:at] + point[at + 1 :]] = value
     steps = []
     for level in others:
-        there = of_level[identity(level)]
-        gains = [there[rest] - value for rest, value in of_level[identity(first)].items() if rest in there]
+        values = of_level[identity(level)]
+        gains = [values[rest] - value for rest, value in of_level[identity(first)].items() if rest in values]
         if gains:
             steps.append(Step(level, len(gains), _mean(gains), min(gains), max(gains)))
     return steps

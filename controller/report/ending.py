@@ -8,7 +8,7 @@ from controller.core.model import Experiment, ExperimentState, ReasonCode
 from controller.phrases import command, quantity
 from controller.report import formatting
 from controller.report.description import cure
-from controller.report.final import where_it_lies
+from controller.report.final import output_location
 from controller.report.record import ExperimentRecord
 from controller.report.text_tables import aligned
 from suggest.estimate import Estimate
@@ -51,8 +51,8 @@ def front(record: ExperimentRecord) -> str:
         for trial in record.front
     ]
     share = record.dominated_share
-    told = "" if share is None else f" and dominates {share:.1%} of the box between the best and the worst values"
-    title = f"{record.experiment.name}: the Pareto front has {quantity(len(rows), 'trial')}{told}\n"
+    share_text = "" if share is None else f" and dominates {share:.1%} of the box between the best and the worst values"
+    title = f"{record.experiment.name}: the Pareto front has {quantity(len(rows), 'trial')}{share_text}\n"
     return title + aligned(["TRIAL", *metrics, "PARAMETERS"], rows).rstrip("\n")
 
 
@@ -62,11 +62,11 @@ def final_stage(record: ExperimentRecord) -> str:
     if final is None:
         return ""
     metric = record.experiment.spec.objective.metric
-    said = f", {metric} {formatting.number(final.newest.value)}" if final.newest.value is not None else ""
+    score = f", {metric} {formatting.number(final.newest.value)}" if final.newest.value is not None else ""
     why = f": {final.newest.reason}" if final.newest.reason else ""
-    lines = [f"final stage (trial {final.run.trial}): {final.state}{said}{why}"]
+    lines = [f"final stage (trial {final.run.trial}): {final.state}{score}{why}"]
     if not final.directory:
-        lines.append(f"  {where_it_lies(record.experiment.spec, final)}")
+        lines.append(f"  {output_location(record.experiment.spec, final)}")
     elif final.outputs:
         lines.append(f"  {final.directory}")
         width = max(len(each.path) for each in final.outputs)

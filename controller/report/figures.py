@@ -78,7 +78,7 @@ def history(record: FigureSource) -> Json:
             "x": x,
             "y": {"field": "value", **y},
             "color": _state_color(rows),
-            "tooltip": [_told("trial"), _told("value", metric), _told("state"), _told("parameters")],
+            "tooltip": [_tip("trial"), _tip("value", metric), _tip("state"), _tip("parameters")],
         },
     }
     line: Json = {
@@ -101,8 +101,8 @@ def curves(record: FigureSource) -> Json:
         if not found:
             continue
         newest = max(m.attempt for m in found)
-        told = sorted((m.step, m.value) for m in found if m.metric == metric and m.attempt == newest)
-        finite = [(step, value) for step, value in told if math.isfinite(value)]
+        curve = sorted((m.step, m.value) for m in found if m.metric == metric and m.attempt == newest)
+        finite = [(step, value) for step, value in curve if math.isfinite(value)]
         stride = max(1, math.ceil(len(finite) / MOST_POINTS))
         kept = [*finite[::stride], *(finite[-1:] if (len(finite) - 1) % stride else [])]
         rows += [
@@ -127,7 +127,7 @@ def curves(record: FigureSource) -> Json:
                 },
                 "detail": {"field": "trial", "type": "nominal"},
                 "color": _state_color(rows),
-                "tooltip": [_told("trial"), _told("step"), _told("value", metric), _told("state")],
+                "tooltip": [_tip("trial"), _tip("step"), _tip("value", metric), _tip("state")],
             },
         },
     )
@@ -178,7 +178,7 @@ def parallel(record: FigureSource) -> Json:
             **axes,
             "detail": {"field": "trial", "type": "nominal"},
             "color": {**color, "legend": None},  # the strip shows it
-            "tooltip": [_told("trial"), _told("value", metric), _told("parameter"), _told("is")],
+            "tooltip": [_tip("trial"), _tip("value", metric), _tip("parameter"), _tip("is")],
         },
     }
     labels: Json = {
@@ -218,7 +218,7 @@ def slice_(record: FigureSource) -> Json:
                 "x": _axis(parameter.domain, f"p{place}", parameter.name),
                 "y": y,
                 "color": _state_color(rows),
-                "tooltip": [_told("trial"), _told("value", metric), _told("state")],
+                "tooltip": [_tip("trial"), _tip("value", metric), _tip("state")],
             },
         }
         for place, parameter in enumerate(parameters)
@@ -300,7 +300,7 @@ def _contour_layers(metric: str, parameters: Sequence[Parameter], color_scale: J
         "encoding": {
             **axes,
             "color": {"field": "value", **color},
-            "tooltip": [_told("trial"), _told("value", metric), _told("parameters")],
+            "tooltip": [_tip("trial"), _tip("value", metric), _tip("parameters")],
         },
     }
     return [cells, points]
@@ -326,7 +326,7 @@ def importance(record: FigureSource, importances: Sequence[Importance]) -> Json:
         "encoding": {
             "x": {"field": "importance", "type": "quantitative", "title": "share of 1"},
             "y": y,
-            "tooltip": [_told("parameter"), _told("importance"), _told("trials")],
+            "tooltip": [_tip("parameter"), _tip("importance"), _tip("trials")],
         },
     }
     errors: Json = {
@@ -348,7 +348,7 @@ def timeline(record: FigureSource) -> Json:
     )
     rows: list[Json] = []
     for one, each in attempts[::stride]:
-        told = {
+        bar = {
             "trial": one.trial.number,
             "attempt": each.number,
             "node": each.node or "this machine",
@@ -356,9 +356,9 @@ def timeline(record: FigureSource) -> Json:
         }
         if queued := created.get((each.trial, each.number)):
             start, end = _moment(queued), _moment(each.start_time)
-            rows.append({**told, "start": start, "end": end, "state": TrialState.QUEUED.value})
+            rows.append({**bar, "start": start, "end": end, "state": TrialState.QUEUED.value})
         start, end = _moment(each.start_time), _moment(each.end_time or newest)
-        rows.append({**told, "start": start, "end": end, "state": each.state.value})
+        rows.append({**bar, "start": start, "end": end, "state": each.state.value})
     title = "Attempts over time" + (f"; one of {stride}, {len(attempts)} in all" if stride > 1 else "")
     figure = _figure(
         title,
@@ -371,8 +371,8 @@ def timeline(record: FigureSource) -> Json:
                 "y": {"field": "trial", "type": "ordinal", "title": "trial", "axis": {"labelOverlap": True}},
                 "color": _state_color(rows),
                 "tooltip": [
-                    _told("trial"), _told("attempt"), _told("state"), _told("node"), _told("start"), _told("end"),
-                    _told("reason"),
+                    _tip("trial"), _tip("attempt"), _tip("state"), _tip("node"), _tip("start"), _tip("end"),
+                    _tip("reason"),
                 ],
             },
         },
@@ -397,8 +397,8 @@ def front(record: FigureSource) -> Json:
         kept = record.criteria.violation(one.trial) == 0
         which = "Pareto front" if one.trial.number in best else "dominated" if kept else "breaks a constraint"
         first, second = one.trial.values[:2]
-        told = formatting.parameters(one.trial.parameters)
-        rows.append({"trial": one.trial.number, "x": first, "y": second, "is": which, "parameters": told})
+        assignment = formatting.parameters(one.trial.parameters)
+        rows.append({"trial": one.trial.number, "x": first, "y": second, "is": which, "parameters": assignment})
     names = [each.metric for each in objectives[:2]]
     axes = {
         axis: {"field": axis, "type": "quantitative", "title": name, "scale": _scale([row[axis] for row in rows])}
@@ -418,7 +418,7 @@ def front(record: FigureSource) -> Json:
                 },
                 "legend": _LEGEND,
             },
-            "tooltip": [_told("trial"), _told("x", names[0]), _told("y", names[-1]), _told("is"), _told("parameters")],
+            "tooltip": [_tip("trial"), _tip("x", names[0]), _tip("y", names[-1]), _tip("is"), _tip("parameters")],
         },
     }
     line: Json = {
@@ -597,13 +597,13 @@ def _scale(values: Iterable[float]) -> Json:
 
 
 def _state_color(rows: Sequence[Json]) -> Json:
-    there = {row["state"] for row in rows}
-    shown = [(state, color) for state, color in STATES if state in there]
+    states = {row["state"] for row in rows}
+    shown = [(state, color) for state, color in STATES if state in states]
     scale = {"domain": [state for state, _ in shown], "range": [color for _, color in shown]}
     return {"field": "state", "type": "nominal", "title": None, "scale": scale, "legend": _LEGEND}
 
 
-def _told(field: str, title: str = "") -> Json:
+def _tip(field: str, title: str = "") -> Json:
     return {"field": field, "title": title or field}
 
 

@@ -52,7 +52,7 @@ class FinalRecord:
         return "running" if state is AttemptState.STOPPING else str(state.value)
 
 
-def where_it_lies(spec: ExperimentSpec, final: FinalRecord) -> str:
+def output_location(spec: ExperimentSpec, final: FinalRecord) -> str:
     """Describe what happened to an output folder that is not on this machine."""
     stays = ""
     match spec.trial.cluster.get("checkpoints"):

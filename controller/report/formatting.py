@@ -49,10 +49,10 @@ def parameter(value: Value) -> str:
 def scores(criteria: Criteria, trial: Trial) -> str:
     """Return the values of the objectives and then of the constraints: `accuracy 0.97, size 12, latency_ms 18`."""
     metrics = [each.metric for each in criteria.objectives]
-    told: dict[str, float | None] = dict(zip(metrics, trial.values, strict=False)) or {metrics[0]: trial.value}
+    results: dict[str, float | None] = dict(zip(metrics, trial.values, strict=False)) or {metrics[0]: trial.value}
     bounded = [each.metric for each in criteria.constraints]
-    told |= dict(zip(bounded, trial.constraint_values, strict=False))
-    return ", ".join(f"{metric} {number(value)}" for metric, value in told.items())
+    results |= dict(zip(bounded, trial.constraint_values, strict=False))
+    return ", ".join(f"{metric} {number(value)}" for metric, value in results.items())
 
 
 def parameters(assignment: Mapping[str, Value]) -> str:

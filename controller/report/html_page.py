@@ -194,15 +194,15 @@ def _facts(record: ExperimentRecord) -> str:
 def _range(parameter: Parameter) -> str:
     domain = parameter.domain
     if isinstance(domain, Choice):
-        told = ", ".join(map(formatting.parameter, domain.values))
+        text = ", ".join(map(formatting.parameter, domain.values))
     else:
         log = ", log" if domain.scale is Scale.LOG else ""
         step = f", step {domain.step:g}" if domain.step not in (None, 1) else ""
         whole = "whole number " if isinstance(domain, Int) else ""
         normal = f", normal around {domain.normal.mean:g}" if domain.normal is not None else ""
-        told = f"{whole}{domain.min:g} to {domain.max:g}{log}{step}{normal}"
+        text = f"{whole}{domain.min:g} to {domain.max:g}{log}{step}{normal}"
     when = " and ".join(f"{c.parameter} is {' or '.join(map(formatting.parameter, c.values))}" for c in parameter.when)
-    return f"{told} (when {when})" if when else told
+    return f"{text} (when {when})" if when else text
 
 
 def _definitions(facts: Iterable[tuple[str, str]]) -> str:

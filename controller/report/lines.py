@@ -43,7 +43,7 @@ class View(Protocol):
         """End the view. No method is called after this one."""
 
 
-class Silence:
+class QuietView:
     """The view of -q, which shows nothing."""
 
     draws = False
@@ -95,8 +95,8 @@ class Lines:
         best = progress.best
         if best is not None and best.number != self._best:
             self._best = best.number
-            told = formatting.scores(progress.experiment.spec.criteria, best)
-            self.say(f"best so far: trial {best.number}, {told}")
+            best_scores = formatting.scores(progress.experiment.spec.criteria, best)
+            self.say(f"best so far: trial {best.number}, {best_scores}")
         if progress.trouble != self._trouble:
             self._trouble = progress.trouble
             if progress.trouble:

@@ -86,9 +86,9 @@ def _headline(record: ExperimentRecord) -> str:
     spec = record.experiment.spec
     states = [one.state for one in record.trials]
     counts = ", ".join(f"{states.count(state)} {state.value}" for state in _ORDER if state in states)
-    told = "; ".join(f"{each.metric}, {_BETTER[each.direction]}" for each in spec.objectives)
+    goals = "; ".join(f"{each.metric}, {_BETTER[each.direction]}" for each in spec.objectives)
     front = f"\nThe first {quantity(len(record.front), 'trial')} are the Pareto front." if len(record.front) > 1 else ""
-    return f"{record.experiment.name}: {counts or 'no trials yet'}; {told}{front}\n"
+    return f"{record.experiment.name}: {counts or 'no trials yet'}; {goals}{front}\n"
 
 
 def _rows(record: ExperimentRecord, most: int | None) -> str:
@@ -228,8 +228,8 @@ def _effects(record: ExperimentRecord, found: Sequence[Effect]) -> str:
         )
     correlations = [(e.name, e.rank_correlation) for e in found if e.rank_correlation is not None]
     if correlations:
-        told = ", ".join(f"{name} {value:+.2f}" for name, value in correlations)
-        notes.append(f"\nSpearman's rank correlation with {metric}: {told}\n")
+        listed = ", ".join(f"{name} {value:+.2f}" for name, value in correlations)
+        notes.append(f"\nSpearman's rank correlation with {metric}: {listed}\n")
     if some_left_out:
         notes.append(
             "\nLEFT OUT: trials that did not succeed have no value to compare. If many were pruned, the level looks\n"
@@ -316,10 +316,10 @@ def _effect(effect: Effect) -> Json:
 
 
 def _level(level: ParameterLevel) -> Json:
-    told = {"mean": level.mean, "median": level.median, "best": level.best}
+    statistics = {"mean": level.mean, "median": level.median, "best": level.best}
     return {
         **({"min": level.low, "max": level.high} if level.is_bin else {"value": level.low}),
         "trials": level.trials,
-        **{key: value for key, value in told.items() if value is not None},
+        **{key: value for key, value in statistics.items() if value is not None},
         "leftOut": {state.value: count for state, count in level.left_out.items()},
     }

@@ -167,7 +167,7 @@ def last_values(measured: Iterable[tuple[int, Measurement]], *, without: str) ->
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class Totals:
     """What follows from all trials together, for readers that keep it up to date instead of computing it each time.
 
     counts: as `ExperimentRecord.counts`. best: as `ExperimentRecord.front`.
@@ -196,7 +196,7 @@ class StudyTrials:
     trials: Sequence[TrialRecord] = ()
     metrics: Metrics = field(default_factory=dict)
     measurements: Mapping[int, Sequence[Measurement]] = field(default_factory=dict)
-    standing: Standing | None = None
+    totals: Totals | None = None
 
     @property
     def name(self) -> str:
@@ -213,7 +213,7 @@ class StudyTrials:
     @property
     def front(self) -> Sequence[Trial]:
         """Return the best trial, or the Pareto front sorted by the first objective."""
-        return best_of(self.trials, self.criteria) if self.standing is None else self.standing.best
+        return best_of(self.trials, self.criteria) if self.totals is None else self.totals.best
 
     @property
     def events(self) -> Sequence[Event]:
@@ -237,7 +237,7 @@ class ExperimentRecord:
 
     controlled_by: the process that runs it now; "" if none does.
     metrics: by trial, the last values of all metrics except the objective's.
-    standing: if given, it is not computed from `trials`.
+    totals: if given, it is not computed from `trials`.
     """
 
     experiment: Experiment
@@ -249,7 +249,7 @@ class ExperimentRecord:
     settings: Mapping[str, Value] = field(default_factory=dict)
     final: FinalRecord | None = None
     metrics: Metrics = field(default_factory=dict)
-    standing: Standing | None = None
+    totals: Totals | None = None
 
     @property
     def name(self) -> str:
@@ -269,8 +269,8 @@ class ExperimentRecord:
     @property
     def counts(self) -> Mapping[TrialState, int]:
         """Return the counts of its own trials that ran, in the order of `TrialState`, without states that have none."""
-        if self.standing is not None:
-            return self.standing.counts
+        if self.totals is not None:
+            return self.totals.counts
         shown = [record.state for record in self.trials if counted(record)]
         return {state: n for state in TrialState if (n := shown.count(state))}
 
@@ -286,8 +286,8 @@ class ExperimentRecord:
     @property
     def front(self) -> Sequence[Trial]:
         """Return the best trial, or the Pareto front sorted by the first objective."""
-        if self.standing is not None:
-            return self.standing.best
+        if self.totals is not None:
+            return self.totals.best
         return best_of(self.trials, self.criteria)
 
     @property

@@ -217,9 +217,9 @@ def column_named(word: str, columns: Mapping[str, Column]) -> Column | None:
 
 
 def unknown_column(flag: str, word: str, columns: Mapping[str, Column]) -> InvalidArgument:
-    meant = did_you_mean(word, [name.rpartition(".")[2] for name in columns])
-    there = ", ".join(columns)
-    return InvalidArgument([Problem(flag, f"unknown column {word!r}{meant or f'; there are {there}'}")])
+    hint = did_you_mean(word, [name.rpartition(".")[2] for name in columns])
+    choices = ", ".join(columns)
+    return InvalidArgument([Problem(flag, f"unknown column {word!r}{hint or f'; there are {choices}'}")])
 
 
 def chosen_columns(words: Sequence[str], columns: Mapping[str, Column]) -> list[str]:
@@ -242,9 +242,9 @@ def in_order(trials: Sequence[TrialRecord], word: str, columns: Mapping[str, Col
     if column is None:
         raise unknown_column("--sort", word.removeprefix("-"), columns)
     keys = [(_sort_key(column.raw(one)), one) for one in trials]
-    there = [(key, one) for key, one in keys if key is not None]
-    there.sort(key=lambda each: each[0], reverse=word.startswith("-"))
-    return [one for _, one in there] + [one for key, one in keys if key is None]
+    sortable = [(key, one) for key, one in keys if key is not None]
+    sortable.sort(key=lambda each: each[0], reverse=word.startswith("-"))
+    return [one for _, one in sortable] + [one for key, one in keys if key is None]
 
 
 def _sort_key(value: object) -> tuple[int, float, str] | None:

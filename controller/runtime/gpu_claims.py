@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 VARIABLE = "CUDA_VISIBLE_DEVICES"
 _REFRESH_S = 3600.0  # how often held claims are touched, because /tmp is cleaned of files that are days old
 _STALLED_S = 10.0  # the claims of a supervisor that was inactive this long (frozen, suspended) block no others
-_RETELL_S = 10.0  # shortest time between two changes of a reason, because each one is stored
+_REASON_CHANGE_S = 10.0  # shortest time between two changes of a reason, because each one is stored
 _GUARD = "gpu.lock"
 _PREFIX = "gpu-"
 _GUARD_TRIES = 5
@@ -102,7 +102,7 @@ class GpuClaim:
         self.folder = str(request["claims"])
         self._ids = {str(key): str(id) for key, id in request["devices"]}  # by key, which is unique to a device
         self._workers = len(request["workers"]) or 1
-        self._told_at = float("-inf")
+        self._changed_at = float("-inf")
         self._touched_at = time.monotonic()
         self._content: Message = {
             "name": request["name"],
@@ -129,13 +129,13 @@ class GpuClaim:
                 self._content["devices"] = list(devices)
                 self._write()
         except OSError as error:
-            self.say_trouble(error)
+            self.report_trouble(error)
             return False
         if devices is None:
             self._touch(every_s=_STALLED_S / 4)
-            self._say(self._why([other for other in others if other.devices], ahead))
+            self._set_reason(self._why([other for other in others if other.devices], ahead))
         else:
-            self._give([self._ids[key] for key in devices])
+            self._assign([self._ids[key] for key in devices])
         others.append(_Other(ticket, self._content, time.time()))
         return devices is not None
 
@@ -154,7 +154,7 @@ class GpuClaim:
             self._write()
         return int(self.path.rpartition(_PREFIX)[2])
 
-    def _give(self, ids: Sequence[str]) -> None:
+    def _assign(self, ids: Sequence[str]) -> None:
         request = self.request
         request["gpus"] = list(ids)
         request["env"] = {**request["env"], VARIABLE: ",".join(ids)}
@@ -162,7 +162,7 @@ class GpuClaim:
         for rank, own in enumerate(request["workers"]):
             own[VARIABLE] = ",".join(ids[rank * each : (rank + 1) * each])
 
-    def led_by(self, pid: int, birth: str | None) -> None:
+    def record_leader(self, pid: int, birth: str | None) -> None:
         """Record the attempt's first process, which holds the claim while it lives, even if it closes all files."""
         self._content["leader"] = [pid, birth]
         self._write()
@@ -203,17 +203,17 @@ class GpuClaim:
 
     # Reasons for people
 
-    def say_busy(self) -> None:
+    def report_busy(self) -> None:
         """Keep the known reason, or give a general one, because no decision could be made."""
         self.reason = self.reason or f"needs {self._wanted()}: the claims in {self.folder} are being changed"
 
-    def say_trouble(self, error: OSError) -> None:
-        self._say(f"needs {self._wanted()}: {self.folder}: {error.strerror or error}")
+    def report_trouble(self, error: OSError) -> None:
+        self._set_reason(f"needs {self._wanted()}: {self.folder}: {error.strerror or error}")
 
-    def _say(self, reason: str) -> None:
+    def _set_reason(self, reason: str) -> None:
         now = time.monotonic()
-        if reason != self.reason and now - self._told_at >= _RETELL_S:
-            self.reason, self._told_at = reason, now
+        if reason != self.reason and now - self._changed_at >= _REASON_CHANGE_S:
+            self.reason, self._changed_at = reason, now
 
     def _wanted(self) -> str:
         each = f" for each of {self._workers} workers" if self._workers > 1 else ""
@@ -254,16 +254,16 @@ def allocate(claims: Sequence[GpuClaim]) -> list[GpuClaim]:
         raise Refused(f"cannot claim a GPU: {sentence}", infrastructure=False) from error
     if guard is None:
         for claim in claims:
-            claim.say_busy()
+            claim.report_busy()
         return []
     try:
         others = _others(folder, apart_from={claim.path for claim in claims})
     except _Undecided:
         for claim in claims:
-            claim.say_busy()
+            claim.report_busy()
     except OSError as error:
         for claim in claims:
-            claim.say_trouble(error)
+            claim.report_trouble(error)
     else:
         return [claim for claim in claims if claim.decide(others)]
     finally:
@@ -352,7 +352,7 @@ def _others(folder: str, *, apart_from: Collection[str]) -> list[_Other]:
             continue  # it was just released
         try:
             content = read_json(path)
-            if not _locked(fd) and not (content and _lives(content.get("leader"))):
+            if not _locked(fd) and not (content and _is_alive(content.get("leader"))):
                 unlink(path)
                 continue
             try:
@@ -372,7 +372,7 @@ def _locked(fd: int) -> bool:
     return False
 
 
-def _lives(leader: Sequence[Any] | None) -> bool:
+def _is_alive(leader: Sequence[Any] | None) -> bool:
     return leader is not None and leader[1] is not None and processes.birth(int(leader[0])) == leader[1]
 
 

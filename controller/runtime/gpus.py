@@ -56,19 +56,19 @@ def pool(environment: Mapping[str, str], wanted: Sequence[str] = ()) -> tuple[De
     ids = listing.ids if named is None else named
     if wanted and named is None and not listing.ids:
         ids = tuple(wanted)
-    lent = {device.key: device for device in map(listing.device, reversed(ids))}  # keeps the first of two names
-    devices = tuple(reversed(lent.values()))
+    available = {device.key: device for device in map(listing.device, reversed(ids))}  # keeps the first of two names
+    devices = tuple(reversed(available.values()))
     if not wanted:
         return devices
     chosen = {device.key: device for device in map(listing.device, wanted)}
-    return tuple(device for device in chosen.values() if device.key in lent)
+    return tuple(device for device in chosen.values() if device.key in available)
 
 
-def not_lent(environment: Mapping[str, str], wanted: Sequence[str]) -> list[str]:
-    """Return the GPUs of `wanted` that this machine does not lend to trials."""
+def unavailable(environment: Mapping[str, str], wanted: Sequence[str]) -> list[str]:
+    """Return the GPUs of `wanted` that are not available to trials on this machine."""
     listing = _listed(environment.get("PATH"))
-    lent = {device.key for device in pool(environment, wanted)}
-    return [id for id in wanted if listing.device(id).key not in lent]
+    available = {device.key for device in pool(environment, wanted)}
+    return [id for id in wanted if listing.device(id).key not in available]
 
 
 def source(environment: Mapping[str, str]) -> str:

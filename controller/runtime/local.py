@@ -105,7 +105,7 @@ class LocalRuntime:
             grace_s=launch.grace_s,
             gpu=launch.gpu,
             gpus=[],
-            devices=[(device.key, device.id) for device in self._lent()] if launch.gpu > 0 else [],
+            devices=[(device.key, device.id) for device in self._gpu_pool()] if launch.gpu > 0 else [],
             claims=gpu_claims.folder_for(os.environ),
             slots=launch.slots,
             workers=ranks.workers(launch) if launch.workers > 1 else [],
@@ -200,7 +200,7 @@ class LocalRuntime:
                 timer.cancel()
 
     def slots(self, gpu: float, workers: int) -> int | None:
-        return gpus.slots(len(self._lent()), gpu) // workers if gpu > 0 else None
+        return gpus.slots(len(self._gpu_pool()), gpu) // workers if gpu > 0 else None
 
     async def close(self) -> None:
         for collector in self._collectors.values():
@@ -268,10 +268,10 @@ class LocalRuntime:
         """Return the connection with all its messages received; connect again if it was lost."""
         async with self._connecting:
             if self._connection is None or self._connection.lost:
-                self._connection = await reach(self._folder, self._introduce, module=self._module)
+                self._connection = await reach(self._folder, self._synchronize, module=self._module)
             return self._connection
 
-    async def _introduce(self, path: str) -> SupervisorConnection:
+    async def _synchronize(self, path: str) -> SupervisorConnection:
         """Get the state of all attempts, and repeat requests that a killed supervisor may have lost. Raises OSError."""
         connection = await SupervisorConnection.open(path, show=self._show, lost=self._changed.set)
         for known in (self._shown, self._statuses, self._growing):
@@ -287,7 +287,7 @@ class LocalRuntime:
 
     # GPUs
 
-    def _lent(self) -> tuple[gpus.Device, ...]:
+    def _gpu_pool(self) -> tuple[gpus.Device, ...]:
         if self._pool is None:
             self._pool = gpus.pool(os.environ, self._devices)
         return self._pool

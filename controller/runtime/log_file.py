@@ -60,8 +60,8 @@ class LogTimes:
         with contextlib.suppress(OSError, ValueError):
             file = os.open(log.with_name(_TIMES), os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
             try:
-                there = os.fstat(file).st_size
-                last = os.pread(file, _LAST_LINE, max(0, there - _LAST_LINE)).splitlines()
+                size_bytes = os.fstat(file).st_size
+                last = os.pread(file, _LAST_LINE, max(0, size_bytes - _LAST_LINE)).splitlines()
                 # A controller that takes over reads the log from its start; sizes noted before keep their times.
                 if not last or int(last[-1].split()[1]) < size:
                     os.write(file, b"%d %d\n" % (now, size))

@@ -84,7 +84,7 @@ def children() -> list[int]:
     return [int(pid) for pid in _read(f"/proc/self/task/{os.getpid()}/children").split()] if _LINUX else []
 
 
-def everybody() -> list[int]:
+def all_pids() -> list[int]:
     return [int(name) for name in os.listdir("/proc") if name.isdigit()] if _LINUX else []
 
 

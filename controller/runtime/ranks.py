@@ -24,7 +24,7 @@ def world(launch: Launch, inherited: Mapping[str, str], *, cores: int) -> dict[s
     `inherited` is the environment that the workers inherit.
     """
     size = str(launch.workers)
-    told = {
+    environment = {
         "MASTER_ADDR": ADDRESS,
         "WORLD_SIZE": size,
         "LOCAL_RANK": "0",
@@ -35,8 +35,8 @@ def world(launch: Launch, inherited: Mapping[str, str], *, cores: int) -> dict[s
     }
     if THREADS not in inherited:
         # Otherwise each worker would use all cores, and threads would spin while they wait for one that does not run.
-        told[THREADS] = str(max(1, cores // launch.workers))
-    return told | {name: value for name, value in launch.env.items() if name in told}
+        environment[THREADS] = str(max(1, cores // launch.workers))
+    return environment | {name: value for name, value in launch.env.items() if name in environment}
 
 
 def workers(launch: Launch) -> list[dict[str, str]]:
@@ -57,6 +57,6 @@ def cause_of(end: Mapping[str, Any]) -> tuple[FailureClass, str] | None:
         return None
     if end["stopped"] or end["timed_out"] or end["out_of_memory"]:
         return None
-    said = f": {lost['said']}" if lost["said"] else ""
+    message = f": {lost['said']}" if lost["said"] else ""
     failure_class = class_by_itself(code, lost["said"]) or FailureClass.USER_ERROR
-    return failure_class, f"worker {lost['rank']} of {lost['workers']}: {called(code)}{said}"
+    return failure_class, f"worker {lost['rank']} of {lost['workers']}: {called(code)}{message}"

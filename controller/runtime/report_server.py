@@ -137,13 +137,14 @@ class ReportHandler(grpc.GenericRpcHandler):
             lines = list(report_lines(request.observation_log))
             is_running = await asyncio.to_thread(self._reports.append, request.trial_name, lines)
         except OSError as error:
-            told = (
+            reason = (
                 f"{error.filename}: the report cannot be stored: {error.strerror}; make it writable, then report again"
             )
-            await context.abort(grpc.StatusCode.UNAVAILABLE, told)
+            await context.abort(grpc.StatusCode.UNAVAILABLE, reason)
         if not is_running:
-            told = f"trial {request.trial_name[:253]!r} is not running here; report under the name in KATIB_TRIAL_NAME"
-            await context.abort(grpc.StatusCode.NOT_FOUND, told)
+            name = request.trial_name[:253]
+            reason = f"trial {name!r} is not running here; report under the name in KATIB_TRIAL_NAME"
+            await context.abort(grpc.StatusCode.NOT_FOUND, reason)
         return pb.ReportObservationLogReply().SerializeToString()
 
 
@@ -259,8 +260,8 @@ async def _connected(
             if method != "CONNECT" or not allowed:
                 writer.write(b"HTTP/1.1 407 Proxy Authentication Required\r\n\r\n")
                 return
-            there = await _opened(manager, rest.split(" ", 1)[0], writer)
-        await _pass_on((reader, writer), there)
+            streams = await _opened(manager, rest.split(" ", 1)[0], writer)
+        await _pass_on((reader, writer), streams)
 
 
 async def _opened(manager: DbManager, target: str, writer: asyncio.StreamWriter) -> _Streams:
@@ -269,26 +270,26 @@ async def _opened(manager: DbManager, target: str, writer: asyncio.StreamWriter)
     host = host.strip("[]")
     try:
         if host.partition(".")[0] == DB_MANAGER:  # in whatever namespace
-            there = await manager.connect()
+            streams = await manager.connect()
         elif proxy := proxy_of(os.environ):
             return await _through(proxy, target)  # which answers
         else:
-            there = await asyncio.open_connection(host, int(port))
+            streams = await asyncio.open_connection(host, int(port))
     except (OSError, ValueError):
         writer.write(b"HTTP/1.1 502 Bad Gateway\r\n\r\n")
         raise ConnectionError from None
     writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
-    return there
+    return streams
 
 
 async def _through(proxy: str, target: str) -> _Streams:
     """Ask the environment's own proxy for a connection. Raises OSError, ValueError."""
     url = urlsplit(proxy if "//" in proxy else f"//{proxy}")
-    there = await asyncio.open_connection(url.hostname or "", url.port or 80)
+    streams = await asyncio.open_connection(url.hostname or "", url.port or 80)
     user = unquote(url.netloc.rpartition("@")[0])
     allowed = f"Proxy-Authorization: Basic {b64encode(user.encode()).decode()}\r\n" if user else ""
-    there[1].write(f"CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n{allowed}\r\n".encode())
-    return there
+    streams[1].write(f"CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n{allowed}\r\n".encode())
+    return streams
 
 
 async def _pass_on(here: _Streams, there: _Streams) -> None:

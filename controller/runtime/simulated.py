@@ -75,7 +75,7 @@ class _Attempt:
     gone: bool = False
     removed: bool = False
     preempted: bool = False
-    said_before: str = ""  # what it printed before it was preempted
+    earlier_output: str = ""  # what it printed before it was preempted
 
 
 class SimulatedRuntime:
@@ -121,7 +121,7 @@ class SimulatedRuntime:
         attempt.kill_at_s = kill_at_s if attempt.kill_at_s is None else min(attempt.kill_at_s, kill_at_s)
         if attempt.started_s == math.inf:
             del self._attempts[name]  # it had not begun, so it may be started later
-        self._play()
+        self._simulate()
 
     async def remove(self, name: str) -> None:
         self._answer()
@@ -175,7 +175,7 @@ class SimulatedRuntime:
         self._attempts[name].gone = True
 
     def running(self) -> list[str]:
-        self._play()
+        self._simulate()
         return [
             name
             for name, attempt in self._attempts.items()
@@ -184,7 +184,7 @@ class SimulatedRuntime:
 
     def suspended(self) -> list[str]:
         """Return the attempts that are preempted and not admitted again."""
-        self._play()
+        self._simulate()
         now_s = self._clock.elapsed_s()
         return [
             name
@@ -197,13 +197,13 @@ class SimulatedRuntime:
     def _answer(self) -> None:
         if self.lost:
             raise RuntimeLost("the simulated runtime does not answer")
-        self._play()
+        self._simulate()
 
-    def _play(self) -> None:
+    def _simulate(self) -> None:
         now_s = self._clock.elapsed_s()
         for attempt in self._attempts.values():
             if attempt.exit is None and not attempt.gone:
-                self._play_one(attempt, now_s)
+                self._simulate_attempt(attempt, now_s)
         self._fill_slots()
 
     def _fill_slots(self) -> None:
@@ -217,11 +217,11 @@ class SimulatedRuntime:
                 self.starts.append(each.launch.name)
                 begun += 1
 
-    def _play_one(self, attempt: _Attempt, now_s: float) -> None:
+    def _simulate_attempt(self, attempt: _Attempt, now_s: float) -> None:
         """Apply the earliest of the events that may end the attempt, if its time has come."""
         script, launch = attempt.script, attempt.launch
         if (at_s := self._preempted_at(attempt)) is not None and at_s <= now_s and attempt.stop_asked_s is None:
-            attempt.said_before = self._said(attempt, until_s=at_s)
+            attempt.earlier_output = self._output(attempt, until_s=at_s)
             attempt.preempted = True
             attempt.started_s = at_s + script.waits_s + 1.0
         started_s = attempt.started_s
@@ -283,12 +283,12 @@ class SimulatedRuntime:
 
     def _log(self, attempt: _Attempt) -> bytes:
         until_s = self._clock.elapsed_s() if attempt.exit_s is None else attempt.exit_s
-        return self._said(attempt, until_s=until_s).encode()
+        return self._output(attempt, until_s=until_s).encode()
 
     @staticmethod
-    def _said(attempt: _Attempt, *, until_s: float) -> str:
-        said = [text for at, text in attempt.script.lines if attempt.started_s + at <= until_s]
-        return attempt.said_before + "".join(f"{text}\n" for text in said)
+    def _output(attempt: _Attempt, *, until_s: float) -> str:
+        printed = [text for at, text in attempt.script.lines if attempt.started_s + at <= until_s]
+        return attempt.earlier_output + "".join(f"{text}\n" for text in printed)
 
 
 def _waiting(name: str, attempt: _Attempt) -> AttemptStatus:

@@ -47,7 +47,7 @@ class Supervisor:
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGHUP, self._hang_up)
-        self._trials = Trials(folder, tell=self._tell, forked=forked)
+        self._trials = Trials(folder, tell=self._publish, forked=forked)
         self._listen()
 
     def run(self) -> None:
@@ -116,7 +116,7 @@ class Supervisor:
                 reply["last"] = not self._trials.running and not self._needed()
         client.send(reply)
 
-    def _tell(self, attempt: Message) -> None:
+    def _publish(self, attempt: Message) -> None:
         for client in self._clients.values():
             client.send({"attempts": [attempt]})
 

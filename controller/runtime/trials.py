@@ -121,16 +121,16 @@ class Trials:
             return []
         from controller.runtime.gpu_claims import allocate
 
-        told = {name: claim.reason for name, claim in self._claims.items()}
+        reasons = {name: claim.reason for name, claim in self._claims.items()}
         try:
             ready = allocate(list(self._claims.values()))
         except Refused as refused:
-            waiting = [self._claims.pop(name) for name in told]
+            waiting = [self._claims.pop(name) for name in reasons]
             return [self._refuse(claim.request, refused) for claim in waiting]
         for claim in ready:
             del self._claims[claim.request["name"]]
         news = [self._begin_by_itself(claim.request, claim) for claim in ready]
-        changed = [claim for name, claim in self._claims.items() if claim.reason != told[name]]
+        changed = [claim for name, claim in self._claims.items() if claim.reason != reasons[name]]
         return [*news, *(_shown_waiting(claim.request, claim.reason) for claim in changed)]
 
     def _begin(self, request: Message, claim: GpuClaim | None = None) -> SupervisedAttempt:
@@ -144,7 +144,7 @@ class Trials:
         def write_down(pid: int) -> None:
             facts.update(pid=pid, birth=processes.birth(pid), time=time.time())
             if claim is not None:
-                claim.led_by(pid, facts["birth"])
+                claim.record_leader(pid, facts["birth"])
             os.symlink(directory, link)
             write_json(facts_path, facts)
 
@@ -255,7 +255,7 @@ class Trials:
             return
         if pidfd is not None:
             os.close(pidfd)
-        self._kill_marked(attempt, processes.everybody())  # not by group: its number may have been reused
+        self._kill_marked(attempt, processes.all_pids())  # not by group: its number may have been reused
         self._settle(attempt, {"unknown": True})
 
     def _reap(self) -> None:
@@ -285,7 +285,7 @@ class Trials:
         assert attempt.end is not None
         left = processes.signal_group(attempt.pid, signal.SIGKILL)
         if attempt.watched:
-            left = self._kill_marked(attempt, processes.everybody())  # zombies of init may also keep a group alive
+            left = self._kill_marked(attempt, processes.all_pids())  # zombies of init may also keep a group alive
         else:
             left |= self._kill_marked(attempt, processes.children())
         if not left or time.monotonic() >= attempt.clear_by:
@@ -313,7 +313,7 @@ class Trials:
         try:
             write_json(os.path.join(attempt.directory, "exit.json"), attempt.exit)
         except OSError as error:  # deleted folder or full disk; the end is kept in memory
-            _complain(f"{attempt.name}: exit.json: {error}")
+            _log_error(f"{attempt.name}: exit.json: {error}")
         self._release(attempt)
         begun = [*self._fill_slots(), *self._allocate()]  # before reporting, which wakes processes that need the CPU
         self._tell(attempt.shown())
@@ -353,7 +353,7 @@ def _shown_waiting(request: Message, reason: str = "") -> Message:
     }  # fmt: skip
 
 
-def _complain(text: str) -> None:
+def _log_error(text: str) -> None:
     """Write to the supervisor's log, which may be on a full disk.
 
     Errors are ignored: only the supervisor knows how trials ended, so it must not die.

@@ -64,8 +64,8 @@ class WorkerGroup:
                 return {**env, **own}
             ranks[pid] = rank
         os.close(say)
-        if said := os.read(hear, 64):  # end-of-file once exec has closed it in all workers
-            os.write(fault, said)
+        if report := os.read(hear, 64):  # end-of-file once exec has closed it in all workers
+            os.write(fault, report)
             os.killpg(0, signal.SIGKILL)
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the workers get the signal, too, and are to handle it
         os.close(fault)
@@ -96,7 +96,7 @@ class WorkerGroup:
             os._exit(0)
         rank, code = failed
         if rank and code > 0:
-            self._tell(rank)
+            self._record_lost(rank)
         if left:
             os.killpg(0, signal.SIGTERM)
             kill_at = time.monotonic() + self._grace_s
@@ -105,10 +105,10 @@ class WorkerGroup:
                 _reap(left, os.WNOHANG)
         _end_as(code)  # the supervisor kills the remaining workers
 
-    def _tell(self, rank: int) -> None:
+    def _record_lost(self, rank: int) -> None:
         try:
-            said = _last_line(self.log(rank))
-            lost = {"rank": rank, "workers": len(self._own), "said": said}
+            last_line = _last_line(self.log(rank))
+            lost = {"rank": rank, "workers": len(self._own), "said": last_line}
             write_json(os.path.join(self._directory, LOST_FILE), lost)
         except OSError:
             pass  # the disk is full or the folder is gone; the exit code is still reported

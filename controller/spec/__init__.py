@@ -14,7 +14,7 @@ from controller.spec.document import (
 )
 from controller.spec.katib_template import NoConfigMap
 from controller.spec.native import schema
-from controller.spec.problems import Placed, SpecErrors
+from controller.spec.problems import LocatedProblem, SpecErrors
 from controller.spec.reading import Document, read, read_path
 from controller.spec.redaction import redacted, redacted_document
 from controller.spec.starter import starter
@@ -24,8 +24,8 @@ from controller.spec.writing import file_text
 __all__ = [
     "Change",
     "Document",
+    "LocatedProblem",
     "NoConfigMap",
-    "Placed",
     "SpecErrors",
     "allowed_in_extension",
     "allowed_in_revision",

@@ -14,7 +14,7 @@ from controller.spec.fields import (
     Scalar,
     Schema,
     Text,
-    Whole,
+    WholeNumber,
     Word,
     refuse,
 )
@@ -93,7 +93,7 @@ TOLERATION = Section(
         Key("operator", Word(("Exists", "Equal")), "How the value is compared."),
         Key("value", Text("a taint's value", r"[\s\S]*"), "The taint's value."),
         Key("effect", Word(("NoSchedule", "PreferNoSchedule", "NoExecute")), "The taint's effect; none means all."),
-        Key("tolerationSeconds", Whole(0), "How long NoExecute is tolerated."),
+        Key("tolerationSeconds", WholeNumber(0), "How long NoExecute is tolerated."),
     )
 )
 LABELS = MapOf(Text("a label's value", r"[\s\S]*"), "a mapping of labels", LABEL_KEY, LABEL_KEY_RULE)

@@ -85,7 +85,7 @@ class Text:
 
 
 @dataclass(frozen=True, slots=True)
-class Whole:
+class WholeNumber:
     least: int | None = None
 
     @property
@@ -180,8 +180,8 @@ class Word:
             return raw
         if not isinstance(raw, str):
             return refuse(raw, at, problems, self.what)
-        meant = meant_by(raw, self.words)
-        problems.add(at, f"{raw!r} is not {self.what}" + (f"; did you mean {meant}?" if meant else ""))
+        suggestion = meant_by(raw, self.words)
+        problems.add(at, f"{raw!r} is not {self.what}" + (f"; did you mean {suggestion}?" if suggestion else ""))
         return INVALID
 
     def schema(self) -> Schema:
@@ -238,8 +238,8 @@ class ListOf:
         if len(raw) < self.least:
             problems.add(at, f"expected {self.what}, got an empty list")
             return INVALID
-        taken = [self.item.take(item, f"{at}[{i}]", problems) for i, item in enumerate(raw)]
-        return INVALID if any(item is INVALID for item in taken) else taken
+        items = [self.item.take(item, f"{at}[{i}]", problems) for i, item in enumerate(raw)]
+        return INVALID if any(item is INVALID for item in items) else items
 
     def schema(self) -> Schema:
         return {"type": "array", "items": self.item.schema()} | ({"minItems": self.least} if self.least else {})

@@ -143,8 +143,8 @@ class KatibReader(KatibSectionReader):
         name = given.get("algorithmName")
         if not isinstance(name, str) or name not in ALGORITHMS:
             refused = NOT_HERE.get(name) if isinstance(name, str) else None
-            told = "must be specified" if name is None else f"unknown algorithm name {name!r}"
-            self._problems.add(f"{at}.algorithmName", refused or f"{told}; write {', '.join(ALGORITHMS)}")
+            message = "must be specified" if name is None else f"unknown algorithm name {name!r}"
+            self._problems.add(f"{at}.algorithmName", refused or f"{message}; write {', '.join(ALGORITHMS)}")
             return {}
         algorithm = ALGORITHMS[name]
         native: Json = {"name": algorithm.name}
@@ -162,22 +162,22 @@ class KatibReader(KatibSectionReader):
             key, value = (one.get("name"), one.get("value")) if isinstance(one, dict) else (None, None)
             setting = takes.get(key) if isinstance(key, str) else None
             if setting is None:
-                there = f"write {', '.join(takes)}" if takes else "remove it"
-                self._problems.add(below, f"unknown setting {key!r} for algorithm {algorithm}; {there}")
+                cure = f"write {', '.join(takes)}" if takes else "remove it"
+                self._problems.add(below, f"unknown setting {key!r} for algorithm {algorithm}; {cure}")
             elif key in seen:
                 self._problems.add(below, f"{key} occurs twice; remove one")
             elif not isinstance(value, str):
                 self._problems.add(f"{below}.value", f"expected text, got {value!r}; write it in quotes")
             else:
                 try:
-                    taken = setting.take(value)
+                    parsed = setting.take(value)
                 except ValueError as error:
                     self._problems.add(f"{below}.value", f"{error} in quotes, got {value!r}")
                     continue
                 if setting.to:
                     self._places[f"{native_at}.{setting.to}"] = below
-                    if taken is not None:
-                        native[setting.to] = taken
+                    if parsed is not None:
+                        native[setting.to] = parsed
                 else:
                     self.warnings.append(f"{below}: {key} has no effect here: {algorithm} has its own rule for it")
             if isinstance(key, str):
@@ -209,8 +209,8 @@ class KatibReader(KatibSectionReader):
         listed = self._optional(spec["algorithm"], "algorithmSettings", "spec.algorithm")
         given = {one.get("name") for one in listed if isinstance(one, dict)}
         if lacking := [name for name in _PBT_REQUIRED if name not in given]:
-            told = f"Required params missing: {', '.join(lacking)}"
-            self._problems.add("spec.algorithm.algorithmSettings", told)
+            message = f"Required params missing: {', '.join(lacking)}"
+            self._problems.add("spec.algorithm.algorithmSettings", message)
         return str(algorithm["settings"].pop(TRIAL_DIR, ""))
 
     def _check_grid(self, algorithm: Json, parameters: Json) -> None:

@@ -86,8 +86,8 @@ class ConfigMaps:
         keys = data if isinstance(data, Mapping) else {}
         text = keys.get(key)
         if not isinstance(text, str):
-            there = f"it has {', '.join(map(str, keys))}" if keys else "it has no data"
-            raise NoConfigMap(f"the ConfigMap {namespace}/{name} has no text under {key!r}; {there}")
+            content = f"it has {', '.join(map(str, keys))}" if keys else "it has no data"
+            raise NoConfigMap(f"the ConfigMap {namespace}/{name} has no text under {key!r}; {content}")
         return text
 
 
@@ -256,8 +256,8 @@ class KatibTemplateReader(KatibSectionReader):
             self._problems.add(at, str(error))
             return None
         except SpecErrors as error:
-            told = "; ".join(f"line {each.mark.line}: {each.message}" for each in error.placed[:3])
-            self._problems.add(at, f"the template {path!r} of the ConfigMap {namespace}/{name} is not YAML: {told}")
+            reasons = "; ".join(f"line {each.mark.line}: {each.message}" for each in error.located[:3])
+            self._problems.add(at, f"the template {path!r} of the ConfigMap {namespace}/{name} is not YAML: {reasons}")
             return None
         if not isinstance(data, dict):
             self._problems.add(at, f"the template {path!r} of the ConfigMap {namespace}/{name} is not an object")
@@ -300,8 +300,8 @@ class KatibTemplateReader(KatibSectionReader):
                     container[key] = [str(word).replace(folder, _CHECKPOINT) for word in container[key] or ()]
                 return job, claim
         cure = "mount the volume of a persistentVolumeClaim there in the primary container of a Job"
-        told = f"has no volume for the checkpoints at suggestion_trial_dir, {folder}; {cure}"
-        self._problems.add("spec.trialTemplate.trialSpec", told)
+        message = f"has no volume for the checkpoints at suggestion_trial_dir, {folder}; {cure}"
+        self._problems.add("spec.trialTemplate.trialSpec", message)
         return job, ""
 
     def _object(self, given: Json, job: Json, names: dict[str, str], ends: Json) -> Json:

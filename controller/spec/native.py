@@ -21,7 +21,7 @@ from controller.spec.fields import (
     Scalar,
     Schema,
     Text,
-    Whole,
+    WholeNumber,
     Word,
     refuse,
 )
@@ -246,7 +246,7 @@ ALGORITHM = Section(
             "Which algorithm.",
             "default",
         ),
-        Key("seed", Whole(0), "Makes the search repeatable.", says="drawn once"),
+        Key("seed", WholeNumber(0), "Makes the search repeatable.", says="drawn once"),
         Key("settings", NAMES, "Settings of the algorithm.", {}),
     ),
     what="a mapping such as {name: tpe}",
@@ -267,7 +267,7 @@ FIDELITY = Section(
         ),
         Key("min", Number(), "Where trials begin; above 0.", REQUIRED, field="min"),
         Key("max", Number(), "A whole run; at least `eta` times `min`.", REQUIRED, field="max"),
-        Key("eta", Whole(2), "The best 1/eta of the trials continue, to eta times the fidelity.", 3, field="eta"),
+        Key("eta", WholeNumber(2), "The best 1/eta of the trials continue, to eta times the fidelity.", 3, field="eta"),
     ),
     what="a mapping such as {parameter: epochs, min: 1, max: 81}",
 )
@@ -275,14 +275,14 @@ BUDGET = Section(
     (
         Key(
             "trials",
-            Whole(1),
+            WholeNumber(1),
             "Every outcome but cancelled counts.",
             says="100; none with a grid, which ends by itself",
             field="trials",
         ),
         Key(
             "failedTrials",
-            Whole(1),
+            WholeNumber(1),
             "The experiment fails at the failure of this number.",
             says="a tenth of `trials`, at least 5",
             field="failed_trials",
@@ -297,7 +297,7 @@ BUDGET = Section(
         ),
         Key(
             "noImprovement",
-            Whole(1),
+            WholeNumber(1),
             "Stop after this many trials in a row without a new best one.",
             says="none",
             field="no_improvement",
@@ -343,7 +343,7 @@ SPEC = Section(
             ABSENT,
             says="none: each trial runs to its end",
         ),
-        Key("parallelism", Whole(1), "Trials at a time.", 1, field="parallelism"),
+        Key("parallelism", WholeNumber(1), "Trials at a time.", 1, field="parallelism"),
         Key("budget", BUDGET, "When to stop; the first limit reached counts.", {}),
         Key(
             "canary",

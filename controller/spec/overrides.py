@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 
 from controller.phrases import quantity
-from controller.spec.problems import Mark, Marks, Placed, SpecErrors
+from controller.spec.problems import LocatedProblem, Mark, Marks, SpecErrors
 from controller.spec.yaml_text import Data, parse, plain_scalar
 
 _INDEX = re.compile(r"\[([0-9]{1,6})\]")
@@ -20,7 +20,7 @@ _NULLABLE = re.compile(r"spec\.initial\[[0-9]+\]\.|spec\.parameters\..+\.when\."
 _QUOTED = re.compile(r'"([^"]+)"')
 
 
-class _Wrong(Exception):
+class _OverrideError(Exception):
     """The override cannot be applied; the message says why and what to write."""
 
 
@@ -39,12 +39,12 @@ def apply(data: Data, marks: Marks, override: str, *, position: int) -> None:
     value, under = _value(text, mark)
     try:
         _put(data, path, value, under, marks, mark)
-    except _Wrong as wrong:
+    except _OverrideError as wrong:
         raise _error(mark, path, str(wrong)) from None
 
 
 def _error(mark: Mark, path: str, message: str) -> SpecErrors:
-    return SpecErrors("command line", [Placed(mark, path, message)])
+    return SpecErrors("command line", [LocatedProblem(mark, path, message)])
 
 
 def _value(text: str, mark: Mark) -> tuple[Data, Marks]:
@@ -53,43 +53,43 @@ def _value(text: str, mark: Mark) -> tuple[Data, Marks]:
     try:
         return parse(text, "")
     except SpecErrors as error:
-        raise _error(mark, "", error.placed[0].message) from None
+        raise _error(mark, "", error.located[0].message) from None
 
 
 def _put(data: Data, path: str, value: Data, under: Marks, marks: Marks, mark: Mark) -> None:
-    here: Data = data
+    node: Data = data
     walked = ""
     steps = list(_steps(path, data))
     for number, step in enumerate(steps):
         last = number == len(steps) - 1
         below = f"{walked}[{step}]" if isinstance(step, int) else f"{walked}.{step}" if walked else step
         if isinstance(step, int):
-            if not isinstance(here, list):
-                raise _Wrong(f"{walked} is not a list, so [{step}] is not a place in it")
-            if step >= len(here) + last:
-                told = f"so the last one is [{len(here) - 1}]" if here else "so set the whole list"
-                raise _Wrong(f"{walked} has {quantity(len(here), 'element')}, {told}")
+            if not isinstance(node, list):
+                raise _OverrideError(f"{walked} is not a list, so [{step}] is not a place in it")
+            if step >= len(node) + last:
+                hint = f"so the last one is [{len(node) - 1}]" if node else "so set the whole list"
+                raise _OverrideError(f"{walked} has {quantity(len(node), 'element')}, {hint}")
             if last:
-                here[step : step + 1] = [value]
+                node[step : step + 1] = [value]
             else:
-                here = here[step]
+                node = node[step]
         else:
-            if not isinstance(here, dict):
-                raise _Wrong(f"{walked or 'the file'} is not a mapping, so it has no {step}")
+            if not isinstance(node, dict):
+                raise _OverrideError(f"{walked or 'the file'} is not a mapping, so it has no {step}")
             if last and value is None and not _NULLABLE.match(below):
-                here.pop(step, None)
+                node.pop(step, None)
             elif last:
-                here[step] = value
+                node[step] = value
             else:
-                if here.get(step) is None:
-                    here[step] = [] if isinstance(steps[number + 1], int) else {}
+                if node.get(step) is None:
+                    node[step] = [] if isinstance(steps[number + 1], int) else {}
                     marks.keys[below] = marks.values[below] = mark
-                here = here[step]
+                node = node[step]
         walked = below
-    _remark(walked, under, marks, mark)
+    _mark_override(walked, under, marks, mark)
 
 
-def _remark(path: str, under: Marks, marks: Marks, mark: Mark) -> None:
+def _mark_override(path: str, under: Marks, marks: Marks, mark: Mark) -> None:
     for table in (marks.keys, marks.values):
         for known in [k for k in table if k == path or k.startswith((f"{path}.", f"{path}["))]:
             del table[known]
@@ -101,7 +101,7 @@ def _remark(path: str, under: Marks, marks: Marks, mark: Mark) -> None:
 
 def _steps(path: str, data: Data) -> Iterator[str | int]:
     """Yield the keys and indices of a path. A key with a dot is recognized if it exists or is in double quotes."""
-    rest, here = path, data
+    rest, node = path, data
     while rest:
         if index := _INDEX.match(rest):
             step: str | int = int(index[1])
@@ -109,24 +109,24 @@ def _steps(path: str, data: Data) -> Iterator[str | int]:
         elif quoted := _QUOTED.match(rest):
             step, rest = quoted[1], rest[quoted.end() :]
         else:
-            step = _key(rest, here)
+            step = _key(rest, node)
             rest = rest[len(step) :]
         if step == "" or (rest and rest[0] not in ".["):
-            raise _Wrong("write a path such as spec.trial.command[2]")
+            raise _OverrideError("write a path such as spec.trial.command[2]")
         yield step
         rest = rest[1:] if rest.startswith(".") else rest
-        if isinstance(here, dict) and isinstance(step, str):
-            here = here.get(step)
-        elif isinstance(here, list) and isinstance(step, int) and step < len(here):
-            here = here[step]
+        if isinstance(node, dict) and isinstance(step, str):
+            node = node.get(step)
+        elif isinstance(node, list) and isinstance(step, int) and step < len(node):
+            node = node[step]
         else:
-            here = None
+            node = None
 
 
-def _key(rest: str, here: Data) -> str:
-    if isinstance(here, dict):
+def _key(rest: str, node: Data) -> str:
+    if isinstance(node, dict):
         known = [
-            key for key in here if key and rest.startswith(key) and rest[len(key) : len(key) + 1] in ("", ".", "[")
+            key for key in node if key and rest.startswith(key) and rest[len(key) : len(key) + 1] in ("", ".", "[")
         ]
         if known:
             return max(known, key=len)

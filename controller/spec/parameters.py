@@ -13,7 +13,7 @@ from controller.spec.fields import (
     ListOf,
     Number,
     Schema,
-    Whole,
+    WholeNumber,
     Word,
     refuse,
 )
@@ -67,7 +67,7 @@ TYPES: dict[str, Section] = {
             Key("step", Number(), "Only min + k * step."),
             Key(
                 "points",
-                Whole(),
+                WholeNumber(),
                 "How many values a grid tries, evenly spaced on the scale; other algorithms ignore it.",
             ),
             *DISTRIBUTION,
@@ -77,10 +77,10 @@ TYPES: dict[str, Section] = {
     "int": Section(
         (
             Key("type", Word(("int",)), "A whole number.", REQUIRED),
-            Key("min", Whole(), "Smallest value.", REQUIRED),
-            Key("max", Whole(), "Largest value.", REQUIRED),
+            Key("min", WholeNumber(), "Smallest value.", REQUIRED),
+            Key("max", WholeNumber(), "Largest value.", REQUIRED),
             SCALE,
-            Key("step", Whole(), "Only min + k * step.", 1),
+            Key("step", WholeNumber(), "Only min + k * step.", 1),
             *DISTRIBUTION,
             WHEN,
         )
@@ -112,18 +112,18 @@ class ParameterKind:
             return INVALID
         section = TYPES.get(kind) if isinstance(kind, str) else None
         if section is None:
-            meant = meant_by(kind, TYPES) if isinstance(kind, str) else None
-            cure = f"did you mean {meant}?" if meant else "use float, int or choice"
+            suggestion = meant_by(kind, TYPES) if isinstance(kind, str) else None
+            cure = f"did you mean {suggestion}?" if suggestion else "use float, int or choice"
             problems.add(f"{at}.type", f"{kind!r} is not a type of parameter; {cure}")
             return INVALID
         before = len(problems.found)
-        taken = section.take(raw, at, problems)
-        if isinstance(taken, dict) and taken.get("distribution") == "uniform":
-            del taken["distribution"]  # the same as if it were absent
-        if isinstance(taken, dict) and "distribution" not in taken:
-            for key in taken.keys() & {"mean", "deviation"}:
+        parameter = section.take(raw, at, problems)
+        if isinstance(parameter, dict) and parameter.get("distribution") == "uniform":
+            del parameter["distribution"]  # the same as if it were absent
+        if isinstance(parameter, dict) and "distribution" not in parameter:
+            for key in parameter.keys() & {"mean", "deviation"}:
                 problems.add(f"{at}.{key}", "belongs to a normal distribution; add distribution: normal, or remove it")
-        return taken if len(problems.found) == before else INVALID
+        return parameter if len(problems.found) == before else INVALID
 
     def schema(self) -> Schema:
         return {"oneOf": [VALUES.schema() | {"minItems": 1}, *(section.schema() for section in TYPES.values())]}

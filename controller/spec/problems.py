@@ -50,7 +50,7 @@ class Marks:
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class LocatedProblem:
     """One problem with its place; `str` gives the line for people."""
 
     mark: Mark
@@ -71,38 +71,38 @@ class SpecErrors(InvalidArgument):
 
     reason = "INVALID_FILE"
 
-    def __init__(self, source: str, problems: Iterable[Placed]) -> None:
+    def __init__(self, source: str, problems: Iterable[LocatedProblem]) -> None:
         self.source = source
-        self.placed = tuple(sorted(problems, key=lambda p: (p.mark.override != "", p.mark.line, p.mark.column)))
-        super().__init__([Problem(p.path, p.message) for p in self.placed])
+        self.located = tuple(sorted(problems, key=lambda p: (p.mark.override != "", p.mark.line, p.mark.column)))
+        super().__init__([Problem(p.path, p.message) for p in self.located])
 
     def __str__(self) -> str:
-        if len(self.placed) == 1 and self.placed[0].mark == NOWHERE:
-            return f"{self.source}: {self.placed[0]}"
-        count = quantity(len(self.placed), "problem")
-        return "\n".join([f"{self.source}: {count}", *(f"  {p}" for p in self.placed)])
+        if len(self.located) == 1 and self.located[0].mark == NOWHERE:
+            return f"{self.source}: {self.located[0]}"
+        count = quantity(len(self.located), "problem")
+        return "\n".join([f"{self.source}: {count}", *(f"  {p}" for p in self.located)])
 
 
 @dataclass(frozen=True, slots=True)
-class UnplacedProblem:
+class PathProblem:
     path: str
     message: str
     at_key: bool = False
 
 
 class ProblemCollector:
-    """Collects the problems of a file by path; `placed` adds the lines."""
+    """Collects the problems of a file by path; `located` adds the lines."""
 
     def __init__(self) -> None:
-        self.found: list[UnplacedProblem] = []
+        self.found: list[PathProblem] = []
 
     def add(self, path: str, message: str, *, at_key: bool = False) -> None:
-        self.found.append(UnplacedProblem(path, message, at_key))
+        self.found.append(PathProblem(path, message, at_key))
 
     def within(self, path: str) -> bool:
         """Return whether there is a problem at or below `path`."""
         return any(c.path == path or c.path.startswith((f"{path}.", f"{path}[")) for c in self.found)
 
-    def placed(self, marks: Marks) -> list[Placed]:
+    def located(self, marks: Marks) -> list[LocatedProblem]:
         found = [(marks.place_of(c.path), c) for c in self.found]
-        return [Placed(marks.nearest(path, at_key=c.at_key), path, c.message) for path, c in found]
+        return [LocatedProblem(marks.nearest(path, at_key=c.at_key), path, c.message) for path, c in found]

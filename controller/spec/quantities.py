@@ -44,8 +44,8 @@ def parse_bytes(raw: str | int | float) -> int:
     text = f"{raw:.0f}" if isinstance(raw, float) else str(raw)
     found = _AMOUNT.fullmatch(text)
     if found is None or len(text) > 30:
-        meant = _LOOSE_AMOUNT.fullmatch(text)
-        cure = f"{meant[1]}{meant[2].upper()}i" if meant else "512Mi or 16Gi"
+        match = _LOOSE_AMOUNT.fullmatch(text)
+        cure = f"{match[1]}{match[2].upper()}i" if match else "512Mi or 16Gi"
         raise ValueError(f"{text!r} is not an amount of memory; write {cure}")
     amount = int(float(found[1]) * _BYTES[found[2]]) if found[2] else int(float(found[1]))
     if 0 < amount < MIN_BYTES:

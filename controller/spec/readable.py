@@ -30,7 +30,7 @@ def readable_space(parameters: Json, written: object) -> Space:
     )
 
 
-def sound(space: Space, problems: Sequence[Problem]) -> Space:
+def valid_part(space: Space, problems: Sequence[Problem]) -> Space:
     """Return the parameters with a valid domain, possibly none; without conditions if any condition is wrong."""
     if not problems:
         return space
@@ -52,7 +52,7 @@ def study_part(document: Json, written: Json) -> StudySpec:
     space = readable_space(spec.get("parameters", {}), raw.get("parameters"))
     algorithm, pruning = spec.get("algorithm", {}), spec.get("pruning", {})
     return StudySpec(
-        space=_non_empty(sound(space, space.problems())),
+        space=_non_empty(valid_part(space, space.problems())),
         objectives=_objectives(spec) or (_ANY_OBJECTIVE,),
         constraints=_constraints(spec),
         algorithm=Algorithm(algorithm["name"], algorithm.get("seed"), algorithm.get("settings", {}))

@@ -21,7 +21,7 @@ from controller.spec.katib import KatibReader
 from controller.spec.katib_template import ConfigMaps
 from controller.spec.native import FILE
 from controller.spec.overrides import apply
-from controller.spec.problems import NOWHERE, Mark, Marks, Placed, ProblemCollector, SpecErrors
+from controller.spec.problems import NOWHERE, LocatedProblem, Mark, Marks, ProblemCollector, SpecErrors
 from controller.spec.readable import study_part
 from controller.spec.yaml_text import MAX_BYTES, Data, parse_documents, second_document, too_large
 from suggest.errors import InvalidArgument, Problem
@@ -59,15 +59,15 @@ class Document:
         return SpecErrors(self.source, _located(problems, self.marks))
 
 
-def _located(problems: Iterable[Problem], marks: Marks) -> list[Placed]:
-    placed = []
+def _located(problems: Iterable[Problem], marks: Marks) -> list[LocatedProblem]:
+    located = []
     for problem in problems:
         path = marks.place_of(_file_path(problem.path, several="spec.objectives" in marks.keys))
         if path not in marks.values and path not in marks.keys:
             path_in_list = re.sub(r"^(spec\.parameters\..+)\.values(\[[0-9]+\])?$", r"\1\2", path)
             path = path_in_list if path_in_list in marks.values else path
-        placed.append(Placed(marks.nearest(path), path, problem.message))
-    return placed
+        located.append(LocatedProblem(marks.nearest(path), path, problem.message))
+    return located
 
 
 def _file_path(path: str, *, several: bool) -> str:
@@ -108,12 +108,12 @@ def read(
     data, marks, config_maps = _documents(text, source)
     if not is_file:
         marks = Marks({}, {"": NOWHERE})
-    wrong: list[Placed] = []
+    wrong: list[LocatedProblem] = []
     for position, override in enumerate(overrides):
         try:
             apply(data, marks, override, position=position)
         except SpecErrors as error:
-            wrong += error.placed
+            wrong += error.located
     name = _without_namespace(data)
     if name and namespace_of is not None and (found := namespace_of(name)):
         apply(data, marks, f"metadata.namespace={found}", position=len(overrides))
@@ -123,24 +123,24 @@ def read(
         katib = KatibReader(data, problems, ConfigMaps(config_maps, config_map_of))
         data = katib.native()
         document = _check(data, native := ProblemCollector())
-        wrong += problems.placed(marks)
+        wrong += problems.located(marks)
         marks = replace(marks, place_of=katib.place_of)
-        wrong += native.placed(marks)
+        wrong += native.located(marks)
         warnings = tuple(katib.warnings)
     else:
         document, warnings = _check(data, problems), ()
-        wrong += problems.placed(marks)
+        wrong += problems.located(marks)
     if wrong:
         if service is not None and document and isinstance(data, dict):
             wrong += _asked(service, document, data, marks)
         raise SpecErrors(source, wrong)
-    told = (*warnings, *(_at_its_place(each, marks) for each in rules.warnings(document)))
-    return Document(source, text, from_document(document), told, marks, is_katib)
+    all_warnings = (*warnings, *(_at_its_place(each, marks) for each in rules.warnings(document)))
+    return Document(source, text, from_document(document), all_warnings, marks, is_katib)
 
 
 def _at_its_place(warning: str, marks: Marks) -> str:
-    path, colon, said = warning.partition(": ")
-    return f"{marks.place_of(path)}{colon}{said}"
+    path, colon, message = warning.partition(": ")
+    return f"{marks.place_of(path)}{colon}{message}"
 
 
 def _documents(text: str, source: str) -> tuple[Data, Marks, list[Json]]:
@@ -170,7 +170,7 @@ def _without_namespace(data: Data) -> str:
     return ""
 
 
-def _asked(service: Service, document: Json, data: Json, marks: Marks) -> list[Placed]:
+def _asked(service: Service, document: Json, data: Json, marks: Marks) -> list[LocatedProblem]:
     try:
         service(study_part(document, data))
     except InvalidArgument as error:
@@ -220,7 +220,7 @@ def read_path(
     try:
         size = Path(source).stat().st_size
         if size > MAX_BYTES:
-            raise SpecErrors(source, [Placed(NOWHERE, "", too_large(size))])
+            raise SpecErrors(source, [LocatedProblem(NOWHERE, "", too_large(size))])
         with Path(source).open("rb") as file:
             content = file.read(MAX_BYTES + 1)
     except FileNotFoundError:
@@ -243,7 +243,7 @@ def read_path(
 
 
 def _unreadable(source: str, message: str) -> SpecErrors:
-    return SpecErrors(source, [Placed(NOWHERE, "", message)])
+    return SpecErrors(source, [LocatedProblem(NOWHERE, "", message)])
 
 
 def _decode(content: bytes, source: str) -> str:
@@ -255,4 +255,4 @@ def _decode(content: bytes, source: str) -> str:
         line = content.count(b"\n", 0, error.start) + 1
         column = error.start - content.rfind(b"\n", 0, error.start)
         what = f"the byte 0x{content[error.start]:02x} is not UTF-8; save the file as UTF-8"
-        raise SpecErrors(source, [Placed(Mark(line, column), "", what)]) from None
+        raise SpecErrors(source, [LocatedProblem(Mark(line, column), "", what)]) from None

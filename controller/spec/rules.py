@@ -15,7 +15,7 @@ from controller.spec.cluster_section import INSTEAD_OF_TEMPLATE
 from controller.spec.document import Json
 from controller.spec.fields import found
 from controller.spec.problems import ProblemCollector
-from controller.spec.readable import readable_space, sound, unconditional
+from controller.spec.readable import readable_space, unconditional, valid_part
 from controller.spec.spelling import meant_by
 from controller.spec.substitute import TRIAL_NAME, placeholders, unclosed
 from suggest.space import Space
@@ -150,7 +150,7 @@ def _space(spec: Json, raw: Json, problems: ProblemCollector) -> None:
         condition = path.partition(".when.")[2]
         strange = bool(condition) and condition not in space.by_name
         problems.add(f"spec.parameters.{path}" if path else "spec.parameters", problem.message, at_key=strange)
-    _initial(spec.get("initial", []), sound(space, of_space), names, problems)
+    _initial(spec.get("initial", []), valid_part(space, of_space), names, problems)
 
 
 def _initial(points: list[Any], space: Space, names: set[str], problems: ProblemCollector) -> None:
@@ -234,8 +234,8 @@ def _workload(trial: Json, raw: Json, traits: RuntimeTraits, problems: ProblemCo
             if not isinstance(template.get(key), str):
                 problems.add(f"spec.trial.template.{key}", f"expected a string, got {found(template.get(key))}")
         if "checkpoints" in raw and (template.get("apiVersion"), template.get("kind")) != ("batch/v1", "Job"):
-            told = "are mounted in a batch/v1 Job only; mount the claim in the template"
-            problems.add("spec.trial.checkpoints", told, at_key=True)
+            message = "are mounted in a batch/v1 Job only; mount the claim in the template"
+            problems.add("spec.trial.checkpoints", message, at_key=True)
 
 
 def _working_dir(trial: Json, traits: RuntimeTraits, problems: ProblemCollector) -> None:
@@ -308,13 +308,13 @@ def _placeholders(
         for name in placeholders(text):
             if name in names or name == TRIAL_NAME:
                 continue
-            meant = None if name in GIVEN else meant_by(name, names)
-            if meant is None and (name in GIVEN or name in workload.get("env", {}) or _VARIABLE.fullmatch(name)):
+            suggestion = None if name in GIVEN else meant_by(name, names)
+            if suggestion is None and (name in GIVEN or name in workload.get("env", {}) or _VARIABLE.fullmatch(name)):
                 problems.add(
                     path, f"${{{name}}} is not a parameter; {_read_variable(workload, section, path, name, text)}"
                 )
-            elif meant:
-                problems.add(path, f"${{{name}}} is not a parameter; did you mean ${{{meant}}}?")
+            elif suggestion:
+                problems.add(path, f"${{{name}}} is not a parameter; did you mean ${{{suggestion}}}?")
             else:
                 have = ", ".join(names[:8]) + (", …" if len(names) > 8 else "") or "none"
                 cure = f"; write $${{{name}}} for a literal ${{{name}}}" if name else ""

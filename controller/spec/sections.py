@@ -27,7 +27,7 @@ class MapOf:
     def take(self, raw: object, at: str, problems: ProblemCollector) -> object:
         if not isinstance(raw, dict):
             return refuse(raw, at, problems, self.what)
-        taken = {}
+        result = {}
         for key, value in raw.items():
             below = f"{at}.{key}"
             if not re.fullmatch(self.key_pattern, key):
@@ -35,8 +35,8 @@ class MapOf:
                 continue
             item = self.item.take(value, below, problems)
             if item is not INVALID:
-                taken[key] = item
-        return taken
+                result[key] = item
+        return result
 
     def schema(self) -> Schema:
         names = {} if self.key_pattern == r"[\s\S]+" else {"propertyNames": {"pattern": f"^(?:{self.key_pattern})$"}}
@@ -90,11 +90,11 @@ class Section:
             problems.add(below, "merge keys are not part of YAML 1.2; write the keys out", at_key=True)
         elif name in self.elsewhere:
             problems.add(below, f"no such key here; did you mean {self.elsewhere[name]}?", at_key=True)
-        elif meant := meant_by(name, known, fits=lambda option: self._word(option, raw) is not None):
-            word = self._word(meant, raw)
-            problems.add(below, f"no such key; did you mean {meant}{f': {word}' if word else ''}?", at_key=True)
-        elif (meant := meant_by(name, self.elsewhere)) is not None:
-            problems.add(below, f"no such key here; did you mean {self.elsewhere[meant]}?", at_key=True)
+        elif suggestion := meant_by(name, known, fits=lambda option: self._word(option, raw) is not None):
+            word = self._word(suggestion, raw)
+            problems.add(below, f"no such key; did you mean {suggestion}{f': {word}' if word else ''}?", at_key=True)
+        elif (suggestion := meant_by(name, self.elsewhere)) is not None:
+            problems.add(below, f"no such key here; did you mean {self.elsewhere[suggestion]}?", at_key=True)
         else:
             problems.add(below, f"no such key; the keys here are {', '.join(known)}", at_key=True)
 

@@ -20,7 +20,7 @@ from controller.spec.fields import (
     Parsed,
     Schema,
     Text,
-    Whole,
+    WholeNumber,
     Word,
     found,
     refuse,
@@ -155,17 +155,17 @@ RESOURCES = Section(
         Key("ephemeralStorage", MEMORY, "Scratch disk of the container."),
     ),
     what="a mapping such as {cpu: 4, memory: 16Gi}",
-    rest=Whole(0),
+    rest=WholeNumber(0),
     rest_pattern=r"[a-z0-9.-]+/[A-Za-z0-9_.-]+",
     refused={"nvidia.com/gpu": "is not accepted here; write gpu: 1"},
 )
 RETRIES = Section(
     (
-        Key("infrastructure", Whole(0), "Evicted, preempted, node lost, killed from outside.", 3),
-        Key("timeout", Whole(0), "Ran past `timeout`.", 0),
-        Key("outOfMemory", Whole(0), "Killed for memory.", 0),
-        Key("userError", Whole(0), "The program exited with an error.", 0),
-        Key("metricsMissing", Whole(0), "Exited with 0 and reported no value.", 0),
+        Key("infrastructure", WholeNumber(0), "Evicted, preempted, node lost, killed from outside.", 3),
+        Key("timeout", WholeNumber(0), "Ran past `timeout`.", 0),
+        Key("outOfMemory", WholeNumber(0), "Killed for memory.", 0),
+        Key("userError", WholeNumber(0), "The program exited with an error.", 0),
+        Key("metricsMissing", WholeNumber(0), "Exited with 0 and reported no value.", 0),
     ),
     what="a mapping such as {infrastructure: 3}",
     refused={"configuration": "is never retried: it pauses the experiment; correct the cause, then resume"},
@@ -294,7 +294,7 @@ TRIAL = Section(
                 (
                     Key(
                         "workers",
-                        Whole(1),
+                        WholeNumber(1),
                         "Pods per attempt, locally processes; each is given all of `resources`.",
                         REQUIRED,
                     ),

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from controller.phrases import command
-from controller.spec.problems import Mark, Marks, Placed, SpecErrors
+from controller.spec.problems import LocatedProblem, Mark, Marks, SpecErrors
 from suggest.nesting import MAX_DEPTH, MAX_NODES
 
 MAX_BYTES = 1_000_000
@@ -51,7 +51,7 @@ class _Node:
 
 class _Refused(Exception):
     def __init__(self, mark: Mark, message: str) -> None:
-        self.placed = Placed(mark, "", message)
+        self.located = LocatedProblem(mark, "", message)
 
 
 def plain_scalar(text: str) -> Data:
@@ -81,8 +81,8 @@ def parse(text: str, source: str) -> tuple[Data, Marks]:
     return data, marks
 
 
-def second_document(marks: Marks) -> Placed:
-    return Placed(marks.values[""], "", "a second document begins here; one file holds one experiment")
+def second_document(marks: Marks) -> LocatedProblem:
+    return LocatedProblem(marks.values[""], "", "a second document begins here; one file holds one experiment")
 
 
 def parse_documents(text: str, source: str) -> list[tuple[Data, Marks]]:
@@ -93,15 +93,15 @@ def parse_documents(text: str, source: str) -> list[tuple[Data, Marks]]:
     """
     text = text.removeprefix("\ufeff")
     if len(text) > MAX_BYTES:
-        raise SpecErrors(source, [Placed(Mark(1, 1), "", too_large(len(text)))])
+        raise SpecErrors(source, [LocatedProblem(Mark(1, 1), "", too_large(len(text)))])
     try:
         roots = _compose(text)
     except _Refused as refused:
-        raise SpecErrors(source, [refused.placed]) from None
+        raise SpecErrors(source, [refused.located]) from None
     if not roots:
         cure = f"{command('init', '-')} prints one to start from"
-        raise SpecErrors(source, [Placed(Mark(1, 1), "", f"the file is empty; {cure}")])
-    twice: list[Placed] = []
+        raise SpecErrors(source, [LocatedProblem(Mark(1, 1), "", f"the file is empty; {cure}")])
+    twice: list[LocatedProblem] = []
     documents: list[tuple[Data, Marks]] = []
     for begin, root in roots:
         marks = Marks({}, {})
@@ -246,7 +246,7 @@ def _unprintable(text: str, error: Exception) -> _Refused:
     return _Refused(Mark(line, bad - text.rfind("\n", 0, bad)), f"the character {text[bad]!r} is not allowed in YAML")
 
 
-def _flatten(node: _Node, path: str, marks: Marks, twice: list[Placed]) -> Data:
+def _flatten(node: _Node, path: str, marks: Marks, twice: list[LocatedProblem]) -> Data:
     """Expand aliases into plain data. `_grow` has bounded the depth and the size."""
     marks.values.setdefault(path, node.mark)
     if node.items is not None:
@@ -258,7 +258,8 @@ def _flatten(node: _Node, path: str, marks: Marks, twice: list[Placed]) -> Data:
         below = f"{path}.{key.text}" if path else key.text
         if key.text in result:
             first = marks.keys[below]
-            twice.append(Placed(key.mark, below, f"this key is already in line {first.line}; keep one of the two"))
+            message = f"this key is already in line {first.line}; keep one of the two"
+            twice.append(LocatedProblem(key.mark, below, message))
             continue
         marks.keys[below] = key.mark
         result[key.text] = _flatten(value, below, marks, twice)

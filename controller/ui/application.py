@@ -50,7 +50,7 @@ _STATUS: dict[type[TunerError], int] = {
 }
 
 
-class Shown(Protocol):
+class PageContent(Protocol):
     """What the page shows: the experiments of a state directory, or the studies of a server.
 
     Methods raise NotFound and the errors of the service. Streams yield names of events with their data.
@@ -76,7 +76,7 @@ class Shown(Protocol):
 
 
 def application(
-    shown: Callable[[Request], Shown],
+    shown: Callable[[Request], PageContent],
     guard: Middleware,
     *,
     kind: str,
@@ -113,11 +113,11 @@ def application(
             Route(f"{trial}/labels", page.label, methods=["POST"]),
         ],
         middleware=[guard],
-        exception_handlers={TunerError: _said},
+        exception_handlers={TunerError: _error_response},
     )
 
 
-async def _said(_: Request, error: Exception) -> Response:
+async def _error_response(_: Request, error: Exception) -> Response:
     assert isinstance(error, TunerError)
     status = next((status for kind, status in _STATUS.items() if isinstance(error, kind)), 503)
     return JSONResponse({"error": str(error)}, status_code=status)
@@ -126,7 +126,7 @@ async def _said(_: Request, error: Exception) -> Response:
 class _Page:
     def __init__(
         self,
-        shown: Callable[[Request], Shown],
+        shown: Callable[[Request], PageContent],
         kind: str,
         vega: VegaBundle,
         closing: asyncio.Event,
@@ -244,10 +244,12 @@ def whole_number(given: object, what: str, *, most: int, least: int = 1) -> int:
 
 def event_stream(request: Request, events: Events, closing: asyncio.Event) -> Response:
     """Send events until the reader leaves, the server ends, or the reader's session has ended."""
-    return StreamingResponse(_sent(events, closing, request.state.still_in), media_type="text/event-stream")
+    return StreamingResponse(_sent(events, closing, request.state.is_signed_in), media_type="text/event-stream")
 
 
-async def _sent(events: Events, closing: asyncio.Event, still_in: Callable[[], Awaitable[bool]]) -> AsyncIterator[str]:
+async def _sent(
+    events: Events, closing: asyncio.Event, is_signed_in: Callable[[], Awaitable[bool]]
+) -> AsyncIterator[str]:
     """Yield events as text/event-stream, with comments at intervals, which detect whether the reader is still there."""
     next_check = time.monotonic() + HEARTBEAT_S
     closed = asyncio.ensure_future(closing.wait())
@@ -260,7 +262,7 @@ async def _sent(events: Events, closing: asyncio.Event, still_in: Callable[[], A
             if closed.done():
                 return
             if time.monotonic() >= next_check:
-                if not await still_in():
+                if not await is_signed_in():
                     return
                 yield ": still here\n\n"
                 next_check = time.monotonic() + HEARTBEAT_S

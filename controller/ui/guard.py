@@ -1,9 +1,9 @@
 """The access control of the page, which every request passes first.
 
 Requests must name a host of the page (against DNS rebinding) and come from the page itself (against other pages).
-Requests that change something must have the token of the page. Who may come in is decided by a `Door`: the link that
-`tuner ui` prints (`LinkDoor`), or a token of the server (`controller.ui.sign_in`). Every answer forbids scripts and
-requests that are not the page's own.
+Requests that change something must have the token of the page. An `Authenticator` decides who may sign in: by the link
+that `tuner ui` prints (`LinkAuthenticator`), or by a token of the server (`controller.ui.sign_in`). Every answer
+forbids scripts and requests that are not the page's own.
 """
 
 from __future__ import annotations
@@ -40,31 +40,31 @@ HEADERS = {
 }
 
 
-class Door(Protocol):
-    """Decides who may come in."""
+class Authenticator(Protocol):
+    """Decides who is signed in."""
 
     @property
     def names(self) -> frozenset[str] | None:
         """The hosts that requests may name; None if TLS vouches for the name."""
 
     async def page_token(self, request: Request) -> str | None:
-        """Return the token of the page of a person who has come in; None for anybody else. Raises TunerError."""
+        """Return the token of the page of a person who is signed in; None for anybody else. Raises TunerError."""
 
-    async def enter(self, request: Request) -> Response | None:
-        """Answer a request that asks to come in; None for any other request."""
+    async def sign_in_by_link(self, request: Request) -> Response | None:
+        """Answer a request that signs in by a link; None for any other request."""
 
-    async def still_in(self, request: Request) -> bool:
-        """Return whether a person who has come in may still read the answer, which is a stream. Raises TunerError."""
+    async def is_signed_in(self, request: Request) -> bool:
+        """Return whether a person who has signed in may still read the answer, which is a stream. Raises TunerError."""
 
     def public(self, request: Request) -> bool:
         """Return whether anybody may send this request."""
 
     def refusal(self, request: Request, trouble: TunerError | None = None) -> Response:
-        """Answer a request of somebody who has not come in. `trouble`: whether the person has is not known."""
+        """Answer a request of somebody who is not signed in. `trouble`: why that is not known."""
 
 
-class LinkDoor:
-    """Lets in the browser that opens the link, which has a token that is valid once.
+class LinkAuthenticator:
+    """Signs in the browser that opens the link, which has a token that is valid once.
 
     The `key` is kept across restarts, so that an open page stays valid.
     """
@@ -80,7 +80,7 @@ class LinkDoor:
         known = equal(request.cookies.get(self.cookie_name, ""), self._derived(b"cookie"))
         return self._derived(b"page") if known else None
 
-    async def enter(self, request: Request) -> Response | None:
+    async def sign_in_by_link(self, request: Request) -> Response | None:
         token = request.query_params.get("token")
         if request.url.path != "/" or request.method not in SAFE or token is None:
             return None
@@ -90,7 +90,7 @@ class LinkDoor:
         page.set_cookie(self.cookie_name, self._derived(b"cookie"), httponly=True, samesite="strict")
         return page
 
-    async def still_in(self, request: Request) -> bool:
+    async def is_signed_in(self, request: Request) -> bool:
         return True
 
     def public(self, request: Request) -> bool:
@@ -113,9 +113,9 @@ class LinkDoor:
 class Guard:
     """The ASGI middleware that checks every request. `policy` is the content security policy."""
 
-    def __init__(self, app: ASGIApp, door: Door, policy: str = POLICY) -> None:
+    def __init__(self, app: ASGIApp, authenticator: Authenticator, policy: str = POLICY) -> None:
         self._app = app
-        self._door = door
+        self._authenticator = authenticator
         self._headers = HEADERS | {"content-security-policy": policy}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -137,10 +137,10 @@ class Guard:
         """Return the refusal of a request; None if the request may pass.
 
         Then its state has the token of the page, unless it is public, and what long answers call to be sure that the
-        person is still in.
+        person is still signed in.
         """
         headers = request.headers
-        if self._door.names is not None and _host(headers.get("host", "")) not in self._door.names:
+        if self._authenticator.names is not None and _host(headers.get("host", "")) not in self._authenticator.names:
             return refused("this page is served to this machine only: open it as http://127.0.0.1 or http://localhost")
         if not _from_here(request, headers):
             return refused("another page sent this request")
@@ -150,25 +150,25 @@ class Guard:
             length = headers.get("content-length", "")
             if not length.isascii() or not length.isdigit() or int(length) > MOST_BODY_BYTES:
                 return PlainTextResponse(f"expected a body of at most {MOST_BODY_BYTES} bytes\n", status_code=413)
-        if (answer := await self._door.enter(request)) is not None:
+        if (answer := await self._authenticator.sign_in_by_link(request)) is not None:
             return answer
-        if self._door.public(request):
+        if self._authenticator.public(request):
             return None
         try:
-            page_token = await self._door.page_token(request)
+            page_token = await self._authenticator.page_token(request)
         except TunerError as error:
-            return self._door.refusal(request, error)
+            return self._authenticator.refusal(request, error)
         if page_token is None:
-            return self._door.refusal(request)
+            return self._authenticator.refusal(request)
         if request.method not in SAFE and not equal(headers.get(TOKEN_HEADER, ""), page_token):
             return refused("the request lacks the token of the page; load the page again")
         request.state.page_token = page_token
-        request.state.still_in = partial(self._still_in, request)
+        request.state.is_signed_in = partial(self._is_signed_in, request)
         return None
 
-    async def _still_in(self, request: Request) -> bool:
+    async def _is_signed_in(self, request: Request) -> bool:
         try:
-            return await self._door.still_in(request)
+            return await self._authenticator.is_signed_in(request)
         except TunerError:
             return False  # not known: the page asks again
 

@@ -22,7 +22,7 @@ from controller.core.model import Experiment
 from controller.report.record import ExperimentRecord
 from controller.search import study_name
 from controller.ui.board import Board
-from controller.ui.guard import Guard, LinkDoor
+from controller.ui.guard import Guard, LinkAuthenticator
 from suggest.optuna_storage import dashboard
 from suggest.trial import Measurement, Trial
 
@@ -36,7 +36,7 @@ ANSWER_S = 120.0
 T = TypeVar("T")
 
 
-def optuna_application(board: Board, door: LinkDoor) -> Starlette:
+def optuna_application(board: Board, authenticator: LinkAuthenticator) -> Starlette:
     """Return the application, for the running event loop."""
     wsgi = dashboard.application(_Source(board, asyncio.get_running_loop()))
 
@@ -48,16 +48,16 @@ def optuna_application(board: Board, door: LinkDoor) -> Starlette:
 
     return Starlette(
         routes=[Route("/", index), Route("/{path:path}", answer)],
-        middleware=[Middleware(Guard, door=door, policy=POLICY)],
+        middleware=[Middleware(Guard, authenticator=authenticator, policy=POLICY)],
     )
 
 
 def _answered(wsgi: Callable[..., Any], request: Request) -> Response:
     """Answer a request without a body by a WSGI application."""
-    told: list[tuple[str, Sequence[tuple[str, str]]]] = []
+    started: list[tuple[str, Sequence[tuple[str, str]]]] = []
 
     def start(status: str, headers: Sequence[tuple[str, str]], failed: object = None) -> None:
-        told[:] = [(status, headers)]
+        started[:] = [(status, headers)]
 
     environ = {
         "REQUEST_METHOD": request.method,
@@ -87,9 +87,9 @@ def _answered(wsgi: Callable[..., Any], request: Request) -> Response:
     finally:
         if hasattr(parts, "close"):
             parts.close()
-    if not told:
+    if not started:
         return PlainTextResponse("the dashboard did not answer\n", status_code=502)
-    status, headers = told[0]
+    status, headers = started[0]
     answer = Response(body, status_code=int(status.split(" ", 1)[0]))
     for name, value in headers:
         if name.lower() not in ("content-length", "content-security-policy", "set-cookie"):

@@ -21,8 +21,8 @@ from controller.app.workspace import Workspace
 from controller.ui.application import application
 from controller.ui.board import Board
 from controller.ui.experiment_routes import experiment_routes
-from controller.ui.guard import Guard, LinkDoor
-from controller.ui.kept_file import KeptAddress
+from controller.ui.guard import Guard, LinkAuthenticator
+from controller.ui.stored_address import StoredAddress
 from controller.ui.vega import VegaBundle
 from suggest.errors import FailedPrecondition, Unavailable
 
@@ -43,11 +43,11 @@ async def serve(workspace: Workspace, *, port: int | None, optuna: bool, say: Ca
     """
     workspace.state.make()
     file = workspace.state.root / "ui.json"
-    kept = KeptAddress.read(file)
+    kept = StoredAddress.read(file)
     listener = listen(ADDRESS, (kept.port, 0) if port is None else (port,), flag="--port")
     actual = listener.getsockname()[1]
-    KeptAddress(kept.key, actual).write(file)
-    door = LinkDoor(kept.key, actual)
+    StoredAddress(kept.key, actual).write(file)
+    authenticator = LinkAuthenticator(kept.key, actual)
     board = Board(workspace)
     ending = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -55,9 +55,9 @@ async def serve(workspace: Workspace, *, port: int | None, optuna: bool, say: Ca
         loop.add_signal_handler(number, ending.set)
     try:
         closing = asyncio.Event()
-        app = _dashboard(board, door) if optuna else _page(board, door, closing)
+        app = _dashboard(board, authenticator) if optuna else _page(board, authenticator, closing)
         async with running(app, listener, closing):
-            say(f"http://{ADDRESS}:{actual}/?token={door.link_token}")  # the socket listens already
+            say(f"http://{ADDRESS}:{actual}/?token={authenticator.link_token}")  # the socket listens already
             await ending.wait()
     finally:
         await board.close()
@@ -65,10 +65,10 @@ async def serve(workspace: Workspace, *, port: int | None, optuna: bool, say: Ca
             loop.remove_signal_handler(number)
 
 
-def _page(board: Board, door: LinkDoor, closing: asyncio.Event) -> ASGIApp:
+def _page(board: Board, authenticator: LinkAuthenticator, closing: asyncio.Event) -> ASGIApp:
     return application(
         lambda _: board,
-        Middleware(Guard, door=door),
+        Middleware(Guard, authenticator=authenticator),
         kind="experiments",
         closing=closing,
         vega=VegaBundle(),
@@ -76,10 +76,10 @@ def _page(board: Board, door: LinkDoor, closing: asyncio.Event) -> ASGIApp:
     )
 
 
-def _dashboard(board: Board, door: LinkDoor) -> ASGIApp:
+def _dashboard(board: Board, authenticator: LinkAuthenticator) -> ASGIApp:
     from controller.ui.optuna_page import optuna_application  # lazy: it imports Optuna
 
-    return optuna_application(board, door)
+    return optuna_application(board, authenticator)
 
 
 @contextlib.asynccontextmanager

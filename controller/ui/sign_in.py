@@ -164,8 +164,8 @@ def _xor(text: bytes, identity: str) -> bytes:
     return bytes(one ^ other for one, other in zip(text, pad, strict=True))
 
 
-class TokenDoor:
-    """Lets in those who have a token. With `secure`, the page is served over TLS, maybe to other machines.
+class TokenAuthenticator:
+    """Signs in people who have a token. With `secure`, the page is served over TLS, maybe to other machines.
 
     Args:
         connect: Returns the board of a token.
@@ -222,10 +222,10 @@ class TokenDoor:
             return None
         return hmac.digest(identity.encode(), b"page", "sha256").hex()  # the same for a page that is open meanwhile
 
-    async def enter(self, request: Request) -> Response | None:
+    async def sign_in_by_link(self, request: Request) -> Response | None:
         return None
 
-    async def still_in(self, request: Request) -> bool:
+    async def is_signed_in(self, request: Request) -> bool:
         if await self.page_token(request) is None:
             return False
         # A board that was closed, because there were too many sessions, is not watched any more.

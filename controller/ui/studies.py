@@ -23,7 +23,7 @@ RUN, MANAGE = "run", "manage"  # verbs of tokens
 
 
 class StudyBoard:
-    """`application.Shown` for studies.
+    """`application.PageContent` for studies.
 
     Args:
         mark: Returns a value that changes when the store may have changed.
@@ -64,7 +64,7 @@ class StudyBoard:
             return {"searches": [], "trouble": str(error), "source": self._source}
         found.sort(key=lambda pair: (pair[0].create_time is not None, pair[0].create_time), reverse=True)
         return {
-            "searches": [self._told(study, summary or StudySummary({}, None)) for study, summary in found],
+            "searches": [self._document(study, summary or StudySummary({}, None)) for study, summary in found],
             "trouble": "",
             "source": self._source,
         }
@@ -126,19 +126,19 @@ class StudyBoard:
         return found
 
     def _summary(self, record: StudyTrials, loaded: bool) -> Json:
-        assert record.standing is not None, "followers keep it"
-        best = next(iter(record.standing.best), None)
-        return self._told(record.study, StudySummary(record.standing.counts, best)) | {
+        assert record.totals is not None, "followers keep it"
+        best = next(iter(record.totals.best), None)
+        return self._document(record.study, StudySummary(record.totals.counts, best)) | {
             "parameters": [parameter_hint(each) for each in record.space.parameters],
             "loaded": loaded,
         }
 
-    def _told(self, study: Study, summary: StudySummary) -> Json:
+    def _document(self, study: Study, summary: StudySummary) -> Json:
         """Return a study in the form of an experiment's summary, without what only experiments have."""
         spec, verbs = study.spec, self._verbs()
-        told = documents.study(study, summary.trials, summary.best)
+        document = documents.study(study, summary.trials, summary.best)
         over = (state for state in summary.trials if state.finished and state is not TrialState.CANCELLED)
-        return told | {
+        return document | {
             "why": "",
             "metric": spec.objective.metric,
             "direction": spec.objective.direction.value,

@@ -19,10 +19,10 @@ from starlette.requests import Request
 from starlette.routing import Route
 
 from controller.ui.application import application
-from controller.ui.guard import Guard, LinkDoor
-from controller.ui.kept_file import KeptAddress
+from controller.ui.guard import Guard, LinkAuthenticator
 from controller.ui.server import listen, running
-from controller.ui.sign_in import StoredSessions, TokenDoor
+from controller.ui.sign_in import StoredSessions, TokenAuthenticator
+from controller.ui.stored_address import StoredAddress
 from controller.ui.studies import StudyBoard
 from controller.ui.vega import VegaBundle
 from controller.ui.watched import Mark, clock_mark, file_mark
@@ -66,7 +66,7 @@ def check(address: Address, *, tokens: bool, tls: bool) -> None:
 
 
 @asynccontextmanager
-async def beside(
+async def serve_page(
     server: Served, address: Address, *, tokens: bool, sqlite: Path | None, source: str, say: Callable[[str], None]
 ) -> AsyncIterator[None]:
     """Serve the page while the block runs. Calls `say` with its address.
@@ -82,11 +82,11 @@ async def beside(
     host = "127.0.0.1" if address.host == "localhost" else address.host
     suffix = f"-{address.port}" if address.port else ""
     file = None if sqlite is None else sqlite.with_name(f"{sqlite.name}-page{suffix}.json")
-    kept = KeptAddress(secrets.token_bytes(32), 0) if file is None else KeptAddress.read(file)
+    kept = StoredAddress(secrets.token_bytes(32), 0) if file is None else StoredAddress.read(file)
     listener = listen(host, (address.port,) if address.port else (kept.port, 0), flag="--ui")
     port: int = listener.getsockname()[1]
     if file is not None:
-        KeptAddress(kept.key, port).write(file)
+        StoredAddress(kept.key, port).write(file)
     tls = server.ssl_context() is not None
 
     def mark() -> Mark:
@@ -103,27 +103,27 @@ async def beside(
         return found
 
     closing = asyncio.Event()
-    door: LinkDoor | TokenDoor
+    authenticator: LinkAuthenticator | TokenAuthenticator
     routes: Sequence[Route] = ()
     shown: Callable[[Request], StudyBoard]
     if tokens:
-        door = TokenDoor(
+        authenticator = TokenAuthenticator(
             board,
             lambda token: server.verbs_of(token) is not None,
             port=port,
             secure=tls,
             stored=server.page_sessions(),
         )
-        shown, close, routes = door.board, door.close, door.routes
+        shown, close, routes = authenticator.board, authenticator.close, authenticator.routes
         link = ""
     else:
         everybodys = board("")
         shown, close = (lambda request: everybodys), everybodys.close
-        door = LinkDoor(kept.key, port, prefix="tuner-serve")
-        link = f"?token={door.link_token}"
+        authenticator = LinkAuthenticator(kept.key, port, prefix="tuner-serve")
+        link = f"?token={authenticator.link_token}"
     app = application(
         shown,
-        Middleware(Guard, door=door),
+        Middleware(Guard, authenticator=authenticator),
         kind="studies",
         closing=closing,
         vega=VegaBundle(),

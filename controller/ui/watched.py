@@ -168,8 +168,8 @@ def file_mark(*databases: Path) -> Mark:
     for database in databases:
         for path in (database, database.with_name(f"{database.name}-wal")):
             try:
-                told = path.stat()
-                found += [told.st_mtime_ns, told.st_size]
+                facts = path.stat()
+                found += [facts.st_mtime_ns, facts.st_size]
             except OSError:
                 found.append(None)
     return tuple(found)

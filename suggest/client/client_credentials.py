@@ -75,8 +75,8 @@ class ClientCredentials:
         """
         parsed = parse_address(address)
         if bool(self._tls_cert) != bool(self._tls_key):
-            there, missing = (TLS_CERT, TLS_KEY) if self._tls_cert else (TLS_KEY, TLS_CERT)
-            raise InvalidArgument([Problem("", f"{there} is set without {missing}; name the other half too")])
+            given, missing = (TLS_CERT, TLS_KEY) if self._tls_cert else (TLS_KEY, TLS_CERT)
+            raise InvalidArgument([Problem("", f"{given} is set without {missing}; name the other half too")])
         if self._tls_cert and not self._tls_ca and not parsed.path:
             message = f"a client certificate needs TLS; name the server's CA in {TLS_CA} (--tls-ca FILE)"
             raise InvalidArgument([Problem("", message)])

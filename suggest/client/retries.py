@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 PATIENCE_S = 30.0  # default timeout of a client; longer than a restart of the server takes
 
 LONGEST_PAUSE_S = 1.0  # between attempts
-LONGEST_TOLD_S = 0.2  # between attempts if the service itself answers that it is unavailable
+LONGEST_REFUSED_S = 0.2  # between attempts if the service itself answers that it is unavailable
 FIRST_AWAY_S = 1.6  # a little longer than the silence after which an owner loses its studies
 BACKOFF = Backoff(first_s=0.05, longest_s=LONGEST_PAUSE_S, jitter=0.5)
-SAID_AFTER_S = 1.0  # a call that waits longer for a connection logs it
+WARN_AFTER_S = 1.0  # a call that waits longer for a connection logs it
 
 CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.max_receive_message_length", 64 << 20),
@@ -57,11 +57,11 @@ class Attempts:
         self._began = time.monotonic()
         self._pauses = 0
         self._away_s = FIRST_AWAY_S
-        self._said = False
+        self._warned = False
         self._mismatched: set[str] = set()  # homes that cannot be reached due to TLS or another protocol
         self._followed = False
         self._sent_away = 0
-        self._told: grpc.RpcError | None = None  # the last error that the service itself sent
+        self._service_error: grpc.RpcError | None = None  # the last error that the service itself sent
 
     def left_s(self) -> float:
         """Return the time until the call's deadline."""
@@ -101,26 +101,26 @@ class Attempts:
         if pause is None or time.monotonic() + pause >= self._deadline:
             # An expired deadline is the less helpful error, for example if a locked store keeps answering late.
             late = failure.code() is grpc.StatusCode.DEADLINE_EXCEEDED
-            last = self._told if late and self._told is not None else failure
+            last = self._service_error if late and self._service_error is not None else failure
             raise _error(last, address=tried, timeout_s=self._timeout_s) from last
         return pause
 
     def _pause_unavailable(self, failure: grpc.RpcError) -> float | None:
-        tried, told = self.address, _by_the_service(failure)
-        if told or self._told is None:
-            self._told = failure
-        if told:
-            return self._pause(LONGEST_TOLD_S)
+        tried, refused = self.address, _by_the_service(failure)
+        if refused or self._service_error is None:
+            self._service_error = failure
+        if refused:
+            return self._pause(LONGEST_REFUSED_S)
         if _is_mismatch(failure):
             self._mismatched.add(tried)
             if self._mismatched.issuperset(self._homes):
                 return None
         self.address = self._next_home()
-        if not self._said and time.monotonic() - self._began > SAID_AFTER_S:
-            self._said = True
+        if not self._warned and time.monotonic() - self._began > WARN_AFTER_S:
+            self._warned = True
             left_s = max(0.0, self._deadline - time.monotonic())
             log.warning("no suggestion service answers at %s; retrying for %.0f s", tried, left_s)
-        return self._pause(LONGEST_TOLD_S if self._followed else LONGEST_PAUSE_S)
+        return self._pause(LONGEST_REFUSED_S if self._followed else LONGEST_PAUSE_S)
 
     def _follow(self, failure: grpc.RpcError) -> float | None:
         error = _error(failure, address=self.address, timeout_s=self._timeout_s)
@@ -130,15 +130,15 @@ class Attempts:
             self.address = str(parse_address(error.address))
         except InvalidArgument:
             return None
-        first, self._followed, self._told = not self._followed, True, failure
-        return 0.0 if first else self._pause(LONGEST_TOLD_S)
+        first, self._followed, self._service_error = not self._followed, True, failure
+        return 0.0 if first else self._pause(LONGEST_REFUSED_S)
 
     def _wait_for_room(self, failure: grpc.RpcError) -> float | None:
         """Return the pause that the service asked for, longer each time, because all refused clients come back."""
         error = _error(failure, address=self.address, timeout_s=self._timeout_s)
         if not isinstance(error, RateLimited):
             return None
-        self._told = failure
+        self._service_error = failure
         self._sent_away += 1
         return max(error.retry_s, 0.01) * (1 + random.random() * self._sent_away / 2)
 

@@ -176,10 +176,10 @@ class OpenTrial:
         try:
             return self._search.client.report(self._search.name, self.number, measurements, tries=self.tries)
         except LeaseExpired as error:
-            self.lose(str(error))
+            self.mark_lost(str(error))
             return StopAdvice(True, str(error))
 
-    def lose(self, why: str) -> None:
+    def mark_lost(self, why: str) -> None:
         """Mark the trial as lost to another process, so that nothing more about it is sent from here."""
         if self._open and not self._ending:
             log.warning("%s", why)
@@ -188,8 +188,8 @@ class OpenTrial:
 
     def complete(self, value: float | None = None) -> None:
         """End the trial as succeeded. Without a value, the reported one counts."""
-        said = None if value is None else arguments.measured("complete", "value", value)
-        self._end(Outcome(TrialState.SUCCEEDED, said))
+        result = None if value is None else arguments.measured("complete", "value", value)
+        self._end(Outcome(TrialState.SUCCEEDED, result))
 
     def prune(self, reason: str = "") -> None:
         self._end(Outcome(TrialState.PRUNED, reason=arguments.text("prune", "reason", reason)))
@@ -222,7 +222,7 @@ class OpenTrial:
             self._search.client.complete(self._search.name, self.number, outcome, tries=self.tries)
         except LeaseExpired as error:
             self._ending = False
-            self.lose(str(error))
+            self.mark_lost(str(error))
         self._open = False
 
 
@@ -284,7 +284,7 @@ class LeasedTrial(Protocol):
     number: int
     tries: int
 
-    def lose(self, why: str) -> None:
+    def mark_lost(self, why: str) -> None:
         """Called when the trial was handed out to another process."""
 
 
@@ -335,6 +335,6 @@ class LeaseRenewal:
             except ValueError:  # raised by gRPC if the client was closed meanwhile
                 return
             if lost and self._trial is trial:
-                trial.lose(
+                trial.mark_lost(
                     f"{self._study}: trial {trial.number} has ended, or its lease expired and another client has it"
                 )

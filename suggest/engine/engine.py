@@ -133,7 +133,7 @@ class Engine:
         self._expired: set[int] = set()  # the queued trials that were handed out before
         self._reports: dict[int, Report] = {}
         self._before: dict[int, int | None] = {}  # of running trials: the last step before the latest report
-        self._told: dict[
+        self._advice: dict[
             int, tuple[Curve, int, StopAdvice]
         ] = {}  # of running trials: the curve, its length, the advice
         self._running: set[int] = set()
@@ -267,7 +267,7 @@ class Engine:
         """
         if expired_only:
             again = [self.trial(number) for number in sorted(self._expired)[:count]]
-            return Proposal(tuple(self._as_it_was(trial) for trial in again), exhausted=False)
+            return Proposal(tuple(self._proposed_again(trial) for trial in again), exhausted=False)
         if count == 1 and not to_run and self._prepared is not None:
             return self._prepared
         return samplers.completed(self._proposing(count, to_run=to_run))
@@ -286,10 +286,10 @@ class Engine:
         idle = not self._running and not self._queued
         if not numbers and idle and (last := promotion.last_resort()) is not None:
             numbers = [last]
-        trials = tuple(self._as_it_was(self.trial(number)) for number in numbers)
+        trials = tuple(self._proposed_again(self.trial(number)) for number in numbers)
         return Proposal(trials, exhausted=idle and not trials)
 
-    def _as_it_was(self, trial: Trial) -> Proposed:
+    def _proposed_again(self, trial: Trial) -> Proposed:
         """Propose a known trial: a paused one with its next fidelity, any other one with its own."""
         fidelity = trial.fidelity
         if trial.state is TrialState.PAUSED and self._promotion is not None:
@@ -344,7 +344,7 @@ class Engine:
         found = dict(zip([w.number for w in partial] + list(new), points, strict=False))
         parents = samplers.parents_of(self._sampler, wanted)
         proposed = [
-            replace(self._as_it_was(trial), parameters=found.get(trial.number, fixed[trial.number]))
+            replace(self._proposed_again(trial), parameters=found.get(trial.number, fixed[trial.number]))
             for trial in chosen
             if trial.number in found or not space.missing(fixed[trial.number])
         ]
@@ -400,8 +400,8 @@ class Engine:
     def trial(self, number: int) -> Trial:
         found = self._trials.get(number)
         if found is None:
-            there = f"0 to {self.next_number - 1}" if self.next_number else "none yet"
-            raise NotFound(f"{self._study.name} has no trial {number}; there are {there}")
+            numbers = f"0 to {self.next_number - 1}" if self.next_number else "none yet"
+            raise NotFound(f"{self._study.name} has no trial {number}; there are {numbers}")
         return found
 
     def open_trial(self, number: int) -> Trial | None:
@@ -483,14 +483,14 @@ class Engine:
         curve = self._curve(number)
         if self._pruner is None or curve is None or self.trial(number).state is not TrialState.RUNNING:
             return StopAdvice(False)
-        told = self._told.get(number)
-        if told is not None and told[0] is curve and told[1] == len(curve.steps):
-            return told[2]
+        cached = self._advice.get(number)
+        if cached is not None and cached[0] is curve and cached[1] == len(curve.steps):
+            return cached[2]
         previous = curve.steps[-2] if len(curve.steps) > 1 else None
         before = self._before.get(number, previous)
         self._load(self._pruner)
         advice = self._pruner.judge(TrialCurve(number, TrialState.RUNNING, curve), before=before)
-        self._told[number] = curve, len(curve.steps), advice
+        self._advice[number] = curve, len(curve.steps), advice
         return advice
 
     def update_study(self, study: Study) -> None:
@@ -526,7 +526,7 @@ class Engine:
         if trial.finished or trial.state is TrialState.PAUSED:
             self._results += old is None or old in (TrialState.QUEUED, TrialState.RUNNING)
             self._before.pop(number, None)
-            self._told.pop(number, None)
+            self._advice.pop(number, None)
 
     def _curve(self, number: int) -> Curve | None:
         """Return the trial's curve: the values of the objective's metric in its newest attempt."""
@@ -534,9 +534,9 @@ class Engine:
 
     def _report(self, number: int) -> Report:
         """Return what the trial has reported. Do not change it, because it may be a copy."""
-        there = self._reports.get(number)
-        if there is not None:
-            return there
+        curve = self._reports.get(number)
+        if curve is not None:
+            return curve
         state = self._trials.state(number)
         forgotten = self._source is not None and state is not None and state.finished
         return self._source.report(number) if self._source is not None and forgotten else Report()
@@ -572,7 +572,7 @@ class Engine:
     def _new_pruner(self) -> Pruner | None:
         """Return a pruner. It gets the curves when first asked, because they may be half a million measurements."""
         spec = self._study.spec
-        self._told.clear()
+        self._advice.clear()
         self._pruner_loaded = False
         if spec.pruning is None or (spec.fidelity is not None and spec.pruning.name in PROMOTING):
             return None
@@ -636,8 +636,8 @@ def _fidelity_problems(spec: StudySpec) -> Iterator[Problem]:
             f"{name} is also a parameter of the search, but each run of a trial has its own; remove it there",
         )
     if registry.waits(spec.algorithm):
-        told = f"trials of {spec.algorithm.name} already run in generations; remove it, or use another algorithm"
-        yield Problem("fidelity", told)
+        message = f"trials of {spec.algorithm.name} already run in generations; remove it, or use another algorithm"
+        yield Problem("fidelity", message)
     if eta < 2:
         yield Problem("fidelity.eta", f"{eta} is below 2")
     if not (math.isfinite(least) and least > 0):
@@ -673,16 +673,16 @@ def _objective_problems(spec: StudySpec) -> Iterator[Problem]:
     if len(spec.constraints) > MOST_CONSTRAINTS:
         yield Problem("constraints", f"{len(spec.constraints)} constraints; a study has at most {MOST_CONSTRAINTS}")
     for place, constraint in enumerate(spec.constraints):
-        here, bounds = f"constraints[{place}]", (constraint.min, constraint.max)
+        path, bounds = f"constraints[{place}]", (constraint.min, constraint.max)
         if not constraint.metric:
-            yield Problem(f"{here}.metric", "no metric; name the one that trials report")
+            yield Problem(f"{path}.metric", "no metric; name the one that trials report")
         if bounds == (None, None):
-            yield Problem(here, "no bound; set min, max or both")
+            yield Problem(path, "no bound; set min, max or both")
         for word, bound in zip(("min", "max"), bounds, strict=True):
             if bound is not None and not math.isfinite(bound):
-                yield Problem(f"{here}.{word}", f"{bound} is not finite; omit it if there is no bound")
+                yield Problem(f"{path}.{word}", f"{bound} is not finite; omit it if there is no bound")
         if constraint.min is not None and constraint.max is not None and constraint.min > constraint.max:
-            yield Problem(here, f"min {constraint.min:g} is above max {constraint.max:g}; no value satisfies both")
+            yield Problem(path, f"min {constraint.min:g} is above max {constraint.max:g}; no value satisfies both")
 
 
 def _under(place: str, problems: Iterable[Problem]) -> Iterator[Problem]:

@@ -125,5 +125,5 @@ class Promotion:
         """Return the reason of a trial that pauses: its fidelity, and what it waits for."""
         f = self._fidelity
         at, last = trial.rungs[-1].fidelity, self._levels[-1]
-        told = f"it continues when it is among the best 1/{f.eta} of those that reached it"
-        return f"{f.parameter} {at:g} of {last:g}; {told}"
+        rule = f"it continues when it is among the best 1/{f.eta} of those that reached it"
+        return f"{f.parameter} {at:g} of {last:g}; {rule}"

@@ -220,17 +220,17 @@ def _parameters(
         return
     names: set[str] = set()
     for place, parameter in enumerate(given):
-        here = f"{at}[{place}]"
+        path = f"{at}[{place}]"
         if parameter.name in names:
-            problems.append(Problem(f"{here}.name", f"Detect duplicated parameter name: {parameter.name}"))
+            problems.append(Problem(f"{path}.name", f"Detect duplicated parameter name: {parameter.name}"))
         elif not NAME.fullmatch(parameter.name):
             rule = "a letter or _, then at most 62 letters, digits, or _ . -"
-            problems.append(Problem(f"{here}.name", f"{parameter.name[:80]!r} is not a name; use {rule}"))
+            problems.append(Problem(f"{path}.name", f"{parameter.name[:80]!r} is not a name; use {rule}"))
         names.add(parameter.name)
         try:
             yield _parameter(parameter, is_grid=is_grid)
         except InvalidArgument as e:
-            problems += [Problem(f"{here}.{p.path}", f"{parameter.name}: {p.message}") for p in e.problems]
+            problems += [Problem(f"{path}.{p.path}", f"{parameter.name}: {p.message}") for p in e.problems]
 
 
 def _needs_step(parameter: pb.ParameterSpec) -> bool:
@@ -322,7 +322,7 @@ def _refused(path: str, message: str) -> InvalidArgument:
 
 
 @dataclass(frozen=True, slots=True)
-class _Ours:
+class _AlgorithmMapping:
     """Our algorithm for one of Katib's, with `fixed` settings, and a function for each setting that reads its text."""
 
     name: str
@@ -510,9 +510,9 @@ _TPE = {
     "n_ei_candidates": _candidates("n_ei_candidates", 0),
 }
 _ALGORITHMS = {
-    "random": _Ours("random", {"random_state": _seed}, {}),
-    "grid": _Ours("grid", {"random_state": _seed}, {}),
-    "tpe": _Ours(
+    "random": _AlgorithmMapping("random", {"random_state": _seed}, {}),
+    "grid": _AlgorithmMapping("grid", {"random_state": _seed}, {}),
+    "tpe": _AlgorithmMapping(
         "tpe",
         {
             **_TPE,
@@ -522,8 +522,8 @@ _ALGORITHMS = {
         },
         {"multivariate": False},
     ),
-    "multivariate-tpe": _Ours("tpe", _TPE, {"multivariate": True}),
-    "bayesianoptimization": _Ours(
+    "multivariate-tpe": _AlgorithmMapping("tpe", _TPE, {"multivariate": True}),
+    "bayesianoptimization": _AlgorithmMapping(
         "gp",
         {
             "random_state": _seed,
@@ -534,9 +534,9 @@ _ALGORITHMS = {
         },
         {},
     ),
-    "cmaes": _Ours("cmaes", {"random_state": _seed, "sigma": _sigma, "restart_strategy": _restarts}, {}),
-    "sobol": _Ours("sobol", {}, {}),
-    HYPERBAND: _Ours(
+    "cmaes": _AlgorithmMapping("cmaes", {"random_state": _seed, "sigma": _sigma, "restart_strategy": _restarts}, {}),
+    "sobol": _AlgorithmMapping("sobol", {}, {}),
+    HYPERBAND: _AlgorithmMapping(
         "random",
         {
             "r_l": _r_l,
@@ -547,7 +547,7 @@ _ALGORITHMS = {
         {},
     ),
     # Without a probability, Katib perturbs every parameter of a replaced trial.
-    PBT: _Ours(
+    PBT: _AlgorithmMapping(
         "pbt",
         {
             "suggestion_trial_dir": _trial_dir,  # where Katib mounts the trial's folder

@@ -45,8 +45,8 @@ class Checkpoints:
     def check(self, experiment: str) -> None:
         """Check that an experiment's folder is in this one. Raises InvalidArgument."""
         if not _NAME.fullmatch(experiment):
-            told = f"{experiment[:80]!r} is not a valid Kubernetes name; use lower-case letters, digits and -"
-            raise InvalidArgument([Problem("experiment.name", told)])
+            problem = f"{experiment[:80]!r} is not a valid Kubernetes name; use lower-case letters, digits and -"
+            raise InvalidArgument([Problem("experiment.name", problem)])
 
     def prepare(self, experiment: str, trial: str, parent: str) -> None:
         """Make a trial's folder, a copy of its parent's, unless it is there. parent: "" for none.

@@ -26,7 +26,7 @@ from suggest.katib import NAMESPACE
 from suggest.katib.experiment import KatibExperiment, read_experiment, validate
 from suggest.katib.observations import name_problems
 from suggest.katib.population import GENERATION, PARENT, Checkpoints, generation, trial_name
-from suggest.katib.trial_history import STOPPED, TRIAL, Kinship, StudyIndex, Suggestion, TrialHistory, request_of
+from suggest.katib.trial_history import STOPPED, TRIAL, HistoryMatch, StudyIndex, Suggestion, TrialHistory, request_of
 from suggest.katib.v1beta1 import api_pb2 as pb
 from suggest.katib.v1beta1.frames_pb2 import SuggestionsFrame
 from suggest.studies import StudyService
@@ -197,7 +197,7 @@ class KatibSuggestions:
     ) -> _KeptStudy:
         if search.studies is None:
             search.studies = list(self._existing(experiment))
-        found: dict[Kinship, _KeptStudy] = {}
+        found: dict[HistoryMatch, _KeptStudy] = {}
         parent: StudyIndex | None = None
         inherited = 0
         for kept in reversed(search.studies[-LOOKED_AT:]):
@@ -208,18 +208,18 @@ class KatibSuggestions:
                 search.studies = None
                 return self._study_of(search, experiment, history, taken=taken)
             fresh = study_index.fresh(history)
-            told = history.told(fresh)
-            kinship = study_index.kinship(told, others=len(fresh) < len(history), taken=taken)
-            if kinship is Kinship.SAME:
+            columns = history.trials_at(fresh)
+            matching = study_index.compare(columns, others=len(fresh) < len(history), taken=taken)
+            if matching is HistoryMatch.SAME:
                 return kept
-            found.setdefault(kinship, kept)
-            if kinship is Kinship.OTHER and (count := study_index.taken_here(told, taken)) > inherited:
+            found.setdefault(matching, kept)
+            if matching is HistoryMatch.OTHER and (count := study_index.inherited_count(columns, taken)) > inherited:
                 parent, inherited = study_index, count
-        if Kinship.LIKELY in found:
-            return found[Kinship.LIKELY]
-        if parent is None and Kinship.POSSIBLE in found:
-            return found[Kinship.POSSIBLE]
-        history.told(range(len(history)))
+        if HistoryMatch.LIKELY in found:
+            return found[HistoryMatch.LIKELY]
+        if parent is None and HistoryMatch.POSSIBLE in found:
+            return found[HistoryMatch.POSSIBLE]
+        history.trials_at(range(len(history)))
         history.names({})  # a request that is refused creates nothing
         made = self._new(search, experiment)
         if parent is not None:

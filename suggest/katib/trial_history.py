@@ -20,7 +20,7 @@ from typing import NamedTuple
 from suggest.errors import InvalidArgument, Problem
 from suggest.katib.experiment import KatibExperiment
 from suggest.katib.hyperband import Training, next_trainings
-from suggest.katib.trial_reader import Point, ToldTrials, TrialReader
+from suggest.katib.trial_reader import HistoryColumns, Point, TrialReader
 from suggest.samplers import PointRequest
 from suggest.samplers.uniform import draw_point
 from suggest.space import Value
@@ -42,20 +42,20 @@ class TrialHistory:
         self.hashes = list(map(hash, raws))
         self._reader = TrialReader(experiment)
         self._raws = raws
-        self._told = self._reader.read({})
-        self._rows: dict[int, int] = {}  # of `_told`, by place
+        self._columns = self._reader.read({})
+        self._rows: dict[int, int] = {}  # of `_columns`, by place
 
     def __len__(self) -> int:
         return len(self._raws)
 
-    def told(self, places: Sequence[int]) -> ToldTrials:
+    def trials_at(self, places: Sequence[int]) -> HistoryColumns:
         """Return the trials at these places. Raises InvalidArgument with the places of problems."""
         rows = self._rows
         if unread := {place: self._raws[place] for place in places if place not in rows}:
             read = self._reader.read(unread)
-            rows.update(zip(unread, range(len(self._told), len(self._told) + len(read)), strict=True))
-            self._told = self._told.plus(read)
-        return self._told.take([rows[place] for place in places])
+            rows.update(zip(unread, range(len(self._columns), len(self._columns) + len(read)), strict=True))
+            self._columns = self._columns.plus(read)
+        return self._columns.take([rows[place] for place in places])
 
     def names(self, seen: Mapping[int, str]) -> set[str]:
         """Return the names of all trials; `seen` has those of trials that are not parsed, by their hashes.
@@ -64,7 +64,7 @@ class TrialHistory:
             InvalidArgument: two trials have the same name.
         """
         names = list(map(seen.get, self.hashes, repeat(""))) if seen else [""] * len(self)
-        for place, name in zip(self._rows, self._told.names, strict=True):
+        for place, name in zip(self._rows, self._columns.names, strict=True):
             names[place] = name
         different = set(names)
         if len(different) < len(names):
@@ -126,32 +126,32 @@ class _KnownTrials:
     def __len__(self) -> int:
         return len(self._rows)
 
-    def shared(self, told: ToldTrials) -> list[tuple[int, int]]:
+    def shared(self, columns: HistoryColumns) -> list[tuple[int, int]]:
         """Return the rows there, and here, of trials that are known."""
-        return [(row, mine) for row, mine in enumerate(map(self._rows.get, told.names)) if mine is not None]
+        return [(row, mine) for row, mine in enumerate(map(self._rows.get, columns.names)) if mine is not None]
 
-    def have_points_of(self, told: ToldTrials, shared: Sequence[tuple[int, int]]) -> bool:
+    def have_points_of(self, columns: HistoryColumns, shared: Sequence[tuple[int, int]]) -> bool:
         return all(
             [parameter.values[row] for row, _ in shared] == [column[mine] for _, mine in shared]
-            for column, parameter in zip(self._points, told.parameters, strict=True)
+            for column, parameter in zip(self._points, columns.parameters, strict=True)
         )
 
-    def changed(self, told: ToldTrials) -> list[int]:
+    def changed(self, columns: HistoryColumns) -> list[int]:
         """Return the rows there of known trials that have another state or value."""
         states, values = self._states, self._values
         return [
             row
-            for row, mine in self.shared(told)
-            if told.states[row] is not states[mine] or told.values[row] != values[mine]
+            for row, mine in self.shared(columns)
+            if columns.states[row] is not states[mine] or columns.values[row] != values[mine]
         ]
 
-    def add(self, told: ToldTrials, first: int) -> None:
+    def add(self, columns: HistoryColumns, first: int) -> None:
         """Add trials that are not known, whose numbers begin with `first`."""
-        self._rows.update(zip(told.names, range(len(self._numbers), len(self._numbers) + len(told)), strict=True))
-        self._numbers += range(first, first + len(told))
-        self._states += told.states
-        self._values += told.values
-        for column, parameter in zip(self._points, told.parameters, strict=True):
+        self._rows.update(zip(columns.names, range(len(self._numbers), len(self._numbers) + len(columns)), strict=True))
+        self._numbers += range(first, first + len(columns))
+        self._states += columns.states
+        self._values += columns.values
+        for column, parameter in zip(self._points, columns.parameters, strict=True):
             column += parameter.values
 
 
@@ -164,7 +164,7 @@ class Suggestion(NamedTuple):
     parent: int | None = None
 
 
-class Kinship(enum.Enum):
+class HistoryMatch(enum.Enum):
     """Whether a history belongs to a study, the surest first."""
 
     SAME = "they have trials with the same names"
@@ -252,28 +252,28 @@ class StudyIndex:
         seen = self.seen
         return [place for place, one in enumerate(history.hashes) if one not in seen]
 
-    def kinship(self, told: ToldTrials, *, others: bool, taken: int) -> Kinship:
+    def compare(self, columns: HistoryColumns, *, others: bool, taken: int) -> HistoryMatch:
         """Return whether a history belongs to this study.
 
-        `told` are its new trials; with `others`, it also has trials with known bytes. `taken` is the number of
+        `columns` are its new trials; with `others`, it also has trials with known bytes. `taken` is the number of
         suggestions that the caller has accepted. Two experiments may have the same name and space, but their trials
         have different names.
         """
-        shared = self.known.shared(told)
-        if not self.known.have_points_of(told, shared):
-            return Kinship.OTHER
+        shared = self.known.shared(columns)
+        if not self.known.have_points_of(columns, shared):
+            return HistoryMatch.OTHER
         if shared or others:
-            return Kinship.SAME
+            return HistoryMatch.SAME
         if self.known:
-            return Kinship.OTHER
-        if taken <= self.given and (not told or not self.free.keys().isdisjoint(told.points)):
-            return Kinship.LIKELY
-        return Kinship.POSSIBLE
+            return HistoryMatch.OTHER
+        if taken <= self.given and (not columns or not self.free.keys().isdisjoint(columns.points)):
+            return HistoryMatch.LIKELY
+        return HistoryMatch.POSSIBLE
 
-    def taken_here(self, told: ToldTrials, taken: int) -> int:
+    def inherited_count(self, columns: HistoryColumns, taken: int) -> int:
         """Return how many of the `taken` suggestions a caller with other trials may have got from this study."""
         answers = [answer.point for position, answer in self.answers.items() if position < taken]
-        return len(answers) if not told or not set(told.points).isdisjoint(answers) else 0
+        return len(answers) if not columns or not set(columns.points).isdisjoint(answers) else 0
 
     def copy_answers(self, store: StudyStore, writer: Writer, parent: StudyIndex, below: int) -> None:
         """Begin a study with the suggestions that its caller got from another study, at positions below `below`.
@@ -338,29 +338,29 @@ class StudyIndex:
             InvalidArgument: the history is wrong, and nothing was changed.
         """
         fresh, hashes = self.fresh(history), history.hashes
-        told = history.told(fresh)
+        columns = history.trials_at(fresh)
         names = history.names(self.seen)
-        new = told.take(self._unknown(told))
-        for row in self.known.changed(told):
-            self._change(store, writer, told, row)
+        new = columns.take(self._unknown(columns))
+        for row in self.known.changed(columns):
+            self._change(store, writer, columns, row)
         self._take_free(store, writer, new)
-        self._add(store, writer, told.take(self._unknown(told)))
+        self._add(store, writer, columns.take(self._unknown(columns)))
         if len(self.seen) > 4 * len(hashes) + 1000:
             self.seen = {one: self.seen[one] for one in hashes if one in self.seen}
-        self.seen.update(zip((hashes[place] for place in fresh), told.names, strict=True))
+        self.seen.update(zip((hashes[place] for place in fresh), columns.names, strict=True))
         for name in sorted(self.running.difference(names)):
             trial = writer.engine.open_trial(self.known[name].number)
             if trial is None or STOPPED not in trial.labels:  # its observation is still to come
                 self._end(store, writer, name, TrialState.FAILED, None, GONE)
 
-    def _unknown(self, told: ToldTrials) -> Sequence[int]:
+    def _unknown(self, columns: HistoryColumns) -> Sequence[int]:
         """Return the rows of the trials whose names are not known."""
         if not self.known:
-            return range(len(told))
-        return [row for row, name in enumerate(told.names) if name not in self.known]
+            return range(len(columns))
+        return [row for row, name in enumerate(columns.names) if name not in self.known]
 
-    def _change(self, store: StudyStore, writer: Writer, told: ToldTrials, row: int) -> None:
-        one = told.trial(row)
+    def _change(self, store: StudyStore, writer: Writer, columns: HistoryColumns, row: int) -> None:
+        one = columns.trial(row)
         known = self.known[one.name]
         engine = writer.engine
         if known.state is TrialState.FAILED:
@@ -385,7 +385,7 @@ class StudyIndex:
                 store.delete_trial(writer.lease, known.number)
                 engine.put(replace(before, state=TrialState.CANCELLED, value=None))
             del self.known[one.name]
-            self._add(store, writer, told.take([row]))
+            self._add(store, writer, columns.take([row]))
             return
         if one.state.finished:
             self._end(store, writer, one.name, one.state, one.value, one.reason)
@@ -412,7 +412,7 @@ class StudyIndex:
             writer.engine.put(ended)
         writer.drop(number)
 
-    def _take_free(self, store: StudyStore, writer: Writer, new: ToldTrials) -> None:
+    def _take_free(self, store: StudyStore, writer: Writer, new: HistoryColumns) -> None:
         """Match new trials with suggestions that have the same texts, and record their names."""
         if not self.offers:
             return
@@ -447,7 +447,7 @@ class StudyIndex:
                 self._finish(store, writer, answer.number, TrialState.CANCELLED, None, "the caller ran another point")
                 self._forget_offer(answer.number)
 
-    def _add(self, store: StudyStore, writer: Writer, new: ToldTrials) -> None:
+    def _add(self, store: StudyStore, writer: Writer, new: HistoryColumns) -> None:
         """Add trials that were never suggested here: the finished ones, then the running ones, each by time."""
         if not new:
             return
@@ -459,7 +459,7 @@ class StudyIndex:
         self.next_number = writer.engine.next_number
         writer.warm_up()
 
-    def _add_ended(self, store: StudyStore, writer: Writer, ended: ToldTrials) -> None:
+    def _add_ended(self, store: StudyStore, writer: Writer, ended: HistoryColumns) -> None:
         labels: dict[str, Sequence[str | None]] = {TRIAL: ended.names}
         if not all(ended.are_inside):
             labels[IMPORTED_FROM] = [None if is_inside else _SOURCE for is_inside in ended.are_inside]
@@ -478,7 +478,7 @@ class StudyIndex:
             writer.engine.take_batch(batch)
         self.known.add(ended, batch.first)
 
-    def _add_running(self, store: StudyStore, writer: Writer, begun: ToldTrials) -> None:
+    def _add_running(self, store: StudyStore, writer: Writer, begun: HistoryColumns) -> None:
         engine, order, now = writer.engine, self.experiment.names, datetime.now(UTC)
         first = engine.next_number
         trials = [

@@ -39,7 +39,7 @@ T = TypeVar("T")
 Point = tuple[Value, ...]
 
 
-class ToldTrial(NamedTuple):
+class HistoryTrial(NamedTuple):
     """A trial of a caller's history. `is_inside`: its point is in the space."""
 
     name: str
@@ -52,8 +52,8 @@ class ToldTrial(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class ToldTrials:
-    """Trials of a caller's history as columns, see `ToldTrial`. `parameters` are in the order of the space."""
+class HistoryColumns:
+    """Trials of a caller's history as columns, see `HistoryTrial`. `parameters` are in the order of the space."""
 
     parameters: Sequence[ValueColumn]
     names: list[str] = field(default_factory=list)
@@ -73,8 +73,8 @@ class ToldTrials:
     def point(self, row: int) -> Point:
         return tuple(column.values[row] for column in self.parameters)
 
-    def trial(self, row: int) -> ToldTrial:
-        return ToldTrial(
+    def trial(self, row: int) -> HistoryTrial:
+        return HistoryTrial(
             self.names[row],
             self.point(row),
             self.are_inside[row],
@@ -84,12 +84,12 @@ class ToldTrials:
             self.moments[row],
         )
 
-    def take(self, rows: Sequence[int]) -> ToldTrials:
+    def take(self, rows: Sequence[int]) -> HistoryColumns:
         """Return the trials of these rows, in their order."""
         if list(rows) == list(range(len(self))):
             return self
         taken = _taking(rows)
-        return ToldTrials(
+        return HistoryColumns(
             [ValueColumn(taken(column.values), taken(column.json)) for column in self.parameters],
             taken(self.names),
             taken(self.are_inside),
@@ -99,11 +99,11 @@ class ToldTrials:
             taken(self.moments),
         )
 
-    def plus(self, more: ToldTrials) -> ToldTrials:
+    def plus(self, more: HistoryColumns) -> HistoryColumns:
         """Return these trials and `more`, which follow them."""
         if not self.names:
             return more
-        return ToldTrials(
+        return HistoryColumns(
             [
                 ValueColumn([*mine.values, *theirs.values], [*mine.json, *theirs.json])
                 for mine, theirs in zip(self.parameters, more.parameters, strict=True)
@@ -143,10 +143,10 @@ class TrialReader:
         self._texts = experiment.texts
         self._names = experiment.names
 
-    def read(self, raws: Mapping[int, bytes]) -> ToldTrials:
+    def read(self, raws: Mapping[int, bytes]) -> HistoryColumns:
         """Parse the trials at these places of a request. Raises InvalidArgument."""
         if not raws:
-            return ToldTrials([ValueColumn([], []) for _ in self._texts])
+            return HistoryColumns([ValueColumn([], []) for _ in self._texts])
         together = _MARK_BYTES.join([*raws.values(), b""])
         try:
             columns, pairs = TrialColumns.FromString(together), TrialPairs.FromString(together)
@@ -166,7 +166,7 @@ class TrialReader:
         _check_names(names, list(raws))
         parameters, are_inside = self._values(list(raws), given)
         states, values, reasons = self._outcomes(conditions, texts)
-        return ToldTrials(parameters, names, are_inside, states, values, reasons, moments)
+        return HistoryColumns(parameters, names, are_inside, states, values, reasons, moments)
 
     def _checked(self, given: Sequence[Mapping[str, str]], raws: Mapping[int, bytes]) -> list[list[str]]:
         """Return the texts of each parameter. Raises InvalidArgument."""
@@ -191,8 +191,8 @@ class TrialReader:
         for text, texts in zip(self._texts, given, strict=True):
             found = text.values(texts)
             for row in found.unreadable[:MOST_PROBLEMS]:
-                told = f"{texts[row][:80]!r} is not a value of this parameter"
-                problems.append(Problem(f"trials[{places[row]}].{text.name}", told))
+                message = f"{texts[row][:80]!r} is not a value of this parameter"
+                problems.append(Problem(f"trials[{places[row]}].{text.name}", message))
             columns.append(found.column)
             for row in found.outside:
                 are_inside[row] = False
@@ -241,9 +241,9 @@ def finite(text: str) -> float | None:
 
 def _check_names(names: Sequence[str], places: Sequence[int]) -> None:
     """Check the names of trials at these places. Raises InvalidArgument."""
-    told = f"give each trial its name, of 1 to {MAX_NAME} characters"
+    message = f"give each trial its name, of 1 to {MAX_NAME} characters"
     wrong = [place for place, name in zip(places, names, strict=True) if not 0 < len(name) <= MAX_NAME or "\0" in name]
-    _refuse([Problem(f"trials[{place}].name", told) for place in wrong])
+    _refuse([Problem(f"trials[{place}].name", message) for place in wrong])
 
 
 def _refuse(problems: list[Problem]) -> None:
@@ -335,9 +335,9 @@ class _Pairs:
 
 
 def _unreadable(raws: Mapping[int, bytes]) -> InvalidArgument:
-    told = "is not a trial: its bytes cannot be read"
+    message = "is not a trial: its bytes cannot be read"
     found = [place for place, raw in raws.items() if not _is_readable(raw)]
-    return InvalidArgument([Problem(f"trials[{place}]", told) for place in found[:MOST_PROBLEMS]])
+    return InvalidArgument([Problem(f"trials[{place}]", message) for place in found[:MOST_PROBLEMS]])
 
 
 def _is_readable(raw: bytes) -> bool:

@@ -166,7 +166,7 @@ def _frozen(
         state = OptunaState.FAIL
     newest = max((each.attempt for each in measured), default=0)
     known = {name: shown[name].value(value) for name, value in trial.parameters.items() if name in shown}
-    told = {"reason": trial.reason, "labels": dict(trial.labels)}
+    attributes = {"reason": trial.reason, "labels": dict(trial.labels)}
     return FrozenTrial(
         number=trial.number,
         state=state,
@@ -176,7 +176,7 @@ def _frozen(
         datetime_complete=_naive(trial.end_time),
         params=known,
         distributions={name: shown[name].distribution for name in known},
-        user_attrs={name: value for name, value in told.items() if value},
+        user_attrs={name: value for name, value in attributes.items() if value},
         system_attrs={},
         intermediate_values={each.step: each.value for each in measured if each.attempt == newest},
         trial_id=study.identity * TRIALS_OF_A_STUDY + trial.number,

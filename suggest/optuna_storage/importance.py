@@ -44,14 +44,14 @@ def importances(space: Space, trials: Iterable[Trial], *, direction: Direction, 
 
     A conditional parameter is judged by the trials that have it, and weighs as much as these do among all.
     """
-    told = [t for t in trials if t.state is TrialState.SUCCEEDED and t.value is not None and math.isfinite(t.value)]
+    ranked = [t for t in trials if t.state is TrialState.SUCCEEDED and t.value is not None and math.isfinite(t.value)]
     names = [p.name for p in space.parameters if p.domain.count != 1]
-    frozen = _frozen(space, names, told)
+    frozen = _frozen(space, names, ranked)
     having = Counter(name for trial in frozen for name in trial.params)
     varied = {n for n in names if len({t.params[n] for t in frozen if n in t.params}) > 1}
     judged = (
         [n for n in names if n in varied and having[n] >= MIN_TRIALS_TO_RANK]
-        if len({t.value for t in told}) > 1
+        if len({t.value for t in ranked}) > 1
         else []
     )
     found = _estimated(frozen, judged, direction=direction, seed=seed) if judged else {}
@@ -115,13 +115,13 @@ def _estimated(
 
 
 def _divergences(trials: Sequence[FrozenTrial], names: Sequence[str], direction: StudyDirection) -> dict[str, float]:
-    there = [name for name in names if any(name in trial.params for trial in trials)]
+    candidates = [name for name in names if any(name in trial.params for trial in trials)]
     share = min(0.5, max(BEST_SHARE, LEAST_BEST / len(trials)))
     study = OptunaStudy(STUDY_NAME, WindowStorage([direction], trials))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of an experimental class, and of few trials, which is ours to say
         quantile: dict[str, Any] = {_QUANTILE: share}  # Any: other arguments have other types
-        found = PedAnovaImportanceEvaluator(**quantile).evaluate(study, there)
+        found = PedAnovaImportanceEvaluator(**quantile).evaluate(study, candidates)
     return {name: found.get(name, 0.0) for name in names}
 
 

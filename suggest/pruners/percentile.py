@@ -111,8 +111,8 @@ class PercentilePruner:
     def _column(self, step: int) -> _Column:
         column = self._columns.get(step)
         if column is None:
-            there = [v for peer in self._peers if (v := peer.at_or_before(step)) is not None]
-            column = _Column(len(there), array("d", sorted(v for v in there if not math.isnan(v))))
+            values = [v for peer in self._peers if (v := peer.at_or_before(step)) is not None]
+            column = _Column(len(values), array("d", sorted(v for v in values if not math.isnan(v))))
             self._columns[step] = column
             if len(self._columns) > KEPT_COLUMNS:
                 self._columns.popitem(last=False)

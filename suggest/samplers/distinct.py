@@ -95,19 +95,19 @@ class Distinct:
         free = known.free(taken.fresh)
         if free == 0:
             return point if one.fixed else None
-        if self._will_do(one, point, taken):
+        if self._is_acceptable(one, point, taken):
             return point
         again = yield from steps_of(self._sampler, [replace(one, again=k) for k in range(1, AGAIN + 1)])
         again += [draw_point(self._space, self._seed, replace(one, again=k)) for k in range(1, AGAIN + 1)]
         for other in again:
-            if self._will_do(one, other, taken):
+            if self._is_acceptable(one, other, taken):
                 return other
         free = known.free(taken.fresh)  # counted again, because the study may have changed during the last step
         if free is None or one.fixed:
             return point
         return known.free_point(one.source(self._seed, "free").randrange(free), taken.fresh) if free else None
 
-    def _will_do(self, one: PointRequest, point: Assignment, taken: _Taken) -> bool:
+    def _is_acceptable(self, one: PointRequest, point: Assignment, taken: _Taken) -> bool:
         key = self._known.key(point)
         if key in taken.keys:
             return False
@@ -138,8 +138,8 @@ class _Known:
         self._succeeded: dict[int, list[int]] = {}  # key -> trials with a value, ascending
 
     def put(self, trial: Trial) -> None:
-        there = trial.state is not TrialState.CANCELLED and not self._space.missing(trial.parameters)
-        key = self.key(trial.parameters) if there else None
+        takes_point = trial.state is not TrialState.CANCELLED and not self._space.missing(trial.parameters)
+        key = self.key(trial.parameters) if takes_point else None
         old = self._held.get(trial.number)
         if old != key:
             if old is not None:

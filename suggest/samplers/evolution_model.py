@@ -49,7 +49,7 @@ class Population:
     merits: Floats
 
 
-class _Breeder:
+class _GeneticAlgorithm:
     """The common part of the algorithms. Subclasses choose the population and create a child from it."""
 
     def __init__(self, spec: StudySpec, seed: int) -> None:
@@ -137,7 +137,7 @@ class _Breeder:
         return row
 
 
-class GeneticModel(_Breeder):
+class GeneticModel(_GeneticAlgorithm):
     """`nsga2` and `nsga3`, which differ in the members that survive a generation and in how parents are compared."""
 
     def __init__(self, spec: StudySpec, seed: int, settings: GeneticSettings) -> None:
@@ -202,7 +202,7 @@ class GeneticModel(_Breeder):
         return found
 
 
-class AgeingModel(_Breeder):
+class AgeingModel(_GeneticAlgorithm):
     """Regularized evolution: the population consists of the most recent trials, whatever their values.
 
     A child has one parent and one mutation. With several objectives or constraints, the first drawn member of the best

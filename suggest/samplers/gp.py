@@ -16,7 +16,7 @@ from itertools import islice
 from suggest.samplers.distinct import DrawSettings
 from suggest.samplers.running import LIARS, RunningTrials
 from suggest.samplers.sampler import PointRequest, Steps, completed
-from suggest.samplers.uniform import BITS, at_share, draw_points
+from suggest.samplers.uniform import BITS, at_fraction, draw_points
 from suggest.settings import setting
 from suggest.space import Assignment, Choice
 from suggest.study import Criteria, StudySpec
@@ -77,7 +77,7 @@ class GpSampler:
         numbers = [p for p in self._spec.space.parameters if not isinstance(p.domain, Choice) and not p.when]
         if one.number or one.again or len(numbers) < CENTERED:
             return one
-        return replace(one, fixed={**{p.name: at_share(p.domain, HALF) for p in numbers}, **one.fixed})
+        return replace(one, fixed={**{p.name: at_fraction(p.domain, HALF) for p in numbers}, **one.fixed})
 
     def warm_up(self) -> None:
         if self._workers is None:

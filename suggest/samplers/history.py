@@ -88,8 +88,8 @@ class ValueWindow:
         self._window = Window(spec, size)
 
     def put(self, trial: Trial) -> None:
-        told = trial.state is not TrialState.PRUNED
-        self._window.put(trial if told else replace(trial, state=TrialState.FAILED))
+        finished = trial.state is not TrialState.PRUNED
+        self._window.put(trial if finished else replace(trial, state=TrialState.FAILED))
 
     def learnt(self) -> Iterator[Trial]:
         return self._window.learnt()

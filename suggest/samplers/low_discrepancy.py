@@ -19,7 +19,7 @@ from suggest import deadline
 from suggest.errors import Problem
 from suggest.samplers.distinct import DrawSettings
 from suggest.samplers.sampler import PointRequest, generator
-from suggest.samplers.uniform import BITS, at_share
+from suggest.samplers.uniform import BITS, at_fraction
 from suggest.space import Assignment, Space, Value
 from suggest.study import StudySpec
 from suggest.trial import Trial
@@ -155,7 +155,7 @@ def point_at(space: Space, words: Sequence[int], fixed: Assignment) -> Assignmen
     for parameter in space.ordered:
         if parameter.active(point):
             name = parameter.name
-            point[name] = fixed[name] if name in fixed else at_share(parameter.domain, of[name])
+            point[name] = fixed[name] if name in fixed else at_fraction(parameter.domain, of[name])
     return {p.name: point[p.name] for p in space.parameters if p.name in point}
 
 

@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from suggest.domain import NO_MEMBER, number
-from suggest.samplers.population import Heir, PbtPopulation
+from suggest.samplers.population import Offspring, PbtPopulation
 from suggest.samplers.sampler import PointRequest
 from suggest.samplers.uniform import draw, draw_point
 from suggest.settings import setting
@@ -62,17 +62,17 @@ class PbtSampler:
             self._points.pop(trial.number, None)
 
     def propose(self, wanted: Sequence[PointRequest]) -> list[Assignment]:
-        return [point for _, point in self._bred(wanted)]
+        return [point for _, point in self._offspring(wanted)]
 
     def parents(self, wanted: Sequence[PointRequest]) -> Mapping[int, int]:
         """Return the parents of the trials that `propose` proposes, by trial, of those that have one."""
-        pairs = zip(wanted, self._bred(wanted), strict=False)
+        pairs = zip(wanted, self._offspring(wanted), strict=False)
         return {one.number: parent for one, (parent, _) in pairs if parent is not None}
 
     def warm_up(self) -> None:
         pass
 
-    def _bred(self, wanted: Sequence[PointRequest]) -> list[tuple[int | None, Assignment]]:
+    def _offspring(self, wanted: Sequence[PointRequest]) -> list[tuple[int | None, Assignment]]:
         found: list[tuple[int | None, Assignment]] = []
         begun: list[int] = []
         for one in wanted:
@@ -80,21 +80,21 @@ class PbtSampler:
                 found.append((None, draw_point(self._space, self._seed, one)))
                 continue
             source = one.source(self._seed, "pbt")
-            heir = self._population.next(source)
-            if heir is None:
+            offspring = self._population.next(source)
+            if offspring is None:
                 break
-            found.append((heir.parent, self._point(one, heir, source)))
-            self._population.put(Trial(one.number, TrialState.RUNNING, {}, parent=heir.parent))
+            found.append((offspring.parent, self._point(one, offspring, source)))
+            self._population.put(Trial(one.number, TrialState.RUNNING, {}, parent=offspring.parent))
             begun.append(one.number)
         for trial in begun:
             self._population.drop(trial)
         return found
 
-    def _point(self, one: PointRequest, heir: Heir, source: random.Random) -> Assignment:
-        if heir.parent is None:
+    def _point(self, one: PointRequest, offspring: Offspring, source: random.Random) -> Assignment:
+        if offspring.parent is None:
             return draw_point(self._space, self._seed, one)
-        probability = self._resample_probability if heir.explores else None
-        return inherited(self._space, self._points[heir.parent], source, resample_probability=probability)
+        probability = self._resample_probability if offspring.explores else None
+        return inherited(self._space, self._points[offspring.parent], source, resample_probability=probability)
 
 
 def inherited(

@@ -20,7 +20,7 @@ from suggest.trial import OPEN, Trial, TrialState
 ENOUGH = 0.5  # share of a generation that must have a value before the next one begins
 
 
-class Heir(NamedTuple):
+class Offspring(NamedTuple):
     """The next trial: its parent, None for a new member, and whether it changes the parent's parameters."""
 
     parent: int | None
@@ -65,7 +65,7 @@ class PbtPopulation:
     def _clear(self) -> None:
         self._generation_of: dict[int, int] = {}
         self._generations = [_Generation()]
-        self._heirs: dict[int, int] = {}  # number of trials that continue from a trial; without cancelled ones
+        self._offspring: dict[int, int] = {}  # number of trials that continue from a trial; without cancelled ones
         self._with_room: set[int] = set()  # generations of which a trial may continue
         self._is_outdated = False  # a trial was put before its parent
 
@@ -110,7 +110,7 @@ class PbtPopulation:
     def _count(self, number: int, member: _Member, at: int, by: int) -> None:
         self._generations[at].alive += by * member.alive
         if member.parent is not None and member.state is not TrialState.CANCELLED:
-            self._heirs[member.parent] = self._heirs.get(member.parent, 0) + by
+            self._offspring[member.parent] = self._offspring.get(member.parent, 0) + by
 
     def _look_for_room(self, changed: int) -> None:
         """Recompute whether trials of a generation, or of the previous one, may continue."""
@@ -122,20 +122,20 @@ class PbtPopulation:
             has_room = ranked >= self._enough and following < min(ranked, self._size)
             (self._with_room.add if has_room else self._with_room.discard)(at)
 
-    def next(self, source: random.Random) -> Heir | None:
+    def next(self, source: random.Random) -> Offspring | None:
         """Return the next trial, of the earliest generation with room; None if another trial has to end first."""
         self._update()
         if self._generations[0].alive < self._size:
-            return Heir(None, explores=False)
+            return Offspring(None, explores=False)
         if not self._with_room:
             return None
         ranked = self._generations[min(self._with_room)].ranked
         replaced = self._replaced(len(ranked))
         for _, number in ranked[: len(ranked) - replaced]:
-            if not self._heirs.get(number):
-                return Heir(number, explores=False)
+            if not self._offspring.get(number):
+                return Offspring(number, explores=False)
         # The others are among the worst, or have lost the trial that continued from them.
-        return Heir(source.choice(ranked[: max(1, replaced)])[1], explores=True)
+        return Offspring(source.choice(ranked[: max(1, replaced)])[1], explores=True)
 
     def _replaced(self, ended: int) -> int:
         """Return how many of the `ended` trials of a generation are replaced: of a whole one, at least one."""

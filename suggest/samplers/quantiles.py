@@ -48,8 +48,8 @@ def fraction_of(domain: Float | Int, value: float) -> float:
     x = min(max(value, domain.min), domain.max)
     if domain.normal is not None:
         curve, first, last = _curve(domain)
-        here = curve.cdf(_on_scale(domain, x))
-        return min(max((here - first) / (last - first), 0.0), 1.0)
+        quantile = curve.cdf(_on_scale(domain, x))
+        return min(max((quantile - first) / (last - first), 0.0), 1.0)
     low, high, x = (_on_scale(domain, end) for end in (low, high, x))
     return (x - low) / (high - low) if high > low else 0.5
 

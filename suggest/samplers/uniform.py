@@ -60,7 +60,7 @@ def draw(domain: Domain, rng: random.Random) -> Value:
     return _quantile(domain, rng.random())
 
 
-def at_share(domain: Domain, word: int) -> Value:
+def at_fraction(domain: Domain, word: int) -> Value:
     """Return the quantile of `draw` at the fraction word / 2^BITS."""
     if by_index(domain):
         assert domain.count is not None

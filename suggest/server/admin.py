@@ -79,10 +79,10 @@ def schema_versions(storage_url: str) -> tuple[str, str]:
     from suggest.url_redaction import redacted_url
 
     with closing(_database(storage_url)) as database:
-        there = upgrades.version(database)
-    if there is None:
+        current = upgrades.version(database)
+    if current is None:
         raise NotFound(f"{redacted_url(storage_url)}: there is no store yet; the first server that uses it creates it")
-    return there, upgrades.HEAD
+    return current, upgrades.HEAD
 
 
 def sqlite_file(storage_url: str) -> Path | None:
@@ -116,10 +116,10 @@ def is_optunas(storage_url: str) -> bool:
     """
     from suggest.optuna_storage.optuna_database import tables_of
 
-    there = tables_of(storage_url)
-    if "suggest_schema_version" in there:
+    tables = tables_of(storage_url)
+    if "suggest_schema_version" in tables:
         return False
-    if {"version_info", "studies", "trials"} <= there:
+    if {"version_info", "studies", "trials"} <= tables:
         return True
     from suggest.url_redaction import redacted_url
 
@@ -142,10 +142,10 @@ def importances(space: Space, trials: Iterable[Trial], *, direction: Direction) 
 
     The same trials give the same result. Takes at most two seconds. Optuna is imported only if there are enough trials.
     """
-    told = [t for t in trials if t.state is TrialState.SUCCEEDED and t.value is not None]
-    if len(told) < MIN_TRIALS_TO_RANK:
+    succeeded = [t for t in trials if t.state is TrialState.SUCCEEDED and t.value is not None]
+    if len(succeeded) < MIN_TRIALS_TO_RANK:
         names = [p.name for p in space.parameters if p.domain.count != 1]
-        return [Importance(name, sum(name in t.parameters for t in told)) for name in names]
+        return [Importance(name, sum(name in t.parameters for t in succeeded)) for name in names]
     from suggest.optuna_storage import importance
 
-    return importance.importances(space, told, direction=direction)
+    return importance.importances(space, succeeded, direction=direction)

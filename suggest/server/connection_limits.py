@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 LOOK_S = 1.0
 SOON_S = 0.1  # until the next look after a connection had to be closed
 SILENT_S = 10.0  # how long a connection may stay without any call
-STRANGERS = 16  # connections of a host that only check health; these may stay
+HEALTH_CHECKERS = 16  # connections of a host that only check health; these may stay
 UNKNOWN = 64  # connections of a host over which no call was ever admitted
 ALL_UNKNOWN = 1000
 OF_HOST = 2000  # connections of a host, including admitted ones
@@ -76,7 +76,7 @@ class ConnectionLimits:
         self._most = most
         self._now = now
         self._admitted: dict[str, float] = {}  # time of the last call, by gRPC's name of the peer
-        self._strangers: dict[str, float] = {}  # likewise
+        self._unauthenticated: dict[str, float] = {}  # likewise
         self._calls: Counter[str] = Counter()  # calls without a token by host, minus the allowed number
         self._calls_at = now()
         self._seen: dict[Peer, SeenConnection] = {}
@@ -109,9 +109,9 @@ class ConnectionLimits:
         """Record that a call was admitted over this connection."""
         self._admitted[peer] = self._now()
 
-    def stranger(self, peer: str) -> float:
+    def record_unauthenticated(self, peer: str) -> float:
         """Record a call that needs no token or was denied. Return how many seconds to delay the reply."""
-        self._strangers[peer] = self._now()
+        self._unauthenticated[peer] = self._now()
         host = host_of(peer)
         self._calls[host] += 1
         return DELAY_S if self._calls[host] > 2 * CALLS_S else 0.0
@@ -137,17 +137,18 @@ class ConnectionLimits:
         there = dict(self._peers())
         for peer in [peer for peer in self._seen if peer not in there]:
             del self._seen[peer]
-        admitted, strangers = (
-            {_peer_by(name): at for name, at in list(known.items())} for known in (self._admitted, self._strangers)
+        admitted, unauthenticated = (
+            {_peer_by(name): at for name, at in list(known.items())}
+            for known in (self._admitted, self._unauthenticated)
         )
         for peer, descriptor in there.items():
             seen = self._seen.get(peer)
             if seen is None:
                 seen = self._seen[peer] = SeenConnection(_neighborhood(peer.host), descriptor, now)
             seen.descriptor = descriptor
-            seen.asked = peer in strangers
+            seen.asked = peer in unauthenticated
             seen.used = admitted.get(peer, 0.0)
-        for known in (self._admitted, self._strangers):
+        for known in (self._admitted, self._unauthenticated):
             for name, at in list(known.items()):
                 # A connection that has just arrived may be missing in the listing.
                 if now - at > SILENT_S and _peer_by(name) not in there:
@@ -249,7 +250,7 @@ def too_many(seen: Mapping[Peer, SeenConnection], now: float, *, noisy: Collecti
         unknown.setdefault(each.host, []).append(peer)
         if now - each.since > SILENT_S:
             staying[each.host] += each.asked
-            if not each.asked or staying[each.host] > STRANGERS:
+            if not each.asked or staying[each.host] > HEALTH_CHECKERS:
                 closed[peer] = None
     for host, peers in unknown.items():
         open_ = [peer for peer in peers if peer not in closed]

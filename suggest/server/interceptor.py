@@ -196,7 +196,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         """Refuse the call. `entry` is the audit entry of a call that would change something."""
         peer = context.peer()
         if isinstance(error, Unauthenticated):
-            await _pause(self.connections.stranger(peer))
+            await _pause(self.connections.record_unauthenticated(peer))
         elif isinstance(error, RateLimited):
             await _pause(error.late_s)
         if entry is not None:
@@ -231,7 +231,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             try:
                 self._admit(method, context)
                 if self._is_open(method):
-                    await _pause(self.connections.stranger(peer))
+                    await _pause(self.connections.record_unauthenticated(peer))
                 else:
                     self.connections.admitted(peer)
                 caller = known_name() or host_of(peer)

@@ -27,7 +27,7 @@ from suggest.workers import thread_cpu_s
 MAX_WAITING = 256  # calls for one study; each holds its request
 BUSY_PAUSE_S = 0.5  # how long a client is told to wait if there are more
 LONG_S = 0.1  # CPU time above which a call is a long one
-BULKY_BYTES = 64 << 10  # a reply of this size waits until the caller has taken earlier ones
+LARGE_REPLY_BYTES = 64 << 10  # a reply of this size waits until the caller has taken earlier ones
 _BYTES_A_SECOND = 100e6  # converts the size of a reply to seconds of cost
 _MANY = 10_000  # kinds of calls, and callers, whose cost is remembered
 
@@ -72,7 +72,7 @@ class _Lane(enum.Enum):
 
     QUICK = "quick"
     LONG = "long"
-    BULKY = "bulky"
+    LARGE_REPLY = "large reply"
 
 
 @dataclass(slots=True, eq=False)
@@ -89,12 +89,12 @@ class _Job:
         return self.expected.seconds > LONG_S
 
     @property
-    def bulky(self) -> bool:
-        return self.expected.reply_bytes > BULKY_BYTES
+    def large_reply(self) -> bool:
+        return self.expected.reply_bytes > LARGE_REPLY_BYTES
 
     @property
     def lane(self) -> _Lane:
-        return _Lane.BULKY if self.bulky else _Lane.LONG if self.long else _Lane.QUICK
+        return _Lane.LARGE_REPLY if self.large_reply else _Lane.LONG if self.long else _Lane.QUICK
 
 
 @dataclass(slots=True, eq=False)
@@ -127,7 +127,7 @@ class _Share:
     def served(self, part: _Share) -> None:
         self.virtual_s = max(self.virtual_s, part.spent_s)
 
-    def hungry(self) -> list[tuple[str, _Share]]:
+    def waiting_shares(self) -> list[tuple[str, _Share]]:
         """Return the parts with waiting calls, the one with the lowest cost first."""
         return sorted(((n, p) for n, p in self.parts.items() if p.queued), key=lambda each: each[1].spent_s)
 
@@ -235,8 +235,8 @@ class KeyedQueue:
         """Let all calls that have not begun raise Unavailable."""
         stopping = Unavailable("this server is stopping; send the request again")
         waiting = [turn for queue in self._waiting.values() for turn in queue]
-        for _, caller in self._all.hungry():
-            for _, namespace in caller.hungry():
+        for _, caller in self._all.waiting_shares():
+            for _, namespace in caller.waiting_shares():
                 waiting += [job.turn for queue in namespace.waiting.values() for job in queue if job.turn is not None]
         for turn in waiting:
             if not turn.done():
@@ -375,7 +375,7 @@ class KeyedQueue:
             free_long = self._long - self._all.running_long
             if free_long <= 0 or caller.running_long > free_long:
                 return False
-        return not job.bulky or not self._full(name)
+        return not job.large_reply or not self._full(name)
 
     def _begin(self, caller: _Share, namespace: _Share, job: _Job) -> None:
         self._all.served(caller)
@@ -399,8 +399,8 @@ class KeyedQueue:
             job.turn.set_result(None)
 
     def _next(self) -> tuple[_Share, _Share, _Job] | None:
-        for name, caller in self._all.hungry():
-            for _, namespace in caller.hungry():
+        for name, caller in self._all.waiting_shares():
+            for _, namespace in caller.waiting_shares():
                 for lane in _Lane:
                     job = self._first(namespace, lane)
                     if job is not None and self._may_begin(name, caller, namespace, job):

@@ -269,11 +269,11 @@ class Server:
         if metrics is not None and call_metrics is not None:
             metrics.start(MetricSources(call_metrics, queue, store_health, studies))
             self._metrics_port = metrics.port
-        looked_after = [each for each in (loaded_protection, limits_file) if each is not None and each.change]
-        looking = [asyncio.create_task(_tell_denials(denial_log))]
-        if looked_after:
-            looking.append(asyncio.create_task(_look_after(looked_after)))
-        return _Started(listeners, servicer, studies, store, executor, looking, connections, metrics, loaded_protection)
+        files = [each for each in (loaded_protection, limits_file) if each is not None and each.change]
+        tasks = [asyncio.create_task(_log_suppressed_denials(denial_log))]
+        if files:
+            tasks.append(asyncio.create_task(_reload_files(files)))
+        return _Started(listeners, servicer, studies, store, executor, tasks, connections, metrics, loaded_protection)
 
     async def _listen_for_katib(self, shared: _Shared, handlers: Mapping[str, Methods]) -> _Listener:
         """Bind the ports that serve Katib's services only, because their clients send no token and large requests."""
@@ -349,7 +349,7 @@ class _Started:
     _studies: StudyService
     store: StudyStore
     _executor: ThreadPoolExecutor
-    _looking: Sequence[asyncio.Task[None]]
+    _background: Sequence[asyncio.Task[None]]
     _connections: ConnectionLimits
     _metrics: Metrics | None
     protection: LoadedProtection
@@ -360,7 +360,7 @@ class _Started:
 
     async def drain(self, grace_s: float) -> None:
         """Report the stop to health checks, answer calls in progress, and refuse new calls."""
-        for task in self._looking:
+        for task in self._background:
             task.cancel()
         for listener in self._listeners:
             await listener.health.enter_graceful_shutdown()
@@ -392,7 +392,7 @@ class _Started:
                 self._metrics.close()
 
 
-async def _tell_denials(denial_log: DenialLog) -> None:
+async def _log_suppressed_denials(denial_log: DenialLog) -> None:
     """Write the numbers of denied calls left out of the audit log once no more come, until cancelled."""
     while True:
         await asyncio.sleep(LEFT_OUT_S)
@@ -400,7 +400,7 @@ async def _tell_denials(denial_log: DenialLog) -> None:
             events.warn("denied", peer=peer, suppressed=calls)
 
 
-async def _look_after(files: Sequence[LoadedProtection | LimitsFile]) -> None:
+async def _reload_files(files: Sequence[LoadedProtection | LimitsFile]) -> None:
     """Reload tokens, certificates and limits when their files change, until cancelled."""
     while True:
         await asyncio.sleep(RECHECK_S)
@@ -420,16 +420,16 @@ def serve(
     protection: Protection = NO_PROTECTION,
     options: ServerOptions = NO_OPTIONS,
     announce: bool = True,
-    beside: Companion | None = None,
+    companion: Companion | None = None,
 ) -> int:
     """Run a server until SIGTERM or SIGINT and return the exit code (143, 130). A second signal ends it at once.
 
-    `announce` prints the address to stderr, for a process that waits for it. `beside` is entered while the server runs.
-    Raises as Server.start() does, and what `beside` raises.
+    `announce` prints the address to stderr, for a process that waits for it. `companion` is entered while the server
+    runs. Raises as Server.start() does, and what `companion` raises.
     """
     raise_descriptor_limit()
     server = Server(storage_url, address, sync=sync, advertise=advertise, protection=protection, options=options)
-    return asyncio.run(_serve(server, storage_url if announce else "", beside))
+    return asyncio.run(_serve(server, storage_url if announce else "", companion))
 
 
 def _import_what_errors_need() -> None:
@@ -464,7 +464,7 @@ def raise_descriptor_limit() -> None:
                 return
 
 
-async def _serve(server: Server, announced: str, beside: Companion | None) -> int:
+async def _serve(server: Server, announced: str, companion: Companion | None) -> int:
     """Run the server until a signal. `announced` names the store in the announcement; "" for no announcement."""
     loop = asyncio.get_running_loop()
     ended: asyncio.Future[int] = loop.create_future()
@@ -478,11 +478,11 @@ async def _serve(server: Server, announced: str, beside: Companion | None) -> in
         loop.add_signal_handler(number, end, number)
     await server.start()
     try:
-        async with contextlib.nullcontext() if beside is None else beside(server):
+        async with contextlib.nullcontext() if companion is None else companion(server):
             if announced:
                 katib = f", Katib at {' and '.join(server.katib_addresses)}" if server.katib_addresses else ""
-                told = f"listening on {server.address}, storage {redacted_url(announced)}{katib}"
-                print(told, file=sys.stderr, flush=True)
+                announcement = f"listening on {server.address}, storage {redacted_url(announced)}{katib}"
+                print(announcement, file=sys.stderr, flush=True)
             code = await ended
     finally:
         await server.stop()

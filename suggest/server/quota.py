@@ -162,8 +162,8 @@ class _QuotaStore:
             with self._tracker.reserving(name, Counts(studies=1)):
                 if self._store.insert_study(record):
                     return True
-                raise _NothingNew
-        except _NothingNew:
+                raise _StudyExists
+        except _StudyExists:
             return False
         except LimitReached:
             if self._store.study(name) is None:
@@ -206,5 +206,5 @@ class _QuotaStore:
         return getattr(self._store, name)
 
 
-class _NothingNew(Exception):
+class _StudyExists(Exception):
     """The study exists already, so the reservation is released."""

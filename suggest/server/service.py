@@ -88,8 +88,8 @@ class SuggestServicer(SuggestServiceServicer):
             if len(found) > limit:
                 break
         page, rest = _page(((wire.write_study(s), str(s.name)) for s in found), limit)
-        told = found[: len(page)] if request.summaries else []
-        summaries = map(wire.write_summary, told, self._studies.summaries(told))
+        studies = found[: len(page)] if request.summaries else []
+        summaries = map(wire.write_summary, studies, self._studies.summaries(studies))
         return pb.ListStudiesResponse(studies=page, next_page_token=rest, summaries=summaries)
 
     def UpdateStudy(self, request: pb.UpdateStudyRequest, context: ResourceContext) -> pb.Study:
@@ -181,7 +181,7 @@ class SuggestServicer(SuggestServiceServicer):
         wire.raise_if(problems)
         study = _study(context)
         read = partial(self._studies.list_trials, study, states=states, client_id=request.client_id)
-        found = _by_and_by(read, after, limit + 1, position=lambda trial: trial.number)
+        found = _in_parts(read, after, limit + 1, position=lambda trial: trial.number)
         page, rest = _page(((wire.write_trial(study, t), str(t.number)) for t in found), limit)
         return pb.ListTrialsResponse(trials=page, next_page_token=rest)
 
@@ -273,7 +273,7 @@ class SuggestServicer(SuggestServiceServicer):
         wire.raise_if(problems)
         study, number = _study(context), _resource(context).number
         read = partial(self._studies.list_measurements, study, number, latest=request.latest)
-        found = _by_and_by(read, after, limit + 1, position=lambda one: one[0])
+        found = _in_parts(read, after, limit + 1, position=lambda one: one[0])
         messages = (
             (pb.TrialMeasurement(trial=trial, measurement=wire.write_measurement(m)), str(position))
             for position, trial, m in found
@@ -394,7 +394,7 @@ def _shorten(reply: pb.ImportTrialsResponse) -> None:
             del result.remarks[most:]
 
 
-def _by_and_by(read: Callable[..., list[T]], after: int, limit: int, *, position: Callable[[T], int]) -> Iterator[T]:
+def _in_parts(read: Callable[..., list[T]], after: int, limit: int, *, position: Callable[[T], int]) -> Iterator[T]:
     """Yield at most `limit` entries, read in parts, because entries may be large and a page may end much earlier."""
     while limit > 0:
         part = read(after=after, limit=min(limit, _AT_A_TIME))

@@ -128,10 +128,10 @@ def _storage(url: str) -> str:
 
     if is_postgres(url):
         try:
-            there, newest = schema_versions(url)
+            current, newest = schema_versions(url)
         except NotFound:
             return f"{redacted_url(url)}: empty; the first start creates the tables"
-        return f"{redacted_url(url)}: {_schema(there, newest)}"
+        return f"{redacted_url(url)}: {_schema(current, newest)}"
     path = sqlite_path(url, make_folder=False).resolve()
     if not path.exists():
         _must_be_writable(_nearest(path.parent), f"{path} will be created")
@@ -196,7 +196,7 @@ def _certificate(cert: Path, key: Path, client_ca: Path | None, address: str) ->
     from suggest.server.access.certificates import KeyPair
 
     KeyPair(cert, key, client_ca)
-    names, until = _shaken(cert, key)
+    names, until = _served_certificate(cert, key)
     host = parse_address(address).host
     if host not in _ANY_HOST and not any(_covers(name, host) for name in names):
         raise InvalidArgument(
@@ -214,7 +214,7 @@ def _certificate(cert: Path, key: Path, client_ca: Path | None, address: str) ->
     return f"{cert}: for {', '.join(names)}, until {until:%Y-%m-%d} ({days} days){soon}{clients}"
 
 
-def _shaken(cert: Path, key: Path) -> tuple[list[str], datetime]:
+def _served_certificate(cert: Path, key: Path) -> tuple[list[str], datetime]:
     """Return the names in the certificate and its expiry time."""
     serving = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     serving.load_cert_chain(cert, key)

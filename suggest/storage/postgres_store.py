@@ -113,9 +113,9 @@ class OwnedByHeartbeat:
         self._live()
         gaps = self._gaps
         with self._database.writing() as connection:
-            here = (of(studies, name), studies.c.uid == uid)
+            of_study = (of(studies, name), studies.c.uid == uid)
             # The row lock serializes takers from here on, so the next statement sees what the previous taker did.
-            if connection.execute(select(studies.c.uid).where(*here).with_for_update()).one_or_none() is None:
+            if connection.execute(select(studies.c.uid).where(*of_study).with_for_update()).one_or_none() is None:
                 raise NotFound(f"{name} does not exist")
             began = time.monotonic()
             holder = connection.execute(
@@ -202,10 +202,10 @@ class OwnedByHeartbeat:
         with locked(self._lock, late=Unavailable(f"{self._database.place}: it takes long to answer; try again")):
             if self._thread is None:
                 self._beat()
-                self._thread = threading.Thread(target=self._keep_living, name="heartbeat", daemon=True)
+                self._thread = threading.Thread(target=self._send_heartbeats, name="heartbeat", daemon=True)
                 self._thread.start()
 
-    def _keep_living(self) -> None:
+    def _send_heartbeats(self) -> None:
         silent = False
         while not self._closing.wait(BEAT_S):
             try:

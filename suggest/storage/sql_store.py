@@ -341,8 +341,8 @@ class SqlStudyStore:
         self, connection: Connection, lease: Lease, *reports: tuple[int, Sequence[Measurement]]
     ) -> None:
         """Insert measurements; `reports` holds trial numbers and measurements. Raises as `_insert` does."""
-        told = sum(len(measurements) for _, measurements in reports)
-        if told and self._statements.insert_measurements(connection, lease, reports) != told:
+        total = sum(len(measurements) for _, measurements in reports)
+        if total and self._statements.insert_measurements(connection, lease, reports) != total:
             raise _lost(lease)
 
     def _insert(self, connection: Connection, statement: Insert, lease: Lease, rows: Sequence[Columns]) -> None:

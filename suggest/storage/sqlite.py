@@ -20,14 +20,14 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.pool import QueuePool, StaticPool
 
 from suggest.deadline import locked
-from suggest.errors import OutOfFiles, StoreBroken, StoreUnavailable, TunerError
+from suggest.errors import StoreBroken, StoreUnavailable, TooManyOpenFiles, TunerError
 from suggest.storage.sqlite_file import RECENT_S, DatabaseFile, out_of_descriptors
 from suggest.storage.statements import Statements
 from suggest.storage.study_json import read_json
 
 WRITES = 200  # small writes between two checkpoints; a large write counts as this many
 _PAUSE_S = 2.0  # the shortest pause between two checkpoints
-_BESIDE = 2  # passes while writes continue, after which only little of the log is left
+_PASSIVE_PASSES = 2  # passes while writes continue, after which only little of the log is left
 
 log = logging.getLogger(__name__)
 
@@ -70,7 +70,7 @@ class WalCheckpoints:
             if self._closed.is_set():
                 return
             try:
-                self._bring_over()
+                self._checkpoint()
             except (
                 sqlite3.Error,
                 TunerError,
@@ -78,9 +78,9 @@ class WalCheckpoints:
                 log.debug("checkpoint failed: %s", e)
             self._closed.wait(_PAUSE_S)
 
-    def _bring_over(self) -> None:
+    def _checkpoint(self) -> None:
         with closing(self._connect()) as connection:
-            for _ in range(_BESIDE):
+            for _ in range(_PASSIVE_PASSES):
                 connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
             # SQLite restarts the log only after a checkpoint of all of it, which needs a moment without writes.
             with self._turn:
@@ -90,7 +90,7 @@ class WalCheckpoints:
 BUSY_TIMEOUT_S = 5.0
 SYNC = {"normal": "NORMAL", "full": "FULL"}
 
-OUT_OF_FILES = (
+NO_DESCRIPTOR_LEFT = (
     "this process has no file descriptor left; try again later, close connections to it, or raise its limit "
     "(ulimit -n, LimitNOFILE=)"
 )
@@ -125,7 +125,7 @@ def translated(path: Path) -> Iterator[None]:
         if primary not in _CURES:
             raise
         if primary in _NEED_FILES and out_of_descriptors():
-            raise OutOfFiles(OUT_OF_FILES) from e
+            raise TooManyOpenFiles(NO_DESCRIPTOR_LEFT) from e
         error = StoreBroken if primary in _BROKEN else StoreUnavailable
         raise error(f"{path}: {_CURES[primary]} (SQLite: {cause})") from e
 

@@ -9,11 +9,11 @@ from pathlib import Path
 
 from sqlalchemy import Connection, select, update
 
-from suggest.errors import NotFound, OutOfFiles, TunerError, Unavailable
+from suggest.errors import NotFound, TooManyOpenFiles, TunerError, Unavailable
 from suggest.storage import upgrades
 from suggest.storage.ownership import held, of, taken_by, taking
 from suggest.storage.sql_store import SqlStudyStore
-from suggest.storage.sqlite import OUT_OF_FILES, SqliteDatabase
+from suggest.storage.sqlite import NO_DESCRIPTOR_LEFT, SqliteDatabase
 from suggest.storage.sqlite_file import NO_DESCRIPTOR
 from suggest.storage.store import Lease
 from suggest.storage.study_tables import studies
@@ -102,12 +102,12 @@ class OwnedByLocks:
 
     def take(self, name: StudyName, *, uid: str, address: str) -> Lease:
         try:
-            taken = self._locks.take(uid)
+            lock = self._locks.take(uid)
         except OSError as e:
             if e.errno in NO_DESCRIPTOR:
-                raise OutOfFiles(OUT_OF_FILES) from e
+                raise TooManyOpenFiles(NO_DESCRIPTOR_LEFT) from e
             raise Unavailable(f"{self._folder}: cannot lock {name} ({e.strerror})") from e
-        if not taken:
+        if not lock:
             with self._database.reading() as connection:
                 holder = connection.execute(select(studies.c.owner_address).where(of(studies, name))).scalar()
             raise taken_by(name, holder or "")

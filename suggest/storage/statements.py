@@ -145,8 +145,8 @@ class _Plain:
         """Execute the statement for each row. Return how many rows were touched."""
         same = {**self.constants, **same}
         if len(rows) == 1:
-            return _straight(connection, self.text, self._line({**same, **rows[0]}))
-        driver: Any = connection.connection.driver_connection  # as in _straight
+            return _execute_raw(connection, self.text, self._line({**same, **rows[0]}))
+        driver: Any = connection.connection.driver_connection  # as in _execute_raw
         touched: int = driver.executemany(self.text, (self._line({**same, **row}) for row in rows)).rowcount
         return touched
 
@@ -168,7 +168,7 @@ def _plain(statement: Insert | Update, dialect: Dialect, columns: list[str]) -> 
     return _Plain(compiled.string, itemgetter(*places), compiled.params, documents)
 
 
-def _straight(connection: Connection, text: str, values: tuple[object, ...]) -> int:
+def _execute_raw(connection: Connection, text: str, values: tuple[object, ...]) -> int:
     """Execute a statement and return how many rows it touched.
 
     This bypasses SQLAlchemy, which takes longer for a statement than SQLite does.
@@ -187,7 +187,7 @@ def _insert_blocks(connection: Connection, lease: Lease, number: int, found: Seq
         start += rows
         # SQLite stores NaN as NULL.
         values = (*first, *chain.from_iterable(block), *last)
-        written += _straight(connection, _block(rows), values)
+        written += _execute_raw(connection, _block(rows), values)
     return written
 
 
@@ -280,7 +280,7 @@ class Statements:
         while left:
             block = min(left, TRIALS)
             line = (*first, *islice(values, block * len(own)), *last)
-            written += _straight(connection, _trial_block(shared, own, block), line)
+            written += _execute_raw(connection, _trial_block(shared, own, block), line)
             left -= block
         return written
 
@@ -290,13 +290,13 @@ class Statements:
         """Insert measurements by trial number and return how many were written; none if the lease is outdated."""
         if not self._arrays:
             return sum(_insert_blocks(connection, lease, number, found) for number, found in reports)
-        told = [m for _, found in reports for m in found]
+        measurements = [m for _, found in reports for m in found]
         columns: Columns = {
             "trial": _array(str(number) for number, found in reports for _ in found),
-            "attempt": _array([str(m.attempt) for m in told]),
-            "metric": _array([_quoted(m.metric) for m in told]),
-            "step": _array([str(m.step) for m in told]),
-            "value": _array(["NULL" if math.isnan(m.value) else repr(m.value) for m in told]),
+            "attempt": _array([str(m.attempt) for m in measurements]),
+            "metric": _array([_quoted(m.metric) for m in measurements]),
+            "step": _array([str(m.step) for m in measurements]),
+            "value": _array(["NULL" if math.isnan(m.value) else repr(m.value) for m in measurements]),
         }
         return connection.execute(_INSERT_ARRAYS, {**columns, **guard(lease)}).rowcount
 

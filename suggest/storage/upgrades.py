@@ -59,9 +59,9 @@ def upgrade(connection: Connection, to: str = HEAD) -> None:
 
 def _version(connection: Connection, database: Readable) -> str | None:
     """Return the schema version, None for an empty database."""
-    there = set(inspect(connection).get_table_names())
-    if VERSION_TABLE not in there:
-        if taken := sorted(there & set(metadata.tables)):
+    existing = set(inspect(connection).get_table_names())
+    if VERSION_TABLE not in existing:
+        if taken := sorted(existing & set(metadata.tables)):
             raise StoreBroken(
                 f"{database.place}: has a table {taken[0]!r} that is not tuner's (an Optuna storage has the same "
                 "names); name another place with --storage"

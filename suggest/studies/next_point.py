@@ -119,8 +119,8 @@ class NextPoint:
     _error: Exception | None = None
     _took_s: float | None = None  # duration of the last computation
     _waiting: int = 0
-    _landings: int = 0
-    _landed: threading.Condition = field(default_factory=threading.Condition)
+    _wakeups: int = 0
+    _wakeup: threading.Condition = field(default_factory=threading.Condition)
 
     @property
     def is_used(self) -> bool:
@@ -205,9 +205,9 @@ class NextPoint:
         self._wake()
 
     def _wake(self) -> None:
-        with self._landed:
-            self._landings += 1
-            self._landed.notify_all()
+        with self._wakeup:
+            self._wakeups += 1
+            self._wakeup.notify_all()
 
     def take_error(self) -> Exception | None:
         """Return the error of the last computation once, to the call that waits or the next one."""
@@ -215,27 +215,27 @@ class NextPoint:
         return error
 
     @property
-    def landings(self) -> int:
-        return self._landings
+    def wakeups(self) -> int:
+        return self._wakeups
 
     @property
     def is_awaited(self) -> bool:
         return self._waiting > 0
 
     def wait(self, seen: int, within_s: float) -> None:
-        """Wait until `landings` is no longer `seen`, or for `within_s`. Call this without the study's lock.
+        """Wait until `wakeups` is no longer `seen`, or for `within_s`. Call this without the study's lock.
 
         Raises:
             TimedOut: the call's deadline has passed.
             Unavailable: the server is stopping.
         """
         end = time.monotonic() + within_s
-        with self._landed:
+        with self._wakeup:
             self._waiting += 1
             try:
-                while self._landings == seen and (left_s := end - time.monotonic()) > 0:
+                while self._wakeups == seen and (left_s := end - time.monotonic()) > 0:
                     deadline.check()
-                    self._landed.wait(min(_LOOK_S, left_s))
+                    self._wakeup.wait(min(_LOOK_S, left_s))
             finally:
                 self._waiting -= 1
 
@@ -328,7 +328,7 @@ class Computations:
                     if error is None and draft.proposal is None:
                         continue
                 if error is not None and not next_point.is_awaited:
-                    _tell(engine, error)
+                    _log_error(engine, error)
                 took_s, cpu_s = time.monotonic() - began, thread_cpu_s() - cpu_began
                 if not next_point.ended(draft, study.engine, took_s=took_s, cpu_s=cpu_s, error=error):
                     return None
@@ -340,7 +340,7 @@ class Computations:
     def _draft(self, engine: Engine) -> Draft | None:
         draft, error = _attempted(engine.prepare)
         if error is not None:  # the call that asks for the point gets the same error
-            _tell(engine, error)
+            _log_error(engine, error)
         return draft
 
 
@@ -351,7 +351,7 @@ def _attempted(work: Callable[[], T]) -> tuple[T | None, Exception | None]:
         return None, error
 
 
-def _tell(engine: Engine, error: Exception) -> None:
+def _log_error(engine: Engine, error: Exception) -> None:
     if isinstance(error, TunerError):  # the computation takes too much time or memory, or the server is stopping
         log.info("study=%s: the next point was not computed: %s", engine.study.name, error)
     else:

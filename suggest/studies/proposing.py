@@ -73,7 +73,7 @@ class Proposing:
             writer.compute(draft)
         if self._began is None:
             self._began = time.monotonic()
-        self._awaited = next_point, next_point.landings, situation.patience_s
+        self._awaited = next_point, next_point.wakeups, situation.patience_s
         return None
 
     def _computed(self, writer: Writer, count: int, *, to_run: bool) -> Proposal | None:

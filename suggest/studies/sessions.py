@@ -26,7 +26,7 @@ from suggest import events
 from suggest.curves import Report, TrialCurve
 from suggest.deadline import locked
 from suggest.engine import Draft, Engine
-from suggest.errors import LimitReached, NotFound, NotOwner, OutOfFiles, TunerError, Unavailable
+from suggest.errors import LimitReached, NotFound, NotOwner, TooManyOpenFiles, TunerError, Unavailable
 from suggest.storage.store import Lease, StudyRecord, StudyStore
 from suggest.studies.next_point import Computations, NextPoint
 from suggest.studies.prefetch import Prefetcher
@@ -354,7 +354,7 @@ class StudySessions:
         while True:
             try:
                 return self._store.take(name, uid=uid, address=self._address)
-            except OutOfFiles:
+            except TooManyOpenFiles:
                 if not self._close_some(1):
                     raise
 

@@ -89,8 +89,8 @@ def _condition_problems(was: Parameter, now: Parameter, old: Space) -> Iterator[
     for parent in dict.fromkeys([*before, *after]):
         path = f"{was.name}.when.{parent}"
         if parent not in before or parent not in after:
-            said = "is a new condition" if parent in after else "is gone"
-            yield Problem(path, f"{said}, and existing trials do not follow it; undo it, {WAY_ON}")
+            change = "is a new condition" if parent in after else "is gone"
+            yield Problem(path, f"{change}, and existing trials do not follow it; undo it, {WAY_ON}")
             continue
         domain = old.by_name[parent].domain
         if _members(domain, after[parent]) != _members(domain, before[parent]):

@@ -129,11 +129,11 @@ class StudyService:
         if self._store.insert_study(record):
             events.tell("study_created", study=name, uid=study.uid, algorithm=spec.algorithm.name)
             return study
-        there = self._sessions.record(name)
-        if (there.request_id, there.fingerprint) == (request_id, record.fingerprint):
-            return there.study
+        existing = self._sessions.record(name)
+        if (existing.request_id, existing.fingerprint) == (request_id, record.fingerprint):
+            return existing.study
         raise AlreadyExists(
-            f"{name} exists{_difference(there.study.spec, study.spec)}; use another name, or delete it first"
+            f"{name} exists{_difference(existing.study.spec, study.spec)}; use another name, or delete it first"
         )
 
     def study(self, name: StudyName) -> Study:
@@ -481,12 +481,12 @@ class StudyService:
     def relabel_trial(self, name: StudyName, number: int, labels: Mapping[str, str]) -> Trial:
         with self._sessions.writing(name) as writer:
             engine = writer.engine
-            there = engine.trial(number)
+            current = engine.trial(number)
             # Clients must not change the labels that record the origin of the trial and of its point.
-            own = {key: there.labels[key] for key in OWN_LABELS if key in there.labels}
+            own = {key: current.labels[key] for key in OWN_LABELS if key in current.labels}
             _refuse_own_labels(labels.keys() - own.keys())
             labels = {**labels, **own}
-            trial = replace(there, labels=dict(labels))
+            trial = replace(current, labels=dict(labels))
             self._existing(name, number)
             with writer.changing():
                 self._store.relabel_trial(writer.lease, number, labels)
@@ -595,8 +595,8 @@ def finished_trial(engine: Engine, trial: Trial, outcome: Outcome, measurements:
     """
     spec = engine.study.spec
     if outcome.further and len(outcome.further) != len(spec.objectives) - 1:
-        told = f"{len(outcome.further) + 1} values; the study has {len(spec.objectives)} objectives"
-        raise InvalidArgument([Problem("outcome.succeeded.values", f"{told}, give one value for each")])
+        message = f"{len(outcome.further) + 1} values; the study has {len(spec.objectives)} objectives"
+        raise InvalidArgument([Problem("outcome.succeeded.values", f"{message}, give one value for each")])
     measured, step = engine.value_of(trial.number, measurements)
     value = measured if outcome.value is None else outcome.value
     others = [engine.value_of(trial.number, measurements, objective=each)[0] for each in spec.objectives[1:]]

@@ -176,11 +176,11 @@ def test_a_trial_that_another_client_ended_is_abandoned_with_a_message(tune: Pat
     with running(tune, *arguments(served, "--trials=4", "--pace=400ms")) as process, served.client() as client:
         eventually(lambda: client.list_studies() and client.list_measurements(NAME), within_s=60)
         client.complete(NAME, 2, Outcome(TrialState.CANCELLED, reason="not wanted"))
-        said, errors = process.communicate(timeout=120)
+        output, errors = process.communicate(timeout=120)
         assert (process.returncode, errors) == (0, "")
         assert client.get_trial(NAME, 2).state is TrialState.CANCELLED
-    assert f"trial 2: left: FailedPrecondition: {NAME}: trial 2 " in said
-    assert said.count(": succeeded ") == 3 + 1, "and the best"
+    assert f"trial 2: left: FailedPrecondition: {NAME}: trial 2 " in output
+    assert output.count(": succeeded ") == 3 + 1, "and the best"
 
 
 def test_errors_are_printed_one_per_line(tune: Path, served: Served) -> None:
@@ -224,8 +224,8 @@ def test_the_generated_code_is_fresh(tmp_path: Path) -> None:
         ["./generate.sh", tmp_path], cwd=EXAMPLE, capture_output=True, text=True, timeout=280, check=False
     )
     # On a machine without the modules, Go prints what it downloads.
-    said = [line for line in done.stderr.splitlines() if not line.startswith("go: downloading ")]
-    assert (done.returncode, said) == (0, [])
+    lines = [line for line in done.stderr.splitlines() if not line.startswith("go: downloading ")]
+    assert (done.returncode, lines) == (0, [])
     made = sorted(path.name for path in tmp_path.iterdir())
     assert made == sorted(path.name for path in (EXAMPLE / "suggestpb").iterdir())
     assert filecmp.cmpfiles(tmp_path, EXAMPLE / "suggestpb", made, shallow=False)[0] == made

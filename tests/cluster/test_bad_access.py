@@ -82,13 +82,13 @@ def test_an_unknown_host_name_is_reported(level_b: ControlPlane, me: Searcher) -
 
 
 def test_an_unknown_context_is_refused_with_the_known_ones(level_b: ControlPlane, me: Searcher) -> None:
-    said = "has no context 'production'; choose one with --context: test"
-    refused(level_b, me, USAGE, said, words=(me.file(), "--context", "production"))
+    message = "has no context 'production'; choose one with --context: test"
+    refused(level_b, me, USAGE, message, words=(me.file(), "--context", "production"))
 
 
 def test_a_missing_namespace_is_refused(level_b: ControlPlane, me: Searcher) -> None:
-    said = 'namespaces "nowhere" not found; make it, or name another one with --namespace'
-    refused(level_b, me, NOT_FOUND, said, words=(me.file(), "--namespace", "nowhere"))
+    message = 'namespaces "nowhere" not found; make it, or name another one with --namespace'
+    refused(level_b, me, NOT_FOUND, message, words=(me.file(), "--namespace", "nowhere"))
 
 
 def test_a_user_without_rights_is_told_every_missing_rule(level_b: ControlPlane, me: Searcher) -> None:

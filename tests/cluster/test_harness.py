@@ -66,9 +66,9 @@ def test_more_gpus_than_a_node_has_are_never_scheduled(level_b: ControlPlane, na
     api = level_b.api()
     api.post(jobs(namespace), job("greedy", gpus=9))
     pod = eventually(lambda: pod_of(api, namespace, "greedy"))["metadata"]["name"]
-    said = api.until(pods(namespace, pod), lambda now: now["status"].get("conditions"))
-    assert said[0]["reason"] == "Unschedulable"
-    assert "Insufficient nvidia.com/gpu" in said[0]["message"]
+    conditions = api.until(pods(namespace, pod), lambda now: now["status"].get("conditions"))
+    assert conditions[0]["reason"] == "Unschedulable"
+    assert "Insufficient nvidia.com/gpu" in conditions[0]["message"]
 
 
 def test_a_quota_refuses_the_pod_and_not_the_job(level_b: ControlPlane, namespace: str) -> None:
@@ -91,8 +91,8 @@ def test_a_quota_refuses_the_pod_and_not_the_job(level_b: ControlPlane, namespac
 
 def test_fake_logs_have_the_lines_and_times_of_the_file(level_b: ControlPlane, namespace: str) -> None:
     api = level_b.api()
-    told = {"KWOK_RUN": "1500ms", "KWOK_LOG": "hello\n+500ms loss={n}", "KWOK_LOG_EVERY": "1s"}
-    api.post(jobs(namespace), job("talks", **told))
+    settings = {"KWOK_RUN": "1500ms", "KWOK_LOG": "hello\n+500ms loss={n}", "KWOK_LOG_EVERY": "1s"}
+    api.post(jobs(namespace), job("talks", **settings))
     name = eventually(lambda: pod_of(api, namespace, "talks"))["metadata"]["name"]
     api.until(pods(namespace, name), lambda now: now["status"]["phase"] == "Running")
     followed = list(eventually_streams(level_b, namespace, name))
@@ -109,14 +109,14 @@ def test_fake_logs_have_the_lines_and_times_of_the_file(level_b: ControlPlane, n
 
 def test_pods_of_an_indexed_job_can_be_told_apart(level_b: ControlPlane, namespace: str) -> None:
     api = level_b.api()
-    told = {"KWOK_LOG": "I am {uid}", "KWOK_LOG_1": "the other", "KWOK_RUN": "300ms", "KWOK_EXIT_1": "4"}
-    pair = job("pair", **told)
+    settings = {"KWOK_LOG": "I am {uid}", "KWOK_LOG_1": "the other", "KWOK_RUN": "300ms", "KWOK_EXIT_1": "4"}
+    pair = job("pair", **settings)
     pair["spec"] |= {"completions": 2, "parallelism": 2, "completionMode": "Indexed"}
     api.post(jobs(namespace), pair)
     api.until(jobs(namespace, "pair"), ended)
     found = {pod["metadata"]["labels"][INDEX]: pod["metadata"] for pod in api.items(pods(namespace))}
-    said = {index: "\n".join(eventually_streams(level_b, namespace, pod["name"])) for index, pod in found.items()}
-    assert said == {"0": f"I am {uid_number(found['0']['uid'])}", "1": "the other"}
+    output = {index: "\n".join(eventually_streams(level_b, namespace, pod["name"])) for index, pod in found.items()}
+    assert output == {"0": f"I am {uid_number(found['0']['uid'])}", "1": "the other"}
     assert terminated(api.get(pods(namespace, found["1"]["name"])))["exitCode"] == 4
 
 

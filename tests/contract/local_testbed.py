@@ -97,7 +97,7 @@ class LocalTestbed:
     def alive(self) -> list[int]:
         """Return all processes that this test has started, directly or indirectly."""
         if sys.platform == "linux":
-            return [pid for pid in processes.everybody() if pid != os.getpid() and processes.carries(pid, self._mark)]
+            return [pid for pid in processes.all_pids() if pid != os.getpid() and processes.carries(pid, self._mark)]
         written = [self.folder / "supervisor.lock", *self.folder.glob("trials/*/1/process.json")]
         pids = [json.loads(path.read_bytes())["pid"] for path in written if path.exists()]
         return [pid for pid in pids if processes.birth(pid) is not None]

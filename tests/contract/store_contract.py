@@ -365,11 +365,11 @@ class StoreContract:
         pruned = replace(succeeded(running(5), 0.2), state=TrialState.PRUNED)
         store.hand_out(lease, [running(5)])
         store.finish_trial(lease, pruned, [measured(0, 0.2)])
-        told = [
+        rows = [
             (t.number, t.state, list(t.curve.steps), [repr(v) for v in t.curve.values], t.value)
             for t in store.curves(NAME, "accuracy")
         ]
-        assert told == [
+        assert rows == [
             (0, TrialState.SUCCEEDED, [0, 2, 3], ["nan", "0.5", "0.75"], 0.5),
             (1, TrialState.SUCCEEDED, [1], ["0.3"], 0.3),
             (5, TrialState.PRUNED, [0], ["0.2"], 0.2),

@@ -394,8 +394,8 @@ def test_an_upgraded_database_is_like_a_new_one(path: Path, tmp_path: Path) -> N
     def columns(at: Path) -> set[tuple[str, str, int]]:
         with closing(sqlite3.connect(at)) as raw:
             tables = ("experiments", "attempts")
-            told = [row for table in tables for row in raw.execute(f"PRAGMA table_info({table})")]
-            return {(name, kind, must) for _, name, kind, must, *_ in told}
+            rows = [row for table in tables for row in raw.execute(f"PRAGMA table_info({table})")]
+            return {(name, kind, must) for _, name, kind, must, *_ in rows}
 
     assert columns(path) == columns(other)
 

@@ -159,14 +159,14 @@ async def test_a_ray_job_ends_when_its_submitter_has_printed_everything(experime
 async def test_a_ray_job_that_failed_says_why_though_its_submitter_ended_well(experiment: Experiment) -> None:
     runtime, played, name, head, submitter = await ray_job(experiment)
     experiment.api.kubelet.end(submitter)
-    said = "Job entrypoint command failed with exit code 1"
+    text = "Job entrypoint command failed with exit code 1"
     over = "2026-11-01T10:00:00Z"
-    played.say(name, jobDeploymentStatus="Failed", jobStatus="FAILED", reason="AppFailed", message=said, endTime=over)
+    played.say(name, jobDeploymentStatus="Failed", jobStatus="FAILED", reason="AppFailed", message=text, endTime=over)
     experiment.api.kubelet.delete(
         ("pods", "user1", head), grace_s=None, policy="Background"
     )  # KubeRay ends its cluster
     exit = await exit_of(runtime, name)
-    assert (exit.failure_class, exit.reason) == (FailureClass.USER_ERROR, f"its RayJob failed: {said}")
+    assert (exit.failure_class, exit.reason) == (FailureClass.USER_ERROR, f"its RayJob failed: {text}")
 
 
 VOLCANO_JOB: Raw = {

@@ -187,8 +187,8 @@ async def test_pods_that_admission_refuses_are_a_configuration_failure(
 async def test_an_operator_that_gives_no_reason_is_waited_for(experiment: Experiment) -> None:
     runtime, name = await begun(experiment, MPI_JOBS)
     refuse(experiment.api, make_children(experiment.api, MPI_JOBS, name), MPI_JOBS, "Created worker pod: ")
-    said = "its operator could not create a pod, and says no reason; see the operator's log"
-    assert (await look_until(runtime, lambda seen: seen[name].waiting == said))[name].exit is None
+    message = "its operator could not create a pod, and says no reason; see the operator's log"
+    assert (await look_until(runtime, lambda seen: seen[name].waiting == message))[name].exit is None
 
 
 @on_a_loop

@@ -67,11 +67,11 @@ async def test_each_worker_gets_its_rank_and_the_master_address_like_a_pod(
     text = "".join(f'echo "{name}=${name}";' for name in (*SAME, *OWN, *PORT))
     await runtime.start(several(testbed, text, workers=3))
     assert alike(await ended(runtime, "a"), code=0)
-    told = [dict(line.split("=") for line in of_rank(testbed, rank).decode().split()) for rank in range(3)]
-    ports = {each.pop(name) for each in told for name in PORT}
+    environments = [dict(line.split("=") for line in of_rank(testbed, rank).decode().split()) for rank in range(3)]
+    ports = {each.pop(name) for each in environments for name in PORT}
     assert len(ports) == 1
     assert int(ports.pop()) > 1023
-    assert told == [SAME | dict.fromkeys(OWN, str(rank)) for rank in range(3)]
+    assert environments == [SAME | dict.fromkeys(OWN, str(rank)) for rank in range(3)]
     await runtime.close()
 
 

@@ -246,12 +246,12 @@ def test_a_state_directory_may_have_any_name(cli: Cli, name: str) -> None:
 def waiting(process: subprocess.Popen[str]) -> str:
     """Return the line that names what the process waits for."""
     assert process.stderr is not None
-    said = []
+    messages = []
     for line in process.stderr:
-        said.append(line)
+        messages.append(line)
         if line.startswith("waiting: "):
             return line
-    raise AssertionError(f"it never waited: {''.join(said)}")
+    raise AssertionError(f"it never waited: {''.join(messages)}")
 
 
 def fill(path: Path) -> None:

@@ -305,9 +305,9 @@ def test_stop_ends_trials_of_a_killed_run(cli: Cli) -> None:
 
 
 def test_an_empty_list_prints_a_message_on_stderr(cli: Cli) -> None:
-    said = f"no experiments in {cli.folder}/state\n"
-    assert cli.tuner("get", "experiments") == (0, "", said)
-    assert cli.tuner("get", "experiments", "-o", "json") == (0, "[]\n", said)
+    message = f"no experiments in {cli.folder}/state\n"
+    assert cli.tuner("get", "experiments") == (0, "", message)
+    assert cli.tuner("get", "experiments", "-o", "json") == (0, "[]\n", message)
     assert cli.tuner("get", "experiments", "-q") == (0, "", "")
 
 

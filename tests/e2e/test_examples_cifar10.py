@@ -44,9 +44,9 @@ def typed(words: list[str], folder: Path, monkeypatch: pytest.MonkeyPatch, capsy
     """Run a command that starts no process within this one, and return its output."""
     monkeypatch.chdir(CIFAR10)
     code = main([*words, "--state-dir", str(folder)])
-    told = capsys.readouterr()
-    assert (code, told.err) == (0, "")
-    return told.out
+    output = capsys.readouterr()
+    assert (code, output.err) == (0, "")
+    return output.out
 
 
 @pytest.mark.parametrize("file", ["sweep.yaml", "search.yaml", "distributed.yaml"])

@@ -142,9 +142,9 @@ def test_an_unavailable_gpu_is_refused_before_anything_is_created(tmp_path: Path
     cli = cli_with_gpus(tmp_path / "me", "2,3")
     (cli.folder / "x.yaml").write_text(on_gpus("tiny", more="\n    devices: [2, 7]"))
     cure = "TUNER_GPUS names 2, 3: name some of these, or set TUNER_GPUS"
-    said = f"spec.trial.devices: this machine does not offer 7; {cure}"
+    message = f"spec.trial.devices: this machine does not offer 7; {cure}"
     code, _, err = cli.tuner("run", "x.yaml")
-    assert (code, said in err) == (2, True), err
+    assert (code, message in err) == (2, True), err
     code, out, _ = cli.tuner("doctor", "x.yaml")
-    assert (code, f"FAIL  trials                {said}" in out) == (7, True), out
+    assert (code, f"FAIL  trials                {message}" in out) == (7, True), out
     assert not (cli.folder / "state").exists()

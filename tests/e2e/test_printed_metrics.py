@@ -69,13 +69,13 @@ def test_a_percentage_is_read_as_a_fraction_and_reported_once(cli: Cli) -> None:
     program(cli, "print('score: 91.3%')\nprint('score: 92%')", trials=3)
     code, _, err = cli.tuner("run", cli.file)
     assert code == 0, err
-    told = '"score" is printed as a percentage and read as a fraction: 91.3% is 0.913'
-    assert err.count(told) == 1
+    message = '"score" is printed as a percentage and read as a fraction: 91.3% is 0.913'
+    assert err.count(message) == 1
     assert [trial["value"] for trial in cli.trials()] == [0.92] * 3
     cli.file.write_text(cli.file.read_text().replace("trials: 3", "trials: 5"))
     code, _, err = cli.tuner("resume", cli.file)
     assert (code, len(cli.trials())) == (0, 5), err
-    assert told not in err
+    assert message not in err
 
 
 def test_a_nearly_matching_metric_name_is_reported(cli: Cli) -> None:

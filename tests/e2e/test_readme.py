@@ -78,9 +78,9 @@ def test_the_program_tunes_through_one_server_from_two_processes(tmp_path: Path,
             subprocess.Popen([sys.executable, "parabola.py"], cwd=tmp_path, env=env, stdout=subprocess.PIPE, text=True)
             for _ in range(2)
         ]
-        said = [process.communicate(timeout=120)[0] for process in both]
+        output = [process.communicate(timeout=120)[0] for process in both]
         assert [process.returncode for process in both] == [0, 0]
-        assert all("Trial(number=" in words for words in said)
+        assert all("Trial(number=" in words for words in output)
     finally:
         server.terminate()
         server.communicate(timeout=20)

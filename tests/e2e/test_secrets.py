@@ -28,16 +28,16 @@ def storage(postgres_url: str) -> str:
 
 def test_no_command_shows_the_stores_password(cli: Cli, storage: str) -> None:
     cli.file.write_text(experiment())
-    said: list[str] = []
+    lines: list[str] = []
 
     def tuner(*words: str | Path) -> int:
         code, out, err = cli.tuner(*words)
-        said.extend((out, err))
+        lines.extend((out, err))
         return code
 
     assert tuner("run", cli.file, "--storage", storage, "-v") == 0
     assert tuner("describe", "tiny") == 0
-    assert "postgresql+psycopg://tuner:***@" in said[-2], "it says where the study is"
+    assert "postgresql+psycopg://tuner:***@" in lines[-2], "it says where the study is"
     for words in (
         ("describe", "tiny/0"),
         ("describe", "tiny", "--storage", storage),
@@ -58,7 +58,7 @@ def test_no_command_shows_the_stores_password(cli: Cli, storage: str) -> None:
         tuner(*words)
     kept = [path.read_text(errors="replace") for path in cli.folder.rglob("trials/**/*") if path.is_file()]
     assert kept
-    assert [text for text in (*said, *kept) if any(secret in text for secret in SECRETS)] == []
+    assert [text for text in (*lines, *kept) if any(secret in text for secret in SECRETS)] == []
 
 
 def test_a_server_logs_its_store_without_secrets(storage: str, tmp_path: Path) -> None:
@@ -68,8 +68,8 @@ def test_a_server_logs_its_store_without_secrets(storage: str, tmp_path: Path) -
         [program, "serve", "--address", address, "--storage", storage], stderr=subprocess.PIPE, text=True
     ) as server:
         assert server.stderr is not None
-        said = [server.stderr.readline(), server.stderr.readline()]
+        lines = [server.stderr.readline(), server.stderr.readline()]
         server.terminate()
-        said.append(server.stderr.read())
-    assert "tuner:***@" in "".join(said)
-    assert [text for text in said if any(secret in text for secret in SECRETS)] == []
+        lines.append(server.stderr.read())
+    assert "tuner:***@" in "".join(lines)
+    assert [text for text in lines if any(secret in text for secret in SECRETS)] == []

@@ -112,9 +112,9 @@ def test_workers_that_fit_one_by_one_and_never_together_are_refused(tmp_path: Pa
 
 def test_a_missing_queue_is_refused(tmp_path: Path) -> None:
     answer, _ = ask(tmp_path, text=experiment(trial="queue: team-a"), prepare=FakeKueue)
-    said = "A trial as a whole: refused: LocalQueue team-a is not in user1; create it, or name another one"
+    message = "A trial as a whole: refused: LocalQueue team-a is not in user1; create it, or name another one"
     assert answer.code == 2
-    assert said in answer.out
+    assert message in answer.out
 
 
 def test_a_missing_right_is_named_with_its_rule(tmp_path: Path) -> None:

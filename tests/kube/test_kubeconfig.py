@@ -147,9 +147,9 @@ def test_a_token_file_without_a_token_is_refused(tmp_path: Path, content: str | 
     path = tmp_path / "token"
     if content is not None:
         path.write_text(content)
-    said = refused(config_of(FakeApi(), tokenFile=str(path)))
-    assert said.startswith("AccessDenied: CONFIG: user 'tester': no token in tokenFile: ")
-    assert str(path) in said
+    message = refused(config_of(FakeApi(), tokenFile=str(path)))
+    assert message.startswith("AccessDenied: CONFIG: user 'tester': no token in tokenFile: ")
+    assert str(path) in message
 
 
 def test_the_kubeconfig_is_read_again_when_its_token_expires() -> None:
@@ -251,8 +251,8 @@ def test_a_plugin_gets_the_cluster_info_on_request(plugin: Plugin, tmp_path: Pat
         "certificate-authority-data": base64.b64encode(b"an authority").decode(),
         "config": settings,
     }
-    told = {"apiVersion": V1, "kind": "ExecCredential", "spec": {"interactive": False}}
-    assert plugin.calls == [told | {"spec": {"interactive": False, "cluster": cluster}}, told, told]
+    credential = {"apiVersion": V1, "kind": "ExecCredential", "spec": {"interactive": False}}
+    assert plugin.calls == [credential | {"spec": {"interactive": False, "cluster": cluster}}, credential, credential]
 
 
 def test_a_plugin_beside_the_kubeconfig_gets_its_arguments_and_environment(tmp_path: Path) -> None:
@@ -282,9 +282,9 @@ def test_a_plugin_beside_the_kubeconfig_gets_its_arguments_and_environment(tmp_p
     ],
 )  # fmt: skip
 def test_a_plugin_without_credentials_is_quoted(entry: Raw, why: str, capfd: pytest.CaptureFixture[str]) -> None:
-    said = refused(config_of(FakeApi(), exec={"apiVersion": V1, "command": "sh"} | entry))
-    assert said.startswith("AccessDenied: CONFIG: user 'tester': the credential plugin ")
-    assert why in said
+    message = refused(config_of(FakeApi(), exec={"apiVersion": V1, "command": "sh"} | entry))
+    assert message.startswith("AccessDenied: CONFIG: user 'tester': the credential plugin ")
+    assert why in message
     assert capfd.readouterr() == ("", "")
 
 
@@ -293,8 +293,8 @@ def test_a_plugin_that_does_not_end_is_killed_with_all_that_it_started(
 ) -> None:
     monkeypatch.setattr(kubeconfig, "_PLUGIN_S", 0.3)
     script = f"sleep 600 & echo $! > {tmp_path}/child; wait"
-    said = refused(config_of(FakeApi(), exec={"apiVersion": V1, "command": "sh", "args": ["-c", script]}))
-    assert "it did not end within 0.3 s" in said
+    message = refused(config_of(FakeApi(), exec={"apiVersion": V1, "command": "sh", "args": ["-c", script]}))
+    assert "it did not end within 0.3 s" in message
     state = Path("/proc", (tmp_path / "child").read_text().strip(), "stat")
     assert not state.exists() or state.read_text().split()[2] == "Z"
 
@@ -390,10 +390,10 @@ def test_a_valid_id_token_is_used() -> None:
 
 def test_an_expired_id_token_is_not_refreshed_and_the_cure_is_named() -> None:
     config = {"id-token": jwt(in_seconds(-60)), "refresh-token": "r", "idp-issuer-url": "http://127.0.0.1:1"}
-    said = refused(config_of(FakeApi(), **{"auth-provider": {"name": "oidc", "config": config}}))
-    assert said.startswith("AccessDenied: CONFIG: user 'tester': the id-token of auth-provider oidc expired at 20")
-    assert "run `kubectl --context fake get pods`, which writes a new one there" in said
-    assert "use the exec plugin kubelogin" in said
+    message = refused(config_of(FakeApi(), **{"auth-provider": {"name": "oidc", "config": config}}))
+    assert message.startswith("AccessDenied: CONFIG: user 'tester': the id-token of auth-provider oidc expired at 20")
+    assert "run `kubectl --context fake get pods`, which writes a new one there" in message
+    assert "use the exec plugin kubelogin" in message
     del config["id-token"]
     assert "oidc is missing" in refused(config_of(FakeApi(), **{"auth-provider": {"name": "oidc", "config": config}}))
 
@@ -593,12 +593,12 @@ def test_a_proxy_gets_the_name_of_the_server(authority: Authority, serving: ssl.
 def test_answers_are_only_compressed_where_the_kubeconfig_lets_them() -> None:
     async def check() -> None:
         async with FakeApi() as api:
-            said = []
+            messages = []
             for off in (False, True):
                 assert await works(config_of(api, cluster={"disable-compression": off}))
-                said.append(api.headers.get("Accept-Encoding"))
-            assert "gzip" in said[0]
-            assert said[1] == "identity"
+                messages.append(api.headers.get("Accept-Encoding"))
+            assert "gzip" in messages[0]
+            assert messages[1] == "identity"
 
     asyncio.run(check())
 

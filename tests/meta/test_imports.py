@@ -1,4 +1,4 @@
-"""What a start-up costs: which modules come in by which door."""
+"""What a start-up costs: which modules each entry point imports."""
 
 from __future__ import annotations
 

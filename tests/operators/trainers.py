@@ -95,8 +95,8 @@ def _run(command: list[str]) -> None:
     environment = {**os.environ, **images.environment()}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=BUILD_WITHIN_S, check=False)
     if done.returncode != 0:
-        said = "\n".join((done.stdout + done.stderr).splitlines()[-20:])
-        raise RuntimeError(f"{' '.join(command[:3])} ended with {done.returncode}:\n{said}")
+        output = "\n".join((done.stdout + done.stderr).splitlines()[-20:])
+        raise RuntimeError(f"{' '.join(command[:3])} ended with {done.returncode}:\n{output}")
 
 
 def main() -> int:

@@ -245,7 +245,7 @@ def test_backup_and_restore_of_postgresql_name_its_own_programs(
     url = "postgresql+psycopg://me:secret@host/db"
     assert tuner_db("backup", folder / "saved", "--storage", url) == 2
     assert tuner_db("restore", folder / "saved", "--storage", url) == 2
-    said = capsys.readouterr().err
-    assert "pg_dump" in said
-    assert "pg_restore" in said
-    assert "secret" not in said
+    output = capsys.readouterr().err
+    assert "pg_dump" in output
+    assert "pg_restore" in output
+    assert "secret" not in output

@@ -79,8 +79,8 @@ def test_only_unfinished_and_new_trials_are_read_again(tmp_path: Path) -> None:
         (fourth,) = await begin(client, 1, "b")
         await client.complete(NAME, fourth, Outcome(TrialState.FAILED, reason="too late"))
         assert await read(follower) == {second, third, fourth}, "not the one that had ended"
-        told = {one.trial.number: (one.state.value, one.trial.value) for one in follower.record.trials}
-        assert told == {first: ("succeeded", 0.5), second: ("succeeded", 0.75), third: ("running", 0.25),
+        states = {one.trial.number: (one.state.value, one.trial.value) for one in follower.record.trials}
+        assert states == {first: ("succeeded", 0.5), second: ("succeeded", 0.75), third: ("running", 0.25),
                         fourth: ("failed", None)}  # fmt: skip
 
     followed(tmp_path, see)
@@ -229,8 +229,8 @@ def test_an_incremental_read_equals_a_full_read(tmp_path: Path, seed: int, objec
             assert [one.trial.number for one in record.trials] == [one.trial.number for one in trials]
             assert [one.state for one in record.trials] == [one.state for one in trials]
             assert [t.number for t in record.front] == [t.number for t in best_of(trials, spec.criteria)]
-            assert record.standing is not None
+            assert record.totals is not None
             states = [one.state for one in trials]
-            assert record.standing.counts == {state: states.count(state) for state in TrialState if state in states}
+            assert record.totals.counts == {state: states.count(state) for state in TrialState if state in states}
 
     followed(tmp_path, see, spec)

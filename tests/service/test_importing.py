@@ -93,8 +93,8 @@ def test_values_outside_the_space_are_imported_with_remarks_and_invalid_ones_ref
         FinishedTrial({}, Outcome(TrialState.FAILED)),
     )
     assert [r.number for r in results] == [0, 1, 2, 3, 4, None, None, None, None, None]
-    said = [[f"{p.path}: {p.message}" for p in r.problems] for r in results]
-    assert said == [
+    messages = [[f"{p.path}: {p.message}" for p in r.problems] for r in results]
+    assert messages == [
         ["x: 7 is outside 0 to 1"],
         ["n: 4 is not on the steps of 2 from 1 to 9; the nearest are 3 or 5"],
         ["kind: 'z' is not one of the choices 'a', 1, true"],

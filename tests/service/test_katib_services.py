@@ -210,8 +210,8 @@ def test_invalid_settings_of_early_stopping_are_refused_with_katibs_message(chan
     for key, value in settings.items():
         spec.algorithm_settings.add(name=key, value=value)
     request = pb.ValidateEarlyStoppingSettingsRequest(early_stopping=spec)
-    said = refused(EarlyStoppingStub(channel).ValidateEarlyStoppingSettings, request)
-    assert said == (grpc.StatusCode.INVALID_ARGUMENT, message)
+    text = refused(EarlyStoppingStub(channel).ValidateEarlyStoppingSettings, request)
+    assert text == (grpc.StatusCode.INVALID_ARGUMENT, message)
 
 
 def test_a_sidecar_can_report_that_it_stopped_a_trial(channel: grpc.Channel) -> None:

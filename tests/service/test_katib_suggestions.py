@@ -150,8 +150,8 @@ def test_numbers_in_any_spelling_are_the_same_trials_after_a_restart(tmp_path: P
                 ask(stub, a_request(experiment, history))
                 with Client(server.address) as client:
                     [study] = client.list_studies("katib")
-                    told = [t for t in client.list_trials(study.name) if t.state is TrialState.SUCCEEDED]
-        assert sorted((t.parameters["x"], t.parameters["n"]) for t in told) == sorted(points)
+                    succeeded = [t for t in client.list_trials(study.name) if t.state is TrialState.SUCCEEDED]
+        assert sorted((t.parameters["x"], t.parameters["n"]) for t in succeeded) == sorted(points)
 
 
 def test_the_last_two_points_of_a_space_are_suggested(stub: SuggestionStub) -> None:
@@ -165,7 +165,7 @@ def test_the_last_two_points_of_a_space_are_suggested(stub: SuggestionStub) -> N
 
 def test_trials_are_recorded_with_their_outcomes(served: tuple[Server, SuggestionStub]) -> None:
     server, stub = served
-    told = {
+    outcomes = {
         "succeeded": (DONE, "0.5"),
         "early-stopped": (pb.TrialStatus.EARLYSTOPPED, "0.25"),
         "nan": (DONE, "nan"),
@@ -182,7 +182,7 @@ def test_trials_are_recorded_with_their_outcomes(served: tuple[Server, Suggestio
         "unknown": (pb.TrialStatus.UNKNOWN, ""),
         "newer": (99, "0.9"),  # a condition of a newer client
     }
-    history = [a_trial(name, POINT, *each) for name, each in told.items()]
+    history = [a_trial(name, POINT, *each) for name, each in outcomes.items()]
     ask(stub, a_request(an_experiment(), history))
     without_a_value = ("nan", "inf", "-inf", "too-large", "unavailable", "no-value")
     failed = dict.fromkeys((*without_a_value, "failed", "killed", "metrics-unavailable"), (TrialState.FAILED, None))

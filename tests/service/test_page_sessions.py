@@ -16,7 +16,7 @@ from starlette.middleware import Middleware
 from controller.ui import application, sign_in
 from controller.ui.guard import Guard
 from controller.ui.live_table import Json
-from controller.ui.sign_in import ID_BYTES, Sessions, StoredSessions, TokenDoor
+from controller.ui.sign_in import ID_BYTES, Sessions, StoredSessions, TokenAuthenticator
 from controller.ui.studies import StudyBoard
 from controller.ui.vega import VegaBundle
 from controller.ui.watched import clock_mark
@@ -65,15 +65,17 @@ class Page:
         self.opened = asyncio.Event()
         self.boards: list[StudyBoard] = []
         self.closed: list[StudyBoard] = []
-        self.door = TokenDoor(self._connect, lambda token: token == TOKEN, port=1, secure=False, stored=stored)
+        self.authenticator = TokenAuthenticator(
+            self._connect, lambda token: token == TOKEN, port=1, secure=False, stored=stored
+        )
         self._app: Starlette = application.application(
-            self.door.board,
-            Middleware(Guard, door=self.door),
+            self.authenticator.board,
+            Middleware(Guard, authenticator=self.authenticator),
             kind="studies",
             closing=asyncio.Event(),
             vega=VegaBundle(),
             signs_in=True,
-            more=self.door.routes,
+            more=self.authenticator.routes,
         )
 
     def browser(self, cookies: httpx.Cookies | None = None) -> httpx.AsyncClient:
@@ -134,8 +136,8 @@ def run(server: Server, see: Callable[[Page, Page, Trouble], Awaitable[None]]) -
         try:
             await see(one, other, stored)
         finally:
-            await one.door.close()
-            await other.door.close()
+            await one.authenticator.close()
+            await other.authenticator.close()
 
     asyncio.run(pages())
 

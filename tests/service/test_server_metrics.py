@@ -66,18 +66,20 @@ def test_calls_studies_and_suggestions_are_counted(tmp_path: Path) -> None:
         a_search(client)
         refused = ("tuner_suggest_call_seconds_count", ("NOT_FOUND", "GetStudy"))
         eventually(lambda: refused in samples(server.metrics_port))  # a call is counted after its reply was sent
-        told = samples(server.metrics_port)
-        assert told[refused] == 1
-        assert told["tuner_suggest_call_seconds_count", ("OK", "CompleteTrial")] == 3
-        assert told["tuner_suggest_trials_handed_out_total", ()] == 3
-        assert told["tuner_suggest_studies_in_memory", ()] == 1
-        assert told["tuner_suggest_trials_in_memory", ()] == 3
-        assert told["tuner_suggest_worker_processes", ()] == told["tuner_suggest_worker_restarts_total", ()] == 0
-        assert told["tuner_suggest_worker_busy_seconds_total", ()] == 0
-        assert told["tuner_suggest_worker_requests_waiting", ()] == 0
-        assert told["tuner_suggest_calls_in_flight", ()] == 0
-        assert told["tuner_suggest_calls_waiting", ("study",)] == told["tuner_suggest_calls_waiting", ("worker",)] == 0
-        assert told["tuner_suggest_store_errors_total", ("unavailable",)] == 0
+        stats = samples(server.metrics_port)
+        assert stats[refused] == 1
+        assert stats["tuner_suggest_call_seconds_count", ("OK", "CompleteTrial")] == 3
+        assert stats["tuner_suggest_trials_handed_out_total", ()] == 3
+        assert stats["tuner_suggest_studies_in_memory", ()] == 1
+        assert stats["tuner_suggest_trials_in_memory", ()] == 3
+        assert stats["tuner_suggest_worker_processes", ()] == stats["tuner_suggest_worker_restarts_total", ()] == 0
+        assert stats["tuner_suggest_worker_busy_seconds_total", ()] == 0
+        assert stats["tuner_suggest_worker_requests_waiting", ()] == 0
+        assert stats["tuner_suggest_calls_in_flight", ()] == 0
+        assert (
+            stats["tuner_suggest_calls_waiting", ("study",)] == stats["tuner_suggest_calls_waiting", ("worker",)] == 0
+        )
+        assert stats["tuner_suggest_store_errors_total", ("unavailable",)] == 0
 
 
 def test_the_work_of_worker_processes_is_counted(tmp_path: Path) -> None:
@@ -87,10 +89,10 @@ def test_the_work_of_worker_processes_is_counted(tmp_path: Path) -> None:
         for request in ("random", "modeled"):
             (trial,) = client.suggest(NAME, 1, client_id="c", request_id=request).trials
             client.complete(NAME, trial.number, Outcome(TrialState.SUCCEEDED, 1.0))
-        told = samples(server.metrics_port)
-        assert told["tuner_suggest_worker_processes", ()] == 1
-        assert told["tuner_suggest_worker_busy_seconds_total", ()] > 0
-        assert told["tuner_suggest_worker_restarts_total", ()] == 0
+        stats = samples(server.metrics_port)
+        assert stats["tuner_suggest_worker_processes", ()] == 1
+        assert stats["tuner_suggest_worker_busy_seconds_total", ()] > 0
+        assert stats["tuner_suggest_worker_restarts_total", ()] == 0
 
 
 def test_metrics_match_the_docs_and_no_label_has_a_value_from_clients(tmp_path: Path) -> None:
@@ -137,8 +139,8 @@ def test_the_log_has_a_line_for_each_event(tmp_path: Path, caplog: pytest.LogCap
         client.delete_study(NAME)
         client.create_study(NAME, SPEC, request_id="again")
         client.suggest(NAME, 1, client_id="c", request_id="r")
-    told = [line for line in caplog.messages if line.startswith("event=")]
-    assert [line.split()[0].removeprefix("event=") for line in told] == [
+    lines = [line for line in caplog.messages if line.startswith("event=")]
+    assert [line.split()[0].removeprefix("event=") for line in lines] == [
         "start",
         "study_created",
         "study_taken",
@@ -149,9 +151,9 @@ def test_the_log_has_a_line_for_each_event(tmp_path: Path, caplog: pytest.LogCap
         "study_given_back",
         "stop",
     ]
-    assert re.fullmatch(f"event=study_taken study={NAME} uid=[0-9a-f]+ epoch=1", told[2])
+    assert re.fullmatch(f"event=study_taken study={NAME} uid=[0-9a-f]+ epoch=1", lines[2])
     listed = set(re.findall(r"^\| `(\w+)` \|", PAGE.partition("## Read the events")[2], re.MULTILINE))
-    assert {line.split()[0].removeprefix("event=") for line in told} <= listed
+    assert {line.split()[0].removeprefix("event=") for line in lines} <= listed
 
 
 def test_a_name_cannot_inject_a_line_or_field_into_the_log() -> None:

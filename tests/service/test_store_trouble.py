@@ -198,7 +198,7 @@ except Unavailable as e:
 
 
 @pytest.mark.parametrize(
-    ("url", "complaint"),
+    ("url", "message"),
     [
         ("studies.db", "is not a storage URL; use sqlite:///PATH"),
         ("mysql://host/db", "is not a storage URL"),
@@ -213,10 +213,10 @@ except Unavailable as e:
         ),
     ],
 )
-def test_an_invalid_storage_url_is_refused_with_the_cure(url: str, complaint: str) -> None:
+def test_an_invalid_storage_url_is_refused_with_the_cure(url: str, message: str) -> None:
     with pytest.raises(InvalidArgument) as refused:
         open_store(url)
-    assert complaint in str(refused.value)
+    assert message in str(refused.value)
 
 
 def test_an_unknown_sync_mode_is_refused(path: Path) -> None:

@@ -23,10 +23,10 @@ def check_steps(spec: ExperimentSpec, attempts: Sequence[Attempt], trials: Seque
     levels = spec.fidelity.levels
     for trial in trials:
         steps = [a for a in attempts if a.trial == trial.number and a.trial != FINAL and is_step(a, spec)]
-        told = [(a.fidelity, a.value) for a in steps]
+        results = [(a.fidelity, a.value) for a in steps]
         known = [(each.fidelity, each.value) for each in trial.rungs]
-        if trial.state is not TrialState.CANCELLED and told != known:
-            raise InvariantViolation(f"trial {trial.number} was run as {told}, and its study knows {known}")
+        if trial.state is not TrialState.CANCELLED and results != known:
+            raise InvariantViolation(f"trial {trial.number} was run as {results}, and its study knows {known}")
         first = levels.index(trial.rungs[0].fidelity) if trial.rungs else 0
         if [each.fidelity for each in trial.rungs] != list(levels[first : first + len(trial.rungs)]):
             raise InvariantViolation(f"trial {trial.number} skipped a fidelity: {known}")

@@ -63,8 +63,8 @@ class ForkServer:
     def start(self, *flags: str, log: Path, end_at: str = "", **environment: object) -> Child:
         """end_at: it sends itself SIGTERM when it prints a line that begins with this text."""
         log.touch()
-        told = {name: str(value) for name, value in environment.items()}
-        return Child(self, self.ask(argv=["cifar10.py", *flags], environment=told, log=str(log), end_at=end_at), log)
+        env = {name: str(value) for name, value in environment.items()}
+        return Child(self, self.ask(argv=["cifar10.py", *flags], environment=env, log=str(log), end_at=end_at), log)
 
 
 @contextmanager

@@ -90,14 +90,14 @@ def test_the_real_pack_matches_its_description(tmp_path: Path) -> None:
 def refused(source: Path | str | None, cache: Path, **options: Any) -> str:
     with pytest.raises(DataError) as problem:
         load(None if source is None else str(source), cache=cache, **options)
-    said = str(problem.value)
-    assert "\n" not in said
-    return said
+    message = str(problem.value)
+    assert "\n" not in message
+    return message
 
 
 def test_missing_data_is_reported_with_every_way_to_name_some(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CIFAR10_DATA", raising=False)
-    said = refused(None, tmp_path)
+    message = refused(None, tmp_path)
     for word in (
         "--data",
         "CIFAR10_DATA",
@@ -107,7 +107,7 @@ def test_missing_data_is_reported_with_every_way_to_name_some(tmp_path: Path, mo
         "pack",
         "--download",
     ):
-        assert word in said
+        assert word in message
 
 
 @pytest.mark.parametrize("form", [as_python, as_binary, lambda folder, data: as_pack(folder / "p.npz", data)[0]])
@@ -166,9 +166,9 @@ def pixels(count: int, width: int = 3072) -> np.ndarray[Any, Any]:
 def test_a_batch_with_unexpected_contents_is_refused(batch: object, problem: str, tmp_path: Path) -> None:
     batches = as_python(tmp_path, DATA)
     (batches / "test_batch").write_bytes(pickle.dumps(batch, protocol=4))
-    said = refused(batches, tmp_path / "kept", verify=False)
-    assert said.startswith(f"{batches}/test_batch: ")
-    assert problem in said
+    message = refused(batches, tmp_path / "kept", verify=False)
+    assert message.startswith(f"{batches}/test_batch: ")
+    assert problem in message
 
 
 def shortened(path: Path, by: int = 100) -> Path:
@@ -197,8 +197,8 @@ def test_a_missing_batch_is_named(tmp_path: Path) -> None:
 def test_a_label_out_of_range_is_reported(tmp_path: Path) -> None:
     labels = DATA.labels.copy()
     labels[3] = 11
-    said = refused(as_binary(tmp_path, StandIn(DATA.images, labels)), tmp_path / "kept", verify=False)
-    assert "data_batch_1.bin: image 3 has label 11, and labels are 0 to 9" in said
+    message = refused(as_binary(tmp_path, StandIn(DATA.images, labels)), tmp_path / "kept", verify=False)
+    assert "data_batch_1.bin: image 3 has label 11, and labels are 0 to 9" in message
 
 
 def test_damaged_and_oversized_archives_are_refused(tmp_path: Path) -> None:
@@ -244,9 +244,9 @@ def test_a_pack_with_unexpected_contents_is_refused(change: dict[str, Any], prob
     with np.load(path) as pack:
         fields = {**pack, **change}
     np.savez(path, **{name: value for name, value in fields.items() if value is not None})
-    said = refused(path, tmp_path / "kept", verify=False)
-    assert said.startswith(f"{path}: ")
-    assert problem in said
+    message = refused(path, tmp_path / "kept", verify=False)
+    assert message.startswith(f"{path}: ")
+    assert problem in message
 
 
 def test_a_truncated_or_changed_pack_is_refused(tmp_path: Path) -> None:

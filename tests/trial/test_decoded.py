@@ -67,10 +67,10 @@ def test_processes_that_start_together_all_get_the_same_images(tmp_path: Path) -
         data = load(sys.argv[1], verify=False, cache=Path(sys.argv[2]))
         print(type(data.images).__name__, zlib.crc32(data.images), data.labels.sum())"""
     processes = [running(code, source, tmp_path / "kept") for _ in range(3)]
-    said = [process.communicate(timeout=60) for process in processes]
-    assert len(set(said)) == 1
-    assert said[0][0].startswith("memmap ")
-    assert said[0][1] == ""
+    output = [process.communicate(timeout=60) for process in processes]
+    assert len(set(output)) == 1
+    assert output[0][0].startswith("memmap ")
+    assert output[0][1] == ""
     assert sorted(path.suffix for path in (tmp_path / "kept").iterdir()) == ["", ".lock"]
 
 

@@ -188,13 +188,13 @@ def refusals(monkeypatch: pytest.MonkeyPatch, *workers: tuple[dict[str, str], st
 
 
 def test_two_workers_on_one_gpu_are_refused_before_nccl_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    said = refusals(monkeypatch, ({}, "NVIDIA H100 (5d3a)"), ({}, "NVIDIA H100 (5d3a)"))
-    assert said[0].startswith("ranks 0 and 1 are on the same GPU, NVIDIA H100 (5d3a), which NCCL does not do; ")
-    assert said[1].startswith("ranks 1 and 0 are on the same GPU, ")
+    message = refusals(monkeypatch, ({}, "NVIDIA H100 (5d3a)"), ({}, "NVIDIA H100 (5d3a)"))
+    assert message[0].startswith("ranks 0 and 1 are on the same GPU, NVIDIA H100 (5d3a), which NCCL does not do; ")
+    assert message[1].startswith("ranks 1 and 0 are on the same GPU, ")
     assert os.environ["TORCH_NCCL_BLOCKING_WAIT"] == "1", "or a lost worker is an abort of torch's"
 
 
 def test_workers_on_different_kinds_of_devices_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    said = refusals(monkeypatch, ({"device": "cuda"}, "a"), ({"device": "cpu"}, ""))
-    assert said[0].startswith("the workers differ in their device: rank 0 has cuda, rank 1 has cpu; ")
-    assert said[1].startswith("the workers differ in their device: rank 1 has cpu, rank 0 has cuda; ")
+    message = refusals(monkeypatch, ({"device": "cuda"}, "a"), ({"device": "cpu"}, ""))
+    assert message[0].startswith("the workers differ in their device: rank 0 has cuda, rank 1 has cpu; ")
+    assert message[1].startswith("the workers differ in their device: rank 1 has cpu, rank 0 has cuda; ")

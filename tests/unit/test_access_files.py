@@ -42,7 +42,7 @@ def test_all_means_all_verbs_and_all_namespaces() -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "complaint"),
+    ("content", "message"),
     [
         ("", "t.yaml: must have the key `tokens:` and no other at the top"),
         ("tokens: {}", "t.yaml: must have the key `tokens:`"),
@@ -61,15 +61,15 @@ def test_all_means_all_verbs_and_all_namespaces() -> None:
         (f"tokens: {{a: {{token: {SECRET}, {REST}, admin: true}}}}", "t.yaml: tokens.a: admin is not known; there are"),
     ],
 )  # fmt: skip
-def test_problems_are_reported_with_their_place(content: str, complaint: str) -> None:
+def test_problems_are_reported_with_their_place(content: str, message: str) -> None:
     (first, *_) = refused(content)
-    assert first.startswith(complaint)
+    assert first.startswith(message)
 
 
 def test_two_names_for_one_secret_are_refused_and_all_problems_come_at_once() -> None:
     entry = f"{{token: {SECRET}, {REST}}}"
-    told = refused(f"tokens: {{a: {entry}, b: {entry}, c: 1}}")
-    assert [line.split(":")[1] for line in told] == [" tokens.b", " tokens.c"]
+    message = refused(f"tokens: {{a: {entry}, b: {entry}, c: 1}}")
+    assert [line.split(":")[1] for line in message] == [" tokens.b", " tokens.c"]
 
 
 def test_plain_tokens_in_a_world_readable_file_give_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -98,7 +98,7 @@ MUTUAL = {**TLS, "tls_client_ca": "a"}
 
 
 @pytest.mark.parametrize(
-    ("address", "protection", "complaint"),
+    ("address", "protection", "message"),
     [
         ("unix:/tmp/s", Protection(), ""),
         ("unix:/tmp/s", Protection(tokens="t"), "is a socket that only its user can reach"),
@@ -123,13 +123,13 @@ MUTUAL = {**TLS, "tls_client_ca": "a"}
         ("tuner.example:1", Protection(tokens="t", tls_key="k"), "tls-cert: is required with --tls-key"),
     ],
 )
-def test_a_server_is_never_more_open_than_configured(address: str, protection: Protection, complaint: str) -> None:
-    if not complaint:
+def test_a_server_is_never_more_open_than_configured(address: str, protection: Protection, message: str) -> None:
+    if not message:
         protection.check(parse_address(address))
         return
     with pytest.raises(InvalidArgument) as raised:
         protection.check(parse_address(address))
-    assert complaint in str(raised.value)
+    assert message in str(raised.value)
 
 
 @pytest.mark.parametrize(

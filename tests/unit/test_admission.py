@@ -75,14 +75,14 @@ def test_a_caller_has_a_limit_of_request_bytes() -> None:
 
 
 def test_unread_replies_block_further_replies_to_that_caller_until_they_are_read() -> None:
-    told = list[str]()
-    them = InFlightLimits(lambda: told.append("room"))
+    messages = list[str]()
+    them = InFlightLimits(lambda: messages.append("room"))
     them.hold_reply("a", in_flight.REPLY_BYTES)
     assert them.full("a")
     assert not them.full("b")
     them.release_reply("a", in_flight.REPLY_BYTES)
     assert not them.full("a")
-    assert told == ["room"]
+    assert messages == ["room"]
 
 
 def test_all_callers_share_a_limit_of_reply_bytes_but_each_gets_its_first_reply() -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from controller.core.breaker import Cause, Streak, half_open, most_alike, reviewed, trip
+from controller.core.breaker import Cause, Streak, half_open, max_same_failures, reviewed, trip
 from controller.core.model import FINAL, FailureClass
 from suggest.trial import Outcome, TrialState
 from tests.unit.builders import FAILED, SUCCEEDED, a_spec, attempt
@@ -82,7 +82,7 @@ def test_a_machine_that_fails_every_trial_opens_the_breaker_too() -> None:
     [(1, None, 3), (3, None, 3), (8, None, 8), (8, 5, 5), (1, 2, 2), (1, 1, 3), (16, 100, 16)],
 )
 def test_a_streak_of_like_failures_opens_the_breaker(parallelism: int, limit: int | None, most: int) -> None:
-    assert most_alike(a_spec(parallelism=parallelism, failed_trials=limit)) == most
+    assert max_same_failures(a_spec(parallelism=parallelism, failed_trials=limit)) == most
 
 
 def test_set_aside_and_reviewed_failures_are_not_continued() -> None:

@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from suggest.server import connection_limits
-from suggest.server.connection_limits import SILENT_S, STRANGERS, UNKNOWN, Peer, SeenConnection, too_many
+from suggest.server.connection_limits import HEALTH_CHECKERS, SILENT_S, UNKNOWN, Peer, SeenConnection, too_many
 
 NOW = 1000.0
 
@@ -29,8 +29,8 @@ def test_a_connection_without_calls_is_closed_after_a_while() -> None:
 
 
 def test_a_few_connections_that_ask_for_health_stay_open() -> None:
-    asking = seen(STRANGERS + 5, since=NOW - SILENT_S - 1, asked=True)
-    assert closed(asking) == list(asking)[STRANGERS:]
+    asking = seen(HEALTH_CHECKERS + 5, since=NOW - SILENT_S - 1, asked=True)
+    assert closed(asking) == list(asking)[HEALTH_CHECKERS:]
 
 
 def test_a_connection_with_an_admitted_call_stays_open_however_old() -> None:

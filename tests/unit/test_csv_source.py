@@ -140,12 +140,12 @@ def test_an_invalid_row_is_reported_by_line_and_the_others_are_imported(tmp_path
 def test_all_missing_columns_are_reported_at_once(tmp_path: Path) -> None:
     with pytest.raises(InvalidArgument) as refused:
         source(tmp_path, "accuracy,X,kind,kind\n1,2,3,4\n")
-    said = str(refused.value)
-    assert "has two columns 'kind'" in said
-    assert "has no column for x; it has accuracy, X, kind, kind; or add --fill x=VALUE" in said
-    assert "has no column for n" in said
-    assert "has no column 'score' or 'value' for the value; " in said
-    assert "part" not in said, "it is not always there"
+    message = str(refused.value)
+    assert "has two columns 'kind'" in message
+    assert "has no column for x; it has accuracy, X, kind, kind; or add --fill x=VALUE" in message
+    assert "has no column for n" in message
+    assert "has no column 'score' or 'value' for the value; " in message
+    assert "part" not in message, "it is not always there"
     with pytest.raises(InvalidArgument, match="has no column 'loss'"):
         source(tmp_path, "score,x,n,kind\n", value="loss")
     for text in ("", "\n\n"):

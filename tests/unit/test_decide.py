@@ -14,12 +14,12 @@ from controller.core.snapshot import (
     Action,
     AskStop,
     BoundRegret,
-    Break,
     ChangeState,
     Complete,
     CreateAttempt,
     DesiredState,
     Forget,
+    OpenBreaker,
     RemoveAttempt,
     SendStop,
     Snapshot,
@@ -320,7 +320,7 @@ SENTENCES: list[tuple[str, Snapshot, list[Action]]] = [
     (
         "the second one fails too, for whatever reason: a person is needed",
         snapshot(ten, said(1, "no module y"), done={BAD: 1}, streak=ONE_BAD, canary_over=False),
-        [gone(1, BAD, None, "no module y", "userError"), Break((0, 1), "the first 2 trials failed: no module y")],
+        [gone(1, BAD, None, "no module y", "userError"), OpenBreaker((0, 1), "the first 2 trials failed: no module y")],
     ),
     (
         "without a canary the first trials are like all others",
@@ -353,7 +353,7 @@ SENTENCES: list[tuple[str, Snapshot, list[Action]]] = [
         [
             gone(9, BAD, None, "lr=0.3", "userError"),
             StartAttempt(10, 1),
-            Break((6, 7, 8, 9), "the last 4 trials failed for one reason: lr=0.3"),
+            OpenBreaker((6, 7, 8, 9), "the last 4 trials failed for one reason: lr=0.3"),
         ],
     ),
     (
@@ -366,7 +366,7 @@ SENTENCES: list[tuple[str, Snapshot, list[Action]]] = [
         snapshot(a_spec(failed_trials=2), said(9, "lr=0.3"), done={OK: 5, BAD: 1}, streak=ALIKE),
         [
             gone(9, BAD, None, "lr=0.3", "userError"),
-            Break((6, 7, 8, 9), "the last 4 trials failed for one reason: lr=0.3"),
+            OpenBreaker((6, 7, 8, 9), "the last 4 trials failed for one reason: lr=0.3"),
         ],
     ),
     (
@@ -387,7 +387,7 @@ SENTENCES: list[tuple[str, Snapshot, list[Action]]] = [
     (
         "what still ran when the breaker opened is set aside with the others",
         snapshot(four, said(9, "x"), done={OK: 5}, streak=Streak(None), set_aside={6, 7, 8}, state=PAUSED),
-        [gone(9, BAD, None, "x", "userError"), Break((9,), "")],
+        [gone(9, BAD, None, "x", "userError"), OpenBreaker((9,), "")],
     ),
     (
         "no limit ends what is paused by the breaker",
@@ -614,8 +614,8 @@ def test_a_controller_leaves_only_when_nothing_runs(before: Snapshot) -> None:
 
 @given(situations())
 def test_each_trial_gets_one_action_at_a_time(before: Snapshot) -> None:
-    told = [a.trial for a in decide(before) if not isinstance(a, Suggest | ChangeState)]
-    assert len(told) == len(set(told))
+    numbers = [a.trial for a in decide(before) if not isinstance(a, Suggest | ChangeState)]
+    assert len(numbers) == len(set(numbers))
 
 
 def test_a_failed_attempt_is_removed_before_the_next_begins() -> None:
@@ -765,14 +765,14 @@ content = replace(two, budget=replace(two.budget, regret_below=0.01))
 
 
 def test_the_regret_is_bounded_after_the_slots_are_filled() -> None:
-    told = snapshot(content, open_trial(12, attempt(RUNNING)), done={OK: 12}, best=0.5)
-    assert decide(told) == [Suggest(1), BoundRegret(12)]
-    assert decide(replace(told, estimated=12, regret_bound=0.5)) == [Suggest(1)]
+    complete = snapshot(content, open_trial(12, attempt(RUNNING)), done={OK: 12}, best=0.5)
+    assert decide(complete) == [Suggest(1), BoundRegret(12)]
+    assert decide(replace(complete, estimated=12, regret_bound=0.5)) == [Suggest(1)]
 
 
 def test_a_small_regret_lets_running_trials_end_and_starts_none() -> None:
-    told = snapshot(content, open_trial(12, attempt(RUNNING)), done={OK: 12}, best=0.5)
-    assert decide(replace(told, estimated=12, regret_bound=0.001)) == []
+    complete = snapshot(content, open_trial(12, attempt(RUNNING)), done={OK: 12}, best=0.5)
+    assert decide(replace(complete, estimated=12, regret_bound=0.001)) == []
     over = replace(snapshot(content, done={OK: 13}, best=0.5), estimated=12, regret_bound=0.001)
     reason = "no point is likely to be better by more than 0.001 (budget.regretBelow: 0.01)"
     assert decide(over) == [done(ExperimentState.SUCCEEDED, reason, ReasonCode.REGRET_BELOW)]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from controller.app.experiment_service import Admitted, ExperimentService, NothingToRun
-from controller.app.experiments import Changed, Held
+from controller.app.experiments import Changed, ControlledElsewhere
 from controller.app.local_experiments import ControllerLock, LocalExperiments
 from controller.app.state_directory import StateDirectory
 from controller.cli.arguments import parse
@@ -95,8 +95,8 @@ def test_an_earlier_revision_continues_with_the_newest_one_and_prints_the_differ
     assert (admitted.experiment.revision, admitted.experiment.spec.parallelism) == (2, 2)
     newest = setup.state.folders(setup.uid).revision(2)
     assert (admitted.source, admitted.text) == (str(newest), newest.read_text())
-    said = f"{document.source} is revision 1 of tiny; continuing with revision 2, {newest}:\n  spec.parallelism: 1 -> 2"
-    assert said in admitted.notes
+    note = f"{document.source} is revision 1 of tiny; continuing with revision 2, {newest}:\n  spec.parallelism: 1 -> 2"
+    assert note in admitted.notes
     admitted.lease.release()
 
 
@@ -153,7 +153,7 @@ def test_a_change_that_is_in_force_already_makes_no_second_revision(setup: Servi
 def test_the_running_controller_is_reported_before_changes_of_the_file(setup: ServiceSetup) -> None:
     running = setup.service.run(setup.file(), setup.folder)
     assert isinstance(running, Admitted)
-    with pytest.raises(Held, match="is being run by process"):
+    with pytest.raises(ControlledElsewhere, match="is being run by process"):
         setup.service.run(setup.file(parallelism=2), setup.folder)
     running.lease.release()
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from controller.app.experiment_service import Admitted, ExperimentService, NothingToRun
-from controller.app.experiments import ControllerLease, Experiments, Held, Holder
+from controller.app.experiments import ControlledElsewhere, ControllerLease, Experiments, Holder
 from controller.core.model import Attempt, Event, Experiment, ExperimentState, Revision, Uid
 from controller.experiment_store import Changes
 from controller.spec import Document, read
@@ -50,7 +50,7 @@ class MemoryExperiments:
 
     def lease(self, uid: Uid, name: str) -> ControllerLease:
         if uid in self.held:
-            raise Held(f"{name} is being run by {self.holder(uid)}")
+            raise ControlledElsewhere(f"{name} is being run by {self.holder(uid)}")
         self.held.add(uid)
         return MemoryLease(self.held, uid)
 
@@ -117,7 +117,7 @@ def test_an_experiment_with_a_controller_is_not_admitted_again() -> None:
     experiments = MemoryExperiments()
     service = ExperimentService(experiments)
     admitted = created(experiments)
-    with pytest.raises(Held, match="process 1 on elsewhere"):
+    with pytest.raises(ControlledElsewhere, match="process 1 on elsewhere"):
         service.run(document(), ANYWHERE)
     refused = pytest.raises(FailedPrecondition, match=r"^tiny cannot be extended while it runs: ")
     with refused, service.known_and_leased("tiny", None, refused="{name} cannot be extended while it runs"):

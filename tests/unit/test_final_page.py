@@ -33,10 +33,10 @@ def test_every_command_on_the_page_is_one() -> None:
 
 
 def test_every_variable_on_the_page_is_set() -> None:
-    told = identity(an_experiment(), a_trial(12), Attempt(FINAL, 1), output="/o", checkpoint="/c")
+    variables = identity(an_experiment(), a_trial(12), Attempt(FINAL, 1), output="/o", checkpoint="/c")
     named = set(re.findall(r"TUNER_[A-Z_]+", PAGE))
     assert named
-    assert named <= set(told)
+    assert named <= set(variables)
 
 
 def test_every_page_that_it_links_to_is_there() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from controller.core.model import SecretRef
 from controller.spec import allowed_in_extension, allowed_in_revision, diff, file_text, from_document, read
-from tests.unit.test_spec_problems import GOOD, complaints
+from tests.unit.test_spec_problems import GOOD, problem_lines
 
 TRIAL = """\
     args: [--quiet]
@@ -74,9 +74,9 @@ REFUSED = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("final", "complaint"), REFUSED, ids=[case[0][:20] for case in REFUSED])
-def test_invalid_keys_are_refused(final: str, complaint: str) -> None:
-    assert complaints(with_final(final)) == [complaint]
+@pytest.mark.parametrize(("final", "message"), REFUSED, ids=[case[0][:20] for case in REFUSED])
+def test_invalid_keys_are_refused(final: str, message: str) -> None:
+    assert problem_lines(with_final(final)) == [message]
 
 
 def test_a_final_stage_cannot_be_combined_with_a_template() -> None:
@@ -84,8 +84,8 @@ def test_a_final_stage_cannot_be_combined_with_a_template() -> None:
         '    command: [python, train.py, "--lr=${lr}", "--layers=${layers}", "--opt=${optimizer}", "--m=${momentum}"]\n',
         "    template: {apiVersion: batch/v1, kind: Job, metadata: {}, spec: {}}\n  final: {timeout: 5m}\n  runtime: kubernetes\n",
     )
-    (complaint,) = complaints(text)
-    assert complaint.startswith(
+    (message,) = problem_lines(text)
+    assert message.startswith(
         "15:3 spec.final: cannot be combined with trial.template, which has no command to be replaced"
     )
 
@@ -94,4 +94,4 @@ def test_a_final_stage_on_a_cluster_takes_whole_gpus_only() -> None:
     text = with_final("resources: {gpu: 0.5}", TRIAL + "    image: tuner/x:1\n").replace(
         "  trial:\n", "  runtime: kubernetes\n  trial:\n"
     )
-    assert any("spec.final.resources.gpu: 0.5 is not a whole number" in line for line in complaints(text))
+    assert any("spec.final.resources.gpu: 0.5 is not a whole number" in line for line in problem_lines(text))

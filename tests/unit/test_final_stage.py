@@ -311,8 +311,8 @@ def test_the_final_stage_gets_the_number_of_its_trial_and_its_own_stage() -> Non
 
 
 def test_a_trial_gets_no_stage() -> None:
-    told = identity(an_experiment(two), a_trial(12), Attempt(12, 1), output="/o", checkpoint="/c")
-    assert "TUNER_STAGE" not in told
+    variables = identity(an_experiment(two), a_trial(12), Attempt(12, 1), output="/o", checkpoint="/c")
+    assert "TUNER_STAGE" not in variables
 
 
 def test_each_end_of_the_search_has_checkpoints_of_its_own() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from controller.runtime.gpu_claims import assign, assign_all, folder_for
-from controller.runtime.gpus import Device, not_lent, pool, slots
+from controller.runtime.gpus import Device, pool, slots, unavailable
 
 # As NVIDIA's drivers print it, without MIG and with.
 TWO = """\
@@ -83,13 +83,13 @@ def test_a_machine_without_nvidia_smi_has_no_gpus(tmp_path: Path) -> None:
 def test_a_file_may_name_some_of_the_gpus_that_are_lent(tmp_path: Path) -> None:
     environment = {"PATH": str(tmp_path), "TUNER_GPUS": "2,3"}
     assert _ids(environment, "3", "0") == ("3",)
-    assert not_lent(environment, ["3", "0"]) == ["0"]
+    assert unavailable(environment, ["3", "0"]) == ["0"]
 
 
 def test_without_detected_gpus_those_of_the_file_are_used(tmp_path: Path) -> None:
     environment = {"PATH": str(tmp_path)}
     assert _ids(environment, "0", "1") == ("0", "1")
-    assert not_lent(environment, ["0", "1"]) == []
+    assert unavailable(environment, ["0", "1"]) == []
 
 
 def test_claims_are_in_one_place_for_every_session() -> None:

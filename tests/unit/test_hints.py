@@ -30,8 +30,8 @@ def plain(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_hint_repeats_the_flags_that_were_typed() -> None:
     typed = "run x.yaml --state-dir s -n team --server h:1 --token-file t --tls-ca system"
-    told = "--state-dir s --namespace team --server h:1 --token-file t --tls-ca system"
-    assert say(typed, "resume", "x") == f"tuner resume x {told}"
+    flags = "--state-dir s --namespace team --server h:1 --token-file t --tls-ca system"
+    assert say(typed, "resume", "x") == f"tuner resume x {flags}"
     assert say("get trials x --storage sqlite:///a.db", "best", "x") == "tuner best x --storage sqlite:///a.db"
 
 
@@ -79,8 +79,8 @@ def test_a_hint_calls_tuner_as_it_was_called(monkeypatch: pytest.MonkeyPatch, tm
 
 
 def test_text_that_only_looks_like_a_hint_is_left_alone() -> None:
-    said = "the log says `tuner it's`, `x` and tuner best"
-    assert rendered(said, parse(["version"])) == said
+    message = "the log says `tuner it's`, `x` and tuner best"
+    assert rendered(message, parse(["version"])) == message
 
 
 def test_every_command_in_a_message_is_a_hint() -> None:

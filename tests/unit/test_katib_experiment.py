@@ -130,9 +130,9 @@ BAD_PARAMETERS = {
 @pytest.mark.parametrize("name", BAD_PARAMETERS)
 def test_a_bad_parameter_is_refused_with_its_place(name: str) -> None:
     parameter, message = BAD_PARAMETERS[name]
-    said = refusal(an_experiment("random", [parameter]))
-    assert said.startswith("experiment.spec.parameter_specs.parameters[0].")
-    assert said.endswith(message)
+    text = refusal(an_experiment("random", [parameter]))
+    assert text.startswith("experiment.spec.parameter_specs.parameters[0].")
+    assert text.endswith(message)
 
 
 def hyperband(**settings: str) -> pb.Experiment:
@@ -242,8 +242,8 @@ def test_what_katib_refuses_is_refused_with_its_message(name: str) -> None:
 
 
 def test_a_repeated_name_is_refused() -> None:
-    said = refusal(an_experiment("random", [X, X]))
-    assert said.endswith("Detect duplicated parameter name: x")
+    message = refusal(an_experiment("random", [X, X]))
+    assert message.endswith("Detect duplicated parameter name: x")
 
 
 def test_a_search_for_layers_is_refused() -> None:
@@ -255,10 +255,10 @@ def test_a_search_for_layers_is_refused() -> None:
 def test_all_problems_are_reported_at_once() -> None:
     experiment = an_experiment("random", [double("x", "2", "1")], settings={"seed": "1"})
     experiment.spec.objective.type = pb.UNKNOWN
-    said = refusal(experiment)
-    assert "unknown setting seed" in said
-    assert "min 2 is above max 1" in said
-    assert "must be minimize or maximize" in said
+    message = refusal(experiment)
+    assert "unknown setting seed" in message
+    assert "min 2 is above max 1" in message
+    assert "must be minimize or maximize" in message
 
 
 ALGORITHMS = {

@@ -11,7 +11,7 @@ from google.protobuf.message import DecodeError
 
 from suggest.errors import InvalidArgument
 from suggest.katib.experiment import read_experiment
-from suggest.katib.trial_reader import ToldTrial, TrialReader
+from suggest.katib.trial_reader import HistoryTrial, TrialReader
 from suggest.katib.v1beta1 import api_pb2 as pb
 from suggest.katib.v1beta1.frames_pb2 import NamesAndValues, TrialColumns, TrialPairs
 from suggest.trial import TrialState
@@ -24,10 +24,10 @@ SPACE = (double("lr", "0", "0.9"), whole("layers", "1", "4"), choice("kind", "sg
 READER = TrialReader(read_experiment(an_experiment(parameters=SPACE)))
 
 
-def read(*trials: pb.Trial | bytes) -> list[ToldTrial]:
+def read(*trials: pb.Trial | bytes) -> list[HistoryTrial]:
     raws = [trial if isinstance(trial, bytes) else trial.SerializeToString() for trial in trials]
-    told = READER.read(dict(enumerate(raws)))
-    return [told.trial(row) for row in range(len(told))]
+    columns = READER.read(dict(enumerate(raws)))
+    return [columns.trial(row) for row in range(len(columns))]
 
 
 def problems(*trials: pb.Trial | bytes) -> list[tuple[str, str]]:
@@ -50,7 +50,7 @@ def drawn(rng: Random, name: str) -> pb.Trial:
     return trial
 
 
-def expected(trial: pb.Trial) -> ToldTrial | None:
+def expected(trial: pb.Trial) -> HistoryTrial | None:
     """Return a trial as protobuf gives it, None if it is refused. Where its point is and why it failed are left out."""
     given = {each.name: each.value for each in trial.spec.parameter_assignments.assignments}
     metrics = {each.name: each.value for each in trial.status.observation.metrics}
@@ -66,7 +66,7 @@ def expected(trial: pb.Trial) -> ToldTrial | None:
     elif trial.status.condition in (pb.TrialStatus.KILLED, pb.TrialStatus.FAILED, pb.TrialStatus.METRICSUNAVAILABLE):
         state = FAILED
     moment = trial.status.completion_time or trial.status.start_time
-    return ToldTrial(trial.name, (lr, int(layers), given["kind"]), True, state, value, "", moment)
+    return HistoryTrial(trial.name, (lr, int(layers), given["kind"]), True, state, value, "", moment)
 
 
 def number(text: str) -> float | None:
@@ -77,8 +77,8 @@ def number(text: str) -> float | None:
     return found if math.isfinite(found) else None
 
 
-def compared(told: ToldTrial) -> ToldTrial:
-    return told._replace(is_inside=True, reason="")
+def compared(trial: HistoryTrial) -> HistoryTrial:
+    return trial._replace(is_inside=True, reason="")
 
 
 @pytest.mark.parametrize("draw", [drawn, lambda _, name: a_trial(name, POINT, DONE, "0.25")], ids=["mixed", "alike"])
@@ -121,7 +121,7 @@ def is_read_alike(raw: bytes, trial: pb.Trial) -> bool:
     )
 
 
-def read_or_refused(*trials: pb.Trial | bytes) -> list[ToldTrial] | set[str]:
+def read_or_refused(*trials: pb.Trial | bytes) -> list[HistoryTrial] | set[str]:
     """Return the trials, or the places of those that are refused."""
     try:
         return list(map(compared, read(*trials)))
@@ -142,10 +142,10 @@ def test_mutated_trials_are_read_as_by_protobuf_and_change_no_other_trial() -> N
             assert trial is None or expected(trial) is None
             refused += 1
         else:
-            first, told, last = found
+            first, middle, last = found
             assert [first, last] == list(map(expected, others))
             if trial is not None:
-                assert told == expected(trial)
+                assert middle == expected(trial)
                 accepted += 1
     assert min(refused, accepted) > 400
 
@@ -171,8 +171,8 @@ def test_a_field_too_many_in_one_trial_is_not_that_of_another_trial() -> None:
     twice += pb.Trial(status=pb.TrialStatus(condition=DONE, start_time="2026-02-03T04:05:06Z")).SerializeToString()
     without = a_trial("search-b", POINT, pb.TrialStatus.CREATED, moment="")  # encoders leave out CREATED, which is 0
     for trials in ((twice, without), (without, twice)):
-        told = {each.name: (each.state, each.moment) for each in read(*trials)}
-        assert told == {"search-a": (FAILED, "2026-02-03T04:05:06Z"), "search-b": (RUNNING, "")}
+        ended = {each.name: (each.state, each.moment) for each in read(*trials)}
+        assert ended == {"search-a": (FAILED, "2026-02-03T04:05:06Z"), "search-b": (RUNNING, "")}
 
 
 def test_fields_of_newer_clients_are_ignored() -> None:
@@ -196,9 +196,9 @@ def test_fields_of_newer_clients_are_ignored() -> None:
 )
 def test_a_trial_whose_bytes_cannot_be_read_is_named(broken: bytes) -> None:
     good = a_trial("search-a", POINT, DONE, "0.5")
-    told = ("trials[1]", "is not a trial: its bytes cannot be read")
-    assert problems(good, broken, good) == [told]
-    assert problems(good, broken) == [told]
+    problem = ("trials[1]", "is not a trial: its bytes cannot be read")
+    assert problems(good, broken, good) == [problem]
+    assert problems(good, broken) == [problem]
 
 
 def field(number: int, content: bytes) -> bytes:
@@ -221,8 +221,8 @@ def test_a_value_too_many_in_one_trial_is_not_that_of_another_trial(order: int) 
     without = written("search-a", [lr, layers, kind], [field(1, b"accuracy")])
     twice = written("search-b", [lr + field(2, b"0.04"), layers, kind + sgd], [one + field(2, b"0.75")])
     good = written("search-c", [lr, layers, kind + sgd], [two])
-    told = {each.name: (each.point, each.value) for each in read(*[without, twice, good][::order])}
-    assert told == {
+    points = {each.name: (each.point, each.value) for each in read(*[without, twice, good][::order])}
+    assert points == {
         "search-a": ((0.02, 2, ""), None),
         "search-b": ((0.04, 2, "sgd"), 0.75),
         "search-c": ((0.02, 2, "sgd"), 0.5),

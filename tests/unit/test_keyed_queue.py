@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from suggest.errors import StudyBusy, Unavailable
-from suggest.server.keyed_queue import ANY_KIND, BULKY_BYTES, MAX_WAITING, NOBODY, CallKind, Flow, KeyedQueue
+from suggest.server.keyed_queue import ANY_KIND, LARGE_REPLY_BYTES, MAX_WAITING, NOBODY, CallKind, Flow, KeyedQueue
 
 WITHIN_S = 10
 
@@ -251,7 +251,7 @@ def test_a_caller_that_takes_no_replies_is_given_no_further_large_ones() -> None
         with ThreadPoolExecutor(4) as executor:
             them = KeyedQueue(executor, workers=4, full=lambda caller: full.get(caller, False))
             lists, flow = CallKind("list"), Flow("slow reader")
-            await them.run("", lambda: b"x" * 2 * BULKY_BYTES, flow=Flow("other"), kind=lists, reply_bytes=len)
+            await them.run("", lambda: b"x" * 2 * LARGE_REPLY_BYTES, flow=Flow("other"), kind=lists, reply_bytes=len)
             waits = asyncio.create_task(them.run("", lambda: b"", flow=flow, kind=lists, reply_bytes=len))
             assert await them.run("", lambda: "small", flow=flow) == "small"
             assert await them.run("", lambda: "other", flow=Flow("other"), kind=lists, reply_bytes=len) == "other"
@@ -270,7 +270,7 @@ def test_a_burst_of_unknown_calls_does_not_get_round_the_limit_on_unsent_replies
         with ThreadPoolExecutor(2) as executor:
             them = KeyedQueue(executor, workers=2, full=lambda caller: limited and bool(sent))
             lists = CallKind("list")
-            call = functools.partial(them.run, "", kind=lists, reply_bytes=lambda _: 2 * BULKY_BYTES)
+            call = functools.partial(them.run, "", kind=lists, reply_bytes=lambda _: 2 * LARGE_REPLY_BYTES)
             calls = [asyncio.create_task(call(functools.partial(sent.append, n))) for n in range(12)]
             await asyncio.wait(calls, return_when=asyncio.FIRST_COMPLETED)
             assert await them.run("", lambda: "small") == "small"

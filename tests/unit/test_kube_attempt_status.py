@@ -12,7 +12,7 @@ from controller.core.model import FailureClass
 from controller.runtime.kubernetes.attempt_status import log_source, status_of
 from controller.runtime.kubernetes.labels import STATUS_RULES
 from controller.runtime.kubernetes.logs import PodContainer
-from controller.runtime.kubernetes.pod_status import as_gone, image_of, parse_time
+from controller.runtime.kubernetes.pod_status import as_deleted, image_of, parse_time
 from controller.runtime.protocol import AttemptStatus, Exit
 
 Raw = dict[str, Any]
@@ -113,8 +113,8 @@ RUNNING: Raw = {"running": {"startedAt": stamp(2)}}
 
 
 def ended(code: int, reason: str = "Error", *, after: float = 5, message: str = "", start: str = stamp(2)) -> Raw:
-    told: Raw = {"exitCode": code, "reason": reason, "startedAt": start, "finishedAt": stamp(after)}
-    return {"terminated": told | ({"message": message} if message else {})}
+    terminated: Raw = {"exitCode": code, "reason": reason, "startedAt": start, "finishedAt": stamp(after)}
+    return {"terminated": terminated | ({"message": message} if message else {})}
 
 
 def waiting(reason: str, message: str = "") -> Raw:
@@ -310,7 +310,7 @@ def test_a_pod_on_an_unreachable_node_is_given_up() -> None:
 
 
 def test_a_stopped_pod_that_was_never_seen_again_counts_as_stopped() -> None:
-    pod = as_gone(a_pod(RUNNING))
+    pod = as_deleted(a_pod(RUNNING))
     assert end_of(a_job(), pod, stopped=True) == Exit(at(10), unknown=True, stopped=True)
     assert end_of(a_job(), pod) == lost(10, "its pod was deleted by someone else")
 
@@ -348,9 +348,9 @@ def an_unschedulable(message: str) -> Raw:
 
 def test_a_pod_without_a_node_waits_with_the_schedulers_message_for_half_an_hour() -> None:
     pod = an_unschedulable("0/4 nodes are available: 4 Insufficient nvidia.com/gpu.")
-    said = "0/4 nodes are available: 4 Insufficient nvidia.com/gpu."
-    assert look(a_job(), pod, now=1000).waiting == f"Unschedulable: {said}"
-    expected = Exit(at(1801), failure_class=CONFIGURATION, reason=f"no node accepted it for 30 minutes: {said}")
+    message = "0/4 nodes are available: 4 Insufficient nvidia.com/gpu."
+    assert look(a_job(), pod, now=1000).waiting == f"Unschedulable: {message}"
+    expected = Exit(at(1801), failure_class=CONFIGURATION, reason=f"no node accepted it for 30 minutes: {message}")
     assert end_of(a_job(), pod, now=1801) == expected
 
 
@@ -383,10 +383,10 @@ PULL = 'Back-off pulling image "registry.example/digits:3": rpc error: code = No
 @pytest.mark.parametrize("reason", ["ErrImagePull", "ImagePullBackOff"])
 def test_an_image_that_cannot_be_pulled_is_a_configuration_failure_after_a_while(reason: str) -> None:
     pod = a_pod(waiting(reason, PULL), phase="Pending")
-    said = 'Back-off pulling image "registry.example/digits:3": not found'
-    assert look(a_job(), pod).waiting == f"{reason}: {said}"
+    message = 'Back-off pulling image "registry.example/digits:3": not found'
+    assert look(a_job(), pod).waiting == f"{reason}: {message}"
     cure = "check its name, and imagePullSecrets if it is private"
-    expected = f"image registry.example/digits:3 cannot be pulled: {said}; {cure}"
+    expected = f"image registry.example/digits:3 cannot be pulled: {message}; {cure}"
     assert end_of(a_job(), pod, now=21) == Exit(at(21), failure_class=CONFIGURATION, reason=expected)
 
 
@@ -484,13 +484,13 @@ def test_a_node_that_cannot_start_containers_is_an_infrastructure_failure() -> N
 def test_a_volume_that_the_node_cannot_mount_is_named_and_given_two_minutes() -> None:
     event = 'MountVolume.SetUp failed for volume "data" : mount failed: exit status 32\nOutput: access denied by server'
     pod = a_pod(waiting("ContainerCreating"), phase="Pending")
-    said = (
+    message = (
         'volume data (at /data) cannot be mounted: MountVolume.SetUp failed for volume "data" : '
         "mount failed: exit status 32 Output: access denied by server"
     )
-    assert look(a_job(), pod, mount_trouble=event).waiting == said
+    assert look(a_job(), pod, mount_trouble=event).waiting == message
     found = look(a_job(), pod, mount_trouble=event, now=130).exit
-    assert found == Exit(at(130), failure_class=CONFIGURATION, reason=said)
+    assert found == Exit(at(130), failure_class=CONFIGURATION, reason=message)
 
 
 def test_a_pod_that_admission_refuses_is_a_configuration_failure_and_one_without_room_waits() -> None:
@@ -577,9 +577,9 @@ def test_a_worker_killed_for_memory_is_out_of_memory() -> None:
 
 
 def test_a_worker_can_report_its_own_failure_class() -> None:
-    said = "cifar10.py: out of memory: the GPU has no room"
-    lacking = a_pod(ended(1, message=f"...\n{said}\n"), phase="Failed", index=1)
-    reason = f"worker 1 of 2: exit code 1: {said}"
+    text = "cifar10.py: out of memory: the GPU has no room"
+    lacking = a_pod(ended(1, message=f"...\n{text}\n"), phase="Failed", index=1)
+    reason = f"worker 1 of 2: exit code 1: {text}"
     found = workers(a_pod(ended(143, after=6), phase="Failed", index=0, deleted=5), lacking)
     assert found.exit == Exit(at(5), failure_class=OUT_OF_MEMORY, reason=reason)
     missing = a_pod(ended(75), phase="Failed", index=1)
@@ -688,11 +688,11 @@ def test_an_object_without_an_end_is_given_time_while_a_pod_runs_or_it_is_suspen
 
 def test_an_object_without_a_status_names_its_operator() -> None:
     new = a_job(kind="JobSet") | {"status": {}}
-    said = "no pods and no status after 60 s; is the operator of JobSet running?"
-    assert (look(new, now=59).waiting, look(new, now=61).waiting) == ("", said)
+    message = "no pods and no status after 60 s; is the operator of JobSet running?"
+    assert (look(new, now=59).waiting, look(new, now=61).waiting) == ("", message)
     assert look(a_job(kind="JobSet"), now=61).waiting == ""  # it has a status
-    assert look(new, a_pod(None, phase="Pending", node=""), now=61).waiting != said
-    assert look(new, now=61, refusal='pods "x" is forbidden: exceeded quota: q').waiting != said
+    assert look(new, a_pod(None, phase="Pending", node=""), now=61).waiting != message
+    assert look(new, now=61, refusal='pods "x" is forbidden: exceeded quota: q').waiting != message
 
 
 def test_an_evicted_pod_is_the_cause_though_it_shows_a_later_deletion() -> None:
@@ -749,8 +749,8 @@ def test_a_crash_loop_of_a_worker_is_the_attempts_end() -> None:
     worker["metadata"] |= {"name": "worker", "labels": {}}
     leader = a_pod(RUNNING, name="leader")
     leader["metadata"]["labels"] = {}
-    said = "worker: its container was restarted 5 times, last after exit code 1"
-    assert end_of(JOB_SET, leader, worker).reason == said
+    message = "worker: its container was restarted 5 times, last after exit code 1"
+    assert end_of(JOB_SET, leader, worker).reason == message
 
 
 def test_a_crash_loop_that_we_stopped_was_stopped() -> None:
@@ -765,14 +765,14 @@ def test_a_job_that_gives_up_restarting_failed_by_its_program() -> None:
     gone = restarted(ended(143, start=stamp(5), after=6), 1)
     gone["metadata"] |= {"deletionTimestamp": stamp(5), "deletionGracePeriodSeconds": 0}
     gone["status"]["phase"] = "Failed"
-    said = "its container was restarted, and its pod then deleted, after exit code 1"
+    message = "its container was restarted, and its pod then deleted, after exit code 1"
     judged = end_of(a_job(), gone)
-    assert (judged.failure_class, judged.reason) == (FailureClass.USER_ERROR, said)
+    assert (judged.failure_class, judged.reason) == (FailureClass.USER_ERROR, message)
     assert end_of(None, gone).failure_class is INFRASTRUCTURE, "the object was deleted, not given up"
     other = a_pod(ended(143, after=6), phase="Failed", index=1, deleted=5, grace_s=0)
     cause = workers(other, gone).exit
     assert cause is not None
-    assert cause.reason == f"worker 0 of 2: {said}", "the other was deleted for it, in the same second"
+    assert cause.reason == f"worker 0 of 2: {message}", "the other was deleted for it, in the same second"
     long_ago = restarted(ended(143, start=stamp(5), after=99), 1)
     long_ago["metadata"] |= {"deletionTimestamp": stamp(60), "deletionGracePeriodSeconds": 0}
     long_ago["status"]["phase"] = "Failed"

@@ -60,8 +60,8 @@ async def test_the_refusal_of_a_pod_is_found_although_its_event_came_earlier(
     api: FakeApi, client: KubernetesClient
 ) -> None:
     say(api, "FailedCreate", "job", "forbidden")
-    told: list[bool] = []
-    async with heard(client, changed=lambda: told.append(True)) as found:
+    changes: list[bool] = []
+    async with heard(client, changed=lambda: changes.append(True)) as found:
         found.note_waiting("before", JOBS, [UNPLACED], has_quota=False)
         found.note_waiting("a", JOBS, [], has_quota=False)
         Clock.now_s = 9.9
@@ -71,7 +71,7 @@ async def test_the_refusal_of_a_pod_is_found_although_its_event_came_earlier(
         Clock.now_s = 10.0
         found.note_waiting("a", JOBS, [], has_quota=False)
         await eventually(lambda: found.refusal("job") == "forbidden")
-        assert (found.quiet, found.refusal("other"), bool(told)) == (False, "", True)
+        assert (found.quiet, found.refusal("other"), bool(changes)) == (False, "", True)
 
 
 @with_a_cluster

@@ -782,7 +782,7 @@ def test_a_host_without_an_address_and_a_port_without_a_server_are_reported() ->
 
 
 @asynccontextmanager
-async def no_room() -> AsyncIterator[int]:
+async def why_unschedulable() -> AsyncIterator[int]:
     """Return the port of a server that accepts no connection, so that clients get no reply."""
     with socket.socket() as full:
         full.bind(("127.0.0.1", 0))
@@ -802,7 +802,7 @@ def test_connecting_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http, "_CONNECT_S", 0.1)
 
     async def check() -> None:
-        async with no_room() as port, pool_of(f"http://127.0.0.1:{port}") as pool:
+        async with why_unschedulable() as port, pool_of(f"http://127.0.0.1:{port}") as pool:
             with pytest.raises(HttpTimeout):
                 await asked(pool)
 
@@ -811,7 +811,7 @@ def test_connecting_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_another_address_is_tried_while_the_first_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     async def check() -> None:
-        async with RawServer(answers) as server, no_room() as port:
+        async with RawServer(answers) as server, why_unschedulable() as port:
             tcp = (socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "")
             found = [(*tcp, ("127.0.0.1", 1)), (*tcp, ("127.0.0.1", port)), (*tcp, ("127.0.0.1", server.port))]
             monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)

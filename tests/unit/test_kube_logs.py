@@ -402,7 +402,7 @@ def test_while_the_cluster_does_not_answer_or_let_us_read_the_rest_is_not_given_
         followed.begin()
         barred = False
         while not followed.done:
-            followed.not_yet()
+            followed.extend_time_limit()
             barred |= followed.barred is not None
             await asyncio.sleep(0.005)
         assert (barred, followed.barred, followed.trouble) == (True, None, "")

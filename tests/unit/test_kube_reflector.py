@@ -12,13 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.runtime.kubernetes.client import JOBS, ApiError, KubernetesClient, Raw, Unreachable
-from controller.runtime.kubernetes.informer import Pace, Reflector
+from controller.runtime.kubernetes.informer import Reflector, WatchTiming
 from suggest.backoff import Backoff
 from tests.kube.fake_api import FakeApi
 from tests.kube.small_cluster import eventually, with_a_cluster
 
-QUICK = Pace(watch_s=(1.0, 1.0), backoff=Backoff(0.005, 0.02, 0.5))
-PATIENT = Pace(watch_s=(60.0, 60.0), backoff=Backoff(0.005, 0.02, 0.5), settled_s=0.0)
+QUICK = WatchTiming(watch_s=(1.0, 1.0), backoff=Backoff(0.005, 0.02, 0.5))
+PATIENT = WatchTiming(watch_s=(60.0, 60.0), backoff=Backoff(0.005, 0.02, 0.5), settled_s=0.0)
 NAMESPACE = "user1"
 OURS = {"app": "tuner"}
 
@@ -40,7 +40,7 @@ class Watcher:
     was untrue: something called deleted that is there, something that is back though we deleted it ourselves."""
 
     def __init__(
-        self, client: KubernetesClient, *, resync_s: float = 600.0, pace: Pace = PATIENT, **selection: str
+        self, client: KubernetesClient, *, resync_s: float = 600.0, timing: WatchTiming = PATIENT, **selection: str
     ) -> None:
         self.changes = 0
         self.seen: set[str] = set()
@@ -49,7 +49,14 @@ class Watcher:
         self.untrue: list[str] = []
         self.there: Callable[[], set[str]] = set
         self.reflector = Reflector(
-            client, JOBS, NAMESPACE, labels="app=tuner", changed=self._look, resync_s=resync_s, pace=pace, **selection
+            client,
+            JOBS,
+            NAMESPACE,
+            labels="app=tuner",
+            changed=self._look,
+            resync_s=resync_s,
+            timing=timing,
+            **selection,
         )
 
     def _look(self) -> None:
@@ -70,8 +77,8 @@ class Watcher:
 
 @asynccontextmanager
 async def a_watcher(api: FakeApi, client: KubernetesClient, *, resync_s: float = 600.0,
-                    pace: Pace = PATIENT) -> AsyncIterator[Watcher]:  # fmt: skip
-    watcher = Watcher(client, resync_s=resync_s, pace=pace)
+                    timing: WatchTiming = PATIENT) -> AsyncIterator[Watcher]:  # fmt: skip
+    watcher = Watcher(client, resync_s=resync_s, timing=timing)
     await watcher.reflector.start()
     try:
         yield watcher
@@ -204,7 +211,7 @@ async def test_a_lost_event_is_repaired_by_the_next_full_list(api: FakeApi, clie
 
 @with_a_cluster
 async def test_an_outage_of_the_server_is_reported_and_then_made_up_for(api: FakeApi, client: KubernetesClient) -> None:
-    async with a_watcher(api, client, pace=QUICK) as watcher:
+    async with a_watcher(api, client, timing=QUICK) as watcher:
         await eventually(lambda: watches(api) == 1)
         await api.stop()
         await eventually(lambda: "cannot be reached" in watcher.reflector.trouble)
@@ -217,7 +224,7 @@ async def test_an_outage_of_the_server_is_reported_and_then_made_up_for(api: Fak
 
 @with_a_cluster
 async def test_revoked_rights_are_reported_until_they_are_restored(api: FakeApi, client: KubernetesClient) -> None:
-    async with a_watcher(api, client, pace=QUICK) as watcher:
+    async with a_watcher(api, client, timing=QUICK) as watcher:
         await eventually(lambda: watches(api) == 1)
         api.forbid("watch", "jobs")
         api.drop_connections()
@@ -229,7 +236,7 @@ async def test_revoked_rights_are_reported_until_they_are_restored(api: FakeApi,
 
 @with_a_cluster
 async def test_a_server_that_hangs_is_detected(api: FakeApi, client: KubernetesClient) -> None:
-    async with a_watcher(api, client, pace=QUICK) as watcher:
+    async with a_watcher(api, client, timing=QUICK) as watcher:
         await eventually(lambda: watches(api) == 1)
         api.silent = True
         await eventually(lambda: "stopped answering" in watcher.reflector.trouble)
@@ -318,7 +325,7 @@ async def test_a_deleted_object_stays_hidden_while_it_terminates(api: FakeApi, c
 async def test_the_state_of_a_restored_server_is_accepted(api: FakeApi, client: KubernetesClient) -> None:
     api.version = 5000
     api.put("jobs", job("a"))
-    async with a_watcher(api, client, pace=QUICK) as watcher:
+    async with a_watcher(api, client, timing=QUICK) as watcher:
         await api.stop()
         await eventually(lambda: bool(watcher.reflector.trouble))
         lower = FakeApi()
@@ -402,7 +409,7 @@ async def play(steps: list[Step], api: FakeApi, client: KubernetesClient) -> Non
     # Events that were lost come back with the next full list; all else has to do without.
     resync_s = 0.15 if any(step.what == "lose" for step in steps) else 600.0
     relabeled = any(step.what == "relabel" for step in steps)  # gone, and back again: there is no telling
-    async with a_watcher(api, client, resync_s=resync_s, pace=QUICK) as watcher:
+    async with a_watcher(api, client, resync_s=resync_s, timing=QUICK) as watcher:
         if not relabeled:
             watcher.there = lambda: uids(api.all("jobs"))
         for step in steps:

@@ -11,7 +11,7 @@ import pytest
 
 from controller.runtime.kubernetes import logs
 from controller.runtime.kubernetes.client import JOBS, Raw
-from controller.runtime.kubernetes.informer import Pace, Reflector
+from controller.runtime.kubernetes.informer import Reflector, WatchTiming
 from controller.runtime.kubernetes.logs import LogFollower, PodContainer
 from controller.runtime.protocol import RuntimeLost
 from suggest.backoff import Backoff
@@ -21,7 +21,7 @@ from tests.kube.small_cluster import eventually
 ODD: Raw = {"type": "ADDED", "object": {"metadata": {"name": "a"}}}
 SENTENCE = "what the cluster says of jobs cannot be read (KeyError: 'resourceVersion'); this is a bug"
 # Every watch counts as a long one, so that the next one starts without a pause.
-PACE = Pace(watch_s=(60.0, 60.0), backoff=Backoff(0.005, 0.02, 0.5), settled_s=0.0)
+TIMING = WatchTiming(watch_s=(60.0, 60.0), backoff=Backoff(0.005, 0.02, 0.5), settled_s=0.0)
 
 
 def bugs(caplog: pytest.LogCaptureFixture) -> list[type[BaseException] | None]:
@@ -35,14 +35,14 @@ def watches(api: FakeApi) -> int:
 
 def test_an_unexpected_event_is_logged_and_followed_by_a_list(caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
-        told: list[str] = []
+        seen: list[str] = []
         async with FakeApi() as api, api.client() as client:
-            reflector = Reflector(client, JOBS, "user1", changed=lambda: told.append(reflector.trouble), pace=PACE)
+            reflector = Reflector(client, JOBS, "user1", changed=lambda: seen.append(reflector.trouble), timing=TIMING)
             await reflector.start()
             for times, name in enumerate("abc", start=1):
                 await eventually(lambda times=times: watches(api) == times)
                 api.say(ODD)
-                await eventually(lambda times=times: told.count(SENTENCE) == times and told[-1] == "")
+                await eventually(lambda times=times: seen.count(SENTENCE) == times and seen[-1] == "")
                 api.put("jobs", {"metadata": {"name": name, "namespace": "user1"}})
                 await eventually(lambda name=name: name in reflector.objects)
             assert (reflector.trouble, reflector.error) == ("", None)
@@ -57,7 +57,7 @@ def test_an_unexpected_error_is_reported_while_it_lasts(caplog: pytest.LogCaptur
 
     async def main() -> None:
         async with FakeApi() as api, api.client() as client:
-            reflector = Reflector(client, JOBS, "user1", changed=lambda: None, pace=PACE)
+            reflector = Reflector(client, JOBS, "user1", changed=lambda: None, timing=TIMING)
             await reflector.start()
             await eventually(lambda: watches(api) == 1)
             api.hold("GET", "/jobs")

@@ -33,7 +33,7 @@ def test_the_most_specific_limit_applies_and_others_have_defaults() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "complaint"),
+    ("text", "message"),
     [
         ("- 1", "limits.yaml: must have at least one of defaults, namespaces, clients below it"),
         ("default: {}", "limits.yaml: default is not known.*did you mean defaults"),
@@ -57,8 +57,8 @@ def test_the_most_specific_limit_applies_and_others_have_defaults() -> None:
         ("\0", "limits.yaml.*cannot be read as YAML"),
     ],
 )
-def test_an_invalid_file_of_limits_is_refused_with_its_place(text: str, complaint: str) -> None:
-    with pytest.raises(InvalidArgument, match=complaint):
+def test_an_invalid_file_of_limits_is_refused_with_its_place(text: str, message: str) -> None:
+    with pytest.raises(InvalidArgument, match=message):
         read(text)
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from suggest.engine import Engine, check_spec
 from suggest.samplers.low_discrepancy import MOST_DIMENSIONS, ScrambledHalton, ScrambledSobol, prime
 from suggest.samplers.sampler import generator
-from suggest.samplers.uniform import BITS, at_share
+from suggest.samplers.uniform import BITS, at_fraction
 from suggest.space import Assignment, Choice, Condition, Domain, Float, Int, Parameter, Scale, Space
 from suggest.trial import Trial, TrialState
 from tests.unit.searches import MIXED, RUNNING, examples, finish, play, spaces, study
@@ -137,14 +137,14 @@ def test_inactive_parameters_are_dropped_and_leave_the_others_as_they_are() -> N
     ],
 )
 def test_quantiles_of_domains_are_members(domain: Domain, word: int, value: object) -> None:
-    found = at_share(domain, word)
+    found = at_fraction(domain, word)
     assert found == pytest.approx(value) if isinstance(value, float) else found == value
     assert domain.contains(found)
 
 
 def test_the_quantiles_of_even_words_are_distributed_as_random_draws_are() -> None:
     domain = Int(1, 4, Scale.LOG)
-    found = Counter(at_share(domain, (2 * k + 1) << 51) for k in range(4096))
+    found = Counter(at_fraction(domain, (2 * k + 1) << 51) for k in range(4096))
     width = math.log(4.5 / 0.5)
     for value in range(1, 5):
         assert found[value] / 4096 == pytest.approx(math.log((value + 0.5) / (value - 0.5)) / width, abs=1e-3)

@@ -53,14 +53,14 @@ class TestPrunerContract:
         assert list(pruning_problems(Pruning(name, self.settings(name)))) == []
 
     def test_it_stops_some_trials_and_says_why_in_one_sentence_with_figures(self, name: str) -> None:
-        told = [
+        advices = [
             advice
             for seed in self.seeds(name, 8)
             for advice in EngineReplay(a_study(name, self.settings(name))).apply_all(draw_history(seed))
             if advice is not None
         ]
-        reasons = [advice.reason for advice in told if advice.should_stop]
-        assert {advice.reason for advice in told if not advice.should_stop} == {""}
+        reasons = [advice.reason for advice in advices if advice.should_stop]
+        assert {advice.reason for advice in advices if not advice.should_stop} == {""}
         assert bool(reasons) != (name in NEVER)
         for reason in reasons:
             assert any(c.isdigit() for c in reason), reason
@@ -75,15 +75,15 @@ class TestPrunerContract:
 
     def test_the_verdict_on_a_curve_does_not_change_until_the_curve_grows(self, name: str) -> None:
         replay = EngineReplay(a_study(name, self.settings(name)))
-        told: dict[int, StopAdvice] = {}
+        advices: dict[int, StopAdvice] = {}
         for event in draw_history(5):
             advice = replay.apply(event)
             if advice is not None:
-                told[event.number] = advice
+                advices[event.number] = advice
                 repeated = replay.apply(event)  # a report that is sent twice
                 assert repeated == advice
             for number in replay.running():
-                assert replay.engine.advise(number) == told[number]
+                assert replay.engine.advise(number) == advices[number]
 
     def test_a_restart_in_the_middle_changes_no_later_verdict(self, name: str) -> None:
         if name in BY_ARRIVAL:
@@ -110,14 +110,14 @@ class TestPrunerContract:
             assert self.verdicts(name, others, own) == expected
 
     def verdicts(self, name: str, others: list[TrialCurve], own: list[TrialCurve]) -> list[StopAdvice]:
-        told = []
+        advices = []
         for trial in own:
             pruner = new_pruner(Pruning(name, self.settings(name)), Objective("accuracy", MAXIMIZE))
             for other in others:
                 pruner.put(other)
             pruner.put(trial)
-            told.append(pruner.judge(trial, before=None))
-        return told
+            advices.append(pruner.judge(trial, before=None))
+        return advices
 
     def test_minimizing_the_negated_values_has_the_same_verdicts(self, name: str) -> None:
         for seed in self.seeds(name, 4):
@@ -154,8 +154,8 @@ class TestPrunerContract:
     def test_values_however_large_or_small(self, name: str, values: tuple[float, float]) -> None:
         replay = EngineReplay(a_study(name, self.settings(name)))
         for number in range(12):
-            told = [values[(number + step) % 2] for step in range(5 if name == SLOW else 9)]
-            advice = replay.apply(DrawnEvent(number, tuple(accuracy(*told))))
+            curve = [values[(number + step) % 2] for step in range(5 if name == SLOW else 9)]
+            advice = replay.apply(DrawnEvent(number, tuple(accuracy(*curve))))
             assert isinstance(advice, StopAdvice)
             replay.apply(DrawnEvent(number, end=SUCCEEDED))
 

@@ -96,11 +96,11 @@ def test_the_order_is_best_first_then_pruned_then_the_rest() -> None:
 def test_a_long_list_is_cut_and_says_so() -> None:
     space = Space((Parameter("lr", Float(0, 1)),))
     trials = [ran(i, TrialState.SUCCEEDED, i / 100, 1, lr=i / 100) for i in range(30)]
-    told = ranking.text(record(*trials, space=space), most=20).splitlines()
-    assert told[3].split() == ["29", "succeeded", "0.29", "1.0", "0.29"]
-    assert told[23] == "and 10 more: --all"
-    assert told[-1] == "Spearman's rank correlation with accuracy: lr +1.00"
-    assert [line[11:].split("  ")[0] for line in told[-6:-2]] == [
+    lines = ranking.text(record(*trials, space=space), most=20).splitlines()
+    assert lines[3].split() == ["29", "succeeded", "0.29", "1.0", "0.29"]
+    assert lines[23] == "and 10 more: --all"
+    assert lines[-1] == "Spearman's rank correlation with accuracy: lr +1.00"
+    assert [line[11:].split("  ")[0] for line in lines[-6:-2]] == [
         "0 to 0.06", "0.07 to 0.14", "0.15 to 0.21", "0.22 to 0.29",
     ]  # fmt: skip
     assert "more: --all" not in ranking.text(record(*trials, space=space), most=None)

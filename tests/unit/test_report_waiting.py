@@ -89,9 +89,9 @@ def test_describe_lists_the_waiting_trials() -> None:
 
 def test_an_attempt_shows_node_image_and_gpu_seconds() -> None:
     one = ran()
-    told = describe(record(one), one).splitlines()
-    assert " ".join(told[told.index("Attempts") + 1].split()) == "NUMBER STATE FOR EXIT CLASS NODE IMAGE GPU-S REASON"
-    assert " ".join(told[told.index("Attempts") + 2].split()) == "1 succeeded 3.0s node1 sha256:12ab12ab12ab 3"
+    lines = describe(record(one), one).splitlines()
+    assert " ".join(lines[lines.index("Attempts") + 1].split()) == "NUMBER STATE FOR EXIT CLASS NODE IMAGE GPU-S REASON"
+    assert " ".join(lines[lines.index("Attempts") + 2].split()) == "1 succeeded 3.0s node1 sha256:12ab12ab12ab 3"
 
 
 @pytest.mark.parametrize(("gpu", "workers", "seconds"), [(1, 1, 3.0), (2, 4, 24.0), (0, 1, None)])
@@ -107,8 +107,8 @@ def test_local_experiments_show_nothing_about_clusters() -> None:
     (attempt,) = one.attempts
     local = TrialRecord(one.trial, (replace(attempt, node="", image=""),))
     found = record(local, experiment=an_experiment())
-    told = describe(found, local).splitlines()
-    assert " ".join(told[told.index("Attempts") + 1].split()) == "NUMBER STATE FOR EXIT CLASS REASON"
+    lines = describe(found, local).splitlines()
+    assert " ".join(lines[lines.index("Attempts") + 1].split()) == "NUMBER STATE FOR EXIT CLASS REASON"
     assert documents.trial(found, local)["attempts"][0].keys() == {"number", "state", "startTime", "endTime"}
 
 

@@ -9,10 +9,10 @@ import pytest
 
 from controller.app.run import draw
 from controller.core.progress import Progress
-from controller.report.lines import Silence
+from controller.report.lines import QuietView
 
 
-class Broken(Silence):
+class Broken(QuietView):
     draws = True
 
     def __init__(self) -> None:
@@ -36,4 +36,4 @@ def test_nothing_is_counted_for_a_view_that_shows_nothing() -> None:
     def counted() -> Progress:
         raise AssertionError("nobody asked")
 
-    asyncio.run(asyncio.wait_for(draw(Silence(), counted), 10))
+    asyncio.run(asyncio.wait_for(draw(QuietView(), counted), 10))

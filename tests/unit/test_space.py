@@ -209,7 +209,7 @@ def test_no_step_is_above_the_maximum() -> None:
 def test_a_number_far_outside_of_steps_is_not_one_of_them(x: float) -> None:
     domain = Float(0.0, 1e-9, step=1e-10)
     assert domain.index_of(x) is None
-    assert "outside" in domain.complaint(x)
+    assert "outside" in domain.problem_with(x)
 
 
 @pytest.mark.parametrize("domain", [Float(0, 1, points=3), Float(1e-3, 1, LOG, points=5)])
@@ -217,7 +217,7 @@ def test_points_take_no_value_out_of_a_range(domain: Float) -> None:
     assert domain.count is None
     assert space(x=domain).point_problems({"x": 0.1}, partial=False) == ()
     assert space(x=domain).canonical({"x": 1}) == {"x": 1.0}
-    assert "outside" in domain.complaint(1.5)
+    assert "outside" in domain.problem_with(1.5)
 
 
 @st.composite
@@ -244,7 +244,7 @@ def test_a_countable_domain_finds_every_value_it_gives(domain: Float | Int | Cho
     value = domain.at(index)
     assert domain.index_of(value) == index
     assert domain.canonical(value) == value
-    assert domain.complaint(value) == ""
+    assert domain.problem_with(value) == ""
 
 
 def test_importing_the_space_loads_no_heavy_library() -> None:

@@ -7,7 +7,7 @@ from dataclasses import fields
 import pytest
 
 from controller.core.model import Budget, ExperimentSpec, MetricsRule, TrialTemplate
-from controller.spec.fields import Flag, Key, Whole, fields_of
+from controller.spec.fields import Flag, Key, WholeNumber, fields_of
 from controller.spec.native import BUDGET, METRICS, SPEC
 from controller.spec.problems import ProblemCollector
 from controller.spec.sections import Section
@@ -27,7 +27,7 @@ def test_each_field_that_a_key_names_is_one_of_the_model(section: Section, model
 def test_a_new_key_is_checked_documented_and_given_to_the_model_by_its_declaration_alone() -> None:
     section = Section(
         (
-            Key("nice", Whole(0), "How nice a local trial is.", 5, field="nice"),
+            Key("nice", WholeNumber(0), "How nice a local trial is.", 5, field="nice"),
             Key(
                 "warmUp", duration(above_zero=False), "Before the first step.", field="warm_up_s", value=lambda _: 90.0
             ),

@@ -166,7 +166,7 @@ def test_problems_after_the_translation_have_the_places_of_katibs_file() -> None
         with pytest.raises(SpecErrors) as caught:
             checked(text)
         assert place in str(caught.value), str(caught.value)
-        assert all(placed.mark.line > 1 for placed in caught.value.placed)
+        assert all(located.mark.line > 1 for located in caught.value.located)
 
 
 def checked(text: str) -> None:
@@ -474,7 +474,7 @@ def test_one_mistake_is_one_problem() -> None:
         with pytest.raises(SpecErrors) as refused:
             read(TEXT.replace(good, bad, 1), source="katib.yaml")
         assert place in str(refused.value)
-        assert len(refused.value.placed) == 1, str(refused.value)
+        assert len(refused.value.located) == 1, str(refused.value)
 
 
 @pytest.mark.parametrize(("good", "bad", "message"), BAD)
@@ -483,7 +483,7 @@ def test_what_katib_refuses_or_hangs_on_is_refused_with_its_place(good: str, bad
     with pytest.raises(SpecErrors) as caught:
         read(TEXT.replace(good, bad, 1), source="katib.yaml")
     assert message in str(caught.value)
-    assert all(placed.mark.line > 1 for placed in caught.value.placed)
+    assert all(located.mark.line > 1 for located in caught.value.located)
 
 
 def test_a_file_with_anything_in_place_of_any_value_is_read_or_refused() -> None:
@@ -547,5 +547,5 @@ def test_the_checkpoint_folder_takes_the_place_of_katibs_in_a_command() -> None:
     shown = [word.replace("$${", "${").replace("${lr}", "0.1") for word in command]
     shown[shown.index("python")], shown[shown.index("../digits/train_generations.py")] = "printf", "%s|"
     env = {"PATH": os.environ["PATH"], "TUNER_CHECKPOINT_DIR": "/kept/3"}
-    said = subprocess.run(shown, env=env, capture_output=True, text=True, check=True, timeout=30).stdout
-    assert said == f"{odd}|--lr=0.1|--checkpoint=/kept/3/|"
+    output = subprocess.run(shown, env=env, capture_output=True, text=True, check=True, timeout=30).stdout
+    assert output == f"{odd}|--lr=0.1|--checkpoint=/kept/3/|"

@@ -104,7 +104,7 @@ LINES: dict[str, dict[str, float]] = {
 @pytest.mark.parametrize("line", LINES)
 def test_a_line_means_what_it_means_with_katibs_own_filter(line: str) -> None:
     spec = reading("{}").spec
-    assert LineParser(spec.metrics, spec.objective.metric).said(line).values == LINES[line]
+    assert LineParser(spec.metrics, spec.objective.metric).parse(line).values == LINES[line]
 
 
 def test_a_filter_has_the_classes_of_gos_expressions() -> None:
@@ -131,13 +131,13 @@ def test_negated_classes_are_short_and_match_what_the_classes_do_not() -> None:
 
 def test_nan_is_read() -> None:
     spec = reading("{}").spec
-    assert math.isnan(LineParser(spec.metrics, spec.objective.metric).said("loss=nan").values["loss"])
+    assert math.isnan(LineParser(spec.metrics, spec.objective.metric).parse("loss=nan").values["loss"])
 
 
 def test_katibs_filter_reads_a_long_line_once() -> None:
     spec = reading("{}").spec
     for line in ("x" * 1_000_000, "x=" * 500_000, "=" + "1" * 1_000_000, "x " * 500_000):
-        assert LineParser(spec.metrics, spec.objective.metric).said(line).values == {}
+        assert LineParser(spec.metrics, spec.objective.metric).parse(line).values == {}
 
 
 def test_none_is_katibs_older_name_of_push() -> None:

@@ -30,11 +30,11 @@ spec:
 """
 
 
-def complaints(text: str) -> list[str]:
+def problem_lines(text: str) -> list[str]:
     with pytest.raises(SpecErrors) as caught:
         read(text, source="experiment.yaml")
     head, *lines = str(caught.value).split("\n")
-    count = len(caught.value.placed)
+    count = len(caught.value.located)
     assert head == f"experiment.yaml: {count} problem{'s' if count != 1 else ''}"
     return [line.removeprefix("  ") for line in lines]
 
@@ -51,7 +51,9 @@ def test_a_valid_file_has_no_problems() -> None:
 def test_a_name_in_a_file_without_parameters_is_told_that_there_are_none() -> None:
     before, _, rest = GOOD.partition("  parameters:\n")
     without = f"{before}  parameters: {{}}\n  algorithm:{rest.partition('  algorithm:')[2]}"
-    assert "${lr} is not a parameter; there are none; write $${lr} for a literal ${lr}" in "\n".join(complaints(without))
+    assert "${lr} is not a parameter; there are none; write $${lr} for a literal ${lr}" in "\n".join(
+        problem_lines(without)
+    )
 
 
 SPACE = [
@@ -249,7 +251,7 @@ def test_an_invalid_file_gives_one_clear_problem(old: str, new: str, lines: str 
     if lines is None:
         read(changed(old, new), source="experiment.yaml")
     else:
-        assert complaints(changed(old, new)) == lines.split("\n")
+        assert problem_lines(changed(old, new)) == lines.split("\n")
 
 
 def test_all_problems_of_a_file_are_reported_at_once_in_line_order() -> None:
@@ -258,7 +260,7 @@ def test_all_problems_of_a_file_are_reported_at_once_in_line_order() -> None:
         .replace("${layers}", "${layer}")
         .replace("trials: 40", "trial: 40")
     )
-    assert complaints(text) == [
+    assert problem_lines(text) == [
         "7:28 spec.parameters.lr.min: 0 cannot be on a log scale; use a min above 0, or scale: linear",
         "12:12 spec.budget.trial: no such key; did you mean trials?",
         "14:47 spec.trial.command[3]: ${layer} is not a parameter; did you mean ${layers}?",
@@ -266,14 +268,14 @@ def test_all_problems_of_a_file_are_reported_at_once_in_line_order() -> None:
 
 
 def test_a_broken_parameter_is_not_blamed_on_those_that_depend_on_it() -> None:
-    assert complaints(changed("[sgd, adam]", "sgd"))[1:] == []
+    assert problem_lines(changed("[sgd, adam]", "sgd"))[1:] == []
 
 
 def test_conditions_are_checked_among_the_parameters_that_can_be_read() -> None:
     text = changed("type: int, min", "type: integer, min").replace(
         "{optimizer: sgd}", "{optimizer: rmsprop, layers: 2}"
     )
-    assert complaints(text) == [
+    assert problem_lines(text) == [
         "8:20 spec.parameters.layers.type: 'integer' is not a type of parameter; did you mean int?",
         "10:65 spec.parameters.momentum.when.optimizer: can never be true: 'rmsprop' is not one of the choices 'sgd', 'adam'",
     ]
@@ -303,7 +305,7 @@ def test_the_service_s_problems_come_with_all_others_and_each_once(
     text = changed(old, new).replace(broken, into)
     with pytest.raises(SpecErrors) as caught:
         read(text, source="experiment.yaml", service=check)
-    lines = [str(placed).partition(" ")[2] for placed in caught.value.placed]
+    lines = [str(located).partition(" ")[2] for located in caught.value.located]
     assert sorted(line for line in lines if not line.startswith(other)) == sorted(told)
     assert len(lines) == len(told) + 1
 
@@ -312,7 +314,7 @@ def test_the_service_does_not_validate_what_could_not_be_read() -> None:
     for text in ("3", "spec: 3", "spec: {parameters: 3, algorithm: 3, pruning: 3}", "spec: {parameters: {x: 3}}"):
         with pytest.raises(SpecErrors) as caught:
             read(text, source="experiment.yaml", service=check)
-        paths = [placed.path for placed in caught.value.placed]
+        paths = [located.path for located in caught.value.located]
         assert len(paths) == len(set(paths)), paths
 
 
@@ -331,7 +333,7 @@ INITIAL = [
 def test_initial_points_are_checked_against_the_parameters_that_can_be_read(
     old: str, new: str, point: str, told: list[str]
 ) -> None:
-    lines = complaints(changed(old, new) + f"  initial: [{point}]\n")
+    lines = problem_lines(changed(old, new) + f"  initial: [{point}]\n")
     of_points = [line.partition(" spec.initial[0].")[2] for line in lines if "spec.initial" in line]
     assert of_points == told
     assert len(lines) == len(told) + 1
@@ -343,7 +345,7 @@ def test_the_file_cannot_set_variables_of_the_attempt() -> None:
         "  trial:\n", "  trial:\n    env: {TUNER_OUTPUT_DIR: /models, KATIB_TRIAL_NAME: x, TUNER_MINE: y}\n"
     )
     begin = "is set by tuner for each attempt"
-    assert [line.partition(" ")[2] for line in complaints(text)] == [
+    assert [line.partition(" ")[2] for line in problem_lines(text)] == [
         f"spec.final.env.TUNER_CHECKPOINT_DIR: {begin}; spec.trial.checkpoints: {{claim: …}} keeps it on a cluster's volume",
         f"spec.trial.env.TUNER_OUTPUT_DIR: {begin}; tell the program of a place of your own by a flag, or by another name",
         f"spec.trial.env.KATIB_TRIAL_NAME: {begin}; use another name",
@@ -427,7 +429,7 @@ def test_an_end_is_a_condition_or_a_field(condition: str) -> None:
     ],
 )
 def test_an_end_that_cannot_be_read_is_a_problem(condition: str, said: str) -> None:
-    assert complaints(ENDED.replace("CONDITION", condition)) == said.split("\n")
+    assert problem_lines(ENDED.replace("CONDITION", condition)) == said.split("\n")
 
 
 def test_a_program_that_reads_the_file_of_parameters_need_mention_none() -> None:
@@ -466,7 +468,7 @@ def test_several_parameters_that_nothing_mentions_are_one_warning() -> None:
 def test_a_placeholder_that_is_never_closed_is_a_problem(word: str, messages: list[str]) -> None:
     text = changed('"--lr=${lr}"', f'"{word}"')
     if messages:
-        assert complaints(text) == [f"14:33 spec.trial.command[2]: {message}" for message in messages]
+        assert problem_lines(text) == [f"14:33 spec.trial.command[2]: {message}" for message in messages]
     else:
         read(text, source="experiment.yaml")
 

@@ -23,8 +23,8 @@ def test_the_reference_lists_every_setting_with_its_default() -> None:
     wanted = [row for family in algorithms() for row in rows(family.name, family.settings)]
     wanted += [row for rule in rules() for row in rows(rule.name, rule.settings)]
     assert [row for row in wanted if row not in page] == []
-    said = [f"| `{rule.name}` | {rule.summary} |" for rule in rules()]
-    assert [row for row in said if row not in page] == []
+    listed = [f"| `{rule.name}` | {rule.summary} |" for rule in rules()]
+    assert [row for row in listed if row not in page] == []
     assert [family.name for family in algorithms() if f"`{family.name}`" not in page] == []
 
 

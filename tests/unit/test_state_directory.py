@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.app.experiments import Held, new_uid
+from controller.app.experiments import ControlledElsewhere, new_uid
 from controller.app.local_experiments import ControllerLock
 from controller.app.state_directory import StateDirectory
 
@@ -48,7 +48,7 @@ def test_the_lock_has_one_named_holder(tmp_path: Path) -> None:
     holder = second.holder()
     assert holder is not None
     assert holder.pid == os.getpid()
-    with pytest.raises(Held, match=f"digits is being run by process {os.getpid()} on"):
+    with pytest.raises(ControlledElsewhere, match=f"digits is being run by process {os.getpid()} on"):
         second.take("digits")
     first.release()
     assert second.holder() is None

@@ -122,9 +122,9 @@ def test_nothing_starts_before_a_model_asks() -> None:
 
 
 def test_a_request_sends_only_changed_trials_to_the_worker(pool: Workers) -> None:
-    told = model(pool, "EchoModel")
-    first = told.propose([trial(0), trial(1)], [trial(5)], NEXT)
-    again = told.propose([trial(1, 0.25), trial(2)], [], NEXT)
+    echo = model(pool, "EchoModel")
+    first = echo.propose([trial(0), trial(1)], [trial(5)], NEXT)
+    again = echo.propose([trial(1, 0.25), trial(2)], [], NEXT)
     assert [(p["shown"], p["running"]) for p in (*first, *again)] == [("0=0.5,1=0.5", "5"), ("1=0.25,2=0.5", "")]
     assert first[0]["pid"] == again[0]["pid"]
 
@@ -138,11 +138,11 @@ def test_models_of_one_worker_do_not_mix(pool: Workers) -> None:
 
 
 def test_a_killed_worker_is_replaced_and_is_shown_everything_again(pool: Workers) -> None:
-    told = model(pool, "EchoModel")
-    (before,) = told.propose([trial(0)], [], NEXT)
+    echo = model(pool, "EchoModel")
+    (before,) = echo.propose([trial(0)], [], NEXT)
     assert isinstance(before["pid"], int)
     os.kill(before["pid"], signal.SIGKILL)
-    (after,) = told.propose([trial(0), trial(1)], [], NEXT)
+    (after,) = echo.propose([trial(0), trial(1)], [], NEXT)
     assert (after["shown"], after["pid"] == before["pid"], pool.restarts) == ("0=0.5,1=0.5", False, 1)
 
 
@@ -163,8 +163,8 @@ def test_a_worker_killed_in_the_middle_of_a_proposal_costs_one_retry(pool: Worke
 def test_a_worker_that_hangs_is_killed_and_replaced(
     pool: Workers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told = model(pool, "EchoModel")
-    (before,) = told.propose([trial(0)], [], NEXT)
+    echo = model(pool, "EchoModel")
+    (before,) = echo.propose([trial(0)], [], NEXT)
     assert isinstance(before["pid"], int)
     os.kill(before["pid"], signal.SIGSTOP)
     monkeypatch.setattr(workers, "HANG_S", 0.3)
@@ -173,20 +173,20 @@ def test_a_worker_that_hangs_is_killed_and_replaced(
         monkeypatch.setattr(workers, "HANG_S", 60.0)  # of the one that takes its place
 
     threading.Timer(0.0, lambda: eventually(lambda: not lives(int(str(before["pid"])))) or patient()).start()
-    (after,) = told.propose([trial(0)], [], NEXT)
+    (after,) = echo.propose([trial(0)], [], NEXT)
     assert (after["shown"], after["pid"] == before["pid"]) == ("0=0.5", False)
     assert not lives(before["pid"])
 
 
 def test_a_worker_that_reads_no_request_is_killed_and_replaced(pool: Workers, monkeypatch: pytest.MonkeyPatch) -> None:
-    told = model(pool, "EchoModel")
+    echo = model(pool, "EchoModel")
     with monkeypatch.context() as patched:
         patched.setattr(workers, "HANG_S", 0.3)
         pool._workers[0].ensure_started()  # its socket has this limit, and the next one's has not
-    (before,) = told.propose([trial(0)], [], NEXT)
+    (before,) = echo.propose([trial(0)], [], NEXT)
     assert isinstance(before["pid"], int)
     os.kill(before["pid"], signal.SIGSTOP)
-    (after,) = told.propose([trial(number) for number in range(20_000)], [], NEXT)  # more than the socket holds
+    (after,) = echo.propose([trial(number) for number in range(20_000)], [], NEXT)  # more than the socket holds
     assert (after["pid"] == before["pid"], pool.restarts) == (False, 1)
 
 
@@ -286,12 +286,12 @@ def test_a_long_proposal_does_not_hold_up_a_study_of_the_same_worker_while_anoth
     pair: Workers, tmp_path: Path
 ) -> None:
     file = tmp_path / "pid"
-    told, other, waits = model(pair, "EchoModel"), model(pair, "EchoModel"), model(pair, "Waits", file)
-    (before,), (elsewhere,) = told.propose([trial(0)], [], NEXT), other.propose([trial(0)], [], NEXT)
+    echo, other, waits = model(pair, "EchoModel"), model(pair, "EchoModel"), model(pair, "Waits", file)
+    (before,), (elsewhere,) = echo.propose([trial(0)], [], NEXT), other.propose([trial(0)], [], NEXT)
     with ThreadPoolExecutor(1) as thread:
         asked = thread.submit(waits.propose, [trial(0)], [], NEXT)
         assert pid_in(file) == before["pid"]
-        (moved,) = told.propose([trial(0), trial(1)], [], NEXT)  # the file is there: the long one continues
+        (moved,) = echo.propose([trial(0), trial(1)], [], NEXT)  # the file is there: the long one continues
         assert (moved["shown"], moved["pid"], file.exists()) == ("0=0.5,1=0.5", elsewhere["pid"], True)
         file.unlink()
         asked.result(timeout=60)
@@ -300,20 +300,20 @@ def test_a_long_proposal_does_not_hold_up_a_study_of_the_same_worker_while_anoth
 
 def test_a_study_that_returns_to_a_worker_gets_the_missed_changes(pair: Workers, tmp_path: Path) -> None:
     file = tmp_path / "pid"
-    told, waits = model(pair, "EchoModel"), model(pair, "Waits", file)
-    (first,) = told.propose([trial(0), trial(1), trial(2)], [], NEXT)
+    echo, waits = model(pair, "EchoModel"), model(pair, "Waits", file)
+    (first,) = echo.propose([trial(0), trial(1), trial(2)], [], NEXT)
     shown, pids = [], []
     for finished in ([trial(1), trial(2, 0.25), trial(3)], [trial(3), trial(4)]):
         with ThreadPoolExecutor(1) as thread:
-            (last,) = told.propose([trial(0)], [], NEXT)
+            (last,) = echo.propose([trial(0)], [], NEXT)
             for each in pair._workers:  # the study's own one is taken by another request
                 each.models.discard(waits)
-                if told in each.models:
+                if echo in each.models:
                     each.models.add(waits)
             file.with_suffix(".done").unlink(missing_ok=True)
             asked = thread.submit(waits.propose, [trial(0)], [], NEXT)
             assert pid_in(file) == last["pid"]
-            (point,) = told.propose(finished, [], NEXT)
+            (point,) = echo.propose(finished, [], NEXT)
             shown.append(point["shown"])
             pids.append(point["pid"])
             file.unlink()
@@ -325,12 +325,12 @@ def test_a_study_that_returns_to_a_worker_gets_the_missed_changes(pair: Workers,
 def test_a_request_waits_for_whichever_worker_is_free_first(pair: Workers, tmp_path: Path) -> None:
     files = [tmp_path / "one", tmp_path / "other"]
     waiting = [model(pair, "Waits", file) for file in files]
-    told = model(pair, "EchoModel")
-    told.propose([trial(0)], [], NEXT)
+    echo = model(pair, "EchoModel")
+    echo.propose([trial(0)], [], NEXT)
     with ThreadPoolExecutor(3) as thread:
         asked = [thread.submit(each.propose, [trial(0)], [], NEXT) for each in waiting]
         pids = [pid_in(file) for file in files]
-        last = thread.submit(told.propose, [trial(0)], [], NEXT)
+        last = thread.submit(echo.propose, [trial(0)], [], NEXT)
         eventually(lambda: pair.waiting == 1)
         for file, pid in list(zip(files, pids, strict=True))[::-1]:
             file.unlink()
@@ -422,25 +422,25 @@ def test_a_model_that_exceeds_its_memory_limit_fails_its_call_and_not_its_study(
 def test_a_worker_that_cannot_be_started_makes_the_server_unavailable_until_it_can(
     pool: Workers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told = model(pool, "EchoModel")
+    echo = model(pool, "EchoModel")
     with monkeypatch.context() as patched:
         patched.setattr(sys, "executable", "/nowhere/python")
         with pytest.raises(Unavailable, match=r"a worker process cannot be started: .*/nowhere/python.*; try again"):
-            told.propose([trial(0)], [], NEXT)
+            echo.propose([trial(0)], [], NEXT)
         assert pool.running == 0
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
     try:
         with pytest.raises(Unavailable, match=r"a worker process cannot be started: .*Too many open files"):
-            told.propose([trial(0)], [], NEXT)
+            echo.propose([trial(0)], [], NEXT)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    (point,) = told.propose([trial(0)], [], NEXT)
+    (point,) = echo.propose([trial(0)], [], NEXT)
     assert (point["shown"], pool.restarts) == ("0=0.5", 0)
 
 
 def test_a_failed_start_leaves_no_descriptor_open(pool: Workers, monkeypatch: pytest.MonkeyPatch) -> None:
-    told = model(pool, "EchoModel")
+    echo = model(pool, "EchoModel")
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
 
     def lowest_free() -> int:
@@ -450,7 +450,7 @@ def test_a_failed_start_leaves_no_descriptor_open(pool: Workers, monkeypatch: py
 
     before = lowest_free()
     with pytest.raises(Unavailable):
-        told.propose([trial(0)], [], NEXT)
+        echo.propose([trial(0)], [], NEXT)
     assert lowest_free() == before
 
 
@@ -503,8 +503,8 @@ def test_an_idle_worker_ends_and_the_next_request_starts_another(
     pool: Workers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(workers, "_BOOT", workers._BOOT.replace("main(int", "import suggest.worker_process as w; w.IDLE_S = 0.05; main(int"))  # noqa: E501  # fmt: skip
-    told = model(pool, "EchoModel")
-    (before,) = told.propose([trial(0)], [], NEXT)
+    echo = model(pool, "EchoModel")
+    (before,) = echo.propose([trial(0)], [], NEXT)
     eventually(lambda: not lives(int(str(before["pid"]))))
-    (after,) = told.propose([trial(0)], [], NEXT)
+    (after,) = echo.propose([trial(0)], [], NEXT)
     assert (after["shown"], after["pid"] == before["pid"], pool.restarts) == ("0=0.5", False, 0)

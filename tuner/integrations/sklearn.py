@@ -44,7 +44,7 @@ Scores = dict[str, Any]  # scikit-learn's record of one fit: test_scores, fit_ti
 Columns = dict[str, float]  # the same as metrics: test_score or test_NAME, the same with train, fit_time, score_time
 
 DATA = "tuner.dev/data"  # label: the hash of the data that the study's candidates are scored on
-MOST_SAID = 1000  # characters of a reason
+REASON_LENGTH = 1000  # characters of a reason
 _TIMES = ("fit_time", "score_time")
 
 
@@ -325,7 +325,7 @@ class _CandidateStudy:
         if math.isfinite(value):
             outcome = Outcome(TrialState.SUCCEEDED, value)
         else:
-            outcome = Outcome(TrialState.INFEASIBLE, reason=reason.strip()[:MOST_SAID])
+            outcome = Outcome(TrialState.INFEASIBLE, reason=reason.strip()[:REASON_LENGTH])
         self.call(self._client.complete(self._name, trial.number, outcome, measurements=measurements))
 
 

@@ -322,7 +322,7 @@ class JobCreations:
             self._made(launch, kind, made)  # record first: if that fails, the object is adopted and recorded later
             self._queue.made(launch)
             self._informer.put(kind, made)
-        except NotNow as error:
+        except TemporarilyRefused as error:
             self._queue.wait(launch, str(error))
             self._changed()
         except CannotStart as error:
@@ -338,7 +338,7 @@ class JobCreations:
 _FORBIDDEN, _NOT_FOUND, _CONFLICT = 403, 404, 409
 
 
-class NotNow(Exception):
+class TemporarilyRefused(Exception):
     """The object was refused for a temporary reason: a full quota, a predecessor that is being deleted, a webhook."""
 
 
@@ -359,7 +359,7 @@ class JobCreator:
 
         files: the ConfigMap that the attempt shares with others.
 
-        Raises CannotStart, NotNow, and ApiError where a retry may help.
+        Raises CannotStart, TemporarilyRefused, and ApiError where a retry may help.
         """
         owner = await self._anchor()
         await self._lease.check(owner)
@@ -407,28 +407,28 @@ class JobCreator:
         about = manifest["metadata"]
         if error.status != _CONFLICT or error.reason != "AlreadyExists":
             raise _meaning(kind, about["name"], self._namespace, error) from error
-        there = await self._client.get(kind, self._namespace, about["name"])
-        if "deletionTimestamp" in there["metadata"]:
-            raise NotNow(f"a {kind.kind} {about['name']} is being deleted") from error
-        ours = there["metadata"].get("labels", {}).get(UID) == about["labels"][UID]
-        if ours and attempt_of(there) == attempt_of(manifest):
-            if trouble := other_parameters(manifest, there, self._namespace):
+        existing = await self._client.get(kind, self._namespace, about["name"])
+        if "deletionTimestamp" in existing["metadata"]:
+            raise TemporarilyRefused(f"a {kind.kind} {about['name']} is being deleted") from error
+        ours = existing["metadata"].get("labels", {}).get(UID) == about["labels"][UID]
+        if ours and attempt_of(existing) == attempt_of(manifest):
+            if trouble := other_parameters(manifest, existing, self._namespace):
                 raise CannotStart(trouble) from error
-            return there
+            return existing
         raise CannotStart(
             f"namespace {self._namespace} has a {kind.kind} {about['name']} that is not of this experiment; "
             f"delete it, or give the experiment another metadata.name"
         ) from error
 
 
-def other_parameters(wanted: AnyObject, there: AnyObject, namespace: str) -> str:
+def other_parameters(wanted: AnyObject, existing: AnyObject, namespace: str) -> str:
     """Return why an object with an attempt's name is not that attempt; "" if it is."""
-    asked, has = parameters_of(wanted), parameters_of(there)
+    asked, has = parameters_of(wanted), parameters_of(existing)
     if asked == has:
         return ""
     return (
-        f"namespace {namespace} has a {there.get('kind', 'Job')} {there['metadata']['name']} with other parameters, "
-        f"{json.dumps(has)} and not {json.dumps(asked)}: it "
+        f"namespace {namespace} has a {existing.get('kind', 'Job')} {existing['metadata']['name']} with other "
+        f"parameters, {json.dumps(has)} and not {json.dumps(asked)}: it "
         "belongs to an earlier numbering of the trials; delete it"
     )
 
@@ -436,7 +436,7 @@ def other_parameters(wanted: AnyObject, there: AnyObject, namespace: str) -> str
 def _meaning(kind: Kind, name: str, namespace: str, error: ApiError) -> Exception:
     """Return what a refused create means: retry later, a person must act, or the error itself."""
     if error.status == _FORBIDDEN and (full := out_of_room(error.message)) is not None:
-        return NotNow(full)
+        return TemporarilyRefused(full)
     if error.status == _FORBIDDEN and "is being terminated" in error.message:
         return CannotStart(f"namespace {namespace} is being deleted")
     if rule_for(error):
@@ -446,7 +446,7 @@ def _meaning(kind: Kind, name: str, namespace: str, error: ApiError) -> Exceptio
     if error.status in (400, 403, 422):
         return CannotStart(f"the cluster does not accept {kind.kind} {name}: {error.message}")
     if silent := unavailable_webhook(error):
-        return NotNow(silent)
+        return TemporarilyRefused(silent)
     if error.status >= 500 and "webhook" in error.message:
         return CannotStart(f"{error.message}", FailureClass.INFRASTRUCTURE)
     return error

@@ -45,7 +45,7 @@ from controller.runtime.kubernetes.pod_status import (
 )
 from controller.runtime.protocol import AttemptStatus, Exit
 
-UNSAID_S = 600.0  # a Job that retries waits up to six minutes between two pods
+NO_CONDITION_S = 600.0  # a Job that retries waits up to six minutes between two pods
 UNTOUCHED_S = 60.0  # an object without status and pods
 _BELIEVED_S = 5.0
 _DOUBTED_S = 1.0  # with conditions its end may be near; without a start it may fail to start
@@ -83,9 +83,9 @@ def status_of(
     if end is not None or status.start_time is not None:
         return status
     waiting = _waiting(obj, members, refusal, mount_trouble, now)
-    if waiting.hopeless and not stopped:
-        hopeless = Exit(now, failure_class=FailureClass.CONFIGURATION, reason=waiting.hopeless)
-        return replace(status, exit=hopeless)
+    if waiting.start_failure and not stopped:
+        start_failure = Exit(now, failure_class=FailureClass.CONFIGURATION, reason=waiting.start_failure)
+        return replace(status, exit=start_failure)
     return replace(status, waiting=waiting.text)
 
 
@@ -167,23 +167,28 @@ def _by_condition(
         looping = [each for each in failed if crash_loop(each.pod, each.container, now) is not None]
         if stopped:
             return None
-        return _as_the_attempts(first_of(looping), main=members[0]) if looping else _unsaid(obj, members, rules, now)
+        return (
+            _as_the_attempts(first_of(looping), main=members[0])
+            if looping
+            else _missing_condition(obj, members, rules, now)
+        )
     if causes := _causes(failed, _time_of(found) or now):
         return _as_the_attempts(first_of(causes), main=members[0])
     return _without_pods(obj, rules, stopped=stopped, now=now)
 
 
-def _unsaid(obj: AttemptObject, members: Sequence[Member], rules: StatusRules, now: datetime) -> Exit | None:
+def _missing_condition(obj: AttemptObject, members: Sequence[Member], rules: StatusRules, now: datetime) -> Exit | None:
     """Return a failure if all pods ended long ago and no condition holds: nothing else would end the attempt."""
     ends = [member.end.time for member in members if member.end is not None]
-    if not ends or len(ends) < len(members) or (now - max(ends)).total_seconds() < UNSAID_S:
+    if not ends or len(ends) < len(members) or (now - max(ends)).total_seconds() < NO_CONDITION_S:
         return None
     kind = obj.get("kind", "Job")
     success = " and ".join(map(str, rules.success))
     failure = " or ".join(map(str, rules.failure))
     reason = (
-        f"its pods ended more than {UNSAID_S / 60:.0f} minutes ago, and the {kind} shows neither success ({success}) "
-        f"nor failure ({failure}); correct spec.trial.success and failure, or check that the operator of {kind} runs"
+        f"its pods ended more than {NO_CONDITION_S / 60:.0f} minutes ago, and the {kind} shows neither success "
+        f"({success}) nor failure ({failure}); correct spec.trial.success and failure, or check that the operator of "
+        f"{kind} runs"
     )
     return Exit(now, failure_class=FailureClass.CONFIGURATION, reason=reason)
 
@@ -224,8 +229,8 @@ def _without_pods(obj: AttemptObject, rules: StatusRules, *, stopped: bool, now:
     if ends_by_pods(obj, rules):
         reason = "its pod is gone, and how it ended is unknown"
         return Exit(time, failure_class=FailureClass.INFRASTRUCTURE, reason=reason)
-    said = found.get("message") or found.get("reason") or "it does not say why"
-    return Exit(time, failure_class=FailureClass.USER_ERROR, reason=f"its {obj.get('kind', 'Job')} failed: {said}")
+    message = found.get("message") or found.get("reason") or "it does not say why"
+    return Exit(time, failure_class=FailureClass.USER_ERROR, reason=f"its {obj.get('kind', 'Job')} failed: {message}")
 
 
 def _gone(stopped: bool, now: datetime) -> Exit:
@@ -245,16 +250,16 @@ def _as_the_attempts(member: Member, *, main: Member) -> Exit:
         return replace(end, reason=f"{member.label}: {end.reason}")
     if end.failure_class is not None:
         return replace(end, reason=f"{member.label}: {end.reason}")
-    said = last_line((terminated(member.pod, member.container) or {}).get("message"))
+    message = last_line((terminated(member.pod, member.container) or {}).get("message"))
     if end.code == INFEASIBLE_EXIT_CODE:
-        return replace(end, reason=said)
+        return replace(end, reason=message)
     if end.out_of_memory:
         reason = f"{member.label} was killed: out of memory (exit code {end.code})"
         return Exit(end.time, failure_class=FailureClass.OUT_OF_MEMORY, reason=reason)
     if end.code is None:
         return end
-    reason = f"{member.label}: {called(end.code)}" + (f": {said}" if said else "")
-    return Exit(end.time, failure_class=class_by_itself(end.code, said) or FailureClass.USER_ERROR, reason=reason)
+    reason = f"{member.label}: {called(end.code)}" + (f": {message}" if message else "")
+    return Exit(end.time, failure_class=class_by_itself(end.code, message) or FailureClass.USER_ERROR, reason=reason)
 
 
 # What is shown
@@ -284,8 +289,8 @@ def _waiting(
         if member.start_time is None:
             waiting = why_waiting(member.pod, now=now, container=member.container, mount_trouble=mount_trouble)
             if waiting.text and member.label:
-                hopeless = f"{member.label}: {waiting.hopeless}" if waiting.hopeless else ""
-                return WaitingReason(f"{member.label}: {waiting.text}", hopeless)
+                start_failure = f"{member.label}: {waiting.start_failure}" if waiting.start_failure else ""
+                return WaitingReason(f"{member.label}: {waiting.text}", start_failure)
             if waiting.text:
                 return waiting
     return WaitingReason()
@@ -412,9 +417,9 @@ def first_of(failed: Sequence[Member]) -> Member:
         end = member.end
         assert end is not None
         # The exit code counts also if the Job deleted the pod in the same second.
-        said = (terminated(member.pod, member.container) or {}).get("exitCode")
+        exit_code = (terminated(member.pod, member.container) or {}).get("exitCode")
         by_itself = end.failure_class is not FailureClass.INFRASTRUCTURE
-        return said == os.EX_TEMPFAIL, end.time, given_up(member.pod, member.container) is None, by_itself
+        return exit_code == os.EX_TEMPFAIL, end.time, given_up(member.pod, member.container) is None, by_itself
 
     return min(failed, key=order)
 
@@ -449,18 +454,18 @@ def _why_pending(workload: Workload) -> str:
         checks: list[AdmissionCheck] = (workload.get("status") or {}).get("admissionChecks") or []
         pending = [_pending_check(each) for each in checks if each.get("state") != "Ready"]
         return f"its quota is reserved; admission checks to pass: {', '.join(pending)}" if pending else ""
-    said = _WHOM.sub("", " ".join(str(reserved.get("message", "")).split()))
-    said = _POD_SET.sub(lambda found: "" if found[1] == "main" else f"pod set {found[1]}: ", said)
-    if said.startswith("LocalQueue ") and said.endswith(" doesn't exist"):
-        said += "; create it, or name another one in spec.trial.queue"
+    message = _WHOM.sub("", " ".join(str(reserved.get("message", "")).split()))
+    message = _POD_SET.sub(lambda found: "" if found[1] == "main" else f"pod set {found[1]}: ", message)
+    if message.startswith("LocalQueue ") and message.endswith(" doesn't exist"):
+        message += "; create it, or name another one in spec.trial.queue"
     requeued = condition(workload, "Requeued") or {}
     again_at = ((workload.get("status") or {}).get("requeueState") or {}).get("requeueAt")
-    return f"{said}; queued again at {again_at}" if again_at and requeued.get("status") == "False" else said
+    return f"{message}; queued again at {again_at}" if again_at and requeued.get("status") == "False" else message
 
 
 def _pending_check(check: AdmissionCheck) -> str:
-    said = " ".join(str(check.get("message", "")).split())
-    return str(check.get("name", "")) + (f" ({said})" if said else "")
+    message = " ".join(str(check.get("message", "")).split())
+    return str(check.get("name", "")) + (f" ({message})" if message else "")
 
 
 # The cache

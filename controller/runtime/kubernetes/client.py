@@ -278,28 +278,30 @@ class Connection:
         return f"{self.access.server} (context {self.access.context!r})"
 
     def _unreachable(self, error: Exception) -> Unreachable:
-        said = " ".join(str(error).split()) or type(error).__name__
+        cause = " ".join(str(error).split()) or type(error).__name__
         match error:
             case Untrusted():
-                why = f"is not trusted: {said}; check its cluster's certificate-authority-data"
+                why = f"is not trusted: {cause}; check its cluster's certificate-authority-data"
             case TlsFailed():
-                why = f"does not speak TLS as expected: {said}; check its cluster's server in the kubeconfig"
+                why = f"does not speak TLS as expected: {cause}; check its cluster's server in the kubeconfig"
             case HostUnknown():
                 why = "cannot be found: no such host; check its cluster's server in the kubeconfig, VPN and network"
             case ProxyFailed():
-                why = f"cannot be reached through its proxy: {said}; check proxy-url and HTTPS_PROXY"
+                why = f"cannot be reached through its proxy: {cause}; check proxy-url and HTTPS_PROXY"
             case CannotConnect():
-                why = f"cannot be reached: {said}; is the cluster up, and this the right context?"
+                why = f"cannot be reached: {cause}; is the cluster up, and this the right context?"
             case ReadTimeout():
                 return NotResponding(f"{self._where()} has stopped answering; it may be overloaded or restarting")
             case HttpTimeout():
                 why = "does not answer; is the cluster up, and does a VPN or firewall block it?"
             case Unsendable():
-                why = f"cannot be sent a request: {said}; check the token of the user and whom the context impersonates"
+                why = (
+                    f"cannot be sent a request: {cause}; check the token of the user and whom the context impersonates"
+                )
             case ValueError():
-                why = f"does not answer in JSON ({said}); is it an API server or a login page?"
+                why = f"does not answer in JSON ({cause}); is it an API server or a login page?"
             case _:
-                why = f"closed the connection: {said}; it may be restarting"
+                why = f"closed the connection: {cause}; it may be restarting"
         return Unreachable(f"{self._where()} {why}")
 
 
@@ -424,7 +426,7 @@ class KubernetesClient:
         answer = await self._connection.call("POST", _ACCESS_REVIEWS.path(None), body=body)
         return bool(answer["status"]["allowed"])
 
-    async def greet(self) -> tuple[Raw, datetime | None]:
+    async def version_and_clock(self) -> tuple[Raw, datetime | None]:
         """Return the server's version and its clock."""
         async with self._connection.answer("GET", "/version", {}) as response:
             version: Raw = self._connection.json_of(

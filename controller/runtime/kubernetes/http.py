@@ -55,7 +55,7 @@ def body_of(status: int, transfer_encoding: str | None, content_length: str | No
         return _Sized(0)
     if transfer_encoding is not None:
         return _Chunked()
-    return UntilTheEnd() if content_length is None else _Sized(int(content_length))
+    return CloseDelimited() if content_length is None else _Sized(int(content_length))
 
 
 class _Sized:
@@ -75,7 +75,7 @@ class _Sized:
         raise ValueError(f"the connection ended {self._left} bytes before the end of the answer")
 
 
-class UntilTheEnd:
+class CloseDelimited:
     """A body that ends with the connection."""
 
     def __init__(self) -> None:
@@ -243,7 +243,7 @@ class Unsendable(HttpError):
     """The request contains characters that HTTP does not allow."""
 
 
-def _said(error: BaseException) -> str:
+def _error_text(error: BaseException) -> str:
     """Return the message of an error; for an OSError the operating system's text."""
     if isinstance(error, OSError) and not isinstance(error, ssl.SSLError) and error.errno:
         return os.strerror(error.errno)
@@ -259,7 +259,7 @@ class _TlsLayer:
         self.established = False
         self.ended = False  # by close_notify
 
-    def shake_hands(self) -> bool:
+    def handshake(self) -> bool:
         """Continue the handshake; return whether it is complete. Raises ssl.SSLError."""
         try:
             self._object.do_handshake()
@@ -288,7 +288,7 @@ class _TlsLayer:
             plain = plain[self._object.write(plain) :]
         return self._outgoing.read()
 
-    def say_goodbye(self) -> None:
+    def send_close_notify(self) -> None:
         if self.established:
             with contextlib.suppress(ssl.SSLError):
                 self._object.unwrap()
@@ -333,7 +333,7 @@ class _Link(asyncio.BufferedProtocol):
             if self._layers:
                 self._flush()
         except ssl.SSLError as error:
-            self._fail(BrokenOff(_said(error)))
+            self._fail(BrokenOff(_error_text(error)))
             return
         if opened:
             if self.idle_since_s is not None:  # unrequested data
@@ -361,7 +361,7 @@ class _Link(asyncio.BufferedProtocol):
     def connection_lost(self, error: Exception | None) -> None:
         self._lost = True
         if not self._ended:
-            self._fail(BrokenOff("the connection was closed" if error is None else _said(error)))
+            self._fail(BrokenOff("the connection was closed" if error is None else _error_text(error)))
         self._gone(self)
         self._wake()
 
@@ -380,8 +380,8 @@ class _Link(asyncio.BufferedProtocol):
                     piece = layer.seal(piece)
                 sealed.append(piece)
         except ssl.SSLError as error:
-            self._fail(BrokenOff(_said(error)))
-            raise BrokenOff(_said(error)) from error
+            self._fail(BrokenOff(_error_text(error)))
+            raise BrokenOff(_error_text(error)) from error
         self._transport.write(b"".join(sealed))
 
     async def receive(self, silence_s: float, deadline_s: float | None) -> bytes:
@@ -409,7 +409,7 @@ class _Link(asyncio.BufferedProtocol):
         self._layers.append(layer)
         deadline_s = self._loop.time() + _CONNECT_S
         try:
-            while not layer.shake_hands():
+            while not layer.handshake():
                 self._flush()
                 if self._failure is not None or self._ended:
                     raise CannotConnect(str(self._failure or "it ended the connection"))
@@ -418,10 +418,10 @@ class _Link(asyncio.BufferedProtocol):
             self._received += layer.open(b"")
         except ssl.SSLCertVerificationError as error:
             self._flush()  # it is told why
-            raise Untrusted(_said(error)) from error
+            raise Untrusted(_error_text(error)) from error
         except ssl.SSLError as error:
             self._flush()
-            raise TlsFailed(_said(error)) from error
+            raise TlsFailed(_error_text(error)) from error
 
     @property
     def reusable(self) -> bool:
@@ -434,7 +434,7 @@ class _Link(asyncio.BufferedProtocol):
     def close(self) -> None:
         """Of an idle connection: tells the other end."""
         for layer in self._layers[-1:]:
-            layer.say_goodbye()
+            layer.send_close_notify()
             with contextlib.suppress(ssl.SSLError):
                 self._flush()
         self._transport.close()
@@ -509,7 +509,9 @@ class HttpResponse:
         self._gunzip = Gunzip() if (self.header("Content-Encoding") or "").lower() == "gzip" else None
         self._body = body_of(self.status, self.header("Transfer-Encoding"), self.header("Content-Length"))
         tokens = (self.header("Connection") or "").lower().replace(" ", "").split(",")
-        self._keeps = head.http_version == b"1.1" and "close" not in tokens and not isinstance(self._body, UntilTheEnd)
+        self._keeps = (
+            head.http_version == b"1.1" and "close" not in tokens and not isinstance(self._body, CloseDelimited)
+        )
 
     def header(self, name: str) -> str | None:
         value = self._headers.get(name.lower().encode())
@@ -568,16 +570,16 @@ class HttpPool:
     def __init__(
         self, server: str, tls: ssl.SSLContext, *, tls_server_name: str = "", proxy: str | None = None
     ) -> None:
-        there = urlsplit(server)
-        self._tls = tls if there.scheme == "https" else None
+        url = urlsplit(server)
+        self._tls = tls if url.scheme == "https" else None
         self._tls_context = tls
         self._host, self._port = _host_and_port(server)
         self._tls_server_name = tls_server_name or self._host.rstrip(".")
-        self._prefix = quote(there.path, safe="/%:@!$&'()*+,;=~")
+        self._prefix = quote(url.path, safe="/%:@!$&'()*+,;=~")
         self._proxy = proxy
         host = _bracketed(self._host).encode("ascii" if self._host.isascii() else "idna").decode()
         self._tunnelled = f"{host}:{self._port}"
-        implied = _PORTS[there.scheme] == self._port
+        implied = _PORTS[url.scheme] == self._port
         self._headers = [("Host", host if implied else self._tunnelled)]
         if proxy is not None and self._tls is None:
             self._prefix = f"http://{self._tunnelled}{self._prefix}"
@@ -668,8 +670,8 @@ class HttpPool:
     async def _exchange(self, link: _Link, method: str, target: str, headers: Sequence[tuple[str, str]],
                         body: bytes | None, silence_s: float, deadline_s: float | None) -> HttpResponse:  # fmt: skip
         try:
-            said = [*self._headers, *headers]
-            head, rest = await _ask(link, method, self._prefix + target, said, body, silence_s, deadline_s)
+            all_headers = [*self._headers, *headers]
+            head, rest = await _ask(link, method, self._prefix + target, all_headers, body, silence_s, deadline_s)
             return HttpResponse(self, link, head, rest, silence_s, deadline_s)
         except BaseException:
             link.abort()
@@ -778,7 +780,7 @@ async def _ask(link: _Link, method: str, target: str, headers: Sequence[tuple[st
                 raise BrokenOff("the server disconnected" + (" in the head of its answer" if link.heard else ""))
             connection.receive_data(data)
     except h11.RemoteProtocolError as error:
-        raise BrokenOff(f"it does not answer in HTTP: {_said(error)[:200]}") from error
+        raise BrokenOff(f"it does not answer in HTTP: {_error_text(error)[:200]}") from error
 
 
 async def _socket_to(host: str, port: int) -> socket.socket:
@@ -789,7 +791,7 @@ async def _socket_to(host: str, port: int) -> socket.socket:
     try:
         addresses = await _addresses_of(host, port)
     except (OSError, UnicodeError) as error:
-        raise HostUnknown(_said(error)) from error
+        raise HostUnknown(_error_text(error)) from error
     errors: list[OSError] = []
     trying: set[asyncio.Task[socket.socket]] = set()
     try:
@@ -813,7 +815,7 @@ async def _socket_to(host: str, port: int) -> socket.socket:
         for each in trying:
             each.add_done_callback(_closed)
             each.cancel()
-    raise CannotConnect("; ".join(dict.fromkeys(map(_said, errors))))
+    raise CannotConnect("; ".join(dict.fromkeys(map(_error_text, errors))))
 
 
 def _closed(attempt: asyncio.Task[socket.socket]) -> None:

@@ -73,7 +73,7 @@ from controller.runtime.kubernetes.objects import (
     Workload,
     WorkloadStatus,
 )
-from controller.runtime.kubernetes.pod_status import ENDED, NO_CAUSE, as_gone, keep_first_deletion, phase_of
+from controller.runtime.kubernetes.pod_status import ENDED, NO_CAUSE, as_deleted, keep_first_deletion, phase_of
 from controller.runtime.protocol import RuntimeLost
 from suggest.backoff import Backoff
 
@@ -87,14 +87,14 @@ class MissingRights:
     """The rights that turned out to be missing; each is logged once."""
 
     def __init__(self) -> None:
-        self._said: set[str] = set()
+        self._reported: set[str] = set()
 
     def denied(self, error: ApiError, *, without: str) -> None:
         rule = rule_for(error)
-        said = f"not shown: {without}" + (f"; the missing rule: {rule}" if rule else f": {error}")
-        if said not in self._said:
-            self._said.add(said)
-            _log.warning("%s", said)
+        note = f"not shown: {without}" + (f"; the missing rule: {rule}" if rule else f": {error}")
+        if note not in self._reported:
+            self._reported.add(note)
+            _log.warning("%s", note)
 
 
 AGAIN_S = 5.0  # between two tries of an optional watch
@@ -108,7 +108,7 @@ _BACKOFF = Backoff(first_s=0.2, longest_s=10.0, jitter=0.5)
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class WatchTiming:
     """How often watches end and retry.
 
     watch_s: the range of a watch's random duration, so that a thousand watches do not end together.
@@ -119,7 +119,7 @@ class Pace:
     settled_s: float = 5.0  # a watch that lasted this long is restarted without a pause
 
 
-class _Stumbled(RuntimeLost):
+class _ReflectorError(RuntimeLost):
     """An unforeseen error of the reflector; it lists again."""
 
 
@@ -134,7 +134,7 @@ class Reflector(Generic[ObjectT]):
                  fields: str = "", changed: Callable[[], None],
                  matters: Callable[[ObjectT | None, ObjectT | None], bool] = always,
                  keep: Callable[[ObjectT, ObjectT], None] | None = None,
-                 resync_s: float = 600.0, pace: Pace = Pace()) -> None:  # fmt: skip
+                 resync_s: float = 600.0, timing: WatchTiming = WatchTiming()) -> None:  # fmt: skip
         """keep: copies facts from the older of two states of an object into the newer one."""
         self.objects: dict[str, ObjectT] = {}  # by name; a changed object is a new dict
         self.deleted: dict[str, ObjectT] = {}  # the last state of deleted objects; the owner clears it after reading
@@ -148,10 +148,10 @@ class Reflector(Generic[ObjectT]):
         self._matters = matters
         self._keep = keep
         self._resync_s = resync_s
-        self._pace = pace
+        self._timing = timing
         self._version = ""
         self._resync_at = 0.0
-        self._heard = 0
+        self._event_count = 0
         self._trouble_began = 0.0
         self._unconfirmed: dict[str, int] = {}  # uid: version of what was put and not confirmed by the server yet
         self._dropped: set[str] = set()  # uids of dropped objects that may still appear in lists and events
@@ -180,7 +180,7 @@ class Reflector(Generic[ObjectT]):
         if _uid(obj) not in self._dropped and (known is None or _version(known) < _version(obj)):
             self._unconfirmed[_uid(obj)] = _version(obj)
             self._replace(obj)
-            self._tell(known, obj)
+            self._notify(known, obj)
 
     def drop(self, name: str) -> None:
         """Hide an object that we have deleted, at once and not among `deleted`, whatever events follow."""
@@ -193,7 +193,7 @@ class Reflector(Generic[ObjectT]):
         """Watch, list, and watch again, until cancelled."""
         tries, stale = 0, False
         while True:
-            began, heard = time.monotonic(), self._heard
+            began, heard = time.monotonic(), self._event_count
             error: Exception | None = None
             try:
                 if stale or began >= self._resync_at:
@@ -206,24 +206,24 @@ class Reflector(Generic[ObjectT]):
             except (Unreachable, AccessDenied, BadKubeconfig) as unheard:
                 error = unheard
             except Exception as unforeseen:  # a reflector that stops silently would hang the run
-                error, stale = self._stumbled(unforeseen), True
+                error, stale = self._report_bug(unforeseen), True
             # A watch that delivered something or lasted restarts at once; otherwise the server is in trouble.
-            settled = self._heard != heard or time.monotonic() - began > self._pace.settled_s
-            tries = 0 if settled and not isinstance(error, _Stumbled) else tries + 1
+            settled = self._event_count != heard or time.monotonic() - began > self._timing.settled_s
+            tries = 0 if settled and not isinstance(error, _ReflectorError) else tries + 1
             if error is not None and tries:
                 stale = True
                 self.error = error
-                self._say(str(error))
+                self._set_trouble(str(error))
             if tries:
-                await asyncio.sleep(self._pace.backoff.pause_s(tries - 1))
+                await asyncio.sleep(self._timing.backoff.pause_s(tries - 1))
 
-    def _stumbled(self, unforeseen: Exception) -> _Stumbled:
+    def _report_bug(self, unforeseen: Exception) -> _ReflectorError:
         """Return the error to show. It is logged once, however often it recurs."""
         what = f"{type(unforeseen).__name__}: {unforeseen}"
         if what != self._bug:
             self._bug = what
             _log.error("kind=%s this is a bug; listed again", self._kind.plural, exc_info=unforeseen)
-        return _Stumbled(f"what the cluster says of {self._kind.plural} cannot be read ({what}); this is a bug")
+        return _ReflectorError(f"what the cluster says of {self._kind.plural} cannot be read ({what}); this is a bug")
 
     async def _relist(self) -> None:
         listed_items, version = await self._client.list(self._kind, self._namespace, **self._selection)
@@ -242,7 +242,7 @@ class Reflector(Generic[ObjectT]):
             self._replace(item)
         self.error = None
         if self.trouble or gone or new:
-            self._say("", changed=True)
+            self._set_trouble("", changed=True)
 
     def _differs(self, listed: ObjectT) -> bool:
         """A list is right even with versions lower than the known ones: a server may be restored from a backup."""
@@ -253,27 +253,27 @@ class Reflector(Generic[ObjectT]):
 
     async def _watch(self) -> None:
         """Watch until the server ends it, or until a resync is due."""
-        timeout_s = random.uniform(*self._pace.watch_s)
+        timeout_s = random.uniform(*self._timing.watch_s)
         events = self._client.watch(
             self._kind, self._namespace, **self._selection, resource_version=self._version, timeout_s=timeout_s
         )
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(max(0.0, self._resync_at - time.monotonic())), aclosing(events):
                 async for event in events:
-                    self._hear(event)
+                    self._apply_event(event)
 
-    def _hear(self, event: Raw) -> None:
+    def _apply_event(self, event: Raw) -> None:
         obj = cast(ObjectT, event["object"])  # the kind that is watched
-        self._heard += 1
+        self._event_count += 1
         self._version = obj["metadata"]["resourceVersion"]
         known = self.objects.get(obj["metadata"].get("name", ""))  # a BOOKMARK has only a version
         match event["type"]:
             case "ADDED" | "MODIFIED" if self._show(obj):
-                self._tell(known, obj)
+                self._notify(known, obj)
             case "DELETED" if self._end(obj):
-                self._tell(known, None)
+                self._notify(known, None)
 
-    def _tell(self, before: ObjectT | None, after: ObjectT | None) -> None:
+    def _notify(self, before: ObjectT | None, after: ObjectT | None) -> None:
         if self._matters(before, after):
             self._changed()
 
@@ -320,7 +320,7 @@ class Reflector(Generic[ObjectT]):
         if self._keep is not None and known is not None and known is not obj and _uid(known) == _uid(obj):
             self._keep(known, obj)
 
-    def _say(self, trouble: str, *, changed: bool = False) -> None:
+    def _set_trouble(self, trouble: str, *, changed: bool = False) -> None:
         if bool(trouble) != bool(self.trouble):
             self._trouble_began = time.monotonic()
             what = f"lost: {trouble}" if trouble else "heard again"
@@ -375,7 +375,7 @@ class LazyReflector(Generic[ObjectT]):
             _log.info("not shown for now: %s: %s", self._without, why)
             await asyncio.sleep(AGAIN_S)
 
-    def forget_the_gone(self) -> None:
+    def clear_deleted(self) -> None:
         if self._reflector is not None:
             self._reflector.deleted.clear()
 
@@ -483,9 +483,9 @@ class EventWatcher:
         uids = {pod["metadata"]["uid"] for pod in pods}
         return self._newest(_NOT_MOUNTED, lambda about: about.get("uid") in uids)
 
-    def forget_the_gone(self) -> None:
+    def clear_deleted(self) -> None:
         for watched in self._watched.values():
-            watched.forget_the_gone()
+            watched.clear_deleted()
 
     async def close(self) -> None:
         await asyncio.gather(self._owners.close(), *(watched.close() for watched in self._watched.values()))
@@ -543,7 +543,7 @@ class OwnerLookup:
         if uid not in self._above and str(involved.get("name", "")).startswith(self._stem):
             self._above[uid] = frozenset()
             if not self._is_attempt(uid):
-                task = asyncio.create_task(self._climb(uid, involved))
+                task = asyncio.create_task(self._follow_owners(uid, involved))
                 self._climbing.add(task)
                 task.add_done_callback(self._climbing.discard)
         return self._above.get(uid, frozenset())
@@ -553,7 +553,7 @@ class OwnerLookup:
             task.cancel()
         await asyncio.gather(*self._climbing, return_exceptions=True)
 
-    async def _climb(self, uid: str, at: ObjectReference) -> None:
+    async def _follow_owners(self, uid: str, at: ObjectReference) -> None:
         for _ in range(DEPTH):
             try:
                 owner = await self._owner_of(at)
@@ -621,8 +621,8 @@ class Workloads:
             self._by_owner = {uid: workload for workload in shown for uid in _owners_of(workload)}
         return why_queued(queue_of(obj), self._by_owner.get(obj["metadata"]["uid"]))
 
-    def forget_the_gone(self) -> None:
-        self._watched.forget_the_gone()
+    def clear_deleted(self) -> None:
+        self._watched.clear_deleted()
 
     async def close(self) -> None:
         await self._watched.close()
@@ -643,7 +643,7 @@ class Workloads:
         """Wake the reader only for our own attempts: the namespace may have many Workloads of others."""
         self._by_owner = None
         shown = after or before or {}
-        return any(map(self._is_attempt, _owners_of(shown))) and _said_by_workload(before) != _said_by_workload(after)
+        return any(map(self._is_attempt, _owners_of(shown))) and _workload_state(before) != _workload_state(after)
 
 
 # All kinds of one experiment
@@ -759,27 +759,27 @@ class Informer:
     def pods_by_attempt(self) -> dict[AttemptKey, list[Pod]]:
         """Return the pods, including deleted ones as last seen: the deletion often brings how a container ended."""
         found: dict[AttemptKey, list[Pod]] = {}
-        there = self.pods.objects
+        existing = self.pods.objects
         # A deleted pod does not count once another pod has its name.
-        gone = [as_gone(pod) for name, pod in self.pods.deleted.items() if name not in there]
+        gone = [as_deleted(pod) for name, pod in self.pods.deleted.items() if name not in existing]
         # Of pods created in the same second the last in the list counts: existing ones, not deleted ones.
-        for pod in (*gone, *there.values()):
+        for pod in (*gone, *existing.values()):
             if (whose := attempt_of(pod)) is not None:
                 found.setdefault(whose, []).append(pod)
         return found
 
     def pods_of(self, whose: AttemptKey) -> list[Pod]:
         """Return the existing pods of an attempt that are not being deleted."""
-        there = self.pods.objects.values()
-        return [pod for pod in there if attempt_of(pod) == whose and "deletionTimestamp" not in pod["metadata"]]
+        existing = self.pods.objects.values()
+        return [pod for pod in existing if attempt_of(pod) == whose and "deletionTimestamp" not in pod["metadata"]]
 
-    def forget_the_gone(self) -> None:
+    def clear_deleted(self) -> None:
         """Clear the deleted objects of every kind but pods: nothing reads them."""
         self._quotas.deleted.clear()
         for reflector in self._objects.values():
             reflector.deleted.clear()
-        self.events.forget_the_gone()
-        self.workloads.forget_the_gone()
+        self.events.clear_deleted()
+        self.workloads.clear_deleted()
 
     def forget_pods(self, whose: AttemptKey) -> None:
         for name, pod in list(self.pods.deleted.items()):
@@ -789,22 +789,22 @@ class Informer:
 
 def job_matters(before: AttemptObject | None, after: AttemptObject | None) -> bool:
     """Ignore the counts of pods in a Job's status: the pods themselves are watched."""
-    return after is None or _said_by_job(before or {}) != _said_by_job(after)
+    return after is None or _job_state(before or {}) != _job_state(after)
 
 
 def pod_matters(before: Pod | None, after: Pod | None) -> bool:
     """Ignore that a pod was created and scheduled, and how it is cleaned up after its end."""
     if after is None:
         return before is None or phase_of(before) not in ENDED
-    return _said_by_pod(before or {}) != _said_by_pod(after)
+    return _pod_state(before or {}) != _pod_state(after)
 
 
-def _said_by_job(job: AttemptObject) -> tuple[object, ...]:
+def _job_state(job: AttemptObject) -> tuple[object, ...]:
     suspended = job.get("spec", {}).get("suspend") or False
     return suspended, job.get("status", {}).get("conditions"), "deletionTimestamp" in job.get("metadata", {})
 
 
-def _said_by_pod(pod: Pod) -> tuple[object, ...]:
+def _pod_state(pod: Pod) -> tuple[object, ...]:
     status, phase = pod.get("status", {}), phase_of(pod)
     containers = status.get("containerStatuses")
     if phase in ENDED:
@@ -824,6 +824,6 @@ def _owners_of(workload: Workload) -> Iterator[str]:
         yield str(owner.get("uid", ""))
 
 
-def _said_by_workload(workload: Workload | None) -> tuple[object, ...]:
+def _workload_state(workload: Workload | None) -> tuple[object, ...]:
     status: WorkloadStatus = (workload or {}).get("status") or {}
     return (workload or {}).get("spec", {}).get("active"), status.get("conditions"), status.get("admissionChecks")

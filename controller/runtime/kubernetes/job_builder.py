@@ -308,8 +308,8 @@ def mounts_of(launch: Launch, part: ClusterPart) -> tuple[list[Raw], list[Raw]]:
         _declared_mount(name, cast(Raw, volume))
         for name, volume in _mapping(part.template.cluster.get("volumes")).items()
     ]
-    taken = {mount["mountPath"].rstrip("/") for _, mount in wanted}
-    wanted += [pair for pair in _our_mounts(launch, part) if pair[1]["mountPath"] not in taken]
+    mount_paths = {mount["mountPath"].rstrip("/") for _, mount in wanted}
+    wanted += [pair for pair in _our_mounts(launch, part) if pair[1]["mountPath"] not in mount_paths]
     volumes = {volume["name"]: volume for volume, _ in wanted}
     return list(volumes.values()), [mount for _, mount in wanted]
 
@@ -412,7 +412,7 @@ def from_template(launch: Launch, part: ClusterPart) -> Raw:
     claim = _claim_of(part)
     not_mounted = {_OUTPUT_DIR} if claim else {_OUTPUT_DIR, _CHECKPOINT_DIR}
     for container in (preset or JOB).containers(obj):
-        _introduce(container, launch, not_mounted)
+        _add_environment(container, launch, not_mounted)
     if claim:
         _add_checkpoints(at(obj, "spec.template.spec"), launch, part, claim)
     if part.collection is not None and not has_collector(obj):
@@ -540,7 +540,7 @@ def _add_checkpoints(spec: Raw, launch: Launch, part: ClusterPart, claim: str) -
         spec["initContainers"] = [_parent_copier(launch, part, trial), *(spec.get("initContainers") or ())]
 
 
-def _introduce(container: Raw, launch: Launch, not_mounted: Set[str]) -> None:
+def _add_environment(container: Raw, launch: Launch, not_mounted: Set[str]) -> None:
     """Add the trial's environment to a container; variables that the user has set stay.
 
     not_mounted: the variables of folders that no volume of a template has.

@@ -138,8 +138,8 @@ def _first_of_job_set(obj: Raw) -> PrimaryPod:
     """The coordinator, or the first pod of the first replicated job."""
     job, pod = 0, 0
     match obj.get("spec"):
-        case {"coordinator": {"replicatedJob": str(name)} as said}:
-            job, pod = said.get("jobIndex") or 0, said.get("podIndex") or 0
+        case {"coordinator": {"replicatedJob": str(name)} as coordinator}:
+            job, pod = coordinator.get("jobIndex") or 0, coordinator.get("podIndex") or 0
         case {"replicatedJobs": [{"name": str(name)}, *_]}:
             pass
         case _:
@@ -477,9 +477,9 @@ def _mappings(items: object) -> Iterator[Raw]:
 
 
 @lru_cache(64)  # all objects of an experiment have the same annotation
-def _given(said: str) -> Raw:
+def _given(text: str) -> Raw:
     try:
-        found = load_json(said)
+        found = load_json(text)
     except ValueError:
         return {}  # somebody has edited the annotation
     return found if isinstance(found, dict) else {}

@@ -173,10 +173,8 @@ def expect_known(fields: Fields, known: frozenset[str], place: str) -> None:
         if key in known or value in (None, "", False, [], {}):
             continue
         alike = difflib.get_close_matches(str(key), known, n=1, cutoff=0.75)
-        meant = f"did you mean {alike[0]}?" if alike else "remove it, or ask for its support in tuner"
-        raise BadKubeconfig(
-            f"{place}: tuner does not know the field {key!r}, which may change what is reached; {meant}"
-        )
+        hint = f"did you mean {alike[0]}?" if alike else "remove it, or ask for its support in tuner"
+        raise BadKubeconfig(f"{place}: tuner does not know the field {key!r}, which may change what is reached; {hint}")
 
 
 def _text(fields: Fields, key: str, place: str) -> str:
@@ -309,7 +307,7 @@ async def _output_of(argv: tuple[str, ...], environ: Mapping[str, str], *, inter
     )
     try:
         async with asyncio.timeout(None if interactive else _PLUGIN_S):
-            printed, complaint = await process.communicate()
+            printed, errors = await process.communicate()
     except BaseException as error:
         with contextlib.suppress(ProcessLookupError):
             process.kill() if interactive else os.killpg(process.pid, signal.SIGKILL)
@@ -318,8 +316,8 @@ async def _output_of(argv: tuple[str, ...], environ: Mapping[str, str], *, inter
             raise TimeoutError(f"it did not end within {_PLUGIN_S:g} s") from error
         raise
     if process.returncode != 0:
-        said = (complaint or b"").decode(errors="replace").strip()
-        raise ValueError(f"exit code {process.returncode}" + (f": {said}" if said else ""))
+        message = (errors or b"").decode(errors="replace").strip()
+        raise ValueError(f"exit code {process.returncode}" + (f": {message}" if message else ""))
     return printed
 
 
@@ -362,7 +360,7 @@ _CLUSTER_FIELDS = frozenset(
     ("server", "tls-server-name", "insecure-skip-tls-verify", "certificate-authority", "certificate-authority-data",
      "proxy-url", "disable-compression", "extensions")
 )  # fmt: skip
-_TOLD_TO_PLUGINS = ("server", "tls-server-name", "insecure-skip-tls-verify", "certificate-authority-data", "proxy-url",
+_PLUGIN_KEYS = ("server", "tls-server-name", "insecure-skip-tls-verify", "certificate-authority-data", "proxy-url",
                     "disable-compression")  # fmt: skip
 _PLUGIN_EXTENSION = "client.authentication.k8s.io/exec"
 _SCHEMES = ("http", "https")
@@ -484,12 +482,12 @@ async def load(context: str | None, *, attended: bool = False) -> ClusterAccess:
     """
     paths = os.environ.get("KUBECONFIG") or _DEFAULT
     files = [Path(path).expanduser() for path in paths.split(os.pathsep) if path]
-    there = [file for file in files if file.exists()]
-    if not there:
+    existing = [file for file in files if file.exists()]
+    if not existing:
         return _in_cluster(context, paths)
     merged = _Merged()
     try:
-        for file in there:
+        for file in existing:
             merged.add(file)
     except (OSError, TooNested, yaml.YAMLError, TypeError, ValueError) as error:
         raise BadKubeconfig(f"{paths}: cannot be read as a kubeconfig: {_sentence(error)}") from error
@@ -608,15 +606,15 @@ def _user(merged: _Merged, chosen: Fields, *, name: str, required: bool) -> User
 
 def _for_plugins(cluster: Fields, file: Path) -> Fields:
     """What a plugin with `provideClusterInfo` is told: the authority as data, and the extension meant for plugins."""
-    told = {key: cluster[key] for key in _TOLD_TO_PLUGINS if cluster.get(key)}
+    info = {key: cluster[key] for key in _PLUGIN_KEYS if cluster.get(key)}
     path = cluster.get("certificate-authority")
-    if path and "certificate-authority-data" not in told:
+    if path and "certificate-authority-data" not in info:
         content = (file.absolute().parent / path).read_bytes()
-        told["certificate-authority-data"] = base64.b64encode(content).decode()
+        info["certificate-authority-data"] = base64.b64encode(content).decode()
     for entry in cluster.get("extensions") or ():
         if entry.get("name") == _PLUGIN_EXTENSION:
-            told["config"] = entry.get("extension")
-    return told
+            info["config"] = entry.get("extension")
+    return info
 
 
 def _in_cluster(context: str | None, paths: str) -> ClusterAccess:
@@ -694,14 +692,14 @@ def proxy_for(server: str, proxy_url: str, place: str, environ: Mapping[str, str
     target = urlsplit(server)
     scheme = target.scheme.lower()
     name = f"{scheme.upper()}_PROXY"
-    said = environ.get(name) or environ.get(name.lower()) or ""
+    value = environ.get(name) or environ.get(name.lower()) or ""
     port = target.port or _PORTS.get(scheme, 0)
-    if not said or _excepted(target.hostname or "", port, environ.get("NO_PROXY") or environ.get("no_proxy") or ""):
+    if not value or _excepted(target.hostname or "", port, environ.get("NO_PROXY") or environ.get("no_proxy") or ""):
         return None
-    return _checked(Proxy(said if "://" in said else f"http://{said}", name), name, said)
+    return _checked(Proxy(value if "://" in value else f"http://{value}", name), name, value)
 
 
-def _checked(proxy: Proxy, place: str, said: str) -> Proxy:
+def _checked(proxy: Proxy, place: str, value: str) -> Proxy:
     parts = urlsplit(proxy.url)
     if _is_http(proxy.url):
         return proxy
@@ -710,7 +708,7 @@ def _checked(proxy: Proxy, place: str, said: str) -> Proxy:
             f"{place}: {proxy.address} is a SOCKS proxy, which tuner does not support; "
             "use an http:// or https:// proxy, or run tuner where the API server can be reached directly"
         )
-    shown = proxy.address if parts.hostname else repr(said)
+    shown = proxy.address if parts.hostname else repr(value)
     raise BadKubeconfig(f"{place}: expected http://HOST:PORT or https://HOST:PORT, got {shown}")
 
 
@@ -761,5 +759,5 @@ def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
 
 
 def _sentence(error: Exception) -> str:
-    said = " ".join(str(error).split())
-    return said or type(error).__name__
+    message = " ".join(str(error).split())
+    return message or type(error).__name__

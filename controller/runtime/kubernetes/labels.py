@@ -77,9 +77,9 @@ def annotations_of(launch: Launch, part: ClusterPart) -> dict[str, str]:
 
 def parameters_of(obj: AnyObject) -> Raw | None:
     """Return the parameters that annotations_of wrote; None if they are missing or unreadable."""
-    said = (obj.get("metadata", {}).get("annotations") or {}).get(PARAMETERS)
+    annotation = (obj.get("metadata", {}).get("annotations") or {}).get(PARAMETERS)
     try:
-        found = load_json(said) if isinstance(said, str) else None
+        found = load_json(annotation) if isinstance(annotation, str) else None
     except ValueError:
         return None
     return found if isinstance(found, dict) else None

@@ -183,14 +183,14 @@ class FencingLease:
 
     async def _now(self) -> datetime:
         if self._ahead is None:
-            self._ahead = await ahead_of_us(self._client)
+            self._ahead = await clock_skew(self._client)
         return datetime.now(UTC) + self._ahead
 
 
-async def ahead_of_us(client: KubernetesClient) -> timedelta:
+async def clock_skew(client: KubernetesClient) -> timedelta:
     """Return the server's clock minus ours; zero if the server does not tell its time."""
     try:
-        _, date = await client.greet()
+        _, date = await client.version_and_clock()
     except ApiError:
         return timedelta()
     return timedelta() if date is None else date - datetime.now(UTC)
@@ -198,7 +198,7 @@ async def ahead_of_us(client: KubernetesClient) -> timedelta:
 
 async def wait_until_free(client: KubernetesClient, namespace: str, name: str, *, say: Callable[[str], None]) -> None:
     """Wait until the lease of that name is free or expired. Raises FailedPrecondition: its holder renews it."""
-    ahead, first = await ahead_of_us(client), ""
+    ahead, first = await clock_skew(client), ""
     while True:
         try:
             lease = await client.get(LEASES, namespace, name)

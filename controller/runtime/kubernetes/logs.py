@@ -255,7 +255,7 @@ class LogFollower:
         self._finished = True
         self._note()
 
-    def not_yet(self) -> None:
+    def extend_time_limit(self) -> None:
         """Restart the time limit for the rest of the log, because the cluster does not respond at present."""
         if self._resting is not None and not self._resting.expired():
             self._resting.reschedule(asyncio.get_running_loop().time() + _PATIENCE_S)
@@ -313,7 +313,7 @@ class LogFollower:
                 self._problem = str(error)
                 longest_s = longest_s if isinstance(error, RuntimeLost) else _OFTEN_ENOUGH_S
             except Exception as error:  # a follower that stops silently would lose the rest of the log
-                self._stumbled(error)
+                self._report_bug(error)
                 longest_s = _OFTEN_ENOUGH_S
             failures = 0 if self._at.offset > before else failures
             await asyncio.sleep(_BACKOFF.pause_s(failures, longest_s=longest_s))
@@ -325,17 +325,17 @@ class LogFollower:
         A read that ends within a line, or before the known lines, was cut off by a node in trouble, unless the next one
         ends at the same place.
         """
-        loose = (0, b"")
+        incomplete_tail = (0, b"")
         try:
             async with asyncio.timeout(_PATIENCE_S) as self._resting:
                 for failures in itertools.count():
                     try:
                         reading = await self._copy(follow=False)
-                        if not reading.complaint and reading.loose in ((0, b""), loose):
+                        if not reading.node_message and reading.incomplete_tail in ((0, b""), incomplete_tail):
                             reading.finish()
                             self._at.done = True
                             return
-                        loose = reading.loose
+                        incomplete_tail = reading.incomplete_tail
                     except ApiError as error:
                         if self._useless(error):
                             return
@@ -343,7 +343,7 @@ class LogFollower:
                         self.barred = error if isinstance(error, AccessDenied) else None
                         self._problem = str(error)
                     except Exception as error:
-                        self._stumbled(error)
+                        self._report_bug(error)
                     await asyncio.sleep(_BACKOFF.pause_s(failures))
         except TimeoutError:
             why = f": {self._problem}" if self._problem else ""
@@ -351,7 +351,7 @@ class LogFollower:
         finally:
             self._resting = None
 
-    def _stumbled(self, error: Exception) -> None:
+    def _report_bug(self, error: Exception) -> None:
         """Show an unforeseen error. It is logged once, however often it recurs."""
         what = f"{type(error).__name__}: {error}"
         if what != self._bug:
@@ -390,7 +390,7 @@ class LogFollower:
                     break
                 # If a container prints faster than we read, no read waits: let other tasks run.
                 await asyncio.sleep(0)
-        self._problem, self.barred = reading.complaint, None
+        self._problem, self.barred = reading.node_message, None
         return reading
 
     # Called by the stream reader
@@ -469,7 +469,7 @@ class _StreamReader:
         owner.begin_again()
 
     @property
-    def complaint(self) -> str:
+    def node_message(self) -> str:
         """Return the message that the node sent instead of the log."""
         unended = self._rest if self._inside is None and self._rest and not self._rest[:1].isdigit() else b""
         return (self._words or unended).decode(errors="replace").strip()[:500]
@@ -496,7 +496,7 @@ class _StreamReader:
         self._owner.add(whole + piece, whole=len(whole), stamps=stamps)
 
     @property
-    def loose(self) -> tuple[int, bytes]:
+    def incomplete_tail(self) -> tuple[int, bytes]:
         """Return what is missing at the end: known lines, and the newline of the last line."""
         return self._known, self._rest or (b"..." if self._inside is not None else b"")
 
@@ -586,14 +586,14 @@ class LogFollowers:
             known[1].ended()
             return known[1]
         follower = LogFollower(
-            self._client, self._namespace, source, directory, grown=lambda: self._tell(name), log=self._log
+            self._client, self._namespace, source, directory, grown=lambda: self._notify(name), log=self._log
         )
         self._by_name[name] = source, follower
         self._left.pop(name, None)
         follower.begin()
         return follower
 
-    def hurry(self) -> None:
+    def follow_all_now(self) -> None:
         """Follow all logs from now on, because a reader waits for lines."""
         for name, (_, source, directory) in list(self._later.items()):
             self.follow(name, source, directory, at_once=True)
@@ -627,10 +627,10 @@ class LogFollowers:
         """Return the error while reading logs is forbidden: the logs would be lost with their pods."""
         return next((each.barred for _, each in self._by_name.values() if each.barred is not None), None)
 
-    def not_yet(self) -> None:
+    def extend_time_limit(self) -> None:
         """Give up no log while the cluster does not respond."""
         for _, follower in self._by_name.values():
-            follower.not_yet()
+            follower.extend_time_limit()
 
     async def drop(self, name: str) -> None:
         self._left.pop(name, None)
@@ -642,6 +642,6 @@ class LogFollowers:
         for name in list(self._by_name):
             await self.drop(name)
 
-    def _tell(self, name: str) -> None:
+    def _notify(self, name: str) -> None:
         known = self._by_name.get(name)
         self._ended() if known is not None and known[1].done else self._grown()

@@ -178,7 +178,7 @@ class PodStatus(TypedDict, total=False):
     reason: str
     message: str
     startTime: str
-    gone: bool  # written by `pod_status.as_gone`: the pod was deleted before its end was seen
+    gone: bool  # written by `pod_status.as_deleted`: the pod was deleted before its end was seen
     conditions: list[StatusCondition]
     containerStatuses: list[ContainerStatus]
     initContainerStatuses: list[ContainerStatus]

@@ -137,7 +137,7 @@ def keep_first_deletion(before: Pod, after: Pod) -> None:
         about["deletionGracePeriodSeconds"] = kept + (last - first).total_seconds()
 
 
-def as_gone(pod: Pod) -> Pod:
+def as_deleted(pod: Pod) -> Pod:
     """Return the last state of a deleted pod, marked as ended."""
     status = pod.get("status", {})
     if status.get("phase") in ENDED:
@@ -145,7 +145,7 @@ def as_gone(pod: Pod) -> Pod:
     return {**pod, "status": {**status, "phase": "Failed", "gone": True}}
 
 
-def is_gone(pod: Pod) -> bool:
+def was_deleted(pod: Pod) -> bool:
     """Whether the pod was deleted before its end was seen."""
     return pod.get("status", {}).get("gone") is True
 
@@ -188,57 +188,57 @@ def cleaned(message: object) -> str:
 
 
 def explain_image(pod: Pod, container: str, reason: str, message: str) -> str:
-    name, said = _spec(pod, container).get("image", ""), cleaned(message)
+    name, detail = _spec(pod, container).get("image", ""), cleaned(message)
     if container == COLLECTOR_CONTAINER:
         cure = "push it to a registry that the nodes can pull from (make image-collector), and name it in"
         where = "spec.metrics.collectorImage or TUNER_COLLECTOR_IMAGE"
-        return f"the collector's image {name} cannot be pulled: {said or reason}; {cure} {where}"
+        return f"the collector's image {name} cannot be pulled: {detail or reason}; {cure} {where}"
     if reason == "ErrImageNeverPull":
         return f"image {name} is not on node {node_of(pod)}, and imagePullPolicy: Never does not let it be pulled"
     if reason == "InvalidImageName":
-        return f"image {name} is not a name of an image: {said}"
-    return f"image {name} cannot be pulled: {said or reason}; check its name, and imagePullSecrets if it is private"
+        return f"image {name} is not a name of an image: {detail}"
+    return f"image {name} cannot be pulled: {detail or reason}; check its name, and imagePullSecrets if it is private"
 
 
 def explain_config(pod: Pod, container: str, message: str) -> str:
     """Explain why the kubelet cannot create a container."""
-    spec, said = _spec(pod, container), cleaned(message)
-    if "image will run as root" in said:
+    spec, detail = _spec(pod, container), cleaned(message)
+    if "image will run as root" in detail:
         return f"image {spec.get('image', '')} runs as root, which is not allowed here; build it with USER 1000"
-    if "has non-numeric user" in said:
+    if "has non-numeric user" in detail:
         return f"image {spec.get('image', '')} names its user, and only a number can be checked here; write USER 1000"
-    if found := _SECRET.search(said):
+    if found := _SECRET.search(detail):
         wanted = found["name"] or found["in"]
         users = [env["name"] for env in spec.get("env") or () if _secret_of(env) == wanted]
-        return f"env {', '.join(users)}: {said}" if users else f"its container cannot be made: {said}"
-    if found := _VOLUME.search(said):
-        return _mount(pod, container, found["name"], said)
-    return f"its container cannot be made: {said}"
+        return f"env {', '.join(users)}: {detail}" if users else f"its container cannot be made: {detail}"
+    if found := _VOLUME.search(detail):
+        return _mount(pod, container, found["name"], detail)
+    return f"its container cannot be made: {detail}"
 
 
 def explain_start(pod: Pod, container: str, message: str) -> str:
     """Explain why a created container could not be started; "" if the file is not the cause."""
-    said = cleaned(message)
+    detail = cleaned(message)
     name = _spec(pod, container).get("image", "")
-    if "mount" in said and (at := _MOUNT_AT.search(said)):
-        return f"mount {at['path']} failed: {said}"
-    if found := _EXEC.search(said):
+    if "mount" in detail and (at := _MOUNT_AT.search(detail)):
+        return f"mount {at['path']} failed: {detail}"
+    if found := _EXEC.search(detail):
         command = found["command"]
         if found["why"] == "permission denied":
             return f"command {command} in image {name} may not be executed (permission denied)"
         if found["why"] == "is a directory":
             return f"command {command} in image {name} is a directory"
         return f"command {command} was not found in image {name}"
-    if "no such file or directory" in said or "chdir to cwd" in said:
-        return f"the command could not be started in image {name}: {said}"
+    if "no such file or directory" in detail or "chdir to cwd" in detail:
+        return f"the command could not be started in image {name}: {detail}"
     return ""
 
 
 def explain_mount(pod: Pod, container: str, message: str) -> str:
     """Explain why the node cannot mount a volume."""
-    said = cleaned(message)
-    found = _VOLUME.search(said)
-    return _mount(pod, container, found["name"], said) if found else f"a volume cannot be mounted: {said}"
+    detail = cleaned(message)
+    found = _VOLUME.search(detail)
+    return _mount(pod, container, found["name"], detail) if found else f"a volume cannot be mounted: {detail}"
 
 
 def missing_claim(pod: Pod, container: str, message: str) -> str:
@@ -254,21 +254,21 @@ def missing_claim(pod: Pod, container: str, message: str) -> str:
 
 def explain_refusal(message: str) -> str:
     """Explain why a pod may not be created."""
-    said = cleaned(message)
-    while (shorter := _ADMISSION.sub("", said)) != said:
-        said = shorter
-    if "violates PodSecurity" in said:
-        return f"the namespace's pod security does not allow it: {said}"
-    if "must specify" in said:
-        return f"a quota of the namespace asks for trial.resources that are not given: {said}"
-    return f"the cluster does not allow its pod to be created: {said}"
+    detail = cleaned(message)
+    while (shorter := _ADMISSION.sub("", detail)) != detail:
+        detail = shorter
+    if "violates PodSecurity" in detail:
+        return f"the namespace's pod security does not allow it: {detail}"
+    if "must specify" in detail:
+        return f"a quota of the namespace asks for trial.resources that are not given: {detail}"
+    return f"the cluster does not allow its pod to be created: {detail}"
 
 
-def _mount(pod: Pod, container: str, name: str, said: str) -> str:
+def _mount(pod: Pod, container: str, name: str, detail: str) -> str:
     for mounted in _spec(pod, container).get("volumeMounts") or ():
         if mounted.get("name") == name:
-            return f"volume {name} (at {mounted.get('mountPath')}) cannot be mounted: {said}"
-    return f"volume {name} cannot be mounted: {said}"
+            return f"volume {name} (at {mounted.get('mountPath')}) cannot be mounted: {detail}"
+    return f"volume {name} cannot be mounted: {detail}"
 
 
 def _spec(pod: Pod, container: str) -> Container:
@@ -317,8 +317,8 @@ def end_of(pod: Pod, container: str, *, stopped: bool, now: datetime, deleted: s
     by_signal = asked is not None and code in KILLED and ended.get("reason") != "OOMKilled"
     if stopped and (was_ending or by_signal):
         return Exit(time, code=code, stopped=True)
-    if thrown_out := _thrown_out(pod, time):
-        return thrown_out
+    if eviction := _eviction(pod, time):
+        return eviction
     if ended.get("reason") == "OOMKilled":
         return Exit(time, code=code or 137, out_of_memory=True)
     if ended.get("reason") in _CONTAINER_FAILED_TO_START:
@@ -345,13 +345,13 @@ def _without_container(
             return Exit(now, code=0)
         case "Failed":
             # Our deletion may be all that is known: the end may come while no watch is open.
-            if stopped and (asked is not None or is_gone(pod)):
+            if stopped and (asked is not None or was_deleted(pod)):
                 return Exit(asked or now, unknown=True, stopped=True)
-            thrown_out = _thrown_out(pod, asked or now) or _start_up(pod, now)
+            eviction = _eviction(pod, asked or now) or _start_up(pod, now)
             otherwise = (
-                f"{deleted} was deleted by someone else" if is_gone(pod) else "its pod failed and does not say why"
+                f"{deleted} was deleted by someone else" if was_deleted(pod) else "its pod failed and does not say why"
             )
-            return thrown_out or _lost(asked or now, _told(pod, otherwise))
+            return eviction or _lost(asked or now, _pod_message(pod, otherwise))
     if asked is None:
         return crash_loop(pod, container, now)
     grace_s = pod["metadata"].get("deletionGracePeriodSeconds") or 0
@@ -360,14 +360,14 @@ def _without_container(
         return None
     if stopped:
         return Exit(asked, unknown=True, stopped=True)
-    thrown_out = _thrown_out(pod, asked)
+    eviction = _eviction(pod, asked)
     if node_of(pod):
         why = f"node {node_of(pod)} does not answer: its pod could not be ended"
-        return thrown_out or _lost(asked, why)
-    return thrown_out or _lost(asked, f"{deleted} was deleted by someone else before it ran")
+        return eviction or _lost(asked, why)
+    return eviction or _lost(asked, f"{deleted} was deleted by someone else before it ran")
 
 
-def _thrown_out(pod: Pod, time: datetime) -> Exit | None:
+def _eviction(pod: Pod, time: datetime) -> Exit | None:
     """Return the end of a pod that the cluster evicted or disrupted before `time`; None: it ended by itself."""
     disruption = condition(pod, "DisruptionTarget") if is_true(pod, "DisruptionTarget") else None
     if disruption is not None:
@@ -447,13 +447,13 @@ def given_up(pod: Pod, container: str) -> Exit | None:
 def _by_last(last: ContainerStateTerminated, what: str, now: datetime) -> Exit:
     """Return the end by the last failure of a restarted container. what: the beginning of the reason."""
     time = parse_time(last.get("finishedAt")) or now
-    code, said = int(last.get("exitCode", 0)), last_line(last.get("message"))
+    code, message = int(last.get("exitCode", 0)), last_line(last.get("message"))
     if code == INFEASIBLE_EXIT_CODE:
         return Exit(time, code=code)
-    reason = f"{what} {called(code)}" + (f": {said}" if said else "")
+    reason = f"{what} {called(code)}" + (f": {message}" if message else "")
     if last.get("reason") == "OOMKilled":
         return Exit(time, failure_class=FailureClass.OUT_OF_MEMORY, reason=f"{reason} (OOMKilled)")
-    failure_class = class_by_itself(code, said) or FailureClass.USER_ERROR
+    failure_class = class_by_itself(code, message) or FailureClass.USER_ERROR
     return Exit(time, failure_class=failure_class, reason=reason)
 
 
@@ -471,14 +471,14 @@ def _evicted(pod: Pod, message: str) -> str:
     return _with(f"evicted by node {node_of(pod)}", message)
 
 
-def _told(pod: Pod, otherwise: str) -> str:
+def _pod_message(pod: Pod, otherwise: str) -> str:
     status: PodStatus = pod.get("status", {})
     return _with(str(status.get("reason") or otherwise), status.get("message"))
 
 
 def _with(what: str, message: object) -> str:
-    said = cleaned(message)
-    return f"{what}: {said}" if said else what
+    detail = cleaned(message)
+    return f"{what}: {detail}" if detail else what
 
 
 # Why it does not run yet
@@ -506,10 +506,10 @@ NO_CAUSE = "Created worker pod: "
 
 @dataclass(frozen=True, slots=True)
 class WaitingReason:
-    """text: for the table of trials. hopeless: why it can never run without a change; "" while it may run."""
+    """text: for the table of trials. start_failure: why it can never run without a change; "" while it may run."""
 
     text: str = ""
-    hopeless: str = ""
+    start_failure: str = ""
 
 
 def why_waiting(pod: Pod, *, now: datetime, container: str = "", mount_trouble: str = "") -> WaitingReason:
@@ -520,9 +520,9 @@ def why_waiting(pod: Pod, *, now: datetime, container: str = "", mount_trouble: 
     age_s = _age_s(pod, now)
     for name, reason, message in _waiting_states(pod):
         text = f"{reason}: {cleaned(message)}" if message else reason
-        hopeless = _hopeless(pod, name, reason, message, age_s)
-        if hopeless or reason not in ("ContainerCreating", "PodInitializing"):
-            return WaitingReason(text, hopeless)
+        start_failure = _start_failure(pod, name, reason, message, age_s)
+        if start_failure or reason not in ("ContainerCreating", "PodInitializing"):
+            return WaitingReason(text, start_failure)
     if mount_trouble:
         reason = explain_mount(pod, container, mount_trouble)
         return WaitingReason(reason, reason if age_s >= MOUNT_S else "")
@@ -533,8 +533,8 @@ def why_refused(message: str) -> WaitingReason:
     """Return why an object's pod could not be created, from the message of the event."""
     if message.startswith(NO_CAUSE):
         return WaitingReason("its operator could not create a pod, and says no reason; see the operator's log")
-    said = explain_refusal(message)
-    return WaitingReason(said, "" if "exceeded quota" in message or _may_pass(message) else said)
+    explanation = explain_refusal(message)
+    return WaitingReason(explanation, "" if "exceeded quota" in message or _may_pass(message) else explanation)
 
 
 def _unscheduled(pod: Pod, container: str, now: datetime) -> WaitingReason:
@@ -547,9 +547,9 @@ def _unscheduled(pod: Pod, container: str, now: datetime) -> WaitingReason:
             waited_s = _since(scheduled.get("lastTransitionTime"), now)
             if (missing := missing_claim(pod, container, message)) and waited_s >= CLAIM_S:
                 return WaitingReason(missing, missing)
-            hopeless = f"no node accepted it for {UNSCHEDULABLE_S / 60:.0f} minutes: {message}"
+            start_failure = f"no node accepted it for {UNSCHEDULABLE_S / 60:.0f} minutes: {message}"
             return WaitingReason(
-                missing or f"Unschedulable: {message}", hopeless if waited_s >= UNSCHEDULABLE_S else ""
+                missing or f"Unschedulable: {message}", start_failure if waited_s >= UNSCHEDULABLE_S else ""
             )
     return WaitingReason()
 
@@ -563,7 +563,7 @@ def _waiting_states(pod: Pod) -> Iterator[tuple[str, str, str]]:
             yield each.get("name", ""), state.get("reason", ""), state.get("message", "")
 
 
-def _hopeless(pod: Pod, container: str, reason: str, message: str, age_s: float) -> str:
+def _start_failure(pod: Pod, container: str, reason: str, message: str, age_s: float) -> str:
     patience_s = HICCUP_S if _may_pass(message) else 0.0
     if reason in _PULLING:
         explained, patience_s = explain_image(pod, container, reason, message), max(patience_s, IMAGE_S)

@@ -252,11 +252,11 @@ def _login(credentials: Credentials) -> Finding:
 
 async def _server(client: KubernetesClient) -> AsyncIterator[Finding]:
     before = datetime.now(UTC)
-    version, there = await client.greet()
+    version, server_time = await client.version_and_clock()
     after = datetime.now(UTC)
     yield _version(client.server, version)
-    if there is not None:
-        yield _clock((before + (after - before) / 2 - there).total_seconds())
+    if server_time is not None:
+        yield _clock((before + (after - before) / 2 - server_time).total_seconds())
     try:
         user = await client.whoami()
     except ApiError as error:
@@ -327,8 +327,8 @@ async def _inside(client: KubernetesClient, namespace: str) -> AsyncIterator[Fin
 
 def lacking(right: Right, verbs: tuple[str, ...], namespace: str) -> Finding:
     what = f"right {right.resource}"
-    said = f"{', '.join(verbs)} denied" + (f" (lost: {right.without})" if right.without else "")
-    detail = f"{said}; add to your Role in {namespace}: {right.rule(verbs)}"
+    denied = f"{', '.join(verbs)} denied" + (f" (lost: {right.without})" if right.without else "")
+    detail = f"{denied}; add to your Role in {namespace}: {right.rule(verbs)}"
     return warn(what, detail) if right.without else fail(what, detail, rights=True)
 
 
@@ -412,12 +412,12 @@ async def check_needs(
         found = await _look(client, namespace, dependency)
         if found is not None:
             yield found
-    never = await no_room(client, namespace, objects, nodes=nodes or [])
+    never = await why_unschedulable(client, namespace, objects, nodes=nodes or [])
     yield (
         fail("room", never) if never else ok("room", "a trial fits" + ("" if nodes else ", as far as is seen of nodes"))
     )
     for verdict in await dry_run_of(client, namespace, [anchor, *objects, *pods]):
-        yield _told(verdict)
+        yield _finding(verdict)
 
 
 async def check_queue(client: KubernetesClient, namespace: str, queue: str) -> Finding | None:
@@ -457,14 +457,16 @@ async def no_queue(client: KubernetesClient, namespace: str, objects: Sequence[R
     return "; ".join(each.detail for each in found if each is not None and each.level is Level.FAIL)
 
 
-async def no_room(client: KubernetesClient, namespace: str, objects: Sequence[Raw], *, nodes: Sequence[Node]) -> str:
+async def why_unschedulable(
+    client: KubernetesClient, namespace: str, objects: Sequence[Raw], *, nodes: Sequence[Node]
+) -> str:
     """Return why an attempt can never run, as far as the visible objects tell; "" if it can."""
     quotas = await list_allowed(client, QUOTAS, namespace) or []
     limit_ranges = await list_allowed(client, LIMIT_RANGES, namespace) or []
     return never_fits(demand_of(objects), quotas, limit_ranges, nodes)
 
 
-def _told(verdict: Verdict) -> Finding:
+def _finding(verdict: Verdict) -> Finding:
     what = f"dry run {verdict.kind}"
     match verdict.answer:
         case Answer.ACCEPTED:
@@ -590,7 +592,7 @@ class Verdict:
     why: str = ""
 
     @property
-    def namespace_is_away(self) -> bool:
+    def namespace_is_missing(self) -> bool:
         return self.answer is Answer.REFUSED and any(re.search(pattern, self.why) for pattern, _ in _CURES[:2])
 
     def __str__(self) -> str:

@@ -389,10 +389,10 @@ def never_fits(
     nodes: empty if they may not be listed. Taints, selectors and autoscaling are not considered.
     """
     demand = with_defaults(demand, limit_ranges)
-    said = [*_above_quota(demand, quotas), *_out_of_range(demand, limit_ranges)]
+    obstacles = [*_above_quota(demand, quotas), *_out_of_range(demand, limit_ranges)]
     for shape in demand.shapes():
-        said += _on_no_node(shape, nodes)
-    return "; ".join(dict.fromkeys(said))
+        obstacles += _on_no_node(shape, nodes)
+    return "; ".join(dict.fromkeys(obstacles))
 
 
 def with_defaults(demand: Demand, limit_ranges: Sequence[LimitRange]) -> Demand:

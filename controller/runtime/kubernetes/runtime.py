@@ -43,7 +43,7 @@ from controller.runtime.kubernetes.labels import attempt_of, name_of, queue_of
 from controller.runtime.kubernetes.lease import FencingLease
 from controller.runtime.kubernetes.logs import COLLECTED_LOG, SOON_S, LogFollower, LogFollowers, PodContainer
 from controller.runtime.kubernetes.objects import AttemptObject, Pod, Raw
-from controller.runtime.kubernetes.pod_status import is_gone
+from controller.runtime.kubernetes.pod_status import was_deleted
 from controller.runtime.kubernetes.records import Record, Records
 from controller.runtime.kubernetes.resource_quota import demand_of, never_fits
 from controller.runtime.protocol import AttemptStatus, CannotStart, Launch
@@ -288,9 +288,9 @@ class KubernetesRuntime:
                 pods = informer.pods_by_attempt().get(whose, [])
                 if kind is not JOBS or self._status(name, shown, pods, whose).exit is None:
                     running = pods
-            await self._send_away(name, self._remove(informer, kind, shown, running))
+            await self._start_removal(name, self._remove(informer, kind, shown, running))
         elif orphans and not self._leaving.is_under_way(name):
-            await self._send_away(name, self._delete_pods(orphans, grace_s=0))
+            await self._start_removal(name, self._delete_pods(orphans, grace_s=0))
         if (known := self._whose.get(name)) is not None:
             informer.forget_pods(known)
         self._forget(name)
@@ -298,7 +298,7 @@ class KubernetesRuntime:
         await self._followers.drop(name)
         await self._collected.drop(name)
 
-    async def _send_away(self, name: str, work: Coroutine[Any, Any, None]) -> None:
+    async def _start_removal(self, name: str, work: Coroutine[Any, Any, None]) -> None:
         # Wait for the last removal: no later turn would retry it.
         await self._ask(self._leaving.send(name, work, wait=not (self._made - self._over - {name})))
 
@@ -313,7 +313,7 @@ class KubernetesRuntime:
         informer.drop(kind, name)
 
     async def observe(self) -> Mapping[str, AttemptStatus]:
-        informer, creations = await self._heard()
+        informer, creations = await self._current()
         statuses: dict[str, AttemptStatus] = {}
         latest, self._latest = self._latest, None
         if latest is None:
@@ -327,12 +327,12 @@ class KubernetesRuntime:
     async def reconcile(self) -> None:
         informer, creations = await self._open()
         self._wakeup.clear()  # here and not in read_log: growth from now on causes a notification
-        informer.forget_the_gone()
+        informer.clear_deleted()
         if self._trouble(informer) is not None:
-            self._followers.not_yet()
-            self._collected.not_yet()
+            self._followers.extend_time_limit()
+            self._collected.extend_time_limit()
             self._end_seen_s.clear()
-        await self._heard()
+        await self._current()
         attempts, leaving, removed = self._attempts(informer)
         for name in leaving:
             if not self._leaving.is_under_way(name):
@@ -379,8 +379,8 @@ class KubernetesRuntime:
     async def wait(self, within_s: float, *, log_growth: bool) -> None:
         self._lines_are_awaited = log_growth
         if log_growth:
-            self._followers.hurry()
-            self._collected.hurry()
+            self._followers.follow_all_now()
+            self._collected.follow_all_now()
         await self._wakeup.wait(within_s, growth=log_growth)
 
     def slots(self, gpu: float, workers: int) -> int | None:
@@ -438,7 +438,7 @@ class KubernetesRuntime:
             return
         await informer.watch(kind)
 
-    async def _heard(self) -> tuple[Informer, JobCreations]:
+    async def _current(self) -> tuple[Informer, JobCreations]:
         """Return the cache and the creations. Raises what keeps the cluster from being read."""
         if self._lease.lost is not None:
             raise self._lease.lost
@@ -516,8 +516,8 @@ class KubernetesRuntime:
         if each.found is not None:
             return find(each.found[1], each.pods)
         # The pods may keep running without their object, and their log still counts.
-        there = [pod for pod in each.pods if not is_gone(pod)]
-        return None if followers.has(each.name) else find(None, there)
+        existing = [pod for pod in each.pods if not was_deleted(pod)]
+        return None if followers.has(each.name) else find(None, existing)
 
     def _collect(self, each: _ObservedAttempt, status: AttemptStatus, directory: Path, *, at_once: bool) -> bool:
         """Follow the collector's log; return whether it is followed, or there is none yet."""

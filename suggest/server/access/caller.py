@@ -55,13 +55,13 @@ UNIX = "unix"
 _NAME: ContextVar[str] = ContextVar("caller_name", default="")
 
 
-class _Peered(Protocol):
+class _HasPeer(Protocol):
     """The part of a gRPC context that is used here."""
 
     def peer(self) -> str: ...
 
 
-def caller_of(context: _Peered) -> str:
+def caller_of(context: _HasPeer) -> str:
     """Return the token's name; without tokens, `unix` or the host without its port. No token has the name of a host.
 
     Call this only in the call's own task: in a thread the call may be over, and then reading its peer crashes gRPC.

@@ -61,8 +61,8 @@ class Protection:
                 "address, add --tls-cert and --tls-key, or accept everyone with --insecure",
             )
         if bool(self.tls_cert) != bool(self.tls_key):
-            there, missing = ("cert", "key") if self.tls_cert else ("key", "cert")
-            raise _refused(f"tls-{missing}", f"is required with --tls-{there}")
+            given, missing = ("cert", "key") if self.tls_cert else ("key", "cert")
+            raise _refused(f"tls-{missing}", f"is required with --tls-{given}")
         if address.path:
             if self.tokens or self.tls_cert:
                 raise _refused(

@@ -31,16 +31,16 @@ class Tokens:
     def __init__(self, grants: Mapping[bytes, Grant], *, plain: bool) -> None:
         """`grants` are by the SHA-256 of the token. `plain`: the file contains some tokens in plain text."""
         self._key = secrets.token_bytes(32)
-        self._grants = {self._blinded(digest): grant for digest, grant in grants.items()}
+        self._grants = {self._keyed_digest(digest): grant for digest, grant in grants.items()}
         self.plain = plain
 
     def __len__(self) -> int:
         return len(self._grants)
 
     def grant(self, token: str) -> Grant | None:
-        return self._grants.get(self._blinded(hashlib.sha256(token.encode()).digest()))
+        return self._grants.get(self._keyed_digest(hashlib.sha256(token.encode()).digest()))
 
-    def _blinded(self, digest: bytes) -> bytes:
+    def _keyed_digest(self, digest: bytes) -> bytes:
         return hmac.digest(self._key, digest, "sha256")
 
 

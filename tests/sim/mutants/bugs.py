@@ -263,7 +263,7 @@ def the_breaker_never_opens(spec: ExperimentSpec, streak: Any, *, alone: bool) -
     return None
 
 
-@mutant("a script that broke meanwhile burns the rest of the budget", (breaker, "most_alike"))
+@mutant("a script that broke meanwhile burns the rest of the budget", (breaker, "max_same_failures"))
 def only_the_first_trials_are_looked_at(spec: ExperimentSpec) -> int:
     return 10**6
 

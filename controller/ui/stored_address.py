@@ -40,14 +40,14 @@ def write(file: Path, content: dict[str, Any]) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class KeptAddress:
-    """The key of a `LinkDoor`, and the port that was used last; 0 for any."""
+class StoredAddress:
+    """The key of a `LinkAuthenticator`, and the port that was used last; 0 for any."""
 
     key: bytes
     port: int
 
     @classmethod
-    def read(cls, file: Path) -> KeptAddress:
+    def read(cls, file: Path) -> StoredAddress:
         """Read the file; without one, create a new key."""
         found = read(file)
         with contextlib.suppress(KeyError, ValueError, TypeError):

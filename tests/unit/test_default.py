@@ -113,7 +113,9 @@ def test_a_server_without_cmaes_continues_as_a_plain_hedge(monkeypatch: pytest.M
     assert found[0] == found[1]
 
 
-@pytest.mark.parametrize(("parallelism", "objectives", "first"), [(8, 1, "random"), (9, 1, "spread"), (32, 2, "random")])
+@pytest.mark.parametrize(
+    ("parallelism", "objectives", "first"), [(8, 1, "random"), (9, 1, "spread"), (32, 2, "random")]
+)
 def test_many_parallel_trials_begin_with_spread_points(parallelism: int, objectives: int, first: str) -> None:
     several = tuple(Objective(f"loss{k}", Direction.MINIMIZE) for k in range(objectives))
     made = replace(spec(REAL), objectives=several)

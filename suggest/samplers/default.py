@@ -17,8 +17,9 @@ from suggest.samplers.cmaes import CMAES_PACKAGES
 from suggest.samplers.distinct import RESAMPLE, counted
 from suggest.samplers.gp import MOST_OBJECTIVES, GpSettings
 from suggest.samplers.grid import Grid, GridSampler
-from suggest.samplers.hedge import LONG, HedgeSampler
+from suggest.samplers.hedge import LONG, SEVERAL, HedgeSampler
 from suggest.samplers.history import missing
+from suggest.samplers.low_discrepancy import spread
 from suggest.samplers.sampler import Sampler
 from suggest.samplers.tpe import OwnSettings, tpe
 from suggest.settings import NoSettings, setting
@@ -29,6 +30,7 @@ from suggest.workers import Workers
 log = logging.getLogger(__name__)
 NAME = "default"
 TO_CHOOSE, GRID, TPE, HEDGE, CMAES_HEDGE = CHOICES = ("to choose", "grid", "tpe", "hedge", "hedge with cmaes")
+RANDOM, SPREAD = FIRST_POINTS = ("random", "spread")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +38,9 @@ class DefaultSettings(OwnSettings):
     trials: int = setting(0, "the budget, 0 for none; the choice depends on it", min=0)
     parallelism: int = setting(1, "trials that run at a time; the choice depends on it", min=1)
     chosen: str = setting(TO_CHOOSE, "what it chose when the study was created", words=CHOICES)
+    first_points: str = setting(
+        RANDOM, "points before the first model: random, or spread evenly and nearer to the middle", words=FIRST_POINTS
+    )
 
 
 def default(spec: StudySpec, seed: int, settings: DefaultSettings, *, workers: Workers | None = None) -> Sampler:
@@ -53,6 +58,7 @@ def default(spec: StudySpec, seed: int, settings: DefaultSettings, *, workers: W
             settings,
             parallelism=settings.parallelism,
             late_cmaes=late_cmaes,
+            first=spread(spec, seed) if settings.first_points == SPREAD else None,
             workers=workers,
         )
     return tpe(spec, seed, settings, workers=workers)
@@ -70,6 +76,8 @@ def chosen_settings(spec: StudySpec, given: Mapping[str, Value]) -> dict[str, Va
     return {
         **every,
         **({"duplicates": RESAMPLE} if finite else {}),
+        # One at a time and for several objectives this was no better, or not measured: docs/adr/0035.
+        **({"firstPoints": SPREAD} if known.parallelism > SEVERAL and len(spec.objectives) == 1 else {}),
         **given,
         "chosen": _model(spec, known.trials),
     }

@@ -15,8 +15,8 @@ from itertools import islice
 
 from suggest.samplers.distinct import DrawSettings
 from suggest.samplers.running import LIARS, RunningTrials
-from suggest.samplers.sampler import PointRequest, Steps, completed
-from suggest.samplers.uniform import BITS, at_fraction, draw_points
+from suggest.samplers.sampler import PointRequest, Sampler, Steps, completed
+from suggest.samplers.uniform import BITS, RandomSampler, at_fraction
 from suggest.settings import setting
 from suggest.space import Assignment, Choice
 from suggest.study import Criteria, StudySpec
@@ -45,11 +45,19 @@ SPARE = 2 * LIARS  # trials kept beyond a window: `fitted_below` may fall by so 
 
 
 class GpSampler:
-    """Without `workers`, this process computes."""
+    """Without `workers`, this process computes. first: proposes until the model does; None for random search."""
 
-    def __init__(self, spec: StudySpec, seed: int, settings: GpSettings, *, workers: Workers | None = None) -> None:
+    def __init__(
+        self,
+        spec: StudySpec,
+        seed: int,
+        settings: GpSettings,
+        *,
+        workers: Workers | None = None,
+        first: Sampler | None = None,
+    ) -> None:
         self._spec = spec
-        self._seed = seed
+        self._first = first or RandomSampler(spec, seed, settings)
         enough = min(max(len(spec.space.parameters) + 1, LEAST_STARTUP), MOST_STARTUP)
         self._startup = settings.startup_trials or enough
         self._setup = ModelSetup(MODEL, spec, seed, settings)
@@ -66,7 +74,7 @@ class GpSampler:
     def steps(self, wanted: Sequence[PointRequest], *, beside: Sequence[Trial] = ()) -> Steps:
         """Propose in steps. beside: further running trials, with higher numbers than all that were put."""
         if self._trials.count < self._startup:
-            return draw_points(self._spec.space, self._seed, [self._centered(one) for one in wanted])
+            return self._first.propose([self._centered(one) for one in wanted])
         if self._model is None:
             self._model = model_of(self._setup, self._workers)
         running = [*self._trials.running(), *beside]

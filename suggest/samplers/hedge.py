@@ -24,7 +24,10 @@ SEVERAL, MANY = 8, 32  # trials in parallel, above which gp has two of four turn
 
 
 class HedgeSampler:
-    """late_cmaes: CMA-ES replaces TPE from trial LONG on. The space then has floats alone, without conditions."""
+    """late_cmaes: CMA-ES replaces TPE from trial LONG on. The space then has floats alone, without conditions.
+
+    first: proposes until both learn; None for random search.
+    """
 
     def __init__(
         self,
@@ -35,11 +38,12 @@ class HedgeSampler:
         *,
         parallelism: int,
         late_cmaes: bool = False,
+        first: Sampler | None = None,
         workers: Workers | None = None,
     ) -> None:
         self._parallelism = parallelism
-        self._gp = GpSampler(spec, seed, process, workers=workers)
-        self._tpe = tpe(spec, seed, estimator, workers=workers)
+        self._gp = GpSampler(spec, seed, process, workers=workers, first=first)
+        self._tpe = tpe(spec, seed, estimator, workers=workers, first=first)
         late = CmaEsSettings(warm_start=LONG)
         self._cmaes = cmaes(spec, seed, late, workers=workers) if late_cmaes else None
 

@@ -11,6 +11,7 @@ Halton: Owen 2017 ("A randomized Halton algorithm in R"), with a random permutat
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable, Iterator, Sequence
 from itertools import count, islice
@@ -20,7 +21,7 @@ from suggest.errors import Problem
 from suggest.samplers.distinct import DrawSettings
 from suggest.samplers.sampler import PointRequest, generator
 from suggest.samplers.uniform import BITS, at_fraction
-from suggest.space import Assignment, Space, Value
+from suggest.space import Assignment, Choice, Space, Value
 from suggest.study import StudySpec
 from suggest.trial import Trial
 
@@ -146,6 +147,31 @@ def sobol(spec: StudySpec, seed: int, settings: DrawSettings) -> SequenceSampler
 
 def halton(spec: StudySpec, seed: int, settings: DrawSettings) -> SequenceSampler:
     return SequenceSampler(spec, seed, "halton", ScrambledHalton)
+
+
+def spread(spec: StudySpec, seed: int) -> SequenceSampler:
+    """Return a sampler whose points fill the space evenly, with numbers drawn toward the middle.
+
+    Numbers have the distribution Beta(2, 2): if nothing is known of an optimum but that it is somewhere in the space,
+    the best of a few points near the middle is nearer to it (Cauwet et al. 2020, Fully parallel hyperparameter search:
+    reshaped space-filling). A choice and a number with conditions are spread evenly.
+    """
+    parameters = spec.space.parameters
+
+    def dimension(k: int, rng: random.Random) -> Coordinates:
+        even: Coordinates = ScrambledSobol(k, rng) if k < MOST_DIMENSIONS else ScrambledHalton(k, rng)
+        if isinstance(parameters[k].domain, Choice) or parameters[k].when:
+            return even
+        return lambda number: toward_middle(even(number))
+
+    return SequenceSampler(spec, seed, "spread", dimension)
+
+
+def toward_middle(word: int) -> int:
+    """Return the quantile of Beta(2, 2) at a fraction; both are words."""
+    fraction = word / 2.0**BITS
+    found = 0.5 - math.sin(math.asin(1.0 - 2.0 * fraction) / 3.0)
+    return min(max(int(found * 2.0**BITS), 0), (1 << BITS) - 1)
 
 
 def point_at(space: Space, words: Sequence[int], fixed: Assignment) -> Assignment:

@@ -16,8 +16,8 @@ from heapq import nsmallest
 
 from suggest.samplers.distinct import DrawSettings
 from suggest.samplers.running import LIARS, RunningTrials
-from suggest.samplers.sampler import PointRequest, Steps, completed
-from suggest.samplers.uniform import draw_points
+from suggest.samplers.sampler import PointRequest, Sampler, Steps, completed
+from suggest.samplers.uniform import RandomSampler
 from suggest.settings import setting
 from suggest.space import Assignment, Parameter, Space
 from suggest.study import StudySpec
@@ -51,13 +51,23 @@ SHORT = 2_000_000  # densities; a proposal that needs more takes over 20 ms, and
 
 
 class TpeSampler:
-    """The sampler of `tpe` and `optuna:tpe`. `model` is a `ModelSetup.path`. Without `workers` it computes here."""
+    """The sampler of `tpe` and `optuna:tpe`. `model` is a `ModelSetup.path`. Without `workers` it computes here.
+
+    first: proposes until the model does; None for random search.
+    """
 
     def __init__(
-        self, spec: StudySpec, seed: int, settings: TpeSettings, *, model: str, workers: Workers | None
+        self,
+        spec: StudySpec,
+        seed: int,
+        settings: TpeSettings,
+        *,
+        model: str,
+        workers: Workers | None,
+        first: Sampler | None = None,
     ) -> None:
         self._spec = spec
-        self._seed = seed
+        self._first = first or RandomSampler(spec, seed, settings)
         self._settings = settings
         self._setup = ModelSetup(model, spec, seed, settings)
         self._workers = workers
@@ -76,7 +86,7 @@ class TpeSampler:
 
     def steps(self, wanted: Sequence[PointRequest]) -> Steps:
         if self._window.finished < self._settings.startup_trials:
-            return draw_points(self._spec.space, self._seed, wanted)
+            return self._first.propose(wanted)
         model = self._model_for(len(wanted))
         return (yield from asked(model, self._window.learnt(), self._window.running(), wanted))
 
@@ -104,8 +114,15 @@ class TpeSampler:
         return count * self._settings.candidates * trials * len(self._spec.space.parameters)
 
 
-def tpe(spec: StudySpec, seed: int, settings: OwnSettings, *, workers: Workers | None = None) -> TpeSampler:
-    return TpeSampler(spec, seed, settings, model=OWN_MODEL, workers=workers)
+def tpe(
+    spec: StudySpec,
+    seed: int,
+    settings: OwnSettings,
+    *,
+    workers: Workers | None = None,
+    first: Sampler | None = None,
+) -> TpeSampler:
+    return TpeSampler(spec, seed, settings, model=OWN_MODEL, workers=workers, first=first)
 
 
 def optuna_tpe(spec: StudySpec, seed: int, settings: TpeSettings, *, workers: Workers | None = None) -> TpeSampler:

@@ -21,5 +21,5 @@ def test_the_choice_of_default_is_reported_with_its_reasons(tmp_path: Path) -> N
         assert cli.tuner("run", "other.yaml")[0] == 0
         out = cli.tuner("describe", "other")[1]
         assert "default: hedge (" in out
-        assert "duplicates resample, goodShare 0.1, " in out
+        assert "duplicates resample, firstPoints random, goodShare 0.1, " in out
         assert len(set((tmp_path / "starts.txt").read_text().splitlines())) == 5

@@ -113,6 +113,33 @@ def test_a_server_without_cmaes_continues_as_a_plain_hedge(monkeypatch: pytest.M
     assert found[0] == found[1]
 
 
+@pytest.mark.parametrize(
+    ("parallelism", "objectives", "first"), [(8, 1, "random"), (9, 1, "spread"), (32, 2, "random")]
+)
+def test_many_parallel_trials_begin_with_spread_points(parallelism: int, objectives: int, first: str) -> None:
+    several = tuple(Objective(f"loss{k}", Direction.MINIMIZE) for k in range(objectives))
+    made = replace(spec(REAL), objectives=several)
+    assert chosen_settings(made, {"parallelism": parallelism})["firstPoints"] == first
+    assert chosen_settings(made, {"parallelism": parallelism, "firstPoints": "random"})["firstPoints"] == "random"
+
+
+def test_spread_points_are_one_even_sequence_for_both_algorithms_of_a_hedge() -> None:
+    made = registry.chosen(spec(REAL, parallelism=32))
+    points = Engine(replace(study(REAL), spec=made), (), ()).propose(32).trials
+    for name in ("x", "y"):
+        # The quantile function of Beta(2, 2) is undone, so that the values are even: one in each of 32 intervals.
+        values = [float(str(point.parameters[name])) for point in points]
+        assert sorted(int(32 * x * x * (3 - 2 * x)) for x in values) == list(range(32))
+
+
+def test_a_wide_study_of_an_earlier_version_keeps_its_random_points() -> None:
+    stored = {k: v for k, v in chosen_settings(spec(REAL), {"parallelism": 32}).items() if k != "firstPoints"}
+    earlier = registry.chosen(spec(REAL, **stored))
+    assert earlier.algorithm.settings == stored
+    found = Engine(replace(study(REAL), spec=earlier), (), ()).propose(9)
+    assert found.trials == Engine(study(REAL, "random"), (), ()).propose(9).trials
+
+
 @pytest.mark.parametrize("parallelism", [1, 8, 100])
 def test_tpe_has_optunas_settings(parallelism: int) -> None:
     settings = chosen_settings(spec(REAL), {"parallelism": parallelism})

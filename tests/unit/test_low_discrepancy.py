@@ -12,8 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from suggest.engine import Engine, check_spec
-from suggest.samplers.low_discrepancy import MOST_DIMENSIONS, ScrambledHalton, ScrambledSobol, prime
-from suggest.samplers.sampler import generator
+from suggest.samplers.low_discrepancy import (
+    MOST_DIMENSIONS,
+    ScrambledHalton,
+    ScrambledSobol,
+    prime,
+    spread,
+    toward_middle,
+)
+from suggest.samplers.sampler import PointRequest, generator
 from suggest.samplers.uniform import BITS, at_fraction
 from suggest.space import Assignment, Choice, Condition, Domain, Float, Int, Parameter, Scale, Space
 from suggest.trial import Trial, TrialState
@@ -32,6 +39,29 @@ def points(space: Space, algorithm: str, count: int, *, seed: int = 7) -> list[A
 def coordinates(name: str, dimensions: int, count: int, *, seed: int | None = None) -> np.ndarray:
     made = [DIMENSIONS[name](k, None if seed is None else generator(seed, k, "test")) for k in range(dimensions)]
     return np.array([[dimension(n) / 2.0**BITS for dimension in made] for n in range(count)])
+
+
+def test_numbers_are_drawn_toward_the_middle_by_the_quantiles_of_a_beta_distribution() -> None:
+    fractions = np.array([0.0, 1e-9, 0.1, 0.25, 0.5, 0.8, 1 - 1e-9, 1 - 2**-53])
+    found = [toward_middle(int(fraction * 2**BITS)) / 2.0**BITS for fraction in fractions]
+    assert found == pytest.approx(scipy.stats.beta.ppf(fractions, 2, 2), abs=1e-8)
+    assert 0 <= toward_middle(0) < toward_middle((1 << BITS) - 1) < 1 << BITS
+
+
+@given(spaces(), st.integers(0, 3))
+def test_spread_points_are_points_of_any_space_and_keep_fixed_values(space: Space, again: int) -> None:
+    made = spread(study(space).spec, 7)
+    for point in made.propose([PointRequest(number, {}, again) for number in range(4)]):
+        assert space.canonical(point) == point
+        name = next(iter(point))
+        (other,) = made.propose([PointRequest(9, {name: point[name]}, again)])
+        assert other[name] == point[name]
+
+
+def test_spread_points_have_more_parameters_than_the_sobol_sequence_has_dimensions() -> None:
+    space = Space(tuple(Parameter(f"x{k}", Float(0, 1)) for k in range(MOST_DIMENSIONS + 3)))
+    first, second = spread(study(space).spec, 7).propose([PointRequest(0, {}), PointRequest(1, {})])
+    assert len({*first.values(), *second.values()}) == 2 * len(space.parameters)
 
 
 def test_the_unscrambled_sequences_are_those_of_scipy() -> None:

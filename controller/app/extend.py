@@ -214,5 +214,6 @@ def refuse_an_end(known: Experiment, spec: ExperimentSpec, trials: Sequence[Tria
     ending = budget.ending_of(spec, ((trial.state, trial.value) for trial in trials), running_s=known.running_s)
     if ending is not None:
         raise FailedPrecondition(
-            f"{known.name} would end again at once: {ending.reason}; raise that too, with --trials +20 for 20 more, or with --set"
+            f"{known.name} would end again at once: {ending.reason}; "
+            "raise that too, with --trials +20 for 20 more, or with --set"
         )

@@ -147,7 +147,7 @@ class Space:
         hint = Hints(known)
         for name in assignment:
             if name not in known:
-                yield Problem(name, f"no parameter of the space{hint(name)}")
+                yield Problem(name, f"unknown parameter{hint(name)}")
         active: dict[str, Value] = {}
         unsure: set[str] = set()  # hangs on a value that is wrong: whether it is active cannot be said
         for parameter in self.ordered:

@@ -51,9 +51,8 @@ def test_a_valid_file_has_no_problems() -> None:
 def test_a_name_in_a_file_without_parameters_is_told_that_there_are_none() -> None:
     before, _, rest = GOOD.partition("  parameters:\n")
     without = f"{before}  parameters: {{}}\n  algorithm:{rest.partition('  algorithm:')[2]}"
-    assert "${lr} is not a parameter; there are none; write $${lr} for a literal ${lr}" in "\n".join(
-        problem_lines(without)
-    )
+    lines = "\n".join(problem_lines(without))
+    assert "${lr} is not a parameter; there are none; write $${lr} for a literal ${lr}" in lines
 
 
 SPACE = [
@@ -158,7 +157,7 @@ SPACE = [
         "  algorithm:",
         "  initial: [{lr: 5, momentumm: 1}]\n  algorithm:",
         "11:18 spec.initial[0].lr: 5 is outside 0.001 to 1\n"
-        "11:21 spec.initial[0].momentumm: no parameter of the space; did you mean momentum?",
+        "11:21 spec.initial[0].momentumm: unknown parameter; did you mean momentum?",
     ),
     (
         "  algorithm:",
@@ -323,7 +322,7 @@ INITIAL = [
     pytest.param("min: 2, max: 8", "min: 9, max: 8", "{layers: 3, lr: 5}", ["lr: 5 is outside 0.001 to 1"], id="a range that holds nothing"),
     pytest.param("[sgd, adam]", "sgd", "{optimizer: adam, momentum: 0.5}", [], id="what hangs on the unreadable"),
     pytest.param("[sgd, adam]", "[]", "{optimizer: adam, momentum: 5}", ["momentum: 5 is outside 0 to 0.9"], id="what hangs on the wrong"),
-    pytest.param("{optimizer: sgd}", "{optimiser: sgd}", "{optimizer: adam, momentum: 0.5, x: 1}", ["x: no parameter of the space"], id="a wrong condition"),
+    pytest.param("{optimizer: sgd}", "{optimiser: sgd}", "{optimizer: adam, momentum: 0.5, x: 1}", ["x: unknown parameter"], id="a wrong condition"),
     pytest.param("[sgd, adam]", "{type: choice, values: [sgd], when: {momentum: 0.5}}", "{momentum: 0.5, lr: 5}", ["lr: 5 is outside 0.001 to 1"], id="a circle"),
     pytest.param("trials: 40", "trials: 0", "{optimizer: [sgd], momentum: 0.5, lr: 5}", ["optimizer: [\"sgd\"] is not one of the choices 'sgd', 'adam'", "lr: 5 is outside 0.001 to 1"], id="a value that cannot be read"),
 ]  # fmt: skip

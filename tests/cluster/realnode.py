@@ -115,7 +115,7 @@ class RealNode(ControlPlane):
             return found is not None and ready(found)
 
         try:
-            eventually(is_ready, within_s=90)
+            eventually(is_ready, within_s=180)
         except AssertionError:
             raise PartFailed(f"the node is not Ready; {self.processes.tail('kubelet')}") from None
         self.advertise_gpus(GPUS)

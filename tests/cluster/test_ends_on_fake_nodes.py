@@ -40,7 +40,7 @@ def end_of(level_b: ControlPlane, namespace: str, name: str, **how: Any) -> Exit
     def ended() -> Exit | None:
         return look(level_b, namespace, name, **how).exit
 
-    return eventually(ended, within_s=30)  # type: ignore[no-any-return]  # what the condition gave
+    return eventually(ended, within_s=180)  # type: ignore[no-any-return]  # what the condition gave
 
 
 @pytest.mark.parametrize(
@@ -64,13 +64,13 @@ def test_the_end_of_a_pod_becomes_the_exit_of_its_attempt(
 
 def test_an_attempt_whose_image_cannot_be_pulled_waits_first(level_b: ControlPlane, namespace: str) -> None:
     name = made(level_b, namespace, env={"KWOK_WAITING": "ImagePullBackOff"})
-    waits = eventually(lambda: look(level_b, namespace, name).waiting, within_s=20)
+    waits = eventually(lambda: look(level_b, namespace, name).waiting, within_s=180)
     assert waits.startswith("ImagePullBackOff")
 
 
 def test_a_pod_that_fits_no_node_waits_with_the_schedulers_message(level_b: ControlPlane, namespace: str) -> None:
     name = made(level_b, namespace, resources=Resources(gpu=9))
-    waits = eventually(lambda: look(level_b, namespace, name).waiting, within_s=20)
+    waits = eventually(lambda: look(level_b, namespace, name).waiting, within_s=180)
     assert "Insufficient nvidia.com/gpu" in waits
 
 
@@ -87,7 +87,7 @@ def test_a_deleted_pod_was_stopped_if_we_deleted_it_and_is_lost_otherwise(
     level_b: ControlPlane, namespace: str
 ) -> None:
     name = made(level_b, namespace, env={"KWOK_RUN": "60s"})
-    eventually(lambda: look(level_b, namespace, name).start_time, within_s=20)
+    eventually(lambda: look(level_b, namespace, name).start_time, within_s=180)
     for pod in level_b.api().items(pods(namespace)):
         level_b.api().delete(pods(namespace, pod["metadata"]["name"]))
     assert end_of(level_b, namespace, name, stopped=True).stopped

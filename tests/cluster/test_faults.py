@@ -74,7 +74,7 @@ def running(api: Api, namespace: str, count: int = 1) -> list[dict[str, Any]]:
         found = [pod for pod in api.items(pods(namespace)) if pod["status"]["phase"] == "Running"]
         return found if len(found) >= count else []
 
-    return eventually(run, within_s=60, shows=lambda: api.items(pods(namespace)))
+    return eventually(run, within_s=180, shows=lambda: api.items(pods(namespace)))
 
 
 def history(person: Searcher) -> list[list[str]]:
@@ -91,7 +91,7 @@ def told(person: Searcher, words: str) -> str:
         code, out, _ = person.tuner("describe", "tiny")
         return next((line for line in out.splitlines() if code == 0 and words in line), "")
 
-    return eventually(found, every_s=0.2, within_s=60, shows=lambda: person.tuner("describe", "tiny"))
+    return eventually(found, every_s=0.2, within_s=180, shows=lambda: person.tuner("describe", "tiny"))
 
 
 def kueue_definition(plural: str, kind: str) -> dict[str, Any]:
@@ -271,7 +271,7 @@ def test_a_namespace_deleted_during_a_run_ends_it_with_that_reason(api: Api, me:
     process = me.start("run", me.file(trials=8, spec="  parallelism: 2\n", env={"KWOK_RUN": "20s"}))
     running(api, me.namespace, 2)
     api.delete(f"{CORE}/namespaces/{me.namespace}")
-    code, err = finish(process, within_s=60)
+    code, err = finish(process, within_s=180)
     assert code == 8, err
     assert f"namespace {me.namespace} is being deleted" in err or f'namespaces "{me.namespace}" not found' in err
 
@@ -295,7 +295,7 @@ def test_revoked_rights_end_the_controller_and_a_resumed_one_continues_once_they
     running(api, tenant.namespace, 2)
     binding = api.get(_rights(tenant.namespace, "RoleBinding", "tuner"))
     api.delete(_rights(tenant.namespace, "RoleBinding", "tuner"))
-    code, err = finish(process, within_s=60)
+    code, err = finish(process, within_s=180)
     assert code == 4, err
     assert "the missing rule: - {apiGroups: [" in err
     left = names(api, tenant.namespace)
@@ -316,7 +316,7 @@ def test_a_revoked_right_to_create_is_named_and_running_trials_continue(api: Api
     rules = api.get(role)["rules"]
     less = [{**rule, "verbs": [verb for verb in rule["verbs"] if verb != "create"]} for rule in rules]
     api.patch(role, {"rules": less})
-    code, err = finish(process, within_s=60)
+    code, err = finish(process, within_s=180)
     assert code == 4, err
     assert "the missing rule: - {apiGroups: [batch], resources: [jobs], verbs: [create]}" in err
     api.patch(role, {"rules": rules})
@@ -331,7 +331,7 @@ def test_no_value_is_lost_when_the_right_to_read_logs_is_revoked(api: Api, tenan
     role = _rights(tenant.namespace, "Role", "tuner")
     rules = api.get(role)["rules"]
     api.patch(role, {"rules": [rule for rule in rules if "pods/log" not in rule["resources"]]})
-    code, err = finish(process, within_s=60)
+    code, err = finish(process, within_s=180)
     assert code == 4, err
     assert 'the missing rule: - {apiGroups: [""], resources: [pods/log], verbs: [get]}' in err
     api.patch(role, {"rules": rules})
@@ -348,7 +348,7 @@ def test_revoked_credentials_end_the_controller_and_running_trials_continue(
     running(api, tenant.namespace)
     account = f"{CORE}/namespaces/{tenant.namespace}/serviceaccounts"
     api.delete(f"{account}/tuner")  # the server caches tokens for about ten seconds
-    code, err = finish(process, within_s=90)
+    code, err = finish(process, within_s=180)
     assert code == 4, err
     assert "does not accept the credentials" in err
     assert names(api, tenant.namespace), "what ran continues"

@@ -39,7 +39,7 @@ def running(cluster: RealNode, namespace: str, name: str) -> str:
     """Return the name of its pod once that runs."""
     api = cluster.api()
     pod = eventually(lambda: pod_of(api, namespace, name))["metadata"]["name"]
-    api.until(pods(namespace, pod), lambda now: now["status"]["phase"] != "Pending", within_s=60)
+    api.until(pods(namespace, pod), lambda now: now["status"]["phase"] != "Pending", within_s=180)
     return str(pod)
 
 
@@ -93,14 +93,14 @@ def test_a_pod_waits_until_one_of_two_gpus_is_free(level_c: RealNode, namespace:
     told = api.until(pods(namespace, pod), lambda now: now["status"].get("conditions"))
     assert f"Insufficient {GPU}" in told[0]["message"]
     api.delete(jobs(namespace, "holds-0"), propagationPolicy="Background")
-    api.until(jobs(namespace, "waits"), ended, within_s=60)
+    api.until(jobs(namespace, "waits"), ended, within_s=180)
 
 
 def test_a_container_that_takes_too_much_memory_is_killed(level_c: RealNode, namespace: str) -> None:
     api = level_c.api()
     taking = "python -c 'x = bytearray(200_000_000)'"
     api.post(jobs(namespace), real("greedy", taking, gpus=0, limits={"memory": "40Mi"}))
-    assert api.until(jobs(namespace, "greedy"), ended, within_s=60) == {"Failed": "BackoffLimitExceeded"}
+    assert api.until(jobs(namespace, "greedy"), ended, within_s=180) == {"Failed": "BackoffLimitExceeded"}
     end = terminated(pod_of(api, namespace, "greedy"))
     assert (end["exitCode"], end["reason"]) == (137, "OOMKilled")
 
@@ -113,7 +113,7 @@ def test_pods_of_an_indexed_job_have_host_names(level_c: RealNode, namespace: st
     service = {"clusterIP": "None", "publishNotReadyAddresses": True, "selector": {"job-name": "pair"}}
     api.post(f"{CORE}/namespaces/{namespace}/services", {"metadata": {"name": "pair"}, "spec": service})
     api.post(jobs(namespace), pair)
-    assert api.until(jobs(namespace, "pair"), ended, within_s=60) == {"Complete": "CompletionsReached"}
+    assert api.until(jobs(namespace, "pair"), ended, within_s=180) == {"Complete": "CompletionsReached"}
     made = api.items(pods(namespace), labelSelector="batch.kubernetes.io/job-name=pair")
     for pod in made:
         assert api.logs(namespace, pod["metadata"]["name"]).startswith("the other is at 10.")
@@ -125,7 +125,7 @@ def test_a_container_runs_on_while_the_kubelet_is_down(level_c: RealNode, namesp
     pod = running(level_c, namespace, "goes-on")
     level_c.stop_kubelet()
     level_c.start_kubelet()
-    assert api.until(jobs(namespace, "goes-on"), ended, within_s=60) == {"Complete": "CompletionsReached"}
+    assert api.until(jobs(namespace, "goes-on"), ended, within_s=180) == {"Complete": "CompletionsReached"}
     assert api.logs(namespace, pod) == "done\n"
 
 
@@ -145,7 +145,7 @@ def test_a_real_node_whose_tests_were_killed_leaves_nothing_behind() -> None:
         watchdog.cancel()
         assert folder in command_lines()
         tests.send_signal(signal.SIGKILL)
-    eventually(lambda: not Path(folder).exists(), within_s=60)
+    eventually(lambda: not Path(folder).exists(), within_s=180)
     eventually(lambda: folder not in command_lines())  # the guard ends last
     assert folder not in Path("/proc/self/mountinfo").read_text()
     assert not Path("/sys/class/net", bridge).exists()

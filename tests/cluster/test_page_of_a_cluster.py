@@ -48,13 +48,13 @@ def test_the_queue_shows_the_quota_of_the_namespace_and_why_trials_wait(me: Sear
         def in_state(state: str) -> list[dict[str, Any]]:
             return [trial for trial in queue()["trials"] if trial["state"] == state]
 
-        eventually(lambda: len(in_state("running")) == 2 and len(in_state("queued")) == 2, within_s=90, shows=queue)
+        eventually(lambda: len(in_state("running")) == 2 and len(in_state("queued")) == 2, within_s=180, shows=queue)
         assert all(trial["node"].startswith("fake-") for trial in in_state("running"))
         reasons = {trial["reason"] for trial in in_state("queued")}
         assert all("requests.nvidia.com/gpu" in reason for reason in reasons), reasons
         # The page reads quotas every ten seconds.
         used = {"resource": "nvidia.com/gpu", "used": "2", "allowed": "2", "quota": "gpus"}
-        eventually(lambda: queue()["quotas"] == [used], within_s=60, shows=queue)
+        eventually(lambda: queue()["quotas"] == [used], within_s=180, shows=queue)
 
         summary = first_event(client, f"/api/experiments/{me.namespace}/tiny/stream")["summary"]
         assert {reason for _, reason in summary["waiting"]} == reasons
@@ -69,7 +69,7 @@ def test_without_the_right_to_read_quotas_the_queue_says_so(
     person = Searcher(tmp_path, level_b.kubeconfig(namespace=namespace), namespace)
     try:
         person.start("run", person.file(trials=1, env=LONG))
-        eventually(lambda: person.states().get("running") == 1, within_s=90)
+        eventually(lambda: person.states().get("running") == 1, within_s=180)
         blind = tenant(level_b, namespace, role_without(namespace, "resourcequotas", "list"))
         person.env["KUBECONFIG"] = str(blind)
         with served(person) as page:

@@ -96,7 +96,7 @@ def test_two_workers_train_one_network_and_a_lost_one_is_replaced(level_c: RealN
                 return str(pod["metadata"]["name"])
         return ""
 
-    name = eventually(worker, within_s=60)
+    name = eventually(worker, within_s=180)
     api.delete(pods(me.namespace, name) + "?gracePeriodSeconds=1")
     _, err = running.communicate(timeout=200)
     assert running.returncode == 0, err

@@ -12,7 +12,7 @@ Found = TypeVar("Found")
 def eventually(
     condition: Callable[[], Found],
     *,
-    within_s: float = 30,
+    within_s: float = 120,
     every_s: float = 0.05,
     shows: Callable[[], object] = lambda: "",
 ) -> Found:

@@ -84,13 +84,11 @@ class BinScale:
 class BinShapes:
     """The shapes of some bins of a dimension.
 
-    values: (bins,), the integers.
     ends: (2, bins), the left and right ends.
     columns: (4, bins): the middle², the middle and 1, all 0 for a wide bin, and the log of the width of a narrow bin.
     wide: whether each bin is wide.
     """
 
-    values: list[float]
     ends: Floats
     columns: Floats
     wide: list[bool]
@@ -105,7 +103,7 @@ def shapes_of(scale: BinScale, values: Floats) -> BinShapes:
     middle = np.where(wide, 0.0, 0.5 * (ends[0] + ends[1]))
     narrow_width = np.where(wide, 0.0, np.log(width))
     columns = np.stack([middle * middle, middle, np.where(wide, 0.0, 1.0), narrow_width])
-    return BinShapes(values.tolist(), ends, columns, wide.tolist())
+    return BinShapes(ends, columns, wide.tolist())
 
 
 @lru_cache(maxsize=64)
@@ -120,20 +118,18 @@ class Bins:
     """The bins of one dimension that contain candidates.
 
     row: the position of the dimension among the numeric ones.
-    values: the integers of the distinct wide bins.
     wide, narrow: (2, bins), the left and right ends of the distinct wide and narrow bins.
-    wide_place, narrow_place: (candidates,), the index of each candidate's bin among those; -1 for none of them.
+    wide_index, narrow_index: (candidates,), the index of each candidate's bin among those; -1 for none of them.
     """
 
     row: int
-    values: list[float]
     wide: Floats
     narrow: Floats
-    wide_place: Indexes
-    narrow_place: Indexes
+    wide_index: Indexes
+    narrow_index: Indexes
 
     def part(self, here: slice) -> Bins:
-        return Bins(self.row, self.values, self.wide, self.narrow, self.wide_place[here], self.narrow_place[here])
+        return Bins(self.row, self.wide, self.narrow, self.wide_index[here], self.narrow_index[here])
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,12 +176,11 @@ def _bins(row: int, shapes: BinShapes, of: list[int]) -> Bins:
     """Return the distinct bins of candidates; `of` is the index of each candidate's bin in `shapes`."""
     distinct = sorted(set(of))
     wide, narrow = ([k for k in distinct if shapes.wide[k] is kind] for kind in (True, False))
-    wide_place, narrow_place = ({k: place for place, k in enumerate(some)} for some in (wide, narrow))
+    wide_index, narrow_index = ({k: place for place, k in enumerate(some)} for some in (wide, narrow))
     return Bins(
         row,
-        [shapes.values[k] for k in wide],
         shapes.ends[:, wide],
         shapes.ends[:, narrow],
-        np.array([wide_place.get(k, -1) for k in of], dtype=np.intp),
-        np.array([narrow_place.get(k, -1) for k in of], dtype=np.intp),
+        np.array([wide_index.get(k, -1) for k in of], dtype=np.intp),
+        np.array([narrow_index.get(k, -1) for k in of], dtype=np.intp),
     )

@@ -7,20 +7,18 @@ integrated over the bin for an integer, and of categorical distributions.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
 from suggest.samplers.frame import Bins, CandidatePoints, Frame
-from suggest.samplers.normal import LOG_ROOT_TAU, Floats, Indexes, central_mass, log_mass, tails, truncated
+from suggest.samplers.normal import LOG_ROOT_TAU, Floats, central_mass, log_mass, tails, truncated
 from suggest.samplers.split import log_shares
 
 AT_A_TIME = 2**15  # (candidate, kernel) pairs per block
 _PAIRS = 8192  # (narrow bin, kernel) pairs per block
-_MOST_KEPT = 24  # wide bins of a dimension whose probabilities are kept
-_NO_BINS = np.empty((1, 0))
-_PRIOR = np.array([np.iinfo(np.intp).max])  # stands for its number, above all others
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,143 +42,18 @@ class Mixture:
     sharpness: float
 
 
-@dataclass(slots=True)
-class WideBins:
-    """Probabilities of a mixture's kernels in wide bins of one dimension.
+def fit(frame: Frame, numbers: Floats, *, sharpness: float = 1.0) -> Mixture:
+    """Fit a mixture to trials.
 
-    rows: by the integer of a bin, its row in the other two.
-    ends: (2, bins), the left and right ends.
-    logs: (bins + 1, kernels), the log of the probability, given that the value is within the span. The last row is 0,
-        for candidates in narrow bins.
+    Args:
+        numbers: (dimensions, trials), in the order of the trials, each within its dimension.
+        sharpness: How fast the narrowest kernel narrows as trials are added; 1 in Optuna.
     """
-
-    rows: dict[float, int]
-    ends: Floats
-    logs: Floats
-
-    def add(self, bins: Bins, missing: list[float]) -> None:
-        """Add rows for these bins, still without values. Forget the others if there are too many."""
-        if len(self.rows) + len(missing) > _MOST_KEPT:
-            kept = [value for value in bins.values if value in self.rows]
-            rows = [self.rows[value] for value in kept]
-            self.rows, self.ends = {value: row for row, value in enumerate(kept)}, self.ends[:, rows]
-            self.logs = self.logs[[*rows, -1]]
-        ends = bins.wide[:, [place for place, value in enumerate(bins.values) if value not in self.rows]]
-        self.rows.update((value, row) for row, value in enumerate(missing, len(self.rows)))
-        self.ends = np.concatenate([self.ends, ends], axis=1)
-        self.logs = np.concatenate([self.logs[:-1], np.zeros((len(missing) + 1, self.logs.shape[1]))])
-
-    def of(self, bins: Bins) -> Indexes:
-        """Return the row of each candidate."""
-        rows = np.array([*(self.rows[value] for value in bins.values), -1], dtype=np.intp)
-        return rows[bins.wide_place]
-
-
-class Kernels:
-    """A mixture that is fitted again and again, to the trials of a window.
-
-    Few trials come and go between two fits, so few kernels change. The others are kept, with their probabilities in
-    wide bins. Each is computed by itself, so the mixture is that of a first fit to the last digit.
-    """
-
-    def __init__(self, frame: Frame, trials: Indexes, numbers: Floats, *, sharpness: float = 1.0) -> None:
-        """Fit the mixture as `fit` does. `sharpness`: how fast the narrowest kernel narrows; 1 in Optuna."""
-        self._frame = frame
-        self.sharpness = sharpness
-        mu, sigma = _kernels(frame, numbers[frame.numeric], narrowest(numbers.shape[1], sharpness))
-        log_whole = np.log(central_mass(-mu / sigma, (1.0 - mu) / sigma))
-        self._take(trials, numbers, mu, sigma, log_whole, coefficients(mu, sigma, log_whole))
-
-    def _take(
-        self, trials: Indexes, numbers: Floats, mu: Floats, sigma: Floats, log_whole: Floats, of_kernels: Floats
-    ) -> None:
-        codes = numbers[[k for k, _ in self._frame.choices]]
-        weights = log_shares(numbers.shape[1])
-        self.mixture = Mixture(weights, mu, sigma, log_whole, of_kernels, codes, self.sharpness)
-        self._numbers = _with_prior(trials)
-        self._wide: dict[int, WideBins] = {}  # by the position of the dimension among the numeric ones
-        self._changed: dict[int, Indexes] = {}  # likewise, the kernels that `_wide` lacks
-
-    def fit(self, trials: Indexes, numbers: Floats) -> None:
-        """Fit the mixture to other trials.
-
-        Args:
-            trials: (trials,), their numbers, ascending.
-            numbers: (dimensions, trials), each within its dimension.
-        """
-        frame, before = self._frame, self.mixture
-        mu, sigma = _kernels(frame, numbers[frame.numeric], narrowest(numbers.shape[1], self.sharpness))
-        # The columns that the trials had, if they were there. Whether the kernels were the same is compared.
-        column = self._numbers.searchsorted(_with_prior(trials))
-        rows, columns = ((before.mu[:, column] != mu) | (before.sigma[:, column] != sigma)).nonzero()
-        m, s = mu[rows, columns], sigma[rows, columns]
-        whole = np.log(central_mass(-m / s, (1.0 - m) / s))
-        log_whole, of_kernels = before.log_whole[:, column], before.coefficients[:, column]
-        log_whole[rows, columns] = whole
-        of_kernels.reshape(3, *mu.shape)[:, rows, columns] = coefficients(m, s, whole).reshape(3, -1)
-        # With few trials, each one more makes most kernels narrower.
-        kept = {} if self._changed or 2 * rows.size > mu.size else self._wide
-        self._take(trials, numbers, mu, sigma, log_whole, of_kernels)
-        for row, bins in kept.items():
-            self._wide[row] = WideBins(bins.rows, bins.ends, bins.logs[:, column])
-            self._changed[row] = columns[rows == row]
-
-    def wide(self, at: CandidatePoints) -> tuple[dict[int, WideBins], list[_Unfilled]]:
-        """Return the probabilities in the wide bins of the points, and which of them the caller has to fill in.
-
-        Nothing is kept until the caller has called `keep`.
-        """
-        wide, self._wide, changed, self._changed = self._wide, {}, self._changed, {}
-        unfilled: list[_Unfilled] = []
-        for bins in at.bins:
-            row = bins.row
-            if row not in wide:
-                wide[row] = WideBins({}, np.empty((2, 0)), np.zeros((1, self.mixture.mu.shape[1])))
-            kept = wide[row]
-            missing = [value for value in bins.values if value not in kept.rows]
-            if missing:
-                kept.add(bins, missing)
-            known = len(kept.rows) - len(missing)
-            if known and row in changed and changed[row].size:
-                unfilled.append(_Unfilled(self.mixture, row, kept, slice(known), changed[row]))
-            if missing:
-                unfilled.append(_Unfilled(self.mixture, row, kept, slice(known, len(kept.rows)), slice(None)))
-        return wide, unfilled
-
-    def keep(self, wide: dict[int, WideBins]) -> None:
-        self._wide = wide
-
-
-@dataclass(frozen=True, slots=True)
-class _Unfilled:
-    """A part of `bins.logs` without values: the rows `here`, and the columns `kernels`. `row` is the dimension's."""
-
-    mixture: Mixture
-    row: int
-    bins: WideBins
-    here: slice
-    kernels: slice | Indexes
-
-
-def _fill(unfilled: Sequence[_Unfilled]) -> None:
-    """Compute probabilities in one call for all dimensions, because the number of calls takes most of the time."""
-    parts = [
-        (one.bins.ends[:, one.here, None] - one.mixture.mu[one.row, one.kernels])
-        / one.mixture.sigma[one.row, one.kernels]
-        for one in unfilled
-    ]
-    if not parts:
-        return
-    found = log_mass(*(np.concatenate([ends[side].ravel() for ends in parts]) for side in (0, 1)))
-    done = 0
-    for one, ends in zip(unfilled, parts, strict=True):
-        more = found[done : done + ends[0].size].reshape(ends.shape[1:])
-        one.bins.logs[one.here, one.kernels] = more - one.mixture.log_whole[one.row, one.kernels]
-        done += more.size
-
-
-def _with_prior(trials: Indexes) -> Indexes:
-    return np.concatenate([trials, _PRIOR])
+    count = numbers.shape[1]
+    mu, sigma = _kernels(frame, numbers[frame.numeric], narrowest(count, sharpness))
+    log_whole = np.log(central_mass(-mu / sigma, (1.0 - mu) / sigma))
+    codes = numbers[[k for k, _ in frame.choices]]
+    return Mixture(log_shares(count), mu, sigma, log_whole, coefficients(mu, sigma, log_whole), codes, sharpness)
 
 
 def coefficients(mu: Floats, sigma: Floats, log_whole: Floats) -> Floats:
@@ -222,82 +95,99 @@ def _kernels(frame: Frame, numbers: Floats, least: float) -> tuple[Floats, Float
     return mu, sigma
 
 
-def log_densities(frame: Frame, kernels: Sequence[Kernels], at: CandidatePoints) -> Floats:
+@dataclass(frozen=True, slots=True)
+class _Joined:
+    """The kernels of several mixtures, one mixture after the other.
+
+    log_weights, mu, sigma, log_whole, coefficients: as in `Mixture`.
+    """
+
+    log_weights: Floats
+    mu: Floats
+    sigma: Floats
+    log_whole: Floats
+    coefficients: Floats
+
+
+def _joined(mixtures: Sequence[Mixture]) -> _Joined:
+    return _Joined(
+        np.concatenate([m.log_weights for m in mixtures]),
+        np.concatenate([m.mu for m in mixtures], axis=1),
+        np.concatenate([m.sigma for m in mixtures], axis=1),
+        np.concatenate([m.log_whole for m in mixtures], axis=1),
+        np.concatenate([m.coefficients for m in mixtures], axis=1),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Masses:
+    """The probability of each kernel in the bins of one dimension. The last row is for candidates without such a bin.
+
+    wide: (wide bins + 1, kernels), the log of the probability, given that the value is within the span.
+    narrow: (narrow bins + 1, kernels), the probability divided by the bin's width times the density in its middle.
+    """
+
+    wide: Floats
+    narrow: Floats
+
+
+def log_densities(frame: Frame, mixtures: Sequence[Mixture], at: CandidatePoints) -> Floats:
     """Return the log density of each mixture at the points: (mixtures, points).
 
     It is a density on the scale of each continuous dimension, and a probability in the other dimensions.
     """
-    mixtures = [each.mixture for each in kernels]
-    wide, unfilled = zip(*(each.wide(at) for each in kernels), strict=True)
-    _fill([one for some in unfilled for one in some])
-    for each, filled in zip(kernels, wide, strict=True):
-        each.keep(filled)
-    # One array for all mixtures, because the number of calls takes most of the time.
-    joined = _joined(mixtures, at)
+    # One array for the kernels of all mixtures, because the number of calls takes most of the time.
+    kernels = _joined(mixtures)
+    masses = _masses(kernels, at)
     size = len(at.features)
-    step = max(24, AT_A_TIME // joined.log_weights.size)  # blocks that fit into the CPU's caches
+    step = max(24, AT_A_TIME // kernels.log_weights.size)  # blocks that fit into the CPU's caches
     parts = [
-        _log_densities(frame, mixtures, joined, wide, at if size <= step else at.part(slice(k, k + step)))
+        _log_densities(frame, mixtures, kernels, masses, at if size <= step else at.part(slice(k, k + step)))
         for k in range(0, size, step)
     ]
     return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
 
 
-@dataclass(frozen=True, slots=True)
-class _Joined:
-    """The kernels of several mixtures, one mixture after the other.
-
-    log_weights, coefficients: as in `Mixture`.
-    narrow: for each integer dimension (narrow bins + 1, kernels), the probability divided by the bin's width times the
-        density in its middle. The last row is 1, for candidates in wide bins.
-    """
-
-    log_weights: Floats
-    coefficients: Floats
-    narrow: list[Floats]
-
-
-def _joined(mixtures: Sequence[Mixture], at: CandidatePoints) -> _Joined:
-    return _Joined(
-        np.concatenate([m.log_weights for m in mixtures]),
-        np.concatenate([m.coefficients for m in mixtures], axis=1),
-        [_narrow(mixtures, bins) for bins in at.bins],
-    )
+def _masses(kernels: _Joined, at: CandidatePoints) -> list[_Masses]:
+    """Return the probabilities for each integer dimension of the points."""
+    if not at.bins:
+        return []
+    parts = [(bins.wide[:, :, None] - kernels.mu[bins.row]) / kernels.sigma[bins.row] for bins in at.bins]
+    found = log_mass(*(np.concatenate([ends[side].ravel() for ends in parts]) for side in (0, 1)))
+    masses: list[_Masses] = []
+    done = 0
+    for bins, (ends, _) in zip(at.bins, parts, strict=True):
+        wide = np.zeros((len(ends) + 1, ends.shape[1]))
+        np.subtract(found[done : done + ends.size].reshape(ends.shape), kernels.log_whole[bins.row], out=wide[:-1])
+        done += ends.size
+        masses.append(_Masses(wide, _narrow(kernels, bins)))
+    return masses
 
 
 def _log_densities(
-    frame: Frame,
-    mixtures: Sequence[Mixture],
-    joined: _Joined,
-    wide: Sequence[Mapping[int, WideBins]],
-    at: CandidatePoints,
+    frame: Frame, mixtures: Sequence[Mixture], kernels: _Joined, masses: Sequence[_Masses], at: CandidatePoints
 ) -> Floats:
-    terms = at.features @ joined.coefficients
-    terms += joined.log_weights
-    factor = None
-    for bins, narrow in zip(at.bins, joined.narrow, strict=True):
-        if len(narrow) > 1:
-            more = narrow[bins.narrow_place]
-            factor = more if factor is None else factor * more
-    found = np.empty((len(mixtures), len(terms)))
-    first = 0
-    for place, mixture in enumerate(mixtures):
-        mine = slice(first, first + mixture.log_weights.size)
-        first = mine.stop
-        own = terms[:, mine]
+    terms = at.features @ kernels.coefficients
+    terms += kernels.log_weights
+    ends = np.cumsum([0, *(m.log_weights.size for m in mixtures)]).tolist()
+    parts = [terms[:, first:last] for first, last in pairwise(ends)]
+    for mixture, own in zip(mixtures, parts, strict=True):
         _add_choices(frame, mixture, at, own)
-        for bins in at.bins:
-            if bins.values:
-                there = wide[place][bins.row]
-                own += there.logs[there.of(bins)]
-        top = np.maximum.reduce(own, axis=1)
-        own -= top[:, None]
-        np.exp(own, out=own)
-        if factor is not None:
-            own *= factor[:, mine]
-        np.log(np.add.reduce(own, axis=1), out=found[place])
-        found[place] += top + (at.log_width - frame.log_unit)
-    return found
+    factor = None
+    for bins, table in zip(at.bins, masses, strict=True):
+        if len(table.wide) > 1:
+            terms += table.wide[bins.wide_index]
+        if len(table.narrow) > 1:
+            more = table.narrow[bins.narrow_index]
+            factor = more if factor is None else factor * more
+    top = np.stack([np.maximum.reduce(own, axis=1) for own in parts])
+    for own, largest in zip(parts, top, strict=True):
+        own -= largest[:, None]
+    np.exp(terms, out=terms)
+    if factor is not None:
+        terms *= factor
+    found: Floats = np.log([np.add.reduce(own, axis=1) for own in parts])
+    return found + (top + (at.log_width - frame.log_unit))
 
 
 def _add_choices(frame: Frame, mixture: Mixture, at: CandidatePoints, terms: Floats) -> None:
@@ -310,13 +200,10 @@ def _add_choices(frame: Frame, mixture: Mixture, at: CandidatePoints, terms: Flo
         terms[:, -1] -= math.log(count)
 
 
-def _narrow(mixtures: Sequence[Mixture], bins: Bins) -> Floats:
-    """Return a dimension's part of `_Joined.narrow`."""
+def _narrow(kernels: _Joined, bins: Bins) -> Floats:
+    """Return `_Masses.narrow`, whose last row is 1."""
+    mu, sharp = kernels.mu[bins.row], 1.0 / kernels.sigma[bins.row]
     count = bins.narrow.shape[1]
-    if not count:
-        return _NO_BINS
-    mu = np.concatenate([m.mu[bins.row] for m in mixtures])
-    sharp = 1.0 / np.concatenate([m.sigma[bins.row] for m in mixtures])
     factor = np.ones((count + 1, mu.size))
     step = max(1, _PAIRS // mu.size)
     for k in range(0, count, step):
@@ -356,12 +243,12 @@ def _polynomial(m: Floats, *lower: float) -> Floats:
     return found
 
 
-class Source:
-    """Draws points from a mixture."""
+class MixtureSampler:
+    """Draws points from a mixture, often the same one: what does not depend on the points is computed once."""
 
     def __init__(self, frame: Frame, mixture: Mixture) -> None:
-        self._frame = frame
-        self._mixture = mixture
+        self.frame = frame
+        self.mixture = mixture
         self._cumulated = np.cumsum(np.exp(mixture.log_weights[:-1]))
         self._below, self._above = -mixture.mu / mixture.sigma, (1.0 - mixture.mu) / mixture.sigma
         self._outside = tails(self._below, self._above)
@@ -372,7 +259,7 @@ class Source:
 
         quantiles: (dimensions + 1, points), uniform in [0, 1). The first row chooses the kernels.
         """
-        frame, mixture = self._frame, self._mixture
+        frame, mixture = self.frame, self.mixture
         kernel = self._cumulated.searchsorted(quantiles[0], side="right")
         numbers = np.empty((frame.size, quantiles.shape[1]))
         if frame.numeric.size:

@@ -20,7 +20,7 @@ from suggest.samplers import parzen
 from suggest.samplers.columns import Columns, decode, dimension, encode
 from suggest.samplers.frame import CandidatePoints, Frame, points
 from suggest.samplers.normal import Floats, Indexes, log_mass
-from suggest.samplers.parzen import Kernels, Mixture, Source, coefficients, correction, narrowest
+from suggest.samplers.parzen import Mixture, MixtureSampler, coefficients, correction, narrowest
 from suggest.samplers.running import LIARS
 from suggest.samplers.sampler import PointRequest
 from suggest.samplers.split import by_fronts, good_and_other, good_count
@@ -42,9 +42,10 @@ class TpeModel:
         self._place = {p.name: k for k, p in enumerate(modeled)}
         self._dimensions = {p.name: dimension(p.domain) for p in modeled}
         self._groups = tuple(groups(spec.space))
-        self._frames: dict[tuple[str, ...], Frame] = {}
+        # Only what requests without fixed values need is kept, because values can be fixed in any number of subsets.
+        together = {tuple(p.name for p in group if p.name in self._dimensions) for group in self._groups}
+        self._unfixed = together.union((name,) for name in self._dimensions)
         self._good: dict[tuple[str, ...], Good] = {}
-        self._others: dict[tuple[str, ...], Kernels] = {}
         self._columns = Columns(modeled, spec.criteria)
 
     def propose(
@@ -82,22 +83,21 @@ class TpeModel:
         group = batch.groups.get(names)
         if group is None:
             rows = np.array([self._place[name] for name in names], dtype=np.intp)
-            frame = self._frames.get(names)
-            if frame is None:
-                frame = self._frames[names] = Frame([self._dimensions[name] for name in names])
-            good = self._fitted_to_good(batch, names, frame, rows)
-            group = batch.groups[names] = ParameterGroup(batch.others, rows, frame, good, self._others.get(names))
+            group = batch.groups[names] = ParameterGroup(batch.others, rows, self._fitted_to_good(batch, names, rows))
         return group
 
-    def _fitted_to_good(self, batch: Batch, names: tuple[str, ...], frame: Frame, rows: Indexes) -> Good:
+    def _fitted_to_good(self, batch: Batch, names: tuple[str, ...], rows: Indexes) -> MixtureSampler:
         """Return the mixture of the good trials. It is fitted again only if they have changed, rare in long studies."""
         which = batch.good.numbers.tobytes()
-        good = self._good.get(names)
-        if good is None or good.which != which:
-            known = batch.good.having(rows)
-            kernels = Kernels(frame, known.numbers, known.values, sharpness=self._settings.sharpness)
-            good = self._good[names] = Good(which, kernels, Source(frame, kernels.mixture))
-        return good
+        kept = self._good.get(names)
+        if kept is not None and kept.which == which:
+            return kept.sampler
+        frame = Frame([self._dimensions[name] for name in names])
+        good = parzen.fit(frame, batch.good.with_all(rows).values, sharpness=self._settings.sharpness)
+        sampler = MixtureSampler(frame, good)
+        if names in self._unfixed:
+            self._good[names] = Good(which, sampler)
+        return sampler
 
     def _point(
         self, batch: Batch, wanted: Sequence[PointRequest], one: PointRequest, numbers: dict[str, float]
@@ -137,7 +137,7 @@ class TpeModel:
         if not group.has(one):
             block = wanted[:TOGETHER]
             quantiles = np.concatenate([self._quantiles(each, names) for each in block], axis=1)
-            self._others[names] = group.draw(block, quantiles)
+            group.draw(block, quantiles)
         return group.best(one)
 
     def _quantiles(self, one: PointRequest, names: tuple[str, ...]) -> Floats:
@@ -155,16 +155,16 @@ class Known:
     numbers: Indexes
     values: Floats
 
-    def having(self, rows: Indexes) -> Known:
+    def with_all(self, rows: Indexes) -> Known:
         """Return the values of these parameters, for the trials that have all of them."""
-        mine = self.values[rows]
-        absent = np.isnan(mine)
+        values = self.values[rows]
+        absent = np.isnan(values)
         if not absent.any():
-            return Known(self.numbers, mine)
-        there = ~absent.any(axis=0)
-        return Known(self.numbers[there], mine[:, there])
+            return Known(self.numbers, values)
+        complete = ~absent.any(axis=0)
+        return Known(self.numbers[complete], values[:, complete])
 
-    def and_those(self, more: Known) -> Known:
+    def merged(self, more: Known) -> Known:
         if not more.numbers.size:
             return self
         numbers = np.concatenate([self.numbers, more.numbers])
@@ -192,19 +192,18 @@ class Others:
         if self._pending and self.running is not None:
             numbers, values = zip(*self._pending, strict=True)
             self._pending.clear()
-            running = self.running.and_those(Known(np.array(numbers, dtype=np.intp), np.array(values).T))
+            running = self.running.merged(Known(np.array(numbers, dtype=np.intp), np.array(values).T))
             self.running = Known(running.numbers[-LIARS:], running.values[:, -LIARS:])
-        finished = self.finished.having(rows)
-        return finished if self.running is None else finished.and_those(self.running.having(rows))
+        finished = self.finished.with_all(rows)
+        return finished if self.running is None else finished.merged(self.running.with_all(rows))
 
 
 @dataclass(frozen=True, slots=True)
 class Good:
-    """What is fitted to the good trials; `which` are their numbers as bytes."""
+    """A mixture that is fitted to the good trials; `which` are their numbers as bytes."""
 
     which: bytes
-    kernels: Kernels
-    source: Source
+    sampler: MixtureSampler
 
 
 class Batch:
@@ -232,13 +231,11 @@ class ParameterGroup:
     them at once, and delay every call.
     """
 
-    def __init__(self, others: Others, rows: Indexes, frame: Frame, good: Good, kernels: Kernels | None = None) -> None:
-        """`kernels` were fitted to the others at an earlier time."""
+    def __init__(self, others: Others, rows: Indexes, good: MixtureSampler) -> None:
         self._trials = others
         self._rows = rows
-        self.frame = frame
+        self.frame = good.frame
         self.good = good
-        self._kernels = kernels
         self._places: dict[tuple[int, int], slice] = {}
         self._pending: Pending | None = None  # created for batches only
 
@@ -246,28 +243,19 @@ class ParameterGroup:
         """Return the current trials that are not good."""
         return self._trials.known(self._rows)
 
-    def others(self) -> Kernels:
+    def others(self) -> Mixture:
         """Return a mixture fitted to the current trials that are not good."""
-        known = self.known()
-        if self._kernels is None:
-            self._kernels = Kernels(self.frame, known.numbers, known.values, sharpness=self.good.kernels.sharpness)
-        else:
-            self._kernels.fit(known.numbers, known.values)
-        return self._kernels
+        return parzen.fit(self.frame, self.known().values, sharpness=self.good.mixture.sharpness)
 
-    def draw(self, wanted: Sequence[PointRequest], quantiles: Floats) -> Kernels:
-        """Draw candidates, the same number for each request, and compute both densities at them.
-
-        Return the mixture of the others, which may be fitted again for a later batch.
-        """
+    def draw(self, wanted: Sequence[PointRequest], quantiles: Floats) -> None:
+        """Draw candidates, the same number for each request, and compute both densities at them."""
         each = quantiles.shape[1] // len(wanted)
         self._places = {(one.number, one.again): slice(k * each, (k + 1) * each) for k, one in enumerate(wanted)}
         others = self.others()
-        self.drawn = points(self.frame, self.good.source.draw(quantiles))
-        self._good, self._others = parzen.log_densities(self.frame, (self.good.kernels, others), self.drawn)
+        self.drawn = points(self.frame, self.good.draw(quantiles))
+        self._good, self._others = parzen.log_densities(self.frame, [self.good.mixture, others], self.drawn)
         self._pending = None
-        self._new_pending = partial(Pending, self.frame, others.mixture, self.drawn, room=len(wanted))
-        return others
+        self._new_pending = partial(Pending, self.frame, others, self.drawn, room=len(wanted))
 
     def has(self, one: PointRequest) -> bool:
         """Return whether there are candidates for this request."""
@@ -275,11 +263,11 @@ class ParameterGroup:
 
     def pend(self, values: Floats) -> None:
         """Add the point of an earlier request to the density of the others, so that the next points avoid it."""
-        mine = values[self._rows]
-        if self._places and not np.isnan(mine).any():
+        point = values[self._rows]
+        if self._places and not np.isnan(point).any():
             if self._pending is None:
                 self._pending = self._new_pending()
-            self._pending.add(mine)
+            self._pending.add(point)
 
     def others_near(self, here: slice) -> Floats:
         """Return the log density of the others, including the batch's own points, at these candidates."""
@@ -367,12 +355,12 @@ class Pending:
         factor = None
         for bins, wide, narrow in zip(at.bins, self._wide, self._narrow, strict=True):
             if len(wide) > 1:
-                terms += wide[bins.wide_place, :count]
+                terms += wide[bins.wide_index, :count]
             if len(narrow) > 1:
-                there = narrow[bins.narrow_place, :count]
-                factor = there if factor is None else factor * there
+                more = narrow[bins.narrow_index, :count]
+                factor = more if factor is None else factor * more
         np.exp(terms, out=terms)
         if factor is not None:
             terms *= factor
-        more: Floats = base + np.log1p(terms.sum(axis=1))
-        return more
+        found: Floats = base + np.log1p(terms.sum(axis=1))
+        return found

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from suggest.samplers import PointRequest, frame, parzen
-from suggest.samplers.parzen import Kernels
+from suggest.samplers import PointRequest, parzen
 from suggest.samplers.running import LIARS
 from suggest.samplers.sampler import generator
 from suggest.samplers.tpe import OwnSettings
@@ -105,19 +104,18 @@ def test_a_point_of_a_batch_is_a_kernel_as_wide_as_a_fit_would_make_it() -> None
     names = tuple(p.name for p in WHOLE.parameters)
     group = ours.group(ours.fit(done, open_), names)
     group.draw([PointRequest(500, {}), PointRequest(501, {})], np.random.default_rng(1).random((len(names) + 1, 48)))
-    known, fitted = group.known(), group.others()
+    known, fitted = group.known().values, group.others()
     (before,) = parzen.log_densities(group.frame, [fitted], group.drawn)
     point = np.array([[0.03], [0.5], [33.0], [71.0], [999.0]])
-    assert not (known.values == point).any(), "which of equals is the wide one is any order's affair"
+    assert not (known == point).any(), "which of equals is the wide one is any order's affair"
     group.pend(point[:, 0])
-    count = known.numbers.size
-    anew = Kernels(group.frame, np.append(known.numbers, 500), np.concatenate([known.values, point], axis=1))
+    refitted = parzen.fit(group.frame, np.concatenate([known, point], axis=1))
     # Its kernel alone, and the mixture that was fitted before it came.
-    anew.mixture = replace(anew.mixture, log_weights=np.where(np.arange(count + 2) == count, 0.0, -np.inf))
-    (kernel,) = parzen.log_densities(group.frame, [anew], group.drawn)
+    alone = replace(refitted, log_weights=np.where(np.arange(known.shape[1] + 2) == known.shape[1], 0.0, -np.inf))
+    (kernel,) = parzen.log_densities(group.frame, [alone], group.drawn)
     here = slice(0, 48)
     after = group.others_near(here)
-    np.testing.assert_allclose(after, np.logaddexp(before, kernel + fitted.mixture.log_weights[-1]), rtol=0, atol=1e-9)
+    np.testing.assert_allclose(after, np.logaddexp(before, kernel + fitted.log_weights[-1]), rtol=0, atol=1e-9)
 
 
 def test_a_model_that_has_seen_other_windows_proposes_the_same() -> None:
@@ -132,25 +130,16 @@ def test_a_model_that_has_seen_other_windows_proposes_the_same() -> None:
     assert lived.propose(done[40:], open_[4:], wanted) == model(MIXED, settings).propose(done[40:], open_[4:], wanted)
 
 
-@pytest.mark.parametrize("space", [MIXED, WHOLE], ids=["mixed", "whole"])
-def test_kernels_that_were_fitted_before_are_those_of_a_first_fit_to_the_last_digit(space: Space) -> None:
-    done, _ = history(space, 260, 0)
-    ours = model(space, OwnSettings())
-    names = tuple(p.name for p in space.parameters)
-    lived = None
-    for first, last in ((0, 3), (0, 2), (1, 60), (2, 61), (2, 62), (0, 200), (1, 201), (7, 240), (30, 230), (31, 233)):
-        group = ours.group(ours.fit(done[first:last], []), names)
-        known = group.known()
-        if lived is None:
-            lived = Kernels(group.frame, known.numbers, known.values)
-        lived.fit(known.numbers, known.values)
-        fresh = Kernels(group.frame, known.numbers, known.values)
-        at = frame.points(group.frame, group.good.source.draw(np.random.default_rng(last).random((len(names) + 1, 24))))
-        for field in ("log_weights", "mu", "sigma", "log_whole", "coefficients", "codes"):
-            np.testing.assert_array_equal(getattr(lived.mixture, field), getattr(fresh.mixture, field))
-        with np.errstate(all="ignore"):
-            densities = parzen.log_densities(group.frame, [lived, fresh, group.good.kernels], at)
-        np.testing.assert_array_equal(densities[0], densities[1])
+def test_a_model_keeps_nothing_for_each_subset_of_fixed_values() -> None:
+    done, _ = history(WHOLE, 60, 0)
+    ours = model(WHOLE, OwnSettings())
+    values = done[0].parameters
+    subsets = [some for count in range(len(values)) for some in itertools.combinations(values, count)]
+    for number, names in enumerate(subsets, 500):
+        ours.propose(done, [], [PointRequest(number, {name: values[name] for name in names})])
+    single = {(name,) for name in values}
+    assert len(subsets) == 31
+    assert set(ours._good) == {tuple(values), *single}, "all parameters together, and those that were the only free one"
 
 
 def test_running_trials_change_nothing_without_constant_liar_and_keep_points_apart_with_it() -> None:

@@ -99,7 +99,7 @@ def anywhere(both: Both, names: tuple[str, ...], seed: int) -> Floats:
     """Points to compare at, (names, points): drawn from the good trials, uniformly, and the trials' own."""
     rng = np.random.default_rng(seed)
     group = both.ours.group(both.batch, names)
-    near = group.good.source.draw(rng.random((len(names) + 1, 12)))
+    near = group.good.draw(rng.random((len(names) + 1, 12)))
     source = generator(seed, 1, "points")
     domains = [both.space.by_name[name].domain for name in names]
     far = np.array([[distributions.encode(d, draw(d, source)) for _ in range(8)] for d in domains], dtype=float)
@@ -130,10 +130,10 @@ def hold_equal(both: Both, names: tuple[str, ...], seed: int) -> None:
     # Optuna takes the mass of one of n whole numbers as 1 minus the rest, which has an error of some 1e-16 * n.
     slack = 1e-6 + 1e-15 * max(both.space.by_name[name].domain.count or 0 for name in names)
     sums = []
-    for kernels, good in ((group.good.kernels, True), (group.others(), False)):
+    for mixture, good in ((group.good.mixture, True), (group.others(), False)):
         with np.errstate(all="ignore"):
             theirs_ = both.estimator(names, good=good).log_pdf(where)
-            (ours,) = parzen.log_densities(group.frame, [kernels], at)
+            (ours,) = parzen.log_densities(group.frame, [mixture], at)
         np.testing.assert_allclose(ours, theirs_, rtol=0, atol=slack)
         sums.append((ours, theirs_))
     ours, theirs_ = (good - other for good, other in zip(*sums, strict=True))
@@ -170,7 +170,7 @@ def test_a_drawn_point_has_the_computed_density() -> None:
     for name in both.distributions:
         group = both.ours.group(both.batch, (name,))
         rng = np.random.default_rng(3)
-        ours = group.good.source.draw(rng.random((2, 20_000)))[0]
+        ours = group.good.draw(rng.random((2, 20_000)))[0]
         theirs_ = both.estimator((name,), good=True).sample(np.random.RandomState(4), 20_000)[name]
         edges = np.sort(np.concatenate([ours, theirs_]))
         apart = np.searchsorted(np.sort(ours), edges, "right") - np.searchsorted(np.sort(theirs_), edges, "right")

@@ -305,9 +305,8 @@ class Float:
     def _step_problems(self, step: float) -> Iterator[Problem]:
         if not (math.isfinite(step) and step > 0):
             yield Problem("step", f"{show(step)} is not a step; use a number above 0")
-        elif not all(map(math.isfinite, (self.min - step, self.max + step, self.max - self.min + step))):
-            # Samplers look half a step beyond each end.
-            yield Problem("step", f"{show(step)} leads beyond the largest double; use a smaller range")
+        elif beyond := self._beyond(step):
+            yield Problem("max", f"{beyond} is beyond the largest double, with step {show(step)}; use a smaller range")
         else:
             steps = (self.max - self.min) / step
             if steps > EXACT:
@@ -315,6 +314,15 @@ class Float:
             elif abs(steps - round(steps)) > TOLERANCE * max(1.0, steps):
                 down, up = (show(self._stepped(k)) for k in (math.floor(steps), math.ceil(steps)))
                 yield Problem("step", _step_mismatch(step, self.min, self.max, down, up))
+
+    def _beyond(self, step: float) -> str:
+        """Return the sum that is not a double, of those that samplers need: they look half a step beyond each end."""
+        sums = {
+            "min - step": self.min - step,
+            "max + step": self.max + step,
+            "max - min + step": self.max - self.min + step,
+        }
+        return next((name for name, value in sums.items() if not math.isfinite(value)), "")
 
 
 @dataclass(frozen=True, slots=True)

@@ -128,7 +128,8 @@ class Space:
     def canonical(self, assignment: Assignment) -> dict[str, Value]:
         """Return the point in canonical form: in the order of the space, an int for an Int, a float for a Float.
 
-        The assignment must have no problems. Values of unknown parameters are left out.
+        The assignment must have no problems. Values of unknown parameters are left out. Compare stored points in this
+        form: earlier versions, and a space before it grew, may spell the last step of a Float differently.
         """
         point: dict[str, Value] = {}
         for parameter in self.parameters:

@@ -10,7 +10,7 @@ import statistics
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from suggest.domain import Identity, identity, number
@@ -80,7 +80,7 @@ def effects(space: Space, trials: Iterable[Trial], *, direction: Direction) -> l
 
     They are in the order of the space, because the spreads of a few trials do not show which parameter matters most.
     """
-    finished = [trial for trial in trials if trial.finished]
+    finished = [replace(trial, parameters=space.canonical(trial.parameters)) for trial in trials if trial.finished]
     points = _points(finished)
     found = []
     for parameter in space.parameters:

@@ -138,9 +138,10 @@ def _grid(record: ExperimentRecord, found: Sequence[Effect]) -> str:
     cells: dict[tuple[object, ...], list[TrialRecord]] = {}
     for one in record.trials:
         if one.trial.finished and not one.value_of:
-            if any(name not in one.trial.parameters for name in names):
+            point = space.canonical(one.trial.parameters)  # as in the levels
+            if any(name not in point for name in names):
                 return ""
-            cells.setdefault(tuple(identity(one.trial.parameters[name]) for name in names), []).append(one)
+            cells.setdefault(tuple(identity(point[name]) for name in names), []).append(one)
     if len(cells) < math.prod(map(len, levels.values())):
         return ""
     rows = [

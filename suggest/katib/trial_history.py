@@ -196,7 +196,7 @@ class StudyIndex:
     def of(cls, experiment: KatibExperiment, name_of: Callable[[int], str], trials: Iterable[Trial]) -> StudyIndex:
         """Build the index from all trials of the study, in the order of their numbers."""
         study_index = cls(experiment, name_of)
-        order = experiment.names
+        order, space = experiment.names, experiment.spec.space
         of_request: Counter[str] = Counter()
         for trial in trials:
             study_index.next_number = trial.number + 1
@@ -210,7 +210,7 @@ class StudyIndex:
             name = trial.labels.get(TRIAL)
             if trial.state is TrialState.CANCELLED:
                 continue
-            point = tuple(map(trial.parameters.get, order))
+            point = tuple(map(space.canonical(trial.parameters).get, order))
             if position is not None:
                 answer = study_index._answer(trial.number, position, point, trial.parent)
                 if name is None and trial.state is TrialState.RUNNING:

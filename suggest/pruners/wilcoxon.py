@@ -66,7 +66,10 @@ class WilcoxonPruner:
 
 
 def _mean(values: Sequence[float]) -> float:
-    return math.fsum(value / len(values) for value in values)  # the sum of the values themselves may overflow
+    try:
+        return math.fsum(values) / len(values)
+    except OverflowError:  # the sum is not a double, but the mean is; this rounds each value
+        return math.fsum(value / len(values) for value in values)
 
 
 def signed_rank_p(differences: Sequence[float]) -> float:

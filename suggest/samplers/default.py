@@ -46,6 +46,7 @@ class DefaultSettings(OwnSettings):
 def default(spec: StudySpec, seed: int, settings: DefaultSettings, *, workers: Workers | None = None) -> Sampler:
     if settings.chosen == GRID:
         return GridSampler(spec, seed, NoSettings())
+    first = spread(spec, seed) if settings.first_points == SPREAD else None
     if settings.chosen in (HEDGE, CMAES_HEDGE):
         late_cmaes = settings.chosen == CMAES_HEDGE
         if late_cmaes and missing(CMAES_PACKAGES):  # the study has moved to another server; it must not stop there
@@ -58,10 +59,10 @@ def default(spec: StudySpec, seed: int, settings: DefaultSettings, *, workers: W
             settings,
             parallelism=settings.parallelism,
             late_cmaes=late_cmaes,
-            first=spread(spec, seed) if settings.first_points == SPREAD else None,
+            first=first,
             workers=workers,
         )
-    return tpe(spec, seed, settings, workers=workers)
+    return tpe(spec, seed, settings, workers=workers, first=first)
 
 
 def chosen_settings(spec: StudySpec, given: Mapping[str, Value]) -> dict[str, Value]:

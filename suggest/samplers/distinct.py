@@ -155,7 +155,7 @@ class _Known:
     def key(self, point: Assignment) -> int:
         if self._grid is not None and (index := self._grid.index_of(point)) is not None:
             return index
-        values = [(p.name, identity(point[p.name])) for p in self._space.parameters if p.name in point]
+        values = [(name, identity(value)) for name, value in self._space.canonical(point).items()]
         return -1 - int.from_bytes(hashlib.blake2b(repr(values).encode(), digest_size=8).digest())
 
     def holds(self, key: int) -> bool:

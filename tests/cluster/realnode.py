@@ -54,7 +54,6 @@ class RealNode(ControlPlane):
         self.gateway = f"10.{192 + mark // 256}.{mark % 256}.1"
         self.bridge = f"tuner{mark:04x}"
         self.name = f"real-{mark:04x}"
-        self._loaded: dict[str, int] = {}  # when its archive was written
         super().__init__(
             reached_by=(self.gateway,), users={f"system:node:{self.name}": "system:nodes", "dns": "system:masters"},
             flags=flags,
@@ -77,10 +76,8 @@ class RealNode(ControlPlane):
 
     def load(self, tag: str) -> None:
         """Import an image from the cache: `images.archive(tag)`, unless the node has it."""
-        built = images.archive(tag).stat().st_mtime_ns
-        if self._loaded.get(tag) != built:
+        if tag not in self.ctr("images", "ls", "--quiet").splitlines():
             self.import_image(images.archive(tag))
-            self._loaded[tag] = built
 
     def import_image(self, archive: Path) -> None:
         self.ctr("images", "import", "--snapshotter", self._snapshotter, str(archive), within_s=IMPORTED_WITHIN_S)

@@ -123,8 +123,11 @@ def test_many_parallel_trials_begin_with_spread_points(parallelism: int, objecti
     assert chosen_settings(made, {"parallelism": parallelism, "firstPoints": "random"})["firstPoints"] == "random"
 
 
-def test_spread_points_are_one_even_sequence_for_both_algorithms_of_a_hedge() -> None:
-    made = registry.chosen(spec(REAL, parallelism=32))
+@pytest.mark.parametrize("objectives", [1, 4])
+def test_spread_points_are_one_even_sequence_for_both_algorithms_of_a_hedge_and_for_tpe(objectives: int) -> None:
+    several = tuple(Objective(f"loss{k}", Direction.MINIMIZE) for k in range(objectives))
+    made = registry.chosen(replace(spec(REAL, parallelism=32, firstPoints="spread"), objectives=several))
+    assert str(made.algorithm.settings["chosen"]).startswith("hedge" if objectives == 1 else "tpe")
     points = Engine(replace(study(REAL), spec=made), (), ()).propose(32).trials
     for name in ("x", "y"):
         # The quantile function of Beta(2, 2) is undone, so that the values are even: one in each of 32 intervals.

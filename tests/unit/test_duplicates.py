@@ -144,6 +144,13 @@ def test_a_free_point_is_any_point_that_no_trial_holds(space: Space, data: st.Da
     assert found == set(range(grid.total)) - held - taken
 
 
+def test_a_step_that_an_earlier_version_wrote_above_max_is_the_same_point() -> None:
+    space = Space((Parameter("x", Float(-1.0, 0.1, step=1.1 / 3)), Parameter("y", Float(0, 1))))
+    known = _Known(space)
+    known.put(Trial(0, RUNNING, {"x": 0.1000000000000001, "y": 0.5}))
+    assert known.holds(known.key({"x": 0.1, "y": 0.5}))
+
+
 @given(st.sets(st.integers(0, 60)), st.integers(0, 60))
 @examples(100)
 def test_the_numbers_below_a_free_number_are_counted(held: set[int], place: int) -> None:

@@ -71,6 +71,14 @@ def test_a_point_that_ran_twice_counts_once_in_a_step() -> None:
     assert lr.steps == [Step(0.6, 2, pytest.approx(-0.03), pytest.approx(-0.06), pytest.approx(0.0))]
 
 
+def test_a_step_that_an_earlier_version_wrote_above_max_is_the_same_level() -> None:
+    space = Space((Parameter("x", Float(-1.0, 0.1, step=1.1 / 3)),))
+    trials = [won(0, 1.0, x=-1.0), won(1, 2.0, x=0.1000000000000001), won(2, 4.0, x=0.1)]
+    assert [close(each) for each in effects(space, trials, direction=Direction.MAXIMIZE)] == [
+        ["x", 2, [(-1.0, 1, 1, 1, 1), (0.1, 2, 3, 3, 4)], [(0.1, 1, 2, 2, 2)]]
+    ]
+
+
 def test_a_parameter_is_compared_where_it_is_active() -> None:
     space = Space((
         Parameter("kind", Choice(("sgd", "adam"))),

@@ -11,10 +11,11 @@ from google.protobuf.message import DecodeError
 
 from suggest.errors import InvalidArgument
 from suggest.katib.experiment import read_experiment
+from suggest.katib.trial_history import TRIAL, StudyIndex
 from suggest.katib.trial_reader import HistoryTrial, TrialReader
 from suggest.katib.v1beta1 import api_pb2 as pb
 from suggest.katib.v1beta1.frames_pb2 import NamesAndValues, TrialColumns, TrialPairs
-from suggest.trial import TrialState
+from suggest.trial import Trial, TrialState
 from tests.service.katib_caller import DONE, a_trial, an_experiment, choice, double, whole
 from tests.unit.searches import THOROUGH
 
@@ -227,6 +228,15 @@ def test_a_value_too_many_in_one_trial_is_not_that_of_another_trial(order: int) 
         "search-b": ((0.04, 2, "sgd"), 0.75),
         "search-c": ((0.02, 2, "sgd"), 0.5),
     }
+
+
+def test_a_step_that_an_earlier_version_wrote_above_max_is_the_same_point() -> None:
+    experiment = read_experiment(an_experiment(parameters=(double("x", "-1", "0.11", "0.36666666666666667"),)))
+    stored = Trial(0, SUCCEEDED, {"x": 0.1000000000000001}, value=0.5, labels={TRIAL: "search-a"})
+    known = StudyIndex.of(experiment, str, [stored]).known
+    sent = a_trial("search-a", {"x": "0.1000000000000001"}, DONE, "0.5").SerializeToString()
+    columns = TrialReader(experiment).read({0: sent})
+    assert known.have_points_of(columns, known.shared(columns))
 
 
 def test_an_assignment_without_a_name_or_a_value_is_refused() -> None:

@@ -133,6 +133,7 @@ def test_the_reason_says_what_was_compared(
         ("no better before", "patient", {"patience": 0}, [], [math.nan, 0.4], None),
         ("no fold in common", "wilcoxon", {}, [seen(0, [0.9] * 9, first=100)], [0.1] * 9, None),
         ("a fold that is nan", "wilcoxon", {}, [seen(0, [0.9] * 9)], [0.1] * 8 + [math.nan], None),
+        ("the mean of the best", "wilcoxon", {}, [seen(0, [0.0] * 16 + [-0.2] * 16)], [-0.1] * 11, None),
         ("values whose sum is no double", "wilcoxon", {}, [seen(0, [1.7e308] * 9)], [1.7e308] * 9, None),
         ("nobody has succeeded", "auto", {}, FOUR[1:3], [0.1] * 9, None),
         ("the warm-up is a fifteenth", "auto", {}, [seen(n, [0.9] * 50) for n in range(30)], [0.1] * 3, None),

@@ -70,6 +70,14 @@ equal otherwise, and the RANGE of these differences.
     )
 
 
+def test_a_grid_has_one_row_for_a_step_that_an_earlier_version_wrote_above_max() -> None:
+    space = Space((Parameter("lr", Float(-1.0, 0.1, step=1.1 / 3)), Parameter("batch", Choice((128, 512)))))
+    points = product((-1.0, 0.1), (128, 512))
+    trials = [ran(i, TrialState.SUCCEEDED, 0.5, 1, lr=lr, batch=batch) for i, (lr, batch) in enumerate(points)]
+    trials[-1] = ran(3, TrialState.SUCCEEDED, 0.75, 1, lr=0.1000000000000001, batch=512)
+    assert "\n0.1  0.5 (1 s)  0.75 (1 s)\n" in ranking.text(record(*trials, space=space), most=20)
+
+
 def test_pruned_and_failed_trials_are_counted_and_not_averaged() -> None:
     trials = sweep()
     trials[2] = ran(2, TrialState.PRUNED, 0.5, 20, momentum=0.99, batch=128)

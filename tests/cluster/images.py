@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from importlib import metadata
 from pathlib import Path
 
 from tests.cluster.binaries import build, cache, locked, module_of, program
@@ -36,7 +37,15 @@ DOCKERFILES = {
     PAUSE: 'FROM scratch\nCOPY pause /pause\nUSER 65532:65532\nENTRYPOINT ["/pause"]\n',
     BASE: 'FROM scratch\nADD root.tar /\nRUN ln -s python3 /usr/bin/python\nCMD ["python3"]\n',
 }
-PACKAGED = ("README.md", "suggest", "controller", "tuner", "hydra_plugins")  # what tuner's wheel is made of
+PACKAGED = ("README.md", "LICENSE", "suggest", "controller", "tuner", "hydra_plugins")  # what tuner's wheel is made of
+# What images are built from, in the checkout. `requirements.lock` has the versions of scikit-learn and of the wheel's
+# builder.
+SOURCES = {
+    DIGITS: ("trial_image/digits", "examples/digits", "requirements.lock"),
+    COLLECTOR: ("trial_image/collector",),
+    SERVER: ("deploy/Dockerfile", "deploy/requirements.lock", "pyproject.toml", "requirements.lock", *PACKAGED),
+}
+PIP = f"pip=={metadata.version('pip')}"  # in the server's image
 TOOLS = ("buildah", "debootstrap")
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -73,6 +82,7 @@ def build_base() -> None:
     with locked(folder()):
         if not missing():
             return
+        _check_tools()
         build(module_of("pause"))
         began = time.monotonic()
         print(f"making {PAUSE} and {BASE} ...", file=sys.stderr, flush=True)
@@ -101,25 +111,26 @@ def save(tag: str) -> Path:
 
 def digits() -> None:
     """Build the digits trial on `base`. Needs scikit-learn beside this Python."""
-    unless_kept(DIGITS, ("trial_image/digits", "examples/digits"), lambda: _build("digits", DIGITS))
+    unless_kept(DIGITS, SOURCES[DIGITS], lambda: _build("digits", DIGITS))
 
 
 def server() -> None:
     """Build the suggestion service on `base`, from the wheels of its lock file."""
 
     def build() -> None:
+        _check_tools()  # before the download
         with tempfile.TemporaryDirectory() as wheels:
             download = [sys.executable, "-m", "pip", "download", "--quiet", "--dest", wheels]
             _run([*download, "--require-hashes", "--only-binary=:all:", "-r", str(ROOT / "deploy/requirements.lock")])
-            _run([*download, "--only-binary=:all:", "pip"])  # `base` has none
+            _run([*download, "--only-binary=:all:", PIP])  # `base` has none
             _build("server", SERVER, WHEELS=wheels)
 
-    unless_kept(SERVER, ("deploy/Dockerfile", "deploy/requirements.lock", "pyproject.toml", *PACKAGED), build)
+    unless_kept(SERVER, SOURCES[SERVER], build)
 
 
 def collector() -> None:
     """Build the sidecar that collects metrics."""
-    unless_kept(COLLECTOR, ("trial_image/collector",), lambda: _build("collector", COLLECTOR))
+    unless_kept(COLLECTOR, SOURCES[COLLECTOR], lambda: _build("collector", COLLECTOR))
 
 
 def unless_kept(tag: str, sources: Sequence[str], build: Callable[[], None]) -> None:
@@ -127,12 +138,18 @@ def unless_kept(tag: str, sources: Sequence[str], build: Callable[[], None]) -> 
 
     A second process waits for the first.
     """
-    digest = hashlib.sha256(repr(sys.version_info[:2]).encode())
+    digest = hashlib.sha256(repr((sys.version_info[:2], PIP)).encode())
     for path in _files("trial_image/build.sh", *sources):
         digest.update(f"{os.path.relpath(path, ROOT)}\0".encode() + path.read_bytes() + b"\0")
     made_of = archive(tag).with_suffix(".sources")
+
+    def is_kept() -> bool:
+        return archive(tag).exists() and made_of.exists() and made_of.read_text() == digest.hexdigest()
+
+    if is_kept():  # the lock is a file, which may be of another user
+        return
     with locked(archive(tag)):
-        if archive(tag).exists() and made_of.exists() and made_of.read_text() == digest.hexdigest():
+        if is_kept():
             return
         made_of.unlink(missing_ok=True)
         build()
@@ -146,6 +163,7 @@ def _files(*sources: str) -> list[Path]:
 
 def _build(what: str, tag: str, **settings: str) -> None:
     """Build it as trial_image/build.sh does."""
+    _check_tools()
     wanted = {**environment(), "BASE": BASE, "TAG": tag, "BUILDER": "buildah", "PYTHON": sys.executable, **settings}
     _run(["sh", str(ROOT / "trial_image/build.sh"), what], wanted)
     save(tag)
@@ -169,12 +187,15 @@ def _run(command: Sequence[str], environment: dict[str, str] | None = None) -> N
         raise RuntimeError(f"{' '.join(command[:3])} ended with {done.returncode}:\n{said}")
 
 
-def main() -> int:
+def _check_tools() -> None:
+    """Raise RuntimeError if no image can be built here."""
     lacking = [tool for tool in TOOLS if not shutil.which(tool)]
     if os.geteuid() != 0 or lacking:
         what = f"{' and '.join(lacking)}: apt-get install {' '.join(lacking)}" if lacking else "root"
-        print(f"the images of the test cluster's real node take {what}", file=sys.stderr)
-        return 1
+        raise RuntimeError(f"the images of the test cluster's real node take {what}")
+
+
+def main() -> int:
     try:
         build_base()
         for build in (digits, collector, server):

@@ -63,6 +63,22 @@ def test_an_image_is_built_again_only_after_a_change_of_its_sources(
     assert built == ["1", "2", "2"]
 
 
+def test_images_that_are_kept_need_neither_root_nor_tools(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("PATH", "")
+    images.folder().mkdir(parents=True)
+    for tag in (images.PAUSE, BASE):
+        images.archive(tag).touch()
+    for tag, sources in images.SOURCES.items():
+        images.unless_kept(tag, sources, images.archive(tag).touch)
+    assert images.main() == 0
+    images.archive(images.DIGITS).unlink()
+    assert images.main() == 1
+    assert "buildah and debootstrap: apt-get install buildah debootstrap" in capsys.readouterr().err
+
+
 def test_the_real_node_has_gpus(level_c: RealNode) -> None:
     has = [node["status"]["allocatable"].get(GPU) for node in level_c.api().items(f"{CORE}/nodes")]
     assert has == [str(GPUS)]

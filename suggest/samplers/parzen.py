@@ -136,7 +136,7 @@ def log_densities(frame: Frame, mixtures: Sequence[Mixture], at: CandidatePoints
 
     It is a density on the scale of each continuous dimension, and a probability in the other dimensions.
     """
-    # One array for the kernels of all mixtures, because the number of calls takes most of the time.
+    # One array for all mixtures: for arrays of this size, the number of NumPy calls determines the time.
     kernels = _joined(mixtures)
     masses = _masses(kernels, at)
     size = len(at.features)

@@ -42,7 +42,8 @@ class TpeModel:
         self._place = {p.name: k for k, p in enumerate(modeled)}
         self._dimensions = {p.name: dimension(p.domain) for p in modeled}
         self._groups = tuple(groups(spec.space))
-        # Only what requests without fixed values need is kept, because values can be fixed in any number of subsets.
+        # The groups of requests without fixed values. What is fitted for other groups is not kept, because a client can
+        # fix any subset of the parameters, and nothing would limit the memory.
         together = {tuple(p.name for p in group if p.name in self._dimensions) for group in self._groups}
         self._unfixed = together.union((name,) for name in self._dimensions)
         self._good: dict[tuple[str, ...], Good] = {}

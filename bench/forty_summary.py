@@ -26,7 +26,6 @@ OURS = tuple(who for who in CONTESTANTS if who not in PEERS and who != "random")
 CLAIMANTS = ("default", "gp")
 CLAIMED = {OPTUNA: 0.75, OPTUNAS_CMA: 0.75, "random": 0.75, OPTUNAS_GP: 0.60}  # least share of cases ahead
 CLAIMED_LOOKS, CLAIMED_PARALLEL = (50, 100), (1, 8)
-SHOWN_LOOKS = (*CLAIMED_LOOKS, 200)
 EQUAL = 1e-9  # relative; regrets that differ by less are tied
 SIGNIFICANT = 0.05
 
@@ -189,7 +188,7 @@ def report(games: Sequence[Played]) -> str:
     found = list(cells(games))
     versions = sorted({(game.who, game.played_by) for game in games if game.who != "random"})
     played_by = ", ".join(f"{who} ({version})" for who, version in versions)
-    shown = [cell for cell in found if cell.look in SHOWN_LOOKS and set(OURS) & set(cell.contestants)]
+    shown = [cell for cell in found if set(OURS) & set(cell.contestants)]
     claimed = [cell for cell in shown if cell.look in CLAIMED_LOOKS]
     parts = [standings(shown), claims(found), best_peer(found), *map(medians, claimed), costs(games), played_by]
     return "\n\n".join([*(part for part in parts if part), machine()])

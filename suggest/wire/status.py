@@ -6,6 +6,7 @@ problem. Nothing else about the inside of the server is sent.
 
 from __future__ import annotations
 
+from math import ceil
 from typing import Any
 
 import grpc
@@ -175,7 +176,7 @@ def _retry_info(error: RateLimited) -> Any:  # google.rpc has no types
     from google.rpc import error_details_pb2
 
     info = error_details_pb2.RetryInfo()
-    info.retry_delay.FromMilliseconds(round(error.retry_s * 1000))
+    info.retry_delay.FromMilliseconds(ceil(error.retry_s * 1000))  # rounded down, the retry would come too early
     return info
 
 

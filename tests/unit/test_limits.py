@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from google.rpc import error_details_pb2, status_pb2  # type: ignore[import-untyped]
 
 from suggest.errors import InvalidArgument, RateLimited
 from suggest.server.limits_file import Limits, Quota, RateLimit, read_limits
 from suggest.server.rate_limits import RateLimiter
+from suggest.wire.status import status_of
 
 
 def read(text: str) -> Limits:
@@ -98,6 +100,15 @@ def test_a_client_may_send_a_burst_and_then_its_rate() -> None:
     assert refused.value.retry_s == pytest.approx(2.0)
     clock.now += refused.value.retry_s
     assert calls(rates, "slow") == 1, "who waits as long as told is let in"
+
+
+@pytest.mark.parametrize(("retry_s", "milliseconds"), [(1e-9, 1), (0.0004, 1), (0.0241, 25), (2.0, 2000)])
+def test_a_status_never_says_to_retry_too_early(retry_s: float, milliseconds: int) -> None:
+    _, metadata = status_of(RateLimited("too many calls", retry_s=retry_s))
+    retry = error_details_pb2.RetryInfo()
+    for detail in status_pb2.Status.FromString(metadata[0][1]).details:
+        detail.Unpack(retry)
+    assert retry.retry_delay.ToMilliseconds() == milliseconds
 
 
 def test_a_changed_rate_applies_at_once() -> None:

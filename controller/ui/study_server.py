@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import socket
 import ssl
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -80,13 +82,8 @@ async def serve_page(
     Raises FailedPrecondition if the port is in use, Unavailable if nothing can be stored.
     """
     host = "127.0.0.1" if address.host == "localhost" else address.host
-    suffix = f"-{address.port}" if address.port else ""
-    file = None if sqlite is None else sqlite.with_name(f"{sqlite.name}-page{suffix}.json")
-    kept = StoredAddress(secrets.token_bytes(32), 0) if file is None else StoredAddress.read(file)
-    listener = listen(host, (address.port,) if address.port else (kept.port, 0), flag="--ui")
+    listener, key = _listen(host, address.port, sqlite)
     port: int = listener.getsockname()[1]
-    if file is not None:
-        StoredAddress(kept.key, port).write(file)
     tls = server.ssl_context() is not None
 
     def mark() -> Mark:
@@ -102,38 +99,58 @@ async def serve_page(
         assert found is not None, "TLS is not switched off while the server runs"
         return found
 
+    access = _by_token(server, board, port) if tokens else _by_link(key, board, port)
     closing = asyncio.Event()
-    authenticator: LinkAuthenticator | TokenAuthenticator
-    routes: Sequence[Route] = ()
-    shown: Callable[[Request], StudyBoard]
-    if tokens:
-        authenticator = TokenAuthenticator(
-            board,
-            lambda token: server.verbs_of(token) is not None,
-            port=port,
-            secure=tls,
-            stored=server.page_sessions(),
-        )
-        shown, close, routes = authenticator.board, authenticator.close, authenticator.routes
-        link = ""
-    else:
-        everybodys = board("")
-        shown, close = (lambda request: everybodys), everybodys.close
-        authenticator = LinkAuthenticator(kept.key, port, prefix="tuner-serve")
-        link = f"?token={authenticator.link_token}"
     app = application(
-        shown,
-        Middleware(Guard, authenticator=authenticator),
+        access.board,
+        Middleware(Guard, authenticator=access.authenticator),
         kind="studies",
         closing=closing,
         vega=VegaBundle(),
         signs_in=tokens,
-        more=routes,
+        more=access.routes,
     )
     try:
         async with running(app, listener, closing, tls=context if tls else None):
             name = f"[{host}]" if ":" in host else host
-            say(f"{'https' if tls else 'http'}://{name}:{port}/{link}")
+            say(f"{'https' if tls else 'http'}://{name}:{port}/{access.query}")
             yield
     finally:
-        await close()
+        await access.close()
+
+
+def _listen(host: str, port: int, sqlite: Path | None) -> tuple[socket.socket, bytes]:
+    """Return a listening socket, on the port of last time if any is right, and the key of the page."""
+    file = None if sqlite is None else sqlite.with_name(f"{sqlite.name}-page{f'-{port}' if port else ''}.json")
+    stored = StoredAddress(secrets.token_bytes(32), 0) if file is None else StoredAddress.read(file)
+    listener = listen(host, (port,) if port else (stored.port, 0), flag="--ui")
+    if file is not None:
+        StoredAddress(stored.key, listener.getsockname()[1]).write(file)
+    return listener, stored.key
+
+
+@dataclass(frozen=True, slots=True)
+class _Access:
+    """How people get in, and which studies each of them sees. `query` belongs to the printed link."""
+
+    authenticator: LinkAuthenticator | TokenAuthenticator
+    board: Callable[[Request], StudyBoard]
+    close: Callable[[], Awaitable[None]]
+    routes: Sequence[Route] = ()
+    query: str = ""
+
+
+def _by_token(server: Served, board: Callable[[str], StudyBoard], port: int) -> _Access:
+    authenticator = TokenAuthenticator(
+        board,
+        lambda token: server.verbs_of(token) is not None,
+        port=port,
+        secure=server.ssl_context() is not None,
+        stored=server.page_sessions(),
+    )
+    return _Access(authenticator, authenticator.board, authenticator.close, authenticator.routes)
+
+
+def _by_link(key: bytes, board: Callable[[str], StudyBoard], port: int) -> _Access:
+    authenticator, shared = LinkAuthenticator(key, port, prefix="tuner-serve"), board("")
+    return _Access(authenticator, lambda request: shared, shared.close, query=f"?token={authenticator.link_token}")

@@ -63,7 +63,7 @@ class Improvement(Protocol):
         """Return the promise and its gradient by the places."""
         ...
 
-    def pend(self, row: Floats, *, kept: bool) -> None:
+    def add_pending(self, row: Floats, *, kept: bool) -> None:
         """Count one more running trial as finished. kept: whether it is expected to keep the constraints."""
         ...
 
@@ -111,7 +111,7 @@ class ExpectedImprovement:
         gradient -= (slope / deviation)[:, None] * mean_slope
         return improvement + np.log(deviation), gradient
 
-    def pend(self, row: Floats, *, kept: bool) -> None:
+    def add_pending(self, row: Floats, *, kept: bool) -> None:
         # Where a process is told what it expects, it keeps expecting the same everywhere.
         self._expected = np.append(self._expected, believe(self._process, row))
         self._rows = np.concatenate([self._rows, row[None]])
@@ -153,7 +153,7 @@ class ExpectedHypervolumeImprovement:
         gradient = np.einsum("rk,rka->ra", by_mean, mean_slopes)
         return promise, gradient + np.einsum("rk,rka->ra", by_deviation, deviation_slopes)
 
-    def pend(self, row: Floats, *, kept: bool) -> None:
+    def add_pending(self, row: Floats, *, kept: bool) -> None:
         told = [believe(member, row) for member in self._members]
         self._expected = np.concatenate([self._expected, np.array(told)[None]])
         self._rows = np.concatenate([self._rows, row[None]])
@@ -200,13 +200,13 @@ class Acquisition:
             gradient += slope
         return found, gradient
 
-    def pend(self, row: Floats) -> None:
+    def add_pending(self, row: Floats) -> None:
         """Count one more running trial as finished, with the values that are expected."""
         chance = sum(float(each.promise(row[None])[0]) for each in self._chances)
         for each in self._chances:
             believe(each.process, row)
         if self._improvement is not None:
-            self._improvement.pend(row, kept=chance > LIKELY)
+            self._improvement.add_pending(row, kept=chance > LIKELY)
 
     def centers(self) -> Floats:
         return self._nearest if self._improvement is None else self._improvement.centers()

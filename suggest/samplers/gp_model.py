@@ -70,7 +70,7 @@ class GpModel:
                 row = search.best(one.fixed, rng)
                 points.append(self._places.decoded(row, one.fixed))
                 pending.append(Trial(one.number, TrialState.RUNNING, points[-1]))
-                search.pend(row)
+                search.add_pending(row)
             return points
 
     def estimate(self, learnt: Iterable[Trial]) -> Estimate | None:
@@ -103,7 +103,7 @@ class GpModel:
         history = _History(learnt, rows, below, Features(self._places, np.concatenate([rows, pending])))
         search = CandidateSearch(self._places, self._acquisition(history), rows)
         for row in pending:
-            search.pend(row)
+            search.add_pending(row)
         return search
 
     def _encoded(self, trials: list[Trial]) -> Floats:

@@ -247,7 +247,7 @@ class Posterior:
         mean_slope = self._pulled(at, slope * self._alpha)
         slope *= explained @ self._inverse
         deviation_slope = -self._pulled(at, slope) / deviations[:, None]
-        back = self._features.pulled_back
+        back = self._features.pullback
         return kernel @ self._alpha, deviations, back(rows, mean_slope), back(rows, deviation_slope)
 
     def _pulled(self, at: Floats, by_squares: Floats) -> Floats:

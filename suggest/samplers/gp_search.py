@@ -31,9 +31,9 @@ class CandidateSearch:
         self._taken = finished
         self._reach = np.full(len(finished), SAME)  # what is nearer in every axis is not proposed either
 
-    def pend(self, row: Floats) -> None:
+    def add_pending(self, row: Floats) -> None:
         """Add a running trial."""
-        self._acquisition.pend(row)
+        self._acquisition.add_pending(row)
         self._taken = np.concatenate([self._taken, row[None]])
         self._reach = np.append(self._reach, BESIDE)
 

@@ -254,7 +254,7 @@ class Features:
             parts.append(np.where(same, math.sqrt(0.5), 0.0))
         return np.concatenate(parts, axis=1)
 
-    def pulled_back(self, rows: Floats, gradients: Floats) -> Floats:
+    def pullback(self, rows: Floats, gradients: Floats) -> Floats:
         """Return gradients by features as gradients by places: (rows, axes), 0 for choices and for what is inactive."""
         plain, arc = len(self._plain), len(self._arc)
         found = np.zeros((len(rows), self.axes))

@@ -62,7 +62,7 @@ class TpeModel:
                 numbers: dict[str, float] = {}
                 points.append(self._point(batch, wanted[place:], one, numbers))
                 if self._settings.constant_liar and place + 1 < len(wanted):
-                    batch.pend(one, [numbers.get(name, np.nan) for name in self._place])
+                    batch.add_pending(one, [numbers.get(name, np.nan) for name in self._place])
             return points
 
     def fit(self, learnt: Iterable[Trial], running: Iterable[Trial]) -> Batch:
@@ -184,7 +184,7 @@ class Others:
         self.running: Known | None = None
         self._pending: list[tuple[int, list[float]]] = []  # added to `running` when it is next needed
 
-    def pend(self, number: int, values: list[float]) -> None:
+    def add_pending(self, number: int, values: list[float]) -> None:
         """Add a running trial. If there are more than LIARS, the oldest one is dropped."""
         self._pending.append((number, values))
 
@@ -215,14 +215,14 @@ class Batch:
         self.others = others
         self.groups: dict[tuple[str, ...], ParameterGroup] = {}
 
-    def pend(self, one: PointRequest, values: list[float]) -> None:
+    def add_pending(self, one: PointRequest, values: list[float]) -> None:
         """Add the point of an earlier request as a running trial."""
-        self.others.pend(one.number, values)
+        self.others.add_pending(one.number, values)
         column = np.array(values)
         for group in self.groups.values():
             # A group without candidates for this request is fitted again before its next draw.
             if group.has(one):
-                group.pend(column)
+                group.add_pending(column)
 
 
 class ParameterGroup:
@@ -262,7 +262,7 @@ class ParameterGroup:
         """Return whether there are candidates for this request."""
         return (one.number, one.again) in self._places
 
-    def pend(self, values: Floats) -> None:
+    def add_pending(self, values: Floats) -> None:
         """Add the point of an earlier request to the density of the others, so that the next points avoid it."""
         point = values[self._rows]
         if self._places and not np.isnan(point).any():

@@ -209,37 +209,11 @@ class Server:
         undo: contextlib.ExitStack,
     ) -> _Started:
         import_grpc_quietly()
-        from suggest.server.access.audit import DenialLog
-        from suggest.server.connection_limits import ConnectionLimits
-        from suggest.server.in_flight import InFlightLimits
-        from suggest.server.keyed_queue import KeyedQueue
-        from suggest.server.rate_limits import RateLimiter
         from suggest.server.service import SuggestServicer
-        from suggest.server.store_health import StoreHealth
         from suggest.studies import StudyService
         from suggest.v1.suggest_pb2_grpc import add_SuggestServiceServicer_to_server
 
-        store_health, metrics, call_metrics = StoreHealth(), None, None
-        in_flight, denial_log = InFlightLimits(), DenialLog()
-        queue = KeyedQueue(executor, workers=WORKERS, full=in_flight.full)
-        in_flight.on_released = queue.look_again
-        if self._options.metrics_address:
-            from suggest.server.server_metrics import CallMetrics, Metrics, MetricSources
-
-            metrics = Metrics(self._options.metrics_address, loaded_protection.pair)
-            undo.callback(metrics.close)
-            call_metrics = CallMetrics(metrics.ended)
-        shared = _Shared(
-            queue,
-            store_health,
-            None if limits_file is None else RateLimiter(limits_file.now),
-            in_flight,
-            denial_log,
-            call_metrics,
-            loaded_protection.pair,
-            certified=bool(self._protection.tls_client_ca),
-            most_connections=min(MAX_CONNECTIONS, descriptor_limit() // 2),  # leave descriptors for the store
-        )
+        shared = self._shared(executor, loaded_protection, limits_file, undo)
         interceptor = shared.interceptor(loaded_protection.authorizer)
         server = shared.server(interceptor, RECEIVED_BYTES)
         self._bound = shared.bound(server, self._asked)
@@ -256,6 +230,58 @@ class Server:
             await _report_serving(health, katib_service.HEALTH_NAMES)
             if self._options.katib:
                 listeners.append(await self._listen_for_katib(shared, katib))
+        connections = await self._accept(listeners, shared, undo)
+        self._metrics_port = shared.start_metrics(studies)
+        files = [each for each in (loaded_protection, limits_file) if each is not None and each.change]
+        tasks = [asyncio.create_task(_log_suppressed_denials(shared.denial_log))]
+        if files:
+            tasks.append(asyncio.create_task(_reload_files(files)))
+        return _Started(
+            listeners, servicer, studies, store, executor, tasks, connections, shared.metrics, loaded_protection
+        )
+
+    def _shared(
+        self,
+        executor: ThreadPoolExecutor,
+        loaded_protection: LoadedProtection,
+        limits_file: LimitsFile | None,
+        undo: contextlib.ExitStack,
+    ) -> _Shared:
+        from suggest.server.access.audit import DenialLog
+        from suggest.server.in_flight import InFlightLimits
+        from suggest.server.keyed_queue import KeyedQueue
+        from suggest.server.rate_limits import RateLimiter
+        from suggest.server.store_health import StoreHealth
+
+        metrics, call_metrics = None, None
+        if self._options.metrics_address:
+            from suggest.server.server_metrics import CallMetrics, Metrics
+
+            metrics = Metrics(self._options.metrics_address, loaded_protection.pair)
+            undo.callback(metrics.close)
+            call_metrics = CallMetrics(metrics.ended)
+        in_flight = InFlightLimits()
+        queue = KeyedQueue(executor, workers=WORKERS, full=in_flight.full)
+        in_flight.on_released = queue.look_again
+        return _Shared(
+            queue,
+            StoreHealth(),
+            None if limits_file is None else RateLimiter(limits_file.now),
+            in_flight,
+            DenialLog(),
+            metrics,
+            call_metrics,
+            loaded_protection.pair,
+            certified=bool(self._protection.tls_client_ca),
+            most_connections=min(MAX_CONNECTIONS, descriptor_limit() // 2),  # leave descriptors for the store
+        )
+
+    async def _accept(
+        self, listeners: Sequence[_Listener], shared: _Shared, undo: contextlib.ExitStack
+    ) -> ConnectionLimits:
+        """Start the servers and the limits on their connections."""
+        from suggest.server.connection_limits import ConnectionLimits
+
         connections = ConnectionLimits(
             None if self._bound.path else self._bound.port,
             also=[each.port for each in self._katib],
@@ -266,14 +292,7 @@ class Server:
             await listener.server.start()
         connections.start()
         undo.callback(connections.close)
-        if metrics is not None and call_metrics is not None:
-            metrics.start(MetricSources(call_metrics, queue, store_health, studies))
-            self._metrics_port = metrics.port
-        files = [each for each in (loaded_protection, limits_file) if each is not None and each.change]
-        tasks = [asyncio.create_task(_log_suppressed_denials(denial_log))]
-        if files:
-            tasks.append(asyncio.create_task(_reload_files(files)))
-        return _Started(listeners, servicer, studies, store, executor, tasks, connections, metrics, loaded_protection)
+        return connections
 
     async def _listen_for_katib(self, shared: _Shared, handlers: Mapping[str, Methods]) -> _Listener:
         """Bind the ports that serve Katib's services only, because their clients send no token and large requests."""
@@ -298,10 +317,20 @@ class _Shared:
     rate_limiter: RateLimiter | None
     in_flight: InFlightLimits
     denial_log: DenialLog
-    call_metrics: CallMetrics | None
+    metrics: Metrics | None
+    call_metrics: CallMetrics | None  # None if `metrics` is
     pair: KeyPair | None
     certified: bool
     most_connections: int
+
+    def start_metrics(self, studies: StudyService) -> int:
+        """Answer requests for metrics, if there is an address for them. Return its port, otherwise 0."""
+        if self.metrics is None or self.call_metrics is None:
+            return 0
+        from suggest.server.server_metrics import MetricSources
+
+        self.metrics.start(MetricSources(self.call_metrics, self.queue, self.store_health, studies))
+        return self.metrics.port
 
     def interceptor(self, authorizer: Authorizer | None) -> CallInterceptor:
         from suggest.server.interceptor import CallInterceptor

@@ -402,8 +402,8 @@ def test_an_upgraded_database_is_like_a_new_one(path: Path, tmp_path: Path) -> N
 
 def test_the_final_stage_keeps_its_number_in_the_database(store: SqlExperimentStore, path: Path) -> None:
     experiment = created(store)
-    told = Event(at(1), "created", "its final stage begins", FINAL, 1)
-    store.save(experiment.uid, Changes(attempts=[attempt(1, RUNNING, trial=FINAL)], events=[told]))
+    event = Event(at(1), "created", "its final stage begins", FINAL, 1)
+    store.save(experiment.uid, Changes(attempts=[attempt(1, RUNNING, trial=FINAL)], events=[event]))
     with closing(sqlite3.connect(path)) as database:
         assert (
             database.execute("SELECT trial FROM attempts UNION ALL SELECT trial FROM events").fetchall() == [(-1,)] * 2
@@ -411,4 +411,4 @@ def test_the_final_stage_keeps_its_number_in_the_database(store: SqlExperimentSt
         database.execute("UPDATE attempts SET number = 2")  # a row as a tuner of before has written it
         database.commit()
     assert [(each.trial, each.number) for each in store.attempts(experiment.uid)] == [(FINAL, 2)]
-    assert store.events(experiment.uid, FINAL) == store.events(experiment.uid) == [told]
+    assert store.events(experiment.uid, FINAL) == store.events(experiment.uid) == [event]

@@ -11,7 +11,7 @@ from controller.core.model import Collection, FailureClass, MetricsFile
 from controller.runtime.kubernetes.collector import RESOURCES
 from controller.runtime.kubernetes.runtime import SIDECAR_S, KubernetesRuntime
 from controller.runtime.protocol import Exit
-from tests.kube.experiment import NAMESPACE, Experiment, ended, look, look_until, on_a_loop, running, told_of
+from tests.kube.experiment import NAMESPACE, Experiment, ended, look, look_until, on_a_loop, refusal_of, running
 
 COLLECTION = Collection(MetricsFile("/katib/metrics.log"), ("accuracy",), "tuner/collector:1")
 SIDECAR = "tuner-collector"
@@ -144,11 +144,11 @@ async def test_the_minute_starts_over_once_the_api_server_answers_again(experime
     name, pod = await begun(experiment, runtime)
     await end_without_the_sidecar(experiment, runtime, pod, clock)
     await experiment.api.stop()
-    while not await told_of(look(runtime)):
+    while not await refusal_of(look(runtime)):
         await runtime.wait(0.02, log_growth=False)
     clock.now_s, reads = SIDECAR_S, clock.reads
     await experiment.api.start()
-    await look_until(runtime, lambda _: clock.reads > reads, told=[])
+    await look_until(runtime, lambda _: clock.reads > reads, refusals=[])
     await expect_no_end(runtime, name)
     clock.now_s = 2 * SIDECAR_S
     await look_until(runtime, ended(name))

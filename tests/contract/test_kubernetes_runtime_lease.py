@@ -17,7 +17,7 @@ from controller.runtime.kubernetes.lease import Superseded, identity
 from controller.runtime.kubernetes.runtime import KubernetesRuntime
 from controller.runtime.protocol import CannotStart
 from suggest.errors import FailedPrecondition
-from tests.kube.experiment import ANCHOR, NAMESPACE, Experiment, look, look_until, on_a_loop, running, told_of
+from tests.kube.experiment import ANCHOR, NAMESPACE, Experiment, look, look_until, on_a_loop, refusal_of, running
 from tests.kube.fake_kubelet import Script
 
 Raw = dict[str, Any]
@@ -37,10 +37,10 @@ def lease(experiment: Experiment) -> Raw:
     return spec
 
 
-async def until_told(runtime: KubernetesRuntime) -> str:
-    while not (told := await told_of(look(runtime))):
+async def until_refused(runtime: KubernetesRuntime) -> str:
+    while not (refusals := await refusal_of(look(runtime))):
         await runtime.wait(0.05, log_growth=False)
-    return told
+    return refusals
 
 
 @on_a_loop
@@ -50,10 +50,12 @@ async def test_while_one_controller_runs_a_second_creates_and_removes_nothing(ex
     await first.start(experiment.launch(0))
     await look_until(first, running(experiment.name(0)))
     await second.start(experiment.launch(1))
-    told = await until_told(second)
-    assert told.startswith("another controller runs this experiment: laptop:/home/user1/.tuner holds lease tiny-x7k2q")
-    assert "another controller" in await told_of(second.remove(experiment.name(0)))
-    assert "another controller" in await told_of(second.stop(experiment.name(0), grace_s=1.0))
+    refusals = await until_refused(second)
+    assert refusals.startswith(
+        "another controller runs this experiment: laptop:/home/user1/.tuner holds lease tiny-x7k2q"
+    )
+    assert "another controller" in await refusal_of(second.remove(experiment.name(0)))
+    assert "another controller" in await refusal_of(second.stop(experiment.name(0), grace_s=1.0))
     assert experiment.jobs() == [experiment.name(0)]
     assert (lease(experiment)["holderIdentity"], lease(experiment)["leaseTransitions"]) == (HERE, 1)
 

@@ -207,13 +207,13 @@ async def test_a_kind_is_discovered_once(experiment: Experiment) -> None:
 async def test_a_failed_discovery_is_retried_and_an_unknown_kind_is_refused(
     experiment: Experiment,
 ) -> None:
-    runtime, name, told = await experiment.open(), experiment.name(0), list[str]()
+    runtime, name, refusals = await experiment.open(), experiment.name(0), list[str]()
     assert await look(runtime) == {}
     experiment.api.answer(500, times=3, method="GET", path="/apis/example.dev/v1")
     await runtime.start(experiment.launch(0, manifest=WIDGET))
-    exit = (await look_until(runtime, ended(name), told=told))[name].exit
+    exit = (await look_until(runtime, ended(name), refusals=refusals))[name].exit
     assert exit is not None
-    assert len(told) == 2  # the first is told to nobody who waits
+    assert len(refusals) == 2  # the first is told to nobody who waits
     assert exit.reason == "the cluster has no kind Widget in example.dev/v1; install its operator"
 
 

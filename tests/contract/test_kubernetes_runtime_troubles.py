@@ -15,7 +15,7 @@ import pytest
 
 from controller.runtime.kubernetes import admission, records
 from controller.runtime.protocol import RuntimeLost
-from tests.kube.experiment import NAMESPACE, Experiment, ended, look, look_until, on_a_loop, running, told_of
+from tests.kube.experiment import NAMESPACE, Experiment, ended, look, look_until, on_a_loop, refusal_of, running
 from tests.kube.fake_kubelet import Script
 from tests.kube.small_cluster import eventually
 
@@ -40,13 +40,13 @@ def pod_of(experiment: Experiment, trial: int) -> str:
 async def test_a_timeout_is_enforced_until_the_cluster_has_accepted_it(experiment: Experiment) -> None:
     experiment.api.kubelet.play(lambda job: FOREVER)
     experiment.api.answer(500, times=2, method="DELETE", path="/pods/")
-    runtime, told = await experiment.open(), list[str]()
+    runtime, refusals = await experiment.open(), list[str]()
     await runtime.start(experiment.launch(0, timeout_s=0.3))
-    seen = await look_until(runtime, ended(experiment.name(0)), told=told)
+    seen = await look_until(runtime, ended(experiment.name(0)), refusals=refusals)
     exit = seen[experiment.name(0)].exit
     assert exit is not None
     assert exit.timed_out
-    assert len(told) == 2
+    assert len(refusals) == 2
     assert experiment.asked("DELETE", "/pods/") == 3
 
 
@@ -127,10 +127,10 @@ async def test_a_refused_create_is_reported_each_turn_and_retried_until_it_succe
     runtime = await experiment.open()
     await runtime.start(experiment.launch(0))
     for _ in range(400):  # the first is on its way for a while
-        if await told_of(look(runtime)):
+        if await refusal_of(look(runtime)):
             break
         await runtime.wait(0.02, log_growth=False)
-    assert all([await told_of(look(runtime)) for _ in range(5)])
+    assert all([await refusal_of(look(runtime)) for _ in range(5)])
     experiment.api.mend()
     await look_until(runtime, running(experiment.name(0)))
     assert experiment.jobs() == [experiment.name(0)]
@@ -140,14 +140,14 @@ async def test_a_refused_create_is_reported_each_turn_and_retried_until_it_succe
 async def test_a_refused_delete_is_reported_and_repeated_until_it_succeeds(experiment: Experiment) -> None:
     gone, stays = experiment.name(0), experiment.name(1)
     experiment.api.kubelet.play(lambda job: FOREVER if job["metadata"]["name"] == stays else Script())
-    runtime, told = await experiment.open(), list[str]()
+    runtime, refusals = await experiment.open(), list[str]()
     for trial in (0, 1):
         await runtime.start(experiment.launch(trial))
     await look_until(runtime, lambda seen: ended(gone)(seen) and running(stays)(seen))
     experiment.api.answer(500, times=3, method="DELETE", path="/jobs/")
     await runtime.remove(gone)
-    await look_until(runtime, lambda seen: gone not in seen and experiment.jobs() == [stays], told=told)
-    assert len(told) == 2  # the first is told to nobody who waits
+    await look_until(runtime, lambda seen: gone not in seen and experiment.jobs() == [stays], refusals=refusals)
+    assert len(refusals) == 2  # the first is told to nobody who waits
     assert experiment.asked("DELETE", "/jobs/") == 4
 
 
@@ -236,7 +236,7 @@ async def test_an_open_that_fails_halfway_leaves_nothing_running_and_can_be_repe
     runtime = await experiment.open()
     experiment.api.answer(500, method="GET", path="/limitranges")
     experiment.api.hold("GET", "/pods")
-    opening = asyncio.create_task(told_of(look(runtime)))
+    opening = asyncio.create_task(refusal_of(look(runtime)))
     await eventually(lambda: experiment.api.held == 1 and experiment.asked("GET", "/limitranges") == 1)
     await asyncio.wait([opening], timeout=0.1)  # what one says is known now
     experiment.api.release()
@@ -257,21 +257,21 @@ async def test_a_full_disk_is_reported_and_waited_for(experiment: Experiment, mo
 
     monkeypatch.setattr(records, "write_in_place", refused)
     experiment.api.kubelet.play(lambda job: Script(lines=("x=1",)))
-    runtime, name, told = await experiment.open(), experiment.name(0), list[str]()
+    runtime, name, refusals = await experiment.open(), experiment.name(0), list[str]()
     await runtime.start(experiment.launch(0))
     for _ in range(400):
-        if len(told := [*told, *filter(None, [await told_of(look(runtime))])]) == 3:
+        if len(refusals := [*refusals, *filter(None, [await refusal_of(look(runtime))])]) == 3:
             break
         await runtime.wait(0.02, log_growth=False)
-    assert set(told) == {
+    assert set(refusals) == {
         f"{experiment.directory(0, 1) / 'job.json'}: No space left on device; free some space to continue"
     }
     full = False
-    await look_until(runtime, ended(name), told=told)
+    await look_until(runtime, ended(name), refusals=refusals)
     uid = experiment.api.get("jobs", NAMESPACE, name)["metadata"]["uid"]
     await eventually(lambda: json.loads((experiment.directory(0, 1) / "job.json").read_text())["uid"] == uid)
     full = True
-    assert "No space left" in await told_of(runtime.remove(name))
+    assert "No space left" in await refusal_of(runtime.remove(name))
     full = False
     await runtime.remove(name)
     assert (await look(runtime), experiment.jobs()) == ({}, [])

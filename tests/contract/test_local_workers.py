@@ -138,7 +138,7 @@ async def test_the_first_that_fails_ends_the_others_and_the_attempt_ends_as_it_d
 
 
 @pytest.mark.parametrize(
-    ("said", "code", "failure_class"),
+    ("message", "code", "failure_class"),
     [
         ("ValueError: no", 1, FailureClass.USER_ERROR),
         ("torch.OutOfMemoryError: CUDA out of memory.", 1, FailureClass.OUT_OF_MEMORY),
@@ -147,11 +147,11 @@ async def test_the_first_that_fails_ends_the_others_and_the_attempt_ends_as_it_d
 )
 @on_a_loop
 async def test_the_last_line_of_the_failed_worker_is_the_reason(
-    testbed: LocalTestbed, said: str, code: int, failure_class: FailureClass
+    testbed: LocalTestbed, message: str, code: int, failure_class: FailureClass
 ) -> None:
     runtime = await testbed.open()
-    await runtime.start(several(testbed, each(ON, f"echo Traceback; echo '{said}' >&2; echo; echo ==; exit {code}")))
-    reason = f"worker 1 of 2: exit code {code}: {said}"
+    await runtime.start(several(testbed, each(ON, f"echo Traceback; echo '{message}' >&2; echo; echo ==; exit {code}")))
+    reason = f"worker 1 of 2: exit code {code}: {message}"
     assert alike(await ended(runtime, "a"), failure_class=failure_class, reason=reason)
     await runtime.close()
 

@@ -80,7 +80,7 @@ def report(trial: str) -> None:
         DBManagerStub(channel).ReportObservationLog(request, timeout=60)
 
 
-def said(port: int, text: str) -> bytes:
+def exchange(port: int, text: str) -> bytes:
     with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
         connection.sendall(text.encode())
         return connection.recv(1000)
@@ -91,14 +91,14 @@ def test_only_who_has_the_token_is_connected(folder: Path) -> None:
     target = "CONNECT katib-db-manager.kubeflow:6789 HTTP/1.1\r\n"
     allowed = f"Proxy-Authorization: Basic {credentials(token)}\r\n\r\n"
     wrong = f"Proxy-Authorization: Basic {credentials('guessed')}\r\n\r\n"
-    assert [said(port, text).split()[1] for text in (target + allowed, target + wrong, f"{target}\r\n")] == [
+    assert [exchange(port, text).split()[1] for text in (target + allowed, target + wrong, f"{target}\r\n")] == [
         b"200",
         b"407",
         b"407",
     ]
     foreign = f"{target}Proxy-Authorization: Basic \u00e9\r\n\r\n"
-    assert said(port, foreign).split()[1] == b"407"
-    assert said(port, f"GET / HTTP/1.1\r\n{allowed}").split()[1] == b"407"
+    assert exchange(port, foreign).split()[1] == b"407"
+    assert exchange(port, f"GET / HTTP/1.1\r\n{allowed}").split()[1] == b"407"
     assert (folder / LOCK).stat().st_mode & 0o077 == 0
 
 
@@ -131,9 +131,9 @@ def test_the_environments_own_proxy_gets_its_decoded_credentials(folder: Path, m
             head = f"CONNECT example.org:443 HTTP/1.1\r\nProxy-Authorization: Basic {credentials(token)}\r\n\r\n"
             connection.sendall(head.encode())
             with proxy.accept()[0] as asked:
-                told = asked.recv(1000)
-    assert told.startswith(b"CONNECT example.org:443 ")
-    assert b64encode(b"me@work:p%w") in told
+                request = asked.recv(1000)
+    assert request.startswith(b"CONNECT example.org:443 ")
+    assert b64encode(b"me@work:p%w") in request
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case["claim"] for case in CASES])
@@ -162,7 +162,7 @@ def test_a_server_that_was_killed_is_followed_by_one_with_the_same_address(folde
     eventually(lambda: not is_held(folder / LOCK))
     asyncio.run(keep_serving(folder))
     assert known_address(folder) == before
-    assert said(before.port, "GET / HTTP/1.1\r\n\r\n").split()[1] == b"407"
+    assert exchange(before.port, "GET / HTTP/1.1\r\n\r\n").split()[1] == b"407"
 
 
 def test_a_server_that_is_killed_while_trials_run_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -212,7 +212,7 @@ def test_a_server_whose_port_refuses_connections_is_not_an_address(folder: Path)
     found = variables(folder)
     ending.join()
     assert found["grpc_proxy"] == f"http://trial:t@127.0.0.1:{port}"
-    assert said(port, "GET / HTTP/1.1\r\n\r\n").split()[1] == b"407"
+    assert exchange(port, "GET / HTTP/1.1\r\n\r\n").split()[1] == b"407"
 
 
 def test_reports_are_stored_after_the_sockets_folder_was_emptied(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -111,25 +111,25 @@ async def look(runtime: Runtime) -> Mapping[str, AttemptStatus]:
 
 
 async def look_until(runtime: KubernetesRuntime, condition: Callable[[Mapping[str, AttemptStatus]], bool], *,
-                     told: list[str] | None = None) -> Mapping[str, AttemptStatus]:  # fmt: skip
-    """Return the statuses once they satisfy the condition. `told`: the errors that may occur meanwhile, if any."""
+                     refusals: list[str] | None = None) -> Mapping[str, AttemptStatus]:  # fmt: skip
+    """Return the statuses once they satisfy the condition. `refusals`: the errors that may occur meanwhile, if any."""
     give_up_at, seen = time.monotonic() + LONG_S, None
     while time.monotonic() < give_up_at:
         try:
             seen = await look(runtime)
         except RuntimeLost as error:
-            if told is None:
+            if refusals is None:
                 raise
-            told.append(str(error))
+            refusals.append(str(error))
             await asyncio.sleep(0.01)
             continue
         if condition(seen):
             return seen
         await runtime.wait(0.05, log_growth=False)
-    raise AssertionError(f"never so; last seen: {seen}, told {told}")
+    raise AssertionError(f"never so; last seen: {seen}, refusals {refusals}")
 
 
-async def told_of(call: Coroutine[Any, Any, object]) -> str:
+async def refusal_of(call: Coroutine[Any, Any, object]) -> str:
     """Return the error about an unreachable cluster; "" if there is none."""
     try:
         await call

@@ -31,13 +31,13 @@ def experiment(
     return me.file_of_objects(template, name=NAME, trials=trials, parallelism=parallelism, **trial)
 
 
-def until_said(me: Searcher, said: str, *, state: str) -> None:
+def until_message(me: Searcher, message: str, *, state: str) -> None:
     """Wait until a trial is in this state with this text in its reason. The state must not end by itself."""
 
     def is_said() -> bool:
         code, out, _ = me.tuner("get", "trials", NAME, "-o", "json")
         trials = json.loads(out) if code == 0 else []  # the experiment does not exist yet
-        return any(trial["state"] == state and said in (trial["reason"] or "") for trial in trials)
+        return any(trial["state"] == state and message in (trial["reason"] or "") for trial in trials)
 
     eventually(is_said, within_s=WITHIN_S, shows=lambda: me.tuner("describe", NAME))
 

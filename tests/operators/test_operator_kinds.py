@@ -21,7 +21,7 @@ from tests.operators.experiments import (
     last_main_value,
     nothing_left,
     running_main,
-    until_said,
+    until_message,
     verdict,
 )
 from tests.operators.kinds import KINDS, Kind
@@ -162,7 +162,7 @@ def test_a_trial_waits_for_an_operator_that_is_down(fakes: Operators, me: Search
     fakes.stop(kind.operators[0])
     try:
         process = me.start("run", experiment(me, kind))
-        until_said(me, "running?", state="queued")  # "is its operator running?", or the same question about its kind
+        until_message(me, "running?", state="queued")  # "is its operator running?", or the same question about its kind
     finally:
         fakes.start(kind.operators[0])
     code, err = ended(process)

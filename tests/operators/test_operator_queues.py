@@ -11,7 +11,7 @@ from tests.cluster.controlplane import ControlPlane
 from tests.cluster.kwok import uid_number
 from tests.cluster.objects import job, jobs
 from tests.cluster.searcher import Searcher
-from tests.operators.experiments import ended, experiment, last_main_value, running_main, until_said, verdict
+from tests.operators.experiments import ended, experiment, last_main_value, running_main, until_message, verdict
 from tests.operators.kinds import GPUS, QUEUED, Kind
 from tests.operators.operators import KUEUE, Operators
 from tests.operators.queues import LOCAL_QUEUE, PRIORITY_LABEL, QUEUE_LABEL, V1, add_queue
@@ -46,7 +46,7 @@ def test_a_trial_waits_for_kueue_and_is_admitted(cluster: ControlPlane, me: Sear
     api = cluster.api()
     add_urgent(api, me.namespace)
     process = me.start("run", experiment(me, kind, trials=2, parallelism=2, queue=LOCAL_QUEUE))
-    until_said(me, "insufficient unused quota", state="queued")
+    until_message(me, "insufficient unused quota", state="queued")
     remove_urgent(api, me.namespace)
     code, err = ended(process)
     assert code == 0, err
@@ -66,7 +66,7 @@ def test_a_preempted_trial_continues_as_the_same_attempt_with_the_value_of_its_s
     process = me.start("run", experiment(me, kind, main, labels={PRIORITY_LABEL: "low"}, queue=LOCAL_QUEUE))
     first = uid_number(running_main(api, me, kind)["metadata"]["uid"])
     add_urgent(api, me.namespace)
-    until_said(me, "preempted by Kueue", state="queued")
+    until_message(me, "preempted by Kueue", state="queued")
     remove_urgent(api, me.namespace)
     value = last_main_value(api, me, kind, process)
     code, err = ended(process)
@@ -81,7 +81,7 @@ def test_a_queue_survives_a_restart_of_kueue(fakes: Operators, me: Searcher) -> 
     api, job_kind = fakes.cluster.api(), QUEUED[0]
     add_urgent(api, me.namespace)
     process = me.start("run", experiment(me, job_kind, queue=LOCAL_QUEUE))
-    until_said(me, "insufficient unused quota", state="queued")
+    until_message(me, "insufficient unused quota", state="queued")
     fakes.restart(KUEUE)
     remove_urgent(api, me.namespace)
     code, err = ended(process)

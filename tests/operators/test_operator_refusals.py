@@ -10,7 +10,7 @@ from tests.cluster.api import CORE
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.objects import job, jobs, quota
 from tests.cluster.searcher import Searcher
-from tests.operators.experiments import LONG_WORKER, MAIN, ended, experiment, nothing_left, until_said, verdict
+from tests.operators.experiments import LONG_WORKER, MAIN, ended, experiment, nothing_left, until_message, verdict
 from tests.operators.kinds import GPUS, KINDS, Kind
 
 Seen = Callable[[str], None]
@@ -33,7 +33,7 @@ def test_a_trial_whose_pod_the_quota_refuses_waits(cluster: ControlPlane, me: Se
     api.post(jobs(me.namespace), job("other", gpus=1, KWOK_RUN="1h"))
     api.until(f"{path}/gpus", lambda now: now["status"]["used"]["requests.nvidia.com/gpu"] == "1")
     process = me.start("run", experiment(me, kind))
-    until_said(me, "requests.nvidia.com/gpu", state="queued")
+    until_message(me, "requests.nvidia.com/gpu", state="queued")
     api.delete(jobs(me.namespace, "other") + "?propagationPolicy=Background")
     code, err = ended(process)
     assert code == 0, err

@@ -82,17 +82,17 @@ def test_replicas_train_one_model_and_the_main_pod_reports_the_metrics(
     trials = me.trials(training.name)
     assert [(trial["state"], len(trial["attempts"])) for trial in trials] == [("succeeded", 1)] * 3
     for trial in trials:
-        told = me.tuner("logs", f"{training.name}/{trial['number']}")[1].splitlines()
-        assert training.shows.format(trial=trial["name"]) in told
-        assert losses(told) == losses(logs[f"{trial['name']}-{training.main}"])
-        assert [epoch for epoch, _ in losses(told)] == [*range(1, EPOCHS + 1)]
-        assert losses(told)[-1][1] == trial["value"] < losses(told)[0][1]
+        lines = me.tuner("logs", f"{training.name}/{trial['number']}")[1].splitlines()
+        assert training.shows.format(trial=trial["name"]) in lines
+        assert losses(lines) == losses(logs[f"{trial['name']}-{training.main}"])
+        assert [epoch for epoch, _ in losses(lines)] == [*range(1, EPOCHS + 1)]
+        assert losses(lines)[-1][1] == trial["value"] < losses(lines)[0][1]
 
         shards = [each for worker in training.workers for each in losses(logs[f"{trial['name']}-{worker}"])]
         assert sorted(epoch for epoch, _ in shards) == sorted([*range(1, EPOCHS + 1)] * len(training.workers))
         first, last = ([loss for epoch, loss in shards if epoch == which] for which in (1, EPOCHS))
         assert max(last) < min(first)
-        assert not {loss for _, loss in shards} & {loss for _, loss in losses(told)}
+        assert not {loss for _, loss in shards} & {loss for _, loss in losses(lines)}
 
     best = me.json("best", training.name)
     assert best["parameters"] == {"lr": 0.1}

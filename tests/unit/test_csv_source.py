@@ -118,7 +118,7 @@ def test_missing_columns_of_objectives_and_constraints_are_named(tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    ("row", "said"),
+    ("row", "message"),
     [
         ("nan,0.5,3,1", "score: 'nan' is not a finite number, so there is nothing to compare"),
         ("inf,0.5,3,1", "score: 'inf' is not a finite number"),
@@ -130,11 +130,11 @@ def test_missing_columns_of_objectives_and_constraints_are_named(tmp_path: Path)
         ("__import__('os'),0.5,3,1", "is not a finite number"),
     ],
 )
-def test_an_invalid_row_is_reported_by_line_and_the_others_are_imported(tmp_path: Path, row: str, said: str) -> None:
+def test_an_invalid_row_is_reported_by_line_and_the_others_are_imported(tmp_path: Path, row: str, message: str) -> None:
     found = source(tmp_path, f"score,x,n,kind\n1,0.5,3,1\n{row}\n2,0.5,3,1\n")
     assert [place for place, _ in found.trials] == ["line 2", "line 4"]
     [problem] = found.refused
-    assert (problem.path, said in problem.message) == ("line 3", True), problem
+    assert (problem.path, message in problem.message) == ("line 3", True), problem
 
 
 def test_all_missing_columns_are_reported_at_once(tmp_path: Path) -> None:

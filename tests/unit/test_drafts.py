@@ -29,7 +29,7 @@ def study(algorithm: str, space: Space = NUMBERS, **settings: str | int) -> Stud
     return Study(StudyName("default", "s"), "uid", spec, 7)
 
 
-def told(engine: Engine, trials: int) -> Engine:
+def after_trials(engine: Engine, trials: int) -> Engine:
     for number in range(engine.next_number, trials):
         (one,) = engine.propose(1).trials
         engine.put(Trial(number, TrialState.SUCCEEDED, one.parameters, value=float(number % 7)))
@@ -45,19 +45,19 @@ def computed(draft: Draft) -> Draft:
 @pytest.mark.parametrize("algorithm", ["gp", "default", "cmaes", "optuna:tpe", "optuna:nsgaii", "optuna:bruteforce"])
 def test_every_model_in_a_worker_proposes_in_steps(pool: Workers, algorithm: str) -> None:
     space = SMALL if algorithm == "optuna:bruteforce" else NUMBERS
-    engine = told(Engine(study(algorithm, space), (), (), workers=pool), 12 if space is NUMBERS else 5)
+    engine = after_trials(Engine(study(algorithm, space), (), (), workers=pool), 12 if space is NUMBERS else 5)
     draft = engine.draft(2)
     assert draft.proposal is None, "a worker computes it"
     assert computed(draft).proposal == Engine(study(algorithm, space), engine.trials(), ()).propose(2)
 
 
 def test_a_short_proposal_has_no_steps(pool: Workers) -> None:
-    engine = told(Engine(study("tpe"), (), (), workers=pool), 12)
+    engine = after_trials(Engine(study("tpe"), (), (), workers=pool), 12)
     assert engine.draft(1).proposal == engine.propose(1)
 
 
 def test_trials_that_end_meanwhile_change_nothing_of_a_draft(pool: Workers) -> None:
-    engine = told(Engine(study("gp"), (), (), workers=pool), 12)
+    engine = after_trials(Engine(study("gp"), (), (), workers=pool), 12)
     engine.put(running := Trial(12, TrialState.RUNNING, {"x": 0.5, "n": 5}))
     expected = engine.propose(1)
     draft = engine.draft(1)
@@ -68,7 +68,7 @@ def test_trials_that_end_meanwhile_change_nothing_of_a_draft(pool: Workers) -> N
 
 
 def test_a_draft_is_stale_when_its_number_is_taken_or_the_space_has_grown(pool: Workers) -> None:
-    engine = told(Engine(study("gp"), (), (), workers=pool), 12)
+    engine = after_trials(Engine(study("gp"), (), (), workers=pool), 12)
     draft = computed(engine.draft(1))
     assert draft.proposal is not None
     assert engine.renumbered(draft) == draft.proposal

@@ -91,11 +91,11 @@ def test_another_search_is_refused_with_the_difference_and_the_way_on(sets: str)
 
 
 @pytest.mark.parametrize(
-    ("trials", "said"),
+    ("trials", "message"),
     [("+x", "write \\+20, or 120 for the total"), ("-3", "not a number of trials"), ("+", "not a number of trials")],
 )
-def test_an_invalid_number_of_trials_is_reported(trials: str, said: str) -> None:
-    with pytest.raises(InvalidArgument, match=said):
+def test_an_invalid_number_of_trials_is_reported(trials: str, message: str) -> None:
+    with pytest.raises(InvalidArgument, match=message):
         edited(trials=trials)
 
 
@@ -111,16 +111,16 @@ def test_a_grid_has_no_trials_to_add_to() -> None:
 
 
 @pytest.mark.parametrize(
-    ("done", "best", "said"),
+    ("done", "best", "message"),
     [
         ({TrialState.SUCCEEDED: 40}, 1.0, "all 40 trials are done"),
         ({TrialState.SUCCEEDED: 15, TrialState.FAILED: 5}, 1.0, "budget.failedTrials: 5"),
         ({TrialState.SUCCEEDED: 20}, 7.0, "the target was reached"),
     ],
 )
-def test_an_extension_that_would_end_at_once_is_refused(done: dict[TrialState, int], best: float, said: str) -> None:
+def test_an_extension_that_would_end_at_once_is_refused(done: dict[TrialState, int], best: float, message: str) -> None:
     trials = [Trial(0, state, {}, value=best) for state, count in done.items() for _ in range(count)]
-    with pytest.raises(FailedPrecondition, match=f"would end again at once: .*{said}.*; raise that too"):
+    with pytest.raises(FailedPrecondition, match=f"would end again at once: .*{message}.*; raise that too"):
         refuse_an_end(TINY, edited(trials="+20").spec, trials)
     refuse_an_end(TINY, edited("spec.objective.target=9", "spec.budget.failedTrials=9", trials="+21").spec, trials)
 

@@ -120,8 +120,13 @@ ENDS = [
         failed(INFRASTRUCTURE, "exit code 75: rank 1 of 2 was lost"),
     ),
     *(
-        (f"it says what it lacked: {said}", seen(code=1, last_line=said), None, failed(MEMORY, f"exit code 1: {said}"))
-        for said in (
+        (
+            f"it says what it lacked: {message}",
+            seen(code=1, last_line=message),
+            None,
+            failed(MEMORY, f"exit code 1: {message}"),
+        )
+        for message in (
             "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.",
             "cifar10.py: out of memory: the GPU has no room for --batch 65536",
             "MemoryError",

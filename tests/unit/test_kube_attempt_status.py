@@ -175,7 +175,7 @@ def test_a_signal_counts_where_the_runtime_tells_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("reason", "said"),
+    ("reason", "expected"),
     [
         ("PreemptionByScheduler", "preempted by a pod of a higher priority"),
         ("DeletionByTaintManager", "node gpu-7 was lost or tainted: its pods were removed"),
@@ -184,11 +184,11 @@ def test_a_signal_counts_where_the_runtime_tells_it() -> None:
         ("DeletionByPodGC", "node gpu-7 is gone, and so is its pod"),
     ],
 )
-def test_a_disruption_is_an_infrastructure_failure_whatever_the_exit_code(reason: str, said: str) -> None:
+def test_a_disruption_is_an_infrastructure_failure_whatever_the_exit_code(reason: str, expected: str) -> None:
     disrupted = a_condition("DisruptionTarget", reason, "as it says", after=4)
     for code in (0, 1, 143):
         pod = a_pod(ended(code), phase="Failed", conditions=(disrupted,), deleted=4)
-        assert end_of(a_job(), pod) == lost(5, f"{said}: as it says")
+        assert end_of(a_job(), pod) == lost(5, f"{expected}: as it says")
 
 
 def test_a_pod_that_ended_before_its_disruption_is_judged_by_its_own_exit() -> None:
@@ -409,7 +409,7 @@ MOUNT = (
 
 
 @pytest.mark.parametrize(
-    ("reason", "message", "said"),
+    ("reason", "message", "expected"),
     [
         ("InvalidImageName", "couldn't parse it", f"image {IMAGE} is not a name of an image: couldn't parse it"),
         (
@@ -446,13 +446,13 @@ MOUNT = (
         ),
     ],
 )
-def test_a_permanent_error_is_a_configuration_failure_at_once(reason: str, message: str, said: str) -> None:
+def test_a_permanent_error_is_a_configuration_failure_at_once(reason: str, message: str, expected: str) -> None:
     pod = a_pod(waiting(reason, message), phase="Pending")
-    assert end_of(a_job(), pod, now=2) == Exit(at(2), failure_class=CONFIGURATION, reason=said)
+    assert end_of(a_job(), pod, now=2) == Exit(at(2), failure_class=CONFIGURATION, reason=expected)
 
 
 @pytest.mark.parametrize(
-    ("message", "said"),
+    ("message", "expected"),
     [
         (
             EXEC + '"trian.py": executable file not found in $PATH: unknown',
@@ -469,10 +469,12 @@ def test_a_permanent_error_is_a_configuration_failure_at_once(reason: str, messa
         (MOUNT + "not a directory: unknown", f"mount /data failed: {MOUNT}not a directory: unknown"),
     ],
 )
-def test_a_container_that_cannot_be_started_is_a_configuration_failure_with_the_reason(message: str, said: str) -> None:
+def test_a_container_that_cannot_be_started_is_a_configuration_failure_with_the_reason(
+    message: str, expected: str
+) -> None:
     never = ended(128, "StartError", message=message, start="1970-01-01T00:00:00Z")
     found = look(a_job(conditions=(FAILED,)), a_pod(never, phase="Failed"))
-    assert (found.start_time, found.exit) == (None, Exit(at(5), failure_class=CONFIGURATION, reason=said))
+    assert (found.start_time, found.exit) == (None, Exit(at(5), failure_class=CONFIGURATION, reason=expected))
 
 
 def test_a_node_that_cannot_start_containers_is_an_infrastructure_failure() -> None:
@@ -707,11 +709,11 @@ def test_an_evicted_pod_is_the_cause_though_it_shows_a_later_deletion() -> None:
 # Containers that are restarted in place
 
 
-def restarted(state: Raw, times: int, *, code: int = 1, said: str = "", reason: str = "Error") -> Raw:
+def restarted(state: Raw, times: int, *, code: int = 1, message: str = "", reason: str = "Error") -> Raw:
     """A pod of an operator whose container was last restarted after this exit code."""
     pod = a_pod(state, labels={"role": "leader"}, name="leader")
     pod["spec"]["restartPolicy"] = "OnFailure"
-    last = {"terminated": ended(code, reason, message=said, start=stamp(3))["terminated"]}
+    last = {"terminated": ended(code, reason, message=message, start=stamp(3))["terminated"]}
     pod["status"]["containerStatuses"][0] |= {"restartCount": times, "lastState": last}
     return pod
 
@@ -730,7 +732,7 @@ def test_an_attempt_that_is_restarted_in_place_began_with_its_first_start() -> N
 def test_a_crash_loop_is_an_end_after_five_restarts() -> None:
     assert look(JOB_SET, restarted(BACK_OFF, 4)).exit is None
     assert look(JOB_SET, restarted({"running": {"startedAt": stamp(8)}}, 5)).exit is None
-    assert end_of(JOB_SET, restarted(BACK_OFF, 5, said="KeyError: 'lr'")) == Exit(
+    assert end_of(JOB_SET, restarted(BACK_OFF, 5, message="KeyError: 'lr'")) == Exit(
         at(5),
         failure_class=FailureClass.USER_ERROR,
         reason="its container was restarted 5 times, last after exit code 1: KeyError: 'lr'",

@@ -345,7 +345,7 @@ async def listing(context: str | None) -> None:
         await client.close()
 
 
-async def said(config: Raw, *, context: str | None = None) -> str:
+async def login_problem(config: Raw, *, context: str | None = None) -> str:
     """Return the error of listing Jobs with this kubeconfig."""
     with kubeconfig_of(config), pytest.raises((Unreachable, AccessDenied, BadKubeconfig)) as caught:
         await listing(context)
@@ -361,7 +361,7 @@ def test_a_missing_kubeconfig_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_p
 
 def test_an_unknown_context_is_reported_with_the_known_ones() -> None:
     config = FakeApi().kubeconfig()
-    problem = asyncio.run(said(config, context="prod"))
+    problem = asyncio.run(login_problem(config, context="prod"))
     assert "has no context 'prod'; choose one with --context: fake" in problem
 
 
@@ -378,15 +378,17 @@ def test_a_context_with_missing_or_broken_parts_is_reported() -> None:
     config = FakeApi().kubeconfig()
     config["clusters"][0]["cluster"] = {"server": "https://127.0.0.1:1"}
     config["users"] = []
-    assert "AccessDenied: Context 'fake' has no credentials: its user 'tester' is not in" in asyncio.run(said(config))
+    assert "AccessDenied: Context 'fake' has no credentials: its user 'tester' is not in" in asyncio.run(
+        login_problem(config)
+    )
     config["users"] = [{"name": "tester", "user": {"client-certificate": "/none/such", "client-key": "/none/such"}}]
-    assert "No such file or directory" in asyncio.run(said(config))
+    assert "No such file or directory" in asyncio.run(login_problem(config))
     config["users"] = [
         {"name": "tester", "user": {"client-certificate-data": "bm9uZQ==", "client-key-data": "bm9uZQ=="}}
     ]
-    assert "context 'fake' cannot be used: [SSL]" in asyncio.run(said(config))
+    assert "context 'fake' cannot be used: [SSL]" in asyncio.run(login_problem(config))
     config["clusters"] = []
-    assert "context 'fake' cannot be used" in asyncio.run(said(config))
+    assert "context 'fake' cannot be used" in asyncio.run(login_problem(config))
 
 
 def test_the_default_namespace_is_that_of_the_context() -> None:
@@ -425,7 +427,7 @@ def test_a_context_with_impersonation_sends_it_with_every_request() -> None:
 def test_groups_without_a_user_to_impersonate_are_refused() -> None:
     config = FakeApi().kubeconfig()
     config["users"][0]["user"] = {"as-groups": ["vision"]}
-    problem = asyncio.run(said(config))
+    problem = asyncio.run(login_problem(config))
     assert "BadKubeconfig: " in problem
     assert "user 'tester' has as-uid, as-groups or as-user-extra without `as`" in problem
 
@@ -434,7 +436,7 @@ def test_wrong_or_expired_credentials_are_reported() -> None:
     async def check() -> None:
         async with FakeApi() as api:
             api.token = "right"
-            problem = await said(config_of(api, token="wrong"))
+            problem = await login_problem(config_of(api, token="wrong"))
             assert "AccessDenied: " in problem
             assert "does not accept the credentials of context 'fake' (user 'tester')" in problem
             assert "wrong or have expired; log in again" in problem
@@ -459,7 +461,7 @@ def test_credentials_that_were_renewed_in_the_meantime_are_found() -> None:
 
 
 def test_an_unreachable_server_is_reported() -> None:
-    problem = asyncio.run(said(FakeApi().kubeconfig()))  # port 0: nobody listens
+    problem = asyncio.run(login_problem(FakeApi().kubeconfig()))  # port 0: nobody listens
     assert "Unreachable: http://127.0.0.1:0 (context 'fake') cannot be reached" in problem
     assert "is the cluster up, and this the right context?" in problem
     assert issubclass(Unreachable, RuntimeLost)
@@ -468,13 +470,13 @@ def test_an_unreachable_server_is_reported() -> None:
 def test_a_host_that_does_not_exist_is_reported() -> None:
     config = FakeApi().kubeconfig()
     config["clusters"][0]["cluster"]["server"] = "http://nowhere.invalid:6443"
-    assert "cannot be found: no such host" in asyncio.run(said(config))
+    assert "cannot be found: no such host" in asyncio.run(login_problem(config))
 
 
 def test_a_proxy_that_does_not_answer_is_reported() -> None:
     config = FakeApi().kubeconfig()
     config["clusters"][0]["cluster"] |= {"server": "http://example.invalid", "proxy-url": "http://127.0.0.1:1"}
-    assert "cannot be reached through its proxy" in asyncio.run(said(config))
+    assert "cannot be reached through its proxy" in asyncio.run(login_problem(config))
 
 
 def test_the_environment_names_a_proxy_and_exceptions(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -483,9 +485,9 @@ def test_the_environment_names_a_proxy_and_exceptions(monkeypatch: pytest.Monkey
     for name in ("http_proxy", "HTTP_PROXY", "no_proxy", "NO_PROXY"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
-    assert "cannot be reached through its proxy" in asyncio.run(said(config))
+    assert "cannot be reached through its proxy" in asyncio.run(login_problem(config))
     monkeypatch.setenv("no_proxy", "nowhere.invalid")
-    assert "cannot be found: no such host" in asyncio.run(said(config))
+    assert "cannot be found: no such host" in asyncio.run(login_problem(config))
 
 
 def test_a_server_that_is_not_an_api_server_is_reported() -> None:
@@ -499,7 +501,7 @@ def test_a_server_that_is_not_an_api_server_is_reported() -> None:
         server = await asyncio.start_server(page, "127.0.0.1", 0)
         config = FakeApi().kubeconfig()
         config["clusters"][0]["cluster"]["server"] = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        assert "is it an API server or a login page?" in await said(config)
+        assert "is it an API server or a login page?" in await login_problem(config)
         server.close()
         await server.wait_closed()
 
@@ -520,7 +522,7 @@ def test_a_server_that_redirects_is_not_followed() -> None:
         server = await asyncio.start_server(page, "127.0.0.1", 0)
         config = FakeApi().kubeconfig()
         config["clusters"][0]["cluster"]["server"] = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        assert "redirects to /login; is it an API server or a login page?" in await said(config)
+        assert "redirects to /login; is it an API server or a login page?" in await login_problem(config)
         assert not followed
         server.close()
         await server.wait_closed()
@@ -549,7 +551,7 @@ def test_an_untrusted_certificate_is_refused(speaks_tls: tuple[ssl.SSLContext, b
         server = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0, ssl=speaks_tls[0])
         config = FakeApi().kubeconfig()
         config["clusters"][0]["cluster"]["server"] = f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        problem = await said(config)
+        problem = await login_problem(config)
         assert "is not trusted: [SSL: CERTIFICATE_VERIFY_FAILED]" in problem
         assert "check its cluster's certificate-authority-data" in problem
         server.close()
@@ -640,7 +642,7 @@ def test_an_empty_authority_is_refused_rather_than_replaced_by_those_of_the_syst
         "server": "https://127.0.0.1:1",
         "certificate-authority": str(tmp_path / "empty"),
     }
-    assert "its certificate authority is empty" in asyncio.run(said(config))
+    assert "its certificate authority is empty" in asyncio.run(login_problem(config))
 
 
 def test_a_key_is_not_left_in_a_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -90,9 +90,9 @@ TABLE = [
 ]
 
 
-@pytest.mark.parametrize(("shown", "said"), [row[1:] for row in TABLE], ids=[row[0] for row in TABLE])
-def test_the_reason_is_kueues_own(shown: Raw | None, said: str) -> None:
-    assert why_queued("team-a", shown) == said
+@pytest.mark.parametrize(("shown", "reason"), [row[1:] for row in TABLE], ids=[row[0] for row in TABLE])
+def test_the_reason_is_kueues_own(shown: Raw | None, reason: str) -> None:
+    assert why_queued("team-a", shown) == reason
 
 
 SUSPENDED = [{"type": "Suspended", "status": "True"}]

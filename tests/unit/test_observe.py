@@ -126,12 +126,12 @@ TABLE: list[tuple[str, Attempt, AttemptStatus | None, str, AttemptEvent | None]]
 
 
 @pytest.mark.parametrize(
-    ("known", "status", "said", "expected"), [row[1:] for row in TABLE], ids=[row[0] for row in TABLE]
+    ("known", "status", "logged", "expected"), [row[1:] for row in TABLE], ids=[row[0] for row in TABLE]
 )
 def test_an_observed_status_becomes_an_event(
-    known: Attempt, status: AttemptStatus | None, said: str, expected: AttemptEvent | None
+    known: Attempt, status: AttemptStatus | None, logged: str, expected: AttemptEvent | None
 ) -> None:
-    log = a_log(said)
+    log = a_log(logged)
     assert event_for(known, status, log, a_spec(), metrics=log, now=NOW) == expected
 
 

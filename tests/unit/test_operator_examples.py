@@ -35,7 +35,7 @@ def test_every_known_kind_has_an_example() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "old", "new", "said"),
+    ("name", "old", "new", "message"),
     [
         ("rayjob", "entrypoint:", "submissionMode: HTTPMode\n        entrypoint:",
          "spec.trial.template: submissionMode: HTTPMode makes no pod that prints what the entrypoint prints; write "
@@ -47,7 +47,7 @@ def test_every_known_kind_has_an_example() -> None:
     ],
 )  # fmt: skip
 def test_an_invalid_template_is_refused_with_its_line_before_anything_runs(
-    name: str, old: str, new: str, said: str
+    name: str, old: str, new: str, message: str
 ) -> None:
     text = next(path for path in EXAMPLES if path.stem == name).read_text()
     assert old in text
@@ -55,5 +55,5 @@ def test_an_invalid_template_is_refused_with_its_line_before_anything_runs(
         check_manifests(read(text.replace(old, new), source="x.yaml"))
     (problem,) = str(caught.value).split("\n")[1:]
     line, _, rest = problem.strip().partition(":")
-    assert rest.partition(" ")[2].startswith(said)
+    assert rest.partition(" ")[2].startswith(message)
     assert int(line) > 1

@@ -204,11 +204,11 @@ def test_imported_trials_are_learned_from(algorithm: str) -> None:
     outside: Config = dict.fromkeys(space.by_name, "elsewhere")
     imported.append(Trial(42, SUCCEEDED, outside, value=1e9, labels={IMPORTED_FROM: "notes"}))
     of = study(space, algorithm, config=SMALL.get(algorithm))
-    told, untold = Engine(of, imported, ()), Engine(of, imported[:1], ())
-    proposed = told.propose(2)
+    complete, incomplete = Engine(of, imported, ()), Engine(of, imported[:1], ())
+    proposed = complete.propose(2)
     assert all(space.point_problems(p.parameters, partial=False) == () for p in proposed.trials)
     if algorithm not in ("optuna:random", "optuna:qmc", *("optuna:grid",)):
-        assert [p.parameters for p in proposed.trials] != [p.parameters for p in untold.propose(2).trials]
+        assert [p.parameters for p in proposed.trials] != [p.parameters for p in incomplete.propose(2).trials]
 
 
 ALL_EDGES: list[Domain] = [
@@ -338,9 +338,9 @@ def test_sequential_generations_equal_optunas(algorithm: str) -> None:
         return optuna.samplers.NSGAIISampler(population_size=8, seed=seed)
 
     same, (size, first) = 0, {"optuna:cmaes": (7, 1), "optuna:nsgaii": (8, 0)}[algorithm]
-    for number, told in enumerate(in_optuna(sampler, points, model._distributions)):
-        if told and number % size != first:
-            assert told == pytest.approx({name: points[number][name] for name in told}, abs=1e-12)
+    for number, point in enumerate(in_optuna(sampler, points, model._distributions)):
+        if point and number % size != first:
+            assert point == pytest.approx({name: points[number][name] for name in point}, abs=1e-12)
             same += 1
     assert same >= 28
 

@@ -101,15 +101,15 @@ def test_the_settings_of_all_engines_are_read(text: str, name: str, settings: di
 
 
 def test_settings_without_effect_are_reported() -> None:
-    told = read(algorithm("bayesianoptimization", "{name: acq_func, value: EI}"), source="katib.yaml").warnings
+    warnings = read(algorithm("bayesianoptimization", "{name: acq_func, value: EI}"), source="katib.yaml").warnings
     why = "acq_func has no effect here: bayesianoptimization has its own rule for it"
-    assert told == (f"spec.algorithm.algorithmSettings[0]: {why}",)
+    assert warnings == (f"spec.algorithm.algorithmSettings[0]: {why}",)
 
 
 def test_a_warning_names_the_place_in_katibs_file() -> None:
     text = TEXT.replace("[python, ../digits/train.py]", "[sh, -c, 'train ${trialParameters.function}']")
-    (told,) = read(text, source="katib.yaml").warnings
-    assert told.startswith("spec.trialTemplate: the shell reads the text of ${activation} as code; ")
+    (warning,) = read(text, source="katib.yaml").warnings
+    assert warning.startswith("spec.trialTemplate: the shell reads the text of ${activation} as code; ")
 
 
 def test_the_resource_of_hyperband_becomes_the_fidelity() -> None:

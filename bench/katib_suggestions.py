@@ -69,7 +69,7 @@ def request(name: str, trials: list[pb.Trial]) -> pb.GetSuggestionsRequest:
     )
 
 
-class Served:
+class KatibServer:
     """A `tuner serve --katib` of its own; `restart` begins it again on the same store."""
 
     def __init__(self, folder: Path) -> None:
@@ -148,7 +148,7 @@ def _some(distribution: optuna.distributions.BaseDistribution) -> str | float:
     return distribution.low
 
 
-def measure(served: Served, rng: random.Random, count: int, times: int) -> dict[str, list[float]]:
+def measure(served: KatibServer, rng: random.Random, count: int, times: int) -> dict[str, list[float]]:
     taken: dict[str, list[float]] = {"first": [], "next": [], "restarted": [], "Optuna": []}
     asked: list[pb.GetSuggestionsRequest] = []
     for turn in range(times):
@@ -183,7 +183,7 @@ def main() -> None:
     counts, times = ((20, 50), 2) if quick else ((1_000, 5_000), 20)
     rng, rows, claims = random.Random(1), [], []
     with tempfile.TemporaryDirectory() as folder:
-        served = Served(Path(folder))
+        served = KatibServer(Path(folder))
         try:
             measure(served, rng, 20, 1)  # what is loaded once is not the price of a request
             for count in counts:

@@ -37,7 +37,7 @@ Curves = NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True)
-class Training:
+class RecordedTraining:
     """A kind of network with random settings.
 
     metrics: What it measures after each epoch. The first one decides which settings are the best.
@@ -153,8 +153,8 @@ def _examples(module: Any) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 
 
 TRAININGS = (
-    Training("digits", {"accuracy": Direction.MAXIMIZE, "loss": Direction.MINIMIZE}, _digits),
-    Training("characters", {"loss": Direction.MINIMIZE}, _characters),
+    RecordedTraining("digits", {"accuracy": Direction.MAXIMIZE, "loss": Direction.MINIMIZE}, _digits),
+    RecordedTraining("characters", {"loss": Direction.MINIMIZE}, _characters),
 )
 
 

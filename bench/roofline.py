@@ -21,7 +21,7 @@ from recipe import add_knobs, chosen
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
-from training import Images, Training
+from training import Images, TrainingRun
 from world import World
 
 SIDE, REPEATS = 8192, 20
@@ -50,7 +50,7 @@ def step_of(recipe: str, images: int, dtype: torch.dtype) -> tuple[float, float]
     knobs = chosen(parser.parse_args([f"--recipe={recipe}", f"--batch={images}"]))
     pixels = np.random.default_rng(0).integers(0, 256, (images, 32, 32, 3), np.uint8)
     data = Images.on(torch.device("cpu"), pixels, np.zeros(images, np.uint8))
-    training = Training(knobs, data, np.arange(images), world=World(), dtype=dtype)
+    training = TrainingRun(knobs, data, np.arange(images), world=World(), dtype=dtype)
     moved = Moved()
     with FlopCounterMode(display=False) as calculated, moved:
         training.compute()

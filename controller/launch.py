@@ -69,9 +69,7 @@ def launch(
         ParametersRefused: see `own_parameters`.
     """
     template = experiment.spec.template_of(attempt.trial)
-    trial = replace(
-        trial, parameters={**own_parameters(experiment, trial, stage=attempt.trial), **fidelity(experiment, attempt)}
-    )
+    trial = _with_own_parameters(experiment, trial, attempt)
     command, own_env = render(template, _substituted(experiment, trial, attempt))
     source = experiment.spec.metrics.source
     if isinstance(source, MetricsFile) and source.path.startswith("/"):
@@ -115,9 +113,7 @@ def cluster_launch(
     """
     attempt = attempts[-1]
     template = experiment.spec.template_of(attempt.trial)
-    trial = replace(
-        trial, parameters={**own_parameters(experiment, trial, stage=attempt.trial), **fidelity(experiment, attempt)}
-    )
+    trial = _with_own_parameters(experiment, trial, attempt)
     substituted = _substituted(experiment, trial, attempt)
     command, own_env = render(template, substituted)
     manifest = template.cluster.get("template")
@@ -159,6 +155,11 @@ def cluster_launch(
             parent_checkpoint=f"{CLUSTER_CHECKPOINTS}/{trial.parent}" if goes_on else "",
         ),
     )
+
+
+def _with_own_parameters(experiment: Experiment, trial: Trial, attempt: Attempt) -> Trial:
+    parameters = {**own_parameters(experiment, trial, stage=attempt.trial), **fidelity(experiment, attempt)}
+    return replace(trial, parameters=parameters)
 
 
 def _substituted(experiment: Experiment, trial: Trial, attempt: Attempt) -> Assignment:

@@ -117,7 +117,7 @@ def lived(life: Life, recipe: Recipe) -> int:
     from data import DataError
     from device import NoDevice
     from memory import out_of_memory
-    from world import LOST_EXIT_CODE, Lost, Refused
+    from world import LOST_EXIT_CODE, ConfigurationError, Lost
 
     try:
         result = life.live()
@@ -125,7 +125,7 @@ def lived(life: Life, recipe: Recipe) -> int:
         return infeasible(str(reason))  # in every worker, because the reason is read from the one that ends first
     except (DataError, NoDevice) as error:
         return trouble(str(error), 1)
-    except Refused as error:
+    except ConfigurationError as error:
         return trouble(str(error), 2)
     except Lost as error:
         return trouble(str(error), LOST_EXIT_CODE)

@@ -10,7 +10,7 @@ import os
 from collections.abc import Mapping
 
 import torch
-from world import Refused
+from world import ConfigurationError
 
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 
@@ -24,7 +24,7 @@ def chosen_device(name: str, local: int) -> torch.device:
 
     Raises:
         NoDevice: there is no such device.
-        Refused: `name` is not a device.
+        ConfigurationError: `name` is not a device.
     """
     asked = f"--device {name}"
     if name == "auto":
@@ -33,7 +33,7 @@ def chosen_device(name: str, local: int) -> torch.device:
         name = "cuda" if lent or torch.cuda.is_available() else "cpu"
     kind, _, number = name.partition(":")
     if kind not in ("cpu", "cuda") or (number and (kind == "cpu" or not number.isdecimal())):
-        raise Refused(f"--device {name} is not allowed; it is auto, cpu, cuda or cuda:N")
+        raise ConfigurationError(f"--device {name} is not allowed; it is auto, cpu, cuda or cuda:N")
     if kind == "cpu":
         return torch.device("cpu")
     if not torch.cuda.is_available():

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 NAME = "model.pt"
 
 
-class Served(nn.Module):
+class ExportedNetwork(nn.Module):
     """The exported network. images: (n, 3, 32, 32) float32 from 0 to 1; scores: (n, 10)."""
 
     def __init__(self, network: nn.Module) -> None:
@@ -42,7 +42,7 @@ def export(recipe: Recipe, weights: Mapping[str, Tensor], folders: Sequence[Path
     """
     network = build(recipe)  # a new one, because a trained one may refer to the other workers
     network.load_state_dict(weights)
-    served = Served(network).eval()
+    served = ExportedNetwork(network).eval()
     images = torch.rand(16, 3, SIDE, SIDE, generator=torch.Generator().manual_seed(0))
     path, beside = folders[0] / NAME, folders[0] / f".{NAME}.new"
     folders[0].mkdir(parents=True, exist_ok=True)

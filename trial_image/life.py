@@ -25,8 +25,8 @@ from data import Dataset, load
 from device import DTYPES, chosen_device, chosen_precision, gpu_of
 from memory import peak_memory_bytes
 from recipe import Infeasible, Recipe
-from training import Captured, Images, Training
-from world import Place, Refused, World, place_of
+from training import Captured, Images, TrainingRun
+from world import ConfigurationError, Place, World, place_of
 
 Outcome = TypeVar("Outcome")
 
@@ -96,13 +96,15 @@ class Life:
         train = options.train_images or data.train - valid
         if valid + train > data.train:
             held_out = f" and --valid-images {valid}" if valid else ""
-            raise Refused(f"--train-images {train}{held_out} are more than the {data.train} images of the training set")
+            raise ConfigurationError(
+                f"--train-images {train}{held_out} are more than the {data.train} images of the training set"
+            )
         learn, held = split(np.asarray(data.labels[: data.train]), valid, train)
         if not options.final:
             return learn, held
         test = np.arange(data.train, len(data.labels))
         if not len(test):
-            raise Refused(f"--final: {data.name} has no test images here")
+            raise ConfigurationError(f"--final: {data.name} has no test images here")
         return learn, test
 
     def _identity(self, data: Dataset, learn: np.ndarray, judge: np.ndarray) -> str:
@@ -111,11 +113,11 @@ class Life:
         flags = f"final={options.final} precision={options.precision} sync_bn={options.sync_bn}"
         return f"{self.recipe.fingerprint} {flags}, {data.name}, {len(learn)} + {len(judge)} images"
 
-    def _training(self, images: Images, learn: np.ndarray, world: World) -> Training:
+    def _training(self, images: Images, learn: np.ndarray, world: World) -> TrainingRun:
         dtype = DTYPES[self.precision]
-        return Training(self.recipe, images, learn, world=world, dtype=dtype, sync_bn=self.options.sync_bn)
+        return TrainingRun(self.recipe, images, learn, world=world, dtype=dtype, sync_bn=self.options.sync_bn)
 
-    def _resume(self, training: Training, identity: str) -> None:
+    def _resume(self, training: TrainingRun, identity: str) -> None:
         """Distribute the first worker's checkpoint to all workers, or its weights if it has no checkpoint."""
         if self.keeper and self.place.first:
             state = checkpoints.load(self.keeper.folder, fingerprint=identity)
@@ -128,7 +130,7 @@ class Life:
         training.world.from_first([done, *training.tensors()])
         training.done = self.resumed = int(done.item())
 
-    def _epoch(self, training: Training, judge: np.ndarray, identity: str) -> None:
+    def _epoch(self, training: TrainingRun, judge: np.ndarray, identity: str) -> None:
         began = time.perf_counter()
         mean_loss, seen = training.epoch()
         learnt = time.perf_counter()
@@ -155,7 +157,7 @@ class Life:
             print(self.lines[-1], flush=True)
             self._timed("checkpoints", lambda: self._keep(training, identity))
 
-    def _keep(self, training: Training, identity: str) -> None:
+    def _keep(self, training: TrainingRun, identity: str) -> None:
         if self.keeper:
             about = {"fingerprint": identity, "lines": [*self.lines], "measured": self.measured}
             self.keeper.save({**training.state(), **about})
@@ -164,7 +166,7 @@ class Life:
         if self.keeper:
             self._timed("checkpoints", self.keeper.wait)
 
-    def _result(self, training: Training, data: Dataset, learn: np.ndarray, judge: np.ndarray) -> dict[str, Any]:
+    def _result(self, training: TrainingRun, data: Dataset, learn: np.ndarray, judge: np.ndarray) -> dict[str, Any]:
         views = self._timed("views", lambda: training.accuracy(judge, views=6)) if self.options.tta else None
         if not self.place.first:
             return {}
@@ -205,7 +207,7 @@ class Life:
         }
         return {name: value for name, value in result.items() if value is not None}
 
-    def _export(self, training: Training) -> Path | None:
+    def _export(self, training: TrainingRun) -> Path | None:
         """Export to the output and beside the checkpoints, because the output of a pod is lost when the pod ends."""
         from export import export
 

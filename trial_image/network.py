@@ -70,7 +70,7 @@ class Head(nn.Linear):
         return F.linear(x, self.weight.to(x.dtype)) * self.scale
 
 
-class Group(nn.Module):
+class ConvGroup(nn.Module):
     """Two convolutions of the fast network, which halve the side length of the input."""
 
     def __init__(self, inputs: int, outputs: int, recipe: Recipe, world: World | None) -> None:
@@ -98,9 +98,9 @@ class Fast(nn.Module):
         self.whitening = Conv(3, WHITENED, 2, padding=0, bias=True)
         self.whitening.weight.requires_grad_(False)
         self.groups = nn.Sequential(
-            Group(WHITENED, width, recipe, world),
-            Group(width, 4 * width, recipe, world),
-            Group(4 * width, 4 * width, recipe, world),
+            ConvGroup(WHITENED, width, recipe, world),
+            ConvGroup(width, 4 * width, recipe, world),
+            ConvGroup(4 * width, 4 * width, recipe, world),
         )
         self.head = Head(4 * width, recipe.number("logit_scale"))
 

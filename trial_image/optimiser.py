@@ -18,7 +18,7 @@ LOOK_EVERY = 5  # steps
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class WeightGroup:
     """Parameters with the same learning rate. They are trained for `epochs` epochs and then frozen."""
 
     weights: list[Tensor]
@@ -27,25 +27,25 @@ class Group:
     epochs: float = float("inf")
 
 
-def groups_of(network: Fast | Sweep, recipe: Recipe) -> list[Group]:
+def groups_of(network: Fast | Sweep, recipe: Recipe) -> list[WeightGroup]:
     (rate, bias_rate), (decay, bias_decay) = recipe.rates(), recipe.decays()
     biases = [module.bias for module in network.modules() if isinstance(module, Norm)]
     first = [network.whitening.bias] if isinstance(network, Fast) else []
     assert all(bias is not None for bias in first)
     apart = {id(bias) for bias in (*biases, *first)}
     others = [weight for weight in network.parameters() if weight.requires_grad and id(weight) not in apart]
-    groups = [Group(others, rate, decay)]
+    groups = [WeightGroup(others, rate, decay)]
     if biases:
-        groups.append(Group(biases, bias_rate, bias_decay))
+        groups.append(WeightGroup(biases, bias_rate, bias_decay))
     if first:
-        groups.append(Group(first, rate, decay, recipe.number("whiten_epochs")))
+        groups.append(WeightGroup(first, rate, decay, recipe.number("whiten_epochs")))
     return groups
 
 
 class Optimiser:
     """SGD with Nesterov momentum. `step` takes gradients in the order of the groups' weights."""
 
-    def __init__(self, groups: Sequence[Group], momentum: float) -> None:
+    def __init__(self, groups: Sequence[WeightGroup], momentum: float) -> None:
         self.groups, self.momentum = groups, momentum
         self.weights = [weight for group in groups for weight in group.weights]
         self.velocity = [torch.zeros_like(weight) for weight in self.weights]
@@ -63,7 +63,7 @@ class Optimiser:
             part = slice(start, start := start + len(group.weights))
             self._update(group, gradients[part], self.velocity[part], self.rates[number])
 
-    def _update(self, group: Group, gradients: list[Tensor], velocity: list[Tensor], rate: Tensor) -> None:
+    def _update(self, group: WeightGroup, gradients: list[Tensor], velocity: list[Tensor], rate: Tensor) -> None:
         if group.decay:
             torch._foreach_add_(gradients, group.weights, alpha=group.decay)
         torch._foreach_mul_(velocity, self.momentum)

@@ -45,7 +45,7 @@ class Images:
         return Images(mapped.to(device), torch.from_numpy(labels.astype(np.int64)).to(device))
 
 
-class Training:
+class TrainingRun:
     """A training on the given rows of images. `dtype` is that of activations; everything learned is float32."""
 
     def __init__(

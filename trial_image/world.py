@@ -29,7 +29,7 @@ class Lost(Exception):
     """Another worker is gone or never joined. The message is one sentence."""
 
 
-class Refused(Exception):
+class ConfigurationError(Exception):
     """These workers cannot train a network together. The message is one sentence."""
 
 
@@ -47,24 +47,24 @@ class Place:
 
 
 def place_of(environment: dict[str, str]) -> Place:
-    """Read the place of this worker. Raises Refused if the variables contradict each other."""
+    """Read the place of this worker. Raises ConfigurationError if the variables contradict each other."""
     size = _number(environment, "WORLD_SIZE", "1")
     if size <= 1:
         return Place()
     # Fall back to the variable of an Indexed Job.
     rank = _number(environment, "RANK", environment.get("JOB_COMPLETION_INDEX", ""))
     if not 0 <= rank < size:
-        raise Refused(f"RANK={rank} is not below WORLD_SIZE={size}: ranks count from 0")
+        raise ConfigurationError(f"RANK={rank} is not below WORLD_SIZE={size}: ranks count from 0")
     for name in ("MASTER_ADDR", "MASTER_PORT"):
         if not environment.get(name):
-            raise Refused(f"WORLD_SIZE is {size}, and {name} is not set: torchrun and tuner set it")
+            raise ConfigurationError(f"WORLD_SIZE is {size}, and {name} is not set: torchrun and tuner set it")
     return Place(rank, size, _number(environment, "LOCAL_RANK", "0"))
 
 
 def _number(environment: dict[str, str], name: str, default: str) -> int:
     text = environment.get(name) or default
     if not text.isdecimal():
-        raise Refused(
+        raise ConfigurationError(
             f"{name}={text} is not a whole number" if text else f"{name} is not set: torchrun and tuner set it"
         )
     return int(text)
@@ -95,7 +95,7 @@ class World:
             if is_lacking(error):  # also of NCCL's own buffers
                 raise
             if "invalid usage" in str(error):
-                raise Refused(f"NCCL does not take these workers: {_last_line(error)}") from error
+                raise ConfigurationError(f"NCCL does not take these workers: {_last_line(error)}") from error
             raise self._lost(error) from error
         start = 0
         for tensor in tensors:
@@ -129,7 +129,7 @@ class World:
 
         Raises:
             Lost: the workers were not complete within `patience_s`.
-            Refused: a worker trains something else, or uses the same GPU.
+            ConfigurationError: a worker trains something else, or uses the same GPU.
         """
         if self.alone:
             return
@@ -191,16 +191,16 @@ class World:
     def _refuse(
         self, about: dict[str, str], ranks: dict[str, int], told: tuple[dict[str, str], str], rank: int
     ) -> None:
-        """Raise Refused if the values that `rank` told differ. `ranks` maps known GPUs to ranks; `rank` is added."""
+        """Add `rank` to `ranks`, which maps known GPUs to ranks. Raises ConfigurationError if its values differ."""
         other, gpu = told
         for what in about:
             if about[what] != other.get(what):
-                raise Refused(
+                raise ConfigurationError(
                     f"the workers differ in their {what}: rank {self.rank} has {about[what]}, rank {rank} has "
                     f"{other.get(what)}; start all with the same command and the same data"
                 )
         if gpu and ranks.setdefault(gpu, rank) != rank:
-            raise Refused(
+            raise ConfigurationError(
                 f"ranks {ranks[gpu]} and {rank} are on the same GPU, {gpu}, which NCCL does not do; give each worker a "
                 "whole one of its own, or use --device cpu"
             )

@@ -156,7 +156,6 @@ def parallel(record: FigureSource) -> Json:
         for parameter in parameters
         if parameter.name in one.trial.parameters
     ]
-    names = [parameter.name for parameter in parameters]
     values = _scale([_value(one) for one in shown])
     color: Json = {
         "field": "value",
@@ -165,28 +164,7 @@ def parallel(record: FigureSource) -> Json:
         "scale": {**values, "scheme": _SCHEME, "reverse": _is_minimized(record)},
         "legend": _GRADIENT,
     }
-    chosen: Json = {"param": "chosen", "empty": True}
-    axes: Json = {
-        "x": {"field": "parameter", "type": "ordinal", "sort": names, "title": None,
-              "axis": {"labelAngle": -30 if len(names) > MOST_LABELS else 0, "grid": True}},
-        "y": {"field": "place", "type": "quantitative", "axis": None, "scale": {"domain": [0, 1]}},
-    }  # fmt: skip
-    lines: Json = {
-        "mark": {"type": "line", "strokeWidth": 1.2, "opacity": 0.6},
-        "transform": [{"filter": chosen}],
-        "encoding": {
-            **axes,
-            "detail": {"field": "trial", "type": "nominal"},
-            "color": {**color, "legend": None},  # the strip shows it
-            "tooltip": [_tip("trial"), _tip("value", metric), _tip("parameter"), _tip("is")],
-        },
-    }
-    labels: Json = {
-        "data": {"values": [label for parameter in parameters for label in _places(parameter)]},
-        "mark": {"type": "text", "align": "left", "dx": 5, "fontSize": 10, "color": "#7a8496"},
-        "encoding": {**axes, "text": {"field": "is", "type": "nominal"}},
-    }
-    plot: Json = {"width": WIDTH, "height": HEIGHT, "layer": [lines, labels]}
+    plot: Json = {"width": WIDTH, "height": HEIGHT, "layer": _coordinates(parameters, metric, color)}
     strip: Json = {
         "width": WIDTH,
         "height": 40,
@@ -199,6 +177,32 @@ def parallel(record: FigureSource) -> Json:
     }
     title = "Parameters of succeeded trials" + _of(shown, succeeded)
     return _figure(title, rows, {"vconcat": [plot, strip], "resolve": {"legend": {"color": "independent"}}})
+
+
+def _coordinates(parameters: Sequence[Parameter], metric: str, color: Json) -> list[Json]:
+    """Return the layers of parallel coordinates: the lines of the trials, and the labels along each axis."""
+    names = [parameter.name for parameter in parameters]
+    axes: Json = {
+        "x": {"field": "parameter", "type": "ordinal", "sort": names, "title": None,
+              "axis": {"labelAngle": -30 if len(names) > MOST_LABELS else 0, "grid": True}},
+        "y": {"field": "place", "type": "quantitative", "axis": None, "scale": {"domain": [0, 1]}},
+    }  # fmt: skip
+    lines: Json = {
+        "mark": {"type": "line", "strokeWidth": 1.2, "opacity": 0.6},
+        "transform": [{"filter": {"param": "chosen", "empty": True}}],
+        "encoding": {
+            **axes,
+            "detail": {"field": "trial", "type": "nominal"},
+            "color": {**color, "legend": None},  # the strip shows it
+            "tooltip": [_tip("trial"), _tip("value", metric), _tip("parameter"), _tip("is")],
+        },
+    }
+    labels: Json = {
+        "data": {"values": [label for parameter in parameters for label in _places(parameter)]},
+        "mark": {"type": "text", "align": "left", "dx": 5, "fontSize": 10, "color": "#7a8496"},
+        "encoding": {**axes, "text": {"field": "is", "type": "nominal"}},
+    }
+    return [lines, labels]
 
 
 def slice_(record: FigureSource) -> Json:

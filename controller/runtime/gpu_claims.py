@@ -18,7 +18,7 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 
 from controller.runtime import processes
-from controller.runtime.launching import Refused
+from controller.runtime.launching import LaunchRefused
 from controller.runtime.listening import make_private
 from controller.runtime.supervised import read_json, unlink
 
@@ -242,7 +242,7 @@ def allocate(claims: Sequence[GpuClaim]) -> list[GpuClaim]:
     The `reason` of each other claim says why it has to wait.
 
     Raises:
-        Refused: The folder of claims cannot be created.
+        LaunchRefused: The folder of claims cannot be created.
     """
     folder = claims[0].folder
     cure = "set TUNER_LOCK_DIR"
@@ -251,7 +251,7 @@ def allocate(claims: Sequence[GpuClaim]) -> list[GpuClaim]:
         guard = _guard(folder)
     except OSError as error:
         sentence = str(error) if error.strerror is None else f"{folder}: {error.strerror}; {cure}"
-        raise Refused(f"cannot claim a GPU: {sentence}", infrastructure=False) from error
+        raise LaunchRefused(f"cannot claim a GPU: {sentence}", infrastructure=False) from error
     if guard is None:
         for claim in claims:
             claim.report_busy()

@@ -31,7 +31,7 @@ _MACHINE = {
 }
 
 
-class Refused(Exception):
+class LaunchRefused(Exception):
     """The command cannot be run, and nothing was. `infrastructure` says that the machine is to blame, not the file."""
 
     def __init__(self, message: str, infrastructure: bool) -> None:
@@ -61,42 +61,31 @@ def launch(
         forked: A module that is called in place of the command if both do the same.
 
     Raises:
-        Refused: The system refused to run the command. `write_down` was called if the command itself was the problem.
+        LaunchRefused: The system refused to run the command. `write_down` was called if the command itself was the
+            problem.
     """
-    try:
-        log_fd = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
-    except OSError as error:
-        raise Refused(f"cannot write {log}: {error.strerror}", infrastructure=True) from error
-    gate_read, gate_write = os.pipe()
-    fault_read, fault_write = os.pipe()
-    try:
-        pid = os.fork()
-    except OSError as error:
-        for fd in (log_fd, gate_read, gate_write, fault_read, fault_write):
-            os.close(fd)
-        raise Refused(f"cannot create a process: {error.strerror}", infrastructure=True) from error
-    if pid == 0:
-        os.close(gate_write)  # otherwise the gate would stay open when the parent dies
-        _run(command, env, folder=folder, log_fd=log_fd, gate=gate_read, fault=fault_write, workers=workers,
-             inherits=inherits, forked=forked)  # fmt: skip
-    for fd in (log_fd, gate_read, fault_write):
-        os.close(fd)
+
+    def run(log_fd: int, gate: int, fault: int) -> None:
+        _run(command, env, folder=folder, log_fd=log_fd, gate=gate, fault=fault, workers=workers, inherits=inherits,
+             forked=forked)  # fmt: skip
+
+    pid, gate, faults = _fork(run, log)
     try:
         try:
             write_down(pid)
-            os.write(gate_write, b"!")
+            os.write(gate, b"!")
         except BrokenPipeError:
             pass  # it was killed at the gate: it counts as started, and its end will be seen
         except OSError as error:
-            raise Refused(f"cannot write beside {log}: {error.strerror}", infrastructure=True) from error
+            raise LaunchRefused(f"cannot write beside {log}: {error.strerror}", infrastructure=True) from error
         finally:
-            os.close(gate_write)
-        fault = os.read(fault_read, 64).split()  # end-of-file once exec has closed the other end
-    except Refused:
+            os.close(gate)
+        fault = os.read(faults, 64).split()  # end-of-file once exec has closed the other end
+    except LaunchRefused:
         os.waitpid(pid, 0)
         raise
     finally:
-        os.close(fault_read)
+        os.close(faults)
     if fault:
         processes.signal_group(pid, signal.SIGKILL)  # other workers may have started
         os.waitpid(pid, 0)
@@ -104,6 +93,31 @@ def launch(
             _drop_empty(path)
         raise _refusal(command[0], env, folder=folder, stage=fault[0], number=int(fault[1]))
     return pid
+
+
+def _fork(run: Callable[[int, int, int], None], log: str) -> tuple[int, int, int]:
+    """Fork a child that calls run(log, gate, fault), which does not return.
+
+    Returns its pid, the gate's end that opens it, and the end from which faults are read. Raises LaunchRefused.
+    """
+    try:
+        log_fd = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        raise LaunchRefused(f"cannot write {log}: {error.strerror}", infrastructure=True) from error
+    gate_read, gate_write = os.pipe()
+    fault_read, fault_write = os.pipe()
+    try:
+        pid = os.fork()
+    except OSError as error:
+        for fd in (log_fd, gate_read, gate_write, fault_read, fault_write):
+            os.close(fd)
+        raise LaunchRefused(f"cannot create a process: {error.strerror}", infrastructure=True) from error
+    if pid == 0:
+        os.close(gate_write)  # otherwise the gate would stay open when the parent dies
+        run(log_fd, gate_read, fault_write)
+    for fd in (log_fd, gate_read, fault_write):
+        os.close(fd)
+    return pid, gate_write, fault_read
 
 
 def _run(command: list[str], env: dict[str, str], *, folder: str, log_fd: int, gate: int, fault: int,
@@ -166,24 +180,26 @@ def _drop_empty(log: str) -> None:
         pass
 
 
-def _refusal(program: str, env: dict[str, str], *, folder: str, stage: bytes, number: int) -> Refused:
+def _refusal(program: str, env: dict[str, str], *, folder: str, stage: bytes, number: int) -> LaunchRefused:
     infrastructure = number in _MACHINE
     if stage == b"folder":
         words = {errno.ENOENT: "no such folder", errno.ENOTDIR: "not a folder", errno.EACCES: "permission denied"}
-        return Refused(f"{words.get(number, os.strerror(number))}: {folder}", infrastructure)
+        return LaunchRefused(f"{words.get(number, os.strerror(number))}: {folder}", infrastructure)
     exists = any(os.path.exists(os.path.join(folder, place)) for place in _places(program, env))
     if number in (errno.ENOENT, errno.ENOTDIR, errno.EACCES) and not exists:
         where = f" (in {folder})" if "/" in program else ""  # without PATH, because lines and tables show this message
-        return Refused(f'command not found: "{program}"{where}', infrastructure)
+        return LaunchRefused(f'command not found: "{program}"{where}', infrastructure)
     if number == errno.ENOENT:
-        return Refused(f'the interpreter that the first line of "{program}" names does not exist', infrastructure)
+        return LaunchRefused(f'the interpreter that the first line of "{program}" names does not exist', infrastructure)
     if number == errno.EACCES and os.path.isdir(os.path.join(folder, program)):
-        return Refused(f'"{program}" is a folder, not a program', infrastructure)
+        return LaunchRefused(f'"{program}" is a folder, not a program', infrastructure)
     if number == errno.EACCES:
-        return Refused(
+        return LaunchRefused(
             f'permission denied: "{program}" is not executable; chmod +x it, or put its interpreter before it',
             infrastructure,
         )
     if number == errno.ENOEXEC:
-        return Refused(f'"{program}" is not a program: its first line must be one such as #!/bin/sh', infrastructure)
-    return Refused(f'cannot run "{program}": {os.strerror(number)}', infrastructure)
+        return LaunchRefused(
+            f'"{program}" is not a program: its first line must be one such as #!/bin/sh', infrastructure
+        )
+    return LaunchRefused(f'cannot run "{program}": {os.strerror(number)}', infrastructure)

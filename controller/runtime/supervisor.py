@@ -19,7 +19,7 @@ import sys
 import time
 
 from controller.runtime import processes
-from controller.runtime.launching import Refused
+from controller.runtime.launching import LaunchRefused
 from controller.runtime.listening import SUPERVISOR_LOCK, ControllerConnection, listen
 from controller.runtime.supervised import unlink
 from controller.runtime.trials import Trials
@@ -102,7 +102,7 @@ class Supervisor:
             case "start":
                 try:
                     reply["attempts"] = self._trials.start(request)
-                except Refused as refused:
+                except LaunchRefused as refused:
                     reply.update(refused=refused.message, infrastructure=refused.infrastructure)
             case "stop":
                 reply["there"] = self._trials.stop(request["name"], grace_s=request["grace_s"])

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 
 from controller.runtime import processes
-from controller.runtime.launching import Refused, launch
+from controller.runtime.launching import LaunchRefused, launch
 from controller.runtime.supervised import MARK, NOTHING_KNOWN, SupervisedAttempt, read_json, unlink, write_json
 
 TYPE_CHECKING = False
@@ -62,7 +62,7 @@ class Trials:
     def start(self, request: Message) -> list[Message]:
         """Start the attempt or let it wait, and return its status: none if it was started, ended and removed before.
 
-        Raises Refused.
+        Raises LaunchRefused.
         """
         name = request["name"]
         if name in self._attempts:
@@ -97,10 +97,10 @@ class Trials:
         """Start a waiting attempt and return its status. No request waits for it, so a refusal becomes its end."""
         try:
             return self._begin(request, claim).shown()
-        except Refused as refused:
+        except LaunchRefused as refused:
             return self._refuse(request, refused)
 
-    def _refuse(self, request: Message, refused: Refused) -> Message:
+    def _refuse(self, request: Message, refused: LaunchRefused) -> Message:
         why = {"refused": refused.message, "infrastructure": refused.infrastructure}
         end = {**why, "time": time.time(), "stopped": False, "timed_out": False, "out_of_memory": False}
         shown = self._refused[request["name"]] = {**_shown_waiting(request), "exit": end}
@@ -124,7 +124,7 @@ class Trials:
         reasons = {name: claim.reason for name, claim in self._claims.items()}
         try:
             ready = allocate(list(self._claims.values()))
-        except Refused as refused:
+        except LaunchRefused as refused:
             waiting = [self._claims.pop(name) for name in reasons]
             return [self._refuse(claim.request, refused) for claim in waiting]
         for claim in ready:
@@ -156,7 +156,7 @@ class Trials:
                 request["command"], env, folder=request["folder"], log=log, write_down=write_down, workers=workers,
                 inherits=None if claim is None else claim.fd, forked=self._forked,
             )  # fmt: skip
-        except Refused:
+        except LaunchRefused:
             unlink(facts_path)
             unlink(link)
             if claim is not None:

@@ -36,7 +36,7 @@ INSIDE = "localhost:0"  # the name of the channel to the server in this process;
 NO_VERBS: frozenset[str] = frozenset()
 
 
-class Served(Protocol):
+class StudyServer(Protocol):
     """The part of `suggest.server.Server` that the page needs."""
 
     @property
@@ -69,7 +69,7 @@ def check(address: Address, *, tokens: bool, tls: bool) -> None:
 
 @asynccontextmanager
 async def serve_page(
-    server: Served, address: Address, *, tokens: bool, sqlite: Path | None, source: str, say: Callable[[str], None]
+    server: StudyServer, address: Address, *, tokens: bool, sqlite: Path | None, source: str, say: Callable[[str], None]
 ) -> AsyncIterator[None]:
     """Serve the page while the block runs. Calls `say` with its address.
 
@@ -140,7 +140,7 @@ class _Access:
     query: str = ""
 
 
-def _by_token(server: Served, board: Callable[[str], StudyBoard], port: int) -> _Access:
+def _by_token(server: StudyServer, board: Callable[[str], StudyBoard], port: int) -> _Access:
     authenticator = TokenAuthenticator(
         board,
         lambda token: server.verbs_of(token) is not None,

@@ -23,7 +23,7 @@ CORE = "/api/v1"
 BATCH = "/apis/batch/v1"
 
 
-class Refused(Exception):
+class RequestRefused(Exception):
     """An error response. `status` is the server's Status object, or the text of the response."""
 
     def __init__(self, code: int, status: Object) -> None:
@@ -57,7 +57,7 @@ class Api:
         """Delete an object; a missing one is not an error."""
         try:
             self._text("DELETE", path, query)
-        except Refused as refused:
+        except RequestRefused as refused:
             if refused.code != 404:
                 raise
 
@@ -67,7 +67,7 @@ class Api:
     def find(self, path: str) -> Object | None:
         try:
             return self.get(path)
-        except Refused as refused:
+        except RequestRefused as refused:
             if refused.code == 404:
                 return None
             raise
@@ -125,7 +125,7 @@ class Api:
             return urllib.request.urlopen(request, timeout=within_s, context=trusted)
         except urllib.error.HTTPError as error:
             with error:
-                raise Refused(error.code, _status(error.read().decode(errors="replace"))) from None
+                raise RequestRefused(error.code, _status(error.read().decode(errors="replace"))) from None
 
 
 def _status(text: str) -> Object:

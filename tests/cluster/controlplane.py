@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tests.cluster import kwok
-from tests.cluster.api import CORE, Api, Object, Refused
+from tests.cluster.api import CORE, Api, Object, RequestRefused
 from tests.cluster.binaries import program
 from tests.cluster.pki import Authority
 from tests.cluster.processes import PartFailed, Processes
@@ -212,7 +212,7 @@ class ControlPlane:
             self.processes.check()
             try:
                 return api.text("/readyz") == "ok"
-            except (OSError, Refused):
+            except (OSError, RequestRefused):
                 return False
 
         try:

@@ -11,7 +11,7 @@ from controller.core.model import FailureClass, Resources
 from controller.runtime.kubernetes.attempt_status import log_source, status_of
 from controller.runtime.kubernetes.job_builder import build_objects
 from controller.runtime.protocol import AttemptStatus, Exit
-from tests.cluster.api import CORE, Refused
+from tests.cluster.api import CORE, RequestRefused
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.objects import jobs, pods
 from tests.cluster.waiting import eventually
@@ -31,7 +31,7 @@ def look(level_b: ControlPlane, namespace: str, name: str, *, stopped: bool = Fa
     api = level_b.api()
     try:
         obj = api.get(jobs(namespace, name))
-    except Refused:
+    except RequestRefused:
         obj = None
     return status_of(name, obj, api.items(pods(namespace)), stopped=stopped, now=datetime.now(UTC))
 

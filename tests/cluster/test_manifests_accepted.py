@@ -12,7 +12,7 @@ from controller.runtime.kubernetes.labels import name_problem, owned
 from controller.runtime.kubernetes.pod_status import explain_refusal
 from controller.runtime.kubernetes.preflight import pods_of
 from controller.runtime.protocol import Launch
-from tests.cluster.api import CORE, Refused
+from tests.cluster.api import CORE, RequestRefused
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.objects import jobs, pods
 from tests.unit.launches import a_launch
@@ -91,7 +91,7 @@ def test_a_refusal_by_pod_security_is_explained(level_b: ControlPlane, namespace
     api.patch(f"{CORE}/namespaces/{namespace}", STRICT)
     job = moved(build_objects(LAUNCHES["nfs"])[-1], namespace)
     (pod,) = pods_of([job])
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RequestRefused) as refused:
         api.post(pods(namespace), pod, **CHECK)
     expected = "the namespace's pod security does not allow it: violates PodSecurity"
     assert explain_refusal(refused.value.status["message"]).startswith(expected)
@@ -102,7 +102,7 @@ def test_the_server_limits_names_as_we_do(level_b: ControlPlane, namespace: str)
     job["metadata"]["name"] = "n" * 60
     assert level_b.api().post(jobs(namespace), job, **CHECK)
     job["metadata"]["name"] = "n" * 61
-    with pytest.raises(Refused, match="invalid DNS label"):
+    with pytest.raises(RequestRefused, match="invalid DNS label"):
         level_b.api().post(jobs(namespace), job, **CHECK)
 
 

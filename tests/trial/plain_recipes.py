@@ -12,7 +12,7 @@ from augment import drawn
 from network import Norm
 from torch import nn
 from torch.optim.sgd import sgd
-from training import Training
+from training import TrainingRun
 
 from tests.trial.small_trainings import LEARN, SMALL, seen_slowly
 
@@ -131,7 +131,7 @@ class Group:
 class PlainTraining:
     """A training that begins with the weights of `ours` before its first step."""
 
-    def __init__(self, ours: Training) -> None:
+    def __init__(self, ours: TrainingRun) -> None:
         self.recipe, knobs = ours.recipe, ours.recipe.knobs
         self.fast = self.recipe.name == "fast"
         width = int(knobs["width"])

@@ -7,7 +7,7 @@ import argparse
 import numpy as np
 import torch
 from recipe import Recipe, add_knobs, chosen
-from training import Images, Training
+from training import Images, TrainingRun
 from world import World
 
 from tests.trial.stand_ins import stand_in
@@ -23,10 +23,10 @@ def recipe(*flags: str) -> Recipe:
     return chosen(parser.parse_args(flags))
 
 
-def training(*flags: str, dtype: torch.dtype = torch.float32, world: World | None = None) -> Training:
+def training(*flags: str, dtype: torch.dtype = torch.float32, world: World | None = None) -> TrainingRun:
     torch.set_num_threads(1)
     images = Images.on(torch.device("cpu"), SMALL.images, SMALL.labels)
-    return Training(recipe(*flags), images, LEARN, world=world or World(), dtype=dtype)
+    return TrainingRun(recipe(*flags), images, LEARN, world=world or World(), dtype=dtype)
 
 
 def seen_slowly(plan: np.ndarray, cutout: int) -> torch.Tensor:

@@ -145,7 +145,7 @@ class Sums:
         (NCCL_LOST_S, "Lost", "a worker of 2 was lost (NCCL error in: "),
         (
             NCCL_USAGE_S,
-            "Refused",
+            "ConfigurationError",
             "NCCL does not take these workers: Duplicate GPU detected : rank 1 and rank 0 both on ",
         ),
         (NCCL_MEMORY_S, "RuntimeError", NCCL_MEMORY_S),
@@ -166,7 +166,7 @@ def test_a_failed_all_reduce_tells_whether_a_worker_was_lost(said: str, ends_as:
 def refusals(monkeypatch: pytest.MonkeyPatch, *workers: tuple[dict[str, str], str]) -> list[str]:
     """Return the errors of workers on GPUs that form a group. each: (device description, its GPU)."""
     import torch
-    from world import Place, Refused, World
+    from world import ConfigurationError, Place, World
 
     with socket.create_server(("127.0.0.1", 0)) as server:
         monkeypatch.setenv("MASTER_PORT", str(server.getsockname()[1]))
@@ -179,7 +179,7 @@ def refusals(monkeypatch: pytest.MonkeyPatch, *workers: tuple[dict[str, str], st
         world: Any = World(Place(rank=rank, size=len(workers)))
         try:
             world.join(workers[rank][0], torch.device("cuda", 0), workers[rank][1], patience_s=20)
-        except Refused as refusal:
+        except ConfigurationError as refusal:
             return str(refusal)
         return "not refused"
 

@@ -219,8 +219,8 @@ def test_a_worker_gets_its_rank_from_torchrun_or_an_indexed_job(
     ],
 )
 def test_an_invalid_rank_or_world_size_is_refused(environment: dict[str, str], sentence: str) -> None:
-    from world import Refused, place_of
+    from world import ConfigurationError, place_of
 
-    with pytest.raises(Refused) as refusal:
+    with pytest.raises(ConfigurationError) as refusal:
         place_of(environment)
     assert str(refusal.value) == sentence

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -41,6 +42,13 @@ def test_a_module_says_what_it_is_for() -> None:
 def test_test_files_have_names_of_their_own() -> None:
     names = [path.name for path in sources("tests") if path.name != "conftest.py"]
     assert sorted(names) == sorted(set(names)), "pytest imports them by name"
+
+
+def test_classes_have_names_of_their_own() -> None:
+    trees = [ast.parse(path.read_text(encoding="utf-8")) for path in sources("suggest", "controller", "trial_image")]
+    names = Counter(node.name for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
+    assert len(names) > 500
+    assert [name for name, count in names.items() if count > 1] == []
 
 
 def test_decisions_are_numbered_without_gaps_in_names_and_titles() -> None:

@@ -13,14 +13,13 @@ from pathlib import Path
 
 from tuner.worker import FILE
 
-_MAIN = f"""\
-import os, sys, zipfile
+_MAIN = """\
+import os, sys
 
-archive = sys.path[0]
-sys.path.insert(1, os.path.dirname(archive))  # modules among the files of the trial
+sys.path.insert(1, os.path.dirname(sys.path[0]))  # modules among the files of the trial
 from tuner.worker import run
 
-run(zipfile.ZipFile(archive).read({FILE!r}))
+run()
 """
 
 

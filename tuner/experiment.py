@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from suggest.client.search_space import Parameters, named
+from suggest.client.search_space import Parameters, json_value, named
 from suggest.domain import Choice, Float, Int, Scale
 from suggest.space import Parameter
 
@@ -31,7 +31,7 @@ class Experiment:
         spec: Any other keys of the file's `spec`, such as `{"trial": {"timeout": "1h"}}`; mappings are merged.
         source: What to call it in messages.
 
-    What is wrong is said when it is run or written, with the key's path.
+    What is wrong is said when it is run or written, with the key's path. Raises TypeError: a value that no file has.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Experiment:
             "apiVersion": "tuner.dev/v1",
             "kind": "Experiment",
             "metadata": {"name": name},
-            "spec": merged(own, spec or {}),
+            "spec": json_value(self._source, "spec", merged(own, spec or {})),
         }
 
     def to_yaml(self) -> str:

@@ -17,11 +17,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from suggest.client.search_space import Parameters
+from suggest.errors import InvalidArgument, Problem
 from tuner.archive import archive
 from tuner.experiment import Experiment, merged
 from tuner.running import Callback, control
 from tuner.study import Study, workspace_of
-from tuner.trial import PATTERN, STEP, Trial
+from tuner.trial import PATTERN, STEP, Trial, metric_name
 from tuner.worker import FILE
 
 if TYPE_CHECKING:
@@ -141,8 +142,9 @@ def _search(
         raise TypeError(f"{caller}: unknown argument {unknown[0]!r}; there are {names}")
     if not callable(objective):
         raise TypeError(f"{caller}: expected a function of one argument, the trial, got {objective!r}")
-    _check_lists(caller, options)
     constraints = options.get("constraints") or {}
+    _check_lists(caller, options)
+    _check_metrics(caller, [*objectives, *constraints])
     from controller.core.runtime_traits import is_on_cluster
     from controller.folders import FUNCTION_ARCHIVE
     from controller.runtime.trial_files import DIRECTORY
@@ -192,6 +194,15 @@ def _check_lists(caller: str, options: SearchOptions) -> None:
         raise TypeError(f"{caller}: callbacks: expected a list of functions, got {callbacks!r}")
     if not isinstance(initial, Sequence) or not all(isinstance(point, Mapping) for point in initial):
         raise TypeError(f"{caller}: initial: expected a list of points, such as [{{'lr': 0.1}}], got {initial!r}")
+
+
+def _check_metrics(caller: str, names: Sequence[str]) -> None:
+    """Refuse names that no trial could report. Raises InvalidArgument (a TunerError)."""
+    for name in names:
+        try:
+            metric_name(name)
+        except (TypeError, ValueError) as error:
+            raise InvalidArgument([Problem(caller, str(error))]) from error
 
 
 def _goal(objectives: Mapping[str, str]) -> dict[str, Any]:

@@ -82,7 +82,7 @@ class Trial(Mapping[str, Any]):
             ValueError: a name cannot be that of a metric.
         """
         self._step = self._step + 1 if step is None else _whole(step)
-        values = {_metric_name(name): as_number(name, value) for name, value in metrics.items()}
+        values = {metric_name(name): as_number(name, value) for name, value in metrics.items()}
         if len(values) == 1 and self._objectives is not None and len(self._objectives) == 1:
             (name,) = values
             values |= {} if name in self._needed else {self._objectives[0]: values[name]}
@@ -100,7 +100,7 @@ class Trial(Mapping[str, Any]):
         assert self._objectives is not None, "a script has no return value"
         one = len(self._objectives) == 1
         if isinstance(returned, Mapping):
-            values = {_metric_name(name): as_number(name, value) for name, value in returned.items()}
+            values = {metric_name(name): as_number(name, value) for name, value in returned.items()}
         elif returned is None:
             values = {}
         elif one:
@@ -178,8 +178,9 @@ def _folder(variable: str) -> Path:
     return Path(os.environ[variable])
 
 
-def _metric_name(name: str) -> str:
-    if not re.fullmatch(_NAME, name):
+def metric_name(name: str) -> str:
+    """The name. Raises ValueError: no line of a log could have it."""
+    if not isinstance(name, str) or not re.fullmatch(_NAME, name):
         raise ValueError(f"metric {name!r}: expected letters, digits and _ . / -, beginning with a letter or _")
     return name
 

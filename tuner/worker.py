@@ -4,7 +4,7 @@ On this machine the experiment's supervisor imports this module once and forks f
 function is read from the experiment's folder. On a cluster it runs from the archive of `tuner.archive`.
 
 Calls the function with the trial, and prints what it returned. An exception ends the process with code 1 and its
-traceback, without the frames of this module.
+traceback, without the frames of this module. Processes that the function spawns import this module as `__mp_main__`.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ import signal
 import sys
 import traceback
 from pathlib import Path
-from types import TracebackType
-from typing import NoReturn
+from types import ModuleType, TracebackType
+from typing import Any, NoReturn
+from zipimport import zipimporter
 
 import cloudpickle  # type: ignore[import-untyped]  # noqa: F401 - what unpickles the function, imported before the fork
 
@@ -33,12 +34,9 @@ _PRUNED_BY_ITSELF = (
 _PRUNED_EXIT_CODE = 143  # as of a process that SIGTERM ended
 
 
-def main(packed: bytes | None = None) -> int:
-    """Run the trial and return its exit code. packed: what `tuner.functions` pickled; None: it is in the folder."""
-    if packed is None:
-        # <experiment>/trials/<n>/<attempt>/output
-        packed = (Path(os.environ["TUNER_OUTPUT_DIR"]).parents[3] / FILE).read_bytes()
-    sent = pickle.loads(packed)
+def main() -> int:
+    """Run the trial and return its exit code."""
+    sent = pickle.loads(_packed())
     sys.path.extend(path for path in sent["path"] if path not in sys.path)
     if (made := sent.get("python", sys.version_info[:2])) != sys.version_info[:2]:
         theirs, ours = (".".join(map(str, version)) for version in (made, sys.version_info[:2]))
@@ -47,6 +45,7 @@ def main(packed: bytes | None = None) -> int:
     owner = os.getpid()
     try:
         objective = pickle.loads(sent["objective"])
+        _be_the_script(_script_names(objective))
         objectives = sent.get("objectives") or [sent["metric"]]  # of versions before several objectives
         trial = Trial(json.loads(os.environ["TUNER_PARAMETERS"]), objectives, sent.get("constraints", ()))
         begin(trial)
@@ -71,6 +70,36 @@ def main(packed: bytes | None = None) -> int:
     return 0
 
 
+def _packed() -> bytes:
+    """What `tuner.functions` pickled: in the archive, if this module is in one, else in the experiment's folder."""
+    loader = None if __spec__ is None else __spec__.loader
+    if isinstance(loader, zipimporter):
+        return loader.get_data(FILE)
+    # <experiment>/trials/<n>/<attempt>/output
+    return (Path(os.environ["TUNER_OUTPUT_DIR"]).parents[3] / FILE).read_bytes()
+
+
+# Any: an objective, and whatever its script defines
+def _script_names(objective: Any) -> dict[str, Any]:
+    """What the objective uses of its script; nothing of a module, which is imported."""
+    function = getattr(objective, "func", objective)  # of a functools.partial
+    if not hasattr(function, "__globals__"):
+        function = type(function).__call__
+    names = getattr(function, "__globals__", {})
+    if names.get("__name__") != "__main__":
+        return {}
+    return {name: value for name, value in names.items() if not name.startswith("__")}
+
+
+def _be_the_script(names: dict[str, Any]) -> None:
+    """Let pickle find functions and classes of the script under `__main__`, as multiprocessing and torch.save do."""
+    if names:
+        script = ModuleType("__main__")
+        script.__spec__ = __spec__  # what spawned processes import
+        vars(script).update(names)
+        sys.modules["__main__"] = script
+
+
 def _of_the_objective(trace: TracebackType | None) -> TracebackType | None:
     """Without the frames of this module and of `tuner.trial`."""
     own = {__file__, sys.modules[Trial.__module__].__file__}
@@ -79,10 +108,10 @@ def _of_the_objective(trace: TracebackType | None) -> TracebackType | None:
     return trace
 
 
-def run(packed: bytes | None = None) -> NoReturn:
+def run() -> NoReturn:
     """End the process as `main` says."""
     try:
-        code = main(packed)
+        code = main()
     except SystemExit as end:
         code = _exit_code(end)
     except BaseException:
@@ -104,3 +133,5 @@ def _exit_code(end: SystemExit) -> int:
 
 if __name__ == "__main__":
     run()
+elif __name__ == "__mp_main__":
+    globals().update(_script_names(pickle.loads(pickle.loads(_packed())["objective"])))

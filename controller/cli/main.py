@@ -1,7 +1,7 @@
 """The program `tuner`: parse the arguments, run the verb, return the exit code.
 
-Errors become a message and an exit code only here (through `exits`). This module imports only light parts of the
-standard library; the module of a verb is imported once the verb is known.
+Errors become a message and an exit code only here (through `exits`). The module of a verb is imported once the verb is
+known. All imports that take a while are below `main`, where Ctrl-C is caught.
 """
 
 from __future__ import annotations
@@ -11,10 +11,8 @@ import gc
 import importlib
 import os
 import sys
-from typing import TYPE_CHECKING
 
-from controller.cli.exits import ExitCode, of_error
-
+TYPE_CHECKING = False  # importing typing takes longer than this module
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
@@ -28,11 +26,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return _main(sys.argv[1:] if argv is None else argv)
     except KeyboardInterrupt:
-        return ExitCode.INTERRUPTED
+        return 130  # ExitCode.INTERRUPTED, which may not be imported yet
 
 
 def _main(words: Sequence[str]) -> int:
     from controller.cli.arguments import parse
+    from controller.cli.exits import ExitCode
 
     if words and words[0] == HIDDEN:
         from controller.cli.completion import complete
@@ -62,6 +61,7 @@ def _run(arguments: argparse.Namespace) -> int:
             import traceback
 
             traceback.print_exception(error)
+        from controller.cli.exits import of_error
         from controller.cli.invocation import rendered
 
         code, sentence = of_error(error)

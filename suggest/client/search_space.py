@@ -6,6 +6,7 @@ conditions. Nothing here makes a call.
 
 from __future__ import annotations
 
+import math
 import numbers
 import operator
 from collections.abc import Mapping, Sequence
@@ -276,13 +277,13 @@ def json_value(caller: str, argument: str, value: object) -> Value:
         case numbers.Integral():
             return operator.index(value)
         case numbers.Real():
-            return float(value)
+            return float(value) if math.isfinite(value) else refuse(caller, argument, value, "a finite number")
         case list() | tuple():
-            return [json_value(caller, argument, each) for each in value]
+            return [json_value(caller, f"{argument}[{k}]", each) for k, each in enumerate(value)]
         case Mapping():
             return {
                 key if isinstance(key, str) else refuse(caller, argument, key, "text for a key"): json_value(
-                    caller, argument, each
+                    caller, f"{argument}.{key}", each
                 )
                 for key, each in value.items()
             }

@@ -174,13 +174,23 @@ told(lambda: tuner.minimize(f, X, callbacks=print, progress=False))
 told(lambda: tuner.minimize(f, X, callbacks=[3], progress=False))
 told(lambda: tuner.minimize(f, X, initial={"x": 0.5}, progress=False))
 told(lambda: tuner.minimize(f, X, trials=0, progress=False))
+told(lambda: tuner.minimize(f, X, metric="val loss"))
+told(lambda: tuner.optimize(f, X, {"loss": "minimize"}, constraints={"size in MB": {"max": 3}}))
+told(lambda: tuner.minimize(f, {"norm": [1, float("inf")]}))
+told(lambda: tuner.minimize(f, X, settings={"startupTrials": [object]}))
 told(lambda: tuner.minimize(f, X, trials=1, name="short", progress=False).extend(-1))
 """)
-    callbacks, one, initial, trials, extend = out.splitlines()
+    callbacks, one, initial, trials, metric, constraint, choice, settings, extend = out.splitlines()
     assert callbacks == "minimize: callbacks: expected a list of functions, got <built-in function print>"
     assert one == "minimize: callbacks: expected a list of functions, got [3]"
     assert initial == "minimize: initial: expected a list of points, such as [{'lr': 0.1}], got {'x': 0.5}"
     assert trials == "tuner.minimize: spec.budget.trials: expected a whole number of at least 1, got the number 0"
+    assert metric == (
+        "minimize: metric 'val loss': expected letters, digits and _ . / -, beginning with a letter or _"
+    )
+    assert constraint.startswith("optimize: metric 'size in MB': expected letters")
+    assert choice == "Choice: values[1]: expected a finite number, got inf (float)"
+    assert settings.startswith("tuner.minimize: spec.algorithm.settings.startupTrials[0]: expected text, a number,")
     assert extend.startswith("extend: expected trials above 0, or overrides")
     assert scripts.starts() == ["0 1"]
 
@@ -244,6 +254,42 @@ study = tuner.minimize(objective, X, trials=2, progress=False)
 print([(r.state, len(study.measurements(r.number))) for r in study.results()])
 """)
     assert out == "[('succeeded', 1), ('succeeded', 1)]\n"
+
+
+def test_what_the_script_defines_can_be_pickled_and_sent_to_processes_of_the_objective(scripts: Scripts) -> None:
+    out = scripts.output("""
+import functools, multiprocessing, pickle
+
+class Net:
+    def __init__(self, weight):
+        self.weight = weight
+
+def squared(net):
+    return Net(net.weight ** 2)
+
+def objective(trial):
+    nets = [Net(trial["x"]), pickle.loads(pickle.dumps(Net(2)))]
+    for method in ("fork", "spawn"):
+        with multiprocessing.get_context(method).Pool(1) as pool:
+            nets = pool.map(squared, nets)
+    return nets[1].weight
+
+for given in (objective, functools.partial(objective)):
+    print(tuner.minimize(given, X, trials=1, trial_timeout=60, progress=False).best.value)
+""")
+    assert out == "16.0\n16.0\n"
+
+
+def test_options_may_be_numbers_of_numpy(scripts: Scripts) -> None:
+    out = scripts.output("""
+import numpy as np
+study = tuner.minimize(
+    lambda trial: trial["n"], {"n": tuner.Int(np.int64(1), np.int64(9))}, trials=np.int64(2), seed=np.int64(7),
+    initial=[{"n": np.int32(3)}], target=np.float32(-1), progress=False,
+)
+print([result.value for result in study.results()][0], len(study.results()))
+""")
+    assert out == "3.0 2\n"
 
 
 def test_a_search_leaves_the_random_state_of_the_script_alone(scripts: Scripts) -> None:

@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 import yaml
@@ -228,3 +229,45 @@ def test_a_function_of_another_version_of_python_says_which_image_it_needs(tmp_p
     assert (
         done.stdout == f"the objective was pickled by Python 3.99, and this is Python {here}; use an image with 3.99\n"
     )
+
+
+def test_a_function_in_an_image_uses_processes_that_it_spawns(tmp_path: Path) -> None:
+    import pickle
+
+    import cloudpickle  # type: ignore[import-untyped]
+
+    from tuner.archive import archive
+
+    script: dict[str, object] = {"__name__": "__main__"}
+    exec(
+        """
+import multiprocessing
+
+def double(x):
+    return 2 * x
+
+def objective(trial):
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        return pool.map(double, [trial["x"]])[0]
+""",
+        script,
+    )
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")  # where the script's functions are looked up
+    vars(sys.modules["__main__"]).update(script)
+    try:
+        objective = cloudpickle.dumps(script["objective"])
+    finally:
+        sys.modules["__main__"] = main
+    packed = pickle.dumps({"objective": objective, "objectives": ["value"], "path": []})
+    (tmp_path / "objective.pyz").write_bytes(archive(packed))
+    done = subprocess.run(
+        [sys.executable, "-S", "objective.pyz"],
+        cwd=tmp_path,
+        env={"TUNER_PARAMETERS": '{"x": 4}', "TUNER_OUTPUT_DIR": "/tuner/output"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert (done.stdout, done.stderr, done.returncode) == ("\ntuner.step=0 tuner.value=8.0\n", "", 0)

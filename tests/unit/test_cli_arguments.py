@@ -104,13 +104,15 @@ def test_help_imports_nothing_heavy() -> None:
 
 _INTERRUPTED = """
 import os, signal, sys
-sys.addaudithook(lambda event, details: event == "import" and details[0] == "controller.cli.flags"
+sys.addaudithook(lambda event, details: event == "import" and details[0] == {module!r}
                  and os.kill(os.getpid(), signal.SIGINT))
 from controller.cli.main import main
 sys.exit(main(["version"]))
 """
 
 
-def test_an_interrupt_while_the_program_starts_is_no_traceback() -> None:
-    ended = subprocess.run([sys.executable, "-c", _INTERRUPTED], capture_output=True, text=True, check=False)
+@pytest.mark.parametrize("module", ["typing", "controller.cli.exits", "controller.cli.flags"])
+def test_an_interrupt_while_the_program_starts_is_no_traceback(module: str) -> None:
+    program = _INTERRUPTED.format(module=module)
+    ended = subprocess.run([sys.executable, "-S", "-c", program], capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stderr) == (130, "")

@@ -66,7 +66,7 @@ def test_gradients_by_features_are_pulled_back_to_places() -> None:
     some = rows(6)
     features = Features(PLACES, some)
     weights = np.random.default_rng(2).standard_normal(len(features.axis_of))
-    found = features.pulled_back(some, np.broadcast_to(weights, (6, len(weights))))
+    found = features.pullback(some, np.broadcast_to(weights, (6, len(weights))))
     for row, gradient in zip(some, found, strict=True):
         numeric = differences(lambda x: float(features.of(x[None])[0] @ weights), row, 1e-6)
         expected = np.where(np.isnan(row) | PLACES.choice, 0.0, numeric)

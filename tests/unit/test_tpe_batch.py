@@ -108,7 +108,7 @@ def test_a_point_of_a_batch_is_a_kernel_as_wide_as_a_fit_would_make_it() -> None
     (before,) = parzen.log_densities(group.frame, [fitted], group.drawn)
     point = np.array([[0.03], [0.5], [33.0], [71.0], [999.0]])
     assert not (known == point).any(), "which of equals is the wide one is any order's affair"
-    group.pend(point[:, 0])
+    group.add_pending(point[:, 0])
     refitted = parzen.fit(group.frame, np.concatenate([known, point], axis=1))
     # Its kernel alone, and the mixture that was fitted before it came.
     alone = replace(refitted, log_weights=np.where(np.arange(known.shape[1] + 2) == known.shape[1], 0.0, -np.inf))

@@ -1,9 +1,10 @@
-"""The trials of a history are read together as protobuf reads them one by one."""
+"""The trials of a history are read as protobuf reads them, whether they are parsed or scanned together."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from random import Random
 
 import pytest
@@ -12,9 +13,8 @@ from google.protobuf.message import DecodeError
 from suggest.errors import InvalidArgument
 from suggest.katib.experiment import read_experiment
 from suggest.katib.trial_history import TRIAL, StudyIndex
-from suggest.katib.trial_reader import HistoryTrial, TrialReader
+from suggest.katib.trial_reader import FEW, HistoryTrial, TrialReader, TrialTexts
 from suggest.katib.v1beta1 import api_pb2 as pb
-from suggest.katib.v1beta1.frames_pb2 import NamesAndValues, TrialColumns, TrialPairs
 from suggest.trial import Trial, TrialState
 from tests.service.katib_caller import DONE, a_trial, an_experiment, choice, double, whole
 from tests.unit.searches import THOROUGH
@@ -85,7 +85,7 @@ def compared(trial: HistoryTrial) -> HistoryTrial:
 @pytest.mark.parametrize("draw", [drawn, lambda _, name: a_trial(name, POINT, DONE, "0.25")], ids=["mixed", "alike"])
 def test_trials_that_are_read_together_are_those_that_protobuf_reads(draw: Callable[[Random, str], pb.Trial]) -> None:
     rng = Random(1)
-    for count in (1, 2, 40):
+    for count in (1, 2, FEW, FEW + 1, 200):
         trials = [draw(rng, f"search-{k}") for k in range(count)]
         assert list(map(compared, read(*trials))) == list(map(expected, trials))
 
@@ -102,53 +102,55 @@ def mutant(rng: Random, raw: bytes) -> bytes:
     return bytes(found)
 
 
-def read_by_protobuf(raw: bytes) -> pb.Trial | None:
-    """Return a trial. Return nothing if its bytes cannot be read, or may be read differently: see `is_read_alike`."""
-    try:
-        trial = pb.Trial.FromString(raw)
-        return trial if is_read_alike(raw, trial) else None
-    except DecodeError:
-        return None
-
-
-def is_read_alike(raw: bytes, trial: pb.Trial) -> bool:
-    """Return whether no pair has its name or its value twice, and `condition` is not packed. Raises DecodeError."""
-    pairs = TrialPairs.FromString(raw)
-    unparsed = [*pairs.spec.parameter_assignments.pairs, *pairs.status.observation.pairs]
-    parsed = list(map(NamesAndValues.FromString, unparsed))
-    last_condition = [0, *TrialColumns.FromString(raw).status.condition][-1]
-    return last_condition == trial.status.condition and all(
-        len(pair.names) <= 1 and len(pair.values) <= 1 for pair in parsed
-    )
-
-
-def read_or_refused(*trials: pb.Trial | bytes) -> list[HistoryTrial] | set[str]:
-    """Return the trials, or the places of those that are refused."""
-    try:
-        return list(map(compared, read(*trials)))
-    except InvalidArgument as e:
-        return {problem.path.partition(".")[0] for problem in e.problems}
-
-
-def test_mutated_trials_are_read_as_by_protobuf_and_change_no_other_trial() -> None:
+def test_mutated_trials_are_scanned_as_protobuf_reads_them_or_not_at_all() -> None:
     rng = Random(2)
-    refused = accepted = 0
+    scanned = refused = 0
     for turn in range(50_000 if THOROUGH else 4000):
-        others = [drawn(rng, f"search-{turn}-{k}") for k in range(2)]
-        raw = mutant(rng, drawn(rng, f"search-{turn}-x").SerializeToString())
-        trial = read_by_protobuf(raw)
-        found = read_or_refused(others[0], raw, others[1])
-        if isinstance(found, set):
-            assert found == {"trials[1]"}
-            assert trial is None or expected(trial) is None
-            refused += 1
-        else:
-            first, middle, last = found
-            assert [first, last] == list(map(expected, others))
+        others = [drawn(rng, f"search-{turn}-{k}").SerializeToString() for k in range(2)]
+        raws = [others[0], mutant(rng, drawn(rng, f"search-{turn}-x").SerializeToString()), others[1]]
+        found = READER.scanned(raws)
+        try:
+            parsed = READER.parsed(dict(enumerate(raws)))
+        except InvalidArgument:
+            refused += 1  # a scan does not check what nobody reads
+            continue
+        scanned += found is not None
+        assert found is None or by_name(found) == by_name(parsed)
+    assert min(scanned, refused) > 400
+
+
+def by_name(texts: TrialTexts) -> TrialTexts:
+    """Return the texts with the assignments of each trial by their names."""
+    points = [dict(zip(POINT, row, strict=True)) for row in zip(*texts.parameters, strict=True)]
+    return texts._replace(parameters=[], assignments=points or texts.assignments)
+
+
+def test_trials_with_a_mutated_one_among_many_are_those_that_protobuf_reads() -> None:
+    rng = Random(3)
+    many = [drawn(rng, f"search-{k}") for k in range(FEW)]
+    refused = accepted = 0
+    for turn in range(400):
+        trial, raw = None, mutant(rng, drawn(rng, f"search-x{turn}").SerializeToString())
+        with suppress(DecodeError):
+            trial = pb.Trial.FromString(raw)
+        with suppress(InvalidArgument):
+            found = list(map(compared, read(*many, raw)))
+            assert found[:-1] == list(map(expected, many))
             if trial is not None:
-                assert middle == expected(trial)
-                accepted += 1
-    assert min(refused, accepted) > 400
+                assert found[-1] == expected(trial)
+            accepted += 1
+            continue
+        assert trial is None or expected(trial) is None
+        refused += 1
+    assert min(refused, accepted) > 40
+
+
+@pytest.mark.parametrize("order", [("lr", "layers", "kind"), ("kind", "lr", "layers")])
+def test_parameters_in_any_order_are_those_of_the_space(order: Sequence[str]) -> None:
+    trials = [a_trial(f"search-{k}", {name: POINT[name] for name in order}, DONE, "0.5") for k in range(FEW + 1)]
+    assert {trial.point for trial in read(*trials)} == {(0.02, 2, "sgd")}
+    others = [a_trial(f"other-{k}", POINT, DONE, "0.5") for k in range(FEW + 1)]
+    assert {trial.point for trial in read(*trials, *others)} == {(0.02, 2, "sgd")}
 
 
 def test_a_history_without_trials_is_read() -> None:
@@ -200,6 +202,7 @@ def test_a_trial_whose_bytes_cannot_be_read_is_named(broken: bytes) -> None:
     problem = ("trials[1]", "is not a trial: its bytes cannot be read")
     assert problems(good, broken, good) == [problem]
     assert problems(good, broken) == [problem]
+    assert problems(good, broken, *[good] * FEW) == [problem]
 
 
 def field(number: int, content: bytes) -> bytes:

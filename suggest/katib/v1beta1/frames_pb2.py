@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"suggest/katib/v1beta1/frames.proto\x12\x13tuner.katib.v1beta1\"t\n\x10SuggestionsFrame\x12\x12\n\nexperiment\x18\x01 \x01(\x0c\x12\x0e\n\x06trials\x18\x02 \x03(\x0c\x12\x1e\n\x16\x63urrent_request_number\x18\x04 \x01(\x05\x12\x1c\n\x14total_request_number\x18\x05 \x01(\x05\"O\n\rStoppingFrame\x12\x12\n\nexperiment\x18\x01 \x01(\x0c\x12\x0e\n\x06trials\x18\x02 \x03(\x0c\x12\x1a\n\x12\x64\x62_manager_address\x18\x03 \x01(\t\"\x80\x01\n\x0cTrialColumns\x12\x0c\n\x04name\x18\x01 \x03(\t\x12.\n\x04spec\x18\x02 \x01(\x0b\x32 .tuner.katib.v1beta1.SpecColumns\x12\x32\n\x06status\x18\x03 \x01(\x0b\x32\".tuner.katib.v1beta1.StatusColumns\"N\n\x0bSpecColumns\x12?\n\x15parameter_assignments\x18\x03 \x01(\x0b\x32 .tuner.katib.v1beta1.PairColumns\"\x86\x01\n\rStatusColumns\x12\x12\n\nstart_time\x18\x01 \x03(\t\x12\x17\n\x0f\x63ompletion_time\x18\x02 \x03(\t\x12\x11\n\tcondition\x18\x03 \x03(\x05\x12\x35\n\x0bobservation\x18\x04 \x01(\x0b\x32 .tuner.katib.v1beta1.PairColumns\"A\n\x0bPairColumns\x12\x32\n\x05pairs\x18\x01 \x01(\x0b\x32#.tuner.katib.v1beta1.NamesAndValues\"/\n\x0eNamesAndValues\x12\r\n\x05names\x18\x01 \x03(\t\x12\x0e\n\x06values\x18\x02 \x03(\t\"l\n\nTrialPairs\x12,\n\x04spec\x18\x02 \x01(\x0b\x32\x1e.tuner.katib.v1beta1.SpecPairs\x12\x30\n\x06status\x18\x03 \x01(\x0b\x32 .tuner.katib.v1beta1.StatusPairs\"N\n\tSpecPairs\x12\x41\n\x15parameter_assignments\x18\x03 \x01(\x0b\x32\".tuner.katib.v1beta1.UnparsedPairs\"F\n\x0bStatusPairs\x12\x37\n\x0bobservation\x18\x04 \x01(\x0b\x32\".tuner.katib.v1beta1.UnparsedPairs\"\x1e\n\rUnparsedPairs\x12\r\n\x05pairs\x18\x01 \x03(\x0c\"+\n\x0cNameAndValue\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\tb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"suggest/katib/v1beta1/frames.proto\x12\x13tuner.katib.v1beta1\"t\n\x10SuggestionsFrame\x12\x12\n\nexperiment\x18\x01 \x01(\x0c\x12\x0e\n\x06trials\x18\x02 \x03(\x0c\x12\x1e\n\x16\x63urrent_request_number\x18\x04 \x01(\x05\x12\x1c\n\x14total_request_number\x18\x05 \x01(\x05\"O\n\rStoppingFrame\x12\x12\n\nexperiment\x18\x01 \x01(\x0c\x12\x0e\n\x06trials\x18\x02 \x03(\x0c\x12\x1a\n\x12\x64\x62_manager_address\x18\x03 \x01(\tb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,24 +35,4 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SUGGESTIONSFRAME']._serialized_end=175
   _globals['_STOPPINGFRAME']._serialized_start=177
   _globals['_STOPPINGFRAME']._serialized_end=256
-  _globals['_TRIALCOLUMNS']._serialized_start=259
-  _globals['_TRIALCOLUMNS']._serialized_end=387
-  _globals['_SPECCOLUMNS']._serialized_start=389
-  _globals['_SPECCOLUMNS']._serialized_end=467
-  _globals['_STATUSCOLUMNS']._serialized_start=470
-  _globals['_STATUSCOLUMNS']._serialized_end=604
-  _globals['_PAIRCOLUMNS']._serialized_start=606
-  _globals['_PAIRCOLUMNS']._serialized_end=671
-  _globals['_NAMESANDVALUES']._serialized_start=673
-  _globals['_NAMESANDVALUES']._serialized_end=720
-  _globals['_TRIALPAIRS']._serialized_start=722
-  _globals['_TRIALPAIRS']._serialized_end=830
-  _globals['_SPECPAIRS']._serialized_start=832
-  _globals['_SPECPAIRS']._serialized_end=910
-  _globals['_STATUSPAIRS']._serialized_start=912
-  _globals['_STATUSPAIRS']._serialized_end=982
-  _globals['_UNPARSEDPAIRS']._serialized_start=984
-  _globals['_UNPARSEDPAIRS']._serialized_end=1014
-  _globals['_NAMEANDVALUE']._serialized_start=1016
-  _globals['_NAMEANDVALUE']._serialized_end=1059
 # @@protoc_insertion_point(module_scope)

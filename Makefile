@@ -42,7 +42,7 @@ test-operators: operator-binaries  ## as root: run the tests beside the real Kue
 
 .PHONY: soak
 soak: cluster-binaries  ## run the tests that take too long for every change: repeated kills, lost nodes, more examples
-	$(BIN)/python -m pytest -m soak $(or $(TESTS),tests/e2e tests/service tests/cluster tests/ui tests/unit/test_sampler_contract.py)
+	$(BIN)/python -m pytest -m soak $(or $(TESTS),tests/e2e tests/service tests/cluster tests/ui tests/unit)
 	$(if $(TESTS),,TUNER_TEST_THOROUGH=1 TUNER_SIM_EXAMPLES=2000 $(MAKE) test TESTS='tests/sim tests/unit')
 
 .PHONY: cluster-binaries

@@ -20,7 +20,10 @@ from tests.postgres import postgres, postgres_url
 __all__ = ["postgres", "postgres_url"]
 
 # No test asserts a time, so an example that takes long on a busy machine is not a failure.
-settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+THOROUGH = "TUNER_TEST_THOROUGH" in os.environ  # as in `make soak`
+settings.register_profile(
+    "busy", deadline=None, max_examples=100 if THOROUGH else 30, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile("busy")
 
 # Several processes share the cores, and the threads of numerical libraries spin while they wait for each other: models

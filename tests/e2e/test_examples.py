@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from tests.torch_here import needs_torch
 
 DIGITS = Path(__file__).resolve().parents[2] / "examples" / "digits"
 FINISHED = {"succeeded", "pruned", "infeasible", "failed"}
+UNTRAINED = '[sh, -c, "echo epoch=1 accuracy=$1; : $2 $3", sh, "${lr}", "${batch}", "${activation}"]'
 
 
 def tuner(*arguments: str | Path, state: Path) -> subprocess.CompletedProcess[str]:
@@ -52,14 +54,14 @@ def test_every_file_of_the_example_is_valid(file: Path, tmp_path: Path) -> None:
 
 
 def test_the_search_finds_a_network_that_reads_the_digits(tmp_path: Path) -> None:
-    run("experiment.yaml", "spec.budget.trials=15", state=tmp_path)  # `make demo` runs all 40
+    run("experiment.yaml", "spec.budget.trials=10", state=tmp_path)  # `make demo` runs all 40
     trials = trials_of("digits", state=tmp_path)
     best = best_of("digits", state=tmp_path)
     states = collections.Counter(trial["state"] for trial in trials)
     print(f"best accuracy {best['value']} with {best['parameters']}; {dict(states)}")  # shown by pytest -rP
 
     # Fewer if one reached the target, which hardly any network of this size does.
-    assert [trial["number"] for trial in trials] == list(range(15 if best["value"] < 0.99 else len(trials)))
+    assert [trial["number"] for trial in trials] == list(range(10 if best["value"] < 0.99 else len(trials)))
     assert set(states) <= FINISHED
     assert states["failed"] == 0
     assert states["pruned"] > 0
@@ -69,8 +71,7 @@ def test_the_search_finds_a_network_that_reads_the_digits(tmp_path: Path) -> Non
 
 
 def test_the_grid_tries_every_combination_once(tmp_path: Path) -> None:
-    command = '[sh, -c, "echo epoch=1 accuracy=$1; : $2 $3", sh, "${lr}", "${batch}", "${activation}"]'  # no training
-    run("grid.yaml", f"spec.trial.command={command}", state=tmp_path)
+    run("grid.yaml", f"spec.trial.command={UNTRAINED}", state=tmp_path)
     trials = trials_of("digits-grid", state=tmp_path)
     points = [tuple(sorted(trial["parameters"].items())) for trial in trials]
     assert {trial["state"] for trial in trials} == {"succeeded"}
@@ -87,16 +88,16 @@ def test_the_grid_tries_every_combination_once(tmp_path: Path) -> None:
 
 
 def test_a_random_search_can_be_made_shorter_on_the_command_line(tmp_path: Path) -> None:
-    run("random.yaml", "spec.budget.trials=3", state=tmp_path)
+    run("random.yaml", "spec.budget.trials=3", f"spec.trial.command={UNTRAINED}", state=tmp_path)
     assert len(trials_of("digits-random", state=tmp_path)) == 3
 
 
 def test_generations_go_on_from_the_checkpoints_of_the_best(tmp_path: Path) -> None:
-    run("generations.yaml", "spec.budget.trials=12", "spec.algorithm.settings.population=4", state=tmp_path)
+    run("generations.yaml", "spec.budget.trials=10", "spec.algorithm.settings.population=4", state=tmp_path)
     trials = {trial["number"]: trial for trial in trials_of("digits-generations", state=tmp_path)}
     ended = [trial for trial in trials.values() if trial["state"] == "succeeded"]
-    assert len(trials) == 12
-    assert len(ended) >= 9
+    assert len(trials) == 10
+    assert len(ended) >= 7
     for trial in ended:  # each has the epochs of its parent and two more
         parent = trials.get(trial.get("parent"))
         assert trial["step"] == (2 if parent is None else parent["step"] + 2)
@@ -108,17 +109,16 @@ def test_generations_go_on_from_the_checkpoints_of_the_best(tmp_path: Path) -> N
 
 
 def test_two_processes_train_each_network_together(tmp_path: Path) -> None:
-    run("distributed.yaml", "spec.budget.trials=2", state=tmp_path)
-    assert [trial["state"] for trial in trials_of("digits-distributed", state=tmp_path)] == ["succeeded"] * 2
+    run("distributed.yaml", "spec.budget.trials=1", state=tmp_path)
+    assert [trial["state"] for trial in trials_of("digits-distributed", state=tmp_path)] == ["succeeded"]
     logs = sorted(tmp_path.glob("experiments/*/trials/*/1/log.*"))
-    assert [(log.name, bool(log.read_text())) for log in logs] == [("log.1.txt", False), ("log.txt", True)] * 2
+    assert [(log.name, bool(log.read_text())) for log in logs] == [("log.1.txt", False), ("log.txt", True)]
 
 
 @needs_torch
 def test_the_search_runs_with_torch_too(tmp_path: Path) -> None:
-    run("torch.yaml", "spec.budget.trials=2", state=tmp_path)  # the first one diverges
-    states = {trial["state"] for trial in trials_of("digits-torch", state=tmp_path)}
-    assert states <= {"succeeded", "pruned", "infeasible"}
+    run("torch.yaml", "spec.budget.trials=1", "spec.algorithm.seed=1", state=tmp_path)
+    assert [trial["state"] for trial in trials_of("digits-torch", state=tmp_path)] == ["succeeded"]
     assert best_of("digits-torch", state=tmp_path)["value"] > 0
 
 
@@ -164,7 +164,7 @@ def test_training_ends_on_sigterm() -> None:
 
 def test_a_search_for_layers_tries_networks_of_several_depths(tmp_path: Path) -> None:
     file = DIGITS.parent / "layers" / "experiment.yaml"
-    done = tuner("run", file, "--set", "spec.budget.trials=8", state=tmp_path)
+    done = tuner("run", file, "--set", "spec.budget.trials=6", state=tmp_path)
     assert done.returncode == 0, done.stderr
     trials = trials_of("layers", state=tmp_path)
     assert {trial["state"] for trial in trials} == {"succeeded"}
@@ -198,18 +198,39 @@ KATIB = {  # how many trials end in each state, where it is certain
 }
 
 
+TRAINED = ("random", "pbt", "file-metrics")  # with the real training programs, which read their arguments
+# In place of ../digits/train.py: the lines that it prints, without NumPy and training.
+PRINTED = """
+import sys
+given = dict(word.removeprefix("--").split("=") for word in sys.argv[1:])
+lr = float(given.get("lr", 0.1))
+for epoch in range(1, int(given["epochs"]) + 1):
+    print(f"epoch={epoch} accuracy={1 - 0.5 ** epoch - abs(lr - 0.1):.5f} loss={0.5 ** epoch + lr:.5f}", flush=True)
+"""
+
+
+@pytest.fixture
+def katib(tmp_path: Path) -> Path:
+    """The folder of Katib's examples beside a training program that only prints."""
+    folder = tmp_path / "examples" / "katib"
+    shutil.copytree(DIGITS.parent / "katib", folder)
+    (folder.parent / "digits").mkdir()
+    (folder.parent / "digits" / "train.py").write_text(PRINTED)
+    return folder
+
+
 def test_every_example_of_katibs_is_run() -> None:
     assert {file.stem for file in (DIGITS.parent / "katib").glob("*.yaml")} == set(KATIB)
 
 
 @pytest.mark.parametrize("name", KATIB)
-def test_a_katib_file_runs_unchanged(tmp_path: Path, name: str) -> None:
+def test_a_katib_file_runs_unchanged(tmp_path: Path, katib: Path, name: str) -> None:
     if name == "cma-es":
         pytest.importorskip("cmaes")
     if name == "tensorflow-event":
         pytest.importorskip("tensorboard")
         pytest.importorskip("torch")
-    done = tuner("run", DIGITS.parent / "katib" / f"{name}.yaml", state=tmp_path)
+    done = tuner("run", (DIGITS.parent / "katib" if name in TRAINED else katib) / f"{name}.yaml", state=tmp_path)
     assert done.returncode == 0, done.stderr
     trials = trials_of(f"katib-{name}", state=tmp_path)
     if name == "pbt":

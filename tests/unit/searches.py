@@ -24,8 +24,8 @@ THOROUGH = "TUNER_TEST_THOROUGH" in os.environ
 
 
 def drawn(count: int) -> int:
-    """Return the number of cases to draw: `count` in `make soak`, and a sixth of them elsewhere."""
-    return count if THOROUGH else max(5, count // 6)
+    """Return the number of cases to draw: `count` in `make soak`, and a tenth of them elsewhere."""
+    return count if THOROUGH else max(3, count // 10)
 
 
 def seeds(count: int) -> range:

@@ -217,8 +217,9 @@ def test_a_converged_search_restarts_elsewhere() -> None:
     assert max(late) > 0.1
 
 
-@pytest.mark.parametrize("space", [CUBE, CHOICES], ids=["numbers", "choices"])
-@pytest.mark.parametrize(("growth", "after"), [(1, 4), (2, 8), (3, 12)])
+@pytest.mark.parametrize(
+    ("space", "growth", "after"), [(CUBE, 1, 4), (CHOICES, 2, 8), (CUBE, 3, 12)], ids=["kept", "doubled", "tripled"]
+)
 def test_the_population_grows_after_a_convergence(space: Space, growth: int, after: int) -> None:
     """Equal values are a convergence. A generation ends where a result changes the next point."""
     config: dict[str, Value] = {"populationSize": 4, "populationGrowth": growth}

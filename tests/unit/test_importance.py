@@ -156,10 +156,10 @@ def test_the_same_trials_give_the_same_answer() -> None:
     assert admin.importances(SPACE, of, direction=UP) == admin.importances(SPACE, of, direction=UP)
 
 
-def test_ten_thousand_trials_and_many_parameters_are_sampled() -> None:
-    found = admin.importances(SPACE, trials(10_000, 1), direction=UP)
-    assert [found[0].name, found[0].trials] == ["lr", 10_000]
-    width = 100 if THOROUGH else 30
+def test_thousands_of_trials_and_many_parameters_are_sampled() -> None:
+    count, width = (10_000, 100) if THOROUGH else (2000, 21)
+    found = admin.importances(SPACE, trials(count, 1), direction=UP)
+    assert [found[0].name, found[0].trials] == ["lr", count]
     wide = Space(tuple(Parameter(f"p{k}", Float(0, 1)) for k in range(width)))
     rng = random.Random(1)
     points = [{f"p{k}": rng.random() for k in range(width)} for _ in range(500)]

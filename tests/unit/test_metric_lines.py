@@ -305,7 +305,7 @@ def test_the_bar_of_a_resumed_attempt_continues() -> None:
     assert curve(log, "accuracy", start=5) == {6: 0.6, 7: 0.7, 8: 0.8}
 
 
-@pytest.mark.parametrize("steps", [10_000, 40_000])
+@pytest.mark.parametrize("steps", [10_000, pytest.param(40_000, marks=pytest.mark.soak)])
 def test_ten_thousand_updates_become_a_few_hundred_readings(steps: int) -> None:
     log = "".join(bar(n, steps, f"accuracy={n}") for n in range(steps + 1))
     kept = curve(log, "accuracy")

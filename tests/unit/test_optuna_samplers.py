@@ -131,14 +131,18 @@ def test_a_search_stays_in_the_space_and_a_restart_changes_nothing(algorithm: st
     assert search(algorithm, 50, parallel=parallel, restarts=(20, 43)) == points
 
 
-@pytest.mark.parametrize("algorithm", ALL)
-def test_workers_propose_what_this_process_would(algorithm: str) -> None:
+@pytest.fixture(scope="module")
+def pool() -> Iterator[Workers]:
+    """One process for all samplers, because importing Optuna takes longer than their searches."""
     pool = Workers(size=1)
-    try:
-        assert search(algorithm, 45, parallel=3, restarts=(30,), workers=pool) == search(algorithm, 45, parallel=3)
-        assert pool.running == 1
-    finally:
-        pool.close()
+    yield pool
+    assert pool.running == 1
+    pool.close()
+
+
+@pytest.mark.parametrize("algorithm", ALL)
+def test_workers_propose_what_this_process_would(algorithm: str, pool: Workers) -> None:
+    assert search(algorithm, 45, parallel=3, restarts=(30,), workers=pool) == search(algorithm, 45, parallel=3)
 
 
 @pytest.mark.parametrize("algorithm", ALL)

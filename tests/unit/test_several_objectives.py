@@ -202,22 +202,23 @@ MOVING = ["tpe", "gp", "default", "nsga2", "nsga3", "regularized-evolution", "op
 
 
 @functools.cache
-def found(algorithm: str) -> float:
-    return sum(volume(searched(algorithm, 60, seed=seed)) for seed in seeds(3))
+def found(algorithm: str, count: int) -> float:
+    return sum(volume(searched(algorithm, count, seed=seed)) for seed in seeds(3))
 
 
 @functools.cache
 def kept(algorithm: str) -> int:
     """Return how many of the later trials keep the constraint."""
     bounds = [Constraint("size", max=0.8)]
-    engines = [searched(algorithm, 60, several=False, constraints=bounds, seed=seed) for seed in seeds(2)]
-    late = [trial for engine in engines for trial in engine.trials() if trial.number >= 30]
+    engines = [searched(algorithm, 40, several=False, constraints=bounds, seed=seed) for seed in seeds(2)]
+    late = [trial for engine in engines for trial in engine.trials() if trial.number >= 20]
     return sum(engines[0].study.spec.criteria.violation(trial) == 0 for trial in late)
 
 
 @pytest.mark.parametrize("algorithm", MOVING)
 def test_searching_for_two_objectives_beats_chance(algorithm: str) -> None:
-    assert found(algorithm) > found("random")
+    count = 40 if algorithm in ("gp", "default") else 60  # a model of many trials takes long
+    assert found(algorithm, count) > found("random", count)
 
 
 @pytest.mark.parametrize("algorithm", MOVING)

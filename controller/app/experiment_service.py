@@ -382,7 +382,7 @@ class ExperimentService:
             way_on = f"apply them with: {_again('resume', document)}, or "
         elif all(map(allowed_in_extension, changes)):
             way_on = f"if they are growth, apply them with: {_extension(known, document, changes)}, or "
-        if kind is Changed and not known.state.finished:
+        if not known.state.finished:
             # The file may be unchanged: another version of tuner can read it differently.
             way_on += f"continue with the stored file: {command('resume', known.name)}, or "
         in_force = self._store.revision_source(known.uid, known.revision)

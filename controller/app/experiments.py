@@ -5,6 +5,7 @@ A state directory on this machine is one implementation (`local_experiments`). N
 
 from __future__ import annotations
 
+import os
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from controller.core.model import FINAL, Attempt, AttemptState, Event, Experiment, Revision, TrialOrFinal, Uid
 from controller.phrases import command
+from controller.runtime.processes import suspended
 from suggest.errors import FailedPrecondition, NotFound
 
 if TYPE_CHECKING:
@@ -53,7 +55,10 @@ class Holder:
     since: str
 
     def __str__(self) -> str:
-        return f"process {self.pid} on {self.host} since {self.since}"
+        found = f"process {self.pid} on {self.host} since {self.since}"
+        if self.host == os.uname().nodename and suspended(self.pid):  # by Ctrl-Z, for example
+            return f"{found}, which is suspended (kill -CONT {self.pid} continues it)"
+        return found
 
 
 class ControllerLease(Protocol):

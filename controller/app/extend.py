@@ -90,7 +90,7 @@ async def extend(
         elif known.state.finished and not again:
             raise FailedPrecondition(
                 f"{known.name} would not change; it {known.state.value}: {known.reason}; "
-                "specify what to extend, such as --trials +20"
+                "specify what to extend, such as --trials +20 for 20 more (a number without + is the total)"
             )
         admitted = service.extend(known, lease, document, changes, directory=None if file is None else file.directory)
     for sentence in notices(document):
@@ -215,5 +215,5 @@ def refuse_an_end(known: Experiment, spec: ExperimentSpec, trials: Sequence[Tria
     if ending is not None:
         raise FailedPrecondition(
             f"{known.name} would end again at once: {ending.reason}; raise that too, "
-            "with --trials +20 for 20 more, or with --set"
+            "with --trials +20 for 20 more (a number without + is the total), or with --set"
         )

@@ -16,12 +16,13 @@ _GPU, _DEVICES, _DIRECTORY = "spec.trial.resources.gpu", "spec.trial.devices", "
 _REFUSED = (_DEVICES, _DIRECTORY)
 
 
-def warnings(spec: ExperimentSpec) -> Iterator[str]:
+def warnings(document: Document) -> Iterator[str]:
+    spec = document.spec
     if spec.traits.on_cluster:
         return
     yield from _only_in_the_image(spec.trial)
     if not spec.trial.resources.gpu:  # trials that need GPUs wait for them
-        yield from _crowded(spec)
+        yield from _crowded(spec, document.marks.place_of("spec.parallelism"))
 
 
 def _only_in_the_image(trial: TrialTemplate) -> Iterator[str]:
@@ -35,7 +36,7 @@ def _only_in_the_image(trial: TrialTemplate) -> Iterator[str]:
             )
 
 
-def _crowded(spec: ExperimentSpec) -> Iterator[str]:
+def _crowded(spec: ExperimentSpec, key: str) -> Iterator[str]:
     cpu = spec.trial.resources.cpu or 1.0
     each = cpu * spec.trial.workers
     at_once = min(spec.parallelism, spec.budget.trials or spec.parallelism)
@@ -45,8 +46,8 @@ def _crowded(spec: ExperimentSpec) -> Iterator[str]:
         return
     asks = f" of {each:g} cores each" if each != 1 else ""
     yield (
-        f"spec.parallelism: {at_once} trials at a time{asks} on {count} core{'s' if count > 1 else ''}: they would "
-        f"slow each other down and may exhaust the memory; lower it: --set spec.parallelism={fits}"
+        f"{key}: {at_once} trials at a time{asks} on {count} core{'s' if count > 1 else ''}: they would "
+        f"slow each other down and may exhaust the memory; lower it: --set {key}={fits}"
     )
 
 

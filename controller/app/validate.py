@@ -82,7 +82,7 @@ def warnings(document: Document) -> Iterator[str]:
     from controller.app import machine
 
     yield from document.warnings
-    yield from machine.warnings(document.spec)
+    yield from machine.warnings(document)
     manifest = document.spec.trial.cluster.get("template")
     if isinstance(manifest, Mapping):
         from controller.app.sample_manifests import TEMPLATE

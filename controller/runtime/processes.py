@@ -60,6 +60,16 @@ def _birth_by_ps(pid: int) -> str | None:
     return None if not state or state.startswith("Z") else started.strip()
 
 
+def suspended(pid: int) -> bool:
+    """Return whether the process is stopped, as Ctrl-Z and SIGSTOP do."""
+    if _LINUX:
+        return _read(f"/proc/{pid}/stat").rpartition(b")")[2].split()[:1] == [b"T"]
+    import subprocess  # lazy: as above
+
+    shown = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True, check=False)
+    return shown.stdout.startswith("T")
+
+
 def open_pidfd(pid: int) -> int | None:
     """Return a file that becomes readable when the process ends; None if the system or the process lacks one."""
     if not hasattr(os, "pidfd_open"):

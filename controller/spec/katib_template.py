@@ -20,6 +20,7 @@ from controller.spec.substitute import TRIAL_NAME
 from controller.spec.yaml_text import parse, plain_scalar
 
 _PLACEHOLDER = re.compile(r"\$\{trialParameters\.([^{}]*)\}")
+_EXPANDED = re.compile(r"\$(\$?)\(([A-Za-z_.-][\w.-]*)\)")  # by Kubernetes, in commands and environment variables
 _METADATA = re.compile(r"\$\{trialSpec\.([A-Za-z]+)(?:\[([^\]]*)\])?\}")
 # Conditions in GJSON. `status.conditions.#(type=="Complete")#|#(status=="True")#`, in either order, and
 # `status.[@this].#(phase=="Succeeded")#`, which makes a list of one mapping. The last # is optional.
@@ -360,13 +361,16 @@ class KatibTemplateReader(KatibSectionReader):
             for key in ("command", "args")
             if container.get(key) is not None
         }
-        env = {}
+        env: dict[str, str] = {}
+        known = {"KATIB_TRIAL_NAME": "${" + TRIAL_NAME + "}"}  # Katib adds it to the container
         for i, one in enumerate(self._optional(container, "env", f"{at}[{index}]")):
             below = f"{at}[{index}].env[{i}]"
             if not isinstance(one, dict) or not isinstance(one.get("name"), str) or "valueFrom" in one:
                 self._problems.add(below, "only a name with a value is read; write the value out")
             else:
-                env[one["name"]] = self._filled(one.get("value", ""), below, names, used)
+                value = _expanded(self._filled(one.get("value", ""), below, names, used), known | env)
+                env[one["name"]] = value
+        words = {key: [_expanded(word, known | env) for word in some] for key, some in words.items()}
         if "command" not in words:
             self._problems.add(f"{at}[{index}].command", "is missing; a local trial cannot ask the image for it")
         if all(isinstance(container.get(key), list | None) for key in words):
@@ -417,6 +421,11 @@ class KatibTemplateReader(KatibSectionReader):
             parts += [text[end : found.start()].replace("${", "$${"), names.get(found[1], "")]
             end = found.end()
         return "".join([*parts, text[end:].replace("${", "$${")])
+
+
+def _expanded(text: str, env: Mapping[str, str]) -> str:
+    """Replace `$(NAME)` as Kubernetes does: an unknown name stays, and `$$(NAME)` is a literal `$(NAME)`."""
+    return _EXPANDED.sub(lambda found: found[0][1:] if found[1] else env.get(found[2], found[0]), text)
 
 
 def _with_checkpoint(words: list[str], folder: str) -> list[str]:

@@ -108,7 +108,11 @@ class ParameterKind:
             return refuse(raw, at, problems, self.what)
         kind = raw.get("type")
         if kind is None:
-            problems.add(f"{at}.type", "is missing; write float, int or choice")
+            misspelt = [key for key in raw if isinstance(key, str) and meant_by(key, ("type",))]
+            for key in misspelt:
+                problems.add(f"{at}.{key}", "no such key; did you mean type?", at_key=True)
+            if not misspelt:
+                problems.add(f"{at}.type", "is missing; write float, int or choice")
             return INVALID
         section = TYPES.get(kind) if isinstance(kind, str) else None
         if section is None:

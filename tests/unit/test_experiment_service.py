@@ -170,10 +170,10 @@ def test_the_command_that_takes_a_change_repeats_the_flags_that_made_it(setup: S
     with pytest.raises(Changed) as caught:
         setup.service.run(setup.file(parallelism=2), setup.folder)
     said = rendered(str(caught.value), parse(["run", file, "--set", "spec.parallelism=2"]))
-    assert f"tuner resume {file} --set spec.parallelism=2, or choose another" in said
+    assert f" resume {file} --set spec.parallelism=2, or continue with the stored file: " in said
     path = setup.folder / "experiment.yaml"
     path.write_text(FILE.replace("trials: 3", "trials: 4"))
-    with pytest.raises(Changed, match=r"tuner resume \S+/experiment\.yaml`, or choose another"):
+    with pytest.raises(Changed, match=r"tuner resume \S+/experiment\.yaml`, or continue with"):
         setup.service.run(read_path(str(path)), setup.folder)
 
 

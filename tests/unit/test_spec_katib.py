@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from controller.app import machine
 from controller.search import study_spec
 from controller.spec import SpecErrors, file_text, read, read_path
 from controller.spec.katib import KatibReader
@@ -441,6 +442,26 @@ def test_a_template_is_read_from_the_clusters_config_map() -> None:
 def test_the_trials_name_is_substituted() -> None:
     spec = read(CONFIG_MAP, source="katib.yaml").spec
     assert spec.trial.env["RUN_NAME"] == "run of ${TUNER_TRIAL_NAME}"
+
+
+def test_variables_of_the_container_are_expanded_as_kubernetes_does() -> None:
+    words = "[python, train.py, --to=$(OUT)/model, --user=$(USER), --text=$$(OUT), '--odd=$${OUT}']"
+    env = "[{name: ROOT, value: /data}, {name: OUT, value: $(ROOT)/$(KATIB_TRIAL_NAME)}]"
+    text = TEXT.replace("[python, ../digits/train.py]", f"{words}\n                env: {env}")
+    trial = read(text, source="katib.yaml").spec.trial
+    assert trial.env["OUT"] == "/data/${TUNER_TRIAL_NAME}"
+    assert trial.command[2:6] == (
+        "--to=/data/${TUNER_TRIAL_NAME}/model", "--user=$(USER)", "--text=$(OUT)", "--odd=$$${OUT}",
+    )  # fmt: skip
+
+
+def test_a_warning_about_many_trials_names_katibs_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "cores", lambda: 2)
+    crowd = read(TEXT.replace("parallelTrialCount: 2", "parallelTrialCount: 50").replace(
+        "maxTrialCount: 4", "maxTrialCount: 50"), source="katib.yaml")  # fmt: skip
+    (warning,) = machine.warnings(crowd)
+    assert warning.startswith("spec.parallelTrialCount: 50 trials at a time on 2 cores")
+    assert warning.endswith("lower it: --set spec.parallelTrialCount=2")
 
 
 GJSON = {

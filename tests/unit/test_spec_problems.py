@@ -116,6 +116,11 @@ SPACE = [
         "8:5 spec.parameters.layers.type: is missing; write float, int or choice",
     ),
     (
+        "type: int, min",
+        "typ: int, min",
+        "8:14 spec.parameters.layers.typ: no such key; did you mean type?",
+    ),
+    (
         "min: 0.001, max: 1.0",
         "minimum: 0.001, max: 1.0",
         "7:5 spec.parameters.lr.min: is missing; write a finite number\n"

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import re
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from controller.app.experiments import ControlledElsewhere, new_uid
+from controller.app.experiments import ControlledElsewhere, Holder, new_uid
 from controller.app.local_experiments import ControllerLock
 from controller.app.state_directory import StateDirectory
 
@@ -54,3 +57,13 @@ def test_the_lock_has_one_named_holder(tmp_path: Path) -> None:
     assert second.holder() is None
     second.take("digits")
     second.release()
+
+
+def test_a_holder_that_ctrl_z_has_suspended_is_shown_with_the_command_that_continues_it() -> None:
+    with subprocess.Popen([sys.executable, "-S", "-c", "input()"], stdin=subprocess.PIPE) as process:
+        holder = Holder(process.pid, os.uname().nodename, "now")
+        assert str(holder) == f"process {process.pid} on {holder.host} since now"
+        process.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, process.pid, os.WSTOPPED)
+        assert str(holder).endswith(f" since now, which is suspended (kill -CONT {process.pid} continues it)")
+        process.kill()

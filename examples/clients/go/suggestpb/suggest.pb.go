@@ -13,8 +13,9 @@
 // * Authentication. If the server requires it, send a token in the metadata, `authorization: Bearer TOKEN` (otherwise
 //   UNAUTHENTICATED). The server's configuration defines the rights and namespaces of each caller (PERMISSION_DENIED).
 // * Errors carry google.rpc.ErrorInfo (domain `tuner.dev`; docs/api.md lists the reasons). INVALID_ARGUMENT also carries
-//   google.rpc.BadRequest with all problems, each with its path in the request. With NOT_OWNER, another server process
-//   owns the study; its address is in the metadata under `address`. Every server can read every study.
+//   google.rpc.BadRequest with all problems, each with its path in the request. The reason NOT_OWNER (code
+//   FAILED_PRECONDITION) means that another server owns the study: ErrorInfo.metadata["address"] says where to send the
+//   call. Every server can read every study.
 // * Values are typed: an integer parameter is an int_value, never a number in a string. A choice may also be null, a list or
 //   an object: json_value, which older clients read as a value that is not set.
 

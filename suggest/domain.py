@@ -458,3 +458,17 @@ def _step_mismatch(step: float, low: float, high: float, down: str, up: str) -> 
     return (
         f"{show(step)} does not lead from min {show(low)} to max {show(high)}; use max {down} or {up}, or another step"
     )
+
+
+def spelled(domain: Domain, value: Value) -> Value:
+    """Return the member that `value` means, or `value` itself if it means none."""
+    kind = type(value)
+    # These are spelled in one way only. Long studies have thousands; to find a member takes ten times as long.
+    if kind is str or (kind is int and isinstance(domain, Int)) or (kind is float and _is_continuous(domain)):
+        return value
+    member = domain.canonical(value)
+    return value if member is NO_MEMBER else member
+
+
+def _is_continuous(domain: Domain) -> bool:
+    return isinstance(domain, Float) and domain.count is None

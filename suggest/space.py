@@ -25,6 +25,7 @@ from suggest.domain import (
     identity,
     json_problem,
     show,
+    spelled,
 )
 from suggest.errors import Hints, InvalidArgument, Problem
 
@@ -134,9 +135,7 @@ class Space:
         point: dict[str, Value] = {}
         for parameter in self.parameters:
             if parameter.name in assignment:
-                value = assignment[parameter.name]
-                member = parameter.domain.canonical(value)
-                point[parameter.name] = value if member is NO_MEMBER else member
+                point[parameter.name] = spelled(parameter.domain, assignment[parameter.name])
         return point
 
     def point_problems(self, assignment: Assignment, *, partial: bool) -> tuple[Problem, ...]:

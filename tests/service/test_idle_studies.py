@@ -92,7 +92,7 @@ def test_a_study_in_use_stays_open(tmp_path: Path) -> None:
         assert close_all(studies) == 0
 
 
-@pytest.mark.parametrize("algorithm", ["default", "tpe", "random", "grid", "optuna:tpe"])
+@pytest.mark.parametrize("algorithm", ["default", "grid", "optuna:tpe"])
 def test_a_study_that_is_closed_repeatedly_proposes_the_same_points(tmp_path: Path, algorithm: str) -> None:
     space = Space((Parameter("x", Float(0.0, 1.0, points=50)), Parameter("y", Float(0.0, 1.0, points=50))))
     spec = replace(SPEC, space=space, algorithm=Algorithm(algorithm, seed=7))

@@ -44,7 +44,6 @@ KINDS: dict[str, tuple[str, float | None, list[tuple[str | None, int | None]], s
 PROGRAM = str(Path(__file__).with_name("bad_trial.py"))
 BIG = """
 import sys
-import time
 junk = b"x" * 99 + b"\\n"
 for step in range(1000):
     sys.stdout.buffer.write(junk * 1000)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Iterator
-from pathlib import Path
 
 import httpx
 import pytest
@@ -19,13 +18,13 @@ if importlib.util.find_spec("optuna_dashboard") is None:
 PARAMETERS = "x: {type: float, min: 0, max: 1}, k: {type: choice, values: [1, true, [2]]}"
 
 
-@pytest.fixture
-def cli(tmp_path: Path) -> Iterator[Cli]:
-    with cli_in(tmp_path) as cli:
+@pytest.fixture(scope="module")
+def cli(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cli]:
+    with cli_in(tmp_path_factory.mktemp("dashboard")) as cli:
         yield cli
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def page(cli: Cli) -> Iterator[ServedPage]:
     cli.file.write_text(experiment(trials=3, parameters=PARAMETERS))
     assert cli.tuner("run", cli.file)[0] == 0

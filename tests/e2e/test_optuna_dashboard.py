@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from tests.e2e.cli import Cli, cli_in, experiment
-from tests.ui.page import ServedPage, served, signed_in
+from tests.ui.page import NO_TLS, ServedPage, served, signed_in
 
 # Looked for, not imported: that takes seconds in each process of the tests.
 if importlib.util.find_spec("optuna_dashboard") is None:
@@ -58,7 +58,7 @@ def test_the_dashboard_changes_nothing(cli: Cli, page: ServedPage) -> None:
 
 
 def test_the_dashboard_needs_the_link_and_its_own_host(page: ServedPage) -> None:
-    with httpx.Client(base_url=page.base, timeout=60) as stranger:
+    with httpx.Client(base_url=page.base, timeout=60, verify=NO_TLS) as stranger:
         assert stranger.get("/api/studies").status_code == 403
         assert stranger.get("/dashboard").status_code == 403
     assert signed_in(page).get("/api/studies", headers={"host": "evil.example"}).status_code == 403

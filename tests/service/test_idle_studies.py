@@ -177,7 +177,7 @@ def test_a_server_has_more_studies_than_file_descriptors(folder: Path) -> None:
     limit = 128
     with a_process(folder / "s.db", f"unix:{folder}/s.sock") as server, a_client(server) as client:
         resource.prlimit(server.pid, resource.RLIMIT_NOFILE, (limit, limit))
-        for number in range(2 * limit):
+        for number in range(limit + 10):
             name = StudyName("default", f"s{number}")
             client.create_study(name, SPEC, request_id="create")
             assert [t.number for t in client.suggest(name, 1, client_id="c", request_id="r").trials] == [0]

@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -123,6 +124,7 @@ def test_a_hundred_megabytes_of_output_are_read_in_little_memory(cli: Cli) -> No
     peak_kb = 0
     while run.poll() is None:
         peak_kb = max(peak_kb, high_water_kb(run))
+        time.sleep(0.02)
     assert ended(run)[0] == 0
     (trial,) = cli.trials()
     assert (trial["state"], trial["value"], trial["step"]) == ("succeeded", 0.950, 950)

@@ -139,7 +139,7 @@ def _supervisor(folder: Path) -> int:
     return 0
 
 
-@pytest.mark.parametrize("kills", [6, pytest.param(20, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("kills", [4, pytest.param(20, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("killed", ["script", "supervisor", "both"])
 def test_kills_at_random_moments_lose_nothing_and_run_nothing_twice(scripts: Scripts, killed: str, kills: int) -> None:
     trials = 12 * kills  # more than run until the last kill; each kill may hit the same two

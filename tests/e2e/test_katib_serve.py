@@ -33,9 +33,10 @@ from tests.service.katib_caller import (
 
 TUNER = Path(sys.executable).parent / "tuner"
 GRID = (whole("n", "1", "6"), double("x", "0.0", "0.8", "0.2"))
-TRIALS, AT_ONCE = 24, 3
+TRIALS, AT_ONCE = 18, 3
 PAGE = Path(__file__).parents[2] / "docs" / "katib.md"
-ALGORITHMS = ("random", "grid", "tpe", "multivariate-tpe", "bayesianoptimization", "cmaes", "sobol", "hyperband")
+ALGORITHMS = ("grid", "tpe", "cmaes", "hyperband")
+OTHERS = ("random", "multivariate-tpe", "bayesianoptimization", "sobol")  # replayed as those are
 
 
 class KatibServer:
@@ -97,7 +98,7 @@ def of_grid(rng: random.Random) -> dict[str, str]:
     return {"n": str(rng.randint(1, 6)), "x": rng.choice(["0.0", "0.2", "0.4", "0.6", "0.8"])}
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("algorithm", [*ALGORITHMS, *(pytest.param(name, marks=pytest.mark.soak) for name in OTHERS)])
 def test_a_search_ends_whatever_is_killed_or_repeated(tmp_path: Path, algorithm: str) -> None:
     parameters = GRID if algorithm == "grid" else NUMBERS
     invent: Callable[[random.Random], dict[str, str]] = of_grid if algorithm == "grid" else of_numbers

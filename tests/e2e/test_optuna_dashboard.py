@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Iterator
-from pathlib import Path
 
 import httpx
 import pytest
 
 from tests.e2e.cli import Cli, cli_in, experiment
-from tests.ui.page import ServedPage, served, signed_in
+from tests.ui.page import NO_TLS, ServedPage, served, signed_in
 
 # Looked for, not imported: that takes seconds in each process of the tests.
 if importlib.util.find_spec("optuna_dashboard") is None:
@@ -19,13 +18,13 @@ if importlib.util.find_spec("optuna_dashboard") is None:
 PARAMETERS = "x: {type: float, min: 0, max: 1}, k: {type: choice, values: [1, true, [2]]}"
 
 
-@pytest.fixture
-def cli(tmp_path: Path) -> Iterator[Cli]:
-    with cli_in(tmp_path) as cli:
+@pytest.fixture(scope="module")
+def cli(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cli]:
+    with cli_in(tmp_path_factory.mktemp("dashboard")) as cli:
         yield cli
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def page(cli: Cli) -> Iterator[ServedPage]:
     cli.file.write_text(experiment(trials=3, parameters=PARAMETERS))
     assert cli.tuner("run", cli.file)[0] == 0
@@ -59,7 +58,7 @@ def test_the_dashboard_changes_nothing(cli: Cli, page: ServedPage) -> None:
 
 
 def test_the_dashboard_needs_the_link_and_its_own_host(page: ServedPage) -> None:
-    with httpx.Client(base_url=page.base, timeout=60) as stranger:
+    with httpx.Client(base_url=page.base, timeout=60, verify=NO_TLS) as stranger:
         assert stranger.get("/api/studies").status_code == 403
         assert stranger.get("/dashboard").status_code == 403
     assert signed_in(page).get("/api/studies", headers={"host": "evil.example"}).status_code == 403

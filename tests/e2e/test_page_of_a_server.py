@@ -20,7 +20,7 @@ from tests import forked
 from tests.certificates import Authority
 from tests.e2e.cli import Cli, cli_in, eventually
 from tests.service.granted import secret, tokens_file
-from tests.ui.page import PageOfServer, page_of_server
+from tests.ui.page import NO_TLS, PageOfServer, page_of_server
 
 STUDY = "/api/studies/default/parabola"
 NAME = StudyName("default", "parabola")
@@ -34,7 +34,7 @@ def cli(tmp_path: Path) -> Iterator[Cli]:
 
 @contextmanager
 def signed_in(page: PageOfServer, token: str) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=page.base, timeout=30) as client:
+    with httpx.Client(base_url=page.base, timeout=30, verify=NO_TLS) as client:
         answer = client.post("/api/sign-in", json={"token": token})
         assert answer.status_code == 200, answer.text
         index = client.get("/").text
@@ -139,7 +139,10 @@ def test_a_token_of_another_namespace_sees_nothing(cli: Cli, tokens: Path) -> No
 
 
 def test_a_token_is_required_to_sign_in(cli: Cli, tokens: Path) -> None:
-    with page_of_server(cli, "--tokens", str(tokens)) as page, httpx.Client(base_url=page.base, timeout=30) as client:
+    with (
+        page_of_server(cli, "--tokens", str(tokens)) as page,
+        httpx.Client(base_url=page.base, timeout=30, verify=NO_TLS) as client,
+    ):
         index = client.get("/")
         assert (index.status_code, "Sign in" in index.text, "page-token" in index.text) == (401, True, False)
         for path in ("/api/stream", f"{STUDY}/stream", f"{STUDY}/trials/0"):
@@ -199,7 +202,8 @@ def test_neither_the_stored_session_nor_the_cookie_has_the_token(cli: Cli, token
 
 def with_cookie(cookie: str, page: PageOfServer) -> httpx.Client:
     """A browser with the cookie of another server, to which a load balancer sends it."""
-    return httpx.Client(base_url=page.base, timeout=30, cookies={f"tuner-serve-{urlsplit(page.base).port}": cookie})
+    cookies = {f"tuner-serve-{urlsplit(page.base).port}": cookie}
+    return httpx.Client(base_url=page.base, timeout=30, cookies=cookies, verify=NO_TLS)
 
 
 def test_a_session_is_valid_at_each_server_of_a_postgresql_database_and_survives_them(
@@ -286,7 +290,7 @@ def test_over_tls_the_cookie_is_sent_over_tls_only(cli: Cli, tokens: Path, tmp_p
 def test_without_tokens_the_page_has_a_link(cli: Cli) -> None:
     with page_of_server(cli, "--insecure") as page:
         a_study(page.address)
-        with httpx.Client(base_url=page.base.partition("/?")[0], timeout=30) as client:
+        with httpx.Client(base_url=page.base.partition("/?")[0], timeout=30, verify=NO_TLS) as client:
             assert client.get("/").status_code == 403
             assert client.get(page.base, follow_redirects=True).status_code == 200
             assert first(client, "/api/stream")["searches"][0]["name"] == "parabola"

@@ -118,9 +118,9 @@ def test_a_search_ends_when_one_trial_reaches_every_target(cli: Cli) -> None:
 
 
 def test_a_search_without_improvement_ends(cli: Cli) -> None:
-    write(cli, ("trials: 20", "trials: 500, noImprovement: 15"), ("name: tpe", "name: random"))
+    write(cli, ("trials: 20", "trials: 500, noImprovement: 8"), ("name: tpe", "name: random"))
     code, _, err = cli.tuner("run", cli.file)
-    assert (code, "(budget.noImprovement: 15)" in err) == (0, True), err
+    assert (code, "(budget.noImprovement: 8)" in err) == (0, True), err
     assert len(cli.json("get", "trials", "goals", "-o", "json")) < 500
 
 

@@ -202,7 +202,7 @@ def test_a_deleted_study_is_not_found(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("objectives", [1, 2])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_an_incremental_read_equals_a_full_read(tmp_path: Path, seed: int, objectives: int) -> None:
     several = (*SPEC.objectives, Objective("loss", Direction.MINIMIZE))[:objectives]
     spec = replace(SPEC, objectives=several, pruning=None, algorithm=Algorithm("random", seed=1))

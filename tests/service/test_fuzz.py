@@ -23,7 +23,7 @@ from suggest.trial import Outcome, TrialState
 from tests.service.requests_drawn import METHODS, SERVICE, STUDIES, requests, valid_requests
 from tests.service.running import SPEC, a_server
 
-REQUESTS = int(os.environ.get("FUZZ_REQUESTS", "250"))
+REQUESTS = int(os.environ.get("FUZZ_REQUESTS", "150"))
 LONG = REQUESTS > 1000
 WITHIN_S = 10.0
 GROWTH_MB = 60.0  # allowed growth of the process, in which hypothesis remembers its examples

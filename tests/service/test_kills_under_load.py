@@ -54,7 +54,7 @@ def is_killed_and_nothing_is_lost(folder: Path, storage: Path | str, *, times: i
 
 
 def test_a_server_killed_at_random_moments_loses_and_duplicates_nothing(folder: Path, storage: Path | str) -> None:
-    is_killed_and_nothing_is_lost(folder, storage, times=5)
+    is_killed_and_nothing_is_lost(folder, storage, times=3)
 
 
 @pytest.mark.soak

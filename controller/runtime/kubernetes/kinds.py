@@ -308,7 +308,11 @@ PRESETS = (
 
 def preset_of(obj: AnyObject) -> Preset | None:
     """Return the preset of the object's group and kind: of its version, else the newest, which comes last."""
-    version, kind = str(obj.get("apiVersion", "batch/v1")), str(obj.get("kind", "Job"))
+    return _preset(str(obj.get("apiVersion", "batch/v1")), str(obj.get("kind", "Job")))
+
+
+@lru_cache(maxsize=64)  # each turn asks several times for each attempt
+def _preset(version: str, kind: str) -> Preset | None:
     group = version.rpartition("/")[0]
     found = [preset for preset in PRESETS if (preset.group, preset.kind) == (group, kind)]
     return next((preset for preset in found if preset.api_version == version), found[-1] if found else None)

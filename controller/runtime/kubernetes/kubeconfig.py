@@ -556,12 +556,14 @@ async def _from_kubeconfig(merged: _Merged, name: str, *, attended: bool) -> Clu
     proxy = proxy_for(server, cluster.get("proxy-url") or "", place, os.environ)
     tls_server_name = cluster.get("tls-server-name") or ""
     verified = not cluster.get("insecure-skip-tls-verify")
+    # Reading the system's authorities takes longer than the requests of a command, and plain HTTP needs none.
+    encrypted = server.startswith("https") or (proxy is not None and proxy.url.lower().startswith("https"))
     return ClusterAccess(
         name,
         user=chosen.get("user") or "",
         namespace=chosen.get("namespace") or "default",
         server=server,
-        tls=certificates.context(verified=verified),
+        tls=certificates.context(verified=verified) if encrypted else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),
         tls_server_name=tls_server_name,
         verified=verified,
         transport=certificates.fingerprint(server, proxy, tls_server_name, verified),

@@ -17,7 +17,7 @@ from suggest.samplers.cmaes import CMAES_PACKAGES
 from suggest.samplers.distinct import RESAMPLE, counted
 from suggest.samplers.gp import MOST_OBJECTIVES, GpSettings
 from suggest.samplers.grid import Grid, GridSampler
-from suggest.samplers.hedge import LONG, SEVERAL, HedgeSampler
+from suggest.samplers.hedge import LONG, HedgeSampler
 from suggest.samplers.history import missing
 from suggest.samplers.low_discrepancy import spread
 from suggest.samplers.sampler import Sampler
@@ -31,6 +31,8 @@ log = logging.getLogger(__name__)
 NAME = "default"
 TO_CHOOSE, GRID, TPE, HEDGE, CMAES_HEDGE = CHOICES = ("to choose", "grid", "tpe", "hedge", "hedge with cmaes")
 RANDOM, SPREAD = FIRST_POINTS = ("random", "spread")
+WIDE = 8  # trials in parallel from which on a study begins with spread points, and with models that know few trials
+EARLY = 5  # finished trials from which on the models of such a study propose
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,11 +76,12 @@ def chosen_settings(spec: StudySpec, given: Mapping[str, Value]) -> dict[str, Va
     if finite and Grid(spec.space, {}).total <= known.trials:
         return {"trials": known.trials, "parallelism": known.parallelism, "chosen": GRID}
     every = {s.name: s.default for s in checked.declared(DefaultSettings)}
+    # One at a time and for several objectives this was no better, or not measured: docs/adr/0035.
+    wide = known.parallelism >= WIDE and len(spec.objectives) == 1
     return {
         **every,
         **({"duplicates": RESAMPLE} if finite else {}),
-        # One at a time and for several objectives this was no better, or not measured: docs/adr/0035.
-        **({"firstPoints": SPREAD} if known.parallelism > SEVERAL and len(spec.objectives) == 1 else {}),
+        **({"firstPoints": SPREAD, "startupTrials": EARLY} if wide else {}),
         **given,
         "chosen": _model(spec, known.trials),
     }

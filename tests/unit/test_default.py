@@ -114,13 +114,18 @@ def test_a_server_without_cmaes_continues_as_a_plain_hedge(monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize(
-    ("parallelism", "objectives", "first"), [(8, 1, "random"), (9, 1, "spread"), (32, 2, "random")]
+    ("parallelism", "objectives", "first", "startup"),
+    [(7, 1, "random", 10), (8, 1, "spread", 5), (32, 1, "spread", 5), (32, 2, "random", 10)],
 )
-def test_many_parallel_trials_begin_with_spread_points(parallelism: int, objectives: int, first: str) -> None:
+def test_eight_or_more_parallel_trials_begin_with_spread_points_and_early_models(
+    parallelism: int, objectives: int, first: str, startup: int
+) -> None:
     several = tuple(Objective(f"loss{k}", Direction.MINIMIZE) for k in range(objectives))
     made = replace(spec(REAL), objectives=several)
-    assert chosen_settings(made, {"parallelism": parallelism})["firstPoints"] == first
-    assert chosen_settings(made, {"parallelism": parallelism, "firstPoints": "random"})["firstPoints"] == "random"
+    found = chosen_settings(made, {"parallelism": parallelism})
+    assert (found["firstPoints"], found["startupTrials"]) == (first, startup)
+    given: dict[str, Value] = {"parallelism": parallelism, "firstPoints": "random", "startupTrials": 12}
+    assert chosen_settings(made, given).items() >= given.items()
 
 
 @pytest.mark.parametrize("objectives", [1, 4])
@@ -136,18 +141,19 @@ def test_spread_points_are_one_even_sequence_for_both_algorithms_of_a_hedge_and_
 
 
 def test_a_wide_study_of_an_earlier_version_keeps_its_random_points() -> None:
-    stored = {k: v for k, v in chosen_settings(spec(REAL), {"parallelism": 32}).items() if k != "firstPoints"}
+    settings = chosen_settings(spec(REAL), {"parallelism": 32, "startupTrials": 10})
+    stored = {name: value for name, value in settings.items() if name != "firstPoints"}
     earlier = registry.chosen(spec(REAL, **stored))
     assert earlier.algorithm.settings == stored
     found = Engine(replace(study(REAL), spec=earlier), (), ()).propose(9)
     assert found.trials == Engine(study(REAL, "random"), (), ()).propose(9).trials
 
 
-@pytest.mark.parametrize("parallelism", [1, 8, 100])
-def test_tpe_has_optunas_settings(parallelism: int) -> None:
+@pytest.mark.parametrize(("parallelism", "startup"), [(1, 10), (8, 5), (100, 5)])
+def test_tpe_has_optunas_settings_but_for_the_early_start(parallelism: int, startup: int) -> None:
     settings = chosen_settings(spec(REAL), {"parallelism": parallelism})
     optunas = {s.name: s.default for s in checked.declared(OwnSettings)}
-    assert {name: settings[name] for name in optunas} == optunas
+    assert {name: settings[name] for name in optunas} == {**optunas, "startupTrials": startup}
 
 
 @pytest.mark.parametrize(

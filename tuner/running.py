@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tuner.experiment import Experiment
-from tuner.study import Study, TrialResult, in_event_loop, workspace_of
+from tuner.study import Study, TrialResult, in_event_loop, listed, workspace_of
 
 if TYPE_CHECKING:
     from controller.app.experiment_file import ExperimentFile
@@ -102,6 +102,7 @@ def run(
     """
     from controller.app.experiment_file import ExperimentFile, FileOptions
 
+    listed("run", "overrides", overrides)
     workspace = workspace_of(state_dir)
     options = FileOptions(overrides=tuple(overrides), runtime=runtime, namespace=namespace, context=context)
     file = (

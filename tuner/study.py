@@ -8,6 +8,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
+from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -116,12 +117,11 @@ class Study:
 
     def result(self, trial: int) -> TrialResult:
         """One trial. Raises NotFound (a TunerError): there is no trial of this number."""
-        record = self._record(trial=trial)
-        return next(_result(record, one) for one in record.trials if one.trial.number == trial)
+        return _result(*self._trial(trial))
 
     def measurements(self, trial: int) -> list[tuple[int, str, float]]:
         """What a trial reported: step, metric and value, in the order of steps. Raises NotFound (a TunerError)."""
-        record = self._record(trial=trial, measurements=True)
+        record, _ = self._trial(trial, measurements=True)
         newest = max((one.attempt for one in record.measurements.get(trial, ())), default=0)
         return [(m.step, m.metric, m.value) for m in record.measurements.get(trial, ()) if m.attempt == newest]
 
@@ -142,10 +142,9 @@ class Study:
         return Plots(lambda: self._record(measurements=True))
 
     def log(self, trial: int) -> str:
-        """What the newest attempt of a trial printed; "" if it is not on this machine."""
-        record = self._record(trial=trial)
-        one = next((each for each in record.trials if each.trial.number == trial), None)
-        if one is None or one.newest is None:
+        """What the newest attempt of a trial printed; "" if it is not here. Raises NotFound (a TunerError)."""
+        record, one = self._trial(trial)
+        if one.newest is None:
             return ""
         folders = self._workspace.state.folders(record.experiment.uid)
         file = folders.attempt(trial, one.newest.number).log
@@ -166,7 +165,8 @@ class Study:
         from suggest.errors import InvalidArgument, Problem
         from tuner.running import controlled
 
-        if trials < 0 or not (trials or overrides):
+        listed("extend", "overrides", overrides)
+        if not isinstance(trials, Integral) or trials < 0 or not (trials or overrides):
             message = f"expected trials above 0, or overrides such as ['spec.budget.wallClock=2h'], got {trials!r}"
             raise InvalidArgument([Problem("extend", message)])
 
@@ -208,17 +208,32 @@ class Study:
         waited_for(delete(self._workspace, self.name, self._namespace, confirm=lambda what: True))
 
     def last_failure(self) -> str:
-        """What the trial that failed last printed at its end: its traceback, else its last lines; "" if none failed."""
+        """Of the trial that failed last: its traceback, else the last lines that it printed, else the reason.
+
+        "" if none failed.
+        """
         record = self._record()
         failed = [one for one in record.trials if one.newest is not None and one.newest.failure_class is not None]
-        ended = [(one.newest.end_time, one.trial.number) for one in failed if one.newest and one.newest.end_time]
+        ended = {(one.newest.end_time, one.trial.number): one for one in failed if one.newest and one.newest.end_time}
         if not ended:
             return ""
-        log = self.log(max(ended)[1]).rstrip()
+        last = ended[max(ended)]
+        log = self.log(last.trial.number).rstrip()
         _, found, trace = log.rpartition("Traceback (most recent call last):")
         if found:
             return found + trace
-        return "\n".join([line for line in log.splitlines() if line and not line.startswith("tuner.")][-10:])
+        printed = [line for line in log.splitlines() if line and not line.startswith("tuner.")]
+        return "\n".join(printed[-10:]) or f"trial {last.trial.number}: {record.reason_of(last)}"
+
+    def _trial(self, number: int, *, measurements: bool = False) -> tuple[ExperimentRecord, TrialRecord]:
+        """One trial, and what the stores have of the search. Raises NotFound."""
+        from suggest.errors import NotFound
+
+        record = self._record(trial=number, measurements=measurements)
+        for one in record.trials:
+            if one.trial.number == number:
+                return record, one
+        raise NotFound(f"{self.name} has no trial {number}")
 
     def _record(self, *, trial: int | None = None, measurements: bool = False) -> ExperimentRecord:
         from controller.app.query import look_up
@@ -254,6 +269,12 @@ def workspace_of(state_dir: str | Path | None) -> Workspace:
     from controller.app.workspace import Workspace
 
     return Workspace(StateDirectory.find(None if state_dir is None else str(state_dir)))
+
+
+def listed(caller: str, argument: str, given: object) -> None:
+    """Refuse a text in place of a list of texts, which would be read letter by letter. Raises TypeError."""
+    if isinstance(given, str):
+        raise TypeError(f"{caller}: {argument}: expected a list, such as ['spec.budget.trials=10'], got {given!r}")
 
 
 def waited_for(coroutine: Coroutine[Any, Any, Result]) -> Result:

@@ -13,7 +13,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 _NAME = r"[A-Za-z_][\w./-]*"
 PATTERN = rf"tuner\.({_NAME})=(\S+)"
@@ -50,6 +50,18 @@ class Trial(Mapping[str, Any]):
         except KeyError:
             names = ", ".join(self.parameters)
             raise KeyError(f"trial {self.number} has no parameter {name!r}; it has {names}") from None
+
+    def __getattr__(self, name: str) -> NoReturn:
+        """Say how parameters are read here, to those who know it from elsewhere. Raises AttributeError."""
+        message = f"a trial has no attribute {name!r}"
+        if name in self.__dict__.get("parameters", ()):
+            message += f"; its parameters are items: trial[{name!r}]"
+        elif name.startswith("suggest_"):
+            message += (
+                "; its parameters are given to the search, as in tuner.minimize(objective, {'x': tuner.Float(0, 1)}), "
+                "and are items: trial['x']"
+            )
+        raise AttributeError(message)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.parameters)

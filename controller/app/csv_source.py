@@ -76,6 +76,10 @@ def _read(file: TextIO, title: str, spec: ExperimentSpec, value: str, fill: Mapp
     seen: Counter[str] = Counter()
     try:
         header = [name.strip() for name in next(rows, [])]
+        if not any(header):
+            raise _wrong(title, "is empty; expected a line with the names of the columns")
+        if header[0].startswith(("{", "[")):
+            raise _wrong(title, "is JSON; expected CSV, as `export --format csv` writes it")
         columns = _columns(header, title, spec, value, fill)
         for cells in rows:
             place = f"line {rows.line_num}"
@@ -104,7 +108,7 @@ def _read(file: TextIO, title: str, spec: ExperimentSpec, value: str, fill: Mapp
 
 def _columns(header: Sequence[str], title: str, spec: ExperimentSpec, value: str, fill: Mapping[str, str]) -> _Columns:
     """Assign the columns of the header. Raises InvalidArgument."""
-    shown = ", ".join(header[:12]) + (", …" if len(header) > 12 else "") if any(header) else "nothing"
+    shown = ", ".join(header[:12]) + (", …" if len(header) > 12 else "")
     problems = [_problem(title, f"has two columns {name!r}") for name, n in Counter(header).items() if n > 1 and name]
     parameters: dict[str, str] = {}
     for parameter in spec.space.parameters:

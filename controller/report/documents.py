@@ -6,7 +6,7 @@ Other programs read this JSON, so keys may be added but never renamed. docs/cli.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from controller.core.model import FINAL, Attempt, Event
@@ -32,12 +32,17 @@ def experiment(record: ExperimentRecord) -> Json:
         reasonCode=None if it.reason_code is None else it.reason_code.value,
         trials={state.value: n for state, n in record.counts.items()},
         best=None if (best := record.best) is None else _best(best, it.spec.criteria),
-        front=[_best(each, it.spec.criteria) for each in record.front] if it.spec.further else None,
+        front=front(record.front, it.spec.criteria),
         dominatedShare=record.dominated_share,
         final=None if record.final is None else final(record.final),
         startTime=None if it.start_time is None else timestamp(it.start_time),
         endTime=None if it.end_time is None else timestamp(it.end_time),
     )
+
+
+def front(trials: Sequence[Trial], criteria: Criteria) -> list[Json] | None:
+    """Return the trials of a Pareto front; None for a search with one objective."""
+    return [_best(each, criteria) for each in trials] if len(criteria.objectives) > 1 else None
 
 
 def best(record: ExperimentRecord, one: TrialRecord, estimate: Estimate | None = None) -> Json:

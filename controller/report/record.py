@@ -121,6 +121,9 @@ class TrialList(Protocol):
     def name(self) -> str: ...
 
     @property
+    def space(self) -> Space: ...
+
+    @property
     def parameter_names(self) -> list[str]: ...
 
     @property
@@ -133,9 +136,6 @@ class TrialList(Protocol):
 
 class FigureSource(TrialList, Protocol):
     """What figures show."""
-
-    @property
-    def space(self) -> Space: ...
 
     @property
     def measurements(self) -> Mapping[int, Sequence[Measurement]]: ...

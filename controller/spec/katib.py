@@ -269,7 +269,7 @@ class KatibReader(KatibSectionReader):
         namespace = str(metadata.get("namespace", "default")) if isinstance(metadata, dict) else "default"
         reader = KatibTemplateReader(self._problems, self._config_maps, namespace=namespace)
         if beside is not None and not on_cluster:
-            cure = "run with --runtime kubernetes, or write Push and let the trial report by itself"
+            cure = "run with --runtime kubernetes, or use StdOut or File, or Push with a trial that reports by itself"
             self._problems.add(f"{COLLECTOR}.collector.kind", f"Custom is a container, which needs a cluster; {cure}")
             return {}
         return reader.native(spec, parameters, on_cluster=on_cluster, trial_dir=trial_dir, beside=beside)

@@ -13,6 +13,8 @@ from typing import Any
 
 from controller.report.formatting import json_number, timestamp
 from controller.report.record import TrialList, TrialRecord
+from suggest.domain import Choice
+from suggest.space import Parameter
 
 Json = dict[str, Any]  # Any: what JSON holds
 Row = list[Any]
@@ -92,20 +94,26 @@ class LiveTable:
 
 
 def _columns(record: TrialList, metrics: list[str]) -> list[Json]:
+    """Return the columns. The head of one with `number` is aligned as numbers are."""
     parameters = record.parameter_names
     return [
         {"key": "number", "title": "Trial"},
         {"key": "state", "title": "State"},
-        {"key": "value", "title": record.criteria.objectives[0].metric},
-        {"key": "step", "title": "Step"},
-        *({"key": f"parameters.{name}", "title": name, "parameter": True} for name in parameters),
-        *(_metric_column(name, parameters) for name in metrics),
+        {"key": "value", "title": record.criteria.objectives[0].metric, "number": True},
+        {"key": "step", "title": "Step", "number": True},
+        *map(_parameter_column, record.space.parameters),
+        *(_metric_column(name, parameters) | {"number": True} for name in metrics),
         {"key": "startTime", "title": "Started"},
         {"key": "endTime", "title": "Ended"},
         {"key": "attempts", "title": "Attempts"},
         {"key": "reason", "title": "Reason"},
         {"key": "labels", "title": "Labels"},
     ]
+
+
+def _parameter_column(it: Parameter) -> Json:
+    words = isinstance(it.domain, Choice) and not all(isinstance(value, int | float) for value in it.domain.values)
+    return {"key": f"parameters.{it.name}", "title": it.name, "number": not words}
 
 
 def _metric_column(name: str, parameters: list[str]) -> Json:

@@ -129,6 +129,7 @@ class StudyBoard:
         assert record.totals is not None, "followers keep it"
         best = next(iter(record.totals.best), None)
         return self._document(record.study, StudySummary(record.totals.counts, best)) | {
+            "front": documents.front(record.front, record.criteria),
             "parameters": [parameter_hint(each) for each in record.space.parameters],
             "loaded": loaded,
         }

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from suggest.client import Client, Float, Outcome, StudyName, TrialState, maximize
+from suggest.client import Choice, Client, Float, Outcome, StudyName, TrialState, maximize, minimize
 from tests import forked
 from tests.certificates import Authority
 from tests.e2e.cli import Cli, cli_in, eventually
@@ -101,6 +101,23 @@ def test_a_study_is_shown_labelled_given_a_point_and_deleted(cli: Cli, tokens: P
                 assert client.post(f"{STUDY}/{verb}", json={}).status_code in (404, 405)
             assert client.post(f"{STUDY}/delete", json={}).status_code == 200
             eventually(lambda: first(client, "/api/stream")["searches"] == [])
+
+
+def test_the_pareto_front_of_a_study_is_shown(cli: Cli) -> None:
+    with page_of_server(cli, "--insecure") as page, httpx.Client(base_url=page.base.partition("/?")[0]) as client:
+        with Client(page.address) as service:
+            goals = [minimize("loss"), minimize("size")]
+            service.study("parabola", {"x": Float(-10, 10), "kind": Choice(["a", "b"])}, goals, algorithm="random")
+            for number, (loss, size) in enumerate([(1.0, 5.0), (3.0, 6.0), (4.0, 2.0)]):
+                service.suggest(NAME, 1, client_id="me", request_id=str(number))
+                service.complete(NAME, number, Outcome(TrialState.SUCCEEDED, loss, further=(size,)))
+        client.get(page.base, follow_redirects=True)
+        shown = first(client, f"{STUDY}/stream")
+        assert [(each["number"], each["values"]) for each in shown["summary"]["front"]] == [
+            (0, {"loss": 1.0, "size": 5.0}), (2, {"loss": 4.0, "size": 2.0}),
+        ]  # fmt: skip
+        heads = {column["key"]: column.get("number", False) for column in shown["columns"]}
+        assert (heads["value"], heads["parameters.x"], heads["parameters.kind"]) == (True, True, False)
 
 
 def test_new_trials_are_pushed(cli: Cli, tokens: Path) -> None:

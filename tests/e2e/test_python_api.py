@@ -178,20 +178,31 @@ told(lambda: tuner.minimize(f, X, metric="val loss"))
 told(lambda: tuner.optimize(f, X, {"loss": "minimize"}, constraints={"size in MB": {"max": 3}}))
 told(lambda: tuner.minimize(f, {"norm": [1, float("inf")]}))
 told(lambda: tuner.minimize(f, X, settings={"startupTrials": [object]}))
-told(lambda: tuner.minimize(f, X, trials=1, name="short", progress=False).extend(-1))
+short = tuner.minimize(f, X, trials=1, name="short", progress=False)
+told(lambda: short.extend(-1))
+told(lambda: short.extend("5"))
+told(lambda: short.extend(overrides="spec.parallelism=2"))
+told(lambda: tuner.run("echo.yaml", overrides="spec.parallelism=2"))
+for read in (short.result, short.log, short.measurements):
+    told(lambda: read(99))
 """)
-    callbacks, one, initial, trials, metric, constraint, choice, settings, extend = out.splitlines()
+    callbacks, one, initial, trials, metric, constraint, choice, settings, *of_study = out.splitlines()
     assert callbacks == "minimize: callbacks: expected a list of functions, got <built-in function print>"
     assert one == "minimize: callbacks: expected a list of functions, got [3]"
     assert initial == "minimize: initial: expected a list of points, such as [{'lr': 0.1}], got {'x': 0.5}"
     assert trials == "tuner.minimize: spec.budget.trials: expected a whole number of at least 1, got the number 0"
-    assert metric == (
-        "minimize: metric 'val loss': expected letters, digits and _ . / -, beginning with a letter or _"
-    )
+    assert metric == ("minimize: metric 'val loss': expected letters, digits and _ . / -, beginning with a letter or _")
     assert constraint.startswith("optimize: metric 'size in MB': expected letters")
     assert choice == "Choice: values[1]: expected a finite number, got inf (float)"
     assert settings.startswith("tuner.minimize: spec.algorithm.settings.startupTrials[0]: expected text, a number,")
-    assert extend.startswith("extend: expected trials above 0, or overrides")
+    for extend, given in zip(of_study[:2], ("-1", "'5'"), strict=True):
+        assert extend.startswith("extend: expected trials above 0, or overrides")
+        assert extend.endswith(f", got {given}")
+    assert of_study[2:] == [
+        "extend: overrides: expected a list, such as ['spec.budget.trials=10'], got 'spec.parallelism=2'",
+        "run: overrides: expected a list, such as ['spec.budget.trials=10'], got 'spec.parallelism=2'",
+        *["short has no trial 99"] * 3,
+    ]
     assert scripts.starts() == ["0 1"]
 
 
@@ -290,6 +301,27 @@ study = tuner.minimize(
 print([result.value for result in study.results()][0], len(study.results()))
 """)
     assert out == "3.0 2\n"
+
+
+def test_an_objective_that_is_killed_or_reads_parameters_as_elsewhere_is_told_why(scripts: Scripts) -> None:
+    out = scripts.output("""
+import signal
+ONCE = {"trial": {"retries": {"infrastructure": 0}}}
+
+for objective in (
+    lambda trial: os.kill(os.getpid(), signal.SIGSEGV),
+    lambda trial: trial.x,
+    lambda trial: trial.suggest_float("x", 0, 1),
+):
+    try:
+        tuner.minimize(objective, X, trials=1, spec=ONCE, progress=False)
+    except tuner.SearchFailed as error:
+        print(str(error).replace("\\n", " "))
+""")
+    killed, item, elsewhere = out.splitlines()
+    assert "SIGSEGV" in killed
+    assert "AttributeError: a trial has no attribute 'x'; its parameters are items: trial['x']" in item
+    assert "its parameters are given to the search, as in tuner.minimize(" in elsewhere
 
 
 def test_a_search_leaves_the_random_state_of_the_script_alone(scripts: Scripts) -> None:

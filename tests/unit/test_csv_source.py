@@ -149,7 +149,7 @@ def test_all_missing_columns_are_reported_at_once(tmp_path: Path) -> None:
     with pytest.raises(InvalidArgument, match="has no column 'loss'"):
         source(tmp_path, "score,x,n,kind\n", value="loss")
     for text in ("", "\n\n"):
-        with pytest.raises(InvalidArgument, match="it has nothing"):
+        with pytest.raises(InvalidArgument, match="is empty; expected a line with the names"):
             source(tmp_path, text)
 
 
@@ -183,3 +183,9 @@ def test_a_parameter_called_state_is_a_parameter(tmp_path: Path) -> None:
     (tmp_path / "r.csv").write_text("score,state,n,kind\n1,0.5,3,1\n")
     [(_, trial)] = read_csv(str(tmp_path / "r.csv"), spec, value="", fill={}).trials
     assert (trial.parameters["state"], trial.outcome.value) == (0.5, 1.0)
+
+
+@pytest.mark.parametrize("text", ['{"name": "tiny"}', '[\n {"number": 0}]'])
+def test_an_export_as_json_is_named(tmp_path: Path, text: str) -> None:
+    with pytest.raises(InvalidArgument, match="is JSON; expected CSV, as `export --format csv` writes it"):
+        source(tmp_path, text)

@@ -166,7 +166,10 @@ def test_a_custom_collector_is_a_container_of_the_job() -> None:
 @pytest.mark.parametrize(
     ("section", "message"),
     [
-        (CUSTOM % "", "collector.kind: Custom is a container, which needs a cluster"),
+        (
+            CUSTOM % "",
+            "collector.kind: Custom is a container, which needs a cluster; run with --runtime kubernetes, or use",
+        ),
         ("{collector: {kind: Custom}}", "collector.customCollector: expected a mapping"),
         (
             "{collector: {kind: Custom, customCollector: {name: c}}}",

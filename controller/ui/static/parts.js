@@ -40,7 +40,7 @@ export function progress(it) {
 
 export function counts(it) {
   const found = STATES.filter((state) => it.trials[state]);
-  if (!found.length) return [it.loaded === false ? "reading…" : "no trials yet"];
+  if (!found.length) return [it.loaded === false ? "reading…" : it.best ? "only imported ones" : "no trials yet"];
   return found.map((state) => h("span", { class: `dot ${state}` }, `${count(it.trials[state])} ${state}`));
 }
 

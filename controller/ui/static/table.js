@@ -84,7 +84,7 @@ export class TrialTable {
       h("th", { scope: "col" }, h("span", { class: "visually-hidden" }, "Compare")),
       ...this.shown.map((column) => h("th", {
         scope: "col",
-        class: column.parameter || column.key === "value" || column.key.startsWith("metrics.") ? "number" : null,
+        class: column.number ? "number" : null,
         "aria-sort": this.sort.key === column.key ? (this.sort.down ? "descending" : "ascending") : null,
       }, h("button", { type: "button", onclick: () => this.order(column.key) }, column.title))));
   }

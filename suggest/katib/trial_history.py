@@ -44,13 +44,18 @@ class TrialHistory:
         self._raws = raws
         self._columns = self._reader.read({})
         self._rows: dict[int, int] = {}  # of `_columns`, by place
+        self._all: HistoryColumns | None = None  # instead of these two, if all trials were read together
 
     def __len__(self) -> int:
         return len(self._raws)
 
     def trials_at(self, places: Sequence[int]) -> HistoryColumns:
-        """Return the trials at these places. Raises InvalidArgument with the places of problems."""
+        """Return the trials at these places, which ascend. Raises InvalidArgument with the places of problems."""
         rows = self._rows
+        if not rows and len(places) == len(self):
+            self._all = self._all or self._reader.read(dict(enumerate(self._raws)))
+        if self._all is not None:
+            return self._all.take(places)
         if unread := {place: self._raws[place] for place in places if place not in rows}:
             read = self._reader.read(unread)
             rows.update(zip(unread, range(len(self._columns), len(self._columns) + len(read)), strict=True))
@@ -63,9 +68,12 @@ class TrialHistory:
         Raises:
             InvalidArgument: two trials have the same name.
         """
-        names = list(map(seen.get, self.hashes, repeat(""))) if seen else [""] * len(self)
-        for place, name in zip(self._rows, self._columns.names, strict=True):
-            names[place] = name
+        if self._all is not None:
+            names = self._all.names
+        else:
+            names = list(map(seen.get, self.hashes, repeat("")))
+            for place, name in zip(self._rows, self._columns.names, strict=True):
+                names[place] = name
         different = set(names)
         if len(different) < len(names):
             twice, _ = Counter(names).most_common(1)[0]
@@ -247,9 +255,11 @@ class StudyIndex:
         answer = self.answers.get(position)
         return answer if answer is not None and answer.number in self.offers else None
 
-    def fresh(self, history: TrialHistory) -> list[int]:
+    def fresh(self, history: TrialHistory) -> Sequence[int]:
         """Return the places of trials whose bytes are new."""
         seen = self.seen
+        if not seen:
+            return range(len(history))
         return [place for place, one in enumerate(history.hashes) if one not in seen]
 
     def compare(self, columns: HistoryColumns, *, others: bool, taken: int) -> HistoryMatch:

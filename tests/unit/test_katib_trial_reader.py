@@ -15,6 +15,7 @@ from suggest.katib.experiment import read_experiment
 from suggest.katib.trial_history import TRIAL, StudyIndex
 from suggest.katib.trial_reader import FEW, HistoryTrial, TrialReader, TrialTexts
 from suggest.katib.v1beta1 import api_pb2 as pb
+from suggest.katib.wire_columns import MOST_FIELDS
 from suggest.trial import Trial, TrialState
 from tests.service.katib_caller import DONE, a_trial, an_experiment, choice, double, whole
 from tests.unit.searches import THOROUGH
@@ -153,6 +154,7 @@ def test_trials_with_a_mutated_one_among_many_are_those_that_protobuf_reads() ->
         b"\x25abcd",  # a fixed32
         b"\x1a\x0b\x18" + b"\xff" * 9 + b"\x01",  # a negative condition
         b"\x8a\x00\x08search-x",  # a name whose tag has a byte too many
+        b"\x0a\x08search-x" * MOST_FIELDS,
     ],
 )
 def test_bytes_that_encoders_do_not_write_are_left_to_the_parser(unusual: bytes) -> None:

@@ -207,7 +207,7 @@ class KatibSuggestions:
             except NotFound:  # it was deleted
                 search.studies = None
                 return self._study_of(search, experiment, history, taken=taken)
-            fresh = study_index.fresh(history)
+            fresh = history.fresh(study_index.seen)
             columns = history.trials_at(fresh)
             matching = study_index.compare(columns, others=len(fresh) < len(history), taken=taken)
             if matching is HistoryMatch.SAME:

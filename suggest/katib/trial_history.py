@@ -44,18 +44,37 @@ class TrialHistory:
         self._raws = raws
         self._columns = self._reader.read({})
         self._rows: dict[int, int] = {}  # of `_columns`, by place
+        self._all: HistoryColumns | None = None  # instead of these two, if all trials were read together
+        self._seen: Mapping[int, str] = {}
+        self._known = [""] * len(raws)  # the names of trials that are in `_seen`, "" for the others
 
     def __len__(self) -> int:
         return len(self._raws)
 
     def trials_at(self, places: Sequence[int]) -> HistoryColumns:
-        """Return the trials at these places. Raises InvalidArgument with the places of problems."""
+        """Return the trials at these places, which ascend. Raises InvalidArgument with the places of problems."""
         rows = self._rows
+        if not rows and len(places) == len(self):
+            self._all = self._all or self._reader.read(dict(enumerate(self._raws)))
+        if self._all is not None:
+            return self._all.take(places)
         if unread := {place: self._raws[place] for place in places if place not in rows}:
             read = self._reader.read(unread)
             rows.update(zip(unread, range(len(self._columns), len(self._columns) + len(read)), strict=True))
             self._columns = self._columns.plus(read)
         return self._columns.take([rows[place] for place in places])
+
+    def fresh(self, seen: Mapping[int, str]) -> Sequence[int]:
+        """Return the places of trials whose hashes are not in `seen`, which has names by hashes."""
+        if not seen:
+            return range(len(self))
+        known = self._names_in(seen)
+        return [place for place, name in enumerate(known) if not name] if "" in known else ()
+
+    def _names_in(self, seen: Mapping[int, str]) -> list[str]:
+        if seen is not self._seen:
+            self._seen, self._known = seen, list(map(seen.get, self.hashes, repeat("")))
+        return self._known
 
     def names(self, seen: Mapping[int, str]) -> set[str]:
         """Return the names of all trials; `seen` has those of trials that are not parsed, by their hashes.
@@ -63,9 +82,12 @@ class TrialHistory:
         Raises:
             InvalidArgument: two trials have the same name.
         """
-        names = list(map(seen.get, self.hashes, repeat(""))) if seen else [""] * len(self)
-        for place, name in zip(self._rows, self._columns.names, strict=True):
-            names[place] = name
+        if self._all is not None:
+            names = self._all.names
+        else:
+            names = list(self._names_in(seen))
+            for place, name in zip(self._rows, self._columns.names, strict=True):
+                names[place] = name
         different = set(names)
         if len(different) < len(names):
             twice, _ = Counter(names).most_common(1)[0]
@@ -247,11 +269,6 @@ class StudyIndex:
         answer = self.answers.get(position)
         return answer if answer is not None and answer.number in self.offers else None
 
-    def fresh(self, history: TrialHistory) -> list[int]:
-        """Return the places of trials whose bytes are new."""
-        seen = self.seen
-        return [place for place, one in enumerate(history.hashes) if one not in seen]
-
     def compare(self, columns: HistoryColumns, *, others: bool, taken: int) -> HistoryMatch:
         """Return whether a history belongs to this study.
 
@@ -337,7 +354,7 @@ class StudyIndex:
         Raises:
             InvalidArgument: the history is wrong, and nothing was changed.
         """
-        fresh, hashes = self.fresh(history), history.hashes
+        fresh, hashes = history.fresh(self.seen), history.hashes
         columns = history.trials_at(fresh)
         names = history.names(self.seen)
         new = columns.take(self._unknown(columns))

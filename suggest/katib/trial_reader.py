@@ -78,7 +78,7 @@ class HistoryColumns:
 
     def take(self, rows: Sequence[int]) -> HistoryColumns:
         """Return the trials of these rows, in their order."""
-        if list(rows) == list(range(len(self))):
+        if len(rows) == len(self) and list(rows) == list(range(len(self))):
             return self
         taken = _taking(rows)
         return HistoryColumns(

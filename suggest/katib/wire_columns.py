@@ -18,10 +18,12 @@ Indexes: TypeAlias = npt.NDArray[np.intp]
 Positions: TypeAlias = npt.NDArray[np.int32]
 _VARINT, _LENGTH = 0, 2  # wire types
 _BETWEEN = "\0"
+# Fields of a message. Each takes a step, however few messages have so many: a request could have millions of steps.
+MOST_FIELDS = 1100
 
 
 class NotPlain(Exception):
-    """Bytes are not a message, or have a field number above 15, a negative or large number, a group, or a NUL."""
+    """Bytes are not messages, or have a large field number, a large or negative number, a group, a NUL or many fields."""
 
 
 def number_tag(field: int) -> int:
@@ -68,15 +70,15 @@ class WireColumns:
     def __init__(self, messages: Sequence[bytes]) -> None:
         self._data = np.frombuffer(b"".join(messages), np.uint8)
         ends = np.cumsum(np.fromiter(map(len, messages), np.int32, len(messages)), dtype=np.int32)
-        self.messages = Fields(
-            np.arange(len(messages), dtype=np.int32), np.concatenate((ends[:1] * 0, ends[:-1])), ends
-        )
+        self.messages = Fields(np.arange(len(ends), dtype=np.int32), np.append(np.int32(0), ends[:-1]), ends)
 
     def fields(self, messages: Fields, *tags: int) -> list[Fields]:
         """Return the fields with each of these tags, in the order of the bytes. The owners are those of `messages`."""
         found: list[list[Fields]] = [[] for _ in tags]
         left = messages.those(messages.starts < messages.ends)
-        while left.size:
+        for _ in range(MOST_FIELDS):
+            if not left.size:
+                return [_in_order(those) for those in found]
             tag = self._data.take(left.starts)
             starts, ends = self._contents(tag, left.starts + 1)
             if (ends > left.ends).any():
@@ -86,7 +88,7 @@ class WireColumns:
                 if (has_tag := tag == wanted).any():
                     those.append(fields.those(has_tag))
             left = left._replace(starts=ends).those(ends < left.ends)
-        return [_in_order(those) for those in found]
+        raise NotPlain
 
     def _contents(self, tag: npt.NDArray[np.uint8], at: Positions) -> tuple[Positions, Positions]:
         """Return where the contents of fields with these tags begin and end."""

@@ -64,7 +64,6 @@ class _Session:
     lease: Lease | None = None
     doubtful: bool = False  # a write under the lease failed, but may still be committed
     engine: Engine | None = None
-    warm: bool = False
     wanted: bool = False  # a client will ask for another proposal soon
     trial_leases: TrialLeases = field(default_factory=TrialLeases)
     prepares: bool = True  # proposals are cheap enough to be computed before a client asks
@@ -106,6 +105,7 @@ class Writer:
     _computations: Computations
     count_point: Callable[[str], None]  # by kind: ready, fresh, outdated or cheaper
     _just_loaded: Sequence[Trial] | None  # if the engine was built for this block: its trials
+    _warm: set[str]  # the algorithms whose modules are loaded
 
     def trials_at_first(self) -> Iterable[Trial]:
         """Return all trials of the study as they were when the `with` block began, in the order of their numbers."""
@@ -172,9 +172,10 @@ class Writer:
             self.expect_more()
 
     def warm_up(self) -> None:
-        """Load in the background, once, what the algorithm needs for its first model-based proposal."""
-        if not self._session.warm:
-            self._session.warm = True
+        """Load in the background, once in this process, what the algorithm needs for its first model-based proposal."""
+        algorithm = self.engine.study.spec.algorithm.name
+        if algorithm not in self._warm:
+            self._warm.add(algorithm)
             threading.Thread(target=self.engine.warm_up, name="warm-up").start()
 
 
@@ -196,6 +197,7 @@ class StudySessions:
         self._ahead = Prefetcher(self._compute_ahead, after_s=AHEAD_AFTER_S, late_s=math.inf)
         self._computations = Computations()
         self.workers = Workers()
+        self._warm: set[str] = set()
         self._points_given: Counter[str] = Counter()
         self._points_lock = threading.Lock()
         self._clock = clock
@@ -210,7 +212,9 @@ class StudySessions:
             loaded: Sequence[Trial] | None = None
             if session.engine is None:
                 session.engine, loaded = self._loaded(session)
-            yield Writer(lease, session.engine, self._clock, session, self._computations, self._count_point, loaded)
+            yield Writer(
+                lease, session.engine, self._clock, session, self._computations, self._count_point, loaded, self._warm
+            )
             if session.wanted:
                 session.wanted = False
                 prefetcher = self._ahead if session.next_point.is_used else self._prefetcher

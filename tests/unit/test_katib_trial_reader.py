@@ -15,6 +15,7 @@ from suggest.katib.experiment import read_experiment
 from suggest.katib.trial_history import TRIAL, StudyIndex
 from suggest.katib.trial_reader import FEW, HistoryTrial, TrialReader, TrialTexts
 from suggest.katib.v1beta1 import api_pb2 as pb
+from suggest.katib.wire_columns import MOST_FIELDS
 from suggest.trial import Trial, TrialState
 from tests.service.katib_caller import DONE, a_trial, an_experiment, choice, double, whole
 from tests.unit.searches import THOROUGH
@@ -143,6 +144,32 @@ def test_trials_with_a_mutated_one_among_many_are_those_that_protobuf_reads() ->
         assert trial is None or expected(trial) is None
         refused += 1
     assert min(refused, accepted) > 40
+
+
+@pytest.mark.parametrize(
+    "unusual",
+    [
+        b"\xa2\x06\x03new",  # field 100, of a newer client
+        b"\x23\x24",  # a group
+        b"\x25abcd",  # a fixed32
+        b"\x1a\x0b\x18" + b"\xff" * 9 + b"\x01",  # a negative condition
+        b"\x8a\x00\x08search-x",  # a name whose tag has a byte too many
+        b"\x0a\x08search-x" * MOST_FIELDS,
+    ],
+)
+def test_bytes_that_encoders_do_not_write_are_left_to_the_parser(unusual: bytes) -> None:
+    raw = a_trial("search-x", POINT, pb.TrialStatus.RUNNING).SerializeToString() + unusual
+    trial = expected(pb.Trial.FromString(raw))
+    assert READER.scanned([raw]) is None
+    assert list(map(compared, read(*[raw] * (FEW + 1)))) == [trial] * (FEW + 1)
+
+
+@pytest.mark.parametrize("name", ["säarch-☃", "search\x7f", "s" * 253])
+def test_names_that_are_not_ascii_are_scanned(name: str) -> None:
+    raws = [a_trial(each, POINT, DONE, "0.5").SerializeToString() for each in ("search-a", name)]
+    scanned = READER.scanned(raws)
+    assert scanned is not None
+    assert scanned.names == ["search-a", name]
 
 
 @pytest.mark.parametrize("order", [("lr", "layers", "kind"), ("kind", "lr", "layers")])

@@ -121,13 +121,13 @@ def contents(source: Path) -> dict[str, Path]:
         InvalidArgument: A file is not the database that its name says, or not a tuner store.
     """
     if source.is_dir():
-        found = {name: source / name for name in (STUDIES, CONTROLLER) if (source / name).exists()}
-        if not found:
+        files = {name: source / name for name in (STUDIES, CONTROLLER) if (source / name).exists()}
+        if not files:
             raise NotFound(f"{source}: contains neither {STUDIES} nor {CONTROLLER}; name a folder of tuner db backup")
-        for name, path in found.items():
+        for name, path in files.items():
             if (kind := _kind(path)) != name:
                 raise InvalidArgument([Problem("", f"{path}: is a {kind}, not a {name}")])
-        return found
+        return files
     if not source.exists():
         raise NotFound(f"{source}: there is no such backup")
     return {_kind(source): source}
@@ -179,8 +179,8 @@ def restore(
                 failpoints.reach(_AFTER)
             for target, _ in prepared:
                 restoring(target).unlink()
-                for left in target.parent.glob(f".{target.name}.restore-*"):  # of this and of killed restores
-                    shutil.rmtree(left, ignore_errors=True)
+                for leftover in target.parent.glob(f".{target.name}.restore-*"):  # of this and of killed restores
+                    shutil.rmtree(leftover, ignore_errors=True)
                 _synced(target.parent)
         return swapped
 
@@ -238,19 +238,19 @@ def _copied(reader: sqlite3.Connection, source: Path, target: Path) -> Copy:
         reader.backup(copy, pages=_PAGES, progress=lambda *_: None)
         copy.execute("PRAGMA journal_mode = DELETE").fetchone()  # makes it a single file without a log
         problems = [row[0] for row in copy.execute("PRAGMA integrity_check(3)") if row[0] != "ok"]
-        found = _rows(copy)
+        row_count = _rows(copy)
     if problems:
         raise StoreBroken(f"{source}: it is damaged ({problems[0]}); restore an earlier backup")
-    if found != rows:
-        raise StoreBroken(f"{source}: the copy has other rows ({found} instead of {rows}); this is a bug")
+    if row_count != rows:
+        raise StoreBroken(f"{source}: the copy has other rows ({row_count} instead of {rows}); this is a bug")
     _synced(target)
     return Copy(target, rows, _sha256(target))
 
 
 def _rows(connection: sqlite3.Connection) -> dict[str, int]:
     names = [row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name")]
-    shown = [name for name in names if name not in _HIDDEN and not name.startswith("sqlite_")]
-    return {name: connection.execute(f'SELECT count(*) FROM "{name}"').fetchone()[0] for name in shown}
+    tables = [name for name in names if name not in _HIDDEN and not name.startswith("sqlite_")]
+    return {name: connection.execute(f'SELECT count(*) FROM "{name}"').fetchone()[0] for name in tables}
 
 
 def _kind(path: Path) -> str:

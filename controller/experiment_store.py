@@ -176,8 +176,8 @@ class SqlExperimentStore:
             raise AlreadyExists(f"there is an experiment {experiment.name} in {experiment.namespace}") from error
 
     def experiment(self, namespace: str, name: str) -> Experiment | None:
-        found = self._experiments(tables.experiments.c.namespace == namespace, tables.experiments.c.name == name)
-        return found[0] if found else None
+        experiments = self._experiments(tables.experiments.c.namespace == namespace, tables.experiments.c.name == name)
+        return experiments[0] if experiments else None
 
     def experiments(self) -> list[Experiment]:
         return self._experiments()
@@ -243,24 +243,24 @@ class SqlExperimentStore:
 
     def attempts_between(self, uid: Uid, first: int, last: int) -> list[Attempt]:
         """Return the attempts of the trials from `first` to `last`."""
-        it = tables.attempts.c
-        query = sa.select(tables.attempts).where(it.uid == uid, it.trial.between(first, last))
+        columns = tables.attempts.c
+        query = sa.select(tables.attempts).where(columns.uid == uid, columns.trial.between(first, last))
         with self._errors(), self._engine.connect() as connection:
-            rows = connection.execute(query.order_by(it.trial, it.number)).mappings()
+            rows = connection.execute(query.order_by(columns.trial, columns.number)).mappings()
             return [tables.attempt_of(row) for row in rows]
 
     def attempts_that_change(self, uid: Uid, trials: Collection[int]) -> list[Attempt]:
         """Return all attempts of these trials, and of any others those that have not ended or are to run again."""
-        it = tables.attempts.c
-        found = sa.or_(it.end_time.is_(None), it.rerun, it.trial.in_([*trials, tables.FINAL_ROW]))
-        query = sa.select(tables.attempts).where(it.uid == uid, found).order_by(it.trial, it.number)
+        columns = tables.attempts.c
+        condition = sa.or_(columns.end_time.is_(None), columns.rerun, columns.trial.in_([*trials, tables.FINAL_ROW]))
+        query = sa.select(tables.attempts).where(columns.uid == uid, condition).order_by(columns.trial, columns.number)
         with self._errors(), self._engine.connect() as connection:
             return [tables.attempt_of(row) for row in connection.execute(query).mappings()]
 
     def latest_events(self, uid: Uid, count: int) -> list[Event]:
         """Return the last events, oldest first."""
-        it = tables.events.c
-        query = sa.select(tables.events).where(it.uid == uid).order_by(it.id.desc()).limit(count)
+        columns = tables.events.c
+        query = sa.select(tables.events).where(columns.uid == uid).order_by(columns.id.desc()).limit(count)
         with self._errors(), self._engine.connect() as connection:
             return [tables.event_of(row) for row in reversed(connection.execute(query).mappings().all())]
 

@@ -125,14 +125,14 @@ class Journal:
         attempts = [replace(attempt, rerun=False) for attempt in set_aside]
         self._save(Changes(ended, attempts, [Event(now, state.value, reason)]))
 
-    def percentage_read(self, written: str, *, now: datetime) -> None:
+    def percentage_read(self, text: str, *, now: datetime) -> None:
         """Record, once in an experiment's life, that the objective is printed as a percentage."""
         if self._percentage_told:
             return
         if not any(event.kind == PERCENTAGE for event in self._store.events(self.experiment.uid)):
             metric = self.experiment.spec.objective.metric
-            value = float(written.rstrip("%")) / 100
-            message = f'"{metric}" is printed as a percentage and read as a fraction: {written} is {value:.6g}'
+            value = float(text.rstrip("%")) / 100
+            message = f'"{metric}" is printed as a percentage and read as a fraction: {text} is {value:.6g}'
             self._save(Changes(None, (), [Event(now, PERCENTAGE, message)]))
         self._percentage_told = True
 

@@ -225,8 +225,8 @@ def checkpoint_suffix(experiment: Experiment, attempt: Attempt) -> str:
 
 
 def _failed_nodes(attempts: Sequence[Attempt]) -> tuple[str, ...]:
-    failed = (each for each in attempts if each.failure_class is FailureClass.INFRASTRUCTURE)
-    return tuple(dict.fromkeys(each.node for each in failed if each.node))
+    failed = (attempt for attempt in attempts if attempt.failure_class is FailureClass.INFRASTRUCTURE)
+    return tuple(dict.fromkeys(attempt.node for attempt in failed if attempt.node))
 
 
 def identity(experiment: Experiment, trial: Trial, attempt: Attempt, *, output: str, checkpoint: str) -> dict[str, str]:

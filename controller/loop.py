@@ -209,19 +209,19 @@ class Loop:
         trials = await self._reopened(await self._search.trials(), attempts)
         # The circuit breaker judges trials in the order in which they ended.
         for trial in sorted((t for t in trials if t.finished), key=lambda t: (t.end_time or EARLIEST, t.number)):
-            own = attempts.get(trial.number, [])
-            if _runs_again(trial, own):
-                memory.recall_set_aside(trial, own[-1])
+            of_trial = attempts.get(trial.number, [])
+            if _runs_again(trial, of_trial):
+                memory.recall_set_aside(trial, of_trial[-1])
             else:
-                memory.count(trial, own[-1] if own else None)
+                memory.count(trial, of_trial[-1] if of_trial else None)
         for trial in trials:
             memory.handed_out += times_handed_out(trial)
-            own = attempts.get(trial.number, [])
+            of_trial = attempts.get(trial.number, [])
             is_open = not trial.finished and trial.state is not TrialState.PAUSED
             if trial.state is TrialState.PAUSED:
-                memory.pause(trial, own)
-            if is_open or (own and not own[-1].ended):
-                memory.open(trial, own, running=is_open)
+                memory.pause(trial, of_trial)
+            if is_open or (of_trial and not of_trial[-1].ended):
+                memory.open(trial, of_trial, running=is_open)
         if self.experiment.final is not None and memory.finals and not memory.finals[-1].ended:
             memory.open_final(await self._search.trial(self.experiment.final.trial))
         await self._sweep()
@@ -234,15 +234,15 @@ class Loop:
         experiment = self.experiment
         if not marked or experiment.state is not ExperimentState.RUNNING or experiment.stop_requested:
             return trials
-        others = Memory(experiment.spec)
+        rest_of_study = Memory(experiment.spec)
         for trial in trials:
             if trial.finished and trial.number not in marked:
-                others.count(trial)
+                rest_of_study.count(trial)
         over = budget.ends_without_reruns(
             experiment.spec,
-            others.counts,
-            best=others.best_value,
-            reached=others.reached,
+            rest_of_study.counts,
+            best=rest_of_study.best_value,
+            reached=rest_of_study.reached,
             running_s=experiment.running_s,
         )
         if over:
@@ -252,10 +252,10 @@ class Loop:
 
     async def _sweep(self) -> None:
         """Remove attempts from the runtime whose outcome the study has, but that a kill kept from being removed."""
-        open_attempts = [attempt for known in self._memory.opened.values() for attempt in known.attempts]
-        kept = {self._journal.name(attempt) for attempt in open_attempts}
+        open_attempts = [attempt for opened in self._memory.opened.values() for attempt in opened.attempts]
+        open_names = {self._journal.name(attempt) for attempt in open_attempts}
         for name in await self._runtime.observe():
-            if name not in kept:
+            if name not in open_names:
                 await self._runtime.remove(name)
 
     async def turn(self) -> bool:
@@ -268,7 +268,7 @@ class Loop:
         await self._runtime.reconcile()
         await self._look()
         actions = core.decide(self._snapshot())
-        if self._search.unanswered and not any(isinstance(each, wanted.Suggest) for each in actions):
+        if self._search.unanswered and not any(isinstance(action, wanted.Suggest) for action in actions):
             # No later request repeats this id, so trials that the lost reply handed out have to be taken in here.
             self._memory.take_in(await self._search.trials())
             actions = core.decide(self._snapshot())
@@ -322,7 +322,7 @@ class Loop:
             final=memory.final(),
             streak=memory.streak,
             set_aside=frozenset(memory.set_aside),
-            paused={number: known.trial.fidelity or 0.0 for number, known in memory.paused.items()},
+            paused={number: opened.trial.fidelity or 0.0 for number, opened in memory.paused.items()},
             none_goes_on=memory.none_goes_on,
             none_begins=memory.none_begins,
             regret_bound=memory.regret_bound,
@@ -345,58 +345,58 @@ class Loop:
     async def _look(self) -> None:
         statuses = await self._runtime.observe()
         changes: list[tuple[Opened, Attempt]] = []
-        held: set[TrialOrFinal] = set()
-        for number, known in self._memory.opened.items():
-            newest = known.newest
+        waiting_for_sweep: set[TrialOrFinal] = set()
+        for number, opened in self._memory.opened.items():
+            newest = opened.newest
             if newest is None:
                 continue
             status = statuses.get(self._journal.name(newest))
             if status is not None and status.start_time is None:
-                held.add(number)
+                waiting_for_sweep.add(number)
             # The log of a vanished attempt still counts.
             ended = status.exit is not None if status is not None else newest.state is not AttemptState.CREATED
             if status is not None or ended:
-                read_whole = await self._read_log(known, ended=ended)
+                read_whole = await self._read_log(opened, ended=ended)
                 if ended and not read_whole:
                     continue  # its end is judged only once its whole log is read
             if newest.ended:
                 continue
             event = event_for(
-                newest, status, known.log, self.experiment.spec, metrics=known.metrics, now=self._clock.now()
+                newest, status, opened.log, self.experiment.spec, metrics=opened.metrics, now=self._clock.now()
             )
             if event is not None:
-                changes.append((known, step(newest, event)))
-            if isinstance(event, Ended) and known.metrics.skipped:
+                changes.append((opened, step(newest, event)))
+            if isinstance(event, Ended) and opened.metrics.skipped:
                 source = self.experiment.spec.metrics.source
-                self._journal.lines_skipped(newest, known.metrics.skipped, str(source), now=self._clock.now())
-        self._memory.held = frozenset(held)
+                self._journal.lines_skipped(newest, opened.metrics.skipped, str(source), now=self._clock.now())
+        self._memory.held = frozenset(waiting_for_sweep)
         self._save(changes)
 
-    async def _read_log(self, known: Opened, *, ended: bool) -> bool:
+    async def _read_log(self, opened: Opened, *, ended: bool) -> bool:
         """Read the next bounded part of the log and of the measurements.
 
         Return True if nothing more is there for now.
         """
-        name = self._journal.name(known.attempts[-1])
-        is_whole = await self._feed(known, known.log, partial(self._runtime.read_log, name), ended=ended)
-        if known.metrics is not known.log:
-            read = partial(self._runtime.read_metrics, name)
-            is_whole &= await self._feed(known, known.metrics, read, ended=ended)
-        if is_whole and known.metrics.percentage:
-            self._journal.percentage_read(known.metrics.percentage, now=self._clock.now())
+        name = self._journal.name(opened.attempts[-1])
+        is_whole = await self._feed(opened, opened.log, partial(self._runtime.read_log, name), ended=ended)
+        if opened.metrics is not opened.log:
+            read_portion = partial(self._runtime.read_metrics, name)
+            is_whole &= await self._feed(opened, opened.metrics, read_portion, ended=ended)
+        if is_whole and opened.metrics.percentage:
+            self._journal.percentage_read(opened.metrics.percentage, now=self._clock.now())
         return is_whole
 
-    async def _feed(self, known: Opened, reader: LogReader, read: ReadPortion, *, ended: bool) -> bool:
+    async def _feed(self, opened: Opened, reader: LogReader, read_portion: ReadPortion, *, ended: bool) -> bool:
         for _ in range(MAX_PORTIONS):
-            data = await read(reader.offset, limit=LOG_PORTION)
+            data = await read_portion(reader.offset, limit=LOG_PORTION)
             if len(data) >= THREAD_PORTION:
                 readings = await asyncio.to_thread(reader.feed, data)
             else:
                 readings = reader.feed(data) if data else []
             if ended and len(data) < LOG_PORTION:
                 readings += reader.finish()
-            if reader is known.metrics:
-                known.note(readings)
+            if reader is opened.metrics:
+                opened.note(readings)
             if len(data) < LOG_PORTION:
                 return True
         return False
@@ -497,14 +497,14 @@ class Loop:
         if not suggestions.trials and not suggestions.exhausted:
             if not suggestions.waiting:
                 raise Unavailable("the suggestion service gave no trial, though its search is not exhausted")
-            if not any(known.running for known in memory.opened.values()):
+            if not any(opened.running for opened in memory.opened.values()):
                 raise Unavailable("the next trial waits for trials of the study that other clients run")
 
-    async def _start(self, known: Opened) -> None:
+    async def _start(self, opened: Opened) -> None:
         try:
-            launch = await self._launcher(self.experiment, known.trial, known.attempts)
+            launch = await self._launcher(self.experiment, opened.trial, opened.attempts)
             if launch.starts_over:
-                self._journal.starts_over(known.attempts[-1], launch.starts_over, now=self._clock.now())
+                self._journal.starts_over(opened.attempts[-1], launch.starts_over, now=self._clock.now())
             if self._runtime.slots(launch.gpu, launch.workers) == 0:  # the final stage; trials were checked earlier
                 raise CannotStart(f"it asks for more GPUs ({launch.gpu:g}) than this machine has")
             failpoints.reach(BEFORE_START)
@@ -512,24 +512,24 @@ class Loop:
             failpoints.reach(AFTER_START)
         except CannotStart as error:
             verdict = AttemptState.FAILED
-            if isinstance(error, ParametersRefused) and known.attempts[-1].trial is not FINAL:
+            if isinstance(error, ParametersRefused) and opened.attempts[-1].trial is not FINAL:
                 verdict = AttemptState.INFEASIBLE  # ends the trial: another attempt would be refused, too
             refused = Ended(verdict, self._clock.now(), reason=str(error), failure_class=error.failure_class)
-            self._change(known, refused)
+            self._change(opened, refused)
 
     async def _complete(self, number: int, outcome: Outcome) -> None:
-        known = self._memory.opened.get(number)
-        if known is None:  # it was paused
+        opened = self._memory.opened.get(number)
+        if opened is None:  # it was paused
             trial = await self._search.complete(number, outcome, [])
             self._memory.count(trial)
             self.request(self._on_trial(trial))
             return
         await self._uploads.send(self._memory, number, leave=MAX_REPORT)
-        if known.running:
-            trial = await self._search.complete(number, outcome, known.unreported)
-            known.running = False  # the next turn forgets it, after filling its slot
+        if opened.running:
+            trial = await self._search.complete(number, outcome, opened.unreported)
+            opened.running = False  # the next turn forgets it, after filling its slot
             if trial.state is TrialState.PAUSED:
-                self._memory.pause(trial, known.attempts)
+                self._memory.pause(trial, opened.attempts)
                 return
             self._memory.count(trial)
             self.request(self._on_trial(trial))
@@ -544,16 +544,16 @@ class Loop:
         await self._runtime.remove(self._journal.name(attempt))
         failpoints.reach(AFTER_REMOVE)
 
-    def _change(self, known: Opened, event: AttemptEvent) -> None:
-        self._save([(known, step(known.attempts[-1], event))])
+    def _change(self, opened: Opened, event: AttemptEvent) -> None:
+        self._save([(opened, step(opened.attempts[-1], event))])
 
     def _save(self, changes: list[tuple[Opened, Attempt]]) -> None:
         """Store the changes first, then apply them in memory: a change that is not stored has not happened."""
-        changed = [(known, after) for known, after in changes if after != known.attempts[-1]]
-        pairs = [(known.attempts[-1], after) for known, after in changed]
+        changed = [(opened, after) for opened, after in changes if after != opened.attempts[-1]]
+        pairs = [(opened.attempts[-1], after) for opened, after in changed]
         self._journal.attempts_changed(pairs, now=self._clock.now())
-        for known, after in changed:
-            known.attempts[-1] = after
+        for opened, after in changed:
+            opened.attempts[-1] = after
             self._memory.note_attempt(after)
 
 

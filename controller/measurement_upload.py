@@ -29,13 +29,13 @@ class MeasurementUploader:
         """Upload the measurements of all running trials that are due; return whether an answer calls for action."""
         heard = False
         pause_s = max(REPORT_S, len(memory.opened) / REPORTS_A_SECOND)
-        for number, known in memory.opened.items():
-            newest = known.newest
-            if number is FINAL or newest is None or newest.ended or not known.unreported or not known.running:
+        for number, opened in memory.opened.items():
+            newest = opened.newest
+            if number is FINAL or newest is None or newest.ended or not opened.unreported or not opened.running:
                 continue
-            due = self._at_once or now_s - known.reported_at_s >= pause_s
-            if due or len(known.unreported) > MAX_REPORT:
-                known.reported_at_s = now_s
+            is_due = self._at_once or now_s - opened.reported_at_s >= pause_s
+            if is_due or len(opened.unreported) > MAX_REPORT:
+                opened.reported_at_s = now_s
                 heard |= await self.send(memory, number)
         return heard
 
@@ -44,20 +44,20 @@ class MeasurementUploader:
 
         Returns whether an answer is the advice to stop or an outcome.
         """
-        known = memory.opened[number]
+        opened = memory.opened[number]
         heard = False
-        while len(known.unreported) > leave and known.running:
-            batch = known.unreported[:MAX_REPORT]
+        while len(opened.unreported) > leave and opened.running:
+            batch = opened.unreported[:MAX_REPORT]
             try:
                 answer = await self._search.report(number, batch)
             except LimitReached:
                 # A quota is used up. The newest measurements go with the trial's outcome, which is never refused.
-                del known.unreported[:-MAX_REPORT]
+                del opened.unreported[:-MAX_REPORT]
                 return heard
-            del known.unreported[: len(batch)]
+            del opened.unreported[: len(batch)]
             if isinstance(answer, Trial):
                 memory.count(answer)
-                known.running = False
+                opened.running = False
                 heard = True
             elif answer.should_stop:
                 memory.advised[number] = answer.reason

@@ -107,9 +107,9 @@ class Memory:
 
         They count on from the stored steps of earlier attempts, so that a restarted controller counts in the same way.
         """
-        reached = next((each.step for each in reversed(attempts[:-1]) if each.step is not None), 0)
+        reached = next((attempt.step for attempt in reversed(attempts[:-1]) if attempt.step is not None), 0)
         spec = self._spec
-        metrics = LogReader(spec.metrics, spec.objective, others=spec.other_metrics, start=reached)
+        metrics = LogReader(spec.metrics, spec.objective, other_metrics=spec.other_metrics, start=reached)
         log = metrics if spec.collection is None else LogReader(MetricsRule(), spec.objective)
         return log, metrics
 
@@ -127,10 +127,10 @@ class Memory:
 
         One that was paused keeps its attempts. It may not even be closed yet: then it continues as it is.
         """
-        known = self.opened.get(trial.number)
-        if trial.finished or trial.state is TrialState.PAUSED or (known is not None and known.running):
+        opened = self.opened.get(trial.number)
+        if trial.finished or trial.state is TrialState.PAUSED or (opened is not None and opened.running):
             return
-        before = self.paused.pop(trial.number, known)
+        before = self.paused.pop(trial.number, opened)
         self.open(trial, [] if before is None else before.attempts)
 
     def pause(self, trial: Trial, attempts: list[Attempt]) -> None:
@@ -140,8 +140,8 @@ class Memory:
 
     def recall_finals(self, attempts: Sequence[Attempt], *, begun: FinalRun | None) -> None:
         """Keep the final stage's attempts that belong to `begun`; None means that none of them counts any more."""
-        self.finals = [each for each in attempts if begun is not None and each.number >= begun.first]
-        earlier = [each.number for each in attempts if each not in self.finals]
+        self.finals = [attempt for attempt in attempts if begun is not None and attempt.number >= begun.first]
+        earlier = [attempt.number for attempt in attempts if attempt not in self.finals]
         self.earlier_finals = max([self.earlier_finals, *earlier])
 
     @property
@@ -158,12 +158,12 @@ class Memory:
             return None
         return FinalStage(tuple(self.finals), self.earlier_finals, kept=FINAL in self.opened)
 
-    def begin(self, known: Opened, created: Attempt, *, now_s: float) -> None:
+    def begin(self, opened: Opened, created: Attempt, *, now_s: float) -> None:
         """Begin a new attempt of an open trial, without anything that was noted for the attempt before."""
-        known.attempts.append(created)
-        known.reported_at_s = now_s  # a short trial sends all its measurements with its outcome
-        known.log, known.metrics = self.new_readers(known.attempts)
-        known.unreported.clear()
+        opened.attempts.append(created)
+        opened.reported_at_s = now_s  # a short trial sends all its measurements with its outcome
+        opened.log, opened.metrics = self.new_readers(opened.attempts)
+        opened.unreported.clear()
         self.advised.pop(created.trial, None)
         self.stops_sent.pop(created.trial, None)
         self.removed.discard(created.trial)
@@ -179,8 +179,8 @@ class Memory:
         self.counts[trial.state] = self.counts.get(trial.state, 0) + 1
         self.paused.pop(trial.number, None)
         self.none_goes_on = self.none_begins = False
-        known = self.opened.get(trial.number)
-        self._follow(trial, known.newest if known is not None else newest)
+        opened = self.opened.get(trial.number)
+        self._follow(trial, opened.newest if opened is not None else newest)
         self.since_best += trial.state is not TrialState.CANCELLED
         if trial.state is not TrialState.SUCCEEDED or trial.value is None:
             return
@@ -195,7 +195,7 @@ class Memory:
 
     def _join_front(self, trial: Trial) -> None:
         self.front = self._spec.criteria.best([*self.front, trial])
-        if any(one.number == trial.number for one in self.front):
+        if any(trial_of_front.number == trial.number for trial_of_front in self.front):
             self.since_best = 0
             self.reached = self.reached or self._spec.targets_reached(trial)
         self.best = self._spec.criteria.first_best(self.front)
@@ -214,7 +214,7 @@ class Memory:
             self._failures[trial.number] = newest
         looked_at = {*(self.streak.first or ()), *self.streak.alike}
         if len(self._failures) > len(looked_at):
-            self._failures = {number: each for number, each in self._failures.items() if number in looked_at}
+            self._failures = {number: streak for number, streak in self._failures.items() if number in looked_at}
 
     def failures(self, trials: Sequence[int]) -> list[Attempt]:
         """Return the newest attempts of those of these trials that belong to the streak."""
@@ -257,7 +257,7 @@ class Memory:
 
     def longest_run_s(self, now: datetime) -> float | None:
         """Return how many seconds the oldest running attempt has run; None if none runs."""
-        starts = [known.newest.start_time for known in self._at_work() if known.newest and known.newest.start_time]
+        starts = [opened.newest.start_time for opened in self._at_work() if opened.newest and opened.newest.start_time]
         return (now - min(starts)).total_seconds() if starts else None
 
     def judge_canary(self, now: datetime) -> None:
@@ -269,20 +269,20 @@ class Memory:
         self.canary_over = self._shown
         if not self.canary_over:
             since_s = self.longest_run_s(now)
-            measured = any(known.metrics.last is not None for known in self._at_work())
+            measured = any(opened.metrics.last is not None for opened in self._at_work())
             self.canary_over = measured or (since_s is not None and since_s >= self._spec.canary_s)
 
     def _at_work(self) -> list[Opened]:
         return [
-            known
-            for number, known in self.opened.items()
-            if number is not FINAL and known.newest is not None and not known.newest.ended
+            opened
+            for number, opened in self.opened.items()
+            if number is not FINAL and opened.newest is not None and not opened.newest.ended
         ]
 
     def open_trials(self) -> list[UnfinishedTrial]:
         return [
-            UnfinishedTrial(number, tuple(known.attempts), known.running, known.trial.fidelity)
-            for number, known in self.opened.items()
+            UnfinishedTrial(number, tuple(opened.attempts), opened.running, opened.trial.fidelity)
+            for number, opened in self.opened.items()
             if number is not FINAL
         ]
 
@@ -294,18 +294,18 @@ class Memory:
                 attempt=newest.number,
                 state=newest.state,
                 start_time=newest.start_time,
-                step=known.metrics.step,
-                value=known.metrics.last,
-                parameters=known.trial.parameters,
+                step=opened.metrics.step,
+                value=opened.metrics.last,
+                parameters=opened.trial.parameters,
                 waiting_for=newest.reason if newest.state is AttemptState.CREATED else "",
             )
-            for number, known in self.opened.items()
-            if (newest := known.newest) is not None and not newest.ended
+            for number, opened in self.opened.items()
+            if (newest := opened.newest) is not None and not newest.ended
         )
 
     def waiting(self) -> int:
         """Return how many open trials have no open attempt."""
-        return sum(known.running and (known.newest is None or known.newest.ended) for known in self.opened.values())
+        return sum(opened.running and (opened.newest is None or opened.newest.ended) for opened in self.opened.values())
 
     def counted(self) -> Mapping[TrialState, int]:
         return {**self.counts, TrialState.PAUSED: len(self.paused)} if self.paused else dict(self.counts)

@@ -32,11 +32,11 @@ def render(text: str, rewrite: Callable[[Sequence[str]], Sequence[str]]) -> str:
     `rewrite` gets the words after `tuner` and returns the words to show.
     """
 
-    def rewritten(found: re.Match[str]) -> str:
+    def rewritten(match: re.Match[str]) -> str:
         try:
-            words = shlex.split(found[1])
+            words = shlex.split(match[1])
         except ValueError:  # not a command, but a foreign text quoted in a reason
-            return found[0]
+            return match[0]
         return shlex.join(rewrite(words))
 
     return _COMMAND.sub(rewritten, text)

@@ -86,7 +86,9 @@ def lost(study: StudyName, experiment: str) -> StoreBroken:
 def study_spec(spec: ExperimentSpec) -> StudySpec:
     return StudySpec(
         space=spec.space,
-        objectives=tuple(Objective(one.metric, one.direction, one.value) for one in spec.objectives),
+        objectives=tuple(
+            Objective(objective.metric, objective.direction, objective.value) for objective in spec.objectives
+        ),
         constraints=spec.constraints,
         algorithm=Algorithm(spec.algorithm.name, spec.algorithm.seed, _settings(spec)),
         pruning=_pruning(spec.pruning),
@@ -94,22 +96,22 @@ def study_spec(spec: ExperimentSpec) -> StudySpec:
     )
 
 
-def space_to_have(study: Study, wanted: Space) -> Space:
+def space_to_have(study: Study, space: Space) -> Space:
     """Return the space that the study should have.
 
     If another client has extended the study beyond the experiment's file, its space stays as it is.
     """
-    return study.spec.space if any(past.space == wanted for past in study.past) else wanted
+    return study.spec.space if any(past.space == space for past in study.past) else space
 
 
 def _settings(spec: ExperimentSpec) -> dict[str, Value]:
     """Return the algorithm's settings. The default algorithm also gets the facts on which its choice depends."""
     if spec.algorithm.name != CHOOSES:
         return dict(spec.algorithm.settings)
-    known: dict[str, Value] = {"parallelism": spec.parallelism}
+    context: dict[str, Value] = {"parallelism": spec.parallelism}
     if spec.budget.trials is not None:
-        known["trials"] = spec.budget.trials
-    return {**known, **spec.algorithm.settings}
+        context["trials"] = spec.budget.trials
+    return {**context, **spec.algorithm.settings}
 
 
 def _pruning(spec: Pruning | None) -> Pruning | None:
@@ -138,7 +140,7 @@ class ExperimentStudy:
         Raises:
             StoreBroken: The experiment has begun, but its study no longer exists.
         """
-        wanted = study_spec(self._spec)
+        expected = study_spec(self._spec)
         try:
             study = await self._studies.get_study(self._name)
         except NotFound as error:
@@ -147,13 +149,13 @@ class ExperimentStudy:
                 raise lost(self._name, self._experiment_name) from error
             failpoints.reach(BEFORE_CREATE)
             study = await self._studies.create_study(
-                self._name, wanted, request_id=self._uid, labels={**self._spec.labels, **self._labels}
+                self._name, expected, request_id=self._uid, labels={**self._spec.labels, **self._labels}
             )
             failpoints.reach(AFTER_CREATE)
-        space = space_to_have(study, wanted.space)
-        if (study.spec.space, study.spec.pruning) != (space, wanted.pruning):
+        space = space_to_have(study, expected.space)
+        if (study.spec.space, study.spec.pruning) != (space, expected.pruning):
             failpoints.reach(BEFORE_UPDATE)
-            await self._studies.update_study(self._name, space=space, pruning=wanted.pruning)
+            await self._studies.update_study(self._name, space=space, pruning=expected.pruning)
             failpoints.reach(AFTER_UPDATE)
         for index, point in enumerate(self._spec.initial):
             failpoints.reach(BEFORE_ADD)
@@ -162,9 +164,9 @@ class ExperimentStudy:
 
     async def trials(self) -> list[Trial]:
         """Return all trials that were ever handed out to this experiment."""
-        found = await self._studies.list_trials(self._name, client_id=self._uid)
+        trials = await self._studies.list_trials(self._name, client_id=self._uid)
         self.unanswered = False
-        return found
+        return trials
 
     async def best(self) -> Trial:
         """Return the trial whose parameters the final stage takes, which may be an imported one.
@@ -247,11 +249,11 @@ class ExperimentStudy:
     async def reopen(self, numbers: Sequence[int]) -> list[Trial]:
         """Reopen failed trials, so that they run again, and return them."""
         failpoints.reach(BEFORE_REOPEN)
-        found: list[Trial] = []
+        trials: list[Trial] = []
         for some in (numbers[k : k + MOST_REOPENED] for k in range(0, len(numbers), MOST_REOPENED)):
-            found += await self._studies.reopen_trials(self._name, some)
+            trials += await self._studies.reopen_trials(self._name, some)
         failpoints.reach(AFTER_REOPEN)
-        return found
+        return trials
 
     async def _finished(self, number: int) -> Trial:
         trial = await self._studies.get_trial(self._name, number)

@@ -33,8 +33,8 @@ class NotebookView:
         if event.kind == AttemptState.FAILED.value:  # all else is in the output
             self._lines.event(event)
 
-    def say(self, text: str) -> None:
-        self._lines.say(text)
+    def print_line(self, text: str) -> None:
+        self._lines.print_line(text)
 
     def refresh(self, progress: Progress) -> None:
         from IPython.display import display

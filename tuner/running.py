@@ -166,7 +166,7 @@ def controlled(
             )  # fmt: skip
             return await act(session)
 
-        result, interrupted = _waited_for(done, view.say)
+        result, interrupted = _waited_for(done, view.print_line)
     if callbacks is not None and callbacks.error is not None:
         raise callbacks.error
     study = Study(workspace, result.experiment.name, result.experiment.namespace)
@@ -190,19 +190,19 @@ def _raise_if_unfinished(result: RunResult, study: Study, interrupted: signal.Si
 
 
 def _waited_for(
-    done: Callable[[Interruptions], Awaitable[RunResult]], say: Callable[[str], None]
+    done: Callable[[Interruptions], Awaitable[RunResult]], print_line: Callable[[str], None]
 ) -> tuple[RunResult, signal.Signals | None]:
     """The result, and the signal that interrupted the run."""
     from controller.app.signals import Interruptions, SignalControls
 
     async def with_signals() -> tuple[RunResult, signal.Signals | None]:
-        with SignalControls(say) as controls:
+        with SignalControls(print_line) as controls:
             return await done(controls), controls.received
 
     if threading.current_thread() is threading.main_thread() and not in_event_loop():
         return asyncio.run(with_signals())
 
-    controls = Interruptions(say)
+    controls = Interruptions(print_line)
     begun: Future[asyncio.AbstractEventLoop] = Future()
     ended: Future[RunResult] = Future()
 

@@ -174,7 +174,7 @@ class Study:
             changes = Extension(f"+{trials}" if trials else "", tuple(overrides))
             admitted = await extend(
                 session.workspace, session.experiments, self.name, changes, namespace=self._namespace,
-                say=session.view.say,
+                print_line=session.view.print_line,
             )  # fmt: skip
             return await session.go_on(admitted)
 
@@ -197,7 +197,7 @@ class Study:
                 self.name,
                 self._namespace,
                 controls=lambda: nullcontext(Interruptions(_nothing)),
-                say=_nothing,
+                print_line=_nothing,
             )
         )
 

@@ -100,18 +100,18 @@ async def _no_log(
     trials = command("get", "trials", name)
     if trial is None:
         return NotFound(f"{name} has not started yet: there is no log; see {trials}")
-    whose = f"{name}/{trial_label(trial)}"
+    label = f"{name}/{trial_label(trial)}"
     if attempts := experiments.attempts(experiment.uid, trial):
         last = attempts[-1].number
         has = "only attempt 1" if last == 1 else f"attempts 1 to {last}"
-        return NotFound(f"{whose} has no attempt {part.attempt}; it has {has}")
+        return NotFound(f"{label} has no attempt {part.attempt}; it has {has}")
     if trial is not FINAL:
         from controller.app.query import find_trial, look_up
 
-        one = find_trial(await look_up(workspace, name, namespace), trial)  # raises NotFound for an unknown trial
-        if one.trial.finished:
-            return NotFound(f"{whose} was not run here: there is no log; see {command('describe', whose)}")
-    return NotFound(f"{whose} has not started yet: there is no log; see {trials}")
+        record = find_trial(await look_up(workspace, name, namespace), trial)  # raises NotFound for an unknown trial
+        if record.trial.finished:
+            return NotFound(f"{label} was not run here: there is no log; see {command('describe', label)}")
+    return NotFound(f"{label} has not started yet: there is no log; see {trials}")
 
 
 def parse_moment(text: str) -> datetime:
@@ -145,12 +145,12 @@ def _tail(file: BinaryIO, lines: int) -> int:
         file.seek(at)
         data = file.read(size)
         stop = len(data)
-        while (found := data.rfind(b"\n", 0, stop)) >= 0:
-            if at + found + 1 < end:  # a line ending in the last byte does not begin a line
+        while (newline := data.rfind(b"\n", 0, stop)) >= 0:
+            if at + newline + 1 < end:  # a line ending in the last byte does not begin a line
                 lines -= 1
                 if lines == 0:
-                    return at + found + 1
-            stop = found
+                    return at + newline + 1
+            stop = newline
     return 0
 
 
@@ -161,9 +161,9 @@ def _line_at(file: BinaryIO, offset: int) -> int:
         size = min(PORTION, at)
         at -= size
         file.seek(at)
-        found = file.read(size).rfind(b"\n")
-        if found >= 0:
-            return at + found + 1
+        newline = file.read(size).rfind(b"\n")
+        if newline >= 0:
+            return at + newline + 1
     return 0
 
 
@@ -186,17 +186,17 @@ class _LogFollower:
         """
         attempts = self._experiments.attempts(self._experiment.uid, number)
         if self._part.attempt is not None:
-            return [each for each in attempts if each.number == self._part.attempt]
-        newest = {each.trial: each for each in attempts}
+            return [attempt for attempt in attempts if attempt.number == self._part.attempt]
+        newest = {attempt.trial: attempt for attempt in attempts}
         if number is not None:
             return list(newest.values())
-        running = [each for each in newest.values() if not each.ended]
+        running = [attempt for attempt in newest.values() if not attempt.ended]
         started = sorted(newest.values(), key=_began)
         return running or started[-1:]
 
     def all_ended(self, number: TrialOrFinal | None) -> bool:
         """Return whether nothing more will be written unless the experiment is resumed."""
-        if all(each.ended for each in self.chosen(number)):
+        if all(attempt.ended for attempt in self.chosen(number)):
             return number is not None or self._experiments.holder(self._experiment.uid) is None
         return False
 
@@ -212,9 +212,9 @@ class _LogFollower:
                     self._write(self._prefixed(path, data, attempt.trial) if prefix else data)
         except FileNotFoundError:
             return
-        rest = self._partial.pop(path, b"") if last else b""
-        if rest:
-            self._write(b"%s| %s\n" % (trial_label(attempt.trial).encode(), rest))
+        partial = self._partial.pop(path, b"") if last else b""
+        if partial:
+            self._write(b"%s| %s\n" % (trial_label(attempt.trial).encode(), partial))
 
     def _prefixed(self, path: Path, data: bytes, trial: TrialOrFinal) -> bytes:
         """Return whole lines with their trial's number before each. An incomplete last line is kept for later."""

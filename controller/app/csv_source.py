@@ -70,10 +70,10 @@ class _Columns:
 
 def _read(file: TextIO, title: str, spec: ExperimentSpec, value: str, fill: Mapping[str, str]) -> Source:
     rows = csv.reader(file)
-    taken: list[tuple[str, FinishedTrial]] = []
+    trials: list[tuple[str, FinishedTrial]] = []
     refused: list[Problem] = []
     left_out: Counter[str] = Counter()
-    seen: Counter[str] = Counter()
+    occurrences: Counter[str] = Counter()
     try:
         header = [name.strip() for name in next(rows, [])]
         if not any(header):
@@ -85,7 +85,7 @@ def _read(file: TextIO, title: str, spec: ExperimentSpec, value: str, fill: Mapp
             place = f"line {rows.line_num}"
             if not any(cell.strip() for cell in cells):
                 continue
-            if len(taken) + len(refused) >= MAX_ROWS:
+            if len(trials) + len(refused) >= MAX_ROWS:
                 raise _wrong(title, f"has more than {MAX_ROWS:,} rows; import the most important part")
             if len(cells) != len(header):
                 refused.append(Problem(place, f"has {len(cells)} cells, and the header {len(header)}"))
@@ -95,15 +95,15 @@ def _read(file: TextIO, title: str, spec: ExperimentSpec, value: str, fill: Mapp
                 left_out["not finished"] += 1
                 continue
             digest = hashlib.sha256("\0".join(cells).encode()).hexdigest()[:32]
-            seen[digest] += 1
+            occurrences[digest] += 1
             try:
-                taken.append((place, _trial(row, columns, spec, fill, f"{digest}-{seen[digest]}")))
+                trials.append((place, _trial(row, columns, spec, fill, f"{digest}-{occurrences[digest]}")))
             except ValueError as error:
                 refused.append(Problem(place, str(error)))
     except csv.Error as error:
         raise _wrong(title, f"line {rows.line_num} is not CSV ({error})") from None
     # The id depends only on the rows, because the same row in another file is the same result.
-    return Source(title[-256:], "csv", taken, left_out=left_out, refused=refused)
+    return Source(title[-256:], "csv", trials, left_out=left_out, refused=refused)
 
 
 def _columns(header: Sequence[str], title: str, spec: ExperimentSpec, value: str, fill: Mapping[str, str]) -> _Columns:
@@ -119,14 +119,14 @@ def _columns(header: Sequence[str], title: str, spec: ExperimentSpec, value: str
         elif not parameter.when and name not in fill:
             hint = did_you_mean(name, header) or f"; it has {shown}"
             problems.append(_problem(title, f"has no column for {name}{hint}; or add --fill {name}=VALUE"))
-    wanted = [value] if value else [spec.objective.metric, *_VALUES]
-    found = [column for column in wanted if column in header]
-    if not found:
-        named = f"column {value!r}" if value else f"column {' or '.join(map(repr, wanted[:2]))} for the value"
+    candidates = [value] if value else [spec.objective.metric, *_VALUES]
+    present = [column for column in candidates if column in header]
+    if not present:
+        named = f"column {value!r}" if value else f"column {' or '.join(map(repr, candidates[:2]))} for the value"
         problems.append(_problem(title, f"has no {named}; it has {shown}; select one with --value COLUMN"))
     further: dict[str, str] = {}
-    if found and any(each.metric == spec.objective.metric for each in spec.constraints):
-        further[spec.objective.metric] = found[0]
+    if present and any(constraint.metric == spec.objective.metric for constraint in spec.constraints):
+        further[spec.objective.metric] = present[0]
     for place, metric in enumerate(spec.criteria.metrics[1:], start=1):
         names = [metric, _METRICS + metric, *([f"values_{place}"] if place < len(spec.criteria.objectives) else [])]
         matching = [column for column in names if column in header and column not in parameters.values()]
@@ -138,7 +138,7 @@ def _columns(header: Sequence[str], title: str, spec: ExperimentSpec, value: str
             )
     if problems:
         raise InvalidArgument(problems)
-    return _Columns(parameters, found[0], further, "state" if "state" not in parameters.values() else "")
+    return _Columns(parameters, present[0], further, "state" if "state" not in parameters.values() else "")
 
 
 def _trial(
@@ -178,10 +178,10 @@ def _value(row: Mapping[str, str], column: str, state: TrialState) -> float | No
 
 def read_value(parameter: Parameter, text: str) -> Value:
     """Return the parameter's value for a text. Raises ValueError if the domain needs a number and this is not one."""
-    read = next(_readings(parameter.domain, text), NO_MEMBER)
-    if read is NO_MEMBER:
+    value = next(_readings(parameter.domain, text), NO_MEMBER)
+    if value is NO_MEMBER:
         raise ValueError(f"{parameter.name}: {text!r} is not a {'whole ' * isinstance(parameter.domain, Int)}number")
-    return read
+    return value
 
 
 def _readings(domain: Domain, text: str) -> Iterator[Value]:
@@ -192,14 +192,14 @@ def _readings(domain: Domain, text: str) -> Iterator[Value]:
             if number is not None:
                 yield _whole(text, number) if isinstance(domain, Int) else number
         case Choice():
-            known: list[Value] = [text]
+            readings: list[Value] = [text]
             if text.lower() in ("true", "false"):
-                known.append(text.lower() == "true")
+                readings.append(text.lower() == "true")
             if number is not None:
-                known.append(_whole(text, number))
-            known += _json(text)
-            yield from (member for one in known if (member := domain.canonical(one)) is not NO_MEMBER)
-            yield known[-1]
+                readings.append(_whole(text, number))
+            readings += _json(text)
+            yield from (member for reading in readings if (member := domain.canonical(reading)) is not NO_MEMBER)
+            yield readings[-1]
 
 
 def _json(text: str) -> list[Value]:

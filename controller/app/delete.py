@@ -74,14 +74,14 @@ async def delete(
         try:
             if not local_only:
                 await _end_leftovers(workspace, experiments, experiment)
-            left = await _delete_study(workspace, experiment, service, force=force)
+            left_behind = await _delete_study(workspace, experiment, service, force=force)
             if local_only:
-                left = "; ".join(filter(None, (_left_on_cluster(experiment), left)))
+                left_behind = "; ".join(filter(None, (_left_on_cluster(experiment), left_behind)))
             shutil.rmtree(experiments.folders(experiment.uid).root, ignore_errors=True)
             experiments.delete_experiment(experiment.uid)
         finally:
             admitted.lease.release()
-    return Deleted(experiment.name, left)
+    return Deleted(experiment.name, left_behind)
 
 
 def _what(experiments: LocalExperiments, experiment: Experiment) -> str:
@@ -114,20 +114,20 @@ async def _end_leftovers(workspace: Workspace, experiments: LocalExperiments, ex
     """Kill attempts that a killed controller left running. Raises Unavailable if the cluster does not answer."""
     from controller.runtime.kubernetes.errors import BadKubeconfig, Unreachable
 
-    left = [attempt for attempt in experiments.attempts(experiment.uid) if not attempt.ended]
+    unended = [attempt for attempt in experiments.attempts(experiment.uid) if not attempt.ended]
     try:
-        if left:
-            await _remove_attempts(workspace, experiment, left)
+        if unended:
+            await _remove_attempts(workspace, experiment, unended)
         await runtimes.discard(experiment)
     except (BadKubeconfig, Unreachable) as error:
         cure = f"nothing was deleted; if the cluster is gone: {command('delete', experiment.name, '--local-only')}"
         raise Unavailable(f"{error}\n{cure}") from error
 
 
-async def _remove_attempts(workspace: Workspace, experiment: Experiment, left: Sequence[Attempt]) -> None:
+async def _remove_attempts(workspace: Workspace, experiment: Experiment, attempts: Sequence[Attempt]) -> None:
     runtime = await runtimes.of(workspace.state, experiment)
     try:
-        for attempt in left:
+        for attempt in attempts:
             await runtime.remove(attempt_name(experiment.name, experiment.uid, attempt.trial, attempt.number))
     finally:
         await runtime.close()

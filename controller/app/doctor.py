@@ -79,10 +79,10 @@ def _here(state: StateDirectory) -> Iterator[Finding]:
     yield from _state(state)
     available = gpus.pool(os.environ)
     yield ok("gpus here", f"{len(available)}, offered by {gpus.source(os.environ)}" if available else "none")
-    held = gpu_claims.holders(gpu_claims.folder_for(os.environ))
-    if held:
+    holders = gpu_claims.holders(gpu_claims.folder_for(os.environ))
+    if holders:
         ids = {device.key: device.id for device in available}
-        shown = (f"{', '.join(ids.get(key, key) for key in keys)} by {name}" for name, _, keys in held)
+        shown = (f"{', '.join(ids.get(key, key) for key in keys)} by {name}" for name, _, keys in holders)
         yield ok("gpus in use", "; ".join(shown))
 
 

@@ -31,13 +31,13 @@ async def enqueue_in_study(
     client: AsyncClient, study: StudyName, parameters: Sequence[Parameter], texts: Mapping[str, str]
 ) -> Trial:
     """Enqueue a point of a study. Parameters with an empty text are left to the search. Raises InvalidArgument."""
-    known = {each.name: each for each in parameters}
+    by_name = {parameter.name: parameter for parameter in parameters}
     point: dict[str, Value] = {}
-    problems = [Problem(name, "unknown parameter") for name in texts if name not in known]
+    problems = [Problem(name, "unknown parameter") for name in texts if name not in by_name]
     for name, text in texts.items():
-        if name in known and text.strip():
+        if name in by_name and text.strip():
             try:
-                point[name] = read_value(known[name], text.strip())
+                point[name] = read_value(by_name[name], text.strip())
             except ValueError as error:
                 problems.append(Problem("", str(error)))
     if not point and not problems:

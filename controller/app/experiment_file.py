@@ -106,10 +106,10 @@ def _config_map(namespace: str, name: str, context: str | None) -> Mapping[str, 
     async def get() -> Mapping[str, str]:
         client = await KubernetesClient.connect(context)
         try:
-            found = await client.get(CONFIG_MAPS, namespace, name)
+            config_map = await client.get(CONFIG_MAPS, namespace, name)
         finally:
             await client.close()
-        return found.get("data") or {}
+        return config_map.get("data") or {}
 
     try:
         # In a thread, because the caller may run in an event loop.

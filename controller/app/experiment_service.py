@@ -100,30 +100,30 @@ class ExperimentService:
 
     def run(self, document: Document, directory: Path) -> Admitted | NothingToRun | None:
         """Admit `tuner run FILE` for a known experiment. Returns None if there is none of that name yet."""
-        known = self._store.experiment(document.spec.namespace, document.spec.name)
-        if known is None:
+        experiment = self._store.experiment(document.spec.namespace, document.spec.name)
+        if experiment is None:
             return None
-        if known.state.finished:
-            return NothingToRun(known, self._read_again(known, document).notes)
+        if experiment.state.finished:
+            return NothingToRun(experiment, self._read_again(experiment, document).notes)
         with ExitStack() as undo:
-            lease, known = self.leased(known, undo)
-            again = self._read_again(known, document)
-            if known.state.finished or known.state is ExperimentState.PAUSED:
-                return NothingToRun(known, again.notes)
-            known, notes = self._follow(known, directory)
+            lease, experiment = self.leased(experiment, undo)
+            again = self._read_again(experiment, document)
+            if experiment.state.finished or experiment.state is ExperimentState.PAUSED:
+                return NothingToRun(experiment, again.notes)
+            experiment, notes = self._follow(experiment, directory)
             notes = (*again.notes, *notes)
             if again.labels:
-                known, notes = self._revised(known, document, again.labels, notes)
-            admitted = self._go_on(known, lease, again.text, again.source, notes)
+                experiment, notes = self._revised(experiment, document, again.labels, notes)
+            admitted = self._go_on(experiment, lease, again.text, again.source, notes)
             undo.pop_all()
         return admitted
 
     def known(self, document: Document) -> Experiment | None:
         """Return the experiment that the file means, in any state. Raises Changed if the file describes another one."""
-        known = self._store.experiment(document.spec.namespace, document.spec.name)
-        if known is not None:
-            self._read_again(known, document)
-        return known
+        experiment = self._store.experiment(document.spec.namespace, document.spec.name)
+        if experiment is not None:
+            self._read_again(experiment, document)
+        return experiment
 
     def reserve(self, name: str, *, uid: Uid = "") -> Reservation:
         """Reserve a uid for a new experiment, without recording anything.
@@ -156,64 +156,68 @@ class ExperimentService:
     def resume_file(self, document: Document, directory: Path) -> Admitted | NothingToRun:
         """Admit `tuner resume FILE`, which accepts allowed changes and lifts a pause."""
         spec = document.spec
-        known = self._store.experiment(spec.namespace, spec.name)
-        if known is None:
+        experiment = self._store.experiment(spec.namespace, spec.name)
+        if experiment is None:
             raise NotFound(f"there is no experiment {spec.name} to resume; start it with: {_again('run', document)}")
         if (
-            known.state.finished
-            and not diff(known.spec.document, spec.document)
-            and not final_has_failed(self._store, known)
+            experiment.state.finished
+            and not diff(experiment.spec.document, spec.document)
+            and not final_has_failed(self._store, experiment)
         ):
-            return NothingToRun(known)
+            return NothingToRun(experiment)
         with ExitStack() as undo:
-            lease, known = self.leased(known, undo)
-            old = self._earlier(known, document, extended_since=True)
-            changes = [] if old is not None else allowed_changes(known, document)
-            old_notes = () if old is None else old.notes
-            if known.state.finished and all(map(is_label, changes)) and not final_has_failed(self._store, known):
-                return NothingToRun(known, old_notes)
+            lease, experiment = self.leased(experiment, undo)
+            earlier = self._earlier(experiment, document, extended_since=True)
+            changes = [] if earlier is not None else allowed_changes(experiment, document)
+            old_notes = () if earlier is None else earlier.notes
+            if (
+                experiment.state.finished
+                and all(map(is_label, changes))
+                and not final_has_failed(self._store, experiment)
+            ):
+                return NothingToRun(experiment, old_notes)
             if changes:
-                self._refuse_an_end(known, document)
-            known, notes = self._follow(known, directory)
+                self._refuse_an_end(experiment, document)
+            experiment, notes = self._follow(experiment, directory)
             notes = (*old_notes, *notes)
             if changes:
-                known, notes = self._revised(known, document, changes, notes)
-            text, source = (document.text, document.source) if old is None else (old.text, old.source)
-            admitted = self._go_on(known, lease, text, source, notes)
+                experiment, notes = self._revised(experiment, document, changes, notes)
+            text, source = (document.text, document.source) if earlier is None else (earlier.text, earlier.source)
+            admitted = self._go_on(experiment, lease, text, source, notes)
             undo.pop_all()
         return admitted
 
-    def _refuse_an_end(self, known: Experiment, document: Document) -> None:
+    def _refuse_an_end(self, experiment: Experiment, document: Document) -> None:
         """Raise FailedPrecondition if a failed experiment would fail again at once."""
-        if known.state is not ExperimentState.FAILED:
+        if experiment.state is not ExperimentState.FAILED:
             return
-        outcomes = _outcomes(self._store.attempts(known.uid))
-        ending = budget.ending_of(document.spec, outcomes, running_s=known.running_s)
+        outcomes = _outcomes(self._store.attempts(experiment.uid))
+        ending = budget.ending_of(document.spec, outcomes, running_s=experiment.running_s)
         if ending is not None and ending.state is ExperimentState.FAILED:
             raise FailedPrecondition(
-                f"{known.name} has failed, and would fail again at once: {ending.reason}; nothing was changed. "
+                f"{experiment.name} has failed, and would fail again at once: {ending.reason}; nothing was changed. "
                 f"Run its failed trials again with this file: {_again('retry', document, '--failed')}; "
                 "or raise spec.budget in the file"
             )
 
     def resume_name(self, name: str, namespace: str | None) -> Admitted | NothingToRun:
         """Admit `tuner resume NAME`, with the file as last accepted."""
-        known = find(self._store, name, namespace)
-        if known.state.finished and not final_has_failed(self._store, known):
-            return NothingToRun(known)
+        experiment = find(self._store, name, namespace)
+        if experiment.state.finished and not final_has_failed(self._store, experiment):
+            return NothingToRun(experiment)
         with ExitStack() as undo:
-            lease, known = self.leased(known, undo)
-            if known.state.finished and not final_has_failed(self._store, known):
-                return NothingToRun(known)
-            revision = self._store.revisions(known.uid)[-1]
-            source = self._store.revision_source(known.uid, revision.number)
-            admitted = self._go_on(known, lease, revision.file_text, source, ())
+            lease, experiment = self.leased(experiment, undo)
+            if experiment.state.finished and not final_has_failed(self._store, experiment):
+                return NothingToRun(experiment)
+            revision = self._store.revisions(experiment.uid)[-1]
+            source = self._store.revision_source(experiment.uid, revision.number)
+            admitted = self._go_on(experiment, lease, revision.file_text, source, ())
             undo.pop_all()
         return admitted
 
     def extend(
         self,
-        known: Experiment,
+        experiment: Experiment,
         lease: ControllerLease,
         document: Document,
         changes: Sequence[Change],
@@ -226,14 +230,14 @@ class ExperimentService:
         """
         notes: tuple[str, ...] = ()
         if directory is not None:
-            known, notes = self._follow(known, directory)
+            experiment, notes = self._follow(experiment, directory)
         if changes:
-            known, notes = self._revised(known, document, changes, notes)
-        return self._go_on(known, lease, document.text, document.source, notes)
+            experiment, notes = self._revised(experiment, document, changes, notes)
+        return self._go_on(experiment, lease, document.text, document.source, notes)
 
     def retry(
         self,
-        known: Experiment,
+        experiment: Experiment,
         lease: ControllerLease,
         failures: Sequence[Attempt],
         *,
@@ -249,20 +253,20 @@ class ExperimentService:
         """
         notes: tuple[str, ...] = ()
         if directory is not None:
-            known, notes = self._follow(known, directory)
+            experiment, notes = self._follow(experiment, directory)
         if document is not None and changes:
-            known, notes = self._revised(known, document, changes, notes)
-        revision = self._store.revisions(known.uid)[-1]
-        source = self._store.revision_source(known.uid, revision.number)
+            experiment, notes = self._revised(experiment, document, changes, notes)
+        revision = self._store.revisions(experiment.uid)[-1]
+        source = self._store.revision_source(experiment.uid, revision.number)
         text, source = (revision.file_text, source) if document is None else (document.text, document.source)
-        return self._go_on(known, lease, text, source, notes, rerun=failures)
+        return self._go_on(experiment, lease, text, source, notes, rerun=failures)
 
-    def take_over(self, known: Experiment) -> Admitted:
+    def take_over(self, experiment: Experiment) -> Admitted:
         """Take the lease of an experiment without a controller, to stop or delete it. Changes nothing."""
         with ExitStack() as undo:
-            lease, known = self.leased(known, undo)
+            lease, experiment = self.leased(experiment, undo)
             undo.pop_all()
-        return Admitted(known, lease, "", "")
+        return Admitted(experiment, lease, "", "")
 
     @contextmanager
     def known_and_leased(
@@ -273,30 +277,30 @@ class ExperimentService:
         `refused` is the beginning of the message if the experiment is running. Raises NotFound, FailedPrecondition.
         """
         if isinstance(target, Document):
-            known = find(self._store, target.spec.name, target.spec.namespace)
+            experiment = find(self._store, target.spec.name, target.spec.namespace)
         else:
-            known = find(self._store, target, namespace)
+            experiment = find(self._store, target, namespace)
         with ExitStack() as undo:
             try:
-                lease, known = self.leased(known, undo)
+                lease, experiment = self.leased(experiment, undo)
             except ControlledElsewhere as error:
-                raise FailedPrecondition(f"{refused.format(name=known.name)}: {error}") from error
-            yield known, lease
+                raise FailedPrecondition(f"{refused.format(name=experiment.name)}: {error}") from error
+            yield experiment, lease
             undo.pop_all()
 
-    def leased(self, known: Experiment, undo: ExitStack) -> tuple[ControllerLease, Experiment]:
+    def leased(self, experiment: Experiment, undo: ExitStack) -> tuple[ControllerLease, Experiment]:
         """Take the lease, which `undo` releases, and return it with the experiment as read under it."""
-        lease = self._store.lease(known.uid, known.name)
+        lease = self._store.lease(experiment.uid, experiment.name)
         undo.callback(lease.release)
-        fresh = self._store.experiment(known.namespace, known.name)
-        if fresh is None or fresh.uid != known.uid:
+        fresh = self._store.experiment(experiment.namespace, experiment.name)
+        if fresh is None or fresh.uid != experiment.uid:
             lease.discard()
-            raise NotFound(f"{known.name} was deleted just now")
+            raise NotFound(f"{experiment.name} was deleted just now")
         return lease, fresh
 
     def _go_on(
         self,
-        known: Experiment,
+        experiment: Experiment,
         lease: ControllerLease,
         text: str,
         source: str,
@@ -305,23 +309,29 @@ class ExperimentService:
         rerun: Sequence[Attempt] = (),
     ) -> Admitted:
         """Continue the experiment. `rerun` are the attempts of `tuner retry`, which are marked in the same write."""
-        if known.stop_requested:
-            self._store.request_stop(known.uid, wanted=False)
+        if experiment.stop_requested:
+            self._store.request_stop(experiment.uid, wanted=False)
         now = datetime.now(UTC)
-        attempts = self._store.attempts(known.uid)
-        marked = {each.trial: replace(each, rerun=True) for each in rerun}
+        attempts = self._store.attempts(experiment.uid)
+        marked = {attempt.trial: replace(attempt, rerun=True) for attempt in rerun}
         events = [
-            Event(now, "retried", f"trial {each.trial} runs again; it failed: {each.reason}", each.trial, each.number)
-            for each in rerun
+            Event(
+                now,
+                "retried",
+                f"trial {attempt.trial} runs again; it failed: {attempt.reason}",
+                attempt.trial,
+                attempt.number,
+            )
+            for attempt in rerun
         ]
-        if known.state is not ExperimentState.RUNNING:
-            before = known.state.value
+        if experiment.state is not ExperimentState.RUNNING:
+            before = experiment.state.value
             # A person has seen these failures, unless the experiment was only stopped: the circuit breaker starts over.
-            if known.state is not ExperimentState.STOPPED:
-                marked = {each.trial: each for each in breaker.reviewed(attempts)} | marked
-            known = self._without_old_final(known) if known.state.finished else known
-            known = replace(
-                known,
+            if experiment.state is not ExperimentState.STOPPED:
+                marked = {attempt.trial: attempt for attempt in breaker.reviewed(attempts)} | marked
+            experiment = self._without_old_final(experiment) if experiment.state.finished else experiment
+            experiment = replace(
+                experiment,
                 state=ExperimentState.RUNNING,
                 reason="",
                 reason_code=None,
@@ -330,101 +340,106 @@ class ExperimentService:
             )
             events.append(Event(now, "resumed", f"resumed (was {before})"))
             marks = list(marked.values())
-            self._store.save(known.uid, Changes(experiment=known, attempts=marks, events=events, final=True))
-            notes = (*notes, f"resuming {known.name} (was {before})")
+            self._store.save(experiment.uid, Changes(experiment=experiment, attempts=marks, events=events, final=True))
+            notes = (*notes, f"resuming {experiment.name} (was {before})")
         elif marked:
-            self._store.save(known.uid, Changes(attempts=list(marked.values()), events=events))
+            self._store.save(experiment.uid, Changes(attempts=list(marked.values()), events=events))
         elif attempts:
-            notes = (*notes, f"resuming {known.name}; its last controller ended without finishing it")
-        return Admitted(replace(known, stop_requested=False), lease, text, source, notes)
+            notes = (*notes, f"resuming {experiment.name}; its last controller ended without finishing it")
+        return Admitted(replace(experiment, stop_requested=False), lease, text, source, notes)
 
-    def _without_old_final(self, known: Experiment) -> Experiment:
+    def _without_old_final(self, experiment: Experiment) -> Experiment:
         """Drop a final stage that has ended: it belongs to the search so far, and runs again after its next end."""
-        attempts = final_attempts(self._store, known)
+        attempts = final_attempts(self._store, experiment)
         if not attempts or attempts[-1].state not in (AttemptState.SUCCEEDED, AttemptState.FAILED):
-            return known
-        return replace(known, final=None)
+            return experiment
+        return replace(experiment, final=None)
 
     def _revised(
-        self, known: Experiment, document: Document, changes: Sequence[Change], notes: tuple[str, ...]
+        self, experiment: Experiment, document: Document, changes: Sequence[Change], notes: tuple[str, ...]
     ) -> tuple[Experiment, tuple[str, ...]]:
-        known = self._revise(known, document, changes)
-        return known, (*notes, f"revision {known.revision}:\n{listed(changes)}")
+        experiment = self._revise(experiment, document, changes)
+        return experiment, (*notes, f"revision {experiment.revision}:\n{listed(changes)}")
 
-    def _revise(self, known: Experiment, document: Document, changes: Sequence[Change]) -> Experiment:
-        number = known.revision + 1
+    def _revise(self, experiment: Experiment, document: Document, changes: Sequence[Change]) -> Experiment:
+        number = experiment.revision + 1
         now = datetime.now(UTC)
         event = Event(now, "revised", f"revision {number}: " + "; ".join(str(_shown(change)) for change in changes))
-        known = self._without_old_final(known)
-        return self._store.add_revision(known, Revision(number, document.spec, document.text, now), event)
+        experiment = self._without_old_final(experiment)
+        return self._store.add_revision(experiment, Revision(number, document.spec, document.text, now), event)
 
-    def _follow(self, known: Experiment, directory: Path) -> tuple[Experiment, tuple[str, ...]]:
+    def _follow(self, experiment: Experiment, directory: Path) -> tuple[Experiment, tuple[str, ...]]:
         """Record the file's folder, in which trials run, if the file has moved."""
-        if known.directory == str(directory):
-            return known, ()
-        note = f"trials run in {directory} from now on; it was {known.directory}"
-        moved = replace(known, directory=str(directory))
-        self._store.save(known.uid, Changes(experiment=moved, events=(Event(datetime.now(UTC), "moved", note),)))
+        if experiment.directory == str(directory):
+            return experiment, ()
+        note = f"trials run in {directory} from now on; it was {experiment.directory}"
+        moved = replace(experiment, directory=str(directory))
+        self._store.save(experiment.uid, Changes(experiment=moved, events=(Event(datetime.now(UTC), "moved", note),)))
         return moved, (note,)
 
-    def _read_again(self, known: Experiment, document: Document) -> _FileInForce:
+    def _read_again(self, experiment: Experiment, document: Document) -> _FileInForce:
         """Return the file in force, given a file of a known experiment. Raises Changed if it means another search."""
-        changes = diff(known.spec.document, document.spec.document)
+        changes = diff(experiment.spec.document, document.spec.document)
         if all(map(is_label, changes)):
             return _FileInForce(document.text, document.source, labels=tuple(changes))
-        old = self._earlier(known, document, extended_since=False)
-        if old is not None:
-            return old
+        earlier = self._earlier(experiment, document, extended_since=False)
+        if earlier is not None:
+            return earlier
         way_on = "these cannot change during a search: "
         kind = Changed
         if all(map(allowed_in_revision, changes)):
             kind = Revisable
             way_on = f"apply them with: {_again('resume', document)}, or "
         elif all(map(allowed_in_extension, changes)):
-            way_on = f"if they are growth, apply them with: {_extension(known, document, changes)}, or "
-        if not known.state.finished:
+            way_on = f"if they are growth, apply them with: {_extension(experiment, document, changes)}, or "
+        if not experiment.state.finished:
             # The file may be unchanged: another version of tuner can read it differently.
-            way_on += f"continue with the stored file: {command('resume', known.name)}, or "
-        in_force = self._store.revision_source(known.uid, known.revision)
-        since = f"The file in effect since revision {known.revision}: {in_force}\n" if known.revision > 1 else ""
+            way_on += f"continue with the stored file: {command('resume', experiment.name)}, or "
+        in_force = self._store.revision_source(experiment.uid, experiment.revision)
+        since = (
+            f"The file in effect since revision {experiment.revision}: {in_force}\n" if experiment.revision > 1 else ""
+        )
         raise kind(
-            f"{document.source} differs from the existing experiment {known.name}:\n{listed(changes)}\n{since}"
-            f"{way_on}choose another name (metadata.name), or remove the old one with: {command('delete', known.name)}"
+            f"{document.source} differs from the existing experiment {experiment.name}:\n{listed(changes)}\n{since}"
+            f"{way_on}choose another name (metadata.name), or remove the old one with: "
+            f"{command('delete', experiment.name)}"
         )
 
-    def _earlier(self, known: Experiment, document: Document, *, extended_since: bool) -> _FileInForce | None:
+    def _earlier(self, experiment: Experiment, document: Document, *, extended_since: bool) -> _FileInForce | None:
         """Return the revision in force if the file is an earlier revision: the experiment has changed, not the file.
 
         With `extended_since`, all newer revisions must come from `extend NAME`. Returning to a revision before one that
         `resume` accepted is an edit.
         """
-        if known.revision == 1 or not diff(known.spec.document, document.spec.document):
+        if experiment.revision == 1 or not diff(experiment.spec.document, document.spec.document):
             return None
-        *earlier, newest = self._store.revisions(known.uid)
+        *earlier, newest = self._store.revisions(experiment.uid)
         for at in reversed(range(len(earlier))):
             if not all(map(is_label, diff(earlier[at].spec.document, document.spec.document))):
                 continue
             newer = [*earlier[at + 1 :], newest]
-            if extended_since and not all(each.file_text.partition("\n")[0].endswith(EXTENDED) for each in newer):
+            if extended_since and not all(
+                revision.file_text.partition("\n")[0].endswith(EXTENDED) for revision in newer
+            ):
                 return None
-            path = self._store.revision_source(known.uid, newest.number)
+            path = self._store.revision_source(experiment.uid, newest.number)
             changes = diff(earlier[at].spec.document, newest.spec.document)
             note = (
-                f"{document.source} is revision {earlier[at].number} of {known.name}; continuing with revision "
+                f"{document.source} is revision {earlier[at].number} of {experiment.name}; continuing with revision "
                 f"{newest.number}, {path}:\n{listed(changes)}"
             )
             return _FileInForce(newest.file_text, path, notes=(note,))
         return None
 
 
-def allowed_changes(known: Experiment, document: Document) -> Sequence[Change]:
+def allowed_changes(experiment: Experiment, document: Document) -> Sequence[Change]:
     """Return the changes that the file makes. Raises Changed if some of them are no longer allowed."""
-    changes = diff(known.spec.document, document.spec.document)
+    changes = diff(experiment.spec.document, document.spec.document)
     refused = [change for change in changes if not allowed_in_revision(change)]
     if refused:
-        growth = f"apply wider ranges and new choices with: {_extension(known, document, refused)}; "
+        growth = f"apply wider ranges and new choices with: {_extension(experiment, document, refused)}; "
         raise Changed(
-            f"{document.source} changes parts of {known.name} that are fixed by now:\n{listed(refused)}\n"
+            f"{document.source} changes parts of {experiment.name} that are fixed by now:\n{listed(refused)}\n"
             "tuner resume accepts changes under spec.trial, spec.final, spec.parallelism, spec.budget and "
             "spec.pruning; "
             f"{growth if all(map(allowed_in_extension, refused)) else ''}for anything else choose another metadata.name"
@@ -434,8 +449,12 @@ def allowed_changes(known: Experiment, document: Document) -> Sequence[Change]:
 
 def _outcomes(attempts: Sequence[Attempt]) -> list[tuple[TrialState, float | None]]:
     """Return how the trials of a finished experiment ended, by their newest attempts."""
-    newest = {each.trial: each for each in attempts if each.trial is not FINAL}
-    return [(TrialState(each.state.value), each.value) for each in newest.values() if each.ended and not each.rerun]
+    newest = {attempt.trial: attempt for attempt in attempts if attempt.trial is not FINAL}
+    return [
+        (TrialState(attempt.state.value), attempt.value)
+        for attempt in newest.values()
+        if attempt.ended and not attempt.rerun
+    ]
 
 
 def _again(verb: str, document: Document, *flags: str) -> str:
@@ -448,12 +467,14 @@ def _again(verb: str, document: Document, *flags: str) -> str:
     return command(verb, document.source if Path(document.source).exists() else document.spec.name, *flags)
 
 
-def _extension(known: Experiment, document: Document, changes: Sequence[Change]) -> str:
+def _extension(experiment: Experiment, document: Document, changes: Sequence[Change]) -> str:
     """Return the command that extends the experiment; by its name if it was built in Python, without a file."""
     if document.source == "standard input" or Path(document.source).exists():
         return _again("extend", document)
-    flags = [word for each in changes for word in ("--set", f"{each.path}={json.dumps(each.new, ensure_ascii=False)}")]
-    return command("extend", known.name, *flags)
+    flags = [
+        word for change in changes for word in ("--set", f"{change.path}={json.dumps(change.new, ensure_ascii=False)}")
+    ]
+    return command("extend", experiment.name, *flags)
 
 
 def listed(changes: Sequence[Change]) -> str:
@@ -470,7 +491,7 @@ def _shown(change: Change) -> Change:
 
 
 def _redacted(key: str, value: object, *, env: bool) -> object:
-    shown = redacted_document({"env": {key: value}} if env else {key: value})
-    inner = shown["env"] if env else shown
+    redacted = redacted_document({"env": {key: value}} if env else {key: value})
+    inner = redacted["env"] if env else redacted
     assert isinstance(inner, dict)
     return inner[key]

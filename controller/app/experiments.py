@@ -130,7 +130,9 @@ def final_attempts(experiments: Experiments, experiment: Experiment) -> list[Att
     """Return the attempts of the final stage since the search last ended, oldest first."""
     if experiment.final is None:
         return []
-    return [each for each in experiments.attempts(experiment.uid, FINAL) if each.number >= experiment.final.first]
+    return [
+        attempt for attempt in experiments.attempts(experiment.uid, FINAL) if attempt.number >= experiment.final.first
+    ]
 
 
 def final_has_failed(experiments: Experiments, experiment: Experiment) -> bool:

@@ -66,7 +66,7 @@ async def extend(
     extension: Extension,
     *,
     namespace: str | None,
-    say: Callable[[str], None],
+    print_line: Callable[[str], None],
 ) -> Admitted:
     """Record the extension of an experiment that no controller runs. `target` is a changed file or the name.
 
@@ -78,65 +78,69 @@ async def extend(
     service = ExperimentService(experiments)
     named = target.document if isinstance(target, ExperimentFile) else target
     with service.known_and_leased(named, namespace, refused="{name} cannot be extended while it runs") as (
-        known,
+        experiment,
         lease,
     ):
-        server = workspace.service_of(known)
-        document, again = (file.document, False) if file is not None else _from_request(experiments, known, extension)
-        changes = allowed_extension(known, document)
+        server = workspace.service_of(experiment)
+        document, again = (
+            (file.document, False) if file is not None else _from_request(experiments, experiment, extension)
+        )
+        changes = allowed_extension(experiment, document)
         if changes:
             async with workspace.connected(server) as client:
-                await _check(known, document, client)
-        elif known.state.finished and not again:
+                await _check(experiment, document, client)
+        elif experiment.state.finished and not again:
             raise FailedPrecondition(
-                f"{known.name} would not change; it {known.state.value}: {known.reason}; "
+                f"{experiment.name} would not change; it {experiment.state.value}: {experiment.reason}; "
                 "specify what to extend, such as --trials +20 for 20 more (a number without + is the total)"
             )
-        admitted = service.extend(known, lease, document, changes, directory=None if file is None else file.directory)
+        admitted = service.extend(
+            experiment, lease, document, changes, directory=None if file is None else file.directory
+        )
     for sentence in notices(document):
-        say(sentence)
-    experiment = admitted.experiment
+        print_line(sentence)
+    revised = admitted.experiment
     if not changes:
-        say(f"revision {experiment.revision} already contains these changes; none of its trials has started")
+        print_line(f"revision {revised.revision} already contains these changes; none of its trials has started")
     elif file is None:
-        source = experiments.revision_source(experiment.uid, experiment.revision)
-        say(f"in effect from now on: {source}; your own file still works and continues with this revision")
+        source = experiments.revision_source(revised.uid, revised.revision)
+        print_line(f"in effect from now on: {source}; your own file still works and continues with this revision")
     return admitted
 
 
-def _from_request(experiments: LocalExperiments, known: Experiment, extension: Extension) -> tuple[Document, bool]:
+def _from_request(experiments: LocalExperiments, experiment: Experiment, extension: Extension) -> tuple[Document, bool]:
     """Return the file in force with the extension, or the file in force and True if it has this extension already."""
     if not extension.trials and not extension.overrides:
         raise InvalidArgument([Problem("", "specify what to extend: --trials +20, or --set PATH=VALUE")])
-    revisions = experiments.revisions(known.uid)
-    if len(revisions) > 1 and not _ran_since(experiments, known, revisions[-1].time):
+    revisions = experiments.revisions(experiment.uid)
+    if len(revisions) > 1 and not _ran_since(experiments, experiment, revisions[-1].time):
         try:
-            again = edited(known, revisions[-2].spec, extension)
+            again = edited(experiment, revisions[-2].spec, extension)
         except InvalidArgument:
             pass
         else:
-            if not diff(known.spec.document, again.spec.document):
+            if not diff(experiment.spec.document, again.spec.document):
                 return again, True
-    return edited(known, known.spec, extension), False
+    return edited(experiment, experiment.spec, extension), False
 
 
-def _ran_since(experiments: LocalExperiments, known: Experiment, time: datetime) -> bool:
-    return any(event.kind == "created" and event.time >= time for event in experiments.events(known.uid))
+def _ran_since(experiments: LocalExperiments, experiment: Experiment, time: datetime) -> bool:
+    return any(event.kind == "created" and event.time >= time for event in experiments.events(experiment.uid))
 
 
-def edited(known: Experiment, spec: ExperimentSpec, extension: Extension) -> Document:
+def edited(experiment: Experiment, spec: ExperimentSpec, extension: Extension) -> Document:
     """Return `spec` with the extension, as a file. Raises InvalidArgument (SpecErrors)."""
-    overrides = [*_more_trials(known.name, spec, extension.trials), *extension.overrides]
-    made = read(file_text(spec.document), source=known.name, overrides=overrides)
-    whole = dict(made.spec.document)
-    if made.spec.algorithm.name not in UNGUIDED:
-        first = list(_tried_first(spec.space, made.spec.space))[:MOST_TRIED_FIRST]
+    overrides = [*_more_trials(experiment.name, spec, extension.trials), *extension.overrides]
+    document = read(file_text(spec.document), source=experiment.name, overrides=overrides)
+    whole = dict(document.spec.document)
+    if document.spec.algorithm.name not in UNGUIDED:
+        first = list(_tried_first(spec.space, document.spec.space))[:MOST_TRIED_FIRST]
         inner = whole["spec"]
         assert isinstance(inner, dict)
         initial = inner["initial"]
         whole["spec"] = {**inner, "initial": [*initial, *(point for point in first if point not in initial)]}
-    text = f"# {known.name}{EXTENDED}\n{file_text(whole)}"
-    return replace(made, text=text, spec=from_document(whole))
+    text = f"# {experiment.name}{EXTENDED}\n{file_text(whole)}"
+    return replace(document, text=text, spec=from_document(whole))
 
 
 def _more_trials(name: str, spec: ExperimentSpec, trials: str) -> Iterator[str]:
@@ -176,26 +180,26 @@ def _leading_to(space: Space, name: str) -> dict[str, Value]:
     return point
 
 
-def allowed_extension(known: Experiment, document: Document) -> list[Change]:
+def allowed_extension(experiment: Experiment, document: Document) -> list[Change]:
     """Return the changes that the document makes. Raises Changed if some of them would make another search."""
-    changes = diff(known.spec.document, document.spec.document)
+    changes = diff(experiment.spec.document, document.spec.document)
     refused = [change for change in changes if not allowed_in_extension(change)]
     if refused:
         raise Changed(
-            f"this would make another search of {known.name}:\n{listed(refused)}\n"
+            f"this would make another search of {experiment.name}:\n{listed(refused)}\n"
             "tuner extend accepts additions under spec.parameters and at the end of spec.initial, changes of "
             "spec.objective.target, and what tuner resume accepts. For anything else write a file with another "
-            f"metadata.name, and import these trials: {command('import', 'FILE', '--from', known.name)}"
+            f"metadata.name, and import these trials: {command('import', 'FILE', '--from', experiment.name)}"
         )
     return changes
 
 
-async def _check(known: Experiment, document: Document, client: SessionClient) -> None:
+async def _check(experiment: Experiment, document: Document, client: SessionClient) -> None:
     """Check that the study can grow like this and that anything would run then.
 
     Raises SpecErrors, FailedPrecondition.
     """
-    name = study_name(known)
+    name = study_name(experiment)
     wanted = study_spec(document.spec)
     try:
         try:
@@ -206,14 +210,14 @@ async def _check(known: Experiment, document: Document, client: SessionClient) -
             return
     except InvalidArgument as error:
         raise document.locate(error.problems) from error
-    refuse_an_end(known, document.spec, await client.list_trials(name, client_id=known.uid))
+    refuse_an_end(experiment, document.spec, await client.list_trials(name, client_id=experiment.uid))
 
 
-def refuse_an_end(known: Experiment, spec: ExperimentSpec, trials: Sequence[Trial]) -> None:
+def refuse_an_end(experiment: Experiment, spec: ExperimentSpec, trials: Sequence[Trial]) -> None:
     """Raise FailedPrecondition if the experiment would end at once with these trials."""
-    ending = budget.ending_of(spec, ((trial.state, trial.value) for trial in trials), running_s=known.running_s)
+    ending = budget.ending_of(spec, ((trial.state, trial.value) for trial in trials), running_s=experiment.running_s)
     if ending is not None:
         raise FailedPrecondition(
-            f"{known.name} would end again at once: {ending.reason}; raise that too, "
+            f"{experiment.name} would end again at once: {ending.reason}; raise that too, "
             "with --trials +20 for 20 more (a number without + is the total), or with --set"
         )

@@ -57,7 +57,7 @@ class _Records:
     def put(self, number: int, new: TrialRecord | None, last: Mapping[str, Measurement]) -> None:
         """Replace the record of a trial, with its last measurements; None if the trial was deleted."""
         objective = self._criteria.objectives[0].metric
-        if metrics := {name: one.value for name, one in last.items() if name != objective}:
+        if metrics := {name: measurement.value for name, measurement in last.items() if name != objective}:
             self.metrics[number] = metrics
         old = self.by_number.pop(number, None) if new is None else self.by_number.get(number)
         if new == old:
@@ -67,14 +67,14 @@ class _Records:
         for record, by in ((old, -1), (new, 1)):
             if record is not None and counted(record):
                 self._counts[record.state] += by
-        if any(number == each.number for each in self._best):
+        if any(number == trial.number for trial in self._best):
             self._best_changed = True
         if new is not None and new.trial.state is TrialState.SUCCEEDED:
             self._candidates.append(new.trial)
 
     def totals(self) -> Totals:
         if self._best_changed:
-            self._best = self._criteria.best(one.trial for one in self.by_number.values())
+            self._best = self._criteria.best(record.trial for record in self.by_number.values())
         elif self._candidates:
             self._best = self._criteria.best([*self._best, *self._candidates])
         self._candidates, self._best_changed = [], False
@@ -175,11 +175,11 @@ class _Trials:
     async def read_changes(self) -> set[int]:
         """Read unfinished and new trials, and return the numbers of the trials that may have changed."""
         page = await self._client.list_trials(self._name, states=OPEN)
-        known = {trial.number for trial in page}
+        listed = {trial.number for trial in page}
         page += [
             trial
             for trial in await self._client.list_trials(self._name, first_number=self._next)
-            if trial.number not in known
+            if trial.number not in listed
         ]
         ended = (self.unfinished | self._again) - {trial.number for trial in page}
         self._again.clear()
@@ -218,14 +218,14 @@ class _Trials:
         self.unfinished.discard(number)
 
     def _note(self, measured: Iterable[tuple[int, Measurement]]) -> None:
-        for number, one in measured:
+        for number, measurement in measured:
             last = self.last.setdefault(number, {})
-            attempt = next(iter(last.values())).attempt if last else one.attempt
-            if one.attempt > attempt:
+            attempt = next(iter(last.values())).attempt if last else measurement.attempt
+            if measurement.attempt > attempt:
                 last.clear()
-            before = last.get(one.metric)
-            if one.attempt >= attempt and (before is None or one.step >= before.step):
-                last[one.metric] = one
+            before = last.get(measurement.metric)
+            if measurement.attempt >= attempt and (before is None or measurement.step >= before.step):
+                last[measurement.metric] = measurement
 
 
 class _SweepTimer:
@@ -360,12 +360,12 @@ class ExperimentFollower:
 
     async def _read_changes(self, experiment: Experiment) -> Changed:
         # Attempts are read before trials, because an attempt ends before its trial.
-        asked = self._changing | self._trials.unfinished
-        changed = self._group(self._experiments.attempts_that_change(experiment.uid, asked))
+        requested = self._changing | self._trials.unfinished
+        changed = self._group(self._experiments.attempts_that_change(experiment.uid, requested))
         numbers = await self._trials.read_changes()
-        if new := numbers - asked:
+        if new := numbers - requested:
             self._group(self._experiments.attempts_that_change(experiment.uid, new))
-        return self._take(changed | asked | numbers)
+        return self._take(changed | requested | numbers)
 
     async def _read_settings(self, experiment: Experiment) -> None:
         if experiment.spec.algorithm.name == CHOOSES:
@@ -374,14 +374,14 @@ class ExperimentFollower:
 
     def _group(self, attempts: Iterable[Attempt]) -> set[int]:
         """Replace the known attempts by those given, and return the numbers of their trials."""
-        found: dict[int, dict[int, Attempt]] = {}
+        by_trial: dict[int, dict[int, Attempt]] = {}
         for attempt in attempts:
             if isinstance(attempt.trial, int):  # not of the final stage
-                found.setdefault(attempt.trial, {})[attempt.number] = attempt
-        for number, new in found.items():
-            known = {each.number: each for each in self._attempts.get(number, ())}
-            self._attempts[number] = [each for _, each in sorted((known | new).items())]
-        return set(found)
+                by_trial.setdefault(attempt.trial, {})[attempt.number] = attempt
+        for number, new in by_trial.items():
+            by_number = {attempt.number: attempt for attempt in self._attempts.get(number, ())}
+            self._attempts[number] = [attempt for _, attempt in sorted((by_number | new).items())]
+        return set(by_trial)
 
     def _take(self, numbers: set[int]) -> Changed:
         objective = self.record.experiment.spec.objective.metric
@@ -391,9 +391,14 @@ class ExperimentFollower:
             self._changing.discard(number)
             if trial is not None:
                 new = TrialRecord(trial, self._attempts.get(number, ()))
-                newest, one = new.newest, last.get(objective)
-                if newest is not None and not newest.ended and one is not None and one.attempt == newest.number:
-                    new = replace(new, trial=_so_far(trial, one))
+                newest, measurement = new.newest, last.get(objective)
+                if (
+                    newest is not None
+                    and not newest.ended
+                    and measurement is not None
+                    and measurement.attempt == newest.number
+                ):
+                    new = replace(new, trial=_so_far(trial, measurement))
                 if newest is not None and (not newest.ended or newest.rerun):
                     self._changing.add(number)
             self._records.put(number, new, last)

@@ -67,11 +67,11 @@ async def read_source(chosen: SourceChoice, workspace: Workspace, spec: Experime
     if text == "-" or text.endswith(".csv") or "/" in text or Path(text).is_file():
         return read_csv(text, spec, value=value, fill=fill)
     with workspace.opened() as experiments:
-        known = find(experiments, text, None)
-    if (known.name, known.namespace) == (spec.name, spec.namespace):
+        experiment = find(experiments, text, None)
+    if (experiment.name, experiment.namespace) == (spec.name, spec.namespace):
         raise InvalidArgument([Problem("--from", f"{text} is the experiment itself, which already has its trials")])
-    async with workspace.connected(known.server) as client:
-        source = await _of_study(client, await client.get_study(study_name(known)), known.name)
+    async with workspace.connected(experiment.server) as client:
+        source = await _of_study(client, await client.get_study(study_name(experiment)), experiment.name)
     return _fitting(source, spec, value, fill)
 
 
@@ -87,15 +87,15 @@ def _is_sqlite(path: str) -> bool:
 def _fill(words: Sequence[str], spec: ExperimentSpec) -> dict[str, str]:
     """Parse the words NAME=VALUE. Raises InvalidArgument."""
     filled: dict[str, str] = {}
-    known = spec.space.by_name
+    parameters = spec.space.by_name
     for word in words:
         name, equals, text = word.partition("=")
         if not equals or not text:
             raise InvalidArgument([Problem("--fill", f"{word}: write NAME=VALUE")])
-        if name not in known:
-            raise InvalidArgument([Problem("--fill", f"unknown parameter {name}{did_you_mean(name, known)}")])
+        if name not in parameters:
+            raise InvalidArgument([Problem("--fill", f"unknown parameter {name}{did_you_mean(name, parameters)}")])
         try:
-            read_value(known[name], text)
+            read_value(parameters[name], text)
         except ValueError as error:
             raise InvalidArgument([Problem("--fill", str(error))]) from None
         filled[name] = text
@@ -109,43 +109,43 @@ def _absolute(url: str) -> str:
 
 async def _study_named(client: SessionClient, name: str, place: str) -> Study:
     studies = {str(study.name): study for study in await client.list_studies()}
-    wanted = name if name in studies or not name else str(StudyName("default", name))
-    if wanted in studies:
-        return studies[wanted]
+    full_name = name if name in studies or not name else str(StudyName("default", name))
+    if full_name in studies:
+        return studies[full_name]
     if not name and len(studies) == 1:
         return next(iter(studies.values()))
     some = ", ".join([*studies][:8]) + (", …" if len(studies) > 8 else "")
     if not name:
         raise InvalidArgument([Problem("--study", f"say which of the studies in {place}: {some or 'there is none'}")])
-    raise NotFound(f"{place} has no study {name}{did_you_mean(wanted, studies) or f'; there are {some or None}'}")
+    raise NotFound(f"{place} has no study {name}{did_you_mean(full_name, studies) or f'; there are {some or None}'}")
 
 
 async def _of_study(client: SessionClient, study: Study, title: str) -> Source:
     measured: dict[int, list[Measurement]] = {}
     for number, measurement in await client.list_measurements(study.name):
         measured.setdefault(number, []).append(measurement)
-    taken: list[tuple[str, FinishedTrial]] = []
+    finished: list[tuple[str, FinishedTrial]] = []
     left_out: Counter[str] = Counter()
-    found = await client.list_trials(study.name)
-    if len(found) > MAX_ROWS:
+    trials = await client.list_trials(study.name)
+    if len(trials) > MAX_ROWS:
         raise InvalidArgument(
             [Problem("--from", f"{title} has more than {MAX_ROWS:,} trials; export the best to a CSV")]
         )
-    for trial in found:
+    for trial in trials:
         if not trial.finished:
             left_out["not finished"] += 1
         elif trial.state is TrialState.CANCELLED:
             left_out["cancelled"] += 1
         else:
-            one = FinishedTrial(
+            copy = FinishedTrial(
                 trial.parameters,
                 _outcome(trial),
                 _most(measured.get(trial.number, []), study.spec.objective.metric),
                 source_id=str(trial.number),
             )
-            taken.append((f"trial {trial.number}", one))
+            finished.append((f"trial {trial.number}", copy))
     objective = study.spec.objective
-    return Source(title[:256], f"study-{study.uid}", taken, objective.direction, objective.metric, left_out=left_out)
+    return Source(title[:256], f"study-{study.uid}", finished, objective.direction, objective.metric, left_out=left_out)
 
 
 def _outcome(trial: Trial) -> Outcome:
@@ -154,7 +154,7 @@ def _outcome(trial: Trial) -> Outcome:
 
 def _most(measured: list[Measurement], metric: str) -> list[Measurement]:
     if len(measured) > MOST_MEASURED:
-        measured = [one for one in measured if one.metric == metric]
+        measured = [measurement for measurement in measured if measurement.metric == metric]
     return measured[-MOST_MEASURED:]
 
 
@@ -176,19 +176,21 @@ def _fitting(source: Source, spec: ExperimentSpec, value: str, fill: dict[str, s
             f"are the same, add --value {source.metric}"
         )
     filled: Assignment = {name: read_value(spec.space.by_name[name], text) for name, text in fill.items()}
-    taken = [
+    fitting = [
         (
             place,
             replace(
                 trial,
                 parameters={**filled, **trial.parameters},
-                measurements=[_renamed(one, source.metric, objective.metric) for one in trial.measurements],
+                measurements=[
+                    _renamed(measurement, source.metric, objective.metric) for measurement in trial.measurements
+                ],
             ),
         )
         for place, trial in source.trials
     ]
-    return replace(source, trials=taken)
+    return replace(source, trials=fitting)
 
 
-def _renamed(one: Measurement, old: str, new: str) -> Measurement:
-    return one._replace(metric=new) if one.metric == old != new else one
+def _renamed(measurement: Measurement, old: str, new: str) -> Measurement:
+    return measurement._replace(metric=new) if measurement.metric == old != new else measurement

@@ -74,33 +74,33 @@ async def import_trials(
     Raises NotFound, InvalidArgument, FailedPrecondition, Changed.
     """
     with workspace.opened(make=isinstance(target, ExperimentFile)) as experiments:
-        known: Experiment | None
+        experiment: Experiment | None
         if isinstance(target, ExperimentFile):
             spec = target.document.spec
-            known = ExperimentService(experiments).known(target.document)
+            experiment = ExperimentService(experiments).known(target.document)
         else:
-            known = find(experiments, target, namespace)
-            spec = known.spec
+            experiment = find(experiments, target, namespace)
+            spec = experiment.spec
         source = await read_source(chosen, workspace, spec)
         if not source.trials and not source.refused:
             raise NotFound(f"{source.title} has no finished trial{left_out(source)}")
-        service = workspace.service if known is None else workspace.service_of(known)
+        service = workspace.service if experiment is None else workspace.service_of(experiment)
         async with workspace.connected(service) as client:
-            if known is None:
+            if experiment is None:
                 assert isinstance(target, ExperimentFile)
-                known = await _create(experiments, target, client, service, context)
-            await ExperimentStudy(known, client).make(begun=bool(experiments.attempts(known.uid)))
+                experiment = await _create(experiments, target, client, service, context)
+            await ExperimentStudy(experiment, client).make(begun=bool(experiments.attempts(experiment.uid)))
             tally = ImportTally(refused=[f"{p.path}: {p.message}" for p in source.refused])
             for batch in _batches(source.trials):
                 results = await client.import_trials(
-                    study_name(known),
+                    study_name(experiment),
                     [trial for _, trial in batch],
                     source=source.title,
                     request_id=source.identity,
                 )
                 for (place, _), result in zip(batch, results, strict=True):
                     tally.count(place, result)
-        now = experiments.experiment(known.namespace, known.name) or known
+        now = experiments.experiment(experiment.namespace, experiment.name) or experiment
         begun = bool(experiments.attempts(now.uid))
         if now.state is ExperimentState.RUNNING and not begun and experiments.holder(now.uid) is None:
             # The experiment was created for an import, by this process or by a killed one.
@@ -149,4 +149,4 @@ def _batches(trials: Sequence[tuple[str, FinishedTrial]]) -> Iterator[list[tuple
 
 
 def left_out(source: Source) -> str:
-    return "".join(f"; {n} left out, {what}" for what, n in source.left_out.items())
+    return "".join(f"; {n} left out, {cause}" for cause, n in source.left_out.items())

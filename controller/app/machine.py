@@ -38,13 +38,13 @@ def _only_in_the_image(trial: TrialTemplate) -> Iterator[str]:
 
 def _crowded(spec: ExperimentSpec, key: str) -> Iterator[str]:
     cpu = spec.trial.resources.cpu or 1.0
-    each = cpu * spec.trial.workers
+    cpu_of_trial = cpu * spec.trial.workers
     at_once = min(spec.parallelism, spec.budget.trials or spec.parallelism)
     count = cores()
-    fits = max(1, int(count / each))
-    if at_once * each <= CROWDED * count or at_once <= fits:
+    fits = max(1, int(count / cpu_of_trial))
+    if at_once * cpu_of_trial <= CROWDED * count or at_once <= fits:
         return
-    asks = f" of {each:g} cores each" if each != 1 else ""
+    asks = f" of {cpu_of_trial:g} cores each" if cpu_of_trial != 1 else ""
     yield (
         f"{key}: {at_once} trials at a time{asks} on {count} core{'s' if count > 1 else ''}: they would "
         f"slow each other down and may exhaust the memory; lower it: --set {key}={fits}"
@@ -71,19 +71,19 @@ def _problems(spec: ExperimentSpec, directory: Path) -> Iterator[tuple[str, str]
     """Yield problems as (path, message). `directory` is the file's folder."""
     if spec.trial.working_dir and not Path(directory, spec.trial.working_dir).is_dir():
         yield _DIRECTORY, f"{Path(directory, spec.trial.working_dir)} is not a folder; create it, or name another"
-    asking = [each for each in (spec.trial, spec.template_of(FINAL)) if each.resources.gpu]
+    asking = [template for template in (spec.trial, spec.template_of(FINAL)) if template.resources.gpu]
     if not asking:
         return
     from controller.runtime import gpus  # lazy: it runs nvidia-smi, which is slow
 
-    missing = gpus.unavailable(os.environ, spec.trial.devices)
+    unavailable = gpus.unavailable(os.environ, spec.trial.devices)
     available = gpus.pool(os.environ)
-    if missing:
+    if unavailable:
         have = ", ".join(device.id for device in available) or "none"
         yield (
             _DEVICES,
-            f"this machine does not offer {', '.join(missing)}; {gpus.source(os.environ)} {have}: name some of these, "
-            f"or set {gpus.POOL}",
+            f"this machine does not offer {', '.join(unavailable)}; {gpus.source(os.environ)} {have}: name some of "
+            f"these, or set {gpus.POOL}",
         )
         return
     for template in asking:
@@ -96,11 +96,11 @@ def _too_few(template: TrialTemplate, count: int, source: str) -> str:
     """Return a message if there are too few GPUs, otherwise "". `source` says where the `count` of GPUs comes from."""
     from controller.runtime import gpus
 
-    asked = template.resources.gpu
-    if gpus.slots(count, asked) >= template.workers:
+    gpu = template.resources.gpu
+    if gpus.slots(count, gpu) >= template.workers:
         return ""
-    each = f" for each of {template.workers} workers" if template.workers > 1 else ""
-    asks = f"a trial asks for {asked:g} {'GPU' if asked <= 1 else 'GPUs'}{each}"
+    per_worker = f" for each of {template.workers} workers" if template.workers > 1 else ""
+    asks = f"a trial asks for {gpu:g} {'GPU' if gpu <= 1 else 'GPUs'}{per_worker}"
     if template.devices:
         return f"{asks}, and {_DEVICES} names {count}; name more, or lower this"
     if count:

@@ -83,39 +83,44 @@ class AttemptLauncher:
 
     async def __call__(self, experiment: Experiment, trial: Trial, attempts: Sequence[Attempt]) -> Launch:
         attempt = attempts[-1]
-        where = self.folders.attempt(attempt.trial, attempt.number, apart=checkpoint_suffix(experiment, attempt))
+        folders = self.folders.attempt(attempt.trial, attempt.number, apart=checkpoint_suffix(experiment, attempt))
         starts_over = ""
         if experiment.spec.traits.shares_files and attempt.trial is not FINAL:
-            await self._inherit(trial, where)
-            starts_over = _starts_over(experiment, trial, attempt, where)
+            await self._inherit(trial, folders)
+            starts_over = _starts_over(experiment, trial, attempt, folders)
         launched = (
-            cluster_launch(experiment, trial, attempts, where, environ=os.environ, files=self.files)
+            cluster_launch(experiment, trial, attempts, folders, environ=os.environ, files=self.files)
             if experiment.spec.traits.on_cluster
             else launch(
-                experiment, trial, attempt, where, environ=os.environ, interpreter_directory=Path(sys.executable).parent
+                experiment,
+                trial,
+                attempt,
+                folders,
+                environ=os.environ,
+                interpreter_directory=Path(sys.executable).parent,
             )
         )
-        self._record(experiment, trial, attempt, where, launched)
+        self._record(experiment, trial, attempt, folders, launched)
         return replace(launched, starts_over=starts_over)
 
-    async def _inherit(self, trial: Trial, where: AttemptFolders) -> None:
+    async def _inherit(self, trial: Trial, folders: AttemptFolders) -> None:
         """Copy the checkpoint of the trial's parent in a thread, because it may be large."""
         if trial.parent is None:
             return
         try:
-            await asyncio.to_thread(where.inherit, self.folders.checkpoint(trial.parent))
+            await asyncio.to_thread(folders.inherit, self.folders.checkpoint(trial.parent))
         except OSError as error:
             raise Unavailable(
-                f"{where.checkpoint}: the checkpoint of trial {trial.parent} cannot be copied: "
+                f"{folders.checkpoint}: the checkpoint of trial {trial.parent} cannot be copied: "
                 f"{error.strerror or error}; nothing is lost; free some space to continue"
             ) from error
 
     def _record(
-        self, experiment: Experiment, trial: Trial, attempt: Attempt, where: AttemptFolders, launched: Launch
+        self, experiment: Experiment, trial: Trial, attempt: Attempt, folders: AttemptFolders, launched: Launch
     ) -> None:
         template = experiment.spec.template_of(attempt.trial)
         parameters = {**trial.parameters, **fidelity(experiment, attempt)}
-        own = {
+        recorded = {
             name: f"[secret {value.name}/{value.key}]" if isinstance(value, SecretRef) else launched.env[name]
             for name, value in template.env.items()
             # A variable that mentions an inactive parameter was left out.
@@ -134,23 +139,23 @@ class AttemptLauncher:
             **({"git": dict(self.git)} if self.git else {}),
             **({} if (seed := self.seed()) is None else {"seed": seed}),
             "command": list(launched.command),
-            "environment": redacted(own),
+            "environment": redacted(recorded),
             "workingDirectory": str(launched.working_directory),
             "parameters": parameters,
             "time": datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
         }
         try:
-            where.prepare(parameters=parameters, provenance=provenance, form=template.parameters_file)
+            folders.prepare(parameters=parameters, provenance=provenance, form=template.parameters_file)
         except OSError as error:
             raise Unavailable(
-                f"{where.root}: {error.strerror}; nothing is lost; free some space to continue"
+                f"{folders.root}: {error.strerror}; nothing is lost; free some space to continue"
             ) from error
 
 
-def _starts_over(experiment: Experiment, trial: Trial, attempt: Attempt, where: AttemptFolders) -> str:
+def _starts_over(experiment: Experiment, trial: Trial, attempt: Attempt, folders: AttemptFolders) -> str:
     """Return why the attempt has no checkpoint, though it should continue from one; "" if it has one or needs none."""
     fidelity = experiment.spec.fidelity
-    if where.has_checkpoint:
+    if folders.has_checkpoint:
         return ""
     if trial.rungs and fidelity is not None:
         return f"TUNER_CHECKPOINT_DIR is empty after {fidelity.parameter} {trial.rungs[-1].fidelity:g}"

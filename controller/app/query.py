@@ -63,15 +63,15 @@ async def gather(
     attempts: dict[TrialOrFinal, list[Attempt]] = {}
     for attempt in experiments.attempts(experiment.uid):
         attempts.setdefault(attempt.trial, []).append(attempt)
-    found: Sequence[Trial] = ()
+    trials: Sequence[Trial] = ()
     measured: dict[int, list[Measurement]] = {}
     last: list[tuple[int, Measurement]] = []
     settings: Mapping[str, Value] = {}
     try:
         if latest and experiment.spec.algorithm.name == CHOOSES:
             settings = (await client.get_study(name)).spec.algorithm.settings
-        found = [each for each in await client.list_trials(name) if belongs(each, experiment)]
-        exists = trial is None or any(each.number == trial for each in found)
+        trials = [found_trial for found_trial in await client.list_trials(name) if belongs(found_trial, experiment)]
+        exists = trial is None or any(found_trial.number == trial for found_trial in trials)
         if measurements and exists and trial is not FINAL:
             for number, measurement in await client.list_measurements(name, trial):
                 measured.setdefault(number, []).append(measurement)
@@ -84,7 +84,7 @@ async def gather(
     objective = experiment.spec.objective.metric
     return ExperimentRecord(
         experiment=experiment,
-        trials=_records(found, attempts, last, objective),
+        trials=_records(trials, attempts, last, objective),
         events=experiments.events(experiment.uid, trial),
         controlled_by="" if holder is None else str(holder),
         measurements=measured,
@@ -108,16 +108,16 @@ def _records(
 ) -> list[TrialRecord]:
     """Return trials with their attempts; running ones have the objective's last value."""
     reported: dict[int, list[Measurement]] = {}
-    for number, one in last:
-        if one.metric == objective:
-            reported.setdefault(number, []).append(one)
+    for number, measurements in last:
+        if measurements.metric == objective:
+            reported.setdefault(number, []).append(measurements)
     return [
         _so_far(
-            TrialRecord(each, attempts.get(each.number, ())),
-            reported.get(each.number, ()) if each.state is TrialState.RUNNING else (),
+            TrialRecord(trial, attempts.get(trial.number, ())),
+            reported.get(trial.number, ()) if trial.state is TrialState.RUNNING else (),
             objective,
         )
-        for each in trials
+        for trial in trials
     ]
 
 
@@ -126,10 +126,12 @@ def _so_far(record: TrialRecord, measured: Sequence[Measurement], metric: str) -
     newest = record.newest
     if newest is None or newest.ended:
         return record
-    own = [each for each in measured if each.metric == metric and each.attempt == newest.number]
-    if not own:
+    of_attempt = [
+        measurement for measurement in measured if measurement.metric == metric and measurement.attempt == newest.number
+    ]
+    if not of_attempt:
         return record
-    last = max(own, key=lambda each: each.step)
+    last = max(of_attempt, key=lambda measurement: measurement.step)
     return replace(record, trial=replace(record.trial, value=last.value, step=last.step))
 
 
@@ -197,18 +199,23 @@ async def all_experiments(
     """
     try:
         with workspace.opened() as experiments:
-            known = [each for each in experiments.experiments() if namespace in (None, each.namespace)]
+            stored = [
+                experiment for experiment in experiments.experiments() if namespace in (None, experiment.namespace)
+            ]
             records: dict[str, ExperimentRecord] = {}
-            for service in dict.fromkeys(experiment.server for experiment in known):
-                own = [experiment for experiment in known if experiment.server == service]
+            for service in dict.fromkeys(experiment.server for experiment in stored):
+                reachable = [experiment for experiment in stored if experiment.server == service]
                 try:
                     async with workspace.connected(service) as client:
-                        found = [await _without_lost_trials(experiments, each, client, on_error) for each in own]
+                        answers = [
+                            await _without_lost_trials(experiments, experiment, client, on_error)
+                            for experiment in reachable
+                        ]
                 except (Unavailable, Unauthenticated, PermissionDenied) as error:
                     on_error(error)
-                    found = [ExperimentRecord(experiment) for experiment in own]
-                records.update((record.experiment.uid, record) for record in found)
-            return [records[experiment.uid] for experiment in known]
+                    answers = [ExperimentRecord(experiment) for experiment in reachable]
+                records.update((record.experiment.uid, record) for record in answers)
+            return [records[experiment.uid] for experiment in stored]
     except NotFound:
         return []
 
@@ -234,9 +241,9 @@ def over(record: ExperimentRecord) -> bool:
 
 def find_trial(record: ExperimentRecord, number: int) -> TrialRecord:
     """Return the trial of that number. Raises NotFound."""
-    for one in record.trials:
-        if one.trial.number == number:
-            return one
+    for trial in record.trials:
+        if trial.trial.number == number:
+            return trial
     first, last = (record.trials[0].trial.number, record.trials[-1].trial.number) if record.trials else (0, None)
     existing = "it has none yet" if last is None else f"its trials are {first} to {last}"
     if first == last:
@@ -276,8 +283,8 @@ def with_outputs(record: ExperimentRecord) -> ExperimentRecord:
     final = record.final
     if final is None or not final.directory:
         return record
-    found = files(Path(final.directory))
-    return replace(record, final=replace(final, outputs=found))
+    outputs = files(Path(final.directory))
+    return replace(record, final=replace(final, outputs=outputs))
 
 
 def files(directory: Path) -> list[OutputFile]:
@@ -301,10 +308,12 @@ def is_study(workspace: Workspace, name: str, namespace: str | None) -> bool:
     """Return whether the name must be a study's: no experiment has it, and there is a service to ask."""
     try:
         with workspace.opened() as experiments:
-            known = {each.name for each in experiments.experiments() if namespace in (None, each.namespace)}
+            names = {
+                experiment.name for experiment in experiments.experiments() if namespace in (None, experiment.namespace)
+            }
     except NotFound:
-        known = set()
-    return name not in known and bool(workspace.service or workspace.state.studies_db.exists())
+        names = set()
+    return name not in names and bool(workspace.service or workspace.state.studies_db.exists())
 
 
 async def watch_studies(
@@ -359,11 +368,11 @@ async def _study_trials(
             f"there is {experiment}no study {name} in the {described(workspace.service)}; "
             f"see {command('get', 'experiments')} and {command('get', 'studies')}"
         ) from None
-    trials = [TrialRecord(each, by_client=True) for each in await client.list_trials(name)]
+    trials = [TrialRecord(trial, by_client=True) for trial in await client.list_trials(name)]
     last = await client.list_measurements(name, latest=True)
     measured: dict[int, list[Measurement]] = {}
-    for number, one in await client.list_measurements(name) if measurements else ():
-        measured.setdefault(number, []).append(one)
+    for number, measurement in await client.list_measurements(name) if measurements else ():
+        measured.setdefault(number, []).append(measurement)
     return StudyTrials(study, trials, last_values(last, without=study.spec.objective.metric), measured)
 
 
@@ -396,7 +405,7 @@ async def gpu_quotas(experiment: Experiment) -> tuple[list[GpuQuota] | None, str
             await client.close()
     except (ApiError, BadKubeconfig, AccessDenied, Unreachable) as error:
         return None, str(error)
-    return [each for quota in quotas for each in _of_gpus(quota)], ""
+    return [gpu_quota for quota in quotas for gpu_quota in _of_gpus(quota)], ""
 
 
 def _of_gpus(quota: dict[str, Any]) -> list[GpuQuota]:  # Any: an object as the cluster sends it

@@ -48,7 +48,7 @@ class RecoveredExperiment:
 
 
 async def look(
-    name: str, *, context: str | None, namespace: str | None, say: Callable[[str], None] = lambda _text: None
+    name: str, *, context: str | None, namespace: str | None, print_line: Callable[[str], None] = lambda _text: None
 ) -> RecoveredExperiment:
     """Find what a cluster still has of an experiment.
 
@@ -58,16 +58,16 @@ async def look(
     """
     client = await KubernetesClient.connect(context)
     try:
-        where = namespace or client.default_namespace
+        searched = namespace or client.default_namespace
         labels = f"{EXPERIMENT}={name},{MANAGED_BY}=tuner"
-        anchors, _ = await client.list(CONFIG_MAPS, where, labels=labels)
-        anchor = _only(anchors, name, where)
-        await wait_until_free(client, where, anchor["metadata"]["name"], say=say)
+        anchors, _ = await client.list(CONFIG_MAPS, searched, labels=labels)
+        anchor = _only(anchors, name, searched)
+        await wait_until_free(client, searched, anchor["metadata"]["name"], print_line=print_line)
         uid = anchor["metadata"]["labels"][UID]
         text = anchor["data"]["experiment"]
         spec = from_document(load_json(text))
-        objects, _ = await client.list(await _kind(client, spec), where, labels=f"{UID}={uid}")
-        _refuse_ended(objects, name, anchor["metadata"]["name"], where)
+        objects, _ = await client.list(await _kind(client, spec), searched, labels=f"{UID}={uid}")
+        _refuse_ended(objects, name, anchor["metadata"]["name"], searched)
         document = Document(f"the cluster of context {client.context}", text, spec, (), Marks({}, {}))
         return RecoveredExperiment(uid, client.context, document, _trials(objects))
     finally:
@@ -98,10 +98,10 @@ async def _kind(client: KubernetesClient, spec: ExperimentSpec) -> Kind:
 
 def _refuse_ended(objects: Sequence[Raw], name: str, anchor: str, namespace: str) -> None:
     """Raise FailedPrecondition if the final stage runs: the search has ended, and the values of its trials are lost."""
-    for each in objects:
-        whose = attempt_of(each)
-        if whose is not None and whose[0] is FINAL:
-            running = each["metadata"]["name"]
+    for obj in objects:
+        key = attempt_of(obj)
+        if key is not None and key[0] is FINAL:
+            running = obj["metadata"]["name"]
             raise FailedPrecondition(
                 f"the search of {name} has ended, and {running} is its final stage: its trials' outcomes are lost with "
                 f"the database, so it cannot be resumed. The Job keeps running: kubectl -n {namespace} logs -f "
@@ -111,17 +111,17 @@ def _refuse_ended(objects: Sequence[Raw], name: str, anchor: str, namespace: str
 
 
 def _trials(objects: Sequence[Raw]) -> dict[int, tuple[Assignment, list[int]]]:
-    found: dict[int, tuple[Assignment, list[int]]] = {}
-    for each in objects:
-        whose = attempt_of(each)
-        written = each["metadata"].get("annotations", {}).get(PARAMETERS)
-        if whose is None or written is None:
+    by_number: dict[int, tuple[Assignment, list[int]]] = {}
+    for obj in objects:
+        key = attempt_of(obj)
+        annotation = obj["metadata"].get("annotations", {}).get(PARAMETERS)
+        if key is None or annotation is None:
             continue
-        trial, attempt = whose
+        trial, attempt = key
         if trial is not FINAL:
-            _, attempts = found.setdefault(trial, (load_json(written), []))
+            _, attempts = by_number.setdefault(trial, (load_json(annotation), []))
             attempts.append(attempt)
-    return found
+    return by_number
 
 
 async def rebuild(
@@ -159,25 +159,25 @@ async def _refill(experiment: Experiment, recovered: RecoveredExperiment, client
     await client.create_study(name, study_spec(experiment.spec), request_id=uid)
     initial = len(experiment.spec.initial)
     for number in range(max(recovered.trials, default=-1) + 1):
-        known = recovered.trials.get(number)
+        recovered_trial = recovered.trials.get(number)
         # Initial points get the request ids that the experiment itself uses, so that they are not added twice.
         request_id = f"{uid}-initial-{number}" if number < initial else f"{uid}-recovered-{number}"
         try:
-            await client.add_trial(name, {} if known is None else known[0], request_id=request_id)
+            await client.add_trial(name, {} if recovered_trial is None else recovered_trial[0], request_id=request_id)
         except InvalidArgument as error:
             raise FailedPrecondition(
                 f"trial {number} has values that the file on the cluster does not know ({error}): "
                 f"{experiment.name} was extended since, and the extension is lost with the database; "
                 "restore controller.db and studies.db from a backup"
             ) from error
-        if known is None:
+        if recovered_trial is None:
             lost = Outcome(TrialState.CANCELLED, reason="lost with the database")
             await client.complete(name, number, lost)
-    left = len(recovered.trials)
-    while left:
-        count = min(left, _BATCH)
-        await client.suggest(name, count, client_id=uid, request_id=f"{uid}-recovered-batch-{left}")
-        left -= count
+    remaining = len(recovered.trials)
+    while remaining:
+        count = min(remaining, _BATCH)
+        await client.suggest(name, count, client_id=uid, request_id=f"{uid}-recovered-batch-{remaining}")
+        remaining -= count
 
 
 def _attempts(recovered: RecoveredExperiment) -> list[Attempt]:
@@ -185,16 +185,16 @@ def _attempts(recovered: RecoveredExperiment) -> list[Attempt]:
     lost = "how it ended was lost with the database"
     now = datetime.now(UTC)
     return [
-        Attempt(number, each)
-        if each == max(attempts)
+        Attempt(number, attempt_number)
+        if attempt_number == max(attempts)
         else Attempt(
             number,
-            each,
+            attempt_number,
             AttemptState.FAILED,
             end_time=now,
             failure_class=FailureClass.INFRASTRUCTURE,
             reason=lost,
         )
         for number, (_, attempts) in sorted(recovered.trials.items())
-        for each in range(1, max(attempts) + 1)
+        for attempt_number in range(1, max(attempts) + 1)
     ]

@@ -60,7 +60,7 @@ class RetryChoice:
 
 
 def choose(
-    name: str, wanted: RetrySelection, trials: Sequence[Trial], attempts: Mapping[TrialOrFinal, Sequence[Attempt]]
+    name: str, selection: RetrySelection, trials: Sequence[Trial], attempts: Mapping[TrialOrFinal, Sequence[Attempt]]
 ) -> RetryChoice:
     """Choose the trials to run again.
 
@@ -69,26 +69,26 @@ def choose(
         FailedPrecondition: One of the trials has not failed, or no trial matches.
     """
     by_number = {trial.number: trial for trial in trials}
-    missing = [number for number in wanted.numbers if number not in by_number]
-    if missing:
+    unknown = [number for number in selection.numbers if number not in by_number]
+    if unknown:
         existing = f"its trials are {ranges(sorted(by_number))}" if by_number else "it has none yet"
-        raise NotFound(f"{name} has no trial {ranges(missing)}; {existing}")
+        raise NotFound(f"{name} has no trial {ranges(unknown)}; {existing}")
     again = {trial.number for trial in trials if _runs_again(trial, attempts.get(trial.number, ()))}
     failed = [t for t in trials if t.state is TrialState.FAILED and t.number not in again]
-    if wanted.numbers:
-        named_ones = set(wanted.numbers)
-        others = sorted(named_ones - again - {trial.number for trial in failed})
-        if others:
-            states = ", ".join(f"trial {n} is {by_number[n].state.value}" for n in others[:10])
+    if selection.numbers:
+        named_ones = set(selection.numbers)
+        not_failed = sorted(named_ones - again - {trial.number for trial in failed})
+        if not_failed:
+            states = ", ".join(f"trial {n} is {by_number[n].state.value}" for n in not_failed[:10])
             raise FailedPrecondition(f"{name}: only failed trials can run again; {states}")
         failed = [trial for trial in failed if trial.number in named_ones]
         again &= named_ones
-    elif wanted.reason:
-        fitting = [trial for trial in failed if wanted.matches(trial)]
+    elif selection.reason:
+        fitting = [trial for trial in failed if selection.matches(trial)]
         if failed and not fitting and not again:
             classes = ", ".join(f"{word} ({n})" for word, n in Counter(t.failure_class for t in failed).most_common())
             raise FailedPrecondition(
-                f"no trial of {name} failed with the reason {wanted.reason!r}; there are {classes}"
+                f"no trial of {name} failed with the reason {selection.reason!r}; there are {classes}"
             )
         failed = fitting
     if not failed and not again:
@@ -122,10 +122,10 @@ async def retry(
     workspace: Workspace,
     experiments: LocalExperiments,
     target: ExperimentFile | str,
-    wanted: RetrySelection,
+    selection: RetrySelection,
     *,
     namespace: str | None,
-    say: Callable[[str], None],
+    print_line: Callable[[str], None],
 ) -> Admitted:
     """Mark the trials of an experiment that no controller runs. `target` is its corrected file or its name.
 
@@ -135,24 +135,24 @@ async def retry(
     service = ExperimentService(experiments)
     named = target.document if isinstance(target, ExperimentFile) else target
     refused = "trials of {name} cannot be retried while it runs"
-    with service.known_and_leased(named, namespace, refused=refused) as (known, lease):
-        server = workspace.service_of(known)
-        changes = [] if file is None else allowed_changes(known, file.document)
+    with service.known_and_leased(named, namespace, refused=refused) as (experiment, lease):
+        server = workspace.service_of(experiment)
+        changes = [] if file is None else allowed_changes(experiment, file.document)
         async with workspace.connected(server) as client:
             try:
-                trials = await client.list_trials(study_name(known), client_id=known.uid)
+                trials = await client.list_trials(study_name(experiment), client_id=experiment.uid)
             except NotFound:  # its controller was killed before it created the study
                 trials = []
         attempts: dict[TrialOrFinal, list[Attempt]] = {}
-        for attempt in experiments.attempts(known.uid):
+        for attempt in experiments.attempts(experiment.uid):
             attempts.setdefault(attempt.trial, []).append(attempt)
-        chosen = choose(known.name, wanted, trials, attempts)
+        chosen = choose(experiment.name, selection, trials, attempts)
         again = set(chosen.failures)
         again |= {trial.number for trial in trials if _runs_again(trial, attempts.get(trial.number, ()))}
-        spec = known.spec if file is None else file.document.spec
-        _refuse_an_end(known, spec, [trial for trial in trials if trial.number not in again])
+        spec = experiment.spec if file is None else file.document.spec
+        _refuse_an_end(experiment, spec, [trial for trial in trials if trial.number not in again])
         admitted = service.retry(
-            known,
+            experiment,
             lease,
             [*chosen.failures.values()],
             document=None if file is None else file.document,
@@ -161,9 +161,9 @@ async def retry(
         )
     name = admitted.experiment.name
     if chosen.failures:
-        say(f"{name}: {_trials([*chosen.failures])} again as new attempts, and cost no budget of failures")
+        print_line(f"{name}: {_trials([*chosen.failures])} again as new attempts, and cost no budget of failures")
     if chosen.already:
-        say(f"{name}: {_trials(chosen.already)} again already")
+        print_line(f"{name}: {_trials(chosen.already)} again already")
     return admitted
 
 
@@ -171,11 +171,13 @@ def _trials(numbers: Sequence[int]) -> str:
     return f"trial {numbers[0]} runs" if len(numbers) == 1 else f"trials {ranges(sorted(numbers))} run"
 
 
-def _refuse_an_end(known: Experiment, spec: ExperimentSpec, others: Sequence[Trial]) -> None:
-    """Raise FailedPrecondition if the chosen trials would be cancelled at once. `others` are all other trials."""
-    ending = budget.ending_of(spec, ((trial.state, trial.value) for trial in others), running_s=known.running_s)
+def _refuse_an_end(experiment: Experiment, spec: ExperimentSpec, other_trials: Sequence[Trial]) -> None:
+    """Raise FailedPrecondition if the chosen trials would be cancelled at once. `other_trials` are all other trials."""
+    ending = budget.ending_of(
+        spec, ((trial.state, trial.value) for trial in other_trials), running_s=experiment.running_s
+    )
     if ending is not None and not ending.drain:
         raise FailedPrecondition(
-            f"{known.name} would end again at once: {ending.reason}; retry more of its trials, or raise that limit "
-            "in the file and name the file"
+            f"{experiment.name} would end again at once: {ending.reason}; retry more of its trials, or raise that "
+            "limit in the file and name the file"
         )

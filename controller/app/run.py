@@ -99,8 +99,8 @@ class _StartupTasks:
         Errors are not raised, because the loop got the same ones and reported them, or because there was no loop.
         """
         self.git.cancel()
-        left = [self.git, self._reached, *([] if self.checked is None else [self.checked])]
-        await asyncio.gather(*left, return_exceptions=True)
+        tasks = [self.git, self._reached, *([] if self.checked is None else [self.checked])]
+        await asyncio.gather(*tasks, return_exceptions=True)
         await self.runtime.close()
 
 
@@ -158,15 +158,17 @@ class Session:
         from controller.app import recovery, runtimes
         from controller.report.formatting import ranges
 
-        recovered = await recovery.look(name, context=self._context, namespace=namespace, say=self.view.say)
+        recovered = await recovery.look(
+            name, context=self._context, namespace=namespace, print_line=self.view.print_line
+        )
         service = self.workspace.service
         async with self.workspace.connected(service) as client:
             admitted = await recovery.rebuild(
                 recovered, experiments=self.experiments, client=client, service=service, directory=Path.cwd()
             )
-            self.view.say(f"{name}: found trials {ranges(recovered.trials) or 'none'} on {recovered.context}")
+            self.view.print_line(f"{name}: found trials {ranges(recovered.trials) or 'none'} on {recovered.context}")
             if recovered.lost:
-                self.view.say(
+                self.view.print_line(
                     f"{name}: lost with the database are trials {ranges(recovered.lost)}; they count as cancelled"
                 )
             runtime = await runtimes.of(self.workspace.state, admitted.experiment)
@@ -181,7 +183,7 @@ class Session:
         runtimes.same_context(experiment, self._context)
         service = self.workspace.service_of(experiment)
         for note in admitted.notes:
-            self.view.say(note)
+            self.view.print_line(note)
         if isinstance(admitted, NothingToRun):
             async with self.workspace.connected(service) as client:
                 return await self._final_result(experiment, client)
@@ -226,9 +228,9 @@ class Session:
                     await startup.end()
                 reserved.lease.discard()
         # Another process that started at the same time was faster, so the experiment exists now.
-        found = service.run(file.document, file.directory)
-        assert found is not None
-        return await self.go_on(found)
+        admission = service.run(file.document, file.directory)
+        assert admission is not None
+        return await self.go_on(admission)
 
     async def _check(self, cluster: KubernetesClient, document: Document) -> None:
         from controller.app.validate import check_cluster
@@ -284,7 +286,11 @@ class Session:
             return None
         attempts = self.experiments.attempts(experiment.uid)
         newest = {attempt.trial: attempt for attempt in attempts if attempt.trial is not FINAL}
-        failed = [(each.end_time, trial) for trial, each in newest.items() if each.rerun and each.end_time is not None]
+        failed = [
+            (attempt.end_time, trial)
+            for trial, attempt in newest.items()
+            if attempt.rerun and attempt.end_time is not None
+        ]
         if not failed:
             return None
         _, trial = max(failed)
@@ -292,15 +298,15 @@ class Session:
         return trial, last_lines(log)
 
 
-async def _best(experiment: Experiment, own: Trial | None, client: SessionClient) -> Trial | None:
-    """Return the best trial of the study, which may be an imported one; `own` if the service no longer answers."""
+async def _best(experiment: Experiment, own_best: Trial | None, client: SessionClient) -> Trial | None:
+    """Return the best trial of the study, which may be an imported one; `own_best` if the service no longer answers."""
     from controller.search import study_name
     from suggest.errors import TunerError
 
     with suppress(TunerError):
         best = experiment.spec.criteria.first_best(await client.optimal_trials(study_name(experiment)))
-        return own if best is None else best
-    return own
+        return own_best if best is None else best
+    return own_best
 
 
 async def control(
@@ -354,7 +360,7 @@ def _files_to_send(experiment: Experiment, folders: ExperimentFolders) -> TrialF
 
     if not experiment.spec.traits.on_cluster:
         return None
-    return trial_files.read(Path(experiment.directory), experiment.spec.trial.files, own=folders.function)
+    return trial_files.read(Path(experiment.directory), experiment.spec.trial.files, own_file=folders.function)
 
 
 async def draw(view: View, progress: Callable[[], Progress]) -> None:

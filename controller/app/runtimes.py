@@ -74,11 +74,11 @@ def _context(runtime: Any) -> str:
     return str(runtime.context)
 
 
-def same_context(experiment: Experiment, asked: str | None) -> None:
+def same_context(experiment: Experiment, requested: str | None) -> None:
     """Raise FailedPrecondition if a cluster was requested that is not the one with the experiment's trials."""
-    if asked and experiment.spec.traits.on_cluster and asked != experiment.context:
+    if requested and experiment.spec.traits.on_cluster and requested != experiment.context:
         raise FailedPrecondition(
-            f"the trials of {experiment.name} are on the cluster of context {experiment.context}, not of {asked}; "
+            f"the trials of {experiment.name} are on the cluster of context {experiment.context}, not of {requested}; "
             "omit --context, or choose another metadata.name for a new experiment"
         )
 
@@ -100,7 +100,9 @@ def _on_cluster(state: StateDirectory, spec: ExperimentSpec, uid: Uid, client: K
         has_collector=spec.collection is not None,
     )
     shares = FairShares(state.root, server=client.server, namespace=spec.namespace, uid=uid)
-    return KubernetesRuntime(target, queue=AdmissionQueue(own=spec.trial.cluster.get("queue") is None, shares=shares))
+    return KubernetesRuntime(
+        target, queue=AdmissionQueue(is_own=spec.trial.cluster.get("queue") is None, shares=shares)
+    )
 
 
 def anchor(spec: ExperimentSpec, uid: Uid) -> dict[str, Any]:

@@ -96,11 +96,11 @@ def first_point(spec: ExperimentSpec) -> dict[str, Value]:
     return _completed(spec.space, spec.initial[0] if spec.initial else {})
 
 
-def _completed(space: Space, given: Mapping[str, Value]) -> dict[str, Value]:
+def _completed(space: Space, values: Mapping[str, Value]) -> dict[str, Value]:
     point: dict[str, Value] = {}
     for parameter in space.ordered:
         if parameter.active(point):
-            point[parameter.name] = given.get(parameter.name, _middle(parameter.domain))
+            point[parameter.name] = values.get(parameter.name, _middle(parameter.domain))
     return space.canonical(point)
 
 

@@ -24,7 +24,7 @@ class Interruptions:
     All methods are called on the event loop's thread. `received` is the first signal.
     """
 
-    say: Callable[[str], None]
+    print_line: Callable[[str], None]
     received: signal.Signals | None = None
     times: int = 0
     _detaches: bool = False
@@ -43,17 +43,19 @@ class Interruptions:
             self._interrupt(self._loop)
         running = 0 if progress is None else len(progress.running)
         if self.times == 1 and progress is not None and progress.stopping:
-            self.say(f"{_NAMES[number]}: already stopping; once more kills what still runs")
+            self.print_line(f"{_NAMES[number]}: already stopping; once more kills what still runs")
         elif self.times == 1 and self._detaches:
-            self.say(f"{_NAMES[number]}: detaching; running trials continue (once more: kill them)")
+            self.print_line(f"{_NAMES[number]}: detaching; running trials continue (once more: kill them)")
         elif self.times == 1:
             final = progress is not None and progress.final_runs
-            what = "its final stage" if final else f"{running} running trial{'s' if running > 1 else ''}"
+            interrupted = "its final stage" if final else f"{running} running trial{'s' if running > 1 else ''}"
             again = "it runs again on resume" if final or running == 1 else "they run again on resume"
             again = again if final else f"{again} and cost{'s' if running == 1 else ''} nothing"
-            self.say(f"{_NAMES[number]}: stopping{f'; ending {what}' if running else ''} ({again}; again: kill)")
+            self.print_line(
+                f"{_NAMES[number]}: stopping{f'; ending {interrupted}' if running else ''} ({again}; again: kill)"
+            )
         elif running:
-            self.say(f"{_NAMES[number]} again: killing the running trials")
+            self.print_line(f"{_NAMES[number]} again: killing the running trials")
 
     def _interrupt(self, loop: Loop) -> None:
         from controller.core.snapshot import DesiredState

@@ -32,9 +32,9 @@ class StateDirectory:
     @classmethod
     def find(cls, flag: str | None) -> StateDirectory:
         """Find the directory by the first of: the flag, TUNER_STATE_DIR, XDG_STATE_HOME, the platform's default."""
-        given = flag or os.environ.get("TUNER_STATE_DIR")
-        if given:
-            return cls(Path(given).expanduser().absolute())
+        path = flag or os.environ.get("TUNER_STATE_DIR")
+        if path:
+            return cls(Path(path).expanduser().absolute())
         if xdg := os.environ.get("XDG_STATE_HOME"):
             return cls(Path(xdg).absolute() / "tuner")
         if sys.platform == "darwin":
@@ -81,9 +81,9 @@ class StateDirectory:
     def service_socket(self) -> Path:
         """Return a new path for the service of this process, and remove the sockets of killed processes."""
         place = _runtime_directory()
-        for left in place.glob("service-*.sock"):
-            if not _alive(left.stem.split("-")[1]):
-                left.unlink(missing_ok=True)
+        for socket_path in place.glob("service-*.sock"):
+            if not _alive(socket_path.stem.split("-")[1]):
+                socket_path.unlink(missing_ok=True)
         return place / f"service-{os.getpid()}-{secrets.token_hex(2)}.sock"
 
 
@@ -98,10 +98,10 @@ def _runtime_directory() -> Path:
         place = session / "tuner"
     try:
         place.mkdir(mode=0o700, exist_ok=True)
-        found = place.lstat()
+        status = place.lstat()
     except OSError as error:
         raise Unavailable(f"{place}: no folder for a private socket can be created: {error.strerror}") from error
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o077:
         raise Unavailable(f"{place} must be a folder that only you can enter; remove it, or set XDG_RUNTIME_DIR")
     return place
 

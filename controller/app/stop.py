@@ -25,7 +25,7 @@ async def stop(
     namespace: str | None,
     *,
     controls: Callable[[], AbstractContextManager[Controls]],
-    say: Callable[[str], None],
+    print_line: Callable[[str], None],
 ) -> Experiment:
     """Stop an experiment and return it as stopped, or as it finished before.
 
@@ -38,7 +38,7 @@ async def stop(
         service = workspace.service_of(experiment)
         experiments.request_stop(experiment.uid)
         while True:
-            await _wait_for_controller(experiments, experiment, say)
+            await _wait_for_controller(experiments, experiment, print_line)
             experiment = find(experiments, name, experiment.namespace)
             if experiment.state.finished or _idle(experiments, experiment):
                 return experiment
@@ -61,7 +61,7 @@ def _idle(experiments: LocalExperiments, experiment: Experiment) -> bool:
 
 
 async def _wait_for_controller(
-    experiments: LocalExperiments, experiment: Experiment, say: Callable[[str], None]
+    experiments: LocalExperiments, experiment: Experiment, print_line: Callable[[str], None]
 ) -> None:
     """Wait until no controller is running. A controller sees the request and ends its trials."""
     announced = False
@@ -70,7 +70,7 @@ async def _wait_for_controller(
         if holder is None:
             return
         if not announced:
-            say(f"{experiment.name} is stopping; its controller is {holder}")
+            print_line(f"{experiment.name} is stopping; its controller is {holder}")
             announced = True
         await asyncio.sleep(POLL_S)
 

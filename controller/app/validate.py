@@ -60,7 +60,7 @@ def check_runnable(file: ExperimentFile) -> None:
 def check_files(document: Document, directory: Path) -> None:
     """Raise SpecErrors if `spec.trial.files` names files that cannot be sent."""
     spec = document.spec
-    if problems := trial_files.problems_of(directory, spec.trial.files, sent=spec.traits.on_cluster):
+    if problems := trial_files.problems_of(directory, spec.trial.files, are_sent=spec.traits.on_cluster):
         raise document.locate(problems)
 
 
@@ -98,7 +98,7 @@ def notices(document: Document) -> Iterator[str]:
     if document.spec.traits.on_cluster:
         return
     trial = document.spec.trial
-    ignored = [name for name, given in (("image", trial.image), ("memory", trial.resources.memory_bytes)) if given]
+    ignored = [name for name, is_set in (("image", trial.image), ("memory", trial.resources.memory_bytes)) if is_set]
     if ignored:
         yield f"note: {' and '.join(ignored)}: not enforced when trials run on this machine"
 
@@ -130,16 +130,16 @@ async def check_cluster(client: KubernetesClient, document: Document, state: Sta
             raise Unavailable(f"{answer}; nothing was started") from answer
         if isinstance(answer, BaseException):
             raise answer
-    verdicts, missing, others, queue = answers
+    verdicts, missing_rights, other_uids, queue = answers
     assert isinstance(verdicts, list)
-    assert isinstance(missing, list)
-    _judge(client, document, verdicts=verdicts, missing=missing)
+    assert isinstance(missing_rights, list)
+    _judge(client, document, verdicts=verdicts, missing_rights=missing_rights)
     if queue:
         raise document.locate([Problem("spec.trial.queue", f"{queue}; nothing was started")])
-    if others:
+    if other_uids:
         raise FailedPrecondition(
             f"an experiment {spec.name} of another state directory runs in {spec.namespace} (see kubectl -n "
-            f"{spec.namespace} get configmap {others}); choose another metadata.name, or continue that one: "
+            f"{spec.namespace} get configmap {other_uids}); choose another metadata.name, or continue that one: "
             f"{command('resume', spec.name, '--from-cluster')}"
         )
 
@@ -149,29 +149,29 @@ def _judge(
     document: Document,
     *,
     verdicts: Sequence[Verdict],
-    missing: Sequence[tuple[Right, tuple[str, ...]]],
+    missing_rights: Sequence[tuple[Right, tuple[str, ...]]],
 ) -> None:
     from controller.app.sample_manifests import FINAL_STAGE, TEMPLATE, UID
     from controller.runtime.kubernetes.errors import AccessDenied
     from controller.runtime.kubernetes.preflight import Answer
 
     namespace = document.spec.namespace
-    why = next((each.why for each in verdicts if each.namespace_is_missing), "")
-    if why:
-        raise NotFound(f"the cluster of context {client.context} cannot run the trials: {why}")
-    if missing:
-        rules = "".join(f"\n  {right.rule(verbs)}" for right, verbs in missing)
+    missing_namespace = next((verdict.why for verdict in verdicts if verdict.namespace_is_missing), "")
+    if missing_namespace:
+        raise NotFound(f"the cluster of context {client.context} cannot run the trials: {missing_namespace}")
+    if missing_rights:
+        rules = "".join(f"\n  {right.rule(verbs)}" for right, verbs in missing_rights)
         raise AccessDenied(
             f"context {client.context} may not run trials in namespace {namespace}; if that is the right one, these "
             f"rules are missing in its Role (deploy/rbac.yaml has them all):{rules}"
         )
-    for each in verdicts:
-        if each.answer is Answer.NOT_ALLOWED:
-            raise AccessDenied(each.why)
-        if each.answer is Answer.REFUSED:
+    for verdict in verdicts:
+        if verdict.answer is Answer.NOT_ALLOWED:
+            raise AccessDenied(verdict.why)
+        if verdict.answer is Answer.REFUSED:
             path = TEMPLATE if "template" in document.spec.trial.cluster else "spec.trial"
-            path = FINAL_STAGE if each.name == trial_name(document.spec.name, UID, FINAL) else path
-            raise document.locate([Problem(path, f"the cluster refuses {each.kind} {each.name}: {each.why}")])
+            path = FINAL_STAGE if verdict.name == trial_name(document.spec.name, UID, FINAL) else path
+            raise document.locate([Problem(path, f"the cluster refuses {verdict.kind} {verdict.name}: {verdict.why}")])
 
 
 async def _missing(
@@ -194,12 +194,12 @@ async def _others(client: KubernetesClient, spec: ExperimentSpec, manifest: Raw,
 
     labels = f"{EXPERIMENT}={spec.name},{MANAGED_BY}=tuner"
     try:
-        found, _ = await client.list(await kind_of(client, manifest), spec.namespace, labels=labels)
+        objects, _ = await client.list(await kind_of(client, manifest), spec.namespace, labels=labels)
     except ApiError as error:
         if error.status not in (403, 404):
             raise
         return ""  # the other requests report the error
-    uids = (each["metadata"]["labels"].get(UID, "") for each in found if not over(each))
+    uids = (obj["metadata"]["labels"].get(UID, "") for obj in objects if not over(obj))
     strange = next((uid for uid in uids if not state.folders(uid).root.exists()), "")
     return short_name(spec.name, strange) if strange else ""
 
@@ -258,17 +258,17 @@ async def ask_server(run: DryRun, *, context: str | None) -> ServerVerdicts:
     namespace = run.spec.namespace
     client = await KubernetesClient.connect(context or None)
     try:
-        everything = [each for objects in stages.values() for each in (*objects, *pods_of(objects))]
+        everything = [obj for objects in stages.values() for obj in (*objects, *pods_of(objects))]
         verdicts = await dry_run_of(client, namespace, [anchor(run.spec, UID), *everything])
         if any(verdict.answer in (Answer.NOT_ALLOWED, Answer.REFUSED) for verdict in verdicts):
             return ServerVerdicts(verdicts, {})
         nodes = await list_allowed(client, NODES, None) or []
         never = {
-            what: await no_queue(client, namespace, objects)
+            stage: await no_queue(client, namespace, objects)
             or await why_unschedulable(client, namespace, objects, nodes=nodes)
-            for what, objects in stages.items()
+            for stage, objects in stages.items()
             if objects
         }
-        return ServerVerdicts(verdicts, {what: why for what, why in never.items() if why})
+        return ServerVerdicts(verdicts, {stage: reason for stage, reason in never.items() if reason})
     finally:
         await client.close()

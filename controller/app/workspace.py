@@ -50,15 +50,15 @@ class Workspace:
 
     def service_of(self, experiment: Experiment) -> str:
         """Return the experiment's service. Raises FailedPrecondition if a different one was requested."""
-        recorded, asked = experiment.server, self.service
-        if not asked or asked == recorded:
+        recorded, requested = experiment.server, self.service
+        if not requested or requested == recorded:
             return recorded
-        if not _shares_an_address(recorded, asked):
+        if not _shares_an_address(recorded, requested):
             raise FailedPrecondition(
-                f"the trials of {experiment.name} are in the {described(recorded)}, not in the {described(asked)}; "
+                f"the trials of {experiment.name} are in the {described(recorded)}, not in the {described(requested)}; "
                 "omit the flag, or choose another name for a new experiment"
             )
-        return asked
+        return requested
 
     def connected(self, service: str) -> AbstractAsyncContextManager[SessionClient]:
         """Return a client of the service. An embedded service is started, and stopped at the end."""
@@ -83,9 +83,9 @@ def _absolute(address: str) -> str:
     return path if path == address.strip() else f"unix:{Path(path).absolute()}"
 
 
-def _shares_an_address(recorded: str, asked: str) -> bool:
+def _shares_an_address(recorded: str, requested: str) -> bool:
     """Return whether both are servers that share an address, so that either may be named."""
-    return "://" not in recorded + asked and not set(recorded.split(",")).isdisjoint(asked.split(","))
+    return "://" not in recorded + requested and not set(recorded.split(",")).isdisjoint(requested.split(","))
 
 
 def described(service: str) -> str:

@@ -93,14 +93,14 @@ def _refuse_guesses(parser: argparse.ArgumentParser, words: Sequence[str]) -> No
     verb = subparsers(parser).get(words[0])
     if verb is None or "--set" not in verb._option_string_actions:
         return
-    known = verb._option_string_actions
-    keys = {flag: key for key, flags_of in _KEYS.items() for flag in flags_of if flag not in known}
+    flags = verb._option_string_actions
+    keys = {flag: key for key, flags_of in _KEYS.items() for flag in flags_of if flag not in flags}
     for at, word in enumerate(words):
         flag, equals, value = word.partition("=")
         following = value if equals else "".join(words[at + 1 : at + 2])
         if flag == "-n" and following.isdigit():
-            more = f"--trials +{following}" if "--trials" in known else f"--set spec.budget.trials={following}"
-            parser.error(f"-n is --namespace, and {following} is not one; for the number of trials write: {more}")
+            suggestion = f"--trials +{following}" if "--trials" in flags else f"--set spec.budget.trials={following}"
+            parser.error(f"-n is --namespace, and {following} is not one; for the number of trials write: {suggestion}")
         if flag in keys:
             value = following if following and not following.startswith("-") else "VALUE"
             parser.error(f"{words[0]} has no flag {flag}; set it in the file, or with: --set {keys[flag]}={value}")
@@ -156,13 +156,13 @@ def _parser() -> tuple[argparse.ArgumentParser, frozenset[str], frozenset[str]]:
     )
     parser.add_argument("--version", action=_PrintVersion, nargs=0, help="print the version and exit")
     verbs = parser.add_subparsers(metavar="VERB", required=True, title="verbs")
-    made = [parser for verb in VERBS for parser in _add(verbs, verb)]
+    parsers = [parser for verb in VERBS for parser in _add(verbs, verb)]
     return (
         parser,
         frozenset(verbs.choices),
         frozenset(
             option
-            for verb in made
+            for verb in parsers
             for action in verb._actions  # argparse has no public way to ask
             if action.option_strings and action.nargs is None
             for option in action.option_strings
@@ -196,8 +196,8 @@ def _add(subparsers: _Subparsers, verb: Verb | VerbGroup) -> Iterator[argparse.A
     )
     if isinstance(verb, VerbGroup):
         of = parser.add_subparsers(metavar="WHAT", required=True, title="what")
-        for each in verb.verbs:
-            yield from _add(of, each)
+        for nested in verb.verbs:
+            yield from _add(of, nested)
         return
     for add in verb.flags:
         add(parser)

@@ -88,12 +88,12 @@ def doctor(arguments: argparse.Namespace) -> ExitCode:
     from controller.app.doctor import check_up
 
     async def print_findings() -> list[Finding]:
-        found = []
+        findings = []
         async for finding in check_up(workspace_of(arguments), arguments.file, file_options_of(arguments)):
             detail = finding.detail.replace("\n", "\n      ")
             print(f"{finding.level.value:<4}  {finding.what:<20}  {detail}", flush=True)
-            found.append(finding)
-        return found
+            findings.append(finding)
+        return findings
 
     return exits.of_findings(asyncio.run(print_findings()))
 
@@ -115,8 +115,8 @@ def dry_run(arguments: argparse.Namespace) -> ExitCode:
     answer = asyncio.run(ask_server(run, context=arguments.context))
     for verdict in answer.verdicts:
         print(verdict)
-    for what, why in answer.never_runs.items():
-        print(f"{what} as a whole: refused: {why}")
+    for stage, reason in answer.never_runs.items():
+        print(f"{stage} as a whole: refused: {reason}")
     return exits.of_verdicts(answer)
 
 

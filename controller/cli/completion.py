@@ -145,10 +145,10 @@ class _CommandLine:
             kind, values = self._values(self._flags()[flag], value)
             return kind, {f"{flag}={word}": meaning for word, meaning in values.items()}
         if self._current.startswith("-"):
-            shown = {flag: action.help or "" for flag, action in self._flags().items() if flag.startswith("--")}
+            flags = {flag: action.help or "" for flag, action in self._flags().items() if flag.startswith("--")}
             if self._current == "-":
-                shown |= {flag: action.help or "" for flag, action in self._flags().items()}
-            return "words", _beginning(shown, self._current)
+                flags |= {flag: action.help or "" for flag, action in self._flags().items()}
+            return "words", _beginning(flags, self._current)
         below = subparsers(self._parser)
         if below:
             return "words", _beginning({name: _help(self._parser, name) for name in below}, self._current)
@@ -163,19 +163,19 @@ class _CommandLine:
             return "words", _beginning({str(choice): "" for choice in action.choices}, current)
         if metavar == "DIR":
             return "directories", {}
-        found: dict[str, str] = {}
+        candidates: dict[str, str] = {}
         if action.dest in ("state", "columns"):  # a comma-separated list
             head, comma, current = current.rpartition(",")
             offered = _STATES if action.dest == "state" else self._columns()
             return "words", {head + comma + word: "" for word in _beginning(dict.fromkeys(offered, ""), current)}
         if action.dest == "sort":
             offered = self._columns()
-            found = _beginning({**dict.fromkeys(offered, ""), **{f"-{word}": "" for word in offered}}, current)
+            candidates = _beginning({**dict.fromkeys(offered, ""), **{f"-{word}": "" for word in offered}}, current)
         elif metavar == "NS":
-            found = _beginning(dict.fromkeys(self._namespaces(), ""), current)
+            candidates = _beginning(dict.fromkeys(self._namespaces(), ""), current)
         elif metavar in _EXPERIMENTS:
-            found = self._names(current, trials=metavar == "NAME[/N]")
-        return ("files" if metavar in _FILES else "words"), found
+            candidates = self._names(current, trials=metavar == "NAME[/N]")
+        return ("files" if metavar in _FILES else "words"), candidates
 
     # Names in controller.db
 
@@ -243,7 +243,7 @@ def _beginning(candidates: dict[str, str], current: str) -> dict[str, str]:
 def _help(parser: argparse.ArgumentParser, name: str) -> str:
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
-            return next((str(each.help or "") for each in action._choices_actions if each.dest == name), "")
+            return next((str(choice.help or "") for choice in action._choices_actions if choice.dest == name), "")
     return ""
 
 

@@ -67,15 +67,15 @@ def restore(arguments: argparse.Namespace) -> ExitCode:
     from controller import backup
 
     targets = _databases(arguments)
-    found = backup.contents(Path(arguments.source).expanduser().absolute())
-    sources = {name: path for name, path in found.items() if name in targets}
+    databases = backup.contents(Path(arguments.source).expanduser().absolute())
+    sources = {name: path for name, path in databases.items() if name in targets}
     if not sources:
         raise InvalidArgument(
             [Problem("", f"{arguments.source}: has no {backup.STUDIES}, which is what --storage names")]
         )
-    for one in backup.restore(sources, targets, force=arguments.force, check=_check_copy):
-        kept = "" if one.kept is None else f"; the one that was there is now {one.kept.name}"
-        print(f"{one.path}: {_counted(one.rows)}{kept}")
+    for database in backup.restore(sources, targets, force=arguments.force, check=_check_copy):
+        previous = "" if database.kept is None else f"; the one that was there is now {database.kept.name}"
+        print(f"{database.path}: {_counted(database.rows)}{previous}")
     for name, path in targets.items():
         if name not in sources and path.exists():
             print(f"tuner: {path} stays as it is: the backup has none", file=sys.stderr)

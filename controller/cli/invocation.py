@@ -56,26 +56,26 @@ def program_words() -> list[str]:
 
 def _on_path(script: Path) -> bool:
     for folder in os.get_exec_path():
-        found = Path(folder or ".", "tuner")
-        if os.access(found, os.X_OK) and found.is_file():
-            return script.exists() and found.samefile(script)
+        program = Path(folder or ".", "tuner")
+        if os.access(program, os.X_OK) and program.is_file():
+            return script.exists() and program.samefile(script)
     return False
 
 
 def _flags(words: Sequence[str], arguments: argparse.Namespace, file: str | None) -> Iterator[str]:
     """Yield the typed flags that the command's verb takes and that no environment variable replaces."""
-    known = options_of(words)
+    options = options_of(words)
     for flag, attribute, variable in _REPEATED:
         value = getattr(arguments, attribute, None)
-        if value and flag in known and flag not in words and value != os.environ.get(variable or "-"):
+        if value and flag in options and flag not in words and value != os.environ.get(variable or "-"):
             yield from (flag, redacted_url(value) if flag == "--storage" else value)
     if file is None or file not in words:
         return
     for override in getattr(arguments, "set", None) or ():
-        if "--set" in known and override not in words:
+        if "--set" in options and override not in words:
             yield from ("--set", override)
     runtime = getattr(arguments, "runtime", None)
-    if runtime and "--runtime" in known:
+    if runtime and "--runtime" in options:
         yield from ("--runtime", runtime)
 
 

@@ -68,7 +68,7 @@ def extend(arguments: argparse.Namespace) -> int:
             target,
             changes,
             namespace=arguments.namespace,
-            say=session.view.say,
+            print_line=session.view.print_line,
         )
         return await session.go_on(admitted)
 
@@ -78,7 +78,7 @@ def extend(arguments: argparse.Namespace) -> int:
 def retry(arguments: argparse.Namespace) -> int:
     from controller.app.retry import RetrySelection
 
-    wanted = RetrySelection.parse(arguments.numbers, failed=arguments.failed, reason=arguments.reason)
+    selection = RetrySelection.parse(arguments.numbers, failed=arguments.failed, reason=arguments.reason)
 
     async def retried(session: Session) -> RunResult:
         from controller.app.retry import retry
@@ -92,9 +92,9 @@ def retry(arguments: argparse.Namespace) -> int:
             session.workspace,
             session.experiments,
             target,
-            wanted,
+            selection,
             namespace=arguments.namespace,
-            say=session.view.say,
+            print_line=session.view.print_line,
         )
         return await session.go_on(admitted)
 
@@ -134,7 +134,7 @@ def _control(
         from controller.app.run import Session
         from controller.app.signals import SignalControls
 
-        with SignalControls(view.say) as controls:
+        with SignalControls(view.print_line) as controls:
             result = await act(Session(workspace, experiments, view=view, controls=controls, context=arguments.context))
             _print_result(arguments, view, result)
             return exits.of_run(result, stopped=exits.of_interruption(controls.received))
@@ -155,7 +155,7 @@ def _print_result(arguments: argparse.Namespace, view: View, result: RunResult) 
         words = ending.next_step(
             experiment, result.counts, best, final_failed=result.final_failed, printed=result.opened_breaker
         )
-        (Lines() if arguments.quiet else view).say(rendered(words, arguments))
+        (Lines() if arguments.quiet else view).print_line(rendered(words, arguments))
 
 
 def view_of(arguments: argparse.Namespace) -> View:
@@ -174,7 +174,7 @@ def _show_notices(document: Document, view: View) -> None:
     from controller.app.validate import notices
 
     for notice in notices(document):
-        view.say(notice)
+        view.print_line(notice)
 
 
 # Other verbs
@@ -202,32 +202,32 @@ def import_trials(arguments: argparse.Namespace) -> ExitCode:
 def _print_imported(arguments: argparse.Namespace, imported: Imported) -> None:
     from controller.app.import_trials import left_out
 
-    say = partial(_print, arguments)
+    print_line = partial(_print, arguments)
     experiment, tally, name = imported.experiment, imported.tally, imported.experiment.name
     before = f", {tally.known} {'was' if tally.known == 1 else 'were'} there already" if tally.known else ""
     new = quantity(tally.new, "trial")
     print(f"{name}: {new} imported from {imported.source.title}{before}{left_out(imported.source)}", flush=True)
-    known = experiment.spec.space.by_name
-    if unknown := [f"{parameter} ({n})" for parameter, n in tally.remarks.items() if parameter not in known]:
-        say(f"left out, not parameters of {name}: {', '.join(unknown[:8])}")
-    if outside := [f"{parameter} ({n})" for parameter, n in tally.remarks.items() if parameter in known]:
-        say(
+    parameters = experiment.spec.space.by_name
+    if unknown := [f"{parameter} ({n})" for parameter, n in tally.remarks.items() if parameter not in parameters]:
+        print_line(f"left out, not parameters of {name}: {', '.join(unknown[:8])}")
+    if outside := [f"{parameter} ({n})" for parameter, n in tally.remarks.items() if parameter in parameters]:
+        print_line(
             f"outside the search space (number of trials): {', '.join(outside[:8])}; these values are kept and "
             f"used once the space includes them ({command('extend', name, '--set', 'PATH=VALUE')})"
         )
     if tally.refused:
-        left = len(tally.refused) - MOST_PROBLEMS
-        more = f"\n  and {left} more" if left > 0 else ""
+        unlisted = len(tally.refused) - MOST_PROBLEMS
+        more = f"\n  and {unlisted} more" if unlisted > 0 else ""
         shown = "\n  ".join(tally.refused[:MOST_PROBLEMS])
-        missing = any(": no value; " in one for one in tally.refused)
-        cure = "\nThe value of a parameter that is missing there: --fill NAME=VALUE" if missing else ""
-        say(f"{quantity(len(tally.refused), 'trial')} not imported:\n  {shown}{more}{cure}")
+        without_value = any(": no value; " in refusal for refusal in tally.refused)
+        cure = "\nThe value of a parameter that is missing there: --fill NAME=VALUE" if without_value else ""
+        print_line(f"{quantity(len(tally.refused), 'trial')} not imported:\n  {shown}{more}{cure}")
     if experiment.state.finished:
         growth = ("--set", "PATH=VALUE") if experiment.spec.budget.trials is None else ("--trials", "+20")
-        say(f"Continue with them: {command('extend', name, *growth)}")
+        print_line(f"Continue with them: {command('extend', name, *growth)}")
     elif not imported.begun:
         by_name = is_name(arguments.name)
-        say(f"Run it: {command('resume', name) if by_name else command('run', arguments.name)}")
+        print_line(f"Run it: {command('resume', name) if by_name else command('run', arguments.name)}")
 
 
 def stop(arguments: argparse.Namespace) -> ExitCode:
@@ -236,20 +236,20 @@ def stop(arguments: argparse.Namespace) -> ExitCode:
     from controller.app.stop import stop
 
     terminal.set_up_logging(arguments)
-    say = partial(_print, arguments)
+    print_line = partial(_print, arguments)
     after = asyncio.run(
         stop(
             workspace_of(arguments),
             arguments.name,
             arguments.namespace,
             controls=lambda: SignalControls(lambda text: print(text, file=sys.stderr)),
-            say=say,
+            print_line=print_line,
         )
     )
     if after.state.finished:
-        say(f"{after.name} has {after.state.value} already: {after.reason}")
+        print_line(f"{after.name} has {after.state.value} already: {after.reason}")
     else:
-        say(f"{after.name}: {after.state.value}, {after.reason}. Resume: {command('resume', after.name)}")
+        print_line(f"{after.name}: {after.state.value}, {after.reason}. Resume: {command('resume', after.name)}")
     return ExitCode.OK
 
 
@@ -262,7 +262,7 @@ def delete(arguments: argparse.Namespace) -> ExitCode:
             workspace_of(arguments),
             arguments.name,
             arguments.namespace,
-            confirm=lambda what: arguments.yes or _sure(what),
+            confirm=lambda target: arguments.yes or _sure(target),
             force=arguments.force,
             local_only=arguments.local_only,
         )
@@ -270,16 +270,16 @@ def delete(arguments: argparse.Namespace) -> ExitCode:
     if deleted is None:
         _print(arguments, "nothing was deleted")
         return ExitCode.USAGE
-    left = f"; left behind: {deleted.left_behind}" if deleted.left_behind else ""
-    _print(arguments, f"{deleted.name} is deleted{left}")
+    left_behind = f"; left behind: {deleted.left_behind}" if deleted.left_behind else ""
+    _print(arguments, f"{deleted.name} is deleted{left_behind}")
     return ExitCode.OK
 
 
-def _sure(what: str) -> bool:
+def _sure(target: str) -> bool:
     """Ask for confirmation on a terminal. Raises InvalidArgument without a terminal."""
     if not sys.stdin.isatty():
-        raise InvalidArgument([Problem("", f"this would delete {what}; add --yes to confirm")])
-    print(f"Delete {what}? [y/N] ", end="", file=sys.stderr, flush=True)
+        raise InvalidArgument([Problem("", f"this would delete {target}; add --yes to confirm")])
+    print(f"Delete {target}? [y/N] ", end="", file=sys.stderr, flush=True)
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 

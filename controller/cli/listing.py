@@ -35,9 +35,10 @@ class Printer:
         self._widths: list[int] = []
 
     def experiments(self, records: Sequence[ExperimentRecord]) -> None:
-        shown = [documents.experiment(record) for record in records]
+        elements = [documents.experiment(record) for record in records]
         fresh = self._fresh(
-            (it["uid"], it, text_tables.shown_state(one)) for it, one in zip(shown, records, strict=True)
+            (element["uid"], element, text_tables.shown_state(record))
+            for element, record in zip(elements, records, strict=True)
         )
         if not fresh and self._begun:
             return
@@ -52,11 +53,11 @@ class Printer:
                         text_tables.EXPERIMENT_COLUMNS, text_tables.experiment_rows(records, now=datetime.now(UTC))
                     )
             case _:
-                self._others([shown[at] for at in fresh], [record.experiment.name for record in records])
+                self._others([elements[at] for at in fresh], [record.experiment.name for record in records])
 
-    def studies(self, shown: Sequence[Json]) -> None:
+    def studies(self, elements: Sequence[Json]) -> None:
         """Print studies in the form of `documents.study`."""
-        fresh = [shown[at] for at in self._fresh((it["uid"], it) for it in shown)]
+        fresh = [elements[at] for at in self._fresh((element["uid"], element) for element in elements)]
         if not fresh and self._begun:
             return
         match self._output:
@@ -67,15 +68,15 @@ class Printer:
                 if fresh or self._begun:
                     self._table(text_tables.STUDY_COLUMNS, text_tables.study_rows(fresh, now=datetime.now(UTC)))
             case _:
-                self._others(fresh, [it["name"] for it in fresh])
+                self._others(fresh, [element["name"] for element in fresh])
 
     def trials(self, record: ExperimentRecord | StudyTrials) -> None:
         """Print trials. Raises InvalidArgument for an unknown column."""
         now = datetime.now(UTC)
         columns = text_tables.columns_of(record, now=now)
         record = replace(record, trials=self._selection.of_trials(record.trials, columns))
-        shown = [documents.trial(record, one) for one in record.trials]
-        fresh = self._fresh((it["number"], it) for it in shown)
+        elements = [documents.trial(record, entry) for entry in record.trials]
+        fresh = self._fresh((element["number"], element) for element in elements)
         if not fresh and self._begun:
             return
         some: list[TrialRecord] = [record.trials[at] for at in fresh]
@@ -94,7 +95,7 @@ class Printer:
                 headings = [columns[name].heading for name in names]
                 self._table(headings, text_tables.table_rows(part, names, columns))
             case _:
-                self._others([shown[at] for at in fresh], [f"{record.name}/{one.trial.number}" for one in some])
+                self._others([elements[at] for at in fresh], [f"{record.name}/{entry.trial.number}" for entry in some])
 
     def _fresh(self, entries: Iterable[tuple[object, ...]]) -> list[int]:
         """Return the indices of entries that have changed; if only names are printed, of new ones."""
@@ -113,12 +114,12 @@ class Printer:
         self._widths = text_tables.widths(columns if self._headers else [""] * len(columns), rows, least=self._widths)
         self._write(text_tables.aligned(columns, rows, headers=self._first_headers(), least=self._widths))
 
-    def _others(self, shown: Sequence[Json], names: Sequence[str]) -> None:
+    def _others(self, elements: Sequence[Json], names: Sequence[str]) -> None:
         match self._output:
             case "json":
-                self._write(formatting.json_text(list(shown)) + "\n")
+                self._write(formatting.json_text(list(elements)) + "\n")
             case "yaml":
-                self._write(formatting.yaml_text(list(shown)))
+                self._write(formatting.yaml_text(list(elements)))
             case _:
                 self._write("".join(f"{name}\n" for name in names))
 
@@ -141,10 +142,10 @@ class _Selection:
     def of(cls, arguments: argparse.Namespace) -> _Selection:
         """Return the selection of the command line. Raises InvalidArgument."""
         states = _words(getattr(arguments, "state", []))
-        known = [state.value for state in TrialState]
+        all_states = [state.value for state in TrialState]
         for word in states:
-            if word not in known:
-                hint = did_you_mean(word, known) or f"; there are {', '.join(known)}"
+            if word not in all_states:
+                hint = did_you_mean(word, all_states) or f"; there are {', '.join(all_states)}"
                 raise InvalidArgument([Problem("--state", f"{word} is not a state of a trial{hint}")])
         limit = getattr(arguments, "limit", None)
         if limit is not None and limit < 1:
@@ -158,7 +159,7 @@ class _Selection:
 
     def of_trials(self, trials: Sequence[TrialRecord], columns: dict[str, text_tables.Column]) -> Sequence[TrialRecord]:
         if self._states:
-            trials = [one for one in trials if one.state.value in self._states]
+            trials = [entry for entry in trials if entry.state.value in self._states]
         if self._sort:
             trials = text_tables.in_order(trials, self._sort, columns)
         return trials if self._limit is None else trials[: self._limit]

@@ -76,12 +76,17 @@ def _page(arguments: argparse.Namespace, storage: str) -> Companion:
     study_server.check(address, tokens=bool(arguments.tokens), tls=bool(arguments.tls_cert))
     sqlite = Path(storage.removeprefix("sqlite:///")) if storage.startswith("sqlite:///") else None
 
-    def say(link: str) -> None:
+    def print_link(link: str) -> None:
         print(f"page at {link}", file=sys.stderr, flush=True)
 
     def serve_page(server: Server) -> AbstractAsyncContextManager[None]:
         return study_server.serve_page(
-            server, address, tokens=bool(arguments.tokens), sqlite=sqlite, source=redacted_url(storage), say=say
+            server,
+            address,
+            tokens=bool(arguments.tokens),
+            sqlite=sqlite,
+            source=redacted_url(storage),
+            print_link=print_link,
         )
 
     return serve_page
@@ -98,8 +103,8 @@ def katib_ports(text: str) -> tuple[int, ...]:
 
 def _check(findings: Iterable[StartFinding]) -> ExitCode:
     """Print a line for each finding."""
-    found = []
+    problems = []
     for finding in findings:
         print(f"{'ok' if finding.problem is None else 'FAIL':<4}  {finding.what:<12}  {finding.detail}", flush=True)
-        found.append(finding)
-    return of_server_check(found)
+        problems.append(finding)
+    return of_server_check(problems)

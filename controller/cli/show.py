@@ -62,10 +62,10 @@ def studies(arguments: argparse.Namespace) -> ExitCode:
     workspace = workspace_of(arguments)
     printer = Printer(arguments)
 
-    def see(found: list[tuple[Study, StudySummary | None]]) -> bool:
+    def see(studies: list[tuple[Study, StudySummary | None]]) -> bool:
         shown = [
             documents.study(study, None if it is None else it.trials, None if it is None else it.best)
-            for study, it in found
+            for study, it in studies
         ]
         if not shown and not arguments.quiet:
             print(f"no studies{_of_namespace(arguments)} in the {described(workspace.service)}", file=sys.stderr)
@@ -127,10 +127,10 @@ def describe(arguments: argparse.Namespace) -> ExitCode:
         log = folders.attempt(FINAL, record.final.newest.number).log
         text = description.describe_final(record, record.final, log=log if log.exists() else None, now=now)
     else:
-        one = query.find_trial(record, number)
-        trial_log = None if one.newest is None else folders.attempt(number, one.newest.number).log
-        shown = trial_log if trial_log is not None and trial_log.exists() else None
-        text = description.describe_trial(record, one, log=shown, now=now)
+        trial = query.find_trial(record, number)
+        trial_log = None if trial.newest is None else folders.attempt(number, trial.newest.number).log
+        existing_log = trial_log if trial_log is not None and trial_log.exists() else None
+        text = description.describe_trial(record, trial, log=existing_log, now=now)
     sys.stdout.write(rendered(text, arguments))
     return ExitCode.OK
 
@@ -158,8 +158,8 @@ def top(arguments: argparse.Namespace) -> ExitCode:
 def report(arguments: argparse.Namespace) -> ExitCode:
     if arguments.html or arguments.figure or arguments.to:
         return _drawn(arguments)
-    found = asyncio.run(query.look_up(workspace_of(arguments), arguments.name, arguments.namespace, latest=True))
-    record = ranking.ranked(found)
+    latest = asyncio.run(query.look_up(workspace_of(arguments), arguments.name, arguments.namespace, latest=True))
+    record = ranking.ranked(latest)
     match arguments.output:
         case "json":
             print(formatting.json_text(ranking.document(record, query.importances(record))))
@@ -171,7 +171,7 @@ def report(arguments: argparse.Namespace) -> ExitCode:
             )
         case _:
             sys.stdout.write(
-                ranking.text(record, query.importances(record), most=None if arguments.all else ranking.SHOWN)
+                ranking.text(record, query.importances(record), limit=None if arguments.all else ranking.SHOWN)
             )
     return ExitCode.OK
 
@@ -182,14 +182,14 @@ def _drawn(arguments: argparse.Namespace) -> ExitCode:
 
     if bool(arguments.figure) != bool(arguments.to):
         raise InvalidArgument([Problem("--figure", "requires --to: write both, as --figure history --to history.svg")])
-    found = asyncio.run(
+    record = asyncio.run(
         query.look_up(workspace_of(arguments), arguments.name, arguments.namespace, measurements=True, latest=True)
     )
-    record = ranking.ranked(found)
+    record = ranking.ranked(record)
     if arguments.figure:
-        known = figures.available(record)
-        if arguments.figure not in known:
-            hint = did_you_mean(arguments.figure, known) or f"; the figures are {', '.join(known)}"
+        available = figures.available(record)
+        if arguments.figure not in available:
+            hint = did_you_mean(arguments.figure, available) or f"; the figures are {', '.join(available)}"
             raise InvalidArgument([Problem("--figure", f"no figure {arguments.figure!r}{hint}")])
         drawing.check_format(Path(arguments.to))
         drawing.write(figures.FIGURES[arguments.figure](record, query.importances(record)), Path(arguments.to))
@@ -216,14 +216,14 @@ def best(arguments: argparse.Namespace) -> ExitCode:
     """Print the best trial. Like a run, this returns NO_RESULT without a succeeded trial."""
     from controller.report.ending import estimated, final_stage, front, result
 
-    found, estimate = asyncio.run(query.with_estimate(workspace_of(arguments), arguments.name, arguments.namespace))
-    record = query.with_outputs(found)
+    record, estimate = asyncio.run(query.with_estimate(workspace_of(arguments), arguments.name, arguments.namespace))
+    record = query.with_outputs(record)
     trial = record.best
     if trial is None:
         name = record.experiment.name
         see = rendered(command("get", "trials", name), arguments)
-        kept = "" if not record.counts.get(TrialState.SUCCEEDED) else " and kept the constraints"
-        print(f"tuner: no trial of {name} has succeeded{kept}; see {see}", file=sys.stderr)
+        constrained = "" if not record.counts.get(TrialState.SUCCEEDED) else " and kept the constraints"
+        print(f"tuner: no trial of {name} has succeeded{constrained}; see {see}", file=sys.stderr)
         return ExitCode.NO_RESULT
     match arguments.output:
         case "json" | "yaml":

@@ -17,10 +17,10 @@ LIBRARIES = ("starlette", "uvicorn")
 
 def require_libraries() -> None:
     """Raise FailedPrecondition unless the libraries of the page are installed."""
-    missing = [name for name in LIBRARIES if importlib.util.find_spec(name) is None]
-    if missing:
+    absent = [name for name in LIBRARIES if importlib.util.find_spec(name) is None]
+    if absent:
         raise FailedPrecondition(
-            f"the page needs {' and '.join(missing)}; install with: pip install '.[ui]' in tuner's checkout"
+            f"the page needs {' and '.join(absent)}; install with: pip install '.[ui]' in tuner's checkout"
         )
 
 
@@ -36,12 +36,12 @@ def ui(arguments: argparse.Namespace) -> ExitCode:
 
     terminal.set_up_logging(arguments)
 
-    def say(link: str) -> None:
+    def print_link(link: str) -> None:
         print(link, flush=True)
         if not arguments.quiet:
             print(
                 "Open this link in a browser; it is valid once. Ctrl-C ends the page, not the searches", file=sys.stderr
             )
 
-    asyncio.run(serve(workspace_of(arguments), port=arguments.port, optuna=arguments.optuna, say=say))
+    asyncio.run(serve(workspace_of(arguments), port=arguments.port, optuna=arguments.optuna, print_link=print_link))
     return ExitCode.OK

@@ -124,9 +124,9 @@ def max_same_failures(spec: ExperimentSpec) -> int:
     A smaller limit of failed trials lowers this number, because failures for the same reason should pause the
     experiment and not end it. A limit of 1 means that the first failure ends the experiment.
     """
-    most = max(FEWEST_ALIKE, spec.parallelism)
+    most_alike = max(FEWEST_ALIKE, spec.parallelism)
     limit = spec.budget.failed_trials
-    return most if limit is None or limit < FEWEST_FIRST else min(most, limit)
+    return most_alike if limit is None or limit < FEWEST_FIRST else min(most_alike, limit)
 
 
 def half_open(spec: ExperimentSpec, streak: Streak, *, exhausted: bool) -> bool:
@@ -139,7 +139,7 @@ def reviewed(attempts: Iterable[Attempt]) -> list[Attempt]:
 
     Attempts that are already marked, or that will run again, are left out. `attempts` are all of the experiment.
     """
-    newest = {attempt.trial: attempt for attempt in sorted(attempts, key=lambda each: each.number)}
+    newest = {attempt.trial: attempt for attempt in sorted(attempts, key=lambda attempt: attempt.number)}
     return [
         replace(attempt, reviewed=True)
         for attempt in newest.values()

@@ -46,7 +46,7 @@ class _Turn:
 
     actions: tell the outcomes.
     forgets: carried out last, because nothing waits for them, but free slots wait for the other actions.
-    left: the trials that stay open.
+    unfinished: the trials that stay open.
     improved: a trial that ends in this turn is the best one, or may join the Pareto front.
     """
 
@@ -59,7 +59,7 @@ class _Turn:
     none_begins: bool
     actions: list[Action] = field(default_factory=list)
     forgets: list[Action] = field(default_factory=list)
-    left: list[UnfinishedTrial] = field(default_factory=list)
+    unfinished: list[UnfinishedTrial] = field(default_factory=list)
     improved: bool = False
 
     @classmethod
@@ -76,7 +76,7 @@ class _Turn:
         for trial in snapshot.trials:
             closing = _close(trial, snapshot)
             if closing is None:
-                turn.left.append(trial)
+                turn.unfinished.append(trial)
                 continue
             # A paused trial is forgotten before the suggestion, which may let it continue.
             can_wait = isinstance(closing, Forget) and closing.trial not in snapshot.paused
@@ -123,7 +123,7 @@ class _Verdict:
 
     @classmethod
     def of(cls, turn: _Turn, snapshot: Snapshot) -> _Verdict:
-        spec, left = snapshot.spec, turn.left
+        spec, unfinished = snapshot.spec, turn.unfinished
         limits = partial(
             budget.ending,
             spec,
@@ -137,12 +137,12 @@ class _Verdict:
         )
         ending = limits(exhausted=snapshot.exhausted and not turn.paused)
         # Ask the breaker before the experiment may end as failed, because trials that it sets aside have not failed.
-        trip = _trip(left, turn.streak, snapshot)
-        one_more = _one_more(left, turn.counts, turn.streak, snapshot)
+        trip = _trip(unfinished, turn.streak, snapshot)
+        one_more = _one_more(unfinished, turn.counts, turn.streak, snapshot)
         failing = ending is None or ending.state is ExperimentState.FAILED
-        suspended = failing and (trip is not None or one_more or _undecided(left, turn.streak, snapshot))
+        suspended = failing and (trip is not None or one_more or _undecided(unfinished, turn.streak, snapshot))
         # If only the breaker keeps the experiment from ending, the running trials decide, or one more if none runs.
-        awaited = ending is not None and bool(left)
+        awaited = ending is not None and bool(unfinished)
         if suspended or snapshot.set_aside:
             ending = limits(exhausted=False, suspended=True)
         if ending is not None:
@@ -160,35 +160,35 @@ def decide(snapshot: Snapshot) -> list[Action]:
     actions += turn.forgets
     if verdict.ending is None and budget.needs_estimate(snapshot.spec, turn.counts, snapshot.estimated):
         actions.append(BoundRegret(budget.counted(turn.counts)))  # takes time, and no slot waits for it
-    left = list(turn.left)
+    unfinished = list(turn.unfinished)
     if final is not None:
-        quiet = not left and not actions
-        actions += _finish(final, left, snapshot, verdict.ending, begin=quiet)
+        quiet = not unfinished and not actions
+        actions += _finish(final, unfinished, snapshot, verdict.ending, begin=quiet)
         if final.active or (quiet and _final_is_due(final, snapshot, verdict.ending)):
-            left.append(final.as_trial)
+            unfinished.append(final.as_trial)
     if verdict.trip is not None and snapshot.desired is not DesiredState.STOP:
         actions.append(OpenBreaker(verdict.trip.trials, verdict.trip.reason))
     else:
-        actions += _change(left, actions, snapshot, verdict.ending)
+        actions += _change(unfinished, actions, snapshot, verdict.ending)
     return actions
 
 
 def _search(turn: _Turn, verdict: _Verdict, snapshot: Snapshot) -> Iterator[Action]:
     """Yield the stops and starts of trials, and the end of paused trials."""
-    final, left, ending = snapshot.final, turn.left, verdict.ending
+    final, unfinished, ending = snapshot.final, turn.unfinished, verdict.ending
     stopping = _stop_cause(snapshot, ending)
     if stopping is None or stopping[0] is StopCause.INTERRUPTED:  # otherwise the trial is closed with all its attempts
-        yield from (RemoveAttempt(trial.number) for trial in left if _is_over(trial, snapshot))
+        yield from (RemoveAttempt(trial.number) for trial in unfinished if _is_over(trial, snapshot))
     if stopping is not None:
-        yield from _stop_everything(left, snapshot, *stopping)
+        yield from _stop_everything(unfinished, snapshot, *stopping)
         if stopping[0] is StopCause.CANCELLED:
             yield from _end_paused(turn.paused, snapshot, stopping[1])
-    elif not left and (ending is not None or _paused_are_over(turn, snapshot)):
+    elif not unfinished and (ending is not None or _paused_are_over(turn, snapshot)):
         yield from _end_paused(turn.paused, snapshot, "" if ending is None else ending.reason)
     else:
-        yield from _stops(left, snapshot)
+        yield from _stops(unfinished, snapshot)
         # While the final stage runs, only ask whether the search has more points: then the stage is stopped for them.
-        if final is None or not final.active or not left:
+        if final is None or not final.active or not unfinished:
             yield from _starts(turn, verdict, snapshot)
 
 
@@ -204,7 +204,7 @@ def _may_end_without_improvement(turn: _Turn, snapshot: Snapshot) -> bool:
 
 def _no_trial_begins(turn: _Turn, snapshot: Snapshot) -> bool:
     """Return whether the budget or the space has no room for another new trial."""
-    unfinished = sum(trial.running for trial in turn.left) + len(turn.paused)
+    unfinished = sum(trial.running for trial in turn.unfinished) + len(turn.paused)
     return snapshot.exhausted or budget.room(snapshot.spec, turn.counts, unfinished) == 0
 
 
@@ -214,7 +214,7 @@ def _paused_are_over(turn: _Turn, snapshot: Snapshot) -> bool:
     return turn.none_goes_on and not is_paused and _no_trial_begins(turn, snapshot)
 
 
-def _trip(left: Sequence[UnfinishedTrial], streak: breaker.Streak, snapshot: Snapshot) -> breaker.Trip | None:
+def _trip(unfinished: Sequence[UnfinishedTrial], streak: breaker.Streak, snapshot: Snapshot) -> breaker.Trip | None:
     """Return the trip of the circuit breaker, if it opens or is open.
 
     A trial that was still running when the breaker opened, and then fails for the same reason, is set aside as well.
@@ -222,30 +222,30 @@ def _trip(left: Sequence[UnfinishedTrial], streak: breaker.Streak, snapshot: Sna
     if snapshot.state is ExperimentState.PAUSED:
         return breaker.Trip(streak.alike, "") if snapshot.set_aside and streak.alike else None
     newest = None if snapshot.final is None else snapshot.final.newest
-    if newest is not None and newest.state is not AttemptState.CANCELLED and not left:
+    if newest is not None and newest.state is not AttemptState.CANCELLED and not unfinished:
         # The search may have ended: a restarted controller does not know yet whether the space is exhausted.
         return None
-    return breaker.trip(snapshot.spec, streak, alone=not any(trial.occupies_slot for trial in left))
+    return breaker.trip(snapshot.spec, streak, alone=not any(trial.occupies_slot for trial in unfinished))
 
 
 def _one_more(
-    left: Sequence[UnfinishedTrial], counts: Mapping[TrialState, int], streak: breaker.Streak, snapshot: Snapshot
+    unfinished: Sequence[UnfinishedTrial], counts: Mapping[TrialState, int], streak: breaker.Streak, snapshot: Snapshot
 ) -> bool:
     """Return whether the breaker waits for one more trial that may run: within the budget, or as the second of all."""
     if not breaker.half_open(snapshot.spec, streak, exhausted=snapshot.exhausted):
         return False
-    return bool(left) or budget.counted(counts) == 1 or budget.room(snapshot.spec, counts, 0) != 0
+    return bool(unfinished) or budget.counted(counts) == 1 or budget.room(snapshot.spec, counts, 0) != 0
 
 
-def _undecided(left: Sequence[UnfinishedTrial], streak: breaker.Streak, snapshot: Snapshot) -> bool:
+def _undecided(unfinished: Sequence[UnfinishedTrial], streak: breaker.Streak, snapshot: Snapshot) -> bool:
     """Return whether all ended trials have failed by themselves while a running trial may still end differently."""
-    running = any(trial.occupies_slot for trial in left)
+    running = any(trial.occupies_slot for trial in unfinished)
     return running and snapshot.spec.canary_s > 0 and bool(streak.first)
 
 
 def _finish(
     final: FinalStage,
-    left: Sequence[UnfinishedTrial],
+    unfinished: Sequence[UnfinishedTrial],
     snapshot: Snapshot,
     ending: budget.Ending | None,
     *,
@@ -253,7 +253,7 @@ def _finish(
 ) -> Iterator[Action]:
     """Yield the actions of the final stage. `begin` says that the search is over and needs no more actions."""
     if final.active:
-        stop = _final_stop_cause(snapshot, search_goes_on=bool(left))
+        stop = _final_stop_cause(snapshot, search_goes_on=bool(unfinished))
         if stop is not None:
             yield from _stop_everything([final.as_trial], snapshot, *stop)
         else:
@@ -349,8 +349,8 @@ def _end_paused(paused: Mapping[int, float], snapshot: Snapshot, reason: str) ->
     fidelity = snapshot.spec.fidelity
     name = "" if fidelity is None else fidelity.parameter
     for number, reached in sorted(paused.items()):
-        why = reason if stopped else f"not promoted beyond {name} {reached:g}{f': {reason}' if reason else ''}"
-        yield Complete(number, Outcome(state, reason=why))
+        explanation = reason if stopped else f"not promoted beyond {name} {reached:g}{f': {reason}' if reason else ''}"
+        yield Complete(number, Outcome(state, reason=explanation))
 
 
 def _close(trial: UnfinishedTrial, snapshot: Snapshot) -> Complete | Forget | None:
@@ -397,8 +397,8 @@ def _is_over(trial: UnfinishedTrial, snapshot: Snapshot) -> bool:
     return over and trial.number not in snapshot.removed
 
 
-def _stops(left: Sequence[UnfinishedTrial], snapshot: Snapshot) -> Iterator[Action]:
-    for trial in left:
+def _stops(unfinished: Sequence[UnfinishedTrial], snapshot: Snapshot) -> Iterator[Action]:
+    for trial in unfinished:
         newest = trial.newest
         if newest is None or newest.ended:
             continue
@@ -414,10 +414,10 @@ def _stops(left: Sequence[UnfinishedTrial], snapshot: Snapshot) -> Iterator[Acti
 
 
 def _stop_everything(
-    left: Sequence[UnfinishedTrial], snapshot: Snapshot, cause: StopCause, reason: str
+    unfinished: Sequence[UnfinishedTrial], snapshot: Snapshot, cause: StopCause, reason: str
 ) -> Iterator[Action]:
     grace_s = 0.0 if snapshot.without_grace else snapshot.spec.trial.grace_s
-    for trial in left:
+    for trial in unfinished:
         newest = trial.newest
         if newest is None or newest.ended:
             # The trial waits to run (again). It keeps waiting if interrupted; if cancelled, that is its outcome.
@@ -431,19 +431,19 @@ def _stop_everything(
 
 def _starts(turn: _Turn, verdict: _Verdict, snapshot: Snapshot) -> Iterator[Action]:
     """Yield the attempts to start, oldest trial first, and then the request for new trials."""
-    begun = list(_attempts(turn.left, snapshot, may_create=verdict.trip is None))
+    begun = list(_attempts(turn.unfinished, snapshot, may_create=verdict.trip is None))
     yield from begun
     if verdict.may_suggest and snapshot.state is not ExperimentState.PAUSED:
-        free = _free(turn.left, snapshot) - sum(isinstance(action, CreateAttempt) for action in begun)
+        free = _free(turn.unfinished, snapshot) - sum(isinstance(action, CreateAttempt) for action in begun)
         yield from _requests(turn, snapshot, min(free, MAX_SUGGESTIONS), one_more=verdict.one_more)
 
 
 def _attempts(
-    left: Sequence[UnfinishedTrial], snapshot: Snapshot, *, may_create: bool = True
+    unfinished: Sequence[UnfinishedTrial], snapshot: Snapshot, *, may_create: bool = True
 ) -> Iterator[StartAttempt | CreateAttempt]:
     """Yield the starts of attempts that were created, and new attempts of trials that have none."""
-    free = _free(left, snapshot) if may_create and snapshot.state is not ExperimentState.PAUSED else 0
-    for trial in left:
+    free = _free(unfinished, snapshot) if may_create and snapshot.state is not ExperimentState.PAUSED else 0
+    for trial in unfinished:
         newest = trial.newest
         if newest is not None and newest.state is AttemptState.CREATED:
             if trial.number in snapshot.held:
@@ -455,30 +455,30 @@ def _attempts(
             yield CreateAttempt(trial.number, 1 if newest is None else newest.number + 1)
 
 
-def _requests(turn: _Turn, snapshot: Snapshot, most: int, *, one_more: bool) -> Iterator[Suggest]:
-    """Yield the request for at most `most` trials: paused ones if no new trial may begin.
+def _requests(turn: _Turn, snapshot: Snapshot, limit: int, *, one_more: bool) -> Iterator[Suggest]:
+    """Yield the request for at most `limit` trials: paused ones if no new trial may begin.
 
     With `one_more`, at least one trial is requested if none is open, even beyond the budget.
     """
-    if most <= 0:
+    if limit <= 0:
         return
     if turn.paused and _no_trial_begins(turn, snapshot):
         if not turn.none_goes_on:
-            yield Suggest(min(most, len(turn.paused)), paused_only=True)
+            yield Suggest(min(limit, len(turn.paused)), paused_only=True)
         return
-    unfinished = sum(trial.running for trial in turn.left)
+    unfinished = sum(trial.running for trial in turn.unfinished)
     if turn.none_begins and unfinished:
         return
     room = budget.room(snapshot.spec, turn.counts, unfinished + len(turn.paused))
     if one_more and not unfinished and room is not None:
         room = max(room, 1)
-    count = most if room is None else min(most, room)
+    count = limit if room is None else min(limit, room)
     if count > 0:
         yield Suggest(count)
 
 
-def _free(left: Sequence[UnfinishedTrial], snapshot: Snapshot) -> int:
-    return _limit(snapshot) - sum(trial.occupies_slot for trial in left)
+def _free(unfinished: Sequence[UnfinishedTrial], snapshot: Snapshot) -> int:
+    return _limit(snapshot) - sum(trial.occupies_slot for trial in unfinished)
 
 
 def _limit(snapshot: Snapshot) -> int:
@@ -488,35 +488,35 @@ def _limit(snapshot: Snapshot) -> int:
     `Launch.slots` keeps them from running. Where the runtime has a fixed number of slots, no successor is created: its
     GPUs are assigned when it starts.
     """
-    wanted = snapshot.spec.parallelism if snapshot.canary_over else 1
+    parallelism = snapshot.spec.parallelism if snapshot.canary_over else 1
     if snapshot.slots is not None:
-        return min(wanted, snapshot.slots)
-    return wanted + min(wanted, snapshot.ahead) if snapshot.canary_over else wanted
+        return min(parallelism, snapshot.slots)
+    return parallelism + min(parallelism, snapshot.ahead) if snapshot.canary_over else parallelism
 
 
 def _change(
-    left: Sequence[UnfinishedTrial], actions: Sequence[Action], snapshot: Snapshot, ending: budget.Ending | None
+    unfinished: Sequence[UnfinishedTrial], actions: Sequence[Action], snapshot: Snapshot, ending: budget.Ending | None
 ) -> Iterator[ChangeState]:
     """Yield the change of the experiment's own state, at most one per turn; `done` only when nothing is left open."""
-    busy = any(trial.occupies_slot for trial in left) or bool(actions)
+    busy = any(trial.occupies_slot for trial in unfinished) or bool(actions)
     failure = snapshot.final.failure if snapshot.final is not None else ""
     if snapshot.desired is DesiredState.STOP:
-        if left or actions:
+        if unfinished or actions:
             if snapshot.state is not ExperimentState.STOPPING:
                 yield ChangeState(ExperimentState.STOPPING, "tuner stop", False, ReasonCode.STOP_REQUESTED)
         else:
             yield ChangeState(ExperimentState.STOPPED, "stopped by tuner stop", True, ReasonCode.STOP_REQUESTED)
-    elif ending is not None and not left and not actions:
+    elif ending is not None and not unfinished and not actions:
         yield ChangeState(ending.state, ending.reason + failure, True, ending.code)
     elif snapshot.slots == 0 and snapshot.state is not ExperimentState.PAUSED and not busy:
         trial = snapshot.spec.trial
-        asked = f"{trial.resources.gpu:g}" + (f" for each of {trial.workers} workers" if trial.workers > 1 else "")
-        reason = f"a trial asks for more GPUs ({asked}) than this machine has; lower spec.trial.resources.gpu"
+        gpus = f"{trial.resources.gpu:g}" + (f" for each of {trial.workers} workers" if trial.workers > 1 else "")
+        reason = f"a trial asks for more GPUs ({gpus}) than this machine has; lower spec.trial.resources.gpu"
         yield ChangeState(ExperimentState.PAUSED, reason, True, ReasonCode.TOO_FEW_GPUS)
     elif snapshot.state is ExperimentState.PAUSED:
         if not busy:
             yield ChangeState(ExperimentState.PAUSED, "", True)
     elif snapshot.desired is DesiredState.INTERRUPT and not busy:
-        what = "its final stage runs" if left and left[-1].number is FINAL else "its trials run"
-        reason = f"interrupted; {what} again on resume"
+        runs = "its final stage runs" if unfinished and unfinished[-1].number is FINAL else "its trials run"
+        reason = f"interrupted; {runs} again on resume"
         yield ChangeState(ExperimentState.STOPPED, reason, True, ReasonCode.INTERRUPTED)

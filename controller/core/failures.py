@@ -141,25 +141,25 @@ def _judge_code(end: Exit, log: LogSummary, *, of_trial: bool) -> Judgment:
 
 
 def _no_metric(log: LogSummary) -> str:
-    where = "the log" if log.collected is None else log.collected.place
+    place = "the log" if log.collected is None else log.collected.place
     if not log.other_names and log.collected is not None:
         return _not_collected(log.metric, log.collected)
     if not log.other_names:
-        missing = f'no line of its log reported "{log.metric}"'
-        return missing if log.last_line else f"{missing}: the log is empty or gone"
+        explanation = f'no line of its log reported "{log.metric}"'
+        return explanation if log.last_line else f"{explanation}: the log is empty or gone"
     names = ", ".join(f'"{name}" ({times} time{"" if times == 1 else "s"})' for name, times in log.other_names)
     cure = f'set {log.place} to the name that is printed, or print "{log.metric}"'
-    return f'no "{log.metric}" in {where}; it has {names}: {cure}'
+    return f'no "{log.metric}" in {place}; it has {names}: {cure}'
 
 
-def _not_collected(metric: str, read: CollectedSummary) -> str:
-    collector_note = f"; {read.note}" if read.note else ""
-    if read.is_empty:
+def _not_collected(metric: str, collected: CollectedSummary) -> str:
+    collector_note = f"; {collected.note}" if collected.note else ""
+    if collected.is_empty:
         cure = "the program must write to the path that TUNER_METRICS_FILE has, or listen at TUNER_METRICS_PORT"
-        return f"nothing was read from {read.place}: {cure}"
-    lines = f"{read.skipped} line{' is' if read.skipped == 1 else 's are'} not a JSON object"
-    dropped = f" ({lines})" if read.skipped else ""
-    return f'no "{metric}" in {read.place}{dropped}{collector_note}'
+        return f"nothing was read from {collected.place}: {cure}"
+    lines = f"{collected.skipped} line{' is' if collected.skipped == 1 else 's are'} not a JSON object"
+    dropped = f" ({lines})" if collected.skipped else ""
+    return f'no "{metric}" in {collected.place}{dropped}{collector_note}'
 
 
 def class_by_itself(code: int | None, last_line: str) -> FailureClass | None:

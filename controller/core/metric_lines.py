@@ -153,8 +153,8 @@ class LineParser:
         return self._with_step(values, text, whole=True)
 
     def _by_patterns(self, text: str) -> ParsedLine:
-        found = ((m[1], _float(m[2])) for pattern in self._patterns for m in pattern.finditer(text))
-        values = {name: value for name, value in found if name and value is not None}
+        pairs = ((m[1], _float(m[2])) for pattern in self._patterns for m in pattern.finditer(text))
+        values = {name: value for name, value in pairs if name and value is not None}
         step, fraction = self._step_key(values)
         return ParsedLine(self._metrics(values), step, fraction)
 
@@ -192,12 +192,12 @@ class LineParser:
         return None, bool(keys)
 
     def _step_word(self, text: str) -> re.Match[str] | None:
-        found: dict[str, re.Match[str]] = {}
+        by_word: dict[str, re.Match[str]] = {}
         for word in self._word.finditer(text):
-            found.setdefault(word[1].casefold(), word)
-        if "epoch" in found and "step" in found and found["step"][3]:
-            return found["epoch"]  # `Epoch [3/10], Step [100/600]`: the step starts over in each epoch
-        return next((found[word] for word in map(str.casefold, self._words) if word in found), None)
+            by_word.setdefault(word[1].casefold(), word)
+        if "epoch" in by_word and "step" in by_word and by_word["step"][3]:
+            return by_word["epoch"]  # `Epoch [3/10], Step [100/600]`: the step starts over in each epoch
+        return next((by_word[word] for word in map(str.casefold, self._words) if word in by_word), None)
 
     def _metrics(self, values: dict[str, float]) -> dict[str, float]:
         words = self._words if self._guesses_step and not self._patterns else self._keys
@@ -305,16 +305,16 @@ class MetricCandidates:
     def _matching(self, pattern: re.Pattern[bytes], byte: bytes, begin: int) -> int:
         if byte and (begin := self._region.find(byte, begin)) < 0:
             return -1
-        found = pattern.search(self._region, begin)
-        return -1 if found is None else found.start()
+        match = pattern.search(self._region, begin)
+        return -1 if match is None else match.start()
 
     def _row(self, begin: int) -> int:
         if not self._in_table:
             return -1
         if _FIRST_ROW_AT.match(self._region, begin):
             return begin
-        found = _ROW_AT.search(self._region, begin)
-        return -1 if found is None else found.start() + 1
+        match = _ROW_AT.search(self._region, begin)
+        return -1 if match is None else match.start() + 1
 
 
 def end_of_bar(text: str) -> int:
@@ -371,7 +371,7 @@ def _json_values(line: str) -> dict[str, float] | None:
         values[path] = value
         if "." in path:
             nested.setdefault(path.rpartition(".")[2], []).append(value)
-    short = {name: found[0] for name, found in nested.items() if len(found) == 1 and name not in values}
+    short = {name: numbers[0] for name, numbers in nested.items() if len(numbers) == 1 and name not in values}
     return {**values, **short}
 
 

@@ -73,7 +73,7 @@ class LogReader:
         rule: MetricsRule,
         objective: ExperimentObjective,
         *,
-        others: Mapping[str, ValueRule] = MappingProxyType({}),
+        other_metrics: Mapping[str, ValueRule] = MappingProxyType({}),
         start: int = 0,
     ) -> None:
         """Create a reader.
@@ -81,10 +81,10 @@ class LogReader:
         Args:
             rule: How measurements are read from lines.
             objective: The first objective, whose values are always kept.
-            others: Further metrics that the trial must report.
+            other_metrics: Further metrics that the trial must report.
             start: The last step of the trial's earlier attempts, from which the counter continues.
         """
-        self._others = others
+        self._others = other_metrics
         self._values: dict[str, float] = {}  # values of the other metrics
         self._objective = objective
         self._start = start
@@ -273,8 +273,8 @@ class LogReader:
         self._beginnings = self._parser.beginnings
         self._counters = dict.fromkeys(self._counters, self._start)
         self._epoch = None
-        for known in (self._provisional, self._counted, self._repeating, self._emitted, self._passed, self._bars):
-            known.clear()
+        for state in (self._provisional, self._counted, self._repeating, self._emitted, self._passed, self._bars):
+            state.clear()
 
     def _note(self, parsed: ParsedLine, readings: list[MetricReading], *, overwritten: bool) -> None:
         if parsed.header and parsed.step != self._epoch:

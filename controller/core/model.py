@@ -321,9 +321,9 @@ class ExperimentSpec:
     @property
     def other_metrics(self) -> Mapping[str, ValueRule]:
         """Return the metrics that a trial must report beside the first objective's, each with its value rule."""
-        constrained = {each.metric: ValueRule.LAST for each in self.constraints}
-        found = constrained | {each.metric: each.value for each in self.further}
-        return {metric: rule for metric, rule in found.items() if metric != self.objective.metric}
+        constrained = {constraint.metric: ValueRule.LAST for constraint in self.constraints}
+        rules = constrained | {objective.metric: objective.value for objective in self.further}
+        return {metric: rule for metric, rule in rules.items() if metric != self.objective.metric}
 
     @property
     def collection(self) -> Collection | None:
@@ -338,13 +338,13 @@ class ExperimentSpec:
     def targets_reached(self, trial: Trial) -> str:
         """Describe the targets that a succeeded trial reaches; "" unless it meets all constraints and all targets."""
         phrases = [
-            f"{one.metric} {value:g} ({self.place_of(one)}.target: {one.target:g})"
-            for one, value in zip(self.objectives, trial.values, strict=False)
-            if one.target is not None and one.reaches_target(value)
+            f"{objective.metric} {value:g} ({self.place_of(objective)}.target: {objective.target:g})"
+            for objective, value in zip(self.objectives, trial.values, strict=False)
+            if objective.target is not None and objective.reaches_target(value)
         ]
-        wanted = sum(one.target is not None for one in self.objectives)
+        with_target = sum(objective.target is not None for objective in self.objectives)
         is_whole = self.criteria.losses(trial) is not None and self.criteria.violation(trial) == 0
-        return " and ".join(phrases) if phrases and len(phrases) == wanted and is_whole else ""
+        return " and ".join(phrases) if phrases and len(phrases) == with_target and is_whole else ""
 
     def place_of(self, objective: ExperimentObjective) -> str:
         """Return the objective's key in the file, below `spec`."""

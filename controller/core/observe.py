@@ -62,10 +62,10 @@ def _missing(attempt: Attempt, metrics: LogReader, now: datetime) -> Ended | Non
 
 def _place_of(metric: str, spec: ExperimentSpec) -> str:
     """Return the key of the experiment's file that names the metric."""
-    for one in spec.objectives:
-        if one.metric == metric:
-            return f"spec.{spec.place_of(one)}.metric"
-    return f"spec.constraints[{[one.metric for one in spec.constraints].index(metric)}].metric"
+    for objective in spec.objectives:
+        if objective.metric == metric:
+            return f"spec.{spec.place_of(objective)}.metric"
+    return f"spec.constraints[{[constraint.metric for constraint in spec.constraints].index(metric)}].metric"
 
 
 def _ended(

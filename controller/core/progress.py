@@ -55,7 +55,7 @@ class Progress:
     @property
     def final_runs(self) -> bool:
         """Return whether the final stage is running; `running` lists it under its own number."""
-        return any(each.number is FINAL for each in self.running)
+        return any(attempt.number is FINAL for attempt in self.running)
 
     @property
     def at_work(self) -> tuple[RunningTrial, ...]:

@@ -21,26 +21,26 @@ MOST_WAITING = 8
 
 
 def describe_experiment(record: ExperimentRecord, *, folder: Path, now: datetime) -> str:
-    it = record.experiment
-    spec = it.spec
+    experiment = record.experiment
+    spec = experiment.spec
     facts = [
-        ("Name", it.name),
-        ("Namespace", it.namespace),
-        ("Uid", it.uid),
+        ("Name", experiment.name),
+        ("Namespace", experiment.namespace),
+        ("Uid", experiment.uid),
         ("State", shown_state(record)),
-        ("Reason", "" if it.reason_code is None else it.reason_code.value),
+        ("Reason", "" if experiment.reason_code is None else experiment.reason_code.value),
         ("Objectives" if spec.further else "Objective", "; ".join(map(describe_objective, spec.objectives))),
         ("Subject to", "; ".join(map(str, spec.constraints))),
         ("Fidelity", _fidelity(record)),
         ("Algorithm", _algorithm(record) + (f", pruning {spec.pruning.name}" if spec.pruning else "")),
-        ("Revision", str(it.revision)),
-        ("Directory", it.directory),
+        ("Revision", str(experiment.revision)),
+        ("Directory", experiment.directory),
         ("Folder", str(folder)),
-        ("Study", it.study),
-        ("Service", redacted_url(it.server) or "embedded"),
+        ("Study", experiment.study),
+        ("Service", redacted_url(experiment.server) or "embedded"),
         ("Controller", record.controlled_by or "none"),
-        ("Started", "" if it.start_time is None else formatting.timestamp(it.start_time)),
-        ("Ended", "" if it.end_time is None else formatting.timestamp(it.end_time)),
+        ("Started", "" if experiment.start_time is None else formatting.timestamp(experiment.start_time)),
+        ("Ended", "" if experiment.end_time is None else formatting.timestamp(experiment.end_time)),
         ("Budget", _budget(record)),
         ("Trials", ", ".join(f"{n} {state.value}" for state, n in record.counts.items()) or "none yet"),
         ("Imported", _imported(record)),
@@ -48,24 +48,24 @@ def describe_experiment(record: ExperimentRecord, *, folder: Path, now: datetime
         ("Final", _final(record, now=now)),
     ]
     parts = [_facts(facts)]
-    running = [one for one in record.trials if one.state is TrialState.RUNNING]
+    running = [entry for entry in record.trials if entry.state is TrialState.RUNNING]
     if running:
         rows = [
             [
-                str(one.trial.number),
-                run_time(one, now=now),
-                "" if one.trial.step is None else str(one.trial.step),
-                formatting.number(one.trial.value),
-                formatting.parameters(one.trial.parameters),
+                str(entry.trial.number),
+                run_time(entry, now=now),
+                "" if entry.trial.step is None else str(entry.trial.step),
+                formatting.number(entry.trial.value),
+                formatting.parameters(entry.trial.parameters),
             ]
-            for one in running
+            for entry in running
         ]
         parts.append("Running\n" + _indented(aligned(("TRIAL", "FOR", "STEP", "VALUE", "PARAMETERS"), rows)))
-    waiting = [one for one in record.trials if one.state is TrialState.QUEUED and one.waiting]
+    waiting = [entry for entry in record.trials if entry.state is TrialState.QUEUED and entry.waiting]
     if waiting:
-        rows = [[str(one.trial.number), shortened(record.reason_of(one), 100)] for one in waiting[:MOST_WAITING]]
-        more = f"and {len(waiting) - MOST_WAITING} more\n" if len(waiting) > MOST_WAITING else ""
-        parts.append("Waiting\n" + _indented(aligned(("TRIAL", "FOR WHAT"), rows) + more))
+        rows = [[str(entry.trial.number), shortened(record.reason_of(entry), 100)] for entry in waiting[:MOST_WAITING]]
+        truncation = f"and {len(waiting) - MOST_WAITING} more\n" if len(waiting) > MOST_WAITING else ""
+        parts.append("Waiting\n" + _indented(aligned(("TRIAL", "FOR WHAT"), rows) + truncation))
     parts += _events(record.events)
     parts.append(f"Why: {why_experiment(record)}")
     return "\n".join(parts) + "\n"
@@ -84,7 +84,7 @@ def _final(record: ExperimentRecord, *, now: datetime) -> str:
 
 def describe_final(record: ExperimentRecord, final: FinalRecord, *, log: Path | None, now: datetime) -> str:
     name = f"{record.experiment.name}/final"
-    whose = next((one.trial for one in record.trials if one.trial.number == final.run.trial), None)
+    trial = next((entry.trial for entry in record.trials if entry.trial.number == final.run.trial), None)
     metric = record.experiment.spec.objective.metric
     facts = [
         ("Final", name),
@@ -92,14 +92,14 @@ def describe_final(record: ExperimentRecord, final: FinalRecord, *, log: Path | 
         ("State", final.state),
         ("Of trial", str(final.run.trial)),
         ("Value", "" if final.newest.value is None else f"{metric} {formatting.number(final.newest.value)}"),
-        ("Parameters", "" if whose is None else formatting.parameters(whose.parameters)),
+        ("Parameters", "" if trial is None else formatting.parameters(trial.parameters)),
         ("Log", "" if log is None else str(log)),
         ("Outputs", final.directory or output_location(record.experiment.spec, final)),
     ]
     parts = [_facts(facts)]
     parts.append("Attempts\n" + _indented(_attempts(record, final.attempts, now=now)))
     if final.outputs:
-        rows = [[each.path, str(each.size_bytes)] for each in final.outputs]
+        rows = [[output.path, str(output.size_bytes)] for output in final.outputs]
         parts.append("Left\n" + _indented(aligned(("PATH", "BYTES"), rows)))
     parts += _events(record.events)
     parts.append(f"Why: {why_final(record, final)}")
@@ -128,7 +128,7 @@ def _fidelity(record: ExperimentRecord) -> str:
     fidelity = record.experiment.spec.fidelity
     if fidelity is None:
         return ""
-    waiting = Counter(one.trial.fidelity for one in record.trials if one.state is TrialState.PAUSED)
+    waiting = Counter(entry.trial.fidelity for entry in record.trials if entry.state is TrialState.PAUSED)
     levels = ", ".join(f"{level:g}" for level in fidelity.levels)
     paused = ", ".join(f"{waiting[level]} at {level:g}" for level in fidelity.levels if waiting[level])
     return f"{fidelity.parameter} {levels}; one in {fidelity.eta} continues" + (f"; paused: {paused}" if paused else "")
@@ -144,48 +144,51 @@ def _algorithm(record: ExperimentRecord) -> str:
     return f"{name}: {chosen} ({', '.join(words)})"
 
 
-def describe_trial(record: ExperimentRecord, one: TrialRecord, *, log: Path | None, now: datetime) -> str:
-    number, algorithm = one.trial.number, record.experiment.spec.algorithm.name
+def describe_trial(record: ExperimentRecord, entry: TrialRecord, *, log: Path | None, now: datetime) -> str:
+    number, algorithm = entry.trial.number, record.experiment.spec.algorithm.name
     facts = [
         ("Trial", f"{record.experiment.name}/{number}"),
         ("Name", record.trial_name(number)),
-        ("State", one.state.value),
-        ("Queued", record.reason_of(one) if one.state is TrialState.QUEUED and one.waiting else ""),
-        ("Value", formatting.number(one.trial.value)),
-        ("Step", "" if one.trial.step is None else str(one.trial.step)),
-        ("Imported", one.imported_from and f"from {one.imported_from}"),
-        ("Proposed", one.proposed_by and f"by {one.proposed_by}, because {algorithm} was not ready"),
-        ("Parent", "" if one.trial.parent is None else f"trial {one.trial.parent}, from whose checkpoint it continues"),
+        ("State", entry.state.value),
+        ("Queued", record.reason_of(entry) if entry.state is TrialState.QUEUED and entry.waiting else ""),
+        ("Value", formatting.number(entry.trial.value)),
+        ("Step", "" if entry.trial.step is None else str(entry.trial.step)),
+        ("Imported", entry.imported_from and f"from {entry.imported_from}"),
+        ("Proposed", entry.proposed_by and f"by {entry.proposed_by}, because {algorithm} was not ready"),
+        (
+            "Parent",
+            "" if entry.trial.parent is None else f"trial {entry.trial.parent}, from whose checkpoint it continues",
+        ),
         ("Log", "" if log is None else str(log)),
     ]
-    values = [[name, formatting.parameter(value)] for name, value in one.trial.parameters.items()]
+    values = [[name, formatting.parameter(value)] for name, value in entry.trial.parameters.items()]
     parts = [_facts(facts), "Parameters\n" + _indented(aligned(("", ""), values, headers=False))]
-    if not (one.imported_from or one.value_of):
-        parts.append("Attempts\n" + _indented(_attempts(record, one.attempts, now=now)))
+    if not (entry.imported_from or entry.value_of):
+        parts.append("Attempts\n" + _indented(_attempts(record, entry.attempts, now=now)))
     measured = record.measurements.get(number, ())
     if measured:
         header = ("METRIC", "READINGS", "FIRST", "LAST", "MIN", "MAX", "TREND")
         parts.append("Measurements\n" + _indented(aligned(header, _measured(measured))))
     parts += _events(record.events)
-    parts.append(f"Why: {why_trial(record, one)}")
+    parts.append(f"Why: {why_trial(record, entry)}")
     return "\n".join(parts) + "\n"
 
 
 def _attempts(record: ExperimentRecord, attempts: Sequence[Attempt], *, now: datetime) -> str:
     """Return a table of attempts. Columns that only a cluster fills are left out if they are empty."""
     columns = {
-        "NUMBER": [str(each.number) for each in attempts],
-        "STATE": [each.state.value for each in attempts],
-        "FOR": [formatting.between(each.start_time, each.end_time or now) for each in attempts],
-        "EXIT": ["" if each.exit_code is None else str(each.exit_code) for each in attempts],
-        "CLASS": ["" if each.failure_class is None else each.failure_class.value for each in attempts],
-        "NODE": [each.node for each in attempts],
-        "IMAGE": [formatting.digest(each.image) for each in attempts],
-        "GPU-S": [f"{spent:.0f}" if (spent := record.gpu_seconds(each, now=now)) else "" for each in attempts],
-        "REASON": [shortened(each.reason, 80) for each in attempts],
+        "NUMBER": [str(attempt.number) for attempt in attempts],
+        "STATE": [attempt.state.value for attempt in attempts],
+        "FOR": [formatting.between(attempt.start_time, attempt.end_time or now) for attempt in attempts],
+        "EXIT": ["" if attempt.exit_code is None else str(attempt.exit_code) for attempt in attempts],
+        "CLASS": ["" if attempt.failure_class is None else attempt.failure_class.value for attempt in attempts],
+        "NODE": [attempt.node for attempt in attempts],
+        "IMAGE": [formatting.digest(attempt.image) for attempt in attempts],
+        "GPU-S": [f"{spent:.0f}" if (spent := record.gpu_seconds(attempt, now=now)) else "" for attempt in attempts],
+        "REASON": [shortened(attempt.reason, 80) for attempt in attempts],
     }
-    shown = {name: cells for name, cells in columns.items() if name not in _TOLD_BY_CLUSTERS or any(cells)}
-    return aligned(list(shown), list(zip(*shown.values(), strict=True)))
+    filled = {name: cells for name, cells in columns.items() if name not in _TOLD_BY_CLUSTERS or any(cells)}
+    return aligned(list(filled), list(zip(*filled.values(), strict=True)))
 
 
 _TOLD_BY_CLUSTERS = frozenset({"NODE", "IMAGE", "GPU-S"})
@@ -193,31 +196,31 @@ _TOLD_BY_CLUSTERS = frozenset({"NODE", "IMAGE", "GPU-S"})
 
 def why_experiment(record: ExperimentRecord) -> str:
     """Return one sentence that says why the experiment is in its state, and what to do next."""
-    it = record.experiment
-    name, counts = it.name, record.counts
+    experiment = record.experiment
+    name, counts = experiment.name, record.counts
     running, queued = counts.get(TrialState.RUNNING, 0), counts.get(TrialState.QUEUED, 0)
-    match it.state:
+    match experiment.state:
         case ExperimentState.RUNNING | ExperimentState.STOPPING if not record.controlled_by:
-            return f"{_left(it)}; continue with: {command('resume', name)}"
+            return f"{_left(experiment)}; continue with: {command('resume', name)}"
         case ExperimentState.RUNNING if record.final is not None and not record.final.over:
             follow = command("logs", "-f", f"{name}/final")
             return f"its search is over, and its final stage runs; follow it with: {follow}"
         case ExperimentState.RUNNING:
             return (
-                f"running with {running} of at most {quantity(it.spec.parallelism, 'trial')} at a time, {queued} queued"
-                f"{_held_up(record)}; stop it with: {command('stop', name)}"
+                f"running with {running} of at most {quantity(experiment.spec.parallelism, 'trial')} at a time, "
+                f"{queued} queued{_held_up(record)}; stop it with: {command('stop', name)}"
             )
         case ExperimentState.PAUSED:
-            return f"paused, {it.reason}; {cure(it)}"
+            return f"paused, {experiment.reason}; {cure(experiment)}"
         case ExperimentState.STOPPING:
             return f"a stop was requested; {quantity(running, 'trial')} {'is' if running == 1 else 'are'} ending"
         case ExperimentState.STOPPED:
-            return f"{it.reason or 'stopped'}; continue with: {command('resume', name)}"
+            return f"{experiment.reason or 'stopped'}; continue with: {command('resume', name)}"
         case ExperimentState.FAILED:
             again = f"; run those that failed again with: {command('retry', name, '--failed')}"
-            failed = any(one.state is TrialState.FAILED for one in record.trials)
+            failed = any(entry.state is TrialState.FAILED for entry in record.trials)
             look = command("describe", f"{name}/{_last_failed(record)}")
-            return f"failed, {it.reason}; look at one with: {look}{again if failed else ''}"
+            return f"failed, {experiment.reason}; look at one with: {look}{again if failed else ''}"
         case ExperimentState.SUCCEEDED:
             result = f"see the result with: {command('best', name)}"
             if record.final is not None and record.final.failed:
@@ -228,7 +231,7 @@ def why_experiment(record: ExperimentRecord) -> str:
                 result = (
                     f"but no trial succeeded; look at one with: {command('describe', f'{name}/{_last_failed(record)}')}"
                 )
-            return f"{it.reason}; {result}"
+            return f"{experiment.reason}; {result}"
 
 
 def _left(experiment: Experiment) -> str:
@@ -242,9 +245,9 @@ def _held_up(record: ExperimentRecord) -> str:
     """Return what the oldest waiting trial waits for; younger ones wait behind it."""
     if not record.counts.get(TrialState.QUEUED):
         return ""
-    for one in record.trials:
-        if one.waiting and one.newest is not None and one.newest.reason:
-            return f" ({shortened(one.newest.reason, 100)})"
+    for entry in record.trials:
+        if entry.waiting and entry.newest is not None and entry.newest.reason:
+            return f" ({shortened(entry.newest.reason, 100)})"
     return ""
 
 
@@ -254,26 +257,26 @@ def cure(experiment: Experiment) -> str:
     return f"correct it, then: {command('resume', 'FILE')} (or {by_name}, if the file is right as it is)"
 
 
-def why_trial(record: ExperimentRecord, one: TrialRecord) -> str:
+def why_trial(record: ExperimentRecord, entry: TrialRecord) -> str:
     metric = record.experiment.spec.objective.metric
-    newest = one.newest
+    newest = entry.newest
     attempts = f" in attempt {newest.number}" if newest is not None and newest.number > 1 else ""
-    reason = record.reason_of(one)
-    match one.state:
-        case TrialState.SUCCEEDED if one.value_of:
+    reason = record.reason_of(entry)
+    match entry.state:
+        case TrialState.SUCCEEDED if entry.value_of:
             return f"it was {reason}"
         case TrialState.SUCCEEDED:
             best = record.best
-            rank = "; the best so far" if best is not None and best.number == one.trial.number else ""
-            origin = " where it comes from" if one.imported_from else ""
-            return f"it ended with {metric} {formatting.number(one.trial.value)}{attempts}{origin}{rank}"
+            rank = "; the best so far" if best is not None and best.number == entry.trial.number else ""
+            origin = " where it comes from" if entry.imported_from else ""
+            return f"it ended with {metric} {formatting.number(entry.trial.value)}{attempts}{origin}{rank}"
         case TrialState.PRUNED:
             return f"it was pruned: {reason}"
         case TrialState.INFEASIBLE:
             return f"its program says that these parameters cannot work: {reason}"
         case TrialState.FAILED:
-            meaning = _MEANING.get(one.trial.failure_class, one.trial.failure_class or "failed")
-            if one.trial.failure_class == FailureClass.METRICS_MISSING.value and one.trial.step is not None:
+            meaning = _MEANING.get(entry.trial.failure_class, entry.trial.failure_class or "failed")
+            if entry.trial.failure_class == FailureClass.METRICS_MISSING.value and entry.trial.step is not None:
                 meaning = "only a finite number can be compared; its log says more"
             if "spec.objective.metric" in reason:  # the reason names the cure already
                 return f"{reason}{attempts}"
@@ -287,11 +290,11 @@ def why_trial(record: ExperimentRecord, one: TrialRecord) -> str:
                 f"it may keep running without a controller; continue with: {command('resume', record.experiment.name)}"
             )
         case TrialState.RUNNING:
-            follow = command("logs", "-f", f"{record.experiment.name}/{one.trial.number}")
+            follow = command("logs", "-f", f"{record.experiment.name}/{entry.trial.number}")
             return f"it runs{attempts}; follow it with: {follow}"
-        case TrialState.QUEUED if one.waiting and newest is not None and newest.reason and record.controlled_by:
-            where = " for room in its namespace" if newest.reason.startswith(QUOTA_EXCEEDED) else ""
-            return f"it waits{where}, and starts by itself{attempts}: {reason}"
+        case TrialState.QUEUED if entry.waiting and newest is not None and newest.reason and record.controlled_by:
+            reason_to_wait = " for room in its namespace" if newest.reason.startswith(QUOTA_EXCEEDED) else ""
+            return f"it waits{reason_to_wait}, and starts by itself{attempts}: {reason}"
         case TrialState.QUEUED:
             return reason
         case TrialState.PAUSED:
@@ -325,15 +328,15 @@ def _budget(record: ExperimentRecord) -> str:
 
 def _imported(record: ExperimentRecord) -> str:
     """Return the imported trials by source: `24 from results.csv, 3 from digits-a`."""
-    sources = [one.imported_from for one in record.trials if one.imported_from]
+    sources = [entry.imported_from for entry in record.trials if entry.imported_from]
     return ", ".join(f"{sources.count(source)} from {source}" for source in dict.fromkeys(sources))
 
 
 def _best(record: ExperimentRecord) -> str:
     spec, best = record.experiment.spec, record.best
     if best is None:
-        kept = spec.constraints and record.counts.get(TrialState.SUCCEEDED)
-        return "none yet: no trial keeps the constraints" if kept else "none yet"
+        none_is_feasible = spec.constraints and record.counts.get(TrialState.SUCCEEDED)
+        return "none yet: no trial keeps the constraints" if none_is_feasible else "none yet"
     result = f"trial {best.number}, {formatting.scores(spec.criteria, best)}: {formatting.parameters(best.parameters)}"
     share = record.dominated_share
     if share is None:
@@ -342,17 +345,21 @@ def _best(record: ExperimentRecord) -> str:
     return f"{front}; best {spec.objective.metric}: {result}"
 
 
-def describe_objective(it: ExperimentObjective) -> str:
-    target = "" if it.target is None else f", target {formatting.number(it.target)}"
-    return f"{it.direction.value} {it.metric}{target}"
+def describe_objective(objective: ExperimentObjective) -> str:
+    target = "" if objective.target is None else f", target {formatting.number(objective.target)}"
+    return f"{objective.direction.value} {objective.metric}{target}"
 
 
 def _measured(measured: Sequence[Measurement]) -> list[list[str]]:
     """Return the table of the newest attempt that measured anything."""
-    attempt = max(each.attempt for each in measured)
+    attempt = max(measurement.attempt for measurement in measured)
     rows = []
-    for metric in dict.fromkeys(each.metric for each in measured):
-        values = [each.value for each in measured if each.metric == metric and each.attempt == attempt]
+    for metric in dict.fromkeys(measurement.metric for measurement in measured):
+        values = [
+            measurement.value
+            for measurement in measured
+            if measurement.metric == metric and measurement.attempt == attempt
+        ]
         if values:
             ends = [values[0], values[-1], min(values), max(values)]
             rows.append([metric, str(len(values)), *map(formatting.number, ends), formatting.sparkline(values, 24)])
@@ -360,15 +367,15 @@ def _measured(measured: Sequence[Measurement]) -> list[list[str]]:
 
 
 def _last_failed(record: ExperimentRecord) -> str:
-    bad = [one.trial.number for one in record.trials if one.state in (TrialState.FAILED, TrialState.INFEASIBLE)]
+    bad = [entry.trial.number for entry in record.trials if entry.state in (TrialState.FAILED, TrialState.INFEASIBLE)]
     return str(bad[-1]) if bad else "0"
 
 
 def _events(events: Sequence[Event]) -> list[str]:
-    shown = [event for event in events if event.kind != "created"][-LAST_EVENTS:]
-    if not shown:
+    latest = [event for event in events if event.kind != "created"][-LAST_EVENTS:]
+    if not latest:
         return []
-    rows = [[event.time.strftime("%H:%M:%S"), event.kind, shortened(event.message, 100)] for event in shown]
+    rows = [[event.time.strftime("%H:%M:%S"), event.kind, shortened(event.message, 100)] for event in latest]
     return ["Last events (UTC)\n" + _indented(aligned(("", "", ""), rows, headers=False))]
 
 

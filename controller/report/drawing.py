@@ -57,8 +57,8 @@ def svg(figure: dict[str, Any]) -> str:
 
 def _without_choices(figure: dict[str, Any]) -> dict[str, Any]:
     """Return the figure without selection lists, which a picture cannot have; the default selection stays."""
-    kept = [{k: v for k, v in each.items() if k != "bind"} for each in figure.get("params", ())]
-    return {**figure, "params": kept} if kept else figure
+    parameters = [{k: v for k, v in parameter.items() if k != "bind"} for parameter in figure.get("params", ())]
+    return {**figure, "params": parameters} if parameters else figure
 
 
 def _vl_convert() -> Any:  # Any: the package has no types

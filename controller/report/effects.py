@@ -82,12 +82,12 @@ def effects(space: Space, trials: Iterable[Trial], *, direction: Direction) -> l
     """
     finished = [replace(trial, parameters=space.canonical(trial.parameters)) for trial in trials if trial.finished]
     points = _points(finished)
-    found = []
+    by_parameter = []
     for parameter in space.parameters:
         effect = _effect(parameter, finished, points, direction=direction)
         if effect is not None:
-            found.append(effect)
-    return found
+            by_parameter.append(effect)
+    return by_parameter
 
 
 def _points(finished: Sequence[Trial]) -> dict[Point, float]:
@@ -96,7 +96,7 @@ def _points(finished: Sequence[Trial]) -> dict[Point, float]:
     for trial in finished:
         if (value := succeeded(trial)) is not None:
             values[tuple(sorted((name, identity(v)) for name, v in trial.parameters.items()))].append(value)
-    return {point: _mean(found) for point, found in values.items()}
+    return {point: _mean(losses) for point, losses in values.items()}
 
 
 def _effect(
@@ -142,8 +142,10 @@ def _ordered(parameter: Parameter, values: Mapping[Identity, Value]) -> list[Val
 
 def _level(trials: Sequence[Trial], low: Value, high: Value, *, direction: Direction) -> ParameterLevel:
     values = [value for trial in trials if (value := succeeded(trial)) is not None]
-    others: Counter[TrialState] = Counter(trial.state for trial in trials if trial.state is not TrialState.SUCCEEDED)
-    left_out = {state: others[state] for state in TrialState if others[state]}
+    other_states: Counter[TrialState] = Counter(
+        trial.state for trial in trials if trial.state is not TrialState.SUCCEEDED
+    )
+    left_out = {state: other_states[state] for state in TrialState if other_states[state]}
     if not values:
         return ParameterLevel(low, high, 0, None, None, None, left_out)
     best = min(values, key=lambda value: direction.sign * value)
@@ -163,16 +165,16 @@ def _spread(levels: Sequence[ParameterLevel]) -> float:
 
 
 def _steps(name: str, order: Sequence[Value], points: Mapping[Point, float]) -> list[Step]:
-    first, *others = order
+    first, *other_values = order
     of_level: dict[Identity, dict[Point, float]] = {identity(level): {} for level in order}
     at = 0  # the parameter's index, which is the same in nearly every point
     for point, value in points.items():
         if at >= len(point) or point[at][0] != name:
-            at = next((place for place, (each, _) in enumerate(point) if each == name), len(point))
+            at = next((place for place, (coordinate, _) in enumerate(point) if coordinate == name), len(point))
         if at < len(point):
             of_level[point[at][1]][point[:at] + point[at + 1 :]] = value
     steps = []
-    for level in others:
+    for level in other_values:
         values = of_level[identity(level)]
         gains = [values[rest] - value for rest, value in of_level[identity(first)].items() if rest in values]
         if gains:

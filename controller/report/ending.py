@@ -19,9 +19,9 @@ def result(experiment: Experiment, best: Trial) -> str:
     """Return the result: `digits: best accuracy 0.9725 (trial 31)`, and a line for each parameter."""
     criteria = experiment.spec.criteria
     several = len(criteria.objectives) > 1
-    which = f"best {criteria.objectives[0].metric} of the Pareto front:" if several else "best"
-    whose = ", imported" if IMPORTED_FROM in best.labels else ""
-    lines = [f"{experiment.name}: {which} {formatting.scores(criteria, best)} (trial {best.number}{whose})"]
+    label = f"best {criteria.objectives[0].metric} of the Pareto front:" if several else "best"
+    origin = ", imported" if IMPORTED_FROM in best.labels else ""
+    lines = [f"{experiment.name}: {label} {formatting.scores(criteria, best)} (trial {best.number}{origin})"]
     width = max((len(name) for name in best.parameters), default=0)
     lines += [f"  {name:<{width}}  {formatting.parameter(value)}" for name, value in best.parameters.items()]
     return "\n".join(lines)
@@ -41,7 +41,7 @@ def estimated(experiment: Experiment, estimate: Estimate) -> str:
 def front(record: ExperimentRecord) -> str:
     """Return the Pareto front as a table, sorted by the first objective."""
     spec = record.experiment.spec
-    metrics = [each.metric for each in spec.objectives] + [each.metric for each in spec.constraints]
+    metrics = [goal.metric for goal in spec.objectives] + [goal.metric for goal in spec.constraints]
     rows = [
         [
             str(trial.number),
@@ -63,14 +63,14 @@ def final_stage(record: ExperimentRecord) -> str:
         return ""
     metric = record.experiment.spec.objective.metric
     score = f", {metric} {formatting.number(final.newest.value)}" if final.newest.value is not None else ""
-    why = f": {final.newest.reason}" if final.newest.reason else ""
-    lines = [f"final stage (trial {final.run.trial}): {final.state}{score}{why}"]
+    explanation = f": {final.newest.reason}" if final.newest.reason else ""
+    lines = [f"final stage (trial {final.run.trial}): {final.state}{score}{explanation}"]
     if not final.directory:
         lines.append(f"  {output_location(record.experiment.spec, final)}")
     elif final.outputs:
         lines.append(f"  {final.directory}")
-        width = max(len(each.path) for each in final.outputs)
-        lines += [f"  {each.path:<{width}}  {quantity(each.size_bytes, 'byte')}" for each in final.outputs]
+        width = max(len(output.path) for output in final.outputs)
+        lines += [f"  {output.path:<{width}}  {quantity(output.size_bytes, 'byte')}" for output in final.outputs]
     else:
         lines.append(f"  nothing in {final.directory}")
     return "\n".join(lines)
@@ -100,8 +100,8 @@ def next_step(
             front = f"The Pareto front: {command('best', name)}\n" if experiment.spec.further else ""
             return f"{name} succeeded: {reason}\n{front}All trials: {trials}"
         case ExperimentState.SUCCEEDED:
-            lacking = "trial that keeps the constraints" if experiment.spec.constraints else "succeeded trial"
-            return f"{name} finished without one {lacking}: {reason}\nWhy: {trials}"
+            missing_trial = "trial that keeps the constraints" if experiment.spec.constraints else "succeeded trial"
+            return f"{name} finished without one {missing_trial}: {reason}\nWhy: {trials}"
         case ExperimentState.FAILED:
             failed = counts.get(TrialState.FAILED, 0)
             retry = f"\nRun the failed trials again: {command('retry', name, '--failed')}" if failed else ""
@@ -127,5 +127,5 @@ def _printed(name: str, printed: tuple[int, Sequence[str]] | None) -> str:
     trial, lines = printed
     if not lines:
         return f"Trial {trial} printed nothing\n"
-    shown = "".join(f"    {line[:200]}\n" for line in lines)
-    return f"Trial {trial} printed last (all of it: {command('logs', f'{name}/{trial}')}):\n{shown}"
+    excerpt = "".join(f"    {line[:200]}\n" for line in lines)
+    return f"Trial {trial} printed last (all of it: {command('logs', f'{name}/{trial}')}):\n{excerpt}"

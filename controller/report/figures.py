@@ -52,22 +52,22 @@ def history(record: FigureSource) -> Json:
     sign, metric = objective.direction.sign, objective.metric
     rows: list[Json] = []
     best: float | None = None
-    valued = sorted(_valued(record), key=lambda one: one.trial.number)
-    shown = {one.trial.number for one in _some(record, valued, MOST_TRIALS)}
-    for one in valued:
-        value = _value(one)
-        keeps = one.state is TrialState.SUCCEEDED and record.criteria.violation(one.trial) == 0
+    valued = sorted(_valued(record), key=lambda entry: entry.trial.number)
+    drawn = {entry.trial.number for entry in _some(record, valued, MOST_TRIALS)}
+    for entry in valued:
+        value = _value(entry)
+        keeps = entry.state is TrialState.SUCCEEDED and record.criteria.violation(entry.trial) == 0
         if keeps and (best is None or sign * value < sign * best):
             best = value
-        elif one.trial.number not in shown:
+        elif entry.trial.number not in drawn:
             continue  # a trial that was the best is always shown, because the line needs it
         rows.append(
             {
-                "trial": one.trial.number,
+                "trial": entry.trial.number,
                 "value": value,
-                "state": one.state.value,
+                "state": entry.state.value,
                 "best": best,
-                "parameters": formatting.parameters(one.trial.parameters),
+                "parameters": formatting.parameters(entry.trial.parameters),
             }
         )
     y = {"type": "quantitative", "title": metric, "scale": _scale([row["value"] for row in rows])}
@@ -94,24 +94,25 @@ def curves(record: FigureSource) -> Json:
     """The first objective of each trial by step, as its newest attempt reported it."""
     metric = record.criteria.objectives[0].metric
     measured = _began(record)
-    shown = _some(record, measured, MOST_CURVES)
+    drawn = _some(record, measured, MOST_CURVES)
     rows: list[Json] = []
-    for one in shown:
-        found = record.measurements.get(one.trial.number)
-        if not found:
+    for entry in drawn:
+        measurements = record.measurements.get(entry.trial.number)
+        if not measurements:
             continue
-        newest = max(m.attempt for m in found)
-        curve = sorted((m.step, m.value) for m in found if m.metric == metric and m.attempt == newest)
+        newest = max(m.attempt for m in measurements)
+        curve = sorted((m.step, m.value) for m in measurements if m.metric == metric and m.attempt == newest)
         finite = [(step, value) for step, value in curve if math.isfinite(value)]
         stride = max(1, math.ceil(len(finite) / MOST_POINTS))
-        kept = [*finite[::stride], *(finite[-1:] if (len(finite) - 1) % stride else [])]
+        drawn_points = [*finite[::stride], *(finite[-1:] if (len(finite) - 1) % stride else [])]
         rows += [
-            {"trial": one.trial.number, "step": step, "value": value, "state": one.state.value} for step, value in kept
+            {"trial": entry.trial.number, "step": step, "value": value, "state": entry.state.value}
+            for step, value in drawn_points
         ]
     if len({row["step"] for row in rows}) < 2:
         rows = []  # a single report per trial does not make a curve
-    line = {"opacity": 0.55, "strokeWidth": 1.2} if len(shown) > 1 else {"strokeWidth": 2}
-    title = f"{metric} by step" + _of(shown, measured)
+    line = {"opacity": 0.55, "strokeWidth": 1.2} if len(drawn) > 1 else {"strokeWidth": 2}
+    title = f"{metric} by step" + _of(drawn, measured)
     return _figure(
         title,
         rows,
@@ -135,28 +136,28 @@ def curves(record: FigureSource) -> Json:
 
 def trials_of_curves(record: FigureSource) -> list[int]:
     """Return the trials whose measurements `curves` needs."""
-    return [one.trial.number for one in _some(record, _began(record), MOST_CURVES)]
+    return [entry.trial.number for entry in _some(record, _began(record), MOST_CURVES)]
 
 
 def parallel(record: FigureSource) -> Json:
     """Parallel coordinates of the succeeded trials; drag over the strip of values to choose some."""
     metric = record.criteria.objectives[0].metric
-    succeeded = [one for one in _valued(record) if one.state is TrialState.SUCCEEDED]
-    shown = _some(record, succeeded, MOST_CURVES * 2)
+    succeeded = [entry for entry in _valued(record) if entry.state is TrialState.SUCCEEDED]
+    drawn = _some(record, succeeded, MOST_CURVES * 2)
     parameters = record.space.parameters
     rows: list[Json] = [
         {
-            "trial": one.trial.number,
-            "value": _value(one),
+            "trial": entry.trial.number,
+            "value": _value(entry),
             "parameter": parameter.name,
-            "place": _place(parameter.domain, one.trial.parameters[parameter.name]),
-            "is": formatting.parameter(one.trial.parameters[parameter.name]),
+            "place": _place(parameter.domain, entry.trial.parameters[parameter.name]),
+            "is": formatting.parameter(entry.trial.parameters[parameter.name]),
         }
-        for one in shown
+        for entry in drawn
         for parameter in parameters
-        if parameter.name in one.trial.parameters
+        if parameter.name in entry.trial.parameters
     ]
-    values = _scale([_value(one) for one in shown])
+    values = _scale([_value(entry) for entry in drawn])
     color: Json = {
         "field": "value",
         "type": "quantitative",
@@ -175,7 +176,7 @@ def parallel(record: FigureSource) -> Json:
             "color": color,
         },
     }
-    title = "Parameters of succeeded trials" + _of(shown, succeeded)
+    title = "Parameters of succeeded trials" + _of(drawn, succeeded)
     return _figure(title, rows, {"vconcat": [plot, strip], "resolve": {"legend": {"color": "independent"}}})
 
 
@@ -208,9 +209,9 @@ def _coordinates(parameters: Sequence[Parameter], metric: str, color: Json) -> l
 def slice_(record: FigureSource) -> Json:
     """The value over each parameter, one small chart for each."""
     metric = record.criteria.objectives[0].metric
-    shown = _some(record, _valued(record), MOST_TRIALS)
+    drawn = _some(record, _valued(record), MOST_TRIALS)
     parameters = record.space.parameters
-    rows = [_row(one, [parameter.name for parameter in parameters]) for one in shown]
+    rows = [_row(entry, [parameter.name for parameter in parameters]) for entry in drawn]
     y: Json = {"field": "value", "type": "quantitative", "title": metric, "scale": _scale([r["value"] for r in rows])}
     charts: list[Json] = [
         {
@@ -234,19 +235,19 @@ def contour(record: FigureSource) -> Json:
     """Two parameters against each other, chosen from lists where the figure is drawn in a page: the mean value of the
     trials in each cell, and the trials."""
     metric = record.criteria.objectives[0].metric
-    shown = _some(record, [one for one in _valued(record) if one.state is TrialState.SUCCEEDED], MOST_TRIALS)
+    drawn = _some(record, [entry for entry in _valued(record) if entry.state is TrialState.SUCCEEDED], MOST_TRIALS)
     parameters = record.space.parameters
     rows: list[Json] = [
         {
-            "trial": one.trial.number,
-            "value": _value(one),
-            "parameters": formatting.parameters(one.trial.parameters),
+            "trial": entry.trial.number,
+            "value": _value(entry),
+            "parameters": formatting.parameters(entry.trial.parameters),
             "places": [
-                _place(p.domain, one.trial.parameters[p.name]) if p.name in one.trial.parameters else None
+                _place(p.domain, entry.trial.parameters[p.name]) if p.name in entry.trial.parameters else None
                 for p in parameters
             ],
         }
-        for one in shown
+        for entry in drawn
     ]
     names = [p.name for p in parameters]
     color_scale: Json = {**_scale([r["value"] for r in rows]), "scheme": _SCHEME, "reverse": _is_minimized(record)}
@@ -315,14 +316,14 @@ def importance(record: FigureSource, importances: Sequence[Importance]) -> Json:
     metric = record.criteria.objectives[0].metric
     rows = [
         {
-            "parameter": one.name,
-            "importance": one.value,
-            "low": max(0.0, one.value - (one.spread or 0.0)),
-            "high": one.value + (one.spread or 0.0),
-            "trials": one.trials,
+            "parameter": importance.name,
+            "importance": importance.value,
+            "low": max(0.0, importance.value - (importance.spread or 0.0)),
+            "high": importance.value + (importance.spread or 0.0),
+            "trials": importance.trials,
         }
-        for one in importances
-        if one.value is not None
+        for importance in importances
+        if importance.value is not None
     ]
     y = {"field": "parameter", "type": "nominal", "sort": [row["parameter"] for row in rows], "title": None}
     bars: Json = {
@@ -344,25 +345,27 @@ def importance(record: FigureSource, importances: Sequence[Importance]) -> Json:
 def timeline(record: FigureSource) -> Json:
     """Each attempt from its creation to its start, and from there to its end; one that still runs ends with the newest
     time that is known."""
-    attempts = [(one, each) for one in record.trials for each in one.attempts if each.start_time is not None]
+    attempts = [
+        (entry, attempt) for entry in record.trials for attempt in entry.attempts if attempt.start_time is not None
+    ]
     stride = max(1, math.ceil(len(attempts) / MOST_BARS))
     created = {(e.trial, e.attempt): e.time for e in record.events if e.kind == AttemptState.CREATED.value}
     newest = max(
-        (moment for _, each in attempts for moment in (each.start_time, each.end_time) if moment), default=None
+        (moment for _, attempt in attempts for moment in (attempt.start_time, attempt.end_time) if moment), default=None
     )
     rows: list[Json] = []
-    for one, each in attempts[::stride]:
+    for entry, attempt in attempts[::stride]:
         bar = {
-            "trial": one.trial.number,
-            "attempt": each.number,
-            "node": each.node or "this machine",
-            "reason": each.reason[:80],
+            "trial": entry.trial.number,
+            "attempt": attempt.number,
+            "node": attempt.node or "this machine",
+            "reason": attempt.reason[:80],
         }
-        if queued := created.get((each.trial, each.number)):
-            start, end = _moment(queued), _moment(each.start_time)
+        if queued := created.get((attempt.trial, attempt.number)):
+            start, end = _moment(queued), _moment(attempt.start_time)
             rows.append({**bar, "start": start, "end": end, "state": TrialState.QUEUED.value})
-        start, end = _moment(each.start_time), _moment(each.end_time or newest)
-        rows.append({**bar, "start": start, "end": end, "state": each.state.value})
+        start, end = _moment(attempt.start_time), _moment(attempt.end_time or newest)
+        rows.append({**bar, "start": start, "end": end, "state": attempt.state.value})
     title = "Attempts over time" + (f"; one of {stride}, {len(attempts)} in all" if stride > 1 else "")
     figure = _figure(
         title,
@@ -386,7 +389,7 @@ def timeline(record: FigureSource) -> Json:
 
 def _time_format(attempts: Sequence[tuple[TrialRecord, Attempt]]) -> str:
     """Return how the axis writes times: with seconds for a short search, with the day for a long one."""
-    times = [each.start_time for _, each in attempts if each.start_time is not None]
+    times = [attempt.start_time for _, attempt in attempts if attempt.start_time is not None]
     span = max(times) - min(times) if times else timedelta()
     return "%H:%M:%S" if span < timedelta(minutes=10) else "%H:%M" if span < timedelta(days=1) else "%b %d %H:%M"
 
@@ -395,15 +398,15 @@ def front(record: FigureSource) -> Json:
     """Two objectives against each other; the Pareto front is drawn as a line."""
     objectives = record.criteria.objectives
     best = {trial.number for trial in record.front}
-    succeeded = [one for one in record.trials if one.state is TrialState.SUCCEEDED and one.trial.further]
+    succeeded = [entry for entry in record.trials if entry.state is TrialState.SUCCEEDED and entry.trial.further]
     rows: list[Json] = []
-    for one in _some(record, succeeded, MOST_TRIALS):
-        kept = record.criteria.violation(one.trial) == 0
-        which = "Pareto front" if one.trial.number in best else "dominated" if kept else "breaks a constraint"
-        first, second = one.trial.values[:2]
-        assignment = formatting.parameters(one.trial.parameters)
-        rows.append({"trial": one.trial.number, "x": first, "y": second, "is": which, "parameters": assignment})
-    names = [each.metric for each in objectives[:2]]
+    for entry in _some(record, succeeded, MOST_TRIALS):
+        is_feasible = record.criteria.violation(entry.trial) == 0
+        label = "Pareto front" if entry.trial.number in best else "dominated" if is_feasible else "breaks a constraint"
+        first, second = entry.trial.values[:2]
+        assignment = formatting.parameters(entry.trial.parameters)
+        rows.append({"trial": entry.trial.number, "x": first, "y": second, "is": label, "parameters": assignment})
+    names = [objective.metric for objective in objectives[:2]]
     axes = {
         axis: {"field": axis, "type": "quantitative", "title": name, "scale": _scale([row[axis] for row in rows])}
         for axis, name in zip("xy", names, strict=False)
@@ -463,8 +466,8 @@ _OF_TWO_PARAMETERS = frozenset({"parallel", "contour"})
 
 def worth_showing(record: FigureSource) -> list[str]:
     """Return the available figures without those that relate parameters, if there is one parameter only."""
-    one = len(record.space.parameters) == 1
-    return [name for name in available(record) if not (one and name in _OF_TWO_PARAMETERS)]
+    single = len(record.space.parameters) == 1
+    return [name for name in available(record) if not (single and name in _OF_TWO_PARAMETERS)]
 
 
 def available(record: FigureSource) -> list[str]:
@@ -490,49 +493,49 @@ def _short(value: object) -> Any:
 
 
 def _valued(record: FigureSource) -> list[TrialRecord]:
-    wanted = (TrialState.SUCCEEDED, TrialState.PRUNED)
-    return [one for one in record.trials if one.state in wanted and _is_finite(one.trial.value)]
+    states = (TrialState.SUCCEEDED, TrialState.PRUNED)
+    return [entry for entry in record.trials if entry.state in states and _is_finite(entry.trial.value)]
 
 
 def _began(record: FigureSource) -> list[TrialRecord]:
-    return [one for one in record.trials if one.trial.step is not None]
+    return [entry for entry in record.trials if entry.trial.step is not None]
 
 
 def _is_finite(value: float | None) -> bool:
     return value is not None and math.isfinite(value)
 
 
-def _value(one: TrialRecord) -> float:
-    assert one.trial.value is not None
-    return one.trial.value
+def _value(entry: TrialRecord) -> float:
+    assert entry.trial.value is not None
+    return entry.trial.value
 
 
 def _is_minimized(record: FigureSource) -> bool:
     return record.criteria.objectives[0].direction is Direction.MINIMIZE
 
 
-def _some(record: FigureSource, trials: Sequence[TrialRecord], most: int) -> list[TrialRecord]:
-    """Return at most `most` trials, sorted by number: half of them the best, the others spread evenly over the rest."""
-    if len(trials) <= most:
+def _some(record: FigureSource, trials: Sequence[TrialRecord], limit: int) -> list[TrialRecord]:
+    """Return at most `limit` trials by number: half of them the best, the others spread evenly over the rest."""
+    if len(trials) <= limit:
         return list(trials)
     sign = record.criteria.objectives[0].direction.sign
-    ranked = sorted(trials, key=lambda one: (sign * one.trial.value) if _is_finite(one.trial.value) else math.inf)  # type: ignore[operator]
-    best, rest = ranked[: most // 2], ranked[most // 2 :]
-    left = most - len(best)
-    chosen = [*best, *(rest[k * len(rest) // left] for k in range(left))]
-    return sorted(chosen, key=lambda one: one.trial.number)
+    ranked = sorted(trials, key=lambda entry: (sign * entry.trial.value) if _is_finite(entry.trial.value) else math.inf)  # type: ignore[operator]
+    best, others = ranked[: limit // 2], ranked[limit // 2 :]
+    remaining = limit - len(best)
+    chosen = [*best, *(others[k * len(others) // remaining] for k in range(remaining))]
+    return sorted(chosen, key=lambda entry: entry.trial.number)
 
 
-def _of(shown: Sequence[object], there: Sequence[object]) -> str:
-    return "" if len(shown) == len(there) else f"; {len(shown)} of {len(there)} trials, half of them the best"
+def _of(drawn: Sequence[object], available: Sequence[object]) -> str:
+    return "" if len(drawn) == len(available) else f"; {len(drawn)} of {len(available)} trials, half of them the best"
 
 
-def _row(one: TrialRecord, names: Sequence[str]) -> Json:
+def _row(entry: TrialRecord, names: Sequence[str]) -> Json:
     """Return the data of a trial. Parameters are called `p0`, `p1` and so on: Vega would interpret people's names."""
-    row: Json = {"trial": one.trial.number, "value": _value(one), "state": one.state.value}
+    row: Json = {"trial": entry.trial.number, "value": _value(entry), "state": entry.state.value}
     for place, name in enumerate(names):
-        if name in one.trial.parameters:
-            value = one.trial.parameters[name]
+        if name in entry.trial.parameters:
+            value = entry.trial.parameters[name]
             is_number = isinstance(value, int | float) and not isinstance(value, bool)
             row[f"p{place}"] = value if is_number else formatting.parameter(value)
     return row
@@ -543,24 +546,24 @@ def _place(domain: Domain, value: Any) -> float | None:
     if isinstance(domain, Choice):
         index = domain.index_of(value)
         return None if index is None else index / max(1, len(domain.values) - 1)
-    low, high, here = float(domain.min), float(domain.max), float(value)
+    low, high, position = float(domain.min), float(domain.max), float(value)
     if high <= low:
         return 0.5
     if domain.scale is Scale.LOG:
-        low, high, here = math.log(low), math.log(high), math.log(here) if here > 0 else low
-    return min(1.0, max(0.0, (here - low) / (high - low)))
+        low, high, position = math.log(low), math.log(high), math.log(position) if position > 0 else low
+    return min(1.0, max(0.0, (position - low) / (high - low)))
 
 
 def _places(parameter: Parameter) -> list[Json]:
     """Return the labels along the axis of a parameter: its limits, or its choices unless they are many."""
     match parameter.domain:
         case Choice(values):
-            shown = values if len(values) <= MOST_LABELS else (values[0], values[-1])
+            labeled = values if len(values) <= MOST_LABELS else (values[0], values[-1])
         case domain:
-            shown = (domain.min, domain.max)
+            labeled = (domain.min, domain.max)
     return [
         {"parameter": parameter.name, "place": _place(parameter.domain, value), "is": formatting.parameter(value)[:20]}
-        for value in shown
+        for value in labeled
     ]
 
 
@@ -575,14 +578,14 @@ def _value_at_tick(domains: Sequence[Domain], chosen: str) -> str:
         else {"low": domain.min, "high": domain.max, "log": domain.scale is Scale.LOG}
         for domain in domains
     ]
-    it = f"{json.dumps(ranges)}[{chosen}]"
-    place = f"(datum.value * ({it}.values.length - 1))"
-    choice = f"(abs({place} - round({place})) < 0.001 ? {it}.values[round({place})] : '')"
+    range_of_axis = f"{json.dumps(ranges)}[{chosen}]"
+    place = f"(datum.value * ({range_of_axis}.values.length - 1))"
+    choice = f"(abs({place} - round({place})) < 0.001 ? {range_of_axis}.values[round({place})] : '')"
     number = (
-        f"({it}.log ? {it}.low * pow({it}.high / {it}.low, datum.value) "
-        f": {it}.low + ({it}.high - {it}.low) * datum.value)"
+        f"({range_of_axis}.log ? {range_of_axis}.low * pow({range_of_axis}.high / {range_of_axis}.low, datum.value) "
+        f": {range_of_axis}.low + ({range_of_axis}.high - {range_of_axis}.low) * datum.value)"
     )
-    return f"{it}.values ? {choice} : format({number}, '.3~g')"
+    return f"{range_of_axis}.values ? {choice} : format({number}, '.3~g')"
 
 
 def _axis(domain: Domain, field: str, title: str) -> Json:
@@ -594,16 +597,16 @@ def _axis(domain: Domain, field: str, title: str) -> Json:
 
 def _scale(values: Iterable[float]) -> Json:
     """Return the scale of an axis, which is logarithmic if the values are positive and span several decades."""
-    found = list(values)
-    if found and min(found) > 0 and math.log10(max(found) / min(found)) > DECADES:
+    numbers = list(values)
+    if numbers and min(numbers) > 0 and math.log10(max(numbers) / min(numbers)) > DECADES:
         return {"type": "log"}
     return {"zero": False}
 
 
 def _state_color(rows: Sequence[Json]) -> Json:
     states = {row["state"] for row in rows}
-    shown = [(state, color) for state, color in STATES if state in states]
-    scale = {"domain": [state for state, _ in shown], "range": [color for _, color in shown]}
+    present = [(state, color) for state, color in STATES if state in states]
+    scale = {"domain": [state for state, _ in present], "range": [color for _, color in present]}
     return {"field": "state", "type": "nominal", "title": None, "scale": scale, "legend": _LEGEND}
 
 

@@ -48,9 +48,9 @@ def parameter(value: Value) -> str:
 
 def scores(criteria: Criteria, trial: Trial) -> str:
     """Return the values of the objectives and then of the constraints: `accuracy 0.97, size 12, latency_ms 18`."""
-    metrics = [each.metric for each in criteria.objectives]
+    metrics = [objective.metric for objective in criteria.objectives]
     results: dict[str, float | None] = dict(zip(metrics, trial.values, strict=False)) or {metrics[0]: trial.value}
-    bounded = [each.metric for each in criteria.constraints]
+    bounded = [constraint.metric for constraint in criteria.constraints]
     results |= dict(zip(bounded, trial.constraint_values, strict=False))
     return ", ".join(f"{metric} {number(value)}" for metric, value in results.items())
 
@@ -80,8 +80,8 @@ def sparkline(trend: Sequence[float], width: int) -> str:
 
 def digest(image: str) -> str:
     """Return an image's digest shortened for a table: `sha256:1a2b3c4d5e6f`. An image without a digest is unchanged."""
-    _, found, digits = image.rpartition("sha256:")
-    return f"{found}{digits[:12]}" if found else image
+    _, separator, digits = image.rpartition("sha256:")
+    return f"{separator}{digits[:12]}" if separator else image
 
 
 def json_text(data: object) -> str:

@@ -114,7 +114,7 @@ def page(record: ExperimentRecord, importances: Sequence[Importance], *, javascr
         javascript: The code that draws the figures (`drawing.bundle`).
         now: The time of writing, which the page shows.
     """
-    it = record.experiment
+    experiment = record.experiment
     drawn = {name: FIGURES[name](record, importances) for name in worth_showing(record)}
     # A figure without data is replaced by a sentence.
     figures = {name: figure for name, figure in drawn.items() if figure["data"]["values"]}
@@ -124,7 +124,7 @@ def page(record: ExperimentRecord, importances: Sequence[Importance], *, javascr
         else f"<h2>{_HEADINGS[name]}</h2>\n<p class='lead'>{WHY_EMPTY[name]}</p>"
         for name in drawn
     ]
-    title = html.escape(it.name)
+    title = html.escape(experiment.name)
     code = javascript.replace("</script", "<\\/script")  # the same string in JavaScript, which closes no element
     sections_text = "\n".join(sections)
     return f"""<!DOCTYPE html>
@@ -168,14 +168,14 @@ def _json(data: object) -> str:
 
 
 def _lead(record: ExperimentRecord) -> str:
-    it = record.experiment
+    experiment = record.experiment
     counts = ", ".join(f"{n} {state.value}" for state, n in record.counts.items()) or "no trials yet"
-    reason = f": {it.reason}" if it.reason else ""
-    return f"{it.state.value}{reason}. {counts}."
+    reason = f": {experiment.reason}" if experiment.reason else ""
+    return f"{experiment.state.value}{reason}. {counts}."
 
 
 def _facts(record: ExperimentRecord) -> str:
-    it, spec = record.experiment, record.experiment.spec
+    experiment, spec = record.experiment, record.experiment.spec
     ranges = "; ".join(f"{p.name}: {_range(p)}" for p in spec.space.parameters)
     facts = [
         ("Objectives" if spec.further else "Objective", "; ".join(map(describe_objective, spec.objectives))),
@@ -183,10 +183,10 @@ def _facts(record: ExperimentRecord) -> str:
         ("Algorithm", spec.algorithm.name + (f", pruning {spec.pruning.name}" if spec.pruning else "")),
         ("Parameters", ranges),
         ("Runs", f"{spec.runtime}, {spec.parallelism} at a time"),
-        ("Started", "" if it.start_time is None else formatting.timestamp(it.start_time)),
-        ("Ended", "" if it.end_time is None else formatting.timestamp(it.end_time)),
-        ("Revision", str(it.revision)),
-        ("Study", it.study),
+        ("Started", "" if experiment.start_time is None else formatting.timestamp(experiment.start_time)),
+        ("Ended", "" if experiment.end_time is None else formatting.timestamp(experiment.end_time)),
+        ("Revision", str(experiment.revision)),
+        ("Study", experiment.study),
     ]
     return _definitions(facts)
 
@@ -215,8 +215,8 @@ def _best(record: ExperimentRecord) -> str:
     if best is None:
         return "<h2>Best trial</h2>\n<p class='lead'>None yet.</p>"
     spec = record.experiment.spec
-    one = next(each for each in record.trials if each.trial.number == best.number)
-    newest = one.newest
+    entry = next(candidate for candidate in record.trials if candidate.trial.number == best.number)
+    newest = entry.newest
     name = trial_name(record.experiment.name, record.experiment.uid, best.number)
     argv, _ = render(spec.trial, {TRIAL_NAME: name, **best.parameters})
     front = f"; one of the Pareto front of {quantity(len(record.front), 'trial')}" if spec.further else ""
@@ -224,21 +224,21 @@ def _best(record: ExperimentRecord) -> str:
         ("Trial", f"{best.number}{front}"),
         ("Value", formatting.scores(spec.criteria, best)),
         *((name, formatting.parameter(value)) for name, value in best.parameters.items()),
-        ("Imported", one.imported_from and f"from {one.imported_from}"),
+        ("Imported", entry.imported_from and f"from {entry.imported_from}"),
         ("Node", "" if newest is None else newest.node),
         ("Image", "" if newest is None else newest.image),
-        ("Ended", "" if one.end_time is None else formatting.timestamp(one.end_time)),
+        ("Ended", "" if entry.end_time is None else formatting.timestamp(entry.end_time)),
     ]
-    command = f"<pre>{html.escape(shlex.join(argv))}</pre>" if argv and not one.imported_from else ""
+    command = f"<pre>{html.escape(shlex.join(argv))}</pre>" if argv and not entry.imported_from else ""
     return f"<h2>Best trial</h2>\n{_definitions(facts)}{command}"
 
 
 def _failures(record: ExperimentRecord) -> str:
     reasons: Counter[tuple[str, str]] = Counter()
-    for one in record.trials:
-        if one.state in (TrialState.FAILED, TrialState.INFEASIBLE):
-            kind = one.trial.failure_class or one.state.value
-            reasons[kind, one.trial.reason.splitlines()[0] if one.trial.reason else ""] += 1
+    for entry in record.trials:
+        if entry.state in (TrialState.FAILED, TrialState.INFEASIBLE):
+            kind = entry.trial.failure_class or entry.state.value
+            reasons[kind, entry.trial.reason.splitlines()[0] if entry.trial.reason else ""] += 1
     if not reasons:
         return ""
     rows = [[str(count), kind, reason] for (kind, reason), count in reasons.most_common()]
@@ -247,8 +247,8 @@ def _failures(record: ExperimentRecord) -> str:
 
 def _cost(record: ExperimentRecord, now: datetime) -> str:
     spent: dict[str, list[float]] = {}
-    for one in record.trials:
-        for attempt in one.attempts:
+    for entry in record.trials:
+        for attempt in entry.attempts:
             if attempt.start_time is not None:
                 s = ((attempt.end_time or now) - attempt.start_time).total_seconds()
                 row = spent.setdefault(attempt.state.value, [0.0, 0.0, 0.0])
@@ -276,22 +276,22 @@ def _cost(record: ExperimentRecord, now: datetime) -> str:
 def _trials(record: ExperimentRecord) -> str:
     names = record.parameter_names
     metrics = text_tables.metric_names(record)
-    rows = [_trial_row(record, one, names, metrics) for one in record.trials[:MOST_ROWS]]
-    left = len(record.trials) - len(rows)
-    more = f"<p class='lead'>The first {len(rows)} of {len(record.trials)}, best first.</p>" if left else ""
-    return f"<h2>Trials</h2>\n{more}{_table(['TRIAL', 'STATE', 'VALUE', 'SECONDS', *names, *metrics], rows)}"
+    rows = [_trial_row(record, entry, names, metrics) for entry in record.trials[:MOST_ROWS]]
+    omitted = len(record.trials) - len(rows)
+    truncation = f"<p class='lead'>The first {len(rows)} of {len(record.trials)}, best first.</p>" if omitted else ""
+    return f"<h2>Trials</h2>\n{truncation}{_table(['TRIAL', 'STATE', 'VALUE', 'SECONDS', *names, *metrics], rows)}"
 
 
-def _trial_row(record: ExperimentRecord, one: TrialRecord, names: Sequence[str], metrics: Sequence[str]) -> list[str]:
-    spent = text_tables.seconds(one)
-    value = one.trial.value
-    measured = record.metrics.get(one.trial.number, {})
+def _trial_row(record: ExperimentRecord, entry: TrialRecord, names: Sequence[str], metrics: Sequence[str]) -> list[str]:
+    spent = text_tables.seconds(entry)
+    value = entry.trial.value
+    measured = record.metrics.get(entry.trial.number, {})
     return [
-        str(one.trial.number),
-        one.state.value,
+        str(entry.trial.number),
+        entry.state.value,
         "" if value is None or not math.isfinite(value) else formatting.number(value),
         "" if spent is None else f"{spent:.1f}",
-        *(formatting.parameter(one.trial.parameters[n]) if n in one.trial.parameters else "" for n in names),
+        *(formatting.parameter(entry.trial.parameters[n]) if n in entry.trial.parameters else "" for n in names),
         *(formatting.number(measured.get(name)) for name in metrics),
     ]
 

@@ -33,7 +33,7 @@ class View(Protocol):
     def event(self, event: Event) -> None:
         """Show an event."""
 
-    def say(self, text: str) -> None:
+    def print_line(self, text: str) -> None:
         """Show a sentence for people."""
 
     def refresh(self, progress: Progress) -> None:
@@ -50,7 +50,7 @@ class QuietView:
 
     def event(self, event: Event) -> None: ...
 
-    def say(self, text: str) -> None: ...
+    def print_line(self, text: str) -> None: ...
 
     def refresh(self, progress: Progress) -> None: ...
 
@@ -64,7 +64,7 @@ class LoggedView:
 
     def event(self, event: Event) -> None: ...
 
-    def say(self, text: str) -> None:
+    def print_line(self, text: str) -> None:
         logger.info("%s", text)
 
     def refresh(self, progress: Progress) -> None: ...
@@ -85,9 +85,9 @@ class Lines:
     def event(self, event: Event) -> None:
         if event.kind in _QUIET_KINDS or (event.trial is None and event.kind in _ENDINGS):
             return
-        self.say(event.message)
+        self.print_line(event.message)
 
-    def say(self, text: str) -> None:
+    def print_line(self, text: str) -> None:
         with suppress(OSError):  # a closed stderr must not stop the run
             print(text, file=sys.stderr, flush=True)
 
@@ -96,23 +96,23 @@ class Lines:
         if best is not None and best.number != self._best:
             self._best = best.number
             best_scores = formatting.scores(progress.experiment.spec.criteria, best)
-            self.say(f"best so far: trial {best.number}, {best_scores}")
+            self.print_line(f"best so far: trial {best.number}, {best_scores}")
         if progress.trouble != self._trouble:
             self._trouble = progress.trouble
             if progress.trouble:
-                self.say(f"waiting: {progress.trouble}")
+                self.print_line(f"waiting: {progress.trouble}")
         reason = progress.held_up[0].waiting_for if progress.held_up else ""
         # The first word of the reason says what is lacking; changing figures follow.
         if reason and reason.split(":")[0] != self._held_up:
             self._held_up = reason.split(":")[0]
-            self.say(f"waiting: {reason}")
+            self.print_line(f"waiting: {reason}")
         if progress.final_runs and not self._final_told:
             self._final_told = True
-            self.say(progress.experiment.reason or "the search is over; its final stage runs")
+            self.print_line(progress.experiment.reason or "the search is over; its final stage runs")
         running_s = progress.experiment.running_s
         if progress.known and running_s - self._told_at_s >= PROGRESS_S:
             self._told_at_s = running_s
-            self.say(summary(progress))
+            self.print_line(summary(progress))
 
     def close(self, progress: Progress | None) -> None:
         if progress is not None:

@@ -69,7 +69,7 @@ class Live:
                 message = " ".join([event.kind, *event.message.split(" ", 3)[3:]])
             self._events.append((event.time.astimezone().strftime("%H:%M:%S"), _event_text(event, message)))
 
-    def say(self, text: str) -> None:
+    def print_line(self, text: str) -> None:
         """Print a sentence above the picture, where it stays."""
         with suppress(OSError):  # the terminal is gone; the SIGHUP that follows is handled elsewhere
             self._console.print(Text(text))
@@ -191,8 +191,8 @@ def _running(progress: Progress, rows: int, width: int) -> Table:
 
 def _event_text(event: Event, message: str) -> Text:
     style = _EVENT_STYLES.get(event.kind, "")
-    where = "" if event.trial is None else "final stage  " if event.trial is FINAL else f"trial {event.trial}  "
-    return Text(f"{where}{message}", style=style)
+    subject = "" if event.trial is None else "final stage  " if event.trial is FINAL else f"trial {event.trial}  "
+    return Text(f"{subject}{message}", style=style)
 
 
 def _hint(progress: Progress) -> str:

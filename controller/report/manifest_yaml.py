@@ -17,7 +17,7 @@ _WORDS = re.compile(r"y|n|yes|no|on|off|true|false|null|nan|inf", re.IGNORECASE)
 
 
 def yaml_documents(objects: Sequence[Mapping[str, object]]) -> str:
-    return "".join("---\n" + "".join(f"{line}\n" for line in _lines(each)) for each in objects)
+    return "".join("---\n" + "".join(f"{line}\n" for line in _lines(obj)) for obj in objects)
 
 
 def _lines(data: object) -> list[str]:
@@ -51,8 +51,8 @@ def _item(value: object) -> list[str]:
 def _block(text: str) -> list[str]:
     """Return the text's lines if it has several and a block keeps them unchanged; otherwise an empty list."""
     body = text.removesuffix(_END).split(_END)
-    kept = all(line and line[:1].strip() and line[-1:].strip() and line.isprintable() for line in body)
-    return body if kept and len(body) > 1 else []
+    is_literal = all(line and line[:1].strip() and line[-1:].strip() and line.isprintable() for line in body)
+    return body if is_literal and len(body) > 1 else []
 
 
 def _scalar(value: object) -> str:

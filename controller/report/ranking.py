@@ -41,107 +41,107 @@ def ranked(record: ExperimentRecord) -> ExperimentRecord:
     sign = spec.objective.direction.sign
     best = {trial.number for trial in record.front}
 
-    def place(one: TrialRecord) -> tuple[int, bool, float, float, int]:
-        violation = spec.criteria.violation(one.trial) if one.state is TrialState.SUCCEEDED else 0.0
-        value = one.trial.value if one.state in (TrialState.SUCCEEDED, TrialState.PRUNED) else None
+    def place(entry: TrialRecord) -> tuple[int, bool, float, float, int]:
+        violation = spec.criteria.violation(entry.trial) if entry.state is TrialState.SUCCEEDED else 0.0
+        value = entry.trial.value if entry.state in (TrialState.SUCCEEDED, TrialState.PRUNED) else None
         at = math.inf if value is None or not math.isfinite(value) else sign * value
-        return _ORDER.index(one.state), one.trial.number not in best, violation, at, one.trial.number
+        return _ORDER.index(entry.state), entry.trial.number not in best, violation, at, entry.trial.number
 
     return replace(record, trials=sorted(record.trials, key=place))
 
 
 def trials_that_ran(record: TrialList) -> list[Trial]:
     """Return the trials that ran, here or where they were imported from."""
-    return [one.trial for one in record.trials if not one.value_of]
+    return [entry.trial for entry in record.trials if not entry.value_of]
 
 
 def effects_of(record: ExperimentRecord, importances: Sequence[Importance] = ()) -> list[Effect]:
     """Return the effects, with the most important parameters first."""
     spec = record.experiment.spec
-    found = effects(spec.space, trials_that_ran(record), direction=spec.objective.direction)
-    places = {one.name: place for place, one in enumerate(importances) if one.value is not None}
-    return sorted(found, key=lambda effect: places.get(effect.name, len(places)))
+    by_parameter = effects(spec.space, trials_that_ran(record), direction=spec.objective.direction)
+    places = {importance.name: place for place, importance in enumerate(importances) if importance.value is not None}
+    return sorted(by_parameter, key=lambda effect: places.get(effect.name, len(places)))
 
 
-def text(record: ExperimentRecord, importances: Sequence[Importance] = (), *, most: int | None) -> str:
+def text(record: ExperimentRecord, importances: Sequence[Importance] = (), *, limit: int | None) -> str:
     """Return the report as text.
 
     Args:
         record: A ranked record.
         importances: The importances of the parameters, largest first.
-        most: The number of rows of the first table; None means all.
+        limit: The number of rows of the first table; None means all.
     """
-    found = effects_of(record, importances)
+    by_parameter = effects_of(record, importances)
     parts = [
         _headline(record),
-        _rows(record, most),
-        _grid(record, found),
+        _rows(record, limit),
+        _grid(record, by_parameter),
         _importances(record, importances),
-        _effects(record, found),
+        _effects(record, by_parameter),
     ]
     return "\n".join(part for part in parts if part)
 
 
 def _headline(record: ExperimentRecord) -> str:
     spec = record.experiment.spec
-    states = [one.state for one in record.trials]
+    states = [entry.state for entry in record.trials]
     counts = ", ".join(f"{states.count(state)} {state.value}" for state in _ORDER if state in states)
-    goals = "; ".join(f"{each.metric}, {_BETTER[each.direction]}" for each in spec.objectives)
+    goals = "; ".join(f"{objective.metric}, {_BETTER[objective.direction]}" for objective in spec.objectives)
     front = f"\nThe first {quantity(len(record.front), 'trial')} are the Pareto front." if len(record.front) > 1 else ""
     return f"{record.experiment.name}: {counts or 'no trials yet'}; {goals}{front}\n"
 
 
-def _rows(record: ExperimentRecord, most: int | None) -> str:
+def _rows(record: ExperimentRecord, limit: int | None) -> str:
     if not record.trials:
         return ""
     names = record.parameter_names
     metrics = text_tables.metric_names(record)[: text_tables.MOST_METRICS]
-    shown = record.trials[:most]
+    listed = record.trials[:limit]
     rows = [
         [
-            str(one.trial.number),
-            one.state.value,
-            formatting.number(one.trial.value),
-            _seconds(one),
+            str(entry.trial.number),
+            entry.state.value,
+            formatting.number(entry.trial.value),
+            _seconds(entry),
             *(
-                formatting.parameter(one.trial.parameters[name]) if name in one.trial.parameters else ""
+                formatting.parameter(entry.trial.parameters[name]) if name in entry.trial.parameters else ""
                 for name in names
             ),
-            *(formatting.number(record.metrics.get(one.trial.number, {}).get(name)) for name in metrics),
+            *(formatting.number(record.metrics.get(entry.trial.number, {}).get(name)) for name in metrics),
         ]
-        for one in shown
+        for entry in listed
     ]
     headings = ["TRIAL", "STATE", "VALUE", "SECONDS", *names, *(f"metrics.{name}" for name in metrics)]
     table = text_tables.aligned(headings, rows)
-    left = len(record.trials) - len(shown)
-    return table + (f"and {left} more: --all\n" if left else "")
+    omitted = len(record.trials) - len(listed)
+    return table + (f"and {omitted} more: --all\n" if omitted else "")
 
 
-def _seconds(one: TrialRecord) -> str:
-    spent = text_tables.seconds(one)
+def _seconds(entry: TrialRecord) -> str:
+    spent = text_tables.seconds(entry)
     return "" if spent is None else f"{spent:.1f}"
 
 
 # A whole grid, with the last parameter as columns
 
 
-def _grid(record: ExperimentRecord, found: Sequence[Effect]) -> str:
+def _grid(record: ExperimentRecord, by_parameter: Sequence[Effect]) -> str:
     """Return the grid as a table; "" unless every combination of levels was tried and the table fits a screen."""
     space = record.experiment.spec.space
-    levels = {effect.name: [level.low for level in effect.levels] for effect in found}
+    levels = {effect.name: [level.low for level in effect.levels] for effect in by_parameter}
     names = [parameter.name for parameter in space.parameters if parameter.name in levels]
-    if len(names) < 2 or any(level.is_bin for effect in found for level in effect.levels):
+    if len(names) < 2 or any(level.is_bin for effect in by_parameter for level in effect.levels):
         return ""
     *down, across = names
     if len(levels[across]) > _MAX_COLUMNS or math.prod(map(len, levels.values())) > _MAX_CELLS:
         return ""
     cells: dict[tuple[object, ...], list[TrialRecord]] = {}
-    for one in record.trials:
-        if one.trial.finished and not one.value_of:
-            point = space.canonical(one.trial.parameters)  # as in the levels
+    for entry in record.trials:
+        if entry.trial.finished and not entry.value_of:
+            point = space.canonical(entry.trial.parameters)  # as in the levels
             if any(name not in point for name in names):
                 return ""
-            cells.setdefault(tuple(identity(point[name]) for name in names), []).append(one)
+            cells.setdefault(tuple(identity(point[name]) for name in names), []).append(entry)
     if len(cells) < math.prod(map(len, levels.values())):
         return ""
     rows = [
@@ -163,13 +163,13 @@ def _points(levels: Sequence[Sequence[Value]]) -> list[tuple[Value, ...]]:
 
 def _cell(ones: Sequence[TrialRecord]) -> str:
     """Return the mean of the succeeded trials and their seconds; if there are none, the outcome of the first trial."""
-    values = [value for one in ones if (value := succeeded(one.trial)) is not None]
+    values = [value for entry in ones if (value := succeeded(entry.trial)) is not None]
     if not values:
         return ones[0].state.value
     spent = [
         seconds
-        for one in ones
-        if succeeded(one.trial) is not None and (seconds := text_tables.seconds(one)) is not None
+        for entry in ones
+        if succeeded(entry.trial) is not None and (seconds := text_tables.seconds(entry)) is not None
     ]
     took = f" ({sum(spent) / len(spent):.0f} s)" if spent else ""
     return formatting.number(sum(values) / len(values)) + took
@@ -180,15 +180,15 @@ def _cell(ones: Sequence[TrialRecord]) -> str:
 
 def _importances(record: ExperimentRecord, importances: Sequence[Importance]) -> str:
     metric = record.experiment.spec.objective.metric
-    succeeded = sum(one.state is TrialState.SUCCEEDED for one in record.trials)
+    succeeded = sum(entry.state is TrialState.SUCCEEDED for entry in record.trials)
     if not succeeded or len(importances) < 2:
         return ""
-    if all(one.value is None for one in importances):
+    if all(importance.value is None for importance in importances):
         if succeeded >= MIN_TRIALS_TO_RANK:
             return "The parameters cannot be ranked: the trials that succeeded do not differ enough.\n"
         needed = f"{succeeded} succeeded, {MIN_TRIALS_TO_RANK} are needed"
         return f"Not enough trials to rank the parameters: {needed}.\n"
-    rows = [[one.name, _importance(one), str(one.trials)] for one in importances]
+    rows = [[importance.name, _importance(importance), str(importance.trials)] for importance in importances]
     return (
         f"How much each parameter matters for a good {metric}, as shares of 1 with their standard deviations:\n\n"
         + text_tables.aligned(["PARAMETER", "IMPORTANCE", "TRIALS"], rows)
@@ -196,23 +196,23 @@ def _importances(record: ExperimentRecord, importances: Sequence[Importance]) ->
     )
 
 
-def _importance(one: Importance) -> str:
-    if one.value is None or one.spread is None:
-        return "not enough trials" if one.trials < MIN_TRIALS_TO_RANK else "one value only"
-    return f"{one.value:.2f} ± {one.spread:.2f}"
+def _importance(importance: Importance) -> str:
+    if importance.value is None or importance.spread is None:
+        return "not enough trials" if importance.trials < MIN_TRIALS_TO_RANK else "one value only"
+    return f"{importance.value:.2f} ± {importance.spread:.2f}"
 
 
-def _effects(record: ExperimentRecord, found: Sequence[Effect]) -> str:
-    if not any(level.trials for effect in found for level in effect.levels):
+def _effects(record: ExperimentRecord, by_parameter: Sequence[Effect]) -> str:
+    if not any(level.trials for effect in by_parameter for level in effect.levels):
         return ""
     metric = record.experiment.spec.objective.metric
-    some_left_out = any(level.left_out for effect in found for level in effect.levels)
-    some_steps = any(effect.steps for effect in found)
+    some_left_out = any(level.left_out for effect in by_parameter for level in effect.levels)
+    some_steps = any(effect.steps for effect in by_parameter)
     header = ["PARAMETER", "LEVEL", "TRIALS", "MEAN", "MEDIAN", "BEST"]
     header += ["STEP", "PAIRS", "RANGE"] if some_steps else []
     header += ["LEFT OUT"] if some_left_out else []
     rows = []
-    for effect in found:
+    for effect in by_parameter:
         for at, level in enumerate(effect.levels):
             row = [effect.name if at == 0 else "", *_level_cells(level)]
             if some_steps:
@@ -227,7 +227,7 @@ def _effects(record: ExperimentRecord, found: Sequence[Effect]) -> str:
             "\nSTEP: from the parameter's first level to this one, the mean difference over PAIRS of points that are\n"
             "equal otherwise, and the RANGE of these differences.\n"
         )
-    correlations = [(e.name, e.rank_correlation) for e in found if e.rank_correlation is not None]
+    correlations = [(e.name, e.rank_correlation) for e in by_parameter if e.rank_correlation is not None]
     if correlations:
         listed = ", ".join(f"{name} {value:+.2f}" for name, value in correlations)
         notes.append(f"\nSpearman's rank correlation with {metric}: {listed}\n")
@@ -277,28 +277,32 @@ def document(record: ExperimentRecord, importances: Sequence[Importance] = ()) -
         "namespace": record.experiment.namespace,
         "metric": objective.metric,
         "direction": objective.direction.value,
-        "trials": [_trial(record, one) for one in record.trials],
+        "trials": [_trial(record, entry) for entry in record.trials],
         "importances": [
             {
-                "parameter": one.name,
-                "trials": one.trials,
-                **({} if one.value is None or one.spread is None else {"value": one.value, "spread": one.spread}),
+                "parameter": importance.name,
+                "trials": importance.trials,
+                **(
+                    {}
+                    if importance.value is None or importance.spread is None
+                    else {"value": importance.value, "spread": importance.spread}
+                ),
             }
-            for one in importances
+            for importance in importances
         ],
         "effects": [_effect(effect) for effect in effects_of(record, importances)],
     }
 
 
-def _trial(record: ExperimentRecord, one: TrialRecord) -> Json:
-    value, metrics = one.trial.value, record.metrics.get(one.trial.number)
+def _trial(record: ExperimentRecord, entry: TrialRecord) -> Json:
+    value, metrics = entry.trial.value, record.metrics.get(entry.trial.number)
     return {
-        "number": one.trial.number,
-        "state": one.state.value,
+        "number": entry.trial.number,
+        "state": entry.state.value,
         **({} if value is None or not math.isfinite(value) else {"value": value}),
-        **({} if (spent := text_tables.seconds(one)) is None else {"seconds": spent}),
-        "parameters": dict(one.trial.parameters),
-        **({"metrics": {name: formatting.json_number(it) for name, it in metrics.items()}} if metrics else {}),
+        **({} if (spent := text_tables.seconds(entry)) is None else {"seconds": spent}),
+        "parameters": dict(entry.trial.parameters),
+        **({"metrics": {name: formatting.json_number(number) for name, number in metrics.items()}} if metrics else {}),
     }
 
 

@@ -34,10 +34,10 @@ def gpus_of(template: TrialTemplate) -> float:
     if not isinstance(manifest, dict):
         return template.resources.gpu * template.workers
     try:
-        asked = demand_of([manifest]).total()
+        demand = demand_of([manifest]).total()
     except ValueError:
         return 0.0
-    return float(sum(amount for key, amount in asked.items() if is_gpu(key.removeprefix("requests."))))
+    return float(sum(amount for key, amount in demand.items() if is_gpu(key.removeprefix("requests."))))
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ class TrialRecord:
         """Return the start time of its first attempt that began."""
         if self.by_client:
             return self.trial.create_time
-        return min((each.start_time for each in self.attempts if each.start_time is not None), default=None)
+        return min((attempt.start_time for attempt in self.attempts if attempt.start_time is not None), default=None)
 
     @property
     def end_time(self) -> datetime | None:
@@ -156,14 +156,22 @@ def last_values(measured: Iterable[tuple[int, Measurement]], *, without: str) ->
     """Return, by trial, each metric's value at the last step of the newest attempt, except for the metric `without`."""
     newest: dict[int, int] = {}
     latest: dict[int, dict[str, Measurement]] = {}
-    for number, each in measured:
-        if each.attempt > newest.get(number, 0):
-            newest[number] = each.attempt
+    for number, measurement in measured:
+        if measurement.attempt > newest.get(number, 0):
+            newest[number] = measurement.attempt
             latest[number] = {}
-        known = latest[number].get(each.metric)
-        if each.metric != without and each.attempt == newest[number] and (known is None or each.step > known.step):
-            latest[number][each.metric] = each
-    return {number: {name: one.value for name, one in found.items()} for number, found in latest.items() if found}
+        latest_known = latest[number].get(measurement.metric)
+        if (
+            measurement.metric != without
+            and measurement.attempt == newest[number]
+            and (latest_known is None or measurement.step > latest_known.step)
+        ):
+            latest[number][measurement.metric] = measurement
+    return {
+        number: {name: measurement.value for name, measurement in by_metric.items()}
+        for number, by_metric in latest.items()
+        if by_metric
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,8 +279,8 @@ class ExperimentRecord:
         """Return the counts of its own trials that ran, in the order of `TrialState`, without states that have none."""
         if self.totals is not None:
             return self.totals.counts
-        shown = [record.state for record in self.trials if counted(record)]
-        return {state: n for state in TrialState if (n := shown.count(state))}
+        states = [record.state for record in self.trials if counted(record)]
+        return {state: n for state in TrialState if (n := states.count(state))}
 
     @property
     def criteria(self) -> Criteria:
@@ -296,9 +304,9 @@ class ExperimentRecord:
         criteria = self.criteria
         if len(criteria.objectives) == 1:
             return None
-        succeeded = [one.trial for one in self.trials if one.trial.state is TrialState.SUCCEEDED]
-        kept = [losses for t in succeeded if (losses := criteria.losses(t)) and criteria.violation(t) == 0]
-        return pareto.dominated_share(kept)
+        succeeded = [entry.trial for entry in self.trials if entry.trial.state is TrialState.SUCCEEDED]
+        feasible = [losses for t in succeeded if (losses := criteria.losses(t)) and criteria.violation(t) == 0]
+        return pareto.dominated_share(feasible)
 
     @property
     def gpus(self) -> float:
@@ -309,8 +317,8 @@ class ExperimentRecord:
         """Return the GPU seconds that the attempt has held so far, whether or not it used the GPUs."""
         if attempt.start_time is None:
             return 0.0
-        held = gpus_of(self.experiment.spec.template_of(attempt.trial))
-        return held * ((attempt.end_time or now) - attempt.start_time).total_seconds()
+        gpus = gpus_of(self.experiment.spec.template_of(attempt.trial))
+        return gpus * ((attempt.end_time or now) - attempt.start_time).total_seconds()
 
     def reason_of(self, record: TrialRecord) -> str:
         """Return the reason for the trial's state; empty if the state needs none."""

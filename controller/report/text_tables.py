@@ -89,15 +89,15 @@ def study_rows(studies: Sequence[Mapping[str, Any]], *, now: datetime) -> list[l
     """Return the rows of studies in the form of `documents.study`."""
     return [
         [
-            it["name"],
-            it["namespace"],
-            it["algorithm"],
-            it["metric"],
-            ", ".join(f"{n} {state}" for state, n in it["trials"].items()) if "trials" in it else "?",
-            formatting.number(it["best"]["value"]) if "best" in it else "",
-            formatting.between(datetime.fromisoformat(it["createTime"]), now) if "createTime" in it else "",
+            study["name"],
+            study["namespace"],
+            study["algorithm"],
+            study["metric"],
+            ", ".join(f"{n} {state}" for state, n in study["trials"].items()) if "trials" in study else "?",
+            formatting.number(study["best"]["value"]) if "best" in study else "",
+            formatting.between(datetime.fromisoformat(study["createTime"]), now) if "createTime" in study else "",
         ]
-        for it in studies
+        for study in studies
     ]
 
 
@@ -107,12 +107,12 @@ STUDY_CSV = ("name", "namespace", "uid", "algorithm", "metric", "direction", "tr
 
 def study_csv_rows(studies: Sequence[Mapping[str, Any]]) -> list[Row]:
     rows: list[Row] = []
-    for it in studies:
-        best = it.get("best", {})
-        trials = sum(it["trials"].values()) if "trials" in it else ""
+    for study in studies:
+        best = study.get("best", {})
+        trials = sum(study["trials"].values()) if "trials" in study else ""
         rows.append([
-            it["name"], it["namespace"], it["uid"], it["algorithm"], it["metric"], it["direction"], trials,
-            best.get("number", ""), best.get("value", ""), it.get("createTime", ""),
+            study["name"], study["namespace"], study["uid"], study["algorithm"], study["metric"], study["direction"],
+            trials, best.get("number", ""), best.get("value", ""), study.get("createTime", ""),
         ])  # fmt: skip
     return rows
 
@@ -140,62 +140,62 @@ MOST_METRICS = 5  # columns of metrics in a table; `--columns` may name others
 def columns_of(record: TrialList, *, now: datetime) -> dict[str, Column]:
     """Return all columns that a list of trials may show, by name."""
     numbers = {
-        "number": Column("number", "TRIAL", lambda one: one.trial.number, lambda one: str(one.trial.number)),
-        "value": Column("value", "VALUE", lambda one: one.trial.value, lambda one: formatting.number(one.trial.value)),
-        "step": Column("step", "STEP", lambda one: one.trial.step, lambda one: _text(one.trial.step)),
-        "parent": Column("parent", "PARENT", lambda one: one.trial.parent, lambda one: _text(one.trial.parent)),
-        "time": Column("time", "TIME", lambda one: _spent(one, now), lambda one: run_time(one, now=now)),
-        "seconds": Column("seconds", "SECONDS", seconds, lambda one: _text(seconds(one))),
-        "attempts": Column("attempts", "ATTEMPTS", lambda one: len(one.attempts), lambda one: str(len(one.attempts))),
+        "number": Column("number", "TRIAL", lambda row: row.trial.number, lambda row: str(row.trial.number)),
+        "value": Column("value", "VALUE", lambda row: row.trial.value, lambda row: formatting.number(row.trial.value)),
+        "step": Column("step", "STEP", lambda row: row.trial.step, lambda row: _text(row.trial.step)),
+        "parent": Column("parent", "PARENT", lambda row: row.trial.parent, lambda row: _text(row.trial.parent)),
+        "time": Column("time", "TIME", lambda row: _spent(row, now), lambda row: run_time(row, now=now)),
+        "seconds": Column("seconds", "SECONDS", seconds, lambda row: _text(seconds(row))),
+        "attempts": Column("attempts", "ATTEMPTS", lambda row: len(row.attempts), lambda row: str(len(row.attempts))),
     }
     words = {
-        "name": Column("name", "NAME", lambda one: record.trial_name(one.trial.number),
-                       lambda one: record.trial_name(one.trial.number)),
-        "state": Column("state", "STATE", lambda one: one.state.value, _shown_trial_state),
-        "reason": Column("reason", "REASON", record.reason_of, lambda one: shortened(record.reason_of(one), 60)),
-        "failureClass": Column("failureClass", "CLASS", lambda one: one.trial.failure_class,
-                               lambda one: one.trial.failure_class),
-        "startTime": Column("startTime", "STARTED", lambda one: _time(one.start_time),
-                            lambda one: _time(one.start_time)),
-        "endTime": Column("endTime", "ENDED", lambda one: _time(one.end_time), lambda one: _time(one.end_time)),
+        "name": Column("name", "NAME", lambda row: record.trial_name(row.trial.number),
+                       lambda row: record.trial_name(row.trial.number)),
+        "state": Column("state", "STATE", lambda row: row.state.value, _shown_trial_state),
+        "reason": Column("reason", "REASON", record.reason_of, lambda row: shortened(record.reason_of(row), 60)),
+        "failureClass": Column("failureClass", "CLASS", lambda row: row.trial.failure_class,
+                               lambda row: row.trial.failure_class),
+        "startTime": Column("startTime", "STARTED", lambda row: _time(row.start_time),
+                            lambda row: _time(row.start_time)),
+        "endTime": Column("endTime", "ENDED", lambda row: _time(row.end_time), lambda row: _time(row.end_time)),
     }  # fmt: skip
-    own = [_parameter_column(name) for name in record.parameter_names]
+    parameters = [_parameter_column(name) for name in record.parameter_names]
     measured = [_metric_column(record, name) for name in metric_names(record)]
-    return {**numbers, **words, **{column.name: column for column in (*own, *measured)}}
+    return {**numbers, **words, **{column.name: column for column in (*parameters, *measured)}}
 
 
 def _parameter_column(name: str) -> Column:
-    def raw(one: TrialRecord) -> object:
+    def raw(row: TrialRecord) -> object:
         """Return text and numbers unchanged; null, booleans, lists and objects as JSON."""
-        if name not in one.trial.parameters:
+        if name not in row.trial.parameters:
             return None
-        value = one.trial.parameters[name]
+        value = row.trial.parameters[name]
         return value if isinstance(value, str) or number(value) is not None else compact_json(value)
 
-    def shown(one: TrialRecord) -> str:
-        return formatting.parameter(one.trial.parameters[name]) if name in one.trial.parameters else ""
+    def shown(row: TrialRecord) -> str:
+        return formatting.parameter(row.trial.parameters[name]) if name in row.trial.parameters else ""
 
     return Column(f"parameters.{name}", name, raw, shown)
 
 
 def _metric_column(record: TrialList, name: str) -> Column:
-    def value(one: TrialRecord) -> float | None:
-        return record.metrics.get(one.trial.number, {}).get(name)
+    def value(row: TrialRecord) -> float | None:
+        return record.metrics.get(row.trial.number, {}).get(name)
 
-    return Column(f"metrics.{name}", f"metrics.{name}", value, lambda one: formatting.number(value(one)))
+    return Column(f"metrics.{name}", f"metrics.{name}", value, lambda row: formatting.number(value(row)))
 
 
 def metric_names(record: TrialList) -> list[str]:
     """Return the metrics other than the objective's, most frequently reported first."""
-    counts = Counter(name for one in record.trials for name in record.metrics.get(one.trial.number, ()))
-    return [name for name, _ in sorted(counts.items(), key=lambda each: (-each[1], each[0]))]
+    counts = Counter(name for row in record.trials for name in record.metrics.get(row.trial.number, ()))
+    return [name for name, _ in sorted(counts.items(), key=lambda item: (-item[1], item[0]))]
 
 
 def table_columns(record: TrialList) -> list[str]:
     """Return the default columns of a table."""
-    lines = ["parent"] if any(one.trial.parent is not None for one in record.trials) else []
-    own = (f"parameters.{name}" for name in record.parameter_names)
-    return [*_IN_TABLES, *lines, *own, *_metric_columns(record), "reason"]
+    lines = ["parent"] if any(row.trial.parent is not None for row in record.trials) else []
+    parameters = (f"parameters.{name}" for name in record.parameter_names)
+    return [*_IN_TABLES, *lines, *parameters, *_metric_columns(record), "reason"]
 
 
 def _metric_columns(record: TrialList) -> list[str]:
@@ -203,8 +203,8 @@ def _metric_columns(record: TrialList) -> list[str]:
 
 
 def csv_columns(record: TrialList) -> list[str]:
-    own = (f"parameters.{name}" for name in record.parameter_names)
-    return [*_IN_CSV, *own, *(f"metrics.{name}" for name in sorted(metric_names(record)))]
+    parameters = (f"parameters.{name}" for name in record.parameter_names)
+    return [*_IN_CSV, *parameters, *(f"metrics.{name}" for name in sorted(metric_names(record)))]
 
 
 def column_named(word: str, columns: Mapping[str, Column]) -> Column | None:
@@ -241,10 +241,10 @@ def in_order(trials: Sequence[TrialRecord], word: str, columns: Mapping[str, Col
     column = column_named(word.removeprefix("-"), columns)
     if column is None:
         raise unknown_column("--sort", word.removeprefix("-"), columns)
-    keys = [(_sort_key(column.raw(one)), one) for one in trials]
-    sortable = [(key, one) for key, one in keys if key is not None]
-    sortable.sort(key=lambda each: each[0], reverse=word.startswith("-"))
-    return [one for _, one in sortable] + [one for key, one in keys if key is None]
+    keys = [(_sort_key(column.raw(row)), row) for row in trials]
+    sortable = [(key, row) for key, row in keys if key is not None]
+    sortable.sort(key=lambda pair: pair[0], reverse=word.startswith("-"))
+    return [row for _, row in sortable] + [row for key, row in keys if key is None]
 
 
 def _sort_key(value: object) -> tuple[int, float, str] | None:
@@ -267,21 +267,21 @@ def trial_columns(record: TrialList) -> list[str]:
 
 def table_rows(record: TrialList, names: Sequence[str], columns: Mapping[str, Column]) -> list[list[str]]:
     chosen = [columns[name] for name in names]
-    return [[column.shown(one) for column in chosen] for one in record.trials]
+    return [[column.shown(row) for column in chosen] for row in record.trials]
 
 
 def csv_rows(record: TrialList, names: Sequence[str], columns: Mapping[str, Column]) -> list[Row]:
     """Return one row per trial, with empty cells for missing values. Numbers are not rounded."""
     chosen = [columns[name] for name in names]
-    return [[_cell(column.raw(one)) for column in chosen] for one in record.trials]
+    return [[_cell(column.raw(row)) for column in chosen] for row in record.trials]
 
 
-def _shown_trial_state(one: TrialRecord) -> str:
-    if one.imported_from:
-        return f"{one.state.value} (imported)"
-    if one.value_of:
-        return f"{one.state.value} (not run)"
-    return one.state.value + (f" (attempt {len(one.attempts)})" if len(one.attempts) > 1 else "")
+def _shown_trial_state(row: TrialRecord) -> str:
+    if row.imported_from:
+        return f"{row.state.value} (imported)"
+    if row.value_of:
+        return f"{row.state.value} (not run)"
+    return row.state.value + (f" (attempt {len(row.attempts)})" if len(row.attempts) > 1 else "")
 
 
 EXPERIMENT_CSV = (
@@ -302,11 +302,12 @@ EXPERIMENT_CSV = (
 def experiment_csv_rows(records: Sequence[ExperimentRecord]) -> list[Row]:
     rows: list[Row] = []
     for record in records:
-        it, best = record.experiment, record.best
+        experiment, best = record.experiment, record.best
         rows.append([
-            it.name, it.namespace, it.uid, it.state.value, it.reason, len(record.trials),
-            "" if best is None else best.number, "" if best is None else best.value,
-            _time(it.start_time), _time(it.end_time), "" if it.reason_code is None else it.reason_code.value,
+            experiment.name, experiment.namespace, experiment.uid, experiment.state.value, experiment.reason,
+            len(record.trials), "" if best is None else best.number, "" if best is None else best.value,
+            _time(experiment.start_time), _time(experiment.end_time),
+            "" if experiment.reason_code is None else experiment.reason_code.value,
         ])  # fmt: skip
     return rows
 
@@ -330,36 +331,36 @@ def _text(value: object) -> str:
     return "" if value is None else str(value)
 
 
-def _spent(one: TrialRecord, now: datetime) -> float | None:
+def _spent(row: TrialRecord, now: datetime) -> float | None:
     """Return the seconds of the newest attempt, up to now if it runs."""
-    start, end = _span(one, now)
+    start, end = _span(row, now)
     return None if start is None or end is None else (end - start).total_seconds()
 
 
-def _span(one: TrialRecord, now: datetime) -> tuple[datetime | None, datetime | None]:
-    if one.by_client:
-        return one.start_time, one.end_time or (now if one.state is TrialState.RUNNING else None)
-    newest = one.newest
-    if newest is None or one.state is TrialState.QUEUED:
+def _span(row: TrialRecord, now: datetime) -> tuple[datetime | None, datetime | None]:
+    if row.by_client:
+        return row.start_time, row.end_time or (now if row.state is TrialState.RUNNING else None)
+    newest = row.newest
+    if newest is None or row.state is TrialState.QUEUED:
         return None, None
     return newest.start_time, newest.end_time or now
 
 
-def seconds(one: TrialRecord) -> float | None:
+def seconds(row: TrialRecord) -> float | None:
     """Return the total run time of all ended attempts."""
-    if one.by_client:
-        return None if one.end_time is None or one.start_time is None else _spent(one, one.end_time)
+    if row.by_client:
+        return None if row.end_time is None or row.start_time is None else _spent(row, row.end_time)
     spans = [
-        (each.end_time - each.start_time).total_seconds()
-        for each in one.attempts
-        if each.start_time is not None and each.end_time is not None
+        (attempt.end_time - attempt.start_time).total_seconds()
+        for attempt in row.attempts
+        if attempt.start_time is not None and attempt.end_time is not None
     ]
     return round(sum(spans), 3) if spans else None
 
 
-def run_time(one: TrialRecord, *, now: datetime) -> str:
+def run_time(row: TrialRecord, *, now: datetime) -> str:
     """Return the run time of the newest attempt, up to now if it runs; "" if the trial waits to run again."""
-    return formatting.between(*_span(one, now))
+    return formatting.between(*_span(row, now))
 
 
 def shortened(text: str, width: int) -> str:

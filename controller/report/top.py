@@ -34,63 +34,64 @@ def top(record: ExperimentRecord, *, quotas: Sequence[GpuQuota] | None, trouble:
     parts = [_headline(record)]
     if record.experiment.spec.traits.on_cluster:
         parts.append(_gpus(record, quotas, trouble))
-    running = [one for one in record.trials if one.state is TrialState.RUNNING]
-    queued = [one for one in record.trials if one.state is TrialState.QUEUED]
+    running = [entry for entry in record.trials if entry.state is TrialState.RUNNING]
+    queued = [entry for entry in record.trials if entry.state is TrialState.QUEUED]
     final = record.final
     if final is not None and final.state in ("running", "queued"):
-        why = f": {final.newest.reason}" if final.newest.reason else ""
+        ending = f": {final.newest.reason}" if final.newest.reason else ""
         age = formatting.between(final.newest.start_time, now)
         parts.append(
-            f"\nfinal stage  {final.state}{why}  of trial {final.run.trial}  {age}  {final.newest.node}".rstrip() + "\n"
+            f"\nfinal stage  {final.state}{ending}  of trial {final.run.trial}  {age}  {final.newest.node}".rstrip()
+            + "\n"
         )
     else:
         parts.append("\n" + (_running(record, running, now=now) if running else "nothing runs\n"))
     if queued:
-        rows = [[str(one.trial.number), shortened(record.reason_of(one), 100)] for one in queued[:MOST_QUEUED]]
-        more = f"and {len(queued) - MOST_QUEUED} more\n" if len(queued) > MOST_QUEUED else ""
-        parts.append("\n" + aligned(("QUEUED", "REASON"), rows) + more)
+        rows = [[str(entry.trial.number), shortened(record.reason_of(entry), 100)] for entry in queued[:MOST_QUEUED]]
+        truncation = f"and {len(queued) - MOST_QUEUED} more\n" if len(queued) > MOST_QUEUED else ""
+        parts.append("\n" + aligned(("QUEUED", "REASON"), rows) + truncation)
     return "".join(parts)
 
 
 def _headline(record: ExperimentRecord) -> str:
-    it = record.experiment
+    experiment = record.experiment
     states = ", ".join(f"{n} {state.value}" for state, n in record.counts.items()) or "no trials yet"
-    limit = "" if it.spec.budget.trials is None else f" of {it.spec.budget.trials}"
+    limit = "" if experiment.spec.budget.trials is None else f" of {experiment.spec.budget.trials}"
     best = record.best
-    shown = (
+    description = (
         ""
         if best is None
-        else f"; best {it.spec.objective.metric} {formatting.number(best.value)} (trial {best.number})"
+        else f"; best {experiment.spec.objective.metric} {formatting.number(best.value)} (trial {best.number})"
     )
-    return f"{it.name}  {shown_state(record)}  {states}{limit}{shown}\n"
+    return f"{experiment.name}  {shown_state(record)}  {states}{limit}{description}\n"
 
 
 def _gpus(record: ExperimentRecord, quotas: Sequence[GpuQuota] | None, trouble: str) -> str:
-    running = sum(one.state is TrialState.RUNNING for one in record.trials)
+    running = sum(entry.state is TrialState.RUNNING for entry in record.trials)
     gpus = record.gpus * running
     if record.final is not None and record.final.state == "running":
         running, gpus = 1, gpus_of(record.experiment.spec.template_of(FINAL))
     holds = "holds" if record.controlled_by or not running else "when last seen held"
-    held = f"this experiment {holds} {gpus:g}" if record.gpus or gpus else "this experiment asks for none"
-    where = f"GPUs in {record.experiment.namespace}"
+    gpus_held = f"this experiment {holds} {gpus:g}" if record.gpus or gpus else "this experiment asks for none"
+    scope = f"GPUs in {record.experiment.namespace}"
     if quotas is None:
-        return f"{where}: unknown, {trouble}; {held}\n"
+        return f"{scope}: unknown, {trouble}; {gpus_held}\n"
     if not quotas:
-        return f"{where}: no quota limits them; {held}\n"
-    used = ", ".join(f"{each.used} of {each.allowed} {each.resource} used (quota {each.quota})" for each in quotas)
-    return f"{where}: {used}; {held}\n"
+        return f"{scope}: no quota limits them; {gpus_held}\n"
+    used = ", ".join(f"{quota.used} of {quota.allowed} {quota.resource} used (quota {quota.quota})" for quota in quotas)
+    return f"{scope}: {used}; {gpus_held}\n"
 
 
 def _running(record: ExperimentRecord, running: Sequence[TrialRecord], *, now: datetime) -> str:
     columns = {
-        "TRIAL": [str(one.trial.number) for one in running],
-        "STATE": [one.newest.state.value if one.newest is not None else "" for one in running],
-        "AGE": [run_time(one, now=now) for one in running],
-        "STEP": ["" if one.trial.step is None else str(one.trial.step) for one in running],
-        "VALUE": [formatting.number(one.trial.value) for one in running],
+        "TRIAL": [str(entry.trial.number) for entry in running],
+        "STATE": [entry.newest.state.value if entry.newest is not None else "" for entry in running],
+        "AGE": [run_time(entry, now=now) for entry in running],
+        "STEP": ["" if entry.trial.step is None else str(entry.trial.step) for entry in running],
+        "VALUE": [formatting.number(entry.trial.value) for entry in running],
     }
     if record.gpus:
         columns["GPUS"] = [f"{record.gpus:g}" for _ in running]
     if record.experiment.spec.traits.on_cluster:
-        columns["NODE"] = [one.newest.node if one.newest is not None else "" for one in running]
+        columns["NODE"] = [entry.newest.node if entry.newest is not None else "" for entry in running]
     return aligned(list(columns), list(zip(*columns.values(), strict=True)))

@@ -47,8 +47,8 @@ def assign(ids: Sequence[str], in_use: Sequence[tuple[float, Sequence[str]]], gp
     takes whole GPUs.
     """
     used = dict.fromkeys(ids, 0.0)
-    for share, held in in_use:
-        for id in held:
+    for share, held_gpus in in_use:
+        for id in held_gpus:
             used[id] = used.get(id, 0.0) + min(share, 1.0)
     needed = min(gpu, 1.0)
     fitting = [id for id in sorted(ids, key=lambda id: used[id]) if used[id] + needed <= 1 + _ROUNDING]
@@ -60,13 +60,13 @@ def assign_all(
     ids: Sequence[str], in_use: Sequence[tuple[float, Sequence[str]]], gpu: float, workers: int
 ) -> tuple[str, ...] | None:
     """Do the same as `assign` for several workers, all or none. The GPUs of the first worker come first."""
-    taken: tuple[str, ...] = ()
+    assigned: tuple[str, ...] = ()
     for _ in range(workers):
-        more = assign(ids, [*in_use, (gpu, taken)], gpu)
-        if more is None:
+        of_worker = assign(ids, [*in_use, (gpu, assigned)], gpu)
+        if of_worker is None:
             return None
-        taken += more
-    return taken
+        assigned += of_worker
+    return assigned
 
 
 class _Undecided(Exception):
@@ -114,16 +114,16 @@ class GpuClaim:
             "leader": None,
         }
 
-    def decide(self, others: list[_Other]) -> bool:
+    def decide(self, other_claims: list[_Other]) -> bool:
         """Take the GPUs if they are free and no older claim waits for one of them; otherwise set `reason`.
 
-        The caller holds the guard. `others` are all claims except those that are decided after this one; this claim is
-        added to them.
+        The caller holds the guard. `other_claims` are all claims except those that are decided after this one; this
+        claim is added to them.
         """
         try:
-            ticket = self._queue(others)
-            in_use = [(other.gpu, other.devices) for other in others if other.devices]
-            ahead = [other for other in others if self._waits_for(other, ticket)]
+            ticket = self._queue(other_claims)
+            in_use = [(other.gpu, other.devices) for other in other_claims if other.devices]
+            ahead = [other for other in other_claims if self._waits_for(other, ticket)]
             devices = None if ahead else assign_all(list(self._ids), in_use, self.request["gpu"], self._workers)
             if devices is not None:
                 self._content["devices"] = list(devices)
@@ -133,10 +133,10 @@ class GpuClaim:
             return False
         if devices is None:
             self._touch(every_s=_STALLED_S / 4)
-            self._set_reason(self._why([other for other in others if other.devices], ahead))
+            self._set_reason(self._why([other for other in other_claims if other.devices], ahead))
         else:
             self._assign([self._ids[key] for key in devices])
-        others.append(_Other(ticket, self._content, time.time()))
+        other_claims.append(_Other(ticket, self._content, time.time()))
         return devices is not None
 
     def _waits_for(self, other: _Other, ticket: int) -> bool:
@@ -144,10 +144,10 @@ class GpuClaim:
         moves = abs(time.time() - other.touched) < _STALLED_S
         return not other.devices and other.ticket < ticket and moves and not self._ids.keys().isdisjoint(other.pool)
 
-    def _queue(self, others: Sequence[_Other]) -> int:
+    def _queue(self, other_claims: Sequence[_Other]) -> int:
         """Return the claim's place in the queue, which it takes at the first call."""
         if self.fd is None:
-            ticket = max([time.time_ns(), *(other.ticket + 1 for other in others)])
+            ticket = max([time.time_ns(), *(other.ticket + 1 for other in other_claims)])
             self.path = os.path.join(self.folder, f"{_PREFIX}{ticket}")
             self.fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
             fcntl.flock(self.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -158,9 +158,9 @@ class GpuClaim:
         request = self.request
         request["gpus"] = list(ids)
         request["env"] = {**request["env"], VARIABLE: ",".join(ids)}
-        each = len(ids) // self._workers
-        for rank, own in enumerate(request["workers"]):
-            own[VARIABLE] = ",".join(ids[rank * each : (rank + 1) * each])
+        per_worker = len(ids) // self._workers
+        for rank, worker in enumerate(request["workers"]):
+            worker[VARIABLE] = ",".join(ids[rank * per_worker : (rank + 1) * per_worker])
 
     def record_leader(self, pid: int, birth: str | None) -> None:
         """Record the attempt's first process, which holds the claim while it lives, even if it closes all files."""
@@ -216,19 +216,19 @@ class GpuClaim:
             self.reason, self._changed_at = reason, now
 
     def _wanted(self) -> str:
-        each = f" for each of {self._workers} workers" if self._workers > 1 else ""
+        per_worker = f" for each of {self._workers} workers" if self._workers > 1 else ""
         gpu = self.request["gpu"]
-        return f"{gpu:g} {'GPU' if gpu <= 1 else 'GPUs'}{each}"
+        return f"{gpu:g} {'GPU' if gpu <= 1 else 'GPUs'}{per_worker}"
 
-    def _why(self, held: Sequence[_Other], ahead: Sequence[_Other]) -> str:
-        holders = {id: [_shown(other) for other in held if key in other.devices] for key, id in self._ids.items()}
+    def _why(self, holding: Sequence[_Other], ahead: Sequence[_Other]) -> str:
+        holders = {id: [_shown(other) for other in holding if key in other.devices] for key, id in self._ids.items()}
         used = [f"GPU {id} is held by {' and '.join(names)}" for id, names in holders.items() if names]
-        more = len(used) - _NAMED_AT_MOST
-        if more > 0:
-            used[_NAMED_AT_MOST:] = [f"{more} more {'is' if more == 1 else 'are'} held"]
+        unnamed = len(used) - _NAMED_AT_MOST
+        if unnamed > 0:
+            used[_NAMED_AT_MOST:] = [f"{unnamed} more {'is' if unnamed == 1 else 'are'} held"]
         if ahead:
-            others = f" and {len(ahead) - 1} more" if len(ahead) > 1 else ""
-            used.append(f"first in line: {ahead[0].name}{others}")
+            and_more = f" and {len(ahead) - 1} more" if len(ahead) > 1 else ""
+            used.append(f"first in line: {ahead[0].name}{and_more}")
         return f"needs {self._wanted()}: {', '.join(used) or 'none is free'}"
 
 
@@ -257,7 +257,7 @@ def allocate(claims: Sequence[GpuClaim]) -> list[GpuClaim]:
             claim.report_busy()
         return []
     try:
-        others = _others(folder, apart_from={claim.path for claim in claims})
+        other_claims = _others(folder, apart_from={claim.path for claim in claims})
     except _Undecided:
         for claim in claims:
             claim.report_busy()
@@ -265,7 +265,7 @@ def allocate(claims: Sequence[GpuClaim]) -> list[GpuClaim]:
         for claim in claims:
             claim.report_trouble(error)
     else:
-        return [claim for claim in claims if claim.decide(others)]
+        return [claim for claim in claims if claim.decide(other_claims)]
     finally:
         os.close(guard)
     return []
@@ -341,7 +341,7 @@ def _others(folder: str, *, apart_from: Collection[str]) -> list[_Other]:
     Raises:
         _Undecided: A claim is being written; try again.
     """
-    found = []
+    claims = []
     for name in _claims(folder):
         path = os.path.join(folder, name)
         if path in apart_from:
@@ -356,12 +356,12 @@ def _others(folder: str, *, apart_from: Collection[str]) -> list[_Other]:
                 unlink(path)
                 continue
             try:
-                found.append(_Other(int(name[len(_PREFIX) :]), content or {}, os.fstat(fd).st_mtime))
+                claims.append(_Other(int(name[len(_PREFIX) :]), content or {}, os.fstat(fd).st_mtime))
             except KeyError as missing:
                 raise _Undecided from missing
         finally:
             os.close(fd)
-    return found
+    return claims
 
 
 def _locked(fd: int) -> bool:

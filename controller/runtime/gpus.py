@@ -64,11 +64,11 @@ def pool(environment: Mapping[str, str], wanted: Sequence[str] = ()) -> tuple[De
     return tuple(device for device in chosen.values() if device.key in available)
 
 
-def unavailable(environment: Mapping[str, str], wanted: Sequence[str]) -> list[str]:
-    """Return the GPUs of `wanted` that are not available to trials on this machine."""
+def unavailable(environment: Mapping[str, str], devices: Sequence[str]) -> list[str]:
+    """Return the GPUs of `devices` that are not available to trials on this machine."""
     listing = _listed(environment.get("PATH"))
-    available = {device.key for device in pool(environment, wanted)}
-    return [id for id in wanted if listing.device(id).key not in available]
+    available = {device.key for device in pool(environment, devices)}
+    return [id for id in devices if listing.device(id).key not in available]
 
 
 def source(environment: Mapping[str, str]) -> str:
@@ -108,17 +108,17 @@ def parse(text: str) -> _Listing:
     """
     ids: list[str] = []
     names: dict[str, str] = {}
-    own: tuple[str, str] | None = None  # index and UUID of the latest GPU, whose instances may follow
+    latest: tuple[str, str] | None = None  # index and UUID of the latest GPU, whose instances may follow
     for line in text.splitlines():
         if gpu := _GPU.match(line):
-            own = gpu[1], gpu[2]
-            ids.append(own[0])
-            names |= dict.fromkeys(own, own[1])
+            latest = gpu[1], gpu[2]
+            ids.append(latest[0])
+            names |= dict.fromkeys(latest, latest[1])
         elif mig := _MIG.match(line):
-            if own is not None:
-                ids.remove(own[0])
-                names |= dict.fromkeys(own, mig[1])
-                own = None
+            if latest is not None:
+                ids.remove(latest[0])
+                names |= dict.fromkeys(latest, mig[1])
+                latest = None
             ids.append(mig[1])
             names[mig[1]] = mig[1]
     return _Listing(tuple(ids), names)

@@ -166,10 +166,10 @@ def _execute(command: list[str], env: dict[str, str]) -> None:
         try:
             os.execve(place, command, env)
         except (FileNotFoundError, NotADirectoryError) as error:
-            missing = error
+            error_of_path = error
         except PermissionError as error:
             denied = error
-    raise denied or missing
+    raise denied or error_of_path
 
 
 def _drop_empty(log: str) -> None:
@@ -187,8 +187,9 @@ def _refusal(program: str, env: dict[str, str], *, folder: str, stage: bytes, nu
         return LaunchRefused(f"{words.get(number, os.strerror(number))}: {folder}", infrastructure)
     exists = any(os.path.exists(os.path.join(folder, place)) for place in _places(program, env))
     if number in (errno.ENOENT, errno.ENOTDIR, errno.EACCES) and not exists:
-        where = f" (in {folder})" if "/" in program else ""  # without PATH, because lines and tables show this message
-        return LaunchRefused(f'command not found: "{program}"{where}', infrastructure)
+        # Without PATH, because lines and tables show this message.
+        in_folder = f" (in {folder})" if "/" in program else ""
+        return LaunchRefused(f'command not found: "{program}"{in_folder}', infrastructure)
     if number == errno.ENOENT:
         return LaunchRefused(f'the interpreter that the first line of "{program}" names does not exist', infrastructure)
     if number == errno.EACCES and os.path.isdir(os.path.join(folder, program)):

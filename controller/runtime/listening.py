@@ -87,8 +87,8 @@ def make_private(place: str, *, cure: str) -> None:
     try:
         os.mkdir(place, mode=0o700)
     except FileExistsError:
-        found = os.lstat(place)
-        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+        status = os.lstat(place)
+        if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o077:
             message = f"{place} must be a folder that only you can enter; remove it, or {cure}"
             raise PermissionError(message) from None
 

@@ -77,7 +77,7 @@ class LocalRuntime:
         if launch.gpu > 0:
             if self.slots(launch.gpu, launch.workers) == 0:
                 raise CannotStart(f"it asks for more GPUs ({launch.gpu:g}) than this machine lends")
-            if any("waiting" not in shown for shown in self._shown.values()):
+            if any("waiting" not in message for message in self._shown.values()):
                 raise RuntimeLost(
                     "trials of an older tuner are running, which claims no GPUs; continue when they have ended"
                 )
@@ -88,8 +88,8 @@ class LocalRuntime:
                 if self._takes_reports and "grpc_proxy" not in launch.env:
                     env |= await report_variables(self._folder, env)
             except OSError as error:
-                what = f"cannot create {error.filename}: {error.strerror}"
-                raise CannotStart(what, FailureClass.INFRASTRUCTURE) from error
+                problem = f"cannot create {error.filename}: {error.strerror}"
+                raise CannotStart(problem, FailureClass.INFRASTRUCTURE) from error
         if launch.workers > 1:
             env |= ranks.world(launch, env, cores=processes.cores())
             if ranks.PORT not in launch.env:
@@ -126,8 +126,8 @@ class LocalRuntime:
         self._drop(name)
 
     def _drop(self, name: str) -> None:
-        for known in (self._shown, self._statuses, self._growing, self._stops, self._log_seen):
-            known.pop(name, None)
+        for table in (self._shown, self._statuses, self._growing, self._stops, self._log_seen):
+            table.pop(name, None)
         if (collector := self._collectors.pop(name, None)) is not None:
             collector.close()
         self._log_times.forget(name)
@@ -148,10 +148,10 @@ class LocalRuntime:
 
     async def read_log(self, name: str, offset: int, *, limit: int = 1 << 20) -> bytes:
         await self._connected()
-        shown = self._shown.get(name)
-        if shown is None:
+        message = self._shown.get(name)
+        if message is None:
             return b""
-        path = Path(shown["directory"], "log.txt")
+        path = Path(message["directory"], "log.txt")
         data = await log_file.read(path, offset, limit)
         self._log_seen[name] = offset + len(data)
         if data:
@@ -160,15 +160,15 @@ class LocalRuntime:
 
     async def read_metrics(self, name: str, offset: int, *, limit: int = 1 << 20) -> bytes:
         await self._connected()
-        shown = self._shown.get(name)
-        if shown is None or shown["time"] is None or self._collection is None:
+        message = self._shown.get(name)
+        if message is None or message["time"] is None or self._collection is None:
             return b""
-        directory = Path(shown["directory"])
+        directory = Path(message["directory"])
         try:
             collector = self._collectors.get(name)
             if collector is None:
                 collector = self._collectors[name] = collectors.collector_of(self._collection, directory)
-            if shown["exit"] is None:
+            if message["exit"] is None:
                 collector.begin()
             else:
                 collector.finish()
@@ -212,23 +212,23 @@ class LocalRuntime:
 
     # Reports of the supervisor
 
-    def _show(self, shown: Message) -> None:
-        name = shown["name"]
-        end = shown["exit"]
-        known = self._shown.get(name, shown)
-        changes_itself = known["time"] != shown["time"] or known.get("waiting") != shown.get("waiting")
-        self._shown[name] = shown
+    def _show(self, message: Message) -> None:
+        name = message["name"]
+        end = message["exit"]
+        previous = self._shown.get(name, message)
+        changes_itself = previous["time"] != message["time"] or previous.get("waiting") != message.get("waiting")
+        self._shown[name] = message
         self._statuses[name] = AttemptStatus(
             name=name,
-            start_time=None if shown["time"] is None else datetime.fromtimestamp(shown["time"], UTC),
+            start_time=None if message["time"] is None else datetime.fromtimestamp(message["time"], UTC),
             exit=None if end is None else _exit(end),
-            waiting=shown.get("waiting", ""),
+            waiting=message.get("waiting", ""),
         )
         if changes_itself:
             self._changed.set()
         if end is None:
-            if shown["time"] is not None:
-                self._growing[name] = Path(shown["directory"], "log.txt")
+            if message["time"] is not None:
+                self._growing[name] = Path(message["directory"], "log.txt")
         else:
             self._growing.pop(name, None)
             self._stops.pop(name, None)
@@ -274,8 +274,8 @@ class LocalRuntime:
     async def _synchronize(self, path: str) -> SupervisorConnection:
         """Get the state of all attempts, and repeat requests that a killed supervisor may have lost. Raises OSError."""
         connection = await SupervisorConnection.open(path, show=self._show, lost=self._changed.set)
-        for known in (self._shown, self._statuses, self._growing):
-            known.clear()
+        for table in (self._shown, self._statuses, self._growing):
+            table.clear()
         try:
             await connection.ask("list", {})
             for name, kill_at in list(self._stops.items()):

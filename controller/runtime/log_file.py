@@ -27,10 +27,10 @@ def size(path: Path) -> int:
 
 
 async def read(path: Path, offset: int, limit: int) -> bytes:
-    left = min(size(path) - offset, limit)
-    if left > _LARGE:
+    remaining = min(size(path) - offset, limit)
+    if remaining > _LARGE:
         return await asyncio.to_thread(_read, path, offset, limit)
-    return _read(path, offset, limit) if left > 0 else b""
+    return _read(path, offset, limit) if remaining > 0 else b""
 
 
 def _read(path: Path, offset: int, limit: int) -> bytes:
@@ -74,11 +74,11 @@ class LogTimes:
 
 def size_at(log: Path, time_s: float) -> int:
     """Return how many bytes the log certainly had at that time; 0 if nothing is known of that time."""
-    known = 0
+    at_time = 0
     with contextlib.suppress(OSError, ValueError), log.with_name(_TIMES).open("rb") as file:
         for line in file:
-            then, _, there = line.partition(b" ")
-            if int(then) > time_s:
+            moment, _, recorded_size = line.partition(b" ")
+            if int(moment) > time_s:
                 break
-            known = int(there)
-    return known
+            at_time = int(recorded_size)
+    return at_time

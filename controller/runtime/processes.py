@@ -55,8 +55,8 @@ def birth(pid: int) -> str | None:
 def _birth_by_ps(pid: int) -> str | None:
     import subprocess  # lazy: doubles the start-up time, and Linux never needs it
 
-    shown = subprocess.run(["ps", "-o", "stat=,lstart=", "-p", str(pid)], capture_output=True, text=True, check=False)
-    state, _, started = shown.stdout.strip().partition(" ")
+    listing = subprocess.run(["ps", "-o", "stat=,lstart=", "-p", str(pid)], capture_output=True, text=True, check=False)
+    state, _, started = listing.stdout.strip().partition(" ")
     return None if not state or state.startswith("Z") else started.strip()
 
 

@@ -76,8 +76,8 @@ def credentials(token: str) -> str:
 def known_address(folder: Path) -> ReportAddress | None:
     """Return the address of the running server, or of the last one; None if there was none."""
     try:
-        written = json.loads((folder / LOCK).read_bytes())
-        return ReportAddress(int(written["port"]), str(written["token"]))
+        document = json.loads((folder / LOCK).read_bytes())
+        return ReportAddress(int(document["port"]), str(document["token"]))
     except (OSError, ValueError, KeyError, TypeError):
         return None
 

@@ -56,14 +56,14 @@ def report_lines(report: pb.ObservationLog) -> Iterator[bytes]:
     """
     together: dict[str, float | str] = {}
     last = ""
-    for each in report.metric_logs:
-        if not each.metric.name:
+    for entry in report.metric_logs:
+        if not entry.metric.name:
             continue
-        if together and (each.time_stamp != last or each.metric.name in together):
+        if together and (entry.time_stamp != last or entry.metric.name in together):
             yield json_line(together)
             together = {}
-        last = each.time_stamp
-        together[each.metric.name] = _number(each.metric.value)
+        last = entry.time_stamp
+        together[entry.metric.name] = _number(entry.metric.value)
     if together:
         yield json_line(together)
 
@@ -96,9 +96,9 @@ class TrialReports:
     def _attempt(self, trial: str) -> Path | None:
         of_trial = re.compile(rf"{re.escape(trial)}(?:-r(\d+))?")
         with contextlib.suppress(OSError):
-            found = [(int(m[1] or 1), m[0]) for each in self._live.iterdir() if (m := of_trial.fullmatch(each.name))]
-            if found:
-                return (self._live / max(found)[1]).readlink()
+            attempts = [(int(m[1] or 1), m[0]) for path in self._live.iterdir() if (m := of_trial.fullmatch(path.name))]
+            if attempts:
+                return (self._live / max(attempts)[1]).readlink()
         return None
 
 
@@ -110,9 +110,9 @@ def _append(path: Path, data: bytes) -> None:
         if size and os.pread(file, 1, size - 1) != b"\n":
             # A full disk or a kill cut off the last line. It is ended, not removed: it may have been read.
             data = b"\n" + data
-        rest = memoryview(data)
-        while rest:
-            rest = rest[os.write(file, rest) :]
+        unwritten = memoryview(data)
+        while unwritten:
+            unwritten = unwritten[os.write(file, unwritten) :]
     finally:
         os.close(file)
 
@@ -201,9 +201,9 @@ async def serve(folder: Path, lock: int) -> None:
         listener = await asyncio.start_server(forward, "127.0.0.1", 0 if before is None else before.port)
     except OSError:
         listener = await asyncio.start_server(forward, "127.0.0.1", 0)
-    written = json.dumps({"pid": os.getpid(), "port": listener.sockets[0].getsockname()[1], "token": token}).encode()
-    os.pwrite(lock, written, 0)
-    os.ftruncate(lock, len(written))
+    document = json.dumps({"pid": os.getpid(), "port": listener.sockets[0].getsockname()[1], "token": token}).encode()
+    os.pwrite(lock, document, 0)
+    os.ftruncate(lock, len(document))
     os.write(1, b"ready\n")
     os.dup2(os.open(os.devnull, os.O_RDWR), 1)
     looks = 0
@@ -252,15 +252,15 @@ async def _connected(
     with contextlib.closing(writer), contextlib.suppress(*_BAD_HEAD):
         async with asyncio.timeout(_HEAD_S):
             head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
-            method, _, rest = head.partition(" ")
-            given = _AUTHORIZATION.search(head)
-            allowed = given is not None and secrets.compare_digest(
-                given[1].encode("latin-1"), credentials(token).encode()
+            method, _, target = head.partition(" ")
+            authorization = _AUTHORIZATION.search(head)
+            allowed = authorization is not None and secrets.compare_digest(
+                authorization[1].encode("latin-1"), credentials(token).encode()
             )
             if method != "CONNECT" or not allowed:
                 writer.write(b"HTTP/1.1 407 Proxy Authentication Required\r\n\r\n")
                 return
-            streams = await _opened(manager, rest.split(" ", 1)[0], writer)
+            streams = await _opened(manager, target.split(" ", 1)[0], writer)
         await _pass_on((reader, writer), streams)
 
 
@@ -292,10 +292,10 @@ async def _through(proxy: str, target: str) -> _Streams:
     return streams
 
 
-async def _pass_on(here: _Streams, there: _Streams) -> None:
+async def _pass_on(client: _Streams, server: _Streams) -> None:
     """Copy both directions until one of them ends."""
-    with contextlib.closing(there[1]):
-        ways = [asyncio.create_task(_copy(here[0], there[1])), asyncio.create_task(_copy(there[0], here[1]))]
+    with contextlib.closing(server[1]):
+        ways = [asyncio.create_task(_copy(client[0], server[1])), asyncio.create_task(_copy(server[0], client[1]))]
         _, unfinished = await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
         for way in unfinished:
             way.cancel()

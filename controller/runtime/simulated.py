@@ -99,9 +99,9 @@ class SimulatedRuntime:
 
     async def start(self, launch: Launch) -> None:
         self._answer()
-        known = self._attempts.get(launch.name)
-        if known is not None:
-            if known.gone and not known.removed:
+        attempt = self._attempts.get(launch.name)
+        if attempt is not None:
+            if attempt.gone and not attempt.removed:
                 raise CannotStart("it was started before and is gone", FailureClass.INFRASTRUCTURE)
             return
         script = self._script_for(launch)
@@ -208,13 +208,13 @@ class SimulatedRuntime:
 
     def _fill_slots(self) -> None:
         """Start the attempts that have waited longest, as far as there is room."""
-        alive = [each for each in self._attempts.values() if each.exit is None and not each.gone]
-        begun = sum(each.started_s < math.inf for each in alive)
-        for each in alive:
-            slots = each.launch.slots
-            if each.started_s == math.inf and each.stop_asked_s is None and (slots is None or begun < slots):
-                each.started_s = self._clock.elapsed_s() + each.script.waits_s
-                self.starts.append(each.launch.name)
+        alive = [attempt for attempt in self._attempts.values() if attempt.exit is None and not attempt.gone]
+        begun = sum(attempt.started_s < math.inf for attempt in alive)
+        for attempt in alive:
+            slots = attempt.launch.slots
+            if attempt.started_s == math.inf and attempt.stop_asked_s is None and (slots is None or begun < slots):
+                attempt.started_s = self._clock.elapsed_s() + attempt.script.waits_s
+                self.starts.append(attempt.launch.name)
                 begun += 1
 
     def _simulate_attempt(self, attempt: _Attempt, now_s: float) -> None:
@@ -250,8 +250,8 @@ class SimulatedRuntime:
         if end is None:
             attempt.gone = True
             return
-        asked = attempt.stop_asked_s is not None and attempt.stop_asked_s <= when
-        attempt.exit, attempt.exit_s = replace(end, stopped=end.stopped or asked), when
+        stop_asked = attempt.stop_asked_s is not None and attempt.stop_asked_s <= when
+        attempt.exit, attempt.exit_s = replace(end, stopped=end.stopped or stop_asked), when
 
     def _moments(self, attempt: _Attempt, *, log_growth: bool) -> list[float]:
         script, launch, started_s = attempt.script, attempt.launch, attempt.started_s

@@ -47,7 +47,7 @@ class Supervisor:
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGHUP, self._hang_up)
-        self._trials = Trials(folder, tell=self._publish, forked=forked)
+        self._trials = Trials(folder, send=self._publish, forked=forked)
         self._listen()
 
     def run(self) -> None:
@@ -107,7 +107,7 @@ class Supervisor:
             case "stop":
                 reply["there"] = self._trials.stop(request["name"], grace_s=request["grace_s"])
             case "remove":
-                self._trials.remove(request["name"], then=lambda: client.send(reply))
+                self._trials.remove(request["name"], on_removed=lambda: client.send(reply))
                 return
             case "list":
                 reply["attempts"] = self._trials.shown()

@@ -145,15 +145,15 @@ async def reach(
     raise unreachable(folder, "cannot be reached")
 
 
-def unreachable(folder: Path, what: str) -> RuntimeLost:
-    return RuntimeLost(f"the supervisor of the trials {what}; see {folder / 'supervisor.log'}")
+def unreachable(folder: Path, problem: str) -> RuntimeLost:
+    return RuntimeLost(f"the supervisor of the trials {problem}; see {folder / 'supervisor.log'}")
 
 
 def _written_in_the_lock(folder: Path) -> tuple[int, str]:
     """Return the pid and socket of the running supervisor, or of the last one if none runs."""
     try:
-        written = json.loads((folder / SUPERVISOR_LOCK).read_bytes())
-        return written["pid"], written["socket"]
+        document = json.loads((folder / SUPERVISOR_LOCK).read_bytes())
+        return document["pid"], document["socket"]
     except (OSError, ValueError):
         return 0, ""
 

@@ -35,36 +35,36 @@ class TrialFiles:
         return hashed.hexdigest()[:DIGEST_LENGTH]
 
 
-def problems_of(directory: Path, paths: Sequence[str], *, sent: bool) -> list[Problem]:
+def problems_of(directory: Path, paths: Sequence[str], *, are_sent: bool) -> list[Problem]:
     """Return what is wrong with the files of `spec.trial.files`. Paths begin at `directory`.
 
-    sent: the files are sent to a cluster, so their size is limited.
+    are_sent: the files are sent to a cluster, so their size is limited.
     """
-    found = [
+    problems = [
         Problem(
             f"{KEY}[{index}]", f"{path!r} is not a file in {directory}; paths begin at the experiment file's folder"
         )
         for index, path in enumerate(paths)
         if not (directory / path).is_file()
     ]
-    if not found and sent:
+    if not problems and are_sent:
         size = sum((directory / path).stat().st_size for path in paths)
         if size > MOST_BYTES:
-            found.append(Problem(KEY, _too_large(size)))
-    return found
+            problems.append(Problem(KEY, _too_large(size)))
+    return problems
 
 
-def read(directory: Path, paths: Sequence[str], *, own: Path | None = None) -> TrialFiles | None:
+def read(directory: Path, paths: Sequence[str], *, own_file: Path | None = None) -> TrialFiles | None:
     """Return the files, or None if there are none.
 
-    own: a further file, sent under its name if it exists.
+    own_file: a further file, sent under its name if it exists.
 
     Raises:
         FailedPrecondition: A file cannot be read, or all of them are too large together.
     """
     places = {path: directory / path for path in paths}
-    if own is not None and own.exists():
-        places[own.name] = own
+    if own_file is not None and own_file.exists():
+        places[own_file.name] = own_file
     contents: dict[str, bytes] = {}
     for path, place in places.items():
         try:

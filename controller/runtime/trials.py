@@ -35,8 +35,8 @@ class Trials:
     whose command runs it.
     """
 
-    def __init__(self, folder: str, *, tell: Callable[[Message], None], forked: ForkedModule | None = None) -> None:
-        self._tell = tell
+    def __init__(self, folder: str, *, send: Callable[[Message], None], forked: ForkedModule | None = None) -> None:
+        self._tell = send
         self._forked = forked
         self._live = os.path.join(folder, "live")
         self._attempts: dict[str, SupervisedAttempt] = {}
@@ -101,10 +101,10 @@ class Trials:
             return self._refuse(request, refused)
 
     def _refuse(self, request: Message, refused: LaunchRefused) -> Message:
-        why = {"refused": refused.message, "infrastructure": refused.infrastructure}
-        end = {**why, "time": time.time(), "stopped": False, "timed_out": False, "out_of_memory": False}
-        shown = self._refused[request["name"]] = {**_shown_waiting(request), "exit": end}
-        return shown
+        reason = {"refused": refused.message, "infrastructure": refused.infrastructure}
+        end = {**reason, "time": time.time(), "stopped": False, "timed_out": False, "out_of_memory": False}
+        message = self._refused[request["name"]] = {**_shown_waiting(request), "exit": end}
+        return message
 
     def _claim(self, request: Message) -> Message:
         from controller.runtime.gpu_claims import GpuClaim, allocate  # lazy: most attempts ask for no GPU
@@ -177,16 +177,16 @@ class Trials:
             attempt.stop(grace_s)
         return True
 
-    def remove(self, name: str, *, then: Callable[[], None]) -> None:
-        """Kill the attempt if it runs, forget it once it has ended, and then call `then`."""
+    def remove(self, name: str, *, on_removed: Callable[[], None]) -> None:
+        """Kill the attempt if it runs, forget it once it has ended, and then call `on_removed`."""
         self._waiting.pop(name, None)
         self._refused.pop(name, None)
         self._withdraw(name)
         attempt = self._attempts.get(name)
         if attempt is None:
-            then()
+            on_removed()
             return
-        attempt.when_forgotten.append(then)
+        attempt.when_forgotten.append(on_removed)
         if attempt.exit is None:
             attempt.stop(0)
         else:
@@ -213,8 +213,8 @@ class Trials:
             attempt.act_on_time(now)
             if attempt.claim is not None:
                 attempt.claim.refresh()
-        for shown in self._allocate():
-            self._tell(shown)
+        for message in self._allocate():
+            self._tell(message)
 
     def next_look(self) -> float | None:
         """Return when to call `look_after` at the latest, by the monotonic clock; None means only after a wakeup."""
@@ -283,12 +283,12 @@ class Trials:
     def _clear(self, attempt: SupervisedAttempt) -> None:
         """Kill the processes that the leader left behind, in its group or outside, as the end of a container would."""
         assert attempt.end is not None
-        left = processes.signal_group(attempt.pid, signal.SIGKILL)
+        alive = processes.signal_group(attempt.pid, signal.SIGKILL)
         if attempt.watched:
-            left = self._kill_marked(attempt, processes.all_pids())  # zombies of init may also keep a group alive
+            alive = self._kill_marked(attempt, processes.all_pids())  # zombies of init may also keep a group alive
         else:
-            left |= self._kill_marked(attempt, processes.children())
-        if not left or time.monotonic() >= attempt.clear_by:
+            alive |= self._kill_marked(attempt, processes.children())
+        if not alive or time.monotonic() >= attempt.clear_by:
             self._settle(attempt, attempt.end)
 
     def _kill_marked(self, attempt: SupervisedAttempt, pids: list[int]) -> bool:
@@ -317,8 +317,8 @@ class Trials:
         self._release(attempt)
         begun = [*self._fill_slots(), *self._allocate()]  # before reporting, which wakes processes that need the CPU
         self._tell(attempt.shown())
-        for shown in begun:
-            self._tell(shown)
+        for message in begun:
+            self._tell(message)
         if attempt.when_forgotten:
             self._forget(attempt)
 

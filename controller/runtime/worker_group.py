@@ -28,8 +28,8 @@ _LONGEST_LINE = 1000
 class WorkerGroup:
     """The workers of one attempt. `own` has the additional environment variables of each worker, by rank."""
 
-    def __init__(self, own: list[dict[str, str]], *, directory: str, grace_s: float) -> None:
-        self._own = own
+    def __init__(self, environments: list[dict[str, str]], *, directory: str, grace_s: float) -> None:
+        self._own = environments
         self._directory = directory
         self._grace_s = grace_s
         self._meeting: socket.socket | None = None
@@ -50,21 +50,21 @@ class WorkerGroup:
             inherits: A file that stays open in all workers.
         """
         _close_all_but(fault, inherits)
-        hear, say = os.pipe()
+        reading_end, writing_end = os.pipe()
         env = {**env, **self._port(env)}
         ranks: dict[int, int] = {}
-        for rank, own in enumerate(self._own):
+        for rank, environment in enumerate(self._own):
             pid = os.fork()
             if pid == 0:
-                os.dup2(say, fault, inheritable=False)
+                os.dup2(writing_end, fault, inheritable=False)
                 if rank:
                     fd = os.open(self.log(rank), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
                     os.dup2(fd, 1)
                     os.dup2(fd, 2)
-                return {**env, **own}
+                return {**env, **environment}
             ranks[pid] = rank
-        os.close(say)
-        if report := os.read(hear, 64):  # end-of-file once exec has closed it in all workers
+        os.close(writing_end)
+        if report := os.read(reading_end, 64):  # end-of-file once exec has closed it in all workers
             os.write(fault, report)
             os.killpg(0, signal.SIGKILL)
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the workers get the signal, too, and are to handle it
@@ -87,22 +87,22 @@ class WorkerGroup:
                 self._meeting.close()  # on other systems it would block rank 0, too
         return {"MASTER_PORT": port, "PET_MASTER_PORT": env.get("PET_MASTER_PORT", port)}
 
-    def _lead(self, left: dict[int, int]) -> NoReturn:
-        """Wait for the workers and exit like the first that failed. `left` maps pids of running workers to ranks."""
+    def _lead(self, alive: dict[int, int]) -> NoReturn:
+        """Wait for the workers and exit like the first that failed. `alive` maps pids of running workers to ranks."""
         failed = None
-        while left and failed is None:
-            failed = _cause(_ended(left))
+        while alive and failed is None:
+            failed = _cause(_ended(alive))
         if failed is None:
             os._exit(0)
         rank, code = failed
         if rank and code > 0:
             self._record_lost(rank)
-        if left:
+        if alive:
             os.killpg(0, signal.SIGTERM)
             kill_at = time.monotonic() + self._grace_s
-            while left and time.monotonic() < kill_at:
+            while alive and time.monotonic() < kill_at:
                 time.sleep(_LOOK_S)
-                _reap(left, os.WNOHANG)
+                _reap(alive, os.WNOHANG)
         _end_as(code)  # the supervisor kills the remaining workers
 
     def _record_lost(self, rank: int) -> None:
@@ -114,18 +114,18 @@ class WorkerGroup:
             pass  # the disk is full or the folder is gone; the exit code is still reported
 
 
-def _ended(left: dict[int, int]) -> list[tuple[int, int]]:
+def _ended(alive: dict[int, int]) -> list[tuple[int, int]]:
     """Wait until a worker ends, and return all that have ended by then."""
-    ended = _reap(left, 0)
-    while left and (more := _reap(left, os.WNOHANG)):
-        ended += more
+    ended = _reap(alive, 0)
+    while alive and (reaped := _reap(alive, os.WNOHANG)):
+        ended += reaped
     return ended
 
 
-def _reap(left: dict[int, int], options: int) -> list[tuple[int, int]]:
+def _reap(alive: dict[int, int], options: int) -> list[tuple[int, int]]:
     """Return (rank, exit code) of at most one worker that has ended; the code is -n for signal n."""
     pid, status = os.waitpid(-1, options)
-    rank = left.pop(pid, None)
+    rank = alive.pop(pid, None)
     return [] if rank is None else [(rank, os.waitstatus_to_exitcode(status))]
 
 
@@ -135,8 +135,12 @@ def _cause(ended: list[tuple[int, int]]) -> tuple[int, int] | None:
     A killed worker is the cause of the other failures. A worker that exits with EX_TEMPFAIL reports that it lost
     another one, so it is not the cause.
     """
-    failed = [each for each in ended if each[1] != 0]
-    return min(failed, key=lambda each: (each[1] == os.EX_TEMPFAIL, each[1] > 0, each[0]), default=None)
+    failed = [exit_of_worker for exit_of_worker in ended if exit_of_worker[1] != 0]
+    return min(
+        failed,
+        key=lambda exit_of_worker: (exit_of_worker[1] == os.EX_TEMPFAIL, exit_of_worker[1] > 0, exit_of_worker[0]),
+        default=None,
+    )
 
 
 def _end_as(code: int) -> NoReturn:

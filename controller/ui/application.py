@@ -58,7 +58,7 @@ class PageContent(Protocol):
 
     def follow_list(self) -> Events: ...
 
-    def follow(self, namespace: str, name: str, position: str, only: frozenset[int] | None) -> Events: ...
+    def follow(self, namespace: str, name: str, position: str, trials: frozenset[int] | None) -> Events: ...
 
     async def record(self, namespace: str, name: str) -> FigureSource: ...
 
@@ -76,40 +76,40 @@ class PageContent(Protocol):
 
 
 def application(
-    shown: Callable[[Request], PageContent],
+    content_of: Callable[[Request], PageContent],
     guard: Middleware,
     *,
     kind: str,
     closing: asyncio.Event,
     vega: VegaBundle,
     signs_in: bool = False,
-    more: Sequence[Route] = (),
+    routes_of_kind: Sequence[Route] = (),
 ) -> Starlette:
     """Return the application.
 
     Args:
-        shown: Returns what the person who sent a request is shown.
+        content_of: Returns what the person who sent a request is shown.
         kind: "experiments" or "studies".
         closing: Is set when the server ends, so that streams end as well.
         vega: The JavaScript of figures.
         signs_in: People sign in with tokens, and can sign out.
-        more: Further routes.
+        routes_of_kind: Further routes.
     """
-    page = _Page(shown, kind, vega, closing, signs_in)
-    one = f"/api/{kind}/{{namespace}}/{{name}}"
-    trial = f"{one}/trials/{{number:int}}"
+    page = _Page(content_of, kind, vega, closing, signs_in)
+    base = f"/api/{kind}/{{namespace}}/{{name}}"
+    trial = f"{base}/trials/{{number:int}}"
     return Starlette(
         routes=[
             Route("/", page.index),
             Route("/static/vega.js", page.vega),
             Route("/static/{name}", page.static),
             Route("/api/stream", page.stream_list),
-            *more,
-            Route(f"{one}/stream", page.stream),
-            Route(f"{one}/figures/{{figure}}.json", page.figure),
+            *routes_of_kind,
+            Route(f"{base}/stream", page.stream),
+            Route(f"{base}/figures/{{figure}}.json", page.figure),
             Route(trial, page.trial),
-            Route(f"{one}/enqueue", page.enqueue, methods=["POST"]),
-            Route(f"{one}/delete", page.delete, methods=["POST"]),
+            Route(f"{base}/enqueue", page.enqueue, methods=["POST"]),
+            Route(f"{base}/delete", page.delete, methods=["POST"]),
             Route(f"{trial}/labels", page.label, methods=["POST"]),
         ],
         middleware=[guard],
@@ -126,14 +126,14 @@ async def _error_response(_: Request, error: Exception) -> Response:
 class _Page:
     def __init__(
         self,
-        shown: Callable[[Request], PageContent],
+        content_of: Callable[[Request], PageContent],
         kind: str,
         vega: VegaBundle,
         closing: asyncio.Event,
         signs_in: bool,
     ) -> None:
         self._vega = vega
-        self._shown = shown
+        self._shown = content_of
         self._signs_in = signs_in
         self._kind = kind
         self._closing = closing
@@ -166,12 +166,12 @@ class _Page:
 
     async def stream(self, request: Request) -> Response:
         position = request.headers.get("last-event-id") or request.query_params.get("after", "")
-        only = None
-        if wanted := request.query_params.get("only"):
-            only = frozenset(
-                whole_number(word, "only", least=0, most=1 << 31) for word in wanted.split(",")[:MOST_SHOWN]
+        trials = None
+        if numbers := request.query_params.get("only"):
+            trials = frozenset(
+                whole_number(word, "only", least=0, limit=1 << 31) for word in numbers.split(",")[:MOST_SHOWN]
             )
-        return event_stream(request, self._shown(request).follow(*named(request), position, only), self._closing)
+        return event_stream(request, self._shown(request).follow(*named(request), position, trials), self._closing)
 
     async def figure(self, request: Request) -> Response:
         """Return the specification of a figure, of the whole search or of one `trial`."""
@@ -179,7 +179,7 @@ class _Page:
         if name not in figures.FIGURES:
             raise NotFound(f"no figure {name}; there are {', '.join(figures.FIGURES)}")
         number = request.query_params.get("trial")
-        trial = None if number is None else whole_number(number, "trial", least=0, most=1 << 31)
+        trial = None if number is None else whole_number(number, "trial", least=0, limit=1 << 31)
         record = await self._shown(request).drawn(*named(request), name, trial)
         needed = query.importances if name == "importance" else lambda record: ()
         # In a thread, because it takes a while with many trials.
@@ -210,8 +210,8 @@ def named(request: Request) -> tuple[str, str]:
     return request.path_params["namespace"], request.path_params["name"]
 
 
-def done(what: str) -> Response:
-    return JSONResponse({"message": what})
+def done(change: str) -> Response:
+    return JSONResponse({"message": change})
 
 
 async def body_of(request: Request) -> dict[str, Any]:  # Any: what JSON holds
@@ -225,20 +225,20 @@ async def body_of(request: Request) -> dict[str, Any]:  # Any: what JSON holds
     return body
 
 
-def texts_of(given: object, what: str) -> dict[str, str]:
+def texts_of(field: object, name: str) -> dict[str, str]:
     """Check an object of strings. Raises InvalidArgument."""
-    if not isinstance(given, dict) or not all(isinstance(value, str) for value in given.values()):
-        raise InvalidArgument([Problem(what, "expected an object of strings")])
-    return given
+    if not isinstance(field, dict) or not all(isinstance(value, str) for value in field.values()):
+        raise InvalidArgument([Problem(name, "expected an object of strings")])
+    return field
 
 
-def whole_number(given: object, what: str, *, most: int, least: int = 1) -> int:
-    """Return a whole number from `least` to `most`. Raises InvalidArgument."""
-    text = str(given)
-    if isinstance(given, bool) or not (
-        text.isascii() and text.isdigit() and len(text) < 12 and least <= int(text) <= most
+def whole_number(digits: object, name: str, *, limit: int, least: int = 1) -> int:
+    """Return a whole number from `least` to `limit`. Raises InvalidArgument."""
+    text = str(digits)
+    if isinstance(digits, bool) or not (
+        text.isascii() and text.isdigit() and len(text) < 12 and least <= int(text) <= limit
     ):
-        raise InvalidArgument([Problem(what, f"expected a whole number from {least} to {most}")])
+        raise InvalidArgument([Problem(name, f"expected a whole number from {least} to {limit}")])
     return int(text)
 
 
@@ -257,8 +257,8 @@ async def _sent(
     try:
         yield f"retry: {RETRY_MS}\n\n"
         while True:
-            rest = max(0.0, next_check - time.monotonic())
-            await asyncio.wait({closed, following}, timeout=rest, return_when=asyncio.FIRST_COMPLETED)
+            remaining_s = max(0.0, next_check - time.monotonic())
+            await asyncio.wait({closed, following}, timeout=remaining_s, return_when=asyncio.FIRST_COMPLETED)
             if closed.done():
                 return
             if time.monotonic() >= next_check:

@@ -88,7 +88,7 @@ class Board:
         return await self._watch(self.find(namespace, name)).record()
 
     async def follow(
-        self, namespace: str, name: str, position: str = "", only: frozenset[int] | None = None
+        self, namespace: str, name: str, position: str = "", trials: frozenset[int] | None = None
     ) -> AsyncIterator[tuple[str, Json]]:
         """Yield the events of `Watched.follow`."""
         try:
@@ -96,7 +96,7 @@ class Board:
         except NotFound as error:
             yield "gone", {"message": str(error)}
             return
-        async for event in watched.follow(position, only):
+        async for event in watched.follow(position, trials):
             yield event
 
     async def drawn(self, namespace: str, name: str, figure: str, trial: int | None) -> ExperimentRecord:
@@ -114,39 +114,41 @@ class Board:
 
     async def trial(self, namespace: str, name: str, number: int) -> Json:
         record = await self.record(namespace, name)
-        one = query.find_trial(record, number)
+        entry = query.find_trial(record, number)
         experiment = record.experiment
         client = await self.client(experiment)
         measured = await client.list_measurements(study_name(experiment), number)
         events = self.experiments().events(experiment.uid, number)
-        failed = one.state is TrialState.FAILED and failed_here(one.attempts)
-        return documents.trial(record, one) | {
-            "why": description.why_trial(record, one),
-            "events": [documents.event(each) for each in events],
-            "measurements": [documents.measurement(each) for _, each in measured],
-            "provenance": self._provenance(experiment, one),
-            "artifacts": await asyncio.to_thread(self._artifacts, experiment, one),
+        failed = entry.state is TrialState.FAILED and failed_here(entry.attempts)
+        return documents.trial(record, entry) | {
+            "why": description.why_trial(record, entry),
+            "events": [documents.event(event) for event in events],
+            "measurements": [documents.measurement(sample) for _, sample in measured],
+            "provenance": self._provenance(experiment, entry),
+            "artifacts": await asyncio.to_thread(self._artifacts, experiment, entry),
             "actions": {"labels": True, "retry": failed and not record.controlled_by},
         }
 
     def folder(self, experiment: Experiment, number: int, attempt: int) -> AttemptFolders:
         return self.workspace.state.folders(experiment.uid).attempt(number, attempt)
 
-    def _provenance(self, experiment: Experiment, one: TrialRecord) -> dict[int, Json]:
-        found = {}
-        for attempt in one.attempts:
-            file = self.folder(experiment, one.trial.number, attempt.number).root / "provenance.json"
+    def _provenance(self, experiment: Experiment, entry: TrialRecord) -> dict[int, Json]:
+        provenance = {}
+        for attempt in entry.attempts:
+            file = self.folder(experiment, entry.trial.number, attempt.number).root / "provenance.json"
             with suppress(OSError, ValueError):  # the attempt was killed before it was written, or ran elsewhere
-                found[attempt.number] = json.loads(file.read_text(encoding="utf-8"))
-        return found
+                provenance[attempt.number] = json.loads(file.read_text(encoding="utf-8"))
+        return provenance
 
-    def _artifacts(self, experiment: Experiment, one: TrialRecord) -> list[Json]:
+    def _artifacts(self, experiment: Experiment, entry: TrialRecord) -> list[Json]:
         """Return the files that the trial's attempts wrote to their output folders."""
-        found: list[Json] = []
-        for attempt in one.attempts:
-            outputs = query.files(self.folder(experiment, one.trial.number, attempt.number).output)
-            found += [{"attempt": attempt.number, "path": each.path, "bytes": each.size_bytes} for each in outputs]
-        return found[:MOST_ARTIFACTS]
+        artifacts: list[Json] = []
+        for attempt in entry.attempts:
+            outputs = query.files(self.folder(experiment, entry.trial.number, attempt.number).output)
+            artifacts += [
+                {"attempt": attempt.number, "path": output.path, "bytes": output.size_bytes} for output in outputs
+            ]
+        return artifacts[:MOST_ARTIFACTS]
 
     async def label(self, namespace: str, name: str, number: int, labels: Mapping[str, str]) -> None:
         experiment = self.find(namespace, name)
@@ -159,18 +161,18 @@ class Board:
         return (await enqueue(await self.client(experiment), experiment, texts)).number
 
     async def delete(self, namespace: str, name: str) -> None:
-        await delete(self.workspace, name, namespace, confirm=lambda what: True)
+        await delete(self.workspace, name, namespace, confirm=lambda _target: True)
 
     def _watch(self, experiment: Experiment) -> Watched[ExperimentRecord]:
         async def connect() -> ExperimentFollower:
             return ExperimentFollower(self.experiments(), experiment, await self.client(experiment))
 
-        found = self._watched.get(experiment.uid)
-        if found is None:
-            found = self._watched[experiment.uid] = Watched(
+        watched = self._watched.get(experiment.uid)
+        if watched is None:
+            watched = self._watched[experiment.uid] = Watched(
                 mark=lambda: self._mark(experiment), connect=connect, summarize=summary, slots=self._slots
             )
-        return found
+        return watched
 
     def _mark(self, experiment: Experiment) -> Mark:
         service = self.workspace.service or experiment.server
@@ -188,16 +190,16 @@ class Board:
     # All experiments
 
     async def follow_list(self) -> AsyncIterator[tuple[str, Json]]:
-        shown: Json | None = None
+        sent: Json | None = None
         while True:
             now = self._list()
-            if now != shown:
+            if now != sent:
                 yield "list", now
-            shown = now
+            sent = now
             await asyncio.sleep(LIST_S)
 
     def _list(self) -> Json:
-        found: list[Json] = []
+        experiments: list[Json] = []
         trouble = ""
         for experiment in reversed(self.all()):
             watched = self._watch(experiment)
@@ -205,9 +207,9 @@ class Board:
             if watched.gone:
                 continue
             trouble = trouble or str(watched.error or "")
-            shown = watched.summary or summary(ExperimentRecord(experiment), watched.error is not None)
-            found.append({key: value for key, value in shown.items() if key != "events"})
-        return {"searches": found, "trouble": trouble, "source": str(self.workspace.state.root)}
+            element = watched.summary or summary(ExperimentRecord(experiment), watched.error is not None)
+            experiments.append({key: value for key, value in element.items() if key != "events"})
+        return {"searches": experiments, "trouble": trouble, "source": str(self.workspace.state.root)}
 
     def all(self) -> list[Experiment]:
         """Return all experiments, oldest first."""
@@ -221,12 +223,12 @@ class Board:
 
     async def follow_queue(self) -> AsyncIterator[tuple[str, Json]]:
         """Yield the trials that run or wait, with the quotas, by namespace; and again when they change."""
-        shown: Json | None = None
+        sent: Json | None = None
         while True:
             now = await self._queue()
-            if now != shown:
+            if now != sent:
                 yield "queue", now
-            shown = now
+            sent = now
             await asyncio.sleep(SHARED_S)
 
     async def _queue(self) -> Json:
@@ -247,9 +249,9 @@ class Board:
         }
 
     async def _namespace(self, namespace: str, records: Sequence[ExperimentRecord]) -> Json:
-        wanted = (TrialState.RUNNING, TrialState.QUEUED)
-        trials = [(one, record) for record in records for one in record.trials if one.state in wanted]
-        trials.sort(key=lambda pair: wanted.index(pair[0].state))
+        states = (TrialState.RUNNING, TrialState.QUEUED)
+        trials = [(entry, record) for record in records for entry in record.trials if entry.state in states]
+        trials.sort(key=lambda pair: states.index(pair[0].state))
         quotas, trouble = await self._quotas_of(records)
         return {
             "namespace": namespace,
@@ -257,36 +259,36 @@ class Board:
                 {"resource": q.resource, "used": q.used, "allowed": q.allowed, "quota": q.quota} for q in quotas
             ],
             "quotaTrouble": trouble,
-            "trials": [_queued(one, record) for one, record in trials[:MOST_QUEUED]],
+            "trials": [_queued(entry, record) for entry, record in trials[:MOST_QUEUED]],
             "more": max(0, len(trials) - MOST_QUEUED),
         }
 
     async def _quotas_of(self, records: Sequence[ExperimentRecord]) -> tuple[list[GpuQuota], str]:
-        experiment = next((each.experiment for each in records if each.experiment.spec.traits.on_cluster), None)
+        experiment = next((record.experiment for record in records if record.experiment.spec.traits.on_cluster), None)
         if experiment is None:
             return [], ""
         at, quotas, trouble = self._quotas.get(experiment.namespace, (0.0, [], ""))
         if time.monotonic() - at > QUOTA_S:
-            found, trouble = await query.gpu_quotas(experiment)
-            quotas = found or []
+            gpu_quotas, trouble = await query.gpu_quotas(experiment)
+            quotas = gpu_quotas or []
             self._quotas[experiment.namespace] = time.monotonic(), quotas, trouble
         return quotas, trouble
 
 
-def _queued(one: TrialRecord, record: ExperimentRecord) -> Json:
+def _queued(entry: TrialRecord, record: ExperimentRecord) -> Json:
     return {
         "experiment": record.name,
-        "number": one.trial.number,
-        "state": one.state.value,
-        "startTime": documents.trial(record, one).get("startTime"),
-        "node": "" if one.newest is None else one.newest.node,
-        "reason": record.reason_of(one),
+        "number": entry.trial.number,
+        "state": entry.state.value,
+        "startTime": documents.trial(record, entry).get("startTime"),
+        "node": "" if entry.newest is None else entry.newest.node,
+        "reason": record.reason_of(entry),
     }
 
 
 def summary(record: ExperimentRecord, loaded: bool) -> Json:
-    it = record.experiment
-    spec = it.spec
+    experiment = record.experiment
+    spec = experiment.spec
     return documents.experiment(record) | {
         "why": description.why_experiment(record),
         "metric": spec.objective.metric,
@@ -297,10 +299,10 @@ def summary(record: ExperimentRecord, loaded: bool) -> Json:
         "parallelism": spec.parallelism,
         "budget": {"trials": spec.budget.trials},
         "done": sum(record.counts.get(state, 0) for state in _DONE),
-        "revision": it.revision,
-        "events": [documents.event(each) for each in record.events],
+        "revision": experiment.revision,
+        "events": [documents.event(event) for event in record.events],
         "waiting": _waiting(record),
-        "parameters": [parameter_hint(each) for each in record.space.parameters],
+        "parameters": [parameter_hint(parameter) for parameter in record.space.parameters],
         "actions": _actions(record),
         "loaded": loaded,
     }
@@ -308,47 +310,47 @@ def summary(record: ExperimentRecord, loaded: bool) -> Json:
 
 def _waiting(record: ExperimentRecord) -> list[tuple[int, str]]:
     """Return some of the queued trials with their reasons, oldest first."""
-    left = min(record.counts.get(TrialState.QUEUED, 0), MOST_WAITING)
-    found: list[tuple[int, str]] = []
-    for one in reversed(record.trials):  # the newest trials wait
-        if len(found) == left:
+    expected = min(record.counts.get(TrialState.QUEUED, 0), MOST_WAITING)
+    waiting: list[tuple[int, str]] = []
+    for entry in reversed(record.trials):  # the newest trials wait
+        if len(waiting) == expected:
             break
-        if one.state is TrialState.QUEUED:
-            found.append((one.trial.number, record.reason_of(one)))
-    return found[::-1]
+        if entry.state is TrialState.QUEUED:
+            waiting.append((entry.trial.number, record.reason_of(entry)))
+    return waiting[::-1]
 
 
 def _actions(record: ExperimentRecord) -> dict[str, bool]:
     """Return what a person can do with an experiment, and whether it is possible now."""
-    it, controlled = record.experiment, bool(record.controlled_by)
+    experiment, controlled = record.experiment, bool(record.controlled_by)
     return {
-        "stop": controlled or it.state in (ExperimentState.RUNNING, ExperimentState.PAUSED),
-        "resume": not controlled and it.state is not ExperimentState.SUCCEEDED,
+        "stop": controlled or experiment.state in (ExperimentState.RUNNING, ExperimentState.PAUSED),
+        "resume": not controlled and experiment.state is not ExperimentState.SUCCEEDED,
         **({"retry": not controlled} if record.counts.get(TrialState.FAILED) else {}),
-        "extend": not controlled and it.spec.budget.trials is not None,
-        "enqueue": not it.state.finished,
+        "extend": not controlled and experiment.spec.budget.trials is not None,
+        "enqueue": not experiment.state.finished,
         "delete": not controlled,
     }
 
 
-def parameter_hint(it: Parameter) -> Json:
-    match it.domain:
+def parameter_hint(parameter: Parameter) -> Json:
+    match parameter.domain:
         case Choice(values):
-            return {"title": it.name, "hint": ", ".join(map(str, values))}
+            return {"title": parameter.name, "hint": ", ".join(map(str, values))}
         case domain:
-            return {"title": it.name, "hint": f"{domain.min:g} to {domain.max:g}"}
+            return {"title": parameter.name, "hint": f"{domain.min:g} to {domain.max:g}"}
 
 
 async def measurements_of_curves(
     client: AsyncClient, study: StudyName, record: FigureSource
 ) -> dict[int, list[Measurement]]:
     """Return the measurements of the trials that the figure of curves shows."""
-    wanted = figures.trials_of_curves(record)
-    if len(wanted) == len(record.trials) > 1:
+    numbers = figures.trials_of_curves(record)
+    if len(numbers) == len(record.trials) > 1:
         measured = await client.list_measurements(study)
     else:
-        measured = [each for number in wanted for each in await client.list_measurements(study, number)]
-    found: dict[int, list[Measurement]] = {}
-    for number, each in measured:
-        found.setdefault(number, []).append(each)
-    return found
+        measured = [sample for number in numbers for sample in await client.list_measurements(study, number)]
+    by_trial: dict[int, list[Measurement]] = {}
+    for number, sample in measured:
+        by_trial.setdefault(number, []).append(sample)
+    return by_trial

@@ -25,18 +25,18 @@ MOST_TRIALS_ADDED = 100_000
 
 def experiment_routes(board: Board, closing: asyncio.Event) -> list[Route]:
     page = _Experiments(board, closing)
-    one = "/api/experiments/{namespace}/{name}"
-    trial = f"{one}/trials/{{number:int}}"
+    base = "/api/experiments/{namespace}/{name}"
+    trial = f"{base}/trials/{{number:int}}"
     return [
         Route("/api/queue", page.queue),
-        Route(f"{one}/file", page.file),
+        Route(f"{base}/file", page.file),
         Route(f"{trial}/log", page.log),
         Route(f"{trial}/artifacts/{{attempt:int}}/{{path:path}}", page.artifact),
-        Route(f"{one}/stop", page.stop, methods=["POST"]),
-        Route(f"{one}/resume", page.resume, methods=["POST"]),
-        Route(f"{one}/retry", page.retry, methods=["POST"]),
+        Route(f"{base}/stop", page.stop, methods=["POST"]),
+        Route(f"{base}/resume", page.resume, methods=["POST"]),
+        Route(f"{base}/retry", page.retry, methods=["POST"]),
         Route(f"{trial}/retry", page.retry, methods=["POST"]),
-        Route(f"{one}/extend", page.extend, methods=["POST"]),
+        Route(f"{base}/extend", page.extend, methods=["POST"]),
     ]
 
 
@@ -54,13 +54,15 @@ class _Experiments:
     async def log(self, request: Request) -> Response:
         number = request.path_params["number"]
         record = await self._board.record(*named(request))
-        one = query.find_trial(record, number)
-        if one.newest is None:
+        trial_record = query.find_trial(record, number)
+        if trial_record.newest is None:
             raise NotFound(f"trial {number} has not started yet: there is no log")
-        attempt = whole_number(request.query_params.get("attempt", str(one.newest.number)), "attempt", most=1 << 31)
+        attempt = whole_number(
+            request.query_params.get("attempt", str(trial_record.newest.number)), "attempt", limit=1 << 31
+        )
         log = self._board.folder(record.experiment, number, attempt).log
-        known = request.headers.get("last-event-id") or request.query_params.get("after", "")
-        at = int(known) if known.isascii() and known.isdigit() else None
+        last_id = request.headers.get("last-event-id") or request.query_params.get("after", "")
+        at = int(last_id) if last_id.isascii() and last_id.isdigit() else None
         return event_stream(request, _log(log, at), self._closing)
 
     async def artifact(self, request: Request) -> Response:
@@ -96,7 +98,7 @@ class _Experiments:
 
     async def extend(self, request: Request) -> Response:
         experiment = self._experiment(request)
-        trials = whole_number((await body_of(request)).get("trials"), "trials", most=MOST_TRIALS_ADDED)
+        trials = whole_number((await body_of(request)).get("trials"), "trials", limit=MOST_TRIALS_ADDED)
         await control_detached(self._board.workspace, experiment, ("extend", "--trials", f"+{trials}"))
         return done(f"{experiment.name} has {trials} more trials")
 

@@ -77,8 +77,8 @@ class LinkAuthenticator:
         self.link_token: str | None = secrets.token_urlsafe(24)
 
     async def page_token(self, request: Request) -> str | None:
-        known = equal(request.cookies.get(self.cookie_name, ""), self._derived(b"cookie"))
-        return self._derived(b"page") if known else None
+        has_cookie = equal(request.cookies.get(self.cookie_name, ""), self._derived(b"cookie"))
+        return self._derived(b"page") if has_cookie else None
 
     async def sign_in_by_link(self, request: Request) -> Response | None:
         token = request.query_params.get("token")
@@ -173,12 +173,12 @@ class Guard:
             return False  # not known: the page asks again
 
 
-def equal(given: str, wanted: str) -> bool:
-    return hmac.compare_digest(given.encode(errors="surrogateescape"), wanted.encode())
+def equal(received: str, expected: str) -> bool:
+    return hmac.compare_digest(received.encode(errors="surrogateescape"), expected.encode())
 
 
-def refused(why: str, status: int = 403) -> Response:
-    return PlainTextResponse(f"{why}\n", status_code=status)
+def refused(reason: str, status: int = 403) -> Response:
+    return PlainTextResponse(f"{reason}\n", status_code=status)
 
 
 def _host(host: str) -> str:

@@ -47,11 +47,11 @@ class LiveTable:
         columns = _columns(record, metrics)
         if columns != self._columns:
             self._columns, self._metrics, self._columns_changed = columns, metrics, self._version
-            trials = {one.trial.number: one for one in record.trials}
+            trials = {entry.trial.number: entry for entry in record.trials}
             trials |= dict.fromkeys(self._rows.keys() - trials.keys())
         parameters = record.parameter_names
-        for number, one in trials.items():
-            row = None if one is None else _row(record, one, parameters, metrics)
+        for number, entry in trials.items():
+            row = None if entry is None else _row(record, entry, parameters, metrics)
             if row != self._rows.get(number):
                 self._changed.pop(number, None)
                 self._changed[number] = self._version
@@ -60,17 +60,17 @@ class LiveTable:
                 else:
                     self._rows[number] = row
 
-    def since(self, position: str, only: frozenset[int] | None = None) -> Iterator[tuple[str, Json]]:
+    def since(self, position: str, trials: frozenset[int] | None = None) -> Iterator[tuple[str, Json]]:
         """Yield what changed since the position, as names of events with their data; nothing if nothing did.
 
-        `only` limits the rows to these trials.
+        `trials` limits the rows to these trials.
 
         `reset` begins with new columns, `update` has changed rows. Only the last event has the new position as its id,
         so that a page whose connection is lost in between does not take itself to be up to date.
         """
         version = self._known(position)
         since = list(takewhile(lambda n: self._changed[n] > version, reversed(self._changed)))
-        changed = [n for n in reversed(since) if only is None or n in only]
+        changed = [n for n in reversed(since) if trials is None or n in trials]
         summary = {"summary": self._summary} if self._summary_changed > version else {}
         if not changed and not summary and version >= self._columns_changed:
             return
@@ -123,20 +123,20 @@ def _metric_column(name: str, parameters: list[str]) -> Json:
     return {"key": f"metrics.{name}", "title": name}
 
 
-def _row(record: TrialList, one: TrialRecord, parameters: list[str], metrics: list[str]) -> Row:
-    it = one.trial
-    measured = record.metrics.get(it.number, {})
-    start, end = one.start_time, one.end_time
+def _row(record: TrialList, entry: TrialRecord, parameters: list[str], metrics: list[str]) -> Row:
+    trial = entry.trial
+    measured = record.metrics.get(trial.number, {})
+    start, end = entry.start_time, entry.end_time
     return [
-        it.number,
-        one.state.value,
-        None if it.value is None else json_number(it.value),
-        it.step,
-        *[it.parameters.get(name) for name in parameters],
+        trial.number,
+        entry.state.value,
+        None if trial.value is None else json_number(trial.value),
+        trial.step,
+        *[trial.parameters.get(name) for name in parameters],
         *[json_number(measured[name]) if name in measured else None for name in metrics],
         None if start is None else timestamp(start),
         None if end is None else timestamp(end),
-        len(one.attempts),
-        record.reason_of(one),
-        " ".join([f"{key}={value}" for key, value in it.labels.items()]),
+        len(entry.attempts),
+        record.reason_of(entry),
+        " ".join([f"{key}={value}" for key, value in trial.labels.items()]),
     ]

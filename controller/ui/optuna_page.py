@@ -112,24 +112,24 @@ class _Source:
         record, measured = self._in_loop(self._read(identity))
         metric = record.criteria.objectives[0].metric
         of_trial: dict[int, list[Measurement]] = {}
-        for number, each in measured:
-            if each.metric == metric:
-                of_trial.setdefault(number, []).append(each)
-        return [(one.trial, of_trial.get(one.trial.number, [])) for one in record.trials]
+        for number, measurement in measured:
+            if measurement.metric == metric:
+                of_trial.setdefault(number, []).append(measurement)
+        return [(entry.trial, of_trial.get(entry.trial.number, [])) for entry in record.trials]
 
     async def _studies(self) -> list[dashboard.ShownStudy]:
         return [
             dashboard.ShownStudy(
-                self._identity(each), f"{each.namespace}/{each.name}", each.spec.criteria, each.spec.space
+                self._identity(stored), f"{stored.namespace}/{stored.name}", stored.spec.criteria, stored.spec.space
             )
-            for each in self._board.all()
+            for stored in self._board.all()
         ]
 
     def _identity(self, experiment: Experiment) -> int:
         return self._identities.setdefault(experiment.uid, len(self._identities) + 1)
 
     async def _read(self, identity: int) -> tuple[ExperimentRecord, list[tuple[int, Measurement]]]:
-        experiment = next((each for each in self._board.all() if self._identity(each) == identity), None)
+        experiment = next((stored for stored in self._board.all() if self._identity(stored) == identity), None)
         if experiment is None:
             raise KeyError(identity)
         record = await self._board.record(experiment.namespace, experiment.name)

@@ -30,7 +30,7 @@ ADDRESS = "127.0.0.1"
 GRACE_S = 2  # for answers in progress when the server ends
 
 
-async def serve(workspace: Workspace, *, port: int | None, optuna: bool, say: Callable[[str], None]) -> None:
+async def serve(workspace: Workspace, *, port: int | None, optuna: bool, print_link: Callable[[str], None]) -> None:
     """Serve until SIGINT or SIGTERM. Calls `say` with the link once requests are answered.
 
     Args:
@@ -43,11 +43,11 @@ async def serve(workspace: Workspace, *, port: int | None, optuna: bool, say: Ca
     """
     workspace.state.make()
     file = workspace.state.root / "ui.json"
-    kept = StoredAddress.read(file)
-    listener = listen(ADDRESS, (kept.port, 0) if port is None else (port,), flag="--port")
+    stored = StoredAddress.read(file)
+    listener = listen(ADDRESS, (stored.port, 0) if port is None else (port,), flag="--port")
     actual = listener.getsockname()[1]
-    StoredAddress(kept.key, actual).write(file)
-    authenticator = LinkAuthenticator(kept.key, actual)
+    StoredAddress(stored.key, actual).write(file)
+    authenticator = LinkAuthenticator(stored.key, actual)
     board = Board(workspace)
     ending = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -57,7 +57,7 @@ async def serve(workspace: Workspace, *, port: int | None, optuna: bool, say: Ca
         closing = asyncio.Event()
         app = _dashboard(board, authenticator) if optuna else _page(board, authenticator, closing)
         async with running(app, listener, closing):
-            say(f"http://{ADDRESS}:{actual}/?token={authenticator.link_token}")  # the socket listens already
+            print_link(f"http://{ADDRESS}:{actual}/?token={authenticator.link_token}")  # the socket listens already
             await ending.wait()
     finally:
         await board.close()
@@ -72,7 +72,7 @@ def _page(board: Board, authenticator: LinkAuthenticator, closing: asyncio.Event
         kind="experiments",
         closing=closing,
         vega=VegaBundle(),
-        more=experiment_routes(board, closing),
+        routes_of_kind=experiment_routes(board, closing),
     )
 
 
@@ -136,17 +136,18 @@ def listen(host: str, ports: Sequence[int], *, flag: str) -> socket.socket:
 
     Raises FailedPrecondition, Unavailable.
     """
-    for wanted in ports:
+    for candidate in ports:
         listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            listener.bind((host, wanted))
+            listener.bind((host, candidate))
             listener.listen(128)
         except OSError as error:
             listener.close()
             if len(ports) == 1:
                 raise FailedPrecondition(
-                    f"port {wanted} of {host}: {error.strerror}; choose another with {flag}, or omit it for a free one"
+                    f"port {candidate} of {host}: {error.strerror}; choose another with {flag}, "
+                    "or omit it for a free one"
                 ) from error
             continue
         return listener

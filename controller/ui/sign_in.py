@@ -127,8 +127,8 @@ class Sessions:
         self._known.pop(key, None)
         self._known[key] = session
         since = session.read_s - IDLE_S
-        for oldest, each in list(self._known.items()):
-            if each.read_s > since and len(self._known) <= 2 * MOST_SESSIONS:
+        for oldest, session in list(self._known.items()):
+            if session.read_s > since and len(self._known) <= 2 * MOST_SESSIONS:
                 break
             del self._known[oldest]
 
@@ -137,17 +137,17 @@ class Sessions:
             async with self._slots:
                 while True:
                     ended = self._ended
-                    found = await asyncio.to_thread(self._stored.find, key)
+                    row = await asyncio.to_thread(self._stored.find, key)
                     if ended == self._ended:  # otherwise it may be the one that has ended meanwhile
                         break
         except TunerError as error:
-            if (known := self._known.get(key)) is None:
+            if (kept_session := self._known.get(key)) is None:
                 raise
             log.warning("whether a session of the page has ended elsewhere is not known: %s", error)
-            return known
-        if found is None:
+            return kept_session
+        if row is None:
             return None
-        sealed, used_s = found
+        sealed, used_s = row
         token = _xor(sealed, identity).decode("ascii", errors="replace")
         session = _SignedIn(token, used_s, time.monotonic())
         self._keep(key, session)
@@ -161,7 +161,7 @@ def key_of(identity: str) -> str:
 def _xor(text: bytes, identity: str) -> bytes:
     """Encrypt or decrypt with a stream cipher. Its key, the id, has 256 random bits and encrypts one text only."""
     pad = hashlib.shake_256(b"token" + identity.encode()).digest(len(text))
-    return bytes(one ^ other for one, other in zip(text, pad, strict=True))
+    return bytes(left ^ other for left, other in zip(text, pad, strict=True))
 
 
 class TokenAuthenticator:

@@ -16,10 +16,10 @@ from suggest.errors import Unavailable
 def read(file: Path) -> dict[str, Any]:  # Any: what JSON holds
     """Return the object in the file; an empty one if there is none or it is damaged."""
     try:
-        found = json.loads(file.read_text(encoding="utf-8"))
+        document = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return document if isinstance(document, dict) else {}
 
 
 def write(file: Path, content: dict[str, Any]) -> None:
@@ -49,11 +49,11 @@ class StoredAddress:
     @classmethod
     def read(cls, file: Path) -> StoredAddress:
         """Read the file; without one, create a new key."""
-        found = read(file)
+        document = read(file)
         with contextlib.suppress(KeyError, ValueError, TypeError):
-            kept = cls(bytes.fromhex(found["key"]), int(found["port"]))
-            if len(kept.key) == 32 and 0 <= kept.port < 65536:
-                return kept
+            address = cls(bytes.fromhex(document["key"]), int(document["port"]))
+            if len(address.key) == 32 and 0 <= address.port < 65536:
+                return address
         return cls(secrets.token_bytes(32), 0)
 
     def write(self, file: Path) -> None:

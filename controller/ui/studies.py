@@ -46,34 +46,34 @@ class StudyBoard:
         await self._client.close()
 
     async def follow_list(self) -> AsyncIterator[tuple[str, Json]]:
-        seen: Mark | None = None
-        shown: Json | None = None
+        seen_mark: Mark | None = None
+        sent: Json | None = None
         while True:
             mark = self._mark()
-            if mark != seen:
+            if mark != seen_mark:
                 now = await self._list()
-                if now != shown:
+                if now != sent:
                     yield "list", now
-                seen, shown = mark, now
+                seen_mark, sent = mark, now
             await asyncio.sleep(LIST_S)
 
     async def _list(self) -> Json:
         try:
-            found = await self._client.study_summaries()
+            summaries = await self._client.study_summaries()
         except TunerError as error:
             return {"searches": [], "trouble": str(error), "source": self._source}
-        found.sort(key=lambda pair: (pair[0].create_time is not None, pair[0].create_time), reverse=True)
+        summaries.sort(key=lambda pair: (pair[0].create_time is not None, pair[0].create_time), reverse=True)
         return {
-            "searches": [self._document(study, summary or StudySummary({}, None)) for study, summary in found],
+            "searches": [self._document(study, summary or StudySummary({}, None)) for study, summary in summaries],
             "trouble": "",
             "source": self._source,
         }
 
     async def follow(
-        self, namespace: str, name: str, position: str = "", only: frozenset[int] | None = None
+        self, namespace: str, name: str, position: str = "", trials: frozenset[int] | None = None
     ) -> AsyncIterator[tuple[str, Json]]:
         watched = self._watch(StudyName(namespace, name))
-        async for event in watched.follow(position, only):
+        async for event in watched.follow(position, trials):
             yield event
         self._watched.pop(StudyName(namespace, name), None)  # it is gone
 
@@ -91,11 +91,11 @@ class StudyBoard:
 
     async def trial(self, namespace: str, name: str, number: int) -> Json:
         record = await self.record(namespace, name)
-        one = _find(record, number, await self._trial(record, number))
+        entry = _find(record, number, await self._trial(record, number))
         measured = await self._client.list_measurements(record.study.name, number)
-        return documents.trial(record, one) | {
-            "why": one.trial.reason,
-            "measurements": [documents.measurement(each) for _, each in measured],
+        return documents.trial(record, entry) | {
+            "why": entry.trial.reason,
+            "measurements": [documents.measurement(sample) for _, sample in measured],
             "actions": {"labels": RUN in self._verbs()},
         }
 
@@ -118,19 +118,19 @@ class StudyBoard:
         async def connect() -> StudyFollower:
             return StudyFollower(self._client, await self._client.get_study(name))
 
-        found = self._watched.get(name)
-        if found is None or found.gone:
-            found = self._watched[name] = Watched(
+        watched = self._watched.get(name)
+        if watched is None or watched.gone:
+            watched = self._watched[name] = Watched(
                 mark=self._mark, connect=connect, summarize=self._summary, slots=self._slots
             )
-        return found
+        return watched
 
     def _summary(self, record: StudyTrials, loaded: bool) -> Json:
         assert record.totals is not None, "followers keep it"
         best = next(iter(record.totals.best), None)
         return self._document(record.study, StudySummary(record.totals.counts, best)) | {
             "front": documents.front(record.front, record.criteria),
-            "parameters": [parameter_hint(each) for each in record.space.parameters],
+            "parameters": [parameter_hint(parameter) for parameter in record.space.parameters],
             "loaded": loaded,
         }
 
@@ -154,4 +154,4 @@ class StudyBoard:
 
 
 def _find(record: StudyTrials, number: int, trial: Trial) -> TrialRecord:
-    return next((one for one in record.trials if one.trial.number == number), TrialRecord(trial, by_client=True))
+    return next((entry for entry in record.trials if entry.trial.number == number), TrialRecord(trial, by_client=True))

@@ -69,7 +69,13 @@ def check(address: Address, *, tokens: bool, tls: bool) -> None:
 
 @asynccontextmanager
 async def serve_page(
-    server: StudyServer, address: Address, *, tokens: bool, sqlite: Path | None, source: str, say: Callable[[str], None]
+    server: StudyServer,
+    address: Address,
+    *,
+    tokens: bool,
+    sqlite: Path | None,
+    source: str,
+    print_link: Callable[[str], None],
 ) -> AsyncIterator[None]:
     """Serve the page while the block runs. Calls `say` with its address.
 
@@ -95,9 +101,9 @@ async def serve_page(
         return StudyBoard(client, source=source, mark=mark, verbs=lambda: server.verbs_of(token) or NO_VERBS)
 
     def context() -> ssl.SSLContext:
-        found = server.ssl_context()
-        assert found is not None, "TLS is not switched off while the server runs"
-        return found
+        context_now = server.ssl_context()
+        assert context_now is not None, "TLS is not switched off while the server runs"
+        return context_now
 
     access = _by_token(server, board, port) if tokens else _by_link(key, board, port)
     closing = asyncio.Event()
@@ -108,12 +114,12 @@ async def serve_page(
         closing=closing,
         vega=VegaBundle(),
         signs_in=tokens,
-        more=access.routes,
+        routes_of_kind=access.routes,
     )
     try:
         async with running(app, listener, closing, tls=context if tls else None):
             name = f"[{host}]" if ":" in host else host
-            say(f"{'https' if tls else 'http'}://{name}:{port}/{access.query}")
+            print_link(f"{'https' if tls else 'http'}://{name}:{port}/{access.query}")
             yield
     finally:
         await access.close()

@@ -82,24 +82,24 @@ class Watched(Generic[Record]):
 
     async def record(self) -> Record:
         """Return the current record. Raises NotFound and the errors of its service."""
-        asked = time.monotonic()
+        asked_at = time.monotonic()
         while True:
             self.look()
             await self._wait()
             if self.error is not None:
                 raise self.error
-            if self._follower is not None and self._is_current(asked):
+            if self._follower is not None and self._is_current(asked_at):
                 return self._follower.record
 
-    async def follow(self, position: str, only: frozenset[int] | None) -> AsyncIterator[tuple[str, Json]]:
+    async def follow(self, position: str, trials: frozenset[int] | None) -> AsyncIterator[tuple[str, Json]]:
         """Yield what has changed since `position`, and later changes, as names of events with their data.
 
         The events are those of `LiveTable.since`. If the store does not answer, a `trouble` event says so, and the
         store is asked again. The last event is `gone`, when there is no such experiment or study any more.
 
-        `only` limits the rows to these trials.
+        `trials` limits the rows to these trials.
         """
-        asked = time.monotonic()
+        asked_at = time.monotonic()
         trouble = ""
         while True:
             self.look()
@@ -111,8 +111,8 @@ class Watched(Generic[Record]):
                 trouble = message
                 yield "trouble", {"message": message}
             # While it is read for the first time, what is known is shown already.
-            if self.summary and (not self.summary["loaded"] or self._is_current(asked)):
-                for event, data in self._table.since(position, only):
+            if self.summary and (not self.summary["loaded"] or self._is_current(asked_at)):
+                for event, data in self._table.since(position, trials):
                     yield event, data
                 position = self._table.position
 
@@ -127,8 +127,8 @@ class Watched(Generic[Record]):
             ended, self._reading = self._reading, None
             ended.result()  # a bug must not stay unseen
         if self._reading is None and not self.gone and time.monotonic() >= self._idle_until:
-            due = self._follower is not None and self._follower.due
-            if due or self._mark() != self._seen:
+            is_due = self._follower is not None and self._follower.due
+            if is_due or self._mark() != self._seen:
                 self._reading = asyncio.create_task(self._read())
 
     async def _wait(self) -> None:
@@ -137,9 +137,9 @@ class Watched(Generic[Record]):
         else:
             await asyncio.sleep(LOOK_S)
 
-    def _is_current(self, asked: float) -> bool:
-        """Return whether what is known is not older than a request of the time `asked`."""
-        return self._began >= asked or self._mark() == self._seen
+    def _is_current(self, asked_at: float) -> bool:
+        """Return whether what is known is not older than a request of the time `asked_at`."""
+        return self._began >= asked_at or self._mark() == self._seen
 
     async def _read(self) -> None:
         async with self._slots:
@@ -164,15 +164,15 @@ class Watched(Generic[Record]):
 
 def file_mark(*databases: Path) -> Mark:
     """Return the times and sizes of SQLite databases, which change with every write."""
-    found: list[Any] = []
+    mark: list[Any] = []
     for database in databases:
         for path in (database, database.with_name(f"{database.name}-wal")):
             try:
                 facts = path.stat()
-                found += [facts.st_mtime_ns, facts.st_size]
+                mark += [facts.st_mtime_ns, facts.st_size]
             except OSError:
-                found.append(None)
-    return tuple(found)
+                mark.append(None)
+    return tuple(mark)
 
 
 def clock_mark() -> Mark:

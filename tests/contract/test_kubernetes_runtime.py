@@ -46,7 +46,7 @@ class ClusterTestbed:
         with kubeconfig_of(self._api.kubeconfig()):
             client = await KubernetesClient.connect()
         target = ClusterTarget(client, NAMESPACE, UID, ANCHOR, lambda trial, attempt: self._directory(trial))
-        return KubernetesRuntime(target, queue=AdmissionQueue(own=True))
+        return KubernetesRuntime(target, queue=AdmissionQueue(is_own=True))
 
     async def leave(self) -> None:
         await self._alive.aclose()

@@ -162,13 +162,13 @@ async def test_a_lost_database_is_rebuilt_only_if_no_controller_lives(
             now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
             experiment.api.change("leases", NAMESPACE, LEASE, lambda obj: obj["spec"].update(renewTime=now))
 
-        await lease_module.wait_until_free(client, NAMESPACE, LEASE, say=messages.append)
+        await lease_module.wait_until_free(client, NAMESPACE, LEASE, print_line=messages.append)
         alive = await experiment.open(holder=HERE)
         await alive.start(experiment.launch(0))
         await look_until(alive, lambda seen: bool(experiment.jobs()))
         with pytest.raises(FailedPrecondition, match="another controller runs this experiment"):
-            await lease_module.wait_until_free(client, NAMESPACE, LEASE, say=renew)
+            await lease_module.wait_until_free(client, NAMESPACE, LEASE, print_line=renew)
         assert len(messages) == 1
         old = {"renewTime": "2020-01-01T00:00:00.000000Z"}
         experiment.api.change("leases", NAMESPACE, LEASE, lambda obj: obj["spec"].update(old))
-        await lease_module.wait_until_free(client, NAMESPACE, LEASE, say=renew)
+        await lease_module.wait_until_free(client, NAMESPACE, LEASE, print_line=renew)

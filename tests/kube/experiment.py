@@ -53,7 +53,7 @@ class Experiment:
         target = ClusterTarget(
             client, NAMESPACE, UID, ANCHOR, self.directory, template, (lambda: holder) if holder else None, collects
         )
-        runtime = KubernetesRuntime(target, queue=AdmissionQueue(own=own), clock=clock)
+        runtime = KubernetesRuntime(target, queue=AdmissionQueue(is_own=own), clock=clock)
         self._alive.push_async_callback(runtime.close)
         return runtime
 

@@ -75,7 +75,7 @@ class Page:
             closing=asyncio.Event(),
             vega=VegaBundle(),
             signs_in=True,
-            more=self.authenticator.routes,
+            routes_of_kind=self.authenticator.routes,
         )
 
     def browser(self, cookies: httpx.Cookies | None = None) -> httpx.AsyncClient:

@@ -47,7 +47,7 @@ def say(api: FakeApi, reason: str, uid: str, message: str) -> None:
 @asynccontextmanager
 async def heard(client: KubernetesClient, *, changed: Callable[[], None] = lambda: None) -> AsyncIterator[EventWatcher]:
     notices = MissingRights()
-    owners = OwnerLookup(client, NAMESPACE, "tiny-", notices, is_attempt=lambda uid: uid == "attempt", found=changed)
+    owners = OwnerLookup(client, NAMESPACE, "tiny-", notices, is_attempt=lambda uid: uid == "attempt", on_found=changed)
     made = EventWatcher(client, NAMESPACE, notices, owners, changed=changed)
     try:
         yield made

@@ -43,7 +43,7 @@ def sweep() -> list[TrialRecord]:
 
 
 def test_a_sweep_is_shown_sorted_as_a_grid_and_by_parameter() -> None:
-    assert ranking.text(record(*sweep()), most=20) == (
+    assert ranking.text(record(*sweep()), limit=20) == (
         """digits: 4 succeeded; accuracy, the higher the better
 
 TRIAL  STATE      VALUE  SECONDS  momentum  norm  batch
@@ -75,14 +75,14 @@ def test_a_grid_has_one_row_for_a_step_that_an_earlier_version_wrote_above_max()
     points = product((-1.0, 0.1), (128, 512))
     trials = [ran(i, TrialState.SUCCEEDED, 0.5, 1, lr=lr, batch=batch) for i, (lr, batch) in enumerate(points)]
     trials[-1] = ran(3, TrialState.SUCCEEDED, 0.75, 1, lr=0.1000000000000001, batch=512)
-    assert "\n0.1  0.5 (1 s)  0.75 (1 s)\n" in ranking.text(record(*trials, space=space), most=20)
+    assert "\n0.1  0.5 (1 s)  0.75 (1 s)\n" in ranking.text(record(*trials, space=space), limit=20)
 
 
 def test_pruned_and_failed_trials_are_counted_and_not_averaged() -> None:
     trials = sweep()
     trials[2] = ran(2, TrialState.PRUNED, 0.5, 20, momentum=0.99, batch=128)
     trials[3] = ran(3, TrialState.FAILED, None, 1, momentum=0.99, batch=512)
-    text = ranking.text(record(*trials), most=20)
+    text = ranking.text(record(*trials), limit=20)
     assert "digits: 2 succeeded, 1 pruned, 1 failed;" in text
     assert "\n0.99      pruned        failed\n" in text
     lost = next(line for line in text.splitlines() if line.endswith("1 pruned, 1 failed"))
@@ -104,19 +104,19 @@ def test_the_order_is_best_first_then_pruned_then_the_rest() -> None:
 def test_a_long_list_is_cut_and_says_so() -> None:
     space = Space((Parameter("lr", Float(0, 1)),))
     trials = [ran(i, TrialState.SUCCEEDED, i / 100, 1, lr=i / 100) for i in range(30)]
-    lines = ranking.text(record(*trials, space=space), most=20).splitlines()
+    lines = ranking.text(record(*trials, space=space), limit=20).splitlines()
     assert lines[3].split() == ["29", "succeeded", "0.29", "1.0", "0.29"]
     assert lines[23] == "and 10 more: --all"
     assert lines[-1] == "Spearman's rank correlation with accuracy: lr +1.00"
     assert [line[11:].split("  ")[0] for line in lines[-6:-2]] == [
         "0 to 0.06", "0.07 to 0.14", "0.15 to 0.21", "0.22 to 0.29",
     ]  # fmt: skip
-    assert "more: --all" not in ranking.text(record(*trials, space=space), most=None)
+    assert "more: --all" not in ranking.text(record(*trials, space=space), limit=None)
 
 
 def test_an_empty_report_is_one_line() -> None:
-    assert ranking.text(record(), most=20) == "digits: no trials yet; accuracy, the higher the better\n"
-    failed = ranking.text(record(ran(0, TrialState.FAILED, None, 1, momentum=0.9, batch=128)), most=20)
+    assert ranking.text(record(), limit=20) == "digits: no trials yet; accuracy, the higher the better\n"
+    failed = ranking.text(record(ran(0, TrialState.FAILED, None, 1, momentum=0.9, batch=128)), limit=20)
     assert "What each parameter does" not in failed
 
 
@@ -149,7 +149,7 @@ def test_a_sweep_is_exported_as_json() -> None:
 
 def test_parameters_are_ranked_by_importance_with_its_deviation() -> None:
     found = [Importance("batch", 64, 0.7512, 0.101), Importance("momentum", 12), Importance("seed", 64)]
-    text = ranking.text(record(*sweep()), found, most=20)
+    text = ranking.text(record(*sweep()), found, limit=20)
     assert (
         """How much each parameter matters for a good accuracy, as shares of 1 with their standard deviations:
 
@@ -181,6 +181,6 @@ def test_few_trials_rank_no_parameter() -> None:
         TrialRecord(Trial(n, TrialState.SUCCEEDED, {"x": n / 4, "y": "ab"[n % 2]}, value=value))
         for n, value in enumerate((0.1, 0.9, 0.2, 0.8))
     ]
-    text = ranking.text(record(*trials, space=space), found, most=20)
+    text = ranking.text(record(*trials, space=space), found, limit=20)
     assert "\nNot enough trials to rank the parameters: 4 succeeded, 40 are needed.\n" in text
     assert "IMPORTANCE" not in text

@@ -58,9 +58,9 @@ class CollectedLines:
         with self.path.open("ab", buffering=0) as file:
             self._size = file.tell()
             while data:
-                written = file.write(data)
-                self._size += written
-                data = data[written:]
+                count = file.write(data)
+                self._size += count
+                data = data[count:]
 
     def note(self, message: str) -> None:
         """Append a message about the source, for people."""
@@ -92,8 +92,8 @@ class CollectedLines:
 
 def json_line(values: Mapping[str, float | str], step: int | None = None) -> bytes:
     """Return a line of JSON. JSON has no numbers for NaN and infinities, so these are strings."""
-    shown = {name: value if _is_plain(value) else str(value) for name, value in values.items()}
-    return json.dumps(shown if step is None else {"step": step, **shown}, ensure_ascii=False).encode() + b"\n"
+    plain = {name: value if _is_plain(value) else str(value) for name, value in values.items()}
+    return json.dumps(plain if step is None else {"step": step, **plain}, ensure_ascii=False).encode() + b"\n"
 
 
 def _is_plain(value: float | str) -> bool:

@@ -69,9 +69,9 @@ def scalars(data: bytes) -> Scalars:
         if number == 2 and isinstance(value, int):
             step = value - (1 << 64) if value >> 63 else value
         elif number == 5 and isinstance(value, bytes):
-            for inner, each in _fields(value):
-                if inner == 1 and isinstance(each, bytes):
-                    tag, scalar = _value(each)
+            for inner, field_value in _fields(value):
+                if inner == 1 and isinstance(field_value, bytes):
+                    tag, scalar = _value(field_value)
                     if tag and scalar is not None:
                         values[tag] = scalar
     return Scalars(step, values)
@@ -99,17 +99,17 @@ _FORMATS = {_FLOAT: ("<f", 5), _DOUBLE: ("<d", 6), _INT32: ("<i", 7), _INT64: ("
 
 def _tensor(data: bytes) -> float | None:
     """Return the only element of a TensorProto; None if it has several, or a type without numbers."""
-    found = dict(_fields(data))  # of repeated fields, the last: a scalar has one
-    kind = found.get(1)
+    fields = dict(_fields(data))  # of repeated fields, the last: a scalar has one
+    kind = fields.get(1)
     if not isinstance(kind, int) or kind not in _FORMATS:
         return None
     form, elements = _FORMATS[kind]
-    content = found.get(4) or found.get(elements)
+    content = fields.get(4) or fields.get(elements)
     if isinstance(content, int):  # an integer that is not packed
         return float(content - (1 << 64) if content >> 63 else content)
     if not content:
-        return None if found.get(2) else 0.0  # a shape without dimensions is empty
-    if form in ("<i", "<q") and 4 not in found:
+        return None if fields.get(2) else 0.0  # a shape without dimensions is empty
+    if form in ("<i", "<q") and 4 not in fields:
         varint, end = _varint(content, 0)
         return float(varint - (1 << 64) if varint >> 63 else varint) if end == len(content) else None
     if len(content) != struct.calcsize(form):

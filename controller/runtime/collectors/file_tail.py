@@ -95,18 +95,18 @@ class FileTail:
 
     def _next_rotated(self, origin: _Origin | None) -> os.stat_result | None:
         """Return the oldest rotated file that was written after `origin`. If that is gone, all that are left were."""
-        found = {each.st_ino: each for each in _rotated(self._source)}
-        since = 0 if origin is None or origin.inode not in found else found[origin.inode].st_mtime_ns
-        later = [each for each in found.values() if each.st_mtime_ns > since]
-        return min(later, key=lambda each: each.st_mtime_ns, default=None)
+        by_inode = {entry.st_ino: entry for entry in _rotated(self._source)}
+        since = 0 if origin is None or origin.inode not in by_inode else by_inode[origin.inode].st_mtime_ns
+        later = [entry for entry in by_inode.values() if entry.st_mtime_ns > since]
+        return min(later, key=lambda entry: entry.st_mtime_ns, default=None)
 
     def _copied(self, origin: _Origin) -> int:
         return self._lines.size - origin.base
 
     def _copy(self, file: int, origin: _Origin, until: int) -> None:
         while self._lines.size < until:
-            wanted = min(_PORTION, until - self._lines.size)
-            data = os.pread(file, wanted, self._copied(origin))
+            length = min(_PORTION, until - self._lines.size)
+            data = os.pread(file, length, self._copied(origin))
             if not data:
                 return
             self._lines.append(data)
@@ -114,7 +114,7 @@ class FileTail:
     def _copy_renamed(self, origin: _Origin, until: int) -> None:
         try:
             with os.scandir(self._source.parent) as entries:
-                path = next((Path(each.path) for each in entries if each.inode() == origin.inode), None)
+                path = next((Path(entry.path) for entry in entries if entry.inode() == origin.inode), None)
         except OSError:
             return
         if path is not None:
@@ -161,8 +161,8 @@ def _rotated(source: Path) -> Iterator[os.stat_result]:
     """Yield the status of each file beside the source that has its name and a number: `metrics.log.1`."""
     try:
         with os.scandir(source.parent) as entries:
-            for each in entries:
-                if _NUMBERED.fullmatch(each.name.removeprefix(source.name)) and each.is_file():
-                    yield each.stat()
+            for entry in entries:
+                if _NUMBERED.fullmatch(entry.name.removeprefix(source.name)) and entry.is_file():
+                    yield entry.stat()
     except OSError:
         return

@@ -56,19 +56,19 @@ def samples(body: str, names: Sequence[str]) -> dict[str, float]:
     plain: dict[str, float] = {}
     labeled: dict[str, list[float]] = {}
     for line in body.splitlines():
-        found = _SAMPLE.fullmatch(line)
-        if found is None or found[1] not in names:
+        match = _SAMPLE.fullmatch(line)
+        if match is None or match[1] not in names:
             continue
         try:
-            value = float(found[3])
+            value = float(match[3])
         except ValueError:
             continue
-        if found[2] in (None, "{}"):
-            plain[found[1]] = value
+        if match[2] in (None, "{}"):
+            plain[match[1]] = value
         else:
-            labeled.setdefault(found[1], []).append(value)
-    only = {name: values[0] for name, values in labeled.items() if len(values) == 1}
-    both = {**only, **plain}
+            labeled.setdefault(match[1], []).append(value)
+    single = {name: values[0] for name, values in labeled.items() if len(values) == 1}
+    both = {**single, **plain}
     return {name: both[name] for name in names if name in both}
 
 

@@ -68,8 +68,8 @@ class AdmissionQueue:
     own: this queue decides about room, not Kueue. shares: the other experiments that want room in the namespace.
     """
 
-    def __init__(self, *, own: bool, shares: FairShares | None = None) -> None:
-        self._own = own
+    def __init__(self, *, is_own: bool, shares: FairShares | None = None) -> None:
+        self._own = is_own
         self._shares = shares
         self._queue: dict[str, _Waiting] = {}
         self._admitted: dict[str, _Waiting] = {}  # admitted, and not on the cluster yet
@@ -78,7 +78,7 @@ class AdmissionQueue:
 
     @property
     def waiting(self) -> Mapping[str, str]:
-        return {name: each.reason for name, each in (self._admitted | self._queue).items()}
+        return {name: launch.reason for name, launch in (self._admitted | self._queue).items()}
 
     def add(self, launch: Launch, objects: Sequence[Raw], *, limit_ranges: Sequence[LimitRange]) -> None:
         """Queue an attempt with the objects to create for it. Raises ValueError: a resource is not a quantity."""
@@ -198,9 +198,9 @@ class Share:
     waiting: int
 
 
-def may_start(mine: Share, others: Sequence[Share]) -> bool:
+def may_start(mine: Share, other_shares: Sequence[Share]) -> bool:
     """Whether no waiting experiment has fewer running attempts; of equals, the first by uid may start."""
-    return all(not other.waiting or (mine.running, mine.uid) < (other.running, other.uid) for other in others)
+    return all(not other.waiting or (mine.running, mine.uid) < (other.running, other.uid) for other in other_shares)
 
 
 class FairShares:
@@ -226,9 +226,9 @@ class FairShares:
 
     def others(self, *, now_s: float) -> list[Share]:
         """Return the shares of the other live experiments, and delete the files of dead ones."""
-        own = f"{self._uid}.json"
+        own_file = f"{self._uid}.json"
         try:
-            paths = sorted(path for path in self._folder.iterdir() if path.suffix == ".json" and path.name != own)
+            paths = sorted(path for path in self._folder.iterdir() if path.suffix == ".json" and path.name != own_file)
         except OSError:
             return []
         return [share for path in paths if (share := _read(path, now_s)) is not None]
@@ -282,15 +282,21 @@ class JobCreations:
     made: called when an attempt is on the cluster. changed: called after any other outcome.
     """
 
-    def __init__(self, queue: AdmissionQueue, creator: JobCreator, informer: Informer, *,
-                 made: Callable[[Launch, Kind, AttemptObject], None], changed: Callable[[], None]) -> None:  # fmt: skip
-        self.refused: dict[
-            str, AttemptStatus
-        ] = {}  # attempts that could not be created, until the runtime removes them
+    def __init__(
+        self,
+        queue: AdmissionQueue,
+        creator: JobCreator,
+        informer: Informer,
+        *,
+        on_created: Callable[[Launch, Kind, AttemptObject], None],
+        changed: Callable[[], None],
+    ) -> None:
+        # Attempts that could not be created, until the runtime removes them.
+        self.refused: dict[str, AttemptStatus] = {}
         self._queue = queue
         self._creator = creator
         self._informer = informer
-        self._made = made
+        self._on_created = on_created
         self._changed = changed
         self._requests = BackgroundRequests(failed=changed)
 
@@ -317,11 +323,13 @@ class JobCreations:
 
     async def _make(self, launch: Launch, objects: Sequence[Raw]) -> None:
         try:
-            kind, made = await self._creator.make(objects, files=build_files(launch))
+            kind, created = await self._creator.make(objects, files=build_files(launch))
             await self._informer.watch(kind)
-            self._made(launch, kind, made)  # record first: if that fails, the object is adopted and recorded later
+            self._on_created(
+                launch, kind, created
+            )  # record first: if that fails, the object is adopted and recorded later
             self._queue.made(launch)
-            self._informer.put(kind, made)
+            self._informer.put(kind, created)
         except TemporarilyRefused as error:
             self._queue.wait(launch, str(error))
             self._changed()
@@ -366,12 +374,12 @@ class JobCreator:
         if files is not None and files["metadata"]["name"] not in self._files:
             await self._create(CONFIG_MAPS, owned(files, owner))
             self._files.add(files["metadata"]["name"])
-        made: tuple[Kind, AttemptObject] | None = None
+        created: tuple[Kind, AttemptObject] | None = None
         for manifest in objects:
             kind = await self._kind_of(manifest)
-            made = kind, cast(AttemptObject, await self._create(kind, owned(manifest, owner)))  # as created
-        assert made is not None
-        return made
+            created = kind, cast(AttemptObject, await self._create(kind, owned(manifest, owner)))  # as created
+        assert created is not None
+        return created
 
     def forget_anchor(self) -> None:
         """Look the anchor up again before the next creation: objects whose owner is gone are deleted at once."""
@@ -385,9 +393,10 @@ class JobCreator:
             if error.status != _NOT_FOUND:
                 raise
             preset = preset_of(manifest)
-            known = "" if preset is None else f" ({preset.api_version} is that of {preset.operator})"
+            preset_hint = "" if preset is None else f" ({preset.api_version} is that of {preset.operator})"
             raise CannotStart(
-                f"the cluster has no kind {manifest['kind']} in {manifest['apiVersion']}; install its operator{known}"
+                f"the cluster has no kind {manifest['kind']} in {manifest['apiVersion']}; "
+                f"install its operator{preset_hint}"
             ) from error
 
     async def _anchor(self) -> Raw:
@@ -421,14 +430,14 @@ class JobCreator:
         ) from error
 
 
-def other_parameters(wanted: AnyObject, existing: AnyObject, namespace: str) -> str:
+def other_parameters(manifest: AnyObject, existing: AnyObject, namespace: str) -> str:
     """Return why an object with an attempt's name is not that attempt; "" if it is."""
-    asked, has = parameters_of(wanted), parameters_of(existing)
-    if asked == has:
+    expected, has = parameters_of(manifest), parameters_of(existing)
+    if expected == has:
         return ""
     return (
         f"namespace {namespace} has a {existing.get('kind', 'Job')} {existing['metadata']['name']} with other "
-        f"parameters, {json.dumps(has)} and not {json.dumps(asked)}: it "
+        f"parameters, {json.dumps(has)} and not {json.dumps(expected)}: it "
         "belongs to an earlier numbering of the trials; delete it"
     )
 
@@ -478,8 +487,8 @@ class BackgroundRequests:
         else:
             return
         await asyncio.wait(waited_for)
-        for each in waited_for:
-            if not each.cancelled() and (error := each.result()) is not None:
+        for task in waited_for:
+            if not task.cancelled() and (error := task.result()) is not None:
                 raise error
 
     def is_under_way(self, name: str) -> bool:

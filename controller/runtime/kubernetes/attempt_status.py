@@ -72,13 +72,13 @@ def status_of(
         return AttemptStatus(name, None, waiting=_queued(obj), suspended=True)
     members = members_of(obj, pods, rules, stopped=stopped, now=now)
     end = _end(obj, members, rules, stopped=stopped, now=now)
-    shown = _decisive(members, end)
+    decisive = _decisive(members, end)
     status = AttemptStatus(
         name,
         _start_time(members, workers_in(obj) if ends_by_pods(obj, rules) else 1),
         end,
-        node=node_of(shown.pod) if shown else "",
-        image=image_of(shown.pod, shown.container) if shown else "",
+        node=node_of(decisive.pod) if decisive else "",
+        image=image_of(decisive.pod, decisive.container) if decisive else "",
     )
     if end is not None or status.start_time is not None:
         return status
@@ -150,21 +150,21 @@ def _end(
 
 def _deadline(obj: AttemptObject, rules: StatusRules, now: datetime) -> Exit | None:
     """Return the end by the object's own deadline; the controller keeps ours."""
-    found = rules.failed(obj)
-    if found is None or found.get("reason") != "DeadlineExceeded":
+    condition_met = rules.failed(obj)
+    if condition_met is None or condition_met.get("reason") != "DeadlineExceeded":
         return None
-    reason = f"its {obj.get('kind', 'Job')}'s own deadline passed: {found.get('message', 'DeadlineExceeded')}"
-    return Exit(_time_of(found) or now, failure_class=FailureClass.TIMEOUT, reason=reason)
+    reason = f"its {obj.get('kind', 'Job')}'s own deadline passed: {condition_met.get('message', 'DeadlineExceeded')}"
+    return Exit(_time_of(condition_met) or now, failure_class=FailureClass.TIMEOUT, reason=reason)
 
 
 def _by_condition(
     obj: AttemptObject, members: tuple[Member, ...], rules: StatusRules, *, stopped: bool, now: datetime
 ) -> Exit | None:
-    if (found := rules.succeeded(obj)) is not None:
-        return Exit(_time_of(found) or now, code=0)
+    if (condition_met := rules.succeeded(obj)) is not None:
+        return Exit(_time_of(condition_met) or now, code=0)
     failed = [member for member in members if member.failed]
-    if (found := rules.failed(obj)) is None:
-        looping = [each for each in failed if crash_loop(each.pod, each.container, now) is not None]
+    if (condition_met := rules.failed(obj)) is None:
+        looping = [member for member in failed if crash_loop(member.pod, member.container, now) is not None]
         if stopped:
             return None
         return (
@@ -172,7 +172,7 @@ def _by_condition(
             if looping
             else _missing_condition(obj, members, rules, now)
         )
-    if causes := _causes(failed, _time_of(found) or now):
+    if causes := _causes(failed, _time_of(condition_met) or now):
         return _as_the_attempts(first_of(causes), main=members[0])
     return _without_pods(obj, rules, stopped=stopped, now=now)
 
@@ -198,9 +198,9 @@ def _causes(failed: Sequence[Member], over: datetime) -> list[Member]:
 
     Times are whole seconds: a pod deleted in the same second is a cause only if no other pod failed by itself.
     """
-    asked = [(member, _first_asked(member)) for member in failed]
-    by_themselves = [member for member, time in asked if time is None or time < over]
-    return by_themselves or [member for member, time in asked if time is not None and time <= over]
+    asked_at = [(member, _first_asked(member)) for member in failed]
+    by_themselves = [member for member, time in asked_at if time is None or time < over]
+    return by_themselves or [member for member, time in asked_at if time is not None and time <= over]
 
 
 def _first_asked(member: Member) -> datetime | None:
@@ -208,17 +208,21 @@ def _first_asked(member: Member) -> datetime | None:
 
     Once its containers have ended, the kubelet deletes the pod again without grace, and the pod shows that later time.
     """
-    asked = deletion_asked(member.pod)
+    asked_at = deletion_asked(member.pod)
     disrupted = condition(member.pod, "DisruptionTarget") if is_true(member.pod, "DisruptionTarget") else None
-    known = (asked, parse_time((disrupted or {}).get("lastTransitionTime")), member.end.time if member.end else None)
-    return None if asked is None else min(filter(None, known))
+    candidates = (
+        asked_at,
+        parse_time((disrupted or {}).get("lastTransitionTime")),
+        member.end.time if member.end else None,
+    )
+    return None if asked_at is None else min(filter(None, candidates))
 
 
 def _without_pods(obj: AttemptObject, rules: StatusRules, *, stopped: bool, now: datetime) -> Exit | None:
     """Return the end of an object that has ended while no pod tells how."""
     success = rules.succeeded(obj)
-    found = (rules.failed(obj) if success is None else success) or {}
-    time = _time_of(found)
+    end_condition = (rules.failed(obj) if success is None else success) or {}
+    time = _time_of(end_condition)
     if stopped:
         return Exit(time or now, unknown=True, stopped=True)
     if time is not None and (now - time).total_seconds() < UNSEEN_S:
@@ -229,7 +233,7 @@ def _without_pods(obj: AttemptObject, rules: StatusRules, *, stopped: bool, now:
     if ends_by_pods(obj, rules):
         reason = "its pod is gone, and how it ended is unknown"
         return Exit(time, failure_class=FailureClass.INFRASTRUCTURE, reason=reason)
-    message = found.get("message") or found.get("reason") or "it does not say why"
+    message = end_condition.get("message") or end_condition.get("reason") or "it does not say why"
     return Exit(time, failure_class=FailureClass.USER_ERROR, reason=f"its {obj.get('kind', 'Job')} failed: {message}")
 
 
@@ -276,8 +280,8 @@ def _decisive(members: tuple[Member, ...], end: Exit | None) -> Member | None:
 def _start_time(members: tuple[Member, ...], least: int) -> datetime | None:
     """Return when all workers ran: until then the first ones only wait for the others."""
     times = [member.start_time for member in members]
-    known = [time for time in times if time is not None]
-    return max(known) if len(known) == len(times) >= least else None
+    known_times = [time for time in times if time is not None]
+    return max(known_times) if len(known_times) == len(times) >= least else None
 
 
 def _waiting(
@@ -297,16 +301,16 @@ def _waiting(
 
 
 def _untouched(obj: AttemptObject | None, now: datetime) -> str:
-    made = parse_time((obj or {}).get("metadata", {}).get("creationTimestamp"))
-    if obj is None or made is None or obj.get("status") or (now - made).total_seconds() < UNTOUCHED_S:
+    created = parse_time((obj or {}).get("metadata", {}).get("creationTimestamp"))
+    if obj is None or created is None or obj.get("status") or (now - created).total_seconds() < UNTOUCHED_S:
         return ""
     kind = obj.get("kind", "Job")
     return f"no pods and no status after {UNTOUCHED_S:.0f} s; is the operator of {kind} running?"
 
 
-def _time_of(found: AnyObject) -> datetime | None:
+def _time_of(condition: AnyObject) -> datetime | None:
     """Return the time of a condition; None for a custom field without a time beside it."""
-    times = (parse_time(found.get(key)) for key in ("lastTransitionTime", "endTime", "completionTime"))
+    times = (parse_time(condition.get(key)) for key in ("lastTransitionTime", "endTime", "completionTime"))
     return next(filter(None, times), None)
 
 
@@ -380,8 +384,8 @@ def _taken_back(obj: AttemptObject | None, pod: Pod, end: Exit | None, *, stoppe
     """
     if obj is None or stopped or not queue_of(obj) or is_true(obj, "Failed"):
         return False
-    asked = deletion_asked(pod)
-    return asked is not None and (end is None or end.time >= asked)
+    asked_at = deletion_asked(pod)
+    return asked_at is not None and (end is None or end.time >= asked_at)
 
 
 def workers_in(obj: AttemptObject | None) -> int:
@@ -452,10 +456,10 @@ def _why_pending(workload: Workload) -> str:
     reserved = condition(workload, "QuotaReserved") or {}
     if reserved.get("status") == "True":
         checks: list[AdmissionCheck] = (workload.get("status") or {}).get("admissionChecks") or []
-        pending = [_pending_check(each) for each in checks if each.get("state") != "Ready"]
+        pending = [_pending_check(check) for check in checks if check.get("state") != "Ready"]
         return f"its quota is reserved; admission checks to pass: {', '.join(pending)}" if pending else ""
     message = _WHOM.sub("", " ".join(str(reserved.get("message", "")).split()))
-    message = _POD_SET.sub(lambda found: "" if found[1] == "main" else f"pod set {found[1]}: ", message)
+    message = _POD_SET.sub(lambda match: "" if match[1] == "main" else f"pod set {match[1]}: ", message)
     if message.startswith("LocalQueue ") and message.endswith(" doesn't exist"):
         message += "; create it, or name another one in spec.trial.queue"
     requeued = condition(workload, "Requeued") or {}
@@ -481,29 +485,29 @@ class StatusCache:
     def __init__(self) -> None:
         self._known: dict[str, tuple[float, AttemptObject, Sequence[Pod], AttemptStatus]] = {}
 
-    def get(self, name: str, shown: AttemptObject, pods: Sequence[Pod], *, quiet: bool) -> AttemptStatus | None:
+    def get(self, name: str, obj: AttemptObject, pods: Sequence[Pod], *, quiet: bool) -> AttemptStatus | None:
         """Return the cached status; None: derive it again. quiet: no event is known that explains a wait."""
-        known = self._known.get(name)
-        if known is None:
+        cached = self._known.get(name)
+        if cached is None:
             return None
-        until_s, same, same_pods, status = known
-        if shown is not same or len(pods) != len(same_pods) or time.monotonic() >= until_s:
+        until_s, same, same_pods, status = cached
+        if obj is not same or len(pods) != len(same_pods) or time.monotonic() >= until_s:
             return None
         if status.start_time is None and not quiet:
             return None
         return status if all(a is b for a, b in zip(pods, same_pods, strict=True)) else None
 
     def put(
-        self, name: str, shown: AttemptObject, pods: Sequence[Pod], status: AttemptStatus, *, left_s: float | None
+        self, name: str, obj: AttemptObject, pods: Sequence[Pod], status: AttemptStatus, *, left_s: float | None
     ) -> None:
         """Keep a status. left_s: seconds until the attempt's timeout."""
         if status.exit is not None:
             self.forget(name)
             return
-        doubted = status.start_time is None or shown.get("status", {}).get("conditions")
+        doubted = status.start_time is None or obj.get("status", {}).get("conditions")
         believed_s = _DOUBTED_S if doubted else _BELIEVED_S
         until_s = time.monotonic() + (believed_s if left_s is None else min(believed_s, left_s))
-        self._known[name] = until_s, shown, pods, status
+        self._known[name] = until_s, obj, pods, status
 
     def forget(self, name: str) -> None:
         self._known.pop(name, None)

@@ -119,9 +119,9 @@ _SELF_REVIEWS = Kind("authentication.k8s.io/v1", "selfsubjectreviews", "SelfSubj
 class Connection:
     """A pool of connections with current credentials. `open` one, use it from one loop, close it."""
 
-    def __init__(self, access: kubeconfig.ClusterAccess, asked: str | None) -> None:
+    def __init__(self, access: kubeconfig.ClusterAccess, context: str | None) -> None:
         self.access = access
-        self._asked = asked
+        self._asked = context
         self._renewing = asyncio.Lock()
         self._renew_after_s = 0.0  # monotonic
         self._why_not_renewed = ""
@@ -165,8 +165,8 @@ class Connection:
             if self.access.credentials.expired():
                 await self._renew(self.access, self.access.credentials.authorization())
             access = self.access
-            shown = access.credentials.authorization()
-            response = await self._send(access, shown, method, target, body, silence_s)
+            authorization = access.credentials.authorization()
+            response = await self._send(access, authorization, method, target, body, silence_s)
             try:
                 if response.status < 300:
                     yield response
@@ -176,7 +176,7 @@ class Connection:
                 error = _error_of(_status_of(b"".join([chunk async for chunk in self.chunks(response)])), response)
             finally:
                 response.close()
-            if error.status == 401 and not renewed and await self._renew(access, shown):
+            if error.status == 401 and not renewed and await self._renew(access, authorization):
                 renewed = True
                 continue
             if error.status == 401 or (error.refusal is not None and error.refusal.user == ANONYMOUS):
@@ -188,16 +188,16 @@ class Connection:
             pause_s = 1.0 if error.retry_after_s is None else error.retry_after_s
             await asyncio.sleep(min(pause_s, _LONGEST_PAUSE_S))
 
-    async def _send(self, access: kubeconfig.ClusterAccess, shown: str, method: str, target: str, body: Raw | None,
-                    silence_s: float | None) -> HttpResponse:  # fmt: skip
+    async def _send(self, access: kubeconfig.ClusterAccess, authorization: str, method: str, target: str,
+                    body: Raw | None, silence_s: float | None) -> HttpResponse:  # fmt: skip
         headers = {
             "Accept": "application/json",
             "Accept-Encoding": "gzip" if access.compressed else "identity",
             "User-Agent": "tuner",
             "Content-Type": "application/json",
         }
-        if shown:
-            headers["Authorization"] = shown
+        if authorization:
+            headers["Authorization"] = authorization
         if method == "PATCH":
             headers["Content-Type"] = "application/merge-patch+json"
         try:
@@ -227,8 +227,8 @@ class Connection:
             raise self._unreachable(error) from error
         return value if isinstance(value, dict) else {}
 
-    async def _renew(self, used: kubeconfig.ClusterAccess, shown: str) -> bool:
-        """Read the credentials again, which may run a plugin; False if they are still those that were `shown`.
+    async def _renew(self, used: kubeconfig.ClusterAccess, authorization: str) -> bool:
+        """Read the credentials again, which may run a plugin; False if they are still those that were `authorization`.
 
         Raises:
             Unreachable: there are no credentials now. A retry may help: while somebody logs in, trials keep running.
@@ -249,7 +249,7 @@ class Connection:
                 self._why_not_renewed = str(error)
                 raise Unreachable(str(error)) from error
             if renewed.transport == used.transport:
-                if renewed.credentials.authorization() == shown:
+                if renewed.credentials.authorization() == authorization:
                     return False
             else:
                 self._pool.retire()
@@ -268,9 +268,9 @@ class Connection:
 
     def _redirected(self, response: HttpResponse) -> Unreachable:
         """Return the error for a redirect. None is followed: the credentials are for this server only."""
-        where = response.header("Location") or f"an unknown place (HTTP {response.status})"
+        location = response.header("Location") or f"an unknown place (HTTP {response.status})"
         return Unreachable(
-            f"{self._where()} redirects to {where}; is it an API server or a login page? "
+            f"{self._where()} redirects to {location}; is it an API server or a login page? "
             "check its cluster's server in the kubeconfig"
         )
 
@@ -281,28 +281,30 @@ class Connection:
         cause = " ".join(str(error).split()) or type(error).__name__
         match error:
             case Untrusted():
-                why = f"is not trusted: {cause}; check its cluster's certificate-authority-data"
+                explanation = f"is not trusted: {cause}; check its cluster's certificate-authority-data"
             case TlsFailed():
-                why = f"does not speak TLS as expected: {cause}; check its cluster's server in the kubeconfig"
+                explanation = f"does not speak TLS as expected: {cause}; check its cluster's server in the kubeconfig"
             case HostUnknown():
-                why = "cannot be found: no such host; check its cluster's server in the kubeconfig, VPN and network"
+                explanation = (
+                    "cannot be found: no such host; check its cluster's server in the kubeconfig, VPN and network"
+                )
             case ProxyFailed():
-                why = f"cannot be reached through its proxy: {cause}; check proxy-url and HTTPS_PROXY"
+                explanation = f"cannot be reached through its proxy: {cause}; check proxy-url and HTTPS_PROXY"
             case CannotConnect():
-                why = f"cannot be reached: {cause}; is the cluster up, and this the right context?"
+                explanation = f"cannot be reached: {cause}; is the cluster up, and this the right context?"
             case ReadTimeout():
                 return NotResponding(f"{self._where()} has stopped answering; it may be overloaded or restarting")
             case HttpTimeout():
-                why = "does not answer; is the cluster up, and does a VPN or firewall block it?"
+                explanation = "does not answer; is the cluster up, and does a VPN or firewall block it?"
             case Unsendable():
-                why = (
+                explanation = (
                     f"cannot be sent a request: {cause}; check the token of the user and whom the context impersonates"
                 )
             case ValueError():
-                why = f"does not answer in JSON ({cause}); is it an API server or a login page?"
+                explanation = f"does not answer in JSON ({cause}); is it an API server or a login page?"
             case _:
-                why = f"closed the connection: {cause}; it may be restarting"
-        return Unreachable(f"{self._where()} {why}")
+                explanation = f"closed the connection: {cause}; it may be restarting"
+        return Unreachable(f"{self._where()} {explanation}")
 
 
 class KubernetesClient:
@@ -390,9 +392,9 @@ class KubernetesClient:
         }
         silence_s = min(_SILENCE_S, math.ceil(timeout_s) * 1.25)
         async with self._connection.answer("GET", kind.path(namespace), query, silence_s=silence_s) as response:
-            rest = b""
+            partial = b""
             async for chunk in self._connection.chunks(response):
-                *lines, rest = (rest + chunk).split(b"\n") if b"\n" in chunk else (rest + chunk,)
+                *lines, partial = (partial + chunk).split(b"\n") if b"\n" in chunk else (partial + chunk,)
                 for line in lines:
                     event = self._connection.json_of(line)
                     if event["type"] == "ERROR":
@@ -419,10 +421,10 @@ class KubernetesClient:
     async def review(self, verb: str, kind: Kind, namespace: str | None, *, subresource: str = "") -> bool:
         """Return whether the server allows us the verb (SelfSubjectAccessReview)."""
         group, _, version = kind.api_version.rpartition("/")
-        asked = {"verb": verb, "group": group, "version": version, "resource": kind.plural, "namespace": namespace}
-        asked |= {"subresource": subresource} if subresource else {}
+        attributes = {"verb": verb, "group": group, "version": version, "resource": kind.plural, "namespace": namespace}
+        attributes |= {"subresource": subresource} if subresource else {}
         body = {"apiVersion": _ACCESS_REVIEWS.api_version, "kind": _ACCESS_REVIEWS.kind,
-                "spec": {"resourceAttributes": asked}}  # fmt: skip
+                "spec": {"resourceAttributes": attributes}}  # fmt: skip
         answer = await self._connection.call("POST", _ACCESS_REVIEWS.path(None), body=body)
         return bool(answer["status"]["allowed"])
 
@@ -443,8 +445,8 @@ class KubernetesClient:
 
     async def discover(self, api_version: str, kind: str) -> Kind:
         """Look up the plural and scope of a kind on the server, once. Raises ApiError 404 if it has no such kind."""
-        if (found := self._discovered.get((api_version, kind))) is not None:
-            return found
+        if (discovered := self._discovered.get((api_version, kind))) is not None:
+            return discovered
         root = "/apis/" if "/" in api_version else "/api/"
         try:
             offered = (await self._connection.call("GET", root + api_version))["resources"]
@@ -454,9 +456,9 @@ class KubernetesClient:
             offered = []
         for entry in offered:
             if entry["kind"] == kind and "/" not in entry["name"]:
-                found = Kind(api_version, entry["name"], kind, bool(entry["namespaced"]))
-                self._discovered[api_version, kind] = found
-                return found
+                discovered = Kind(api_version, entry["name"], kind, bool(entry["namespaced"]))
+                self._discovered[api_version, kind] = discovered
+                return discovered
         raise ApiError(404, "NotFound", f"{self.server} has no kind {kind} in {api_version}; install its definition")
 
     async def close(self) -> None:
@@ -466,12 +468,12 @@ class KubernetesClient:
 async def list_allowed(client: KubernetesClient, kind: Kind, namespace: str | None) -> list[Any] | None:
     """List the objects of a kind; None without the right to. The caller names the type that belongs to the kind."""
     try:
-        found, _ = await client.list(kind, namespace)
+        objects, _ = await client.list(kind, namespace)
     except ApiError as error:
         if error.status != 403:
             raise
         return None
-    return found
+    return objects
 
 
 def _selecting(labels: str, fields: str) -> dict[str, str]:

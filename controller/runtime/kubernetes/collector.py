@@ -32,9 +32,9 @@ def is_job(obj: AnyObject) -> bool:
 def has_collector(obj: AnyObject) -> bool:
     """Whether the user has put the sidecar into a pod template."""
     return any(
-        each.get("name") == COLLECTOR_CONTAINER
+        container.get("name") == COLLECTOR_CONTAINER
         for template in pod_templates(obj)
-        for each in template["spec"].get("initContainers") or ()
+        for container in template["spec"].get("initContainers") or ()
     )
 
 
@@ -80,9 +80,9 @@ def _show_namespace(spec: Raw) -> None:
     A container with a volume of its own there, such as a projected token, keeps it.
     """
     without = [
-        each
-        for each in spec["containers"]
-        if all(mount["mountPath"].rstrip("/") != _ACCOUNT for mount in each.get("volumeMounts") or ())
+        container
+        for container in spec["containers"]
+        if all(mount["mountPath"].rstrip("/") != _ACCOUNT for mount in container.get("volumeMounts") or ())
     ]
     if not without:
         return
@@ -114,8 +114,8 @@ def _shared_mount(spec: Raw, trial: Raw, folder: str) -> Raw:
     its own.
     """
     mounts: list[Raw] = trial.setdefault("volumeMounts", [])
-    around = [each for each in mounts if PurePosixPath(folder).is_relative_to(each["mountPath"])]
-    nearest = max(around, key=lambda each: len(each["mountPath"]), default=None)
+    around = [mount for mount in mounts if PurePosixPath(folder).is_relative_to(mount["mountPath"])]
+    nearest = max(around, key=lambda mount: len(mount["mountPath"]), default=None)
     if nearest is not None and (nearest["mountPath"] == folder or not nearest["name"].startswith("tuner-")):
         return nearest
     spec.setdefault("volumes", []).append({"name": VOLUME, "emptyDir": {}})
@@ -125,5 +125,5 @@ def _shared_mount(spec: Raw, trial: Raw, folder: str) -> Raw:
 
 def collector_status(pod: Pod) -> ContainerStatus:
     """Return the status of the sidecar; {} until the kubelet has reported one."""
-    known: list[ContainerStatus] = pod.get("status", {}).get("initContainerStatuses") or []
-    return next((each for each in known if each.get("name") == COLLECTOR_CONTAINER), ContainerStatus())
+    statuses: list[ContainerStatus] = pod.get("status", {}).get("initContainerStatuses") or []
+    return next((status for status in statuses if status.get("name") == COLLECTOR_CONTAINER), ContainerStatus())

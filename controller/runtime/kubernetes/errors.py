@@ -46,8 +46,8 @@ class ApiError(Exception):
     @property
     def refusal(self) -> Refusal | None:
         """Return what was denied by RBAC; None for other errors, among them a 403 of a quota or of admission."""
-        found = _REFUSED.search(self.message) if self.status == 403 else None
-        return Refusal(**found.groupdict(default="")) if found else None
+        match = _REFUSED.search(self.message) if self.status == 403 else None
+        return Refusal(**match.groupdict(default="")) if match else None
 
 
 class Unreachable(RuntimeLost):
@@ -77,8 +77,8 @@ def rule_for(error: ApiError) -> str:
 
 def unavailable_webhook(error: ApiError) -> str:
     """Describe the admission webhook that did not respond; "" for other errors. Such an error is temporary."""
-    found = _NOT_CALLED.search(error.message) if error.status >= 500 else None
-    return f"webhook {found['webhook']} does not answer ({found['why']}); is its operator running?" if found else ""
+    match = _NOT_CALLED.search(error.message) if error.status >= 500 else None
+    return f"webhook {match['webhook']} does not answer ({match['why']}); is its operator running?" if match else ""
 
 
 _SETTLE_S = 5.0  # a server that has just started may refuse everything before it has read its own rules

@@ -65,11 +65,11 @@ class _Sized:
         self.excess = False
 
     def take(self, data: bytes) -> bytes:
-        found = data if len(data) <= self._left else data[: self._left]
-        self._left -= len(found)
+        body = data if len(data) <= self._left else data[: self._left]
+        self._left -= len(body)
         self.ended = self._left == 0
-        self.excess = len(found) < len(data)
-        return found
+        self.excess = len(body) < len(data)
+        return body
 
     def end(self) -> None:
         raise ValueError(f"the connection ended {self._left} bytes before the end of the answer")
@@ -99,17 +99,17 @@ class _Chunked:
         if self._rest and b"\n" not in data:  # do not search again for each byte that arrives
             return self._keep(self._rest + data)
         data, self._rest = self._rest + data, b""
-        found: list[bytes] = []
-        at = self._continued(data, found)
+        pieces: list[bytes] = []
+        at = self._continued(data, pieces)
         while not self._left and self._trailer is None and (line := _CHUNK_SIZE.match(data, at)):
             start, size = line.end(), int(line[1], 16)
             at = start + size
             if size and data.startswith(b"\r\n", at):  # the usual case: the whole chunk is here
-                found.append(data[start:at])
+                pieces.append(data[start:at])
                 at += 2
             elif size:
                 self._left = size + 2
-                at = start + self._continued(data[start:], found)
+                at = start + self._continued(data[start:], pieces)
             else:
                 self._trailer = 0
         if self._trailer is not None:
@@ -118,7 +118,7 @@ class _Chunked:
             raise ValueError(f"expected the size of a chunk, got {data[at : at + 40]!r}")
         if not self.ended:
             self._keep(data[at:])
-        return found[0] if len(found) == 1 else b"".join(found)
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def _keep(self, rest: bytes) -> bytes:
         if len(rest) > _LINE_BYTES:
@@ -126,11 +126,11 @@ class _Chunked:
         self._rest = rest
         return b""
 
-    def _continued(self, data: bytes, found: list[bytes]) -> int:
+    def _continued(self, data: bytes, pieces: list[bytes]) -> int:
         """Take the rest of the current chunk; return how many bytes of data were used."""
         inside = max(0, self._left - 2)
         if inside and data:
-            found.append(data[:inside])
+            pieces.append(data[:inside])
         at = min(inside, len(data))
         self._left -= at
         if 0 < self._left <= 2 and at < len(data):
@@ -143,10 +143,10 @@ class _Chunked:
 
     def _end_in(self, data: bytes, at: int, trailer_bytes: int) -> int:
         """Read trailer lines up to the empty one; return the position after them."""
-        while not self.ended and (until := data.find(b"\r\n", at)) >= 0:
-            trailer_bytes += until - at
-            self.ended = until == at
-            at = until + 2
+        while not self.ended and (line_end := data.find(b"\r\n", at)) >= 0:
+            trailer_bytes += line_end - at
+            self.ended = line_end == at
+            at = line_end + 2
         self._trailer = trailer_bytes
         if trailer_bytes > _LINE_BYTES:
             raise ValueError("the trailer of the answer is too long")
@@ -173,12 +173,12 @@ class Gunzip:
             if self._stream.eof:  # another member
                 self._stream = zlib.decompressobj(_GZIP)
             try:
-                found = self._stream.decompress(self._rest, _GUNZIPPED_BYTES)
+                plain = self._stream.decompress(self._rest, _GUNZIPPED_BYTES)
             except zlib.error as error:
                 raise ValueError(f"the answer is not the gzip that it says it is: {error}") from error
             self._rest = self._stream.unused_data if self._stream.eof else self._stream.unconsumed_tail
-            if found:
-                return found
+            if plain:
+                return plain
         return b""
 
     def end(self) -> None:
@@ -302,10 +302,10 @@ class _Link(asyncio.BufferedProtocol):
         gone: called when the connection is lost.
     """
 
-    def __init__(self, buffer: memoryview, gone: Callable[[_Link], None]) -> None:
+    def __init__(self, buffer: memoryview, on_lost: Callable[[_Link], None]) -> None:
         self._loop = asyncio.get_running_loop()
         self._buffer = buffer
-        self._gone = gone
+        self._gone = on_lost
         self._layers: list[_TlsLayer] = []
         self._received: list[bytes] = []
         self._held_bytes = 0
@@ -352,8 +352,8 @@ class _Link(asyncio.BufferedProtocol):
 
     def eof_received(self) -> None:
         if self._layers and not self._ended:
-            what = "without ending TLS" if self._layers[-1].established else "during the TLS handshake"
-            self._fail(BrokenOff(f"it ended the connection {what}"))
+            when = "without ending TLS" if self._layers[-1].established else "during the TLS handshake"
+            self._fail(BrokenOff(f"it ended the connection {when}"))
         else:
             self._ended = True
             self._wake()
@@ -493,7 +493,7 @@ def _expire(waiter: asyncio.Future[None], late: type[HttpError]) -> None:
 class HttpResponse:
     """An answer whose body is read piece by piece. `close` it, whatever has been read."""
 
-    def __init__(self, pool: HttpPool, link: _Link, head: h11.Response, rest: bytes, silence_s: float,
+    def __init__(self, pool: HttpPool, link: _Link, head: h11.Response, received: bytes, silence_s: float,
                  deadline_s: float | None) -> None:  # fmt: skip
         self.status = head.status_code
         self.reason = head.reason.decode("latin-1")
@@ -502,7 +502,7 @@ class HttpResponse:
             self._headers[name] = self._headers[name] + b", " + value if name in self._headers else value
         self._pool = pool
         self._link = link
-        self._rest = rest
+        self._rest = received
         self._silence_s = silence_s
         self._deadline_s = deadline_s
         self._ended = False
@@ -521,12 +521,12 @@ class HttpResponse:
         """b"" at the end. Raises BrokenOff, ReadTimeout, HttpTimeout."""
         try:
             while not self._ended:
-                if self._gunzip is not None and (found := self._gunzip.take()):
-                    return found
+                if self._gunzip is not None and (portion := self._gunzip.take()):
+                    return portion
                 if self._body.ended:
                     self._end()
-                elif found := await self._next():
-                    return found
+                elif portion := await self._next():
+                    return portion
             return b""
         except ValueError as error:
             self.close()
@@ -542,8 +542,8 @@ class HttpResponse:
         if not data:
             self._body.end()
             return b""
-        found = self._body.take(data)
-        return self._gunzip.take(found) if self._gunzip is not None and found else found
+        portion = self._body.take(data)
+        return self._gunzip.take(portion) if self._gunzip is not None and portion else portion
 
     def _end(self) -> None:
         if self._gunzip is not None:
@@ -601,12 +601,12 @@ class HttpPool:
         Raises HttpError.
         """
         deadline_s = None if total_s is None else asyncio.get_running_loop().time() + total_s
-        kept = self._kept()
-        if kept is not None:
+        idle = self._kept()
+        if idle is not None:
             try:
-                return await self._exchange(kept, method, target, headers, body, silence_s, deadline_s)
+                return await self._exchange(idle, method, target, headers, body, silence_s, deadline_s)
             except BrokenOff:
-                if kept.heard or method not in _REPEATABLE:
+                if idle.heard or method not in _REPEATABLE:
                     raise
         link = await self._connect(deadline_s)
         return await self._exchange(link, method, target, headers, body, silence_s, deadline_s)
@@ -671,8 +671,8 @@ class HttpPool:
                         body: bytes | None, silence_s: float, deadline_s: float | None) -> HttpResponse:  # fmt: skip
         try:
             all_headers = [*self._headers, *headers]
-            head, rest = await _ask(link, method, self._prefix + target, all_headers, body, silence_s, deadline_s)
-            return HttpResponse(self, link, head, rest, silence_s, deadline_s)
+            head, received = await _ask(link, method, self._prefix + target, all_headers, body, silence_s, deadline_s)
+            return HttpResponse(self, link, head, received, silence_s, deadline_s)
         except BaseException:
             link.abort()
             raise
@@ -693,30 +693,30 @@ class HttpPool:
 
     async def _connect_through(self, proxy: str) -> _Link:
         host, port = _host_and_port(proxy)
-        where = f"{_bracketed(host)}:{port}"
+        authority = f"{_bracketed(host)}:{port}"
         try:
             link = await self._link_to(host, port)
             if proxy.lower().startswith("https:"):
                 await self._secure(link, self._tls_context, host.rstrip("."))
         except HostUnknown as error:
-            raise ProxyFailed(f"{where}: no such host") from error
+            raise ProxyFailed(f"{authority}: no such host") from error
         except HttpTimeout as error:
-            raise ProxyFailed(f"{where} does not answer") from error
+            raise ProxyFailed(f"{authority} does not answer") from error
         except HttpError as error:
-            raise ProxyFailed(f"{where}: {error}") from error
+            raise ProxyFailed(f"{authority}: {error}") from error
         if self._tls is None:
             return link
         try:
             headers = [("Host", self._tunnelled), ("User-Agent", "tuner"), *_proxy_authorization(proxy)]
-            head, rest = await _ask(link, "CONNECT", self._tunnelled, headers, None, _TUNNEL_S, None)
+            head, received = await _ask(link, "CONNECT", self._tunnelled, headers, None, _TUNNEL_S, None)
             if head.status_code != 200:
-                raise ProxyFailed(f"{where} answers {head.status_code} {head.reason.decode('latin-1')}".rstrip())
-            if rest:
-                raise ProxyFailed(f"{where} says more than that it has connected")
+                raise ProxyFailed(f"{authority} answers {head.status_code} {head.reason.decode('latin-1')}".rstrip())
+            if received:
+                raise ProxyFailed(f"{authority} says more than that it has connected")
         except BaseException as error:
             link.abort()
             if isinstance(error, HttpError) and not isinstance(error, ProxyFailed):
-                raise ProxyFailed(f"{where}: {error}") from error
+                raise ProxyFailed(f"{authority}: {error}") from error
             raise
         await self._secure(link, self._tls, self._tls_server_name)
         return link
@@ -734,11 +734,11 @@ class HttpPool:
     async def _link_to(self, host: str, port: int) -> _Link:
         """Raises HostUnknown, CannotConnect, HttpTimeout."""
         loop = asyncio.get_running_loop()
-        made = await _socket_to(host, port)
+        connected = await _socket_to(host, port)
         try:
-            _, link = await loop.create_connection(lambda: _Link(self._buffer, self._drop), sock=made)
+            _, link = await loop.create_connection(lambda: _Link(self._buffer, self._drop), sock=connected)
         except BaseException:
-            made.close()
+            connected.close()
             raise
         self._links.add(link)
         return link
@@ -757,13 +757,13 @@ async def _ask(link: _Link, method: str, target: str, headers: Sequence[tuple[st
             target=target,
             headers=[(name.encode(), value.encode()) for name, value in (*headers, *sized)],
         )
-        sent = [connection.send(request)]
+        writes = [connection.send(request)]
         if body is not None:
-            sent.append(connection.send(h11.Data(data=body)))
-        sent.append(connection.send(h11.EndOfMessage()))
+            writes.append(connection.send(h11.Data(data=body)))
+        writes.append(connection.send(h11.EndOfMessage()))
     except (h11.LocalProtocolError, UnicodeEncodeError):  # the error text has the header, which may be a token
         raise Unsendable("HTTP does not allow a character of the request") from None
-    link.send(b"".join(sent))
+    link.send(b"".join(writes))
     informational = 0
     try:
         while True:
@@ -801,20 +801,20 @@ async def _socket_to(host: str, port: int) -> socket.socket:
                     trying.add(asyncio.create_task(_connected(addresses.pop(0))))
                 pause_s = _NEXT_ADDRESS_S if addresses else None
                 done, trying = await asyncio.wait(trying, timeout=pause_s, return_when=asyncio.FIRST_COMPLETED)
-                for each in done:
-                    failure = each.exception()
+                for task in done:
+                    failure = task.exception()
                     if failure is None:
-                        trying |= done - {each}
-                        return each.result()
+                        trying |= done - {task}
+                        return task.result()
                     if not isinstance(failure, OSError):
                         raise failure
                     errors.append(failure)
     except TimeoutError as error:
         raise HttpTimeout("no connection in time") from error
     finally:
-        for each in trying:
-            each.add_done_callback(_closed)
-            each.cancel()
+        for task in trying:
+            task.add_done_callback(_closed)
+            task.cancel()
     raise CannotConnect("; ".join(dict.fromkeys(map(_error_text, errors))))
 
 
@@ -827,35 +827,35 @@ def _closed(attempt: asyncio.Task[socket.socket]) -> None:
 async def _addresses_of(host: str, port: int) -> list[_Address]:
     """Return the addresses with alternating families (RFC 8305). Raises OSError, UnicodeError."""
     try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
+        resolved = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
     except socket.gaierror:
-        found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    addresses = [(family, kind, protocol, where) for family, kind, protocol, _, where in found]
-    first = [each for each in addresses if each[0] == addresses[0][0]]
-    others = [each for each in addresses if each[0] != addresses[0][0]]
-    by_turns = [each for pair in zip(first, others, strict=False) for each in pair]
-    return [*by_turns, *first[len(others) :], *others[len(first) :]]
+        resolved = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    addresses = [(family, kind, protocol, socket_address) for family, kind, protocol, _, socket_address in resolved]
+    first = [address for address in addresses if address[0] == addresses[0][0]]
+    other_family = [address for address in addresses if address[0] != addresses[0][0]]
+    by_turns = [address for pair in zip(first, other_family, strict=False) for address in pair]
+    return [*by_turns, *first[len(other_family) :], *other_family[len(first) :]]
 
 
 async def _connected(address: _Address) -> socket.socket:
-    family, kind, protocol, where = address
-    made = socket.socket(family, kind, protocol)
+    family, kind, protocol, socket_address = address
+    connecting = socket.socket(family, kind, protocol)
     try:
-        made.setblocking(False)
-        keep_alive(made)
-        await asyncio.get_running_loop().sock_connect(made, where)
+        connecting.setblocking(False)
+        keep_alive(connecting)
+        await asyncio.get_running_loop().sock_connect(connecting, socket_address)
     except BaseException:
-        made.close()
+        connecting.close()
         raise
-    return made
+    return connecting
 
 
-def keep_alive(made: socket.socket) -> None:
+def keep_alive(connection: socket.socket) -> None:
     """Enable TCP keep-alive, which detects a peer that vanished without closing the connection."""
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in _KEEPALIVE.items():
         if hasattr(socket, name):  # macOS has them under other names
-            made.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+            connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
 def _host_and_port(url: str) -> tuple[str, int]:

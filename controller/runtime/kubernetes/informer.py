@@ -176,18 +176,18 @@ class Reflector(Generic[ObjectT]):
 
     def put(self, obj: ObjectT) -> None:
         """Show what a create or patch returned, at once, unless a newer state is known."""
-        known = self.objects.get(_name(obj))
-        if _uid(obj) not in self._dropped and (known is None or _version(known) < _version(obj)):
+        cached = self.objects.get(_name(obj))
+        if _uid(obj) not in self._dropped and (cached is None or _version(cached) < _version(obj)):
             self._unconfirmed[_uid(obj)] = _version(obj)
             self._replace(obj)
-            self._notify(known, obj)
+            self._notify(cached, obj)
 
     def drop(self, name: str) -> None:
         """Hide an object that we have deleted, at once and not among `deleted`, whatever events follow."""
-        known = self.objects.pop(name, None)
-        if known is not None:
-            self._dropped.add(_uid(known))
-            self._unconfirmed.pop(_uid(known), None)
+        cached = self.objects.pop(name, None)
+        if cached is not None:
+            self._dropped.add(_uid(cached))
+            self._unconfirmed.pop(_uid(cached), None)
 
     async def _follow(self) -> None:
         """Watch, list, and watch again, until cancelled."""
@@ -219,11 +219,11 @@ class Reflector(Generic[ObjectT]):
 
     def _report_bug(self, unforeseen: Exception) -> _ReflectorError:
         """Return the error to show. It is logged once, however often it recurs."""
-        what = f"{type(unforeseen).__name__}: {unforeseen}"
-        if what != self._bug:
-            self._bug = what
+        bug = f"{type(unforeseen).__name__}: {unforeseen}"
+        if bug != self._bug:
+            self._bug = bug
             _log.error("kind=%s this is a bug; listed again", self._kind.plural, exc_info=unforeseen)
-        return _ReflectorError(f"what the cluster says of {self._kind.plural} cannot be read ({what}); this is a bug")
+        return _ReflectorError(f"what the cluster says of {self._kind.plural} cannot be read ({bug}); this is a bug")
 
     async def _relist(self) -> None:
         listed_items, version = await self._client.list(self._kind, self._namespace, **self._selection)
@@ -234,22 +234,24 @@ class Reflector(Generic[ObjectT]):
         self._dropped &= listed
         # An object that was put after the list was made is not missing from the list.
         self._unconfirmed = {uid: put for uid, put in self._unconfirmed.items() if put > int(version)}
-        gone = [obj for obj in self.objects.values() if _uid(obj) not in listed and _uid(obj) not in self._unconfirmed]
-        for obj in gone:
+        deleted = [
+            obj for obj in self.objects.values() if _uid(obj) not in listed and _uid(obj) not in self._unconfirmed
+        ]
+        for obj in deleted:
             self._remove(obj)
         new = [item for item in items if self._differs(item)]
         for item in new:
             self._replace(item)
         self.error = None
-        if self.trouble or gone or new:
+        if self.trouble or deleted or new:
             self._set_trouble("", changed=True)
 
     def _differs(self, listed: ObjectT) -> bool:
         """A list is right even with versions lower than the known ones: a server may be restored from a backup."""
-        known = self.objects.get(_name(listed))
-        if _uid(listed) in self._dropped or (known is not None and _uid(known) in self._unconfirmed):
+        cached = self.objects.get(_name(listed))
+        if _uid(listed) in self._dropped or (cached is not None and _uid(cached) in self._unconfirmed):
             return False
-        return known is None or _uid(known) != _uid(listed) or _version(known) != _version(listed)
+        return cached is None or _uid(cached) != _uid(listed) or _version(cached) != _version(listed)
 
     async def _watch(self) -> None:
         """Watch until the server ends it, or until a resync is due."""
@@ -266,12 +268,12 @@ class Reflector(Generic[ObjectT]):
         obj = cast(ObjectT, event["object"])  # the kind that is watched
         self._event_count += 1
         self._version = obj["metadata"]["resourceVersion"]
-        known = self.objects.get(obj["metadata"].get("name", ""))  # a BOOKMARK has only a version
+        cached = self.objects.get(obj["metadata"].get("name", ""))  # a BOOKMARK has only a version
         match event["type"]:
             case "ADDED" | "MODIFIED" if self._show(obj):
-                self._notify(known, obj)
+                self._notify(cached, obj)
             case "DELETED" if self._end(obj):
-                self._notify(known, None)
+                self._notify(cached, None)
 
     def _notify(self, before: ObjectT | None, after: ObjectT | None) -> None:
         if self._matters(before, after):
@@ -280,24 +282,24 @@ class Reflector(Generic[ObjectT]):
     def _show(self, obj: ObjectT) -> bool:
         """Take over a state that the server sent; False if it is not newer."""
         self._confirm(obj)
-        known = self.objects.get(_name(obj))
-        if _uid(obj) in self._dropped or (known is not None and _version(known) >= _version(obj)):
+        cached = self.objects.get(_name(obj))
+        if _uid(obj) in self._dropped or (cached is not None and _version(cached) >= _version(obj)):
             return False
         self._replace(obj)
         return True
 
     def _end(self, obj: ObjectT) -> bool:
         self._confirm(obj)
-        known = self.objects.get(_name(obj))
+        cached = self.objects.get(_name(obj))
         if _uid(obj) in self._dropped:
             self._dropped.discard(_uid(obj))
             return False
-        if known is None or _uid(known) == _uid(obj):
+        if cached is None or _uid(cached) == _uid(obj):
             self._remove(obj)
             return True
-        if _version(known) > _version(obj):
+        if _version(cached) > _version(obj):
             return False  # the deletion of an earlier object of that name
-        self._remove(known)
+        self._remove(cached)
         return True
 
     def _confirm(self, obj: ObjectT) -> None:
@@ -306,25 +308,25 @@ class Reflector(Generic[ObjectT]):
 
     def _replace(self, obj: ObjectT) -> None:
         obj["metadata"].pop("managedFields", None)  # half of the object's size, and never read
-        known = self.objects.get(_name(obj))
-        if known is not None and _uid(known) != _uid(obj):
-            self._remove(known)
-        self._carry_over(known, obj)
+        cached = self.objects.get(_name(obj))
+        if cached is not None and _uid(cached) != _uid(obj):
+            self._remove(cached)
+        self._carry_over(cached, obj)
         self.objects[_name(obj)] = obj
 
     def _remove(self, obj: ObjectT) -> None:
         self._carry_over(self.objects.pop(_name(obj), None), obj)
         self.deleted[_name(obj)] = obj
 
-    def _carry_over(self, known: ObjectT | None, obj: ObjectT) -> None:
-        if self._keep is not None and known is not None and known is not obj and _uid(known) == _uid(obj):
-            self._keep(known, obj)
+    def _carry_over(self, cached: ObjectT | None, obj: ObjectT) -> None:
+        if self._keep is not None and cached is not None and cached is not obj and _uid(cached) == _uid(obj):
+            self._keep(cached, obj)
 
     def _set_trouble(self, trouble: str, *, changed: bool = False) -> None:
         if bool(trouble) != bool(self.trouble):
             self._trouble_began = time.monotonic()
-            what = f"lost: {trouble}" if trouble else "heard again"
-            _log.log(logging.WARNING if trouble else logging.INFO, "kind=%s %s", self._kind.plural, what)
+            message = f"lost: {trouble}" if trouble else "heard again"
+            _log.log(logging.WARNING if trouble else logging.INFO, "kind=%s %s", self._kind.plural, message)
         if trouble != self.trouble or changed:
             self.trouble = trouble
             self._changed()
@@ -361,18 +363,18 @@ class LazyReflector(Generic[ObjectT]):
     async def _open(self) -> None:
         while True:
             try:
-                made = await self._make()
-                if made is not None:
-                    await made.start()
-                    self._reflector = made
+                reflector = await self._make()
+                if reflector is not None:
+                    await reflector.start()
+                    self._reflector = reflector
                 return
             except ApiError as error:
                 if error.status == 403:
                     return self._notices.denied(error, without=self._without)
-                why: Exception = error
+                cause: Exception = error
             except Exception as error:
-                why = error
-            _log.info("not shown for now: %s: %s", self._without, why)
+                cause = error
+            _log.info("not shown for now: %s: %s", self._without, cause)
             await asyncio.sleep(AGAIN_S)
 
     def clear_deleted(self) -> None:
@@ -526,13 +528,13 @@ class OwnerLookup:
     """
 
     def __init__(self, client: KubernetesClient, namespace: str, stem: str, notices: MissingRights, *,
-                 is_attempt: Callable[[str], bool], found: Callable[[], None]) -> None:  # fmt: skip
+                 is_attempt: Callable[[str], bool], on_found: Callable[[], None]) -> None:  # fmt: skip
         self._client = client
         self._namespace = namespace
         self._stem = stem
         self._notices = notices
         self._is_attempt = is_attempt
-        self._found = found
+        self._found = on_found
         self._above: dict[str, frozenset[str]] = {}
         self._climbing: set[asyncio.Task[None]] = set()
         self._turns = asyncio.Semaphore(_AT_ONCE)
@@ -576,16 +578,16 @@ class OwnerLookup:
         """Return the owner; None if there is none or the object is gone. Raises what the client raises."""
         try:
             async with self._turns:
-                shown = await self._client.get(await kind_of(self._client, at), self._namespace, at["name"])
+                owned_object = await self._client.get(await kind_of(self._client, at), self._namespace, at["name"])
         except ApiError as error:
             if error.status != 404:
                 raise
             return None
-        about = shown["metadata"]
+        about = owned_object["metadata"]
         if about["uid"] != at["uid"]:
             return None
         owners = about.get("ownerReferences") or []
-        return next((each for each in owners if each.get("controller")), owners[0] if owners else None)
+        return next((owner for owner in owners if owner.get("controller")), owners[0] if owners else None)
 
     async def _forget(self, uid: str) -> None:
         await asyncio.sleep(AGAIN_S)
@@ -617,8 +619,8 @@ class Workloads:
         if not self._installed:
             return f"{why_queued(queue_of(obj), None)}: {NOT_INSTALLED}"
         if self._by_owner is None:
-            shown = self._watched.objects.values()
-            self._by_owner = {uid: workload for workload in shown for uid in _owners_of(workload)}
+            workloads = self._watched.objects.values()
+            self._by_owner = {uid: workload for workload in workloads for uid in _owners_of(workload)}
         return why_queued(queue_of(obj), self._by_owner.get(obj["metadata"]["uid"]))
 
     def clear_deleted(self) -> None:
@@ -642,8 +644,8 @@ class Workloads:
     def _matters(self, before: Workload | None, after: Workload | None) -> bool:
         """Wake the reader only for our own attempts: the namespace may have many Workloads of others."""
         self._by_owner = None
-        shown = after or before or {}
-        return any(map(self._is_attempt, _owners_of(shown))) and _workload_state(before) != _workload_state(after)
+        workload = after or before or {}
+        return any(map(self._is_attempt, _owners_of(workload))) and _workload_state(before) != _workload_state(after)
 
 
 # All kinds of one experiment
@@ -666,7 +668,7 @@ class Informer:
         self._quotas: Reflector[ResourceQuota] = Reflector(client, QUOTAS, namespace, changed=changed)
         self._quotas_shown = False
         notices = MissingRights()
-        owners = OwnerLookup(client, namespace, stem, notices, is_attempt=self._has, found=changed)
+        owners = OwnerLookup(client, namespace, stem, notices, is_attempt=self._has, on_found=changed)
         self.events = EventWatcher(client, namespace, notices, owners, changed=changed)
         self.workloads = Workloads(client, namespace, notices, is_attempt=self._has, changed=changed)
         self._objects: dict[Kind, Reflector[AttemptObject]] = {JOBS: self._of(JOBS, job_matters)}
@@ -736,42 +738,42 @@ class Informer:
 
     def objects(self) -> Iterator[tuple[Kind, str, AttemptObject]]:
         for kind, reflector in self._objects.items():
-            for name, found in reflector.objects.items():
-                yield kind, name, found
+            for name, obj in reflector.objects.items():
+                yield kind, name, obj
 
     def find(self, name: str) -> tuple[Kind, AttemptObject] | None:
         for kind, reflector in self._objects.items():
-            found = reflector.objects.get(name)
-            if found is not None:
-                return kind, found
+            obj = reflector.objects.get(name)
+            if obj is not None:
+                return kind, obj
         return None
 
     def _has(self, uid: str) -> bool:
         """Whether an attempt's object of that uid is shown."""
-        return any(found["metadata"]["uid"] == uid for _, _, found in self.objects())
+        return any(obj["metadata"]["uid"] == uid for _, _, obj in self.objects())
 
-    def put(self, kind: Kind, made: AttemptObject) -> None:
-        self._objects[kind].put(made)
+    def put(self, kind: Kind, created: AttemptObject) -> None:
+        self._objects[kind].put(created)
 
     def drop(self, kind: Kind, name: str) -> None:
         self._objects[kind].drop(name)
 
     def pods_by_attempt(self) -> dict[AttemptKey, list[Pod]]:
         """Return the pods, including deleted ones as last seen: the deletion often brings how a container ended."""
-        found: dict[AttemptKey, list[Pod]] = {}
+        by_attempt: dict[AttemptKey, list[Pod]] = {}
         existing = self.pods.objects
         # A deleted pod does not count once another pod has its name.
-        gone = [as_deleted(pod) for name, pod in self.pods.deleted.items() if name not in existing]
+        deleted = [as_deleted(pod) for name, pod in self.pods.deleted.items() if name not in existing]
         # Of pods created in the same second the last in the list counts: existing ones, not deleted ones.
-        for pod in (*gone, *existing.values()):
-            if (whose := attempt_of(pod)) is not None:
-                found.setdefault(whose, []).append(pod)
-        return found
+        for pod in (*deleted, *existing.values()):
+            if (attempt := attempt_of(pod)) is not None:
+                by_attempt.setdefault(attempt, []).append(pod)
+        return by_attempt
 
-    def pods_of(self, whose: AttemptKey) -> list[Pod]:
+    def pods_of(self, attempt: AttemptKey) -> list[Pod]:
         """Return the existing pods of an attempt that are not being deleted."""
         existing = self.pods.objects.values()
-        return [pod for pod in existing if attempt_of(pod) == whose and "deletionTimestamp" not in pod["metadata"]]
+        return [pod for pod in existing if attempt_of(pod) == attempt and "deletionTimestamp" not in pod["metadata"]]
 
     def clear_deleted(self) -> None:
         """Clear the deleted objects of every kind but pods: nothing reads them."""
@@ -781,9 +783,9 @@ class Informer:
         self.events.clear_deleted()
         self.workloads.clear_deleted()
 
-    def forget_pods(self, whose: AttemptKey) -> None:
+    def forget_pods(self, attempt: AttemptKey) -> None:
         for name, pod in list(self.pods.deleted.items()):
-            if attempt_of(pod) == whose:
+            if attempt_of(pod) == attempt:
                 del self.pods.deleted[name]
 
 
@@ -810,9 +812,10 @@ def _pod_state(pod: Pod) -> tuple[object, ...]:
     if phase in ENDED:
         return phase, containers
     troubles = [
-        each
-        for each in status.get("conditions") or ()
-        if each.get("type") == "DisruptionTarget" or (each.get("type"), each.get("status")) == ("PodScheduled", "False")
+        condition
+        for condition in status.get("conditions") or ()
+        if condition.get("type") == "DisruptionTarget"
+        or (condition.get("type"), condition.get("status")) == ("PodScheduled", "False")
     ]
     going = pod.get("metadata", {}).get("deletionTimestamp")
     begins = phase in ("", "Pending")

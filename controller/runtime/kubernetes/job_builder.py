@@ -220,13 +220,15 @@ def _parent_copier(launch: Launch, part: ClusterPart, trial: Raw) -> Raw:
     }
 
 
-def _resources(asked: Resources) -> dict[str, str]:
+def _resources(resources: Resources) -> dict[str, str]:
     amounts = {
-        "cpu": "" if asked.cpu is None else _cores(asked.cpu),
-        "memory": "" if asked.memory_bytes is None else _bytes(asked.memory_bytes),
-        "nvidia.com/gpu": f"{asked.gpu:g}" if asked.gpu else "",
-        "ephemeral-storage": "" if asked.ephemeral_storage_bytes is None else _bytes(asked.ephemeral_storage_bytes),
-        **{name: str(count) if count else "" for name, count in asked.extended.items()},
+        "cpu": "" if resources.cpu is None else _cores(resources.cpu),
+        "memory": "" if resources.memory_bytes is None else _bytes(resources.memory_bytes),
+        "nvidia.com/gpu": f"{resources.gpu:g}" if resources.gpu else "",
+        "ephemeral-storage": ""
+        if resources.ephemeral_storage_bytes is None
+        else _bytes(resources.ephemeral_storage_bytes),
+        **{name: str(count) if count else "" for name, count in resources.extended.items()},
     }
     return {name: amount for name, amount in amounts.items() if amount}
 
@@ -304,14 +306,14 @@ _EXECUTABLE = 0o555  # a ConfigMap keeps no modes, and a file may be a script
 
 def mounts_of(launch: Launch, part: ClusterPart) -> tuple[list[Raw], list[Raw]]:
     """Return (volumes of the pod, mounts of its container). A volume of the user replaces ours at the same path."""
-    wanted = [
+    of_trial = [
         _declared_mount(name, cast(Raw, volume))
         for name, volume in _mapping(part.template.cluster.get("volumes")).items()
     ]
-    mount_paths = {mount["mountPath"].rstrip("/") for _, mount in wanted}
-    wanted += [pair for pair in _our_mounts(launch, part) if pair[1]["mountPath"] not in mount_paths]
-    volumes = {volume["name"]: volume for volume, _ in wanted}
-    return list(volumes.values()), [mount for _, mount in wanted]
+    mount_paths = {mount["mountPath"].rstrip("/") for _, mount in of_trial}
+    of_trial += [pair for pair in _our_mounts(launch, part) if pair[1]["mountPath"] not in mount_paths]
+    volumes = {volume["name"]: volume for volume, _ in of_trial}
+    return list(volumes.values()), [mount for _, mount in of_trial]
 
 
 def _declared_mount(name: str, volume: Raw) -> tuple[Raw, Raw]:
@@ -350,8 +352,8 @@ def _checkpoint_mount(launch: Launch, part: ClusterPart, claim: str) -> tuple[Ra
     """
     path = launch.env["TUNER_CHECKPOINT_DIR"]
     folder = f"{short_name(part.experiment, part.uid)}/{path.rpartition('/')[2]}"
-    kept = {"name": _CHECKPOINTS, "persistentVolumeClaim": {"claimName": claim}}
-    return kept, {"name": _CHECKPOINTS, "mountPath": path, "subPath": folder}
+    volume = {"name": _CHECKPOINTS, "persistentVolumeClaim": {"claimName": claim}}
+    return volume, {"name": _CHECKPOINTS, "mountPath": path, "subPath": folder}
 
 
 def _claim_of(part: ClusterPart) -> str | None:
@@ -475,13 +477,13 @@ def warnings(manifest: AnyObject, path: str) -> Iterator[str]:
     for place, owner in _owners_of_pods(manifest, path):
         of_pod, of_owner = owner["template"]["spec"].get("restartPolicy"), owner.get("restartPolicy")
         policy = of_owner if beside else of_owner or of_pod
-        where = f"{place}.restartPolicy" if beside else f"{place}.template.spec.restartPolicy"
+        key_path = f"{place}.restartPolicy" if beside else f"{place}.template.spec.restartPolicy"
         cure = "what fails is retried by spec.trial.retries; write restartPolicy: Never"
         if policy in ("OnFailure", "Always"):
-            yield f"{where}: {policy} restarts a failed program inside the attempt, at most 5 times; {cure}"
+            yield f"{key_path}: {policy} restarts a failed program inside the attempt, at most 5 times; {cure}"
         elif policy is None and (preset is None or preset.restarts):
             kind = manifest.get("kind")
-            yield f"{where}: without it a {kind} may restart a failed program inside the attempt; {cure}"
+            yield f"{key_path}: without it a {kind} may restart a failed program inside the attempt; {cure}"
 
 
 def _owners_of_pods(node: object, path: str) -> Iterator[tuple[str, Raw]]:
@@ -513,9 +515,9 @@ def as_is(text: str) -> str:
 
 def _primary(spec: Raw, part: ClusterPart) -> Raw:
     """Return the container of the template that runs the trial."""
-    wanted = _mapping(part.template.cluster.get("primary")).get("container") or TRIAL_CONTAINER
+    name = _mapping(part.template.cluster.get("primary")).get("container") or TRIAL_CONTAINER
     containers: list[Raw] = spec["containers"]
-    return next((each for each in containers if each.get("name") == wanted), containers[0])
+    return next((container for container in containers if container.get("name") == name), containers[0])
 
 
 def _job_specs(obj: Raw) -> Iterator[Raw]:
@@ -546,19 +548,19 @@ def _add_environment(container: Raw, launch: Launch, not_mounted: Set[str]) -> N
     not_mounted: the variables of folders that no volume of a template has.
     """
     env = list(container.get("env") or ())
-    known = {each.get("name") for each in env if isinstance(each, dict)}
+    names = {variable.get("name") for variable in env if isinstance(variable, dict)}
     env += [
         {"name": name, "value": as_is(value)}
         for name, value in launch.env.items()
-        if name not in known and name not in not_mounted
+        if name not in names and name not in not_mounted
     ]
     container["env"] = env
 
 
 def _merged(theirs: object, ours: Raw, inside: str) -> Raw:
     """Merge two mappings; ours take precedence. The mapping under the key `inside` is merged likewise."""
-    kept = theirs if isinstance(theirs, dict) else {}
-    return {**kept, **ours, inside: {**_mapping_at(kept, inside), **ours[inside]}}
+    merged = theirs if isinstance(theirs, dict) else {}
+    return {**merged, **ours, inside: {**_mapping_at(merged, inside), **ours[inside]}}
 
 
 def _mapping_at(of: object, key: str) -> Raw:

@@ -145,7 +145,7 @@ def _first_of_job_set(obj: Raw) -> PrimaryPod:
         case _:
             return PrimaryPod()
     labels = {REPLICATED_JOB: name, REPLICATED_JOB_INDEX: str(job)}
-    groups = [each for each in _mappings(at(obj, "spec.replicatedJobs")) if each.get("name") == name]
+    groups = [group for group in _mappings(at(obj, "spec.replicatedJobs")) if group.get("name") == name]
     if not groups or at(groups[0], "template.spec.completionMode") != "NonIndexed":
         labels[COMPLETION_INDEX] = str(pod)
     return PrimaryPod(labels)
@@ -207,7 +207,7 @@ def _overrides(obj: Raw) -> list[Raw]:
 
 def _overridden(obj: Raw) -> set[str]:
     """Return the jobs of its runtime that a TrainJob overrides."""
-    named = (_mappings(each.get("targetJobs")) for each in _mappings(at(obj, _OVERRIDES)))
+    named = (_mappings(override.get("targetJobs")) for override in _mappings(at(obj, _OVERRIDES)))
     return {str(job.get("name")) for jobs in named for job in jobs}
 
 
@@ -314,8 +314,8 @@ def preset_of(obj: AnyObject) -> Preset | None:
 @lru_cache(maxsize=64)  # each turn asks several times for each attempt
 def _preset(version: str, kind: str) -> Preset | None:
     group = version.rpartition("/")[0]
-    found = [preset for preset in PRESETS if (preset.group, preset.kind) == (group, kind)]
-    return next((preset for preset in found if preset.api_version == version), found[-1] if found else None)
+    presets = [preset for preset in PRESETS if (preset.group, preset.kind) == (group, kind)]
+    return next((preset for preset in presets if preset.api_version == version), presets[-1] if presets else None)
 
 
 def foreign_version(obj: AnyObject) -> str:
@@ -323,13 +323,13 @@ def foreign_version(obj: AnyObject) -> str:
     preset, version = preset_of(obj), obj.get("apiVersion")
     if preset is None or preset.api_version == version:
         return ""
-    known = " and ".join(
-        f"{each.api_version} ({each.operator})"
-        for each in PRESETS
-        if (each.group, each.kind) == (preset.group, preset.kind)
+    versions = " and ".join(
+        f"{known_preset.api_version} ({known_preset.operator})"
+        for known_preset in PRESETS
+        if (known_preset.group, known_preset.kind) == (preset.group, preset.kind)
     )
     return (
-        f"{preset.kind} is known as {known}, and this is {version}: it is read as the known one; "
+        f"{preset.kind} is known as {versions}, and this is {version}: it is read as the known one; "
         "if its status or labels differ, set spec.trial.success, failure and primary"
     )
 
@@ -348,12 +348,19 @@ class StatusRules:
 
     def succeeded(self, obj: AnyObject) -> AnyObject | None:
         """Return the condition of success, with reason, message and times if it has them; None: not succeeded."""
-        found = [matching_condition(obj, each) for each in self.success]
-        return found[0] if all(each is not None for each in found) else None
+        conditions = [matching_condition(obj, wanted_condition) for wanted_condition in self.success]
+        return conditions[0] if all(met is not None for met in conditions) else None
 
     def failed(self, obj: AnyObject) -> AnyObject | None:
         """Return the condition of failure likewise."""
-        return next((found for each in self.failure if (found := matching_condition(obj, each)) is not None), None)
+        return next(
+            (
+                found
+                for wanted_condition in self.failure
+                if (found := matching_condition(obj, wanted_condition)) is not None
+            ),
+            None,
+        )
 
 
 _JOB_RULES = StatusRules(JOB.success, JOB.failure)
@@ -363,10 +370,10 @@ def status_rules_of(obj: AnyObject | None) -> StatusRules:
     """Return the rules for an object: its annotation, then its preset; a Job's for None and for unknown kinds."""
     if obj is None:
         return _JOB_RULES
-    given = _given(str((obj.get("metadata", {}).get("annotations") or {}).get(STATUS_RULES, "{}")))
+    rules = _given(str((obj.get("metadata", {}).get("annotations") or {}).get(STATUS_RULES, "{}")))
     preset = preset_of(obj) or JOB
-    primary_pod, primary = preset.primary_pod(dict(obj)), given.get("primary") or {}
-    success, failure = _condition(given.get("success")), _condition(given.get("failure"))
+    primary_pod, primary = preset.primary_pod(dict(obj)), rules.get("primary") or {}
+    success, failure = _condition(rules.get("success")), _condition(rules.get("failure"))
     return StatusRules(
         preset.success if success is None else (success,),
         preset.failure if failure is None else (failure,),
@@ -375,12 +382,12 @@ def status_rules_of(obj: AnyObject | None) -> StatusRules:
     )
 
 
-def matching_condition(obj: AnyObject, wanted: StatusCondition) -> AnyObject | None:
+def matching_condition(obj: AnyObject, expected: StatusCondition) -> AnyObject | None:
     """Return the status condition that matches, or the mapping with the matching field; None if it does not hold."""
-    match wanted:
+    match expected:
         case ByType(kind, status):
-            found = condition(obj, kind)
-            return found if found is not None and found.get("status") == status else None
+            actual = condition(obj, kind)
+            return actual if actual is not None and actual.get("status") == status else None
         case ByPath(path, equals):
             above, _, key = path.rpartition(".")
             beside = at(obj, above) if above else obj
@@ -411,15 +418,15 @@ def over(obj: AnyObject) -> bool:
 # What a file must say
 
 
-def missing_conditions(manifest: AnyObject, given: Collection[str] = ()) -> str:
-    """Return what a file with this template must add; "" if nothing. `given`: which of success and failure it has."""
-    missing = [key for key in ("success", "failure") if key not in given]
-    if preset_of(manifest) is not None or not missing:
+def missing_conditions(manifest: AnyObject, keys: Collection[str] = ()) -> str:
+    """Return what a file with this template must add; "" if nothing. `keys`: which of success and failure it has."""
+    absent = [key for key in ("success", "failure") if key not in keys]
+    if preset_of(manifest) is not None or not absent:
         return ""
     kind = manifest.get("kind")
     if kind == "Pod":
         return "a Pod has no condition that says how it ended; write a Job with that pod as its template"
-    lines = " and ".join(f"{key}: {{type: …}}" for key in missing)
+    lines = " and ".join(f"{key}: {{type: …}}" for key in absent)
     return (
         f"how a {kind} ends is not known here; add {lines} with the conditions that its status.conditions shows then, "
         "or {path: status.…, equals: …} with another field"
@@ -430,11 +437,11 @@ async def kind_of(client: KubernetesClient, manifest: AnyObject) -> Kind:
     """Return the kind of a manifest; the server looks up unknown ones. Raises ApiError 404: no such kind."""
     from controller.runtime.kubernetes import client as known
 
-    wanted = manifest["apiVersion"], manifest["kind"]
+    api_version_and_kind = manifest["apiVersion"], manifest["kind"]
     for kind in (known.JOBS, known.SERVICES, known.CONFIG_MAPS, known.PODS):
-        if (kind.api_version, kind.kind) == wanted:
+        if (kind.api_version, kind.kind) == api_version_and_kind:
             return kind
-    return await client.discover(*wanted)
+    return await client.discover(*api_version_and_kind)
 
 
 VERSIONS = ("v1beta2", "v1beta1")  # of Kueue's API, newest first; the fields that we read are the same in both
@@ -462,35 +469,35 @@ def at(obj: object, path: str) -> Any:
 def put(obj: Raw, path: str, value: object) -> None:
     """Set a field by its path."""
     *above, key = path.split(".")
-    for each in above:
-        obj = below(obj, each)
+    for ancestor in above:
+        obj = below(obj, ancestor)
     obj[key] = value
 
 
 def below(obj: Raw, key: str) -> Raw:
     """Return the mapping under the key, created if missing. Another value stays, and the server will refuse it."""
-    found = obj.get(key)
-    if found is None:
-        found = obj[key] = {}
-    return found if isinstance(found, dict) else {}
+    child = obj.get(key)
+    if child is None:
+        child = obj[key] = {}
+    return child if isinstance(child, dict) else {}
 
 
 def _mappings(items: object) -> Iterator[Raw]:
     """Yield the mappings of a list; nothing if it is not a list."""
-    return (each for each in items if isinstance(each, dict)) if isinstance(items, list) else iter(())
+    return (item for item in items if isinstance(item, dict)) if isinstance(items, list) else iter(())
 
 
 @lru_cache(64)  # all objects of an experiment have the same annotation
 def _given(text: str) -> Raw:
     try:
-        found = load_json(text)
+        document = load_json(text)
     except ValueError:
         return {}  # somebody has edited the annotation
-    return found if isinstance(found, dict) else {}
+    return document if isinstance(document, dict) else {}
 
 
-def _condition(given: object) -> StatusCondition | None:
-    match given:
+def _condition(rule: object) -> StatusCondition | None:
+    match rule:
         case {"path": str(path), "equals": str() | int() | float() | bool() as value}:
             return ByPath(path, value)
         case {"type": str(kind), "status": str(status)}:

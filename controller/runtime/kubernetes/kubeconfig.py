@@ -89,10 +89,10 @@ class TokenFile:
 
     def token(self) -> str:
         try:
-            found = self._read()
+            text = self._read()
         except (OSError, ValueError):
             return self._token
-        self._token = found or self._token
+        self._token = text or self._token
         return self._token
 
     def _read(self) -> str:
@@ -100,9 +100,9 @@ class TokenFile:
         version = about.st_mtime_ns, about.st_size, about.st_ino
         if version == self._version:
             return self._token
-        found = self.path.read_text(encoding="utf-8").strip()
+        text = self.path.read_text(encoding="utf-8").strip()
         self._version = version
-        return found
+        return text
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,12 +167,12 @@ async def credentials_of(user: User, cluster: Fields, *, attended: bool) -> Cred
     return Credentials("a client certificate" if has_certificate else "")
 
 
-def expect_known(fields: Fields, known: frozenset[str], place: str) -> None:
+def expect_known(fields: Fields, known_keys: frozenset[str], place: str) -> None:
     """Raise BadKubeconfig for an unknown field that has a value."""
     for key, value in fields.items():
-        if key in known or value in (None, "", False, [], {}):
+        if key in known_keys or value in (None, "", False, [], {}):
             continue
-        alike = difflib.get_close_matches(str(key), known, n=1, cutoff=0.75)
+        alike = difflib.get_close_matches(str(key), known_keys, n=1, cutoff=0.75)
         hint = f"did you mean {alike[0]}?" if alike else "remove it, or ask for its support in tuner"
         raise BadKubeconfig(f"{place}: tuner does not know the field {key!r}, which may change what is reached; {hint}")
 
@@ -209,9 +209,9 @@ def _from_provider(user: User, provider: object) -> Credentials:
     credentials = Credentials("an OpenID Connect token, which kubectl renews", f"Bearer {token}", expires_at=expires_at)
     if token and not credentials.expired():
         return credentials
-    why = f"expired at {moment(expires_at)}" if token and expires_at is not None else "is missing"
+    state = f"expired at {moment(expires_at)}" if token and expires_at is not None else "is missing"
     raise AccessDenied(
-        f"{user.place}: the id-token of auth-provider oidc {why}, and tuner does not use refresh tokens; "
+        f"{user.place}: the id-token of auth-provider oidc {state}, and tuner does not use refresh tokens; "
         f"run `kubectl --context {user.context} get pods`, which writes a new one there, or, for runs that last longer "
         "than a token, use the exec plugin kubelogin (kubectl oidc-login)"
     )
@@ -255,7 +255,7 @@ def _plugin(fields: object, user: User) -> _Plugin:
         command = str(user.path(command))
     return _Plugin(
         (command, *map(str, fields.get("args") or ())),
-        {str(each["name"]): str(each["value"]) for each in fields.get("env") or ()},
+        {str(variable["name"]): str(variable["value"]) for variable in fields.get("env") or ()},
         api_version,
         _text(fields, "installHint", place),
         fields.get("provideClusterInfo") is True,
@@ -266,9 +266,9 @@ def _plugin(fields: object, user: User) -> _Plugin:
 async def _from_plugin(user: User, plugin: _Plugin, cluster: Fields, *, attended: bool) -> Credentials:
     interactive = attended and plugin.interactive_mode != "Never" and _at_a_terminal()
 
-    def failed(why: str) -> AccessDenied:
+    def failed(reason: str) -> AccessDenied:
         return AccessDenied(
-            f"{user.place}: the credential plugin {plugin.name!r} gave no credentials: {why}; "
+            f"{user.place}: the credential plugin {plugin.name!r} gave no credentials: {reason}; "
             f"run `kubectl --context {user.context} get pods` to see it by itself, or log in again"
         )
 
@@ -336,10 +336,10 @@ def _credentials_in(printed: bytes, plugin: _Plugin) -> Credentials:
         raise ValueError("clientCertificateData and clientKeyData only come together")
     if not token and not certificate:
         raise ValueError("its output has neither a token nor a client certificate")
-    until = status.get("expirationTimestamp")
-    expires_at = None if not until else datetime.fromisoformat(str(until))
+    expires = status.get("expirationTimestamp")
+    expires_at = None if not expires else datetime.fromisoformat(str(expires))
     if expires_at is not None and expires_at.tzinfo is None:
-        raise ValueError(f"expirationTimestamp: {until} has no time zone")
+        raise ValueError(f"expirationTimestamp: {expires} has no time zone")
     return Credentials(
         f"the plugin {plugin.name}",
         f"Bearer {token}" if token else "",
@@ -493,13 +493,13 @@ async def load(context: str | None, *, attended: bool = False) -> ClusterAccess:
         raise BadKubeconfig(f"{paths}: cannot be read as a kubeconfig: {_sentence(error)}") from error
     name = context or merged.current
     if name not in merged.contexts:
-        what = f"has no context {name!r}" if name else "has no current context"
+        problem = f"has no context {name!r}" if name else "has no current context"
         cure = (
             f"choose one with --context: {', '.join(merged.contexts)}"
             if merged.contexts
             else "it has no contexts at all"
         )
-        raise BadKubeconfig(f"{paths}: {what}; {cure}")
+        raise BadKubeconfig(f"{paths}: {problem}; {cure}")
     try:
         return await _from_kubeconfig(merged, name, attended=attended)
     # Fields of another type than expected fail in any of these ways; a malformed certificate does in OpenSSL.
@@ -510,7 +510,7 @@ async def load(context: str | None, *, attended: bool = False) -> ClusterAccess:
 def namespace_of(context: str | None) -> str:
     """The namespace of a context (None: the current one), or of the pod that this runs in; "default" where none is
     named, also by a kubeconfig that cannot be read: who connects says what is wrong with it. Reads files only."""
-    current, contexts, found = context or "", dict[str, object](), False
+    current, contexts, exists = context or "", dict[str, object](), False
     for path in (os.environ.get("KUBECONFIG") or _DEFAULT).split(os.pathsep):
         try:
             config = yaml.safe_load(Path(path).expanduser().read_text(encoding="utf-8")) if path else None
@@ -518,7 +518,7 @@ def namespace_of(context: str | None) -> str:
             continue
         if not isinstance(config, dict):
             continue
-        found = True
+        exists = True
         current = current or str(config.get("current-context") or "")
         for entry in config.get("contexts") or ():
             match entry:
@@ -526,7 +526,7 @@ def namespace_of(context: str | None) -> str:
                     contexts.setdefault(name, namespace)
                 case {"name": str(name)}:
                     contexts.setdefault(name, "")
-    if not found and _NAMESPACE_FILE.exists():
+    if not exists and _NAMESPACE_FILE.exists():
         return _NAMESPACE_FILE.read_text(encoding="utf-8").strip()
     return str(contexts.get(current) or "default")
 
@@ -551,7 +551,7 @@ async def _from_kubeconfig(merged: _Merged, name: str, *, attended: bool) -> Clu
             certificate, key = credentials.client_certificate
             certificates = _Certificates(authority, certificate.encode(), key.encode())
         elif user is not None:
-            pair = (_pem(user.fields, what, user.path("")) for what in ("client-certificate", "client-key"))
+            pair = (_pem(user.fields, kind, user.path("")) for kind in ("client-certificate", "client-key"))
             certificates = _Certificates(authority, *pair)
     proxy = proxy_for(server, cluster.get("proxy-url") or "", place, os.environ)
     tls_server_name = cluster.get("tls-server-name") or ""
@@ -598,9 +598,9 @@ def _user(merged: _Merged, chosen: Fields, *, name: str, required: bool) -> User
     if entry is not None:
         return User(str(entry.file), named, name, entry.fields)
     if required:
-        why = f"its user {named!r} is not in the kubeconfig" if named else "it names no user"
+        problem = f"its user {named!r} is not in the kubeconfig" if named else "it names no user"
         raise AccessDenied(
-            f"Context {name!r} has no credentials: {why}; "
+            f"Context {name!r} has no credentials: {problem}; "
             f"log in again, or set one: kubectl config set-context {name} --user=…"
         )
     return None
@@ -662,19 +662,21 @@ def _pem(fields: Fields, key: str, folder: Path) -> bytes | Path | None:
 
 def _impersonation(user: User) -> tuple[tuple[str, str], ...]:
     """Return the impersonation headers of `as` and the related fields, as kubectl sends them."""
-    who, uid, groups, extra = (user.fields.get(key) or () for key in ("as", "as-uid", "as-groups", "as-user-extra"))
-    if not who and not uid and not groups and not extra:
+    user_name, uid, groups, extra = (
+        user.fields.get(key) or () for key in ("as", "as-uid", "as-groups", "as-user-extra")
+    )
+    if not user_name and not uid and not groups and not extra:
         return ()
-    if not isinstance(who, str) or not who:
+    if not isinstance(user_name, str) or not user_name:
         raise BadKubeconfig(f"{user.place} has as-uid, as-groups or as-user-extra without `as`")
     return (
-        ("Impersonate-User", who),
+        ("Impersonate-User", user_name),
         *([("Impersonate-Uid", str(uid))] if uid else []),
         *(("Impersonate-Group", str(group)) for group in groups),
         *(
-            (f"Impersonate-Extra-{quote(key, safe='')}", str(each))
+            (f"Impersonate-Extra-{quote(key, safe='')}", str(extra_value))
             for key, values in dict(extra).items()
-            for each in values
+            for extra_value in values
         ),
     )
 
@@ -710,8 +712,8 @@ def _checked(proxy: Proxy, place: str, value: str) -> Proxy:
             f"{place}: {proxy.address} is a SOCKS proxy, which tuner does not support; "
             "use an http:// or https:// proxy, or run tuner where the API server can be reached directly"
         )
-    shown = proxy.address if parts.hostname else repr(value)
-    raise BadKubeconfig(f"{place}: expected http://HOST:PORT or https://HOST:PORT, got {shown}")
+    address = proxy.address if parts.hostname else repr(value)
+    raise BadKubeconfig(f"{place}: expected http://HOST:PORT or https://HOST:PORT, got {address}")
 
 
 def _is_http(url: str) -> bool:

@@ -79,25 +79,25 @@ def parameters_of(obj: AnyObject) -> Raw | None:
     """Return the parameters that annotations_of wrote; None if they are missing or unreadable."""
     annotation = (obj.get("metadata", {}).get("annotations") or {}).get(PARAMETERS)
     try:
-        found = load_json(annotation) if isinstance(annotation, str) else None
+        parameters = load_json(annotation) if isinstance(annotation, str) else None
     except ValueError:
         return None
-    return found if isinstance(found, dict) else None
+    return parameters if isinstance(parameters, dict) else None
 
 
-def attempt_of(found: AnyObject) -> AttemptKey | None:
+def attempt_of(obj: AnyObject) -> AttemptKey | None:
     """Return (trial, attempt) from the labels; None if the object belongs to no attempt."""
-    labels = found.get("metadata", {}).get("labels", {})
+    labels = obj.get("metadata", {}).get("labels", {})
     with contextlib.suppress(KeyError, ValueError):
         trial = labels[TRIAL]
         return FINAL if trial == trial_label(FINAL) else int(trial), int(labels[ATTEMPT])
     return None
 
 
-def name_of(found: AnyObject, whose: AttemptKey) -> str:
+def name_of(obj: AnyObject, attempt: AttemptKey) -> str:
     """Return the name of the attempt that the object belongs to, from its labels."""
-    labels = found["metadata"]["labels"]
-    return attempt_name(labels[EXPERIMENT], labels[UID], *whose)
+    labels = obj["metadata"]["labels"]
+    return attempt_name(labels[EXPERIMENT], labels[UID], *attempt)
 
 
 def queue_of(obj: AnyObject | None) -> str:

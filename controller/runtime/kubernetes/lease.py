@@ -196,7 +196,9 @@ async def clock_skew(client: KubernetesClient) -> timedelta:
     return timedelta() if date is None else date - datetime.now(UTC)
 
 
-async def wait_until_free(client: KubernetesClient, namespace: str, name: str, *, say: Callable[[str], None]) -> None:
+async def wait_until_free(
+    client: KubernetesClient, namespace: str, name: str, *, print_line: Callable[[str], None]
+) -> None:
     """Wait until the lease of that name is free or expired. Raises FailedPrecondition: its holder renews it."""
     ahead, first = await clock_skew(client), ""
     while True:
@@ -213,7 +215,9 @@ async def wait_until_free(client: KubernetesClient, namespace: str, name: str, *
             raise FailedPrecondition(held(name, namespace, spec, DURATION_S))
         if not first:
             first = str(spec.get("renewTime"))
-            say(f"{holder_of(spec)} ran this experiment; waiting up to {left_s:.0f} s to see whether it still runs")
+            print_line(
+                f"{holder_of(spec)} ran this experiment; waiting up to {left_s:.0f} s to see whether it still runs"
+            )
         await asyncio.sleep(min(left_s, _LOOK_S))
 
 
@@ -244,14 +248,14 @@ def identity(folder: Path) -> str:
     """
     file = folder / "holder"
     try:
-        known = file.read_text(encoding="ascii").strip()
+        identifier = file.read_text(encoding="ascii").strip()
     except FileNotFoundError:
-        known = ""
-    if not known:
-        known = secrets.token_hex(8)
+        identifier = ""
+    if not identifier:
+        identifier = secrets.token_hex(8)
         folder.mkdir(parents=True, exist_ok=True)
-        write_in_place(file, known)
-    return f"{socket.gethostname()}:{folder} {known}"
+        write_in_place(file, identifier)
+    return f"{socket.gethostname()}:{folder} {identifier}"
 
 
 def _written(moment: datetime) -> str:

@@ -97,7 +97,7 @@ class Position:
         self.counts[second] = self.counts.get(second, 0) + 1
         if second != self.second:
             self.second = second
-            for old in [known for known in self.counts if known < second - _REMEMBERED_S]:
+            for old in [older for older in self.counts if older < second - _REMEMBERED_S]:
                 del self.counts[old]
                 self.floor = max(self.floor, old + 1)
 
@@ -106,8 +106,8 @@ class Position:
         if not self.counts:
             return "", 0
         since = max(self.second - _MARGIN_S, self.floor)
-        known = sum(count for second, count in self.counts.items() if second >= since)
-        return datetime.fromtimestamp(since, UTC).strftime("%Y-%m-%dT%H:%M:%SZ"), known
+        count_known = sum(count for second, count in self.counts.items() if second >= since)
+        return datetime.fromtimestamp(since, UTC).strftime("%Y-%m-%dT%H:%M:%SZ"), count_known
 
 
 def in_utc(second: str, fraction: str, zone: str) -> tuple[str, int]:
@@ -272,8 +272,8 @@ class LogFollower:
         self._at = read_position(self._directory, self._of, self._log)
         self._size = self._noted_size = self._at.offset
         if not self._at.done:
-            gone = not self._ended and await self._follow()
-            if not gone:
+            is_gone = not self._ended and await self._follow()
+            if not is_gone:
                 await self._read_rest()
         self._finished = True
         self._note()
@@ -346,18 +346,21 @@ class LogFollower:
                         self._report_bug(error)
                     await asyncio.sleep(_BACKOFF.pause_s(failures))
         except TimeoutError:
-            why = f": {self._problem}" if self._problem else ""
-            self._losses, self._problem = f"the end of its log could not be read within {_PATIENCE_S:.0f} s{why}", ""
+            problem = f": {self._problem}" if self._problem else ""
+            self._losses, self._problem = (
+                f"the end of its log could not be read within {_PATIENCE_S:.0f} s{problem}",
+                "",
+            )
         finally:
             self._resting = None
 
     def _report_bug(self, error: Exception) -> None:
         """Show an unforeseen error. It is logged once, however often it recurs."""
-        what = f"{type(error).__name__}: {error}"
-        if what != self._bug:
-            self._bug = what
+        bug = f"{type(error).__name__}: {error}"
+        if bug != self._bug:
+            self._bug = bug
             _log.error("pod=%s this is a bug; its log is asked for again", self._pod, exc_info=error)
-        self.barred, self._problem = None, f"its log cannot be read ({what}); this is a bug"
+        self.barred, self._problem = None, f"its log cannot be read ({bug}); this is a bug"
 
     def _useless(self, error: ApiError) -> bool:
         """Whether another request for the rest would get the same response."""
@@ -377,8 +380,8 @@ class LogFollower:
 
     async def _copy(self, *, follow: bool) -> _StreamReader:
         """Copy one stream to its end."""
-        since, known = self._at.again()
-        reading = _StreamReader(self, known)
+        since, already_copied = self._at.again()
+        reading = _StreamReader(self, already_copied)
         stream = self._source.log(self._namespace, self._pod, container=self._container, since=since, follow=follow)
         async with contextlib.aclosing(
             cast("AsyncGenerator[bytes]", stream)
@@ -403,9 +406,9 @@ class LogFollower:
             if self._size == self._at.offset:
                 self._cut()
             with self._file.open("ab", buffering=0) as file:
-                written = 0
-                while written < len(text):
-                    written += file.write(memoryview(text)[written:])
+                count = 0
+                while count < len(text):
+                    count += file.write(memoryview(text)[count:])
         except OSError as error:
             raise self._disk(error) from error
         if whole:
@@ -458,10 +461,10 @@ class LogFollower:
 class _StreamReader:
     """Splits one stream: timestamps from text, and known lines from new ones."""
 
-    def __init__(self, owner: LogFollower, known: int) -> None:
+    def __init__(self, owner: LogFollower, already_copied: int) -> None:
         self._owner = owner
         self._at = owner._at
-        self._known = known  # number of lines still to drop
+        self._known = already_copied  # number of lines still to drop
         self._inside: _Line | None = None  # the beginning of an incomplete line was taken already
         self._stamp: tuple[str, int] = ("", 0)
         self._rest = b""
@@ -517,10 +520,10 @@ class _StreamReader:
         return text if self._inside is _Line.NEW else b""
 
     def _judge(self, line: bytes) -> tuple[_Line, bytes]:
-        found = _STAMP.match(line, 0, _LONGEST_STAMP)
-        if found is None:
+        match = _STAMP.match(line, 0, _LONGEST_STAMP)
+        if match is None:
             return _Line.FOREIGN, line
-        second, fraction, zone = found.groups(b"")
+        second, fraction, zone = match.groups(b"")
         try:
             self._stamp = in_utc(second.decode(), fraction.decode(), zone.decode())
         except ValueError:
@@ -529,7 +532,7 @@ class _StreamReader:
         if self._known and self._stamp[0] > self._at.newest:
             self._known = 0
             self._owner.missing(self._stamp[0])
-        return (_Line.KNOWN if self._known else _Line.NEW), line[found.end() :]
+        return (_Line.KNOWN if self._known else _Line.NEW), line[match.end() :]
 
 
 SOON_S = 5.0
@@ -570,21 +573,21 @@ class LogFollowers:
         source: the container whose log is the attempt's now; None: none has started. The log of an earlier pod of the
         attempt is completed first.
         """
-        known = self._by_name.get(name)
-        if source is None or (known is not None and known[0] == source):
-            return None if known is None else known[1]
-        if known is None:
+        current = self._by_name.get(name)
+        if source is None or (current is not None and current[0] == source):
+            return None if current is None else current[1]
+        if current is None:
             since_s, first, _ = self._later.setdefault(name, (time.monotonic(), source, directory))
             if not at_once and first == source and time.monotonic() - since_s < SOON_S:
                 return None
             if first.pod != source.pod:  # with equal names only the new pod's log is served
                 source = first  # another pod has replaced it since; the next turn follows that one
         self._later.pop(name, None)
-        if known is not None and known[0].pod == source.pod:
-            known[1].replaced()
-        if known is not None and not known[1].done:
-            known[1].ended()
-            return known[1]
+        if current is not None and current[0].pod == source.pod:
+            current[1].replaced()
+        if current is not None and not current[1].done:
+            current[1].ended()
+            return current[1]
         follower = LogFollower(
             self._client, self._namespace, source, directory, grown=lambda: self._notify(name), log=self._log
         )
@@ -604,28 +607,28 @@ class LogFollowers:
 
     def is_of(self, name: str, source: PodContainer | None) -> bool:
         """Whether the log of this container is followed."""
-        return (known := self._by_name.get(name)) is not None and known[0] == source
+        return (follower := self._by_name.get(name)) is not None and follower[0] == source
 
     def is_whole(self, name: str, source: PodContainer | None) -> bool:
         """Whether the attempt's log is copied completely or was given up; source: as for `follow`."""
-        known = self._by_name.get(name)
-        return source is None if known is None else known[1].done and source in (None, known[0])
+        follower = self._by_name.get(name)
+        return source is None if follower is None else follower[1].done and source in (None, follower[0])
 
     def trouble(self, name: str) -> str:
         """Return what of the attempt's log is lost, for people; "" if nothing."""
-        return "" if (known := self._by_name.get(name)) is None else known[1].trouble
+        return "" if (follower := self._by_name.get(name)) is None else follower[1].trouble
 
     def size(self, name: str, directory: Path) -> int:
         """Return the bytes of the attempt's log so far."""
-        if (known := self._by_name.get(name)) is not None:
-            return known[1].size
+        if (follower := self._by_name.get(name)) is not None:
+            return follower[1].size
         if name not in self._left:
             self._left[name] = log_file.size(directory / self._log.file)
         return self._left[name]
 
     def unreadable(self) -> Exception | None:
         """Return the error while reading logs is forbidden: the logs would be lost with their pods."""
-        return next((each.barred for _, each in self._by_name.values() if each.barred is not None), None)
+        return next((follower.barred for _, follower in self._by_name.values() if follower.barred is not None), None)
 
     def extend_time_limit(self) -> None:
         """Give up no log while the cluster does not respond."""
@@ -635,13 +638,13 @@ class LogFollowers:
     async def drop(self, name: str) -> None:
         self._left.pop(name, None)
         self._later.pop(name, None)
-        if (known := self._by_name.pop(name, None)) is not None:
-            await known[1].close()
+        if (follower := self._by_name.pop(name, None)) is not None:
+            await follower[1].close()
 
     async def close(self) -> None:
         for name in list(self._by_name):
             await self.drop(name)
 
     def _notify(self, name: str) -> None:
-        known = self._by_name.get(name)
-        self._ended() if known is not None and known[1].done else self._grown()
+        follower = self._by_name.get(name)
+        self._ended() if follower is not None and follower[1].done else self._grown()

@@ -46,10 +46,10 @@ def parse_time(text: object) -> datetime | None:
 
 def condition(obj: AnyObject, kind: str) -> StatusCondition | None:
     """Return the condition of that type, whatever its status; the last if there are several."""
-    found: list[StatusCondition] = [
-        each for each in obj.get("status", {}).get("conditions") or () if each.get("type") == kind
+    conditions: list[StatusCondition] = [
+        candidate for candidate in obj.get("status", {}).get("conditions") or () if candidate.get("type") == kind
     ]
-    return found[-1] if found else None
+    return conditions[-1] if conditions else None
 
 
 def is_true(obj: AnyObject, kind: str) -> bool:
@@ -60,10 +60,10 @@ def node_of(pod: Pod) -> str:
     return str(pod.get("spec", {}).get("nodeName") or "")
 
 
-def container_in(pod: Pod, wanted: str = "") -> str:
+def container_in(pod: Pod, preferred: str = "") -> str:
     """Return the name of the trial's container: the wanted one, ours, or the first, as kubectl does."""
-    names = [each["name"] for each in pod.get("spec", {}).get("containers") or ()]
-    for name in (wanted, TRIAL_CONTAINER):
+    names = [container["name"] for container in pod.get("spec", {}).get("containers") or ()]
+    for name in (preferred, TRIAL_CONTAINER):
         if name in names:
             return name
     return names[0] if names else ""
@@ -71,8 +71,8 @@ def container_in(pod: Pod, wanted: str = "") -> str:
 
 def container_status(pod: Pod, name: str) -> ContainerStatus:
     """Return the status of a container; {} until the kubelet has reported one."""
-    known: list[ContainerStatus] = pod.get("status", {}).get("containerStatuses") or []
-    return next((each for each in known if each.get("name") == name), ContainerStatus())
+    statuses: list[ContainerStatus] = pod.get("status", {}).get("containerStatuses") or []
+    return next((status for status in statuses if status.get("name") == name), ContainerStatus())
 
 
 def started_at(pod: Pod, name: str) -> datetime | None:
@@ -83,12 +83,12 @@ def started_at(pod: Pod, name: str) -> datetime | None:
     """
     status = container_status(pod, name)
     state, before = status.get("state") or {}, (status.get("lastState") or {}).get("terminated") or {}
-    known = parse_time((state.get("running") or state.get("terminated") or {}).get("startedAt"))
+    start = parse_time((state.get("running") or state.get("terminated") or {}).get("startedAt"))
     if not (restarts := restarts_of(status)):
-        return known
+        return start
     earlier = parse_time(before.get("startedAt"))
     first = earlier if restarts == 1 else parse_time(pod.get("status", {}).get("startTime"))
-    return first or earlier or known
+    return first or earlier or start
 
 
 def restarts_of(status: ContainerStatus) -> int:
@@ -116,11 +116,11 @@ def image_of(pod: Pod, name: str) -> str:
 
 def deletion_asked(pod: Pod) -> datetime | None:
     """Return when the deletion was requested; deletionTimestamp is the end of the grace period."""
-    until = parse_time(pod.get("metadata", {}).get("deletionTimestamp"))
-    if until is None:
+    deadline = parse_time(pod.get("metadata", {}).get("deletionTimestamp"))
+    if deadline is None:
         return None
     grace = pod["metadata"].get("deletionGracePeriodSeconds")
-    return until - timedelta(seconds=_DEFAULT_GRACE_S if grace is None else grace)
+    return deadline - timedelta(seconds=_DEFAULT_GRACE_S if grace is None else grace)
 
 
 def keep_first_deletion(before: Pod, after: Pod) -> None:
@@ -133,8 +133,8 @@ def keep_first_deletion(before: Pod, after: Pod) -> None:
     if first is not None and last is not None and first < last:
         about = after["metadata"]
         grace = about.get("deletionGracePeriodSeconds")
-        kept = _DEFAULT_GRACE_S if grace is None else grace
-        about["deletionGracePeriodSeconds"] = kept + (last - first).total_seconds()
+        grace_s = _DEFAULT_GRACE_S if grace is None else grace
+        about["deletionGracePeriodSeconds"] = grace_s + (last - first).total_seconds()
 
 
 def as_deleted(pod: Pod) -> Pod:
@@ -191,8 +191,8 @@ def explain_image(pod: Pod, container: str, reason: str, message: str) -> str:
     name, detail = _spec(pod, container).get("image", ""), cleaned(message)
     if container == COLLECTOR_CONTAINER:
         cure = "push it to a registry that the nodes can pull from (make image-collector), and name it in"
-        where = "spec.metrics.collectorImage or TUNER_COLLECTOR_IMAGE"
-        return f"the collector's image {name} cannot be pulled: {detail or reason}; {cure} {where}"
+        source = "spec.metrics.collectorImage or TUNER_COLLECTOR_IMAGE"
+        return f"the collector's image {name} cannot be pulled: {detail or reason}; {cure} {source}"
     if reason == "ErrImageNeverPull":
         return f"image {name} is not on node {node_of(pod)}, and imagePullPolicy: Never does not let it be pulled"
     if reason == "InvalidImageName":
@@ -207,12 +207,12 @@ def explain_config(pod: Pod, container: str, message: str) -> str:
         return f"image {spec.get('image', '')} runs as root, which is not allowed here; build it with USER 1000"
     if "has non-numeric user" in detail:
         return f"image {spec.get('image', '')} names its user, and only a number can be checked here; write USER 1000"
-    if found := _SECRET.search(detail):
-        wanted = found["name"] or found["in"]
-        users = [env["name"] for env in spec.get("env") or () if _secret_of(env) == wanted]
+    if match := _SECRET.search(detail):
+        name = match["name"] or match["in"]
+        users = [env["name"] for env in spec.get("env") or () if _secret_of(env) == name]
         return f"env {', '.join(users)}: {detail}" if users else f"its container cannot be made: {detail}"
-    if found := _VOLUME.search(detail):
-        return _mount(pod, container, found["name"], detail)
+    if match := _VOLUME.search(detail):
+        return _mount(pod, container, match["name"], detail)
     return f"its container cannot be made: {detail}"
 
 
@@ -222,11 +222,11 @@ def explain_start(pod: Pod, container: str, message: str) -> str:
     name = _spec(pod, container).get("image", "")
     if "mount" in detail and (at := _MOUNT_AT.search(detail)):
         return f"mount {at['path']} failed: {detail}"
-    if found := _EXEC.search(detail):
-        command = found["command"]
-        if found["why"] == "permission denied":
+    if match := _EXEC.search(detail):
+        command = match["command"]
+        if match["why"] == "permission denied":
             return f"command {command} in image {name} may not be executed (permission denied)"
-        if found["why"] == "is a directory":
+        if match["why"] == "is a directory":
             return f"command {command} in image {name} is a directory"
         return f"command {command} was not found in image {name}"
     if "no such file or directory" in detail or "chdir to cwd" in detail:
@@ -237,19 +237,19 @@ def explain_start(pod: Pod, container: str, message: str) -> str:
 def explain_mount(pod: Pod, container: str, message: str) -> str:
     """Explain why the node cannot mount a volume."""
     detail = cleaned(message)
-    found = _VOLUME.search(detail)
-    return _mount(pod, container, found["name"], detail) if found else f"a volume cannot be mounted: {detail}"
+    match = _VOLUME.search(detail)
+    return _mount(pod, container, match["name"], detail) if match else f"a volume cannot be mounted: {detail}"
 
 
 def missing_claim(pod: Pod, container: str, message: str) -> str:
     """Explain that a pod without a node waits for a missing claim; "" otherwise."""
-    found = _CLAIM.search(message)
-    if found is None:
+    match = _CLAIM.search(message)
+    if match is None:
         return ""
     for volume in pod.get("spec", {}).get("volumes") or ():
-        if (volume.get("persistentVolumeClaim") or {}).get("claimName") == found["name"]:
-            return _mount(pod, container, volume["name"], f"the claim {found['name']} is not in the namespace")
-    return f"the claim {found['name']} is not in the namespace"
+        if (volume.get("persistentVolumeClaim") or {}).get("claimName") == match["name"]:
+            return _mount(pod, container, volume["name"], f"the claim {match['name']} is not in the namespace")
+    return f"the claim {match['name']} is not in the namespace"
 
 
 def explain_refusal(message: str) -> str:
@@ -272,7 +272,7 @@ def _mount(pod: Pod, container: str, name: str, detail: str) -> str:
 
 
 def _spec(pod: Pod, container: str) -> Container:
-    return next((each for each in _containers(pod) if each.get("name") == container), Container())
+    return next((candidate for candidate in _containers(pod) if candidate.get("name") == container), Container())
 
 
 def _containers(pod: Pod) -> Iterator[Container]:
@@ -307,14 +307,14 @@ def end_of(pod: Pod, container: str, *, stopped: bool, now: datetime, deleted: s
     """Return how the pod ended; None while it runs or will run. `stopped`: we asked it to end. `deleted`: what was
     deleted, for the reason of an end by deletion."""
     ended = terminated(pod, container)
-    asked = deletion_asked(pod)
+    asked_at = deletion_asked(pod)
     if ended is None:
-        return _without_container(pod, container, stopped=stopped, now=now, asked=asked, deleted=deleted)
-    time = parse_time(ended.get("finishedAt")) or asked or now
+        return _without_container(pod, container, stopped=stopped, now=now, asked_at=asked_at, deleted=deleted)
+    time = parse_time(ended.get("finishedAt")) or asked_at or now
     code = int(ended.get("exitCode", 0))
-    was_ending = asked is not None and time >= asked
+    was_ending = asked_at is not None and time >= asked_at
     # A node's clock may be behind the server's: after our request to end, a signal is taken as ours.
-    by_signal = asked is not None and code in KILLED and ended.get("reason") != "OOMKilled"
+    by_signal = asked_at is not None and code in KILLED and ended.get("reason") != "OOMKilled"
     if stopped and (was_ending or by_signal):
         return Exit(time, code=code, stopped=True)
     if eviction := _eviction(pod, time):
@@ -337,7 +337,7 @@ def end_of(pod: Pod, container: str, *, stopped: bool, now: datetime, deleted: s
 
 
 def _without_container(
-    pod: Pod, container: str, *, stopped: bool, now: datetime, asked: datetime | None, deleted: str
+    pod: Pod, container: str, *, stopped: bool, now: datetime, asked_at: datetime | None, deleted: str
 ) -> Exit | None:
     """Return the end of a pod whose container never ended, or whose node can no longer report it."""
     match phase_of(pod):
@@ -345,26 +345,26 @@ def _without_container(
             return Exit(now, code=0)
         case "Failed":
             # Our deletion may be all that is known: the end may come while no watch is open.
-            if stopped and (asked is not None or was_deleted(pod)):
-                return Exit(asked or now, unknown=True, stopped=True)
-            eviction = _eviction(pod, asked or now) or _start_up(pod, now)
+            if stopped and (asked_at is not None or was_deleted(pod)):
+                return Exit(asked_at or now, unknown=True, stopped=True)
+            eviction = _eviction(pod, asked_at or now) or _start_up(pod, now)
             otherwise = (
                 f"{deleted} was deleted by someone else" if was_deleted(pod) else "its pod failed and does not say why"
             )
-            return eviction or _lost(asked or now, _pod_message(pod, otherwise))
-    if asked is None:
+            return eviction or _lost(asked_at or now, _pod_message(pod, otherwise))
+    if asked_at is None:
         return crash_loop(pod, container, now)
     grace_s = pod["metadata"].get("deletionGracePeriodSeconds") or 0
-    unanswered = node_of(pod) and now < asked + timedelta(seconds=grace_s + GIVEN_UP_S)
+    unanswered = node_of(pod) and now < asked_at + timedelta(seconds=grace_s + GIVEN_UP_S)
     if unanswered:
         return None
     if stopped:
-        return Exit(asked, unknown=True, stopped=True)
-    eviction = _eviction(pod, asked)
+        return Exit(asked_at, unknown=True, stopped=True)
+    eviction = _eviction(pod, asked_at)
     if node_of(pod):
-        why = f"node {node_of(pod)} does not answer: its pod could not be ended"
-        return eviction or _lost(asked, why)
-    return eviction or _lost(asked, f"{deleted} was deleted by someone else before it ran")
+        explanation = f"node {node_of(pod)} does not answer: its pod could not be ended"
+        return eviction or _lost(asked_at, explanation)
+    return eviction or _lost(asked_at, f"{deleted} was deleted by someone else before it ran")
 
 
 def _eviction(pod: Pod, time: datetime) -> Exit | None:
@@ -373,8 +373,8 @@ def _eviction(pod: Pod, time: datetime) -> Exit | None:
     if disruption is not None:
         since = parse_time(disruption.get("lastTransitionTime"))
         if since is None or since <= time:
-            known = _DISRUPTIONS.get(str(disruption.get("reason")), str(disruption.get("reason") or "disrupted"))
-            return _lost(time, _with(known.format(node=node_of(pod)), disruption.get("message")))
+            cause = _DISRUPTIONS.get(str(disruption.get("reason")), str(disruption.get("reason") or "disrupted"))
+            return _lost(time, _with(cause.format(node=node_of(pod)), disruption.get("message")))
         return None
     status: PodStatus = pod.get("status", {})
     reason, message = str(status.get("reason") or ""), cleaned(status.get("message"))
@@ -394,22 +394,22 @@ def _eviction(pod: Pod, time: datetime) -> Exit | None:
 
 
 def _never_started(pod: Pod, container: str, time: datetime, message: str) -> Exit:
-    why = explain_start(pod, container, message)
-    if why:
-        return Exit(time, failure_class=FailureClass.CONFIGURATION, reason=why)
+    explanation = explain_start(pod, container, message)
+    if explanation:
+        return Exit(time, failure_class=FailureClass.CONFIGURATION, reason=explanation)
     return _lost(time, f"node {node_of(pod)} could not start its container: {cleaned(message)}")
 
 
 def _start_up(pod: Pod, now: datetime) -> Exit | None:
     """Return the end by a failed init container; None: none failed."""
-    known: list[ContainerStatus] = pod.get("status", {}).get("initContainerStatuses") or []
-    for each in known:
-        ended = (each.get("state") or {}).get("terminated") or {}
+    init_statuses: list[ContainerStatus] = pod.get("status", {}).get("initContainerStatuses") or []
+    for status in init_statuses:
+        ended = (status.get("state") or {}).get("terminated") or {}
         if ended.get("exitCode"):
             time = parse_time(ended.get("finishedAt")) or now
             if ended.get("reason") in _CONTAINER_FAILED_TO_START:
-                return _never_started(pod, str(each.get("name")), time, str(ended.get("message", "")))
-            reason = f"its init container {each.get('name')} ended with exit code {ended['exitCode']}"
+                return _never_started(pod, str(status.get("name")), time, str(ended.get("message", "")))
+            reason = f"its init container {status.get('name')} ended with exit code {ended['exitCode']}"
             failure = FailureClass.OUT_OF_MEMORY if ended.get("reason") == "OOMKilled" else FailureClass.USER_ERROR
             return Exit(time, failure_class=failure, reason=_with(reason, last_line(ended.get("message"))))
     return None
@@ -420,14 +420,16 @@ def crash_loop(pod: Pod, container: str, now: datetime) -> Exit | None:
 
     Kubernetes would restart it forever. None: it runs, or may still recover.
     """
-    known: list[ContainerStatus] = pod.get("status", {}).get("initContainerStatuses") or []
-    for status in (*known, container_status(pod, container)):
+    init_statuses: list[ContainerStatus] = pod.get("status", {}).get("initContainerStatuses") or []
+    for status in (*init_statuses, container_status(pod, container)):
         state = status.get("state") or {}
         if "running" in state or restarts_of(status) < MOST_RESTARTS:
             continue
         last = state.get("terminated") or (status.get("lastState") or {}).get("terminated") or {}
-        what = "its container" if status.get("name") == container else f"its init container {status.get('name')}"
-        return _by_last(last, f"{what} was restarted {restarts_of(status)} times, last after", now)
+        container_description = (
+            "its container" if status.get("name") == container else f"its init container {status.get('name')}"
+        )
+        return _by_last(last, f"{container_description} was restarted {restarts_of(status)} times, last after", now)
     return None
 
 
@@ -436,21 +438,21 @@ def given_up(pod: Pod, container: str) -> Exit | None:
 
     A Job then deletes all its pods. None: the pod was deleted for another reason.
     """
-    status, asked = container_status(pod, container), deletion_asked(pod)
+    status, asked_at = container_status(pod, container), deletion_asked(pod)
     last = (status.get("lastState") or {}).get("terminated") or {}
     again = parse_time((terminated(pod, container) or {}).get("startedAt"))
-    if not last.get("exitCode") or asked is None or again is None or (asked - again).total_seconds() > NOTICED_S:
+    if not last.get("exitCode") or asked_at is None or again is None or (asked_at - again).total_seconds() > NOTICED_S:
         return None
-    return _by_last(last, "its container was restarted, and its pod then deleted, after", asked)
+    return _by_last(last, "its container was restarted, and its pod then deleted, after", asked_at)
 
 
-def _by_last(last: ContainerStateTerminated, what: str, now: datetime) -> Exit:
+def _by_last(last: ContainerStateTerminated, fact: str, now: datetime) -> Exit:
     """Return the end by the last failure of a restarted container. what: the beginning of the reason."""
     time = parse_time(last.get("finishedAt")) or now
     code, message = int(last.get("exitCode", 0)), last_line(last.get("message"))
     if code == INFEASIBLE_EXIT_CODE:
         return Exit(time, code=code)
-    reason = f"{what} {called(code)}" + (f": {message}" if message else "")
+    reason = f"{fact} {called(code)}" + (f": {message}" if message else "")
     if last.get("reason") == "OOMKilled":
         return Exit(time, failure_class=FailureClass.OUT_OF_MEMORY, reason=f"{reason} (OOMKilled)")
     failure_class = class_by_itself(code, message) or FailureClass.USER_ERROR
@@ -476,9 +478,9 @@ def _pod_message(pod: Pod, otherwise: str) -> str:
     return _with(str(status.get("reason") or otherwise), status.get("message"))
 
 
-def _with(what: str, message: object) -> str:
+def _with(fact: str, message: object) -> str:
     detail = cleaned(message)
-    return f"{what}: {detail}" if detail else what
+    return f"{fact}: {detail}" if detail else fact
 
 
 # Why it does not run yet
@@ -545,11 +547,11 @@ def _unscheduled(pod: Pod, container: str, now: datetime) -> WaitingReason:
             return WaitingReason("held back by a scheduling gate of its pod")
         case "Unschedulable":
             waited_s = _since(scheduled.get("lastTransitionTime"), now)
-            if (missing := missing_claim(pod, container, message)) and waited_s >= CLAIM_S:
-                return WaitingReason(missing, missing)
+            if (claim := missing_claim(pod, container, message)) and waited_s >= CLAIM_S:
+                return WaitingReason(claim, claim)
             start_failure = f"no node accepted it for {UNSCHEDULABLE_S / 60:.0f} minutes: {message}"
             return WaitingReason(
-                missing or f"Unschedulable: {message}", start_failure if waited_s >= UNSCHEDULABLE_S else ""
+                claim or f"Unschedulable: {message}", start_failure if waited_s >= UNSCHEDULABLE_S else ""
             )
     return WaitingReason()
 

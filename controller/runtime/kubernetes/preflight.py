@@ -113,8 +113,8 @@ async def missing_rights(
 
     async def denied(right: Right) -> tuple[Right, tuple[str, ...]]:
         open_verbs = [verb for verb in right.verbs if not any(_grants(rule, right, verb) for rule in rules)]
-        asked = (client.review(verb, right.kind, namespace, subresource=right.subresource) for verb in open_verbs)
-        allowed = await asyncio.gather(*asked)
+        reviews = (client.review(verb, right.kind, namespace, subresource=right.subresource) for verb in open_verbs)
+        allowed = await asyncio.gather(*reviews)
         return right, tuple(verb for verb, may in zip(open_verbs, allowed, strict=True) if not may)
 
     return [(right, verbs) for right, verbs in await asyncio.gather(*map(denied, rights)) if verbs]
@@ -125,18 +125,18 @@ async def rights_to(client: KubernetesClient, objects: Sequence[Raw]) -> list[Ri
 
     Kinds that the server lacks are left out.
     """
-    found = []
+    rights = []
     for manifest in objects:
         with contextlib.suppress(ApiError):
             kind = await kind_of(client, manifest)
             if kind in (JOBS, SERVICES):
                 continue
-            found.append(Right(kind, ALL_OF_AN_ATTEMPT))
+            rights.append(Right(kind, ALL_OF_AN_ATTEMPT))
             if (preset := preset_of(manifest)) is not None and preset.between is not None:
-                found.append(
+                rights.append(
                     Right(Kind(*preset.between), ("get",), without=f"why the pods of a {kind.kind} are refused")
                 )
-    return found + (list(QUEUE_RIGHTS) if any(map(queue_of, objects)) and await served(client, "Workload") else [])
+    return rights + (list(QUEUE_RIGHTS) if any(map(queue_of, objects)) and await served(client, "Workload") else [])
 
 
 async def _rules(client: KubernetesClient, namespace: str) -> list[Raw]:
@@ -152,8 +152,8 @@ async def _rules(client: KubernetesClient, namespace: str) -> list[Raw]:
 
 
 def _grants(rule: Raw, right: Right, verb: str) -> bool:
-    asked = (("verbs", verb), ("apiGroups", right.group), ("resources", right.resource))
-    return all({"*", wanted} & set(rule.get(key) or ()) for key, wanted in asked)
+    attributes = (("verbs", verb), ("apiGroups", right.group), ("resources", right.resource))
+    return all({"*", expected} & set(rule.get(key) or ()) for key, expected in attributes)
 
 
 # What is found
@@ -180,16 +180,16 @@ class Finding:
     rights: bool = False
 
 
-def ok(what: str, detail: str) -> Finding:
-    return Finding(Level.OK, what, detail)
+def ok(subject: str, detail: str) -> Finding:
+    return Finding(Level.OK, subject, detail)
 
 
-def warn(what: str, detail: str) -> Finding:
-    return Finding(Level.WARN, what, detail)
+def warn(subject: str, detail: str) -> Finding:
+    return Finding(Level.WARN, subject, detail)
 
 
-def fail(what: str, detail: str, *, rights: bool = False) -> Finding:
-    return Finding(Level.FAIL, what, detail, rights)
+def fail(subject: str, detail: str, *, rights: bool = False) -> Finding:
+    return Finding(Level.FAIL, subject, detail, rights)
 
 
 SKEW_S = 10.0
@@ -205,9 +205,9 @@ async def check_cluster(client: KubernetesClient, namespace: str) -> AsyncIterat
     try:
         async for finding in _server(client):
             yield finding
-        where = await _namespace(client, namespace)
-        yield where
-        if where.level.name != "FAIL":
+        namespace_finding = await _namespace(client, namespace)
+        yield namespace_finding
+        if namespace_finding.level.name != "FAIL":
             async for finding in _inside(client, namespace):
                 yield finding
     except Unreachable as error:
@@ -280,17 +280,17 @@ def _clock(ahead_s: float) -> Finding:
     ahead_s -= 0.5
     if abs(ahead_s) <= SKEW_S:
         return ok("clock", "as the server's")
-    where = "ahead of" if ahead_s > 0 else "behind"
+    direction = "ahead of" if ahead_s > 0 else "behind"
     return warn(
         "clock",
-        f"this machine is {abs(ahead_s):.0f}s {where} the server: logs may be read twice or in part, timeouts come "
+        f"this machine is {abs(ahead_s):.0f}s {direction} the server: logs may be read twice or in part, timeouts come "
         "early or late, tokens may look expired; set the time, by NTP",
     )
 
 
 async def _namespace(client: KubernetesClient, namespace: str) -> Finding:
     try:
-        found = await client.get(NAMESPACES, None, namespace)
+        stored = await client.get(NAMESPACES, None, namespace)
     except ApiError as error:
         if error.status == 404:
             return fail("namespace", f"there is no {namespace}; make it, or name another one with -n")
@@ -300,18 +300,18 @@ async def _namespace(client: KubernetesClient, namespace: str) -> Finding:
         if verdict.answer is Answer.REFUSED:
             return fail("namespace", verdict.why)
         return ok("namespace", namespace)
-    phase = found.get("status", {}).get("phase", "Active")
+    phase = stored.get("status", {}).get("phase", "Active")
     if phase != "Active":
         return fail("namespace", f"{namespace} is {phase}; name another one with -n")
-    level = (found["metadata"].get("labels") or {}).get(_SECURITY)
+    level = (stored["metadata"].get("labels") or {}).get(_SECURITY)
     return ok("namespace", namespace + (f", pod security {level}" if level else ""))
 
 
 async def _inside(client: KubernetesClient, namespace: str) -> AsyncIterator[Finding]:
-    missing = await missing_rights(client, namespace)
-    for right, verbs in missing:
+    missing_verbs = await missing_rights(client, namespace)
+    for right, verbs in missing_verbs:
         yield lacking(right, verbs, namespace)
-    if not missing:
+    if not missing_verbs:
         yield ok("rights", f"all that trials in {namespace} need")
     quotas = await list_allowed(client, QUOTAS, namespace)
     for quota in quotas or ():
@@ -326,20 +326,20 @@ async def _inside(client: KubernetesClient, namespace: str) -> AsyncIterator[Fin
 
 
 def lacking(right: Right, verbs: tuple[str, ...], namespace: str) -> Finding:
-    what = f"right {right.resource}"
+    subject = f"right {right.resource}"
     denied = f"{', '.join(verbs)} denied" + (f" (lost: {right.without})" if right.without else "")
     detail = f"{denied}; add to your Role in {namespace}: {right.rule(verbs)}"
-    return warn(what, detail) if right.without else fail(what, detail, rights=True)
+    return warn(subject, detail) if right.without else fail(subject, detail, rights=True)
 
 
 def _quota(quota: ResourceQuota) -> Finding:
     status = quota.get("status") or {}
     hard = status.get("hard") or quota.get("spec", {}).get("hard") or {}
     used = status.get("used") or {}
-    what = f"quota {quota['metadata']['name']}"
-    shown = ", ".join(f"{name} {used.get(name, 0)}/{most}" for name, most in hard.items())
-    full = [name for name, most in hard.items() if parse_quantity(used.get(name, 0)) >= parse_quantity(most)]
-    return warn(what, f"{shown}; full: {', '.join(full)}, so trials wait") if full else ok(what, shown)
+    subject = f"quota {quota['metadata']['name']}"
+    usage = ", ".join(f"{name} {used.get(name, 0)}/{limit}" for name, limit in hard.items())
+    full = [name for name, limit in hard.items() if parse_quantity(used.get(name, 0)) >= parse_quantity(limit)]
+    return warn(subject, f"{usage}; full: {', '.join(full)}, so trials wait") if full else ok(subject, usage)
 
 
 def _limits(limits: LimitRange) -> str:
@@ -366,9 +366,9 @@ def _gpus(nodes: Sequence[Node]) -> Finding:
         having += any(gpus.values())
         for name, count in gpus.items():
             offered[name] = offered.get(name, 0) + count
-    shown = ", ".join(f"{count} {name}" for name, count in sorted(offered.items()) if count)
+    offer = ", ".join(f"{count} {name}" for name, count in sorted(offered.items()) if count)
     return ok(
-        "nodes", f"{len(nodes)}, {having} of them with GPUs: {shown}" if shown else f"{len(nodes)}, none with GPUs"
+        "nodes", f"{len(nodes)}, {having} of them with GPUs: {offer}" if offer else f"{len(nodes)}, none with GPUs"
     )
 
 
@@ -402,16 +402,16 @@ async def check_needs(
     for right, verbs in await missing_rights(client, namespace, await rights_to(client, objects)):
         yield lacking(right, verbs, namespace)
     for queue in filter(None, map(queue_of, objects)):
-        if (found := await check_queue(client, namespace, queue)) is not None:
-            yield found
+        if (finding := await check_queue(client, namespace, queue)) is not None:
+            yield finding
     pods = pods_of(objects)
     nodes = await list_allowed(client, NODES, None)
     for image, policy in dict.fromkeys(image for pod in pods for image in _images(pod["spec"])):
         yield _image(image, policy, nodes)
     for dependency in dict.fromkeys(dependency for pod in pods for dependency in _dependencies(pod["spec"])):
-        found = await _look(client, namespace, dependency)
-        if found is not None:
-            yield found
+        finding = await _look(client, namespace, dependency)
+        if finding is not None:
+            yield finding
     never = await why_unschedulable(client, namespace, objects, nodes=nodes or [])
     yield (
         fail("room", never) if never else ok("room", "a trial fits" + ("" if nodes else ", as far as is seen of nodes"))
@@ -425,27 +425,27 @@ async def check_queue(client: KubernetesClient, namespace: str, queue: str) -> F
 
     Raises what the client raises.
     """
-    what = f"queue {queue}"
+    subject = f"queue {queue}"
     kind = await served(client, "LocalQueue")
     if kind is None:
-        return fail(what, NOT_INSTALLED)
+        return fail(subject, NOT_INSTALLED)
     queues = await list_allowed(client, kind, namespace)
     if queues is None:
         return None
-    by_name = {each["metadata"]["name"]: each for each in queues}
+    by_name = {local_queue["metadata"]["name"]: local_queue for local_queue in queues}
     if queue not in by_name:
-        others = ", ".join(sorted(by_name)) or "none"
+        names = ", ".join(sorted(by_name)) or "none"
         return fail(
-            what,
-            f"LocalQueue {queue} is not in {namespace}; create it, or name another one in spec.trial.queue: {others}",
+            subject,
+            f"LocalQueue {queue} is not in {namespace}; create it, or name another one in spec.trial.queue: {names}",
         )
     local = by_name[queue]
     cluster_queue = (local.get("spec") or {}).get("clusterQueue", "")
     active = condition(local, "Active") or {}
     if active.get("status") == "False":
         of = "" if active.get("reason") == "Stopped" else f"ClusterQueue {cluster_queue}: "
-        return warn(what, f"{of}{active.get('message') or active.get('reason')}; trials wait until it is active")
-    return ok(what, f"ClusterQueue {cluster_queue}")
+        return warn(subject, f"{of}{active.get('message') or active.get('reason')}; trials wait until it is active")
+    return ok(subject, f"ClusterQueue {cluster_queue}")
 
 
 async def no_queue(client: KubernetesClient, namespace: str, objects: Sequence[Raw]) -> str:
@@ -453,8 +453,8 @@ async def no_queue(client: KubernetesClient, namespace: str, objects: Sequence[R
 
     Raises what the client raises.
     """
-    found = [await check_queue(client, namespace, queue) for queue in filter(None, map(queue_of, objects))]
-    return "; ".join(each.detail for each in found if each is not None and each.level is Level.FAIL)
+    findings = [await check_queue(client, namespace, queue) for queue in filter(None, map(queue_of, objects))]
+    return "; ".join(finding.detail for finding in findings if finding is not None and finding.level is Level.FAIL)
 
 
 async def why_unschedulable(
@@ -467,16 +467,16 @@ async def why_unschedulable(
 
 
 def _finding(verdict: Verdict) -> Finding:
-    what = f"dry run {verdict.kind}"
+    subject = f"dry run {verdict.kind}"
     match verdict.answer:
         case Answer.ACCEPTED:
-            return ok(what, verdict.answer.value)
+            return ok(subject, verdict.answer.value)
         case Answer.WAITS | Answer.UNCHECKED:
-            return warn(what, f"{verdict.answer.value}: {verdict.why}")
+            return warn(subject, f"{verdict.answer.value}: {verdict.why}")
         case Answer.REFUSED:
-            return fail(what, f"{verdict.answer.value}: {verdict.why}")
+            return fail(subject, f"{verdict.answer.value}: {verdict.why}")
         case Answer.NOT_ALLOWED:
-            return fail(what, f"{verdict.answer.value}: {verdict.why}", rights=True)
+            return fail(subject, f"{verdict.answer.value}: {verdict.why}", rights=True)
 
 
 def _images(spec: PodSpec) -> Iterator[tuple[str, str]]:
@@ -537,23 +537,23 @@ def _referenced(secret: KeySelector | None, config_map: KeySelector | None) -> I
 
 
 async def _look(client: KubernetesClient, namespace: str, dependency: Dependency) -> Finding | None:
-    what = f"{dependency.kind.kind} {dependency.name}"
-    where = f" in {namespace}" if dependency.kind.namespaced else ""
+    subject = f"{dependency.kind.kind} {dependency.name}"
+    in_namespace = f" in {namespace}" if dependency.kind.namespaced else ""
     try:
-        found = await client.get(dependency.kind, namespace if dependency.kind.namespaced else None, dependency.name)
+        existing = await client.get(dependency.kind, namespace if dependency.kind.namespaced else None, dependency.name)
     except ApiError as error:
         if error.status == 404:
-            return fail(what, f"is not there{where}; make it, or correct the file")
+            return fail(subject, f"is not there{in_namespace}; make it, or correct the file")
         if error.status != 403:
             raise
         return None
-    if dependency.key and dependency.key not in {**(found.get("data") or {}), **(found.get("binaryData") or {})}:
-        keys = ", ".join(sorted(found.get("data") or {})) or "none"
-        return fail(what, f"has no key {dependency.key}; its keys are {keys}")
-    phase = found.get("status", {}).get("phase", "") if dependency.kind is CLAIMS else ""
+    if dependency.key and dependency.key not in {**(existing.get("data") or {}), **(existing.get("binaryData") or {})}:
+        keys = ", ".join(sorted(existing.get("data") or {})) or "none"
+        return fail(subject, f"has no key {dependency.key}; its keys are {keys}")
+    phase = existing.get("status", {}).get("phase", "") if dependency.kind is CLAIMS else ""
     if phase == "Lost":
-        return fail(what, "has lost its volume; make another one")
-    return ok(what, "is there" + (f", {phase}" if phase else ""))
+        return fail(subject, "has lost its volume; make another one")
+    return ok(subject, "is there" + (f", {phase}" if phase else ""))
 
 
 # Dry run
@@ -601,7 +601,7 @@ class Verdict:
 
 def pods_of(objects: Sequence[Raw]) -> list[Raw]:
     """Return the pods that these objects would create, one of each shape."""
-    return [_pod(each, template, index) for each in objects for index, template in enumerate(pod_templates(each))]
+    return [_pod(obj, template, index) for obj in objects for index, template in enumerate(pod_templates(obj))]
 
 
 async def dry_run_of(client: KubernetesClient, namespace: str, objects: Sequence[Raw]) -> list[Verdict]:
@@ -622,8 +622,8 @@ async def dry_run_of(client: KubernetesClient, namespace: str, objects: Sequence
 def _pod(parent: Raw, template: Raw, index: int) -> Raw:
     owner = parent["metadata"]
     about = {"name": owner["name"] + (f"-{index}" if index else ""), "namespace": owner["namespace"]}
-    kept = {key: value for key, value in template.get("metadata", {}).items() if key in ("labels", "annotations")}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": about | kept, "spec": template["spec"]}
+    metadata = {key: value for key, value in template.get("metadata", {}).items() if key in ("labels", "annotations")}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": about | metadata, "spec": template["spec"]}
 
 
 def _judged(error: ApiError, kind: str) -> tuple[Answer, str]:
@@ -632,12 +632,12 @@ def _judged(error: ApiError, kind: str) -> tuple[Answer, str]:
             # Controllers of the cluster create the pods of trials; only this check would need the right.
             return Answer.UNCHECKED, f"whether quota and pod security take it shows when it runs; to ask: {rule}"
         return Answer.NOT_ALLOWED, f"{_sentence(error)}; the missing rule: {rule}"
-    if found := _QUOTA.search(error.message):
-        too_much = list(_beyond(found["asked"], found["limit"]))
+    if match := _QUOTA.search(error.message):
+        too_much = list(_beyond(match["asked"], match["limit"]))
         if not too_much:
-            return Answer.WAITS, f"QuotaExceeded: {found[0].removeprefix('exceeded quota: ')}"
+            return Answer.WAITS, f"QuotaExceeded: {match[0].removeprefix('exceeded quota: ')}"
         return Answer.REFUSED, (
-            f"it never fits quota {found['quota']}: {', '.join(too_much)}; "
+            f"it never fits quota {match['quota']}: {', '.join(too_much)}; "
             "ask for less under spec.trial.resources, or for a larger quota"
         )
     if error.status == 409 and error.reason == "AlreadyExists":
@@ -650,10 +650,10 @@ def _judged(error: ApiError, kind: str) -> tuple[Answer, str]:
     return Answer.REFUSED, f"{_sentence(error)}; {cure}"
 
 
-def _beyond(asked: str, limit: str) -> Iterator[str]:
+def _beyond(requests: str, limit: str) -> Iterator[str]:
     """Yield the requested amounts that exceed the whole quota."""
     limits = dict(part.split("=", 1) for part in limit.split(",") if "=" in part)
-    for part in asked.split(","):
+    for part in requests.split(","):
         name, _, amount = part.partition("=")
         try:
             if name in limits and parse_quantity(amount) > parse_quantity(limits[name]):

@@ -82,8 +82,8 @@ class Demand:
         """Return the sum over all pods, whatever their scopes."""
         sums: dict[str, Decimal] = {}
         for shape in self.shapes():
-            for key, each in shape.per_pod.items():
-                sums[key] = sums.get(key, Decimal()) + each * shape.pods
+            for key, amount in shape.per_pod.items():
+                sums[key] = sums.get(key, Decimal()) + amount * shape.pods
         return sums
 
 
@@ -110,13 +110,13 @@ def demand_of(objects: Sequence[AnyObject]) -> Demand:
     """
     counts: Counter[str] = Counter()
     shapes: list[Demand] = []
-    for each in objects:
-        counts.update(_countable(each))
-        shapes.extend(_of_pods(spec, copies) for spec, copies in _pod_specs(each))
+    for obj in objects:
+        counts.update(_countable(obj))
+        shapes.extend(_of_pods(spec, copies) for spec, copies in _pod_specs(obj))
     if not shapes:
         return Demand(0, {}, dict(counts))
-    first, *others = shapes
-    return replace(first, objects=dict(counts), others=tuple(others))
+    first, *other_shapes = shapes
+    return replace(first, objects=dict(counts), others=tuple(other_shapes))
 
 
 def is_gpu(resource: str) -> bool:
@@ -151,14 +151,14 @@ def _whole(value: object, otherwise: int = 1) -> int:
     return value if isinstance(value, int) and not isinstance(value, bool) else otherwise
 
 
-def _pod_specs(each: AnyObject) -> Iterator[tuple[PodSpec, int]]:
-    if each.get("kind") == "Pod":
-        yield each.get("spec", {}), 1
+def _pod_specs(obj: AnyObject) -> Iterator[tuple[PodSpec, int]]:
+    if obj.get("kind") == "Pod":
+        yield obj.get("spec", {}), 1
         return
-    for template, copies in _templates(each, 1):
+    for template, copies in _templates(obj, 1):
         if is_pod_template(template):
             yield template["spec"], copies
-    match at(each, "spec.trainer"):  # a TrainJob; what its runtime asks for besides is known only on the cluster
+    match at(obj, "spec.trainer"):  # a TrainJob; what its runtime asks for besides is known only on the cluster
         case {"resourcesPerNode": dict() as resources} as trainer:
             yield (
                 {"containers": [{"resources": cast(ResourceRequirements, resources)}]},
@@ -166,29 +166,29 @@ def _pod_specs(each: AnyObject) -> Iterator[tuple[PodSpec, int]]:
             )
 
 
-def _countable(each: AnyObject) -> Iterator[str]:
-    kind = str(each.get("kind", ""))
-    group = str(each.get("apiVersion", "")).rpartition("/")[0]
+def _countable(obj: AnyObject) -> Iterator[str]:
+    kind = str(obj.get("kind", ""))
+    group = str(obj.get("apiVersion", "")).rpartition("/")[0]
     plural = f"{kind.lower()}s"
     if kind == "Pod":  # pods are counted separately
         return
     yield f"count/{plural}.{group}" if group else f"count/{plural}"
     if not group and kind in ("Service", "ConfigMap", "Secret"):
         yield plural
-    for template, copies in _templates(each, 1):
+    for template, copies in _templates(obj, 1):
         match template:
             case {"spec": {"template": inner}} if is_pod_template(inner):  # a Job inside, as in a JobSet
                 yield from ["count/jobs.batch"] * copies
 
 
 def _of_pods(spec: PodSpec, copies: int) -> Demand:
-    asked = _sums(spec)
+    requests = _sums(spec)
     compute = {f"{side}.{name}" for side in ("requests", "limits") for name in ("cpu", "memory")}
     return Demand(
         copies,
-        asked,
+        requests,
         priority_class=str(spec.get("priorityClassName", "")),
-        best_effort=not compute & asked.keys(),
+        best_effort=not compute & requests.keys(),
         terminating=spec.get("activeDeadlineSeconds") is not None,
         containers=len([*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]),
     )
@@ -199,26 +199,26 @@ def _sums(spec: PodSpec) -> dict[str, Decimal]:
     running: dict[str, Decimal] = {}
     peak: dict[str, Decimal] = {}
     for container in spec.get("initContainers") or ():
-        asked = _of_container(container)
+        requests = _of_container(container)
         if container.get("restartPolicy") == "Always":
-            _add(running, asked)
+            _add(running, requests)
             _raise(peak, running)
         else:
-            _raise(peak, {key: each + running.get(key, Decimal()) for key, each in asked.items()})
+            _raise(peak, {key: amount + running.get(key, Decimal()) for key, amount in requests.items()})
     for container in spec.get("containers") or ():
         _add(running, _of_container(container))
     _raise(peak, running)
     return peak
 
 
-def _add(sums: dict[str, Decimal], more: Amounts) -> None:
-    for key, each in more.items():
-        sums[key] = sums.get(key, Decimal()) + each
+def _add(sums: dict[str, Decimal], amounts: Amounts) -> None:
+    for key, amount in amounts.items():
+        sums[key] = sums.get(key, Decimal()) + amount
 
 
 def _raise(peak: dict[str, Decimal], to: Amounts) -> None:
-    for key, each in to.items():
-        peak[key] = max(each, peak.get(key, each))
+    for key, amount in to.items():
+        peak[key] = max(amount, peak.get(key, amount))
 
 
 def _of_container(container: Container) -> dict[str, Decimal]:
@@ -226,8 +226,8 @@ def _of_container(container: Container) -> dict[str, Decimal]:
     limits = {name: parse_quantity(text) for name, text in (resources.get("limits") or {}).items()}
     # A limit without a request is the request, too.
     requests = {**limits, **{name: parse_quantity(text) for name, text in (resources.get("requests") or {}).items()}}
-    return {f"requests.{name}": each for name, each in requests.items()} | {
-        f"limits.{name}": each for name, each in limits.items() if name in COMPUTE
+    return {f"requests.{name}": amount for name, amount in requests.items()} | {
+        f"limits.{name}": amount for name, amount in limits.items() if name in COMPUTE
     }
 
 
@@ -296,8 +296,8 @@ class Reservations:
         """Return what our live attempts take of the quota, whatever its status says."""
         sums: dict[str, Decimal] = {}
         for words, count in Counter(self._alive.values()).items():
-            for key, each in charge(self._demands[words], quota).items():
-                sums[key] = sums.get(key, Decimal()) + each * count
+            for key, amount in charge(self._demands[words], quota).items():
+                sums[key] = sums.get(key, Decimal()) + amount * count
         return sums
 
     def look(self, pods: Iterable[Pod]) -> None:
@@ -321,14 +321,14 @@ class Reservations:
             if launched.is_over(now_s):
                 continue
             fresh = now_s - launched.at_s < SETTLE_S
-            left = charge(launched.demand if fresh else replace(launched.demand, objects={}), quota)
-            for seen in launched.pods.values():
-                newer = version is not None and seen.version is not None and version >= seen.version
-                if newer or now_s - seen.at_s >= SETTLE_S:
-                    for key, each in charge(seen.demand, quota).items():
-                        left[key] = left.get(key, Decimal()) - each
-            for key, each in left.items():
-                sums[key] = sums.get(key, Decimal()) + max(each, Decimal())
+            remaining = charge(launched.demand if fresh else replace(launched.demand, objects={}), quota)
+            for pod in launched.pods.values():
+                newer = version is not None and pod.version is not None and version >= pod.version
+                if newer or now_s - pod.at_s >= SETTLE_S:
+                    for key, amount in charge(pod.demand, quota).items():
+                        remaining[key] = remaining.get(key, Decimal()) - amount
+            for key, amount in remaining.items():
+                sums[key] = sums.get(key, Decimal()) + max(amount, Decimal())
         return sums
 
     def _whose(self, pod: Pod) -> _Launched | None:
@@ -345,13 +345,13 @@ def _settled(launched: _Launched, now_s: float) -> bool:
     if launched.is_over(now_s):
         return True
     expected = sum(shape.pods for shape in launched.demand.shapes())
-    times = [launched.at_s, *(seen.at_s for seen in launched.pods.values())]
+    times = [launched.at_s, *(pod.at_s for pod in launched.pods.values())]
     return len(launched.pods) >= expected and now_s - max(times) >= SETTLE_S
 
 
-def _version(shown: KubernetesObject) -> int | None:
+def _version(obj: KubernetesObject) -> int | None:
     """Return the resource version as a number; None if it is not one and cannot be compared."""
-    text = str(shown["metadata"].get("resourceVersion", ""))
+    text = str(obj["metadata"].get("resourceVersion", ""))
     return int(text) if text.isdigit() else None
 
 
@@ -361,16 +361,18 @@ def reason_to_wait(demand: Demand, quotas: Sequence[ResourceQuota], reservations
         status: ResourceQuotaStatus = quota.get("status") or {}
         launched, alive = reservations.on_top(quota), reservations.alive(quota)
         hard, used = status.get("hard") or {}, status.get("used") or {}
-        for key, asked in charge(demand, quota).items():
+        for key, requests in charge(demand, quota).items():
             if key not in hard or key not in used:
                 return f"QuotaUnknown: {key} is not counted yet (quota {_name(quota)})"
-            limit, taken = parse_quantity(hard[key]), parse_quantity(used[key]) + launched.get(key, Decimal())
-            taken = max(taken, alive.get(key, Decimal()))
-            if taken + asked > limit:
-                needs = f", needs {_shown(key, asked)}" if taken < limit else ""
+            limit, in_use = parse_quantity(hard[key]), parse_quantity(used[key]) + launched.get(key, Decimal())
+            in_use = max(in_use, alive.get(key, Decimal()))
+            if in_use + requests > limit:
+                needs = f", needs {_shown(key, requests)}" if in_use < limit else ""
                 # Do not show a double count, which lasts a moment, as a use above the limit.
-                known = max(parse_quantity(used[key]), min(taken, limit))
-                return f"QuotaExceeded: {key} {_shown(key, known)}/{_shown(key, limit)} (quota {_name(quota)}){needs}"
+                reported = max(parse_quantity(used[key]), min(in_use, limit))
+                return (
+                    f"QuotaExceeded: {key} {_shown(key, reported)}/{_shown(key, limit)} (quota {_name(quota)}){needs}"
+                )
     return ""
 
 
@@ -418,7 +420,7 @@ def charge(demand: Demand, quota: ResourceQuota) -> dict[str, Decimal]:
     status: ResourceQuotaStatus = quota.get("status") or {}
     scopes = [ScopeSelectorRequirement(scopeName=scope, operator="Exists") for scope in spec.get("scopes") or ()]
     scopes += (spec.get("scopeSelector") or {}).get("matchExpressions") or ()
-    taken: dict[str, Decimal] = {}
+    charged: dict[str, Decimal] = {}
     for key in {**(spec.get("hard") or {}), **(status.get("hard") or {})}:
         # Only pods have scopes: a quota with any counts nothing else.
         total = Decimal(0 if scopes else demand.objects.get(key, 0))
@@ -426,8 +428,8 @@ def charge(demand: Demand, quota: ResourceQuota) -> dict[str, Decimal]:
             if all(_in_scope(shape, scope) for scope in scopes):
                 total += _per_pod(shape, key) * shape.pods
         if total > 0:
-            taken[key] = total
-    return taken
+            charged[key] = total
+    return charged
 
 
 def _per_pod(shape: Demand, key: str) -> Decimal:
@@ -467,12 +469,12 @@ def _in_scope(shape: Demand, scope: ScopeSelectorRequirement) -> bool:
 def _above_quota(demand: Demand, quotas: Sequence[ResourceQuota]) -> Iterator[str]:
     for quota in sorted(quotas, key=_name):
         hard = (quota.get("spec") or {}).get("hard") or {}
-        asked = charge(demand, quota)
+        requests = charge(demand, quota)
         for key, text in hard.items():
-            if asked.get(key, Decimal()) > (limit := parse_quantity(text)):
-                most = _shown(key, limit)
-                yield f"{key} {_shown(key, asked[key])} is above {most}, all that quota {_name(quota)} allows"
-            elif key in _MUST_BE_ASKED and key not in asked and _counts_pods_of(demand, quota, key):
+            if requests.get(key, Decimal()) > (limit := parse_quantity(text)):
+                maximum = _shown(key, limit)
+                yield f"{key} {_shown(key, requests[key])} is above {maximum}, all that quota {_name(quota)} allows"
+            elif key in _MUST_BE_ASKED and key not in requests and _counts_pods_of(demand, quota, key):
                 yield f"quota {_name(quota)} counts {key}, so every trial must say how much it needs: trial.resources"
 
 
@@ -492,9 +494,9 @@ def _out_of_range(demand: Demand, limit_ranges: Sequence[LimitRange]) -> Iterato
                     if shape.pods and f"limits.{name}" not in shape.per_pod:
                         yield f"LimitRange {limit_range} wants a limit of {name}, so every trial must say how much it needs: trial.resources"  # noqa: E501 # fmt: skip
                 for name, text in (rule.get("max") or {}).items():
-                    most = shape.per_pod.get(f"limits.{name}", shape.per_pod.get(f"requests.{name}", Decimal()))
-                    if most > (limit := parse_quantity(text)) and (kind == "Pod" or shape.containers == 1):
-                        yield f"{name} {_shown(name, most)} is above {_shown(name, limit)}, the most that LimitRange {limit_range} allows a {kind.lower()}"  # noqa: E501 # fmt: skip
+                    maximum = shape.per_pod.get(f"limits.{name}", shape.per_pod.get(f"requests.{name}", Decimal()))
+                    if maximum > (limit := parse_quantity(text)) and (kind == "Pod" or shape.containers == 1):
+                        yield f"{name} {_shown(name, maximum)} is above {_shown(name, limit)}, the most that LimitRange {limit_range} allows a {kind.lower()}"  # noqa: E501 # fmt: skip
                 for name, text in (rule.get("min") or {}).items():
                     least = shape.per_pod.get(f"requests.{name}", Decimal())
                     if shape.pods and least < (limit := parse_quantity(text)):
@@ -511,27 +513,30 @@ def _rules(limit_ranges: Sequence[LimitRange], kind: str) -> Iterator[tuple[str,
 
 def _on_no_node(shape: Demand, nodes: Sequence[Node]) -> Iterator[str]:
     """Yield why no node can hold the pod. The scheduler considers requests only."""
-    asked = {key.removeprefix("requests."): each for key, each in shape.per_pod.items() if key.startswith("requests.")}
-    if not nodes or not shape.pods or any(_holds(node, asked) for node in nodes):
+    requests = {
+        key.removeprefix("requests."): amount for key, amount in shape.per_pod.items() if key.startswith("requests.")
+    }
+    if not nodes or not shape.pods or any(_holds(node, requests) for node in nodes):
         return
-    alone = [name for name, each in asked.items() if not any(_holds(node, {name: each}) for node in nodes)]
+    alone = [name for name, amount in requests.items() if not any(_holds(node, {name: amount}) for node in nodes)]
     for name in alone:
         largest = max(nodes, key=lambda node: _allocatable(node, name))
-        yield f"no node has {name} {_shown(name, asked[name])}: the most is {_shown(name, _allocatable(largest, name))}, on {_name(largest)}"  # noqa: E501 # fmt: skip
+        yield f"no node has {name} {_shown(name, requests[name])}: the most is {_shown(name, _allocatable(largest, name))}, on {_name(largest)}"  # noqa: E501 # fmt: skip
     if not alone:
-        yield f"no node has {' and '.join(f'{name} {_shown(name, each)}' for name, each in asked.items())} together"
+        together = " and ".join(f"{name} {_shown(name, amount)}" for name, amount in requests.items())
+        yield f"no node has {together} together"
 
 
-def _holds(node: Node, asked: Mapping[str, Decimal]) -> bool:
-    return all(_allocatable(node, name) >= each for name, each in asked.items())
+def _holds(node: Node, requests: Mapping[str, Decimal]) -> bool:
+    return all(_allocatable(node, name) >= amount for name, amount in requests.items())
 
 
 def _allocatable(node: Node, name: str) -> Decimal:
     return parse_quantity(((node.get("status") or {}).get("allocatable") or {}).get(name, "0"))
 
 
-def _name(shown: KubernetesObject) -> str:
-    return str(shown["metadata"]["name"])
+def _name(obj: KubernetesObject) -> str:
+    return str(obj["metadata"]["name"])
 
 
 def _shown(key: str, amount: Decimal) -> str:

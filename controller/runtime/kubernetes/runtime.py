@@ -212,8 +212,8 @@ class KubernetesRuntime:
         if launch.name in self._queue.waiting or launch.name in creations.refused:
             return
         record = self._records.of(launch.directory)
-        if found := informer.find(launch.name):
-            self._expect_ours(launch, found[1], record)
+        if existing := informer.find(launch.name):
+            self._expect_ours(launch, existing[1], record)
             return
         if record is not None and (record.removed or record.uid):
             raise CannotStart("it was made before, and is gone", FailureClass.INFRASTRUCTURE)
@@ -237,12 +237,12 @@ class KubernetesRuntime:
         self._end_seen_s.pop(name, None)
         self._status_cache.forget(name)
 
-    def _expect_ours(self, launch: Launch, there: AttemptObject, record: Record | None) -> None:
+    def _expect_ours(self, launch: Launch, existing: AttemptObject, record: Record | None) -> None:
         """Raise CannotStart if the object has other parameters than the attempt of that number."""
-        if record is not None and record.uid == there["metadata"]["uid"]:
+        if record is not None and record.uid == existing["metadata"]["uid"]:
             return
-        if trouble := other_parameters(build_objects(launch)[-1], there, self._target.namespace):
-            self._strange.add(there["metadata"]["uid"])
+        if trouble := other_parameters(build_objects(launch)[-1], existing, self._target.namespace):
+            self._strange.add(existing["metadata"]["uid"])
             self._forget(launch.name)
             raise CannotStart(trouble)
 
@@ -250,18 +250,18 @@ class KubernetesRuntime:
         informer, creations = await self._open()
         self._queue.drop(name)
         await creations.settle(name)
-        kind, shown = informer.find(name) or (None, None)
-        whose = self._whose.get(name) if shown is None else attempt_of(shown)
-        if whose is None:
+        kind, obj = informer.find(name) or (None, None)
+        attempt = self._whose.get(name) if obj is None else attempt_of(obj)
+        if attempt is None:
             return
-        pods = informer.pods_by_attempt().get(whose, [])
-        if (shown is None and not pods) or self._status(name, shown, pods, whose).exit is not None:
+        pods = informer.pods_by_attempt().get(attempt, [])
+        if (obj is None and not pods) or self._status(name, obj, pods, attempt).exit is not None:
             return
         self._status_cache.forget(name)
         await self._ask(self._lease.check())
-        self._records.note(self._target.folder_of(*whose), stopped=True)
-        if kind is not None and shown is not None:
-            await self._ask(self._end(kind, name, shown, pods, grace_s=grace_s))
+        self._records.note(self._target.folder_of(*attempt), stopped=True)
+        if kind is not None and obj is not None:
+            await self._ask(self._end(kind, name, obj, pods, grace_s=grace_s))
         else:
             await self._ask(self._delete_pods(pods, grace_s=grace_s))
 
@@ -271,28 +271,32 @@ class KubernetesRuntime:
         self._queue.drop(name)
         await creations.settle(name)
         creations.refused.pop(name, None)
-        found = informer.find(name)
-        if found is not None and found[1]["metadata"]["uid"] in self._strange:
-            found = None
-        if found is not None:
+        existing = informer.find(name)
+        if existing is not None and existing[1]["metadata"]["uid"] in self._strange:
+            existing = None
+        if existing is not None:
             await self._ask(self._lease.check())
-        whose = self._whose.get(name) or (attempt_of(found[1]) if found else None)
+        attempt = self._whose.get(name) or (attempt_of(existing[1]) if existing else None)
         # The pods of an attempt whose object was deleted without them.
-        orphans = informer.pods_of(whose) if found is None and whose is not None and not self._is_removed(whose) else []
-        if whose is not None and (found or self._records.of(self._target.folder_of(*whose))):
-            self._records.note(self._target.folder_of(*whose), removed=True)
-        if found is not None and not self._leaving.is_under_way(name):
-            kind, shown = found
+        orphans = (
+            informer.pods_of(attempt)
+            if existing is None and attempt is not None and not self._is_removed(attempt)
+            else []
+        )
+        if attempt is not None and (existing or self._records.of(self._target.folder_of(*attempt))):
+            self._records.note(self._target.folder_of(*attempt), removed=True)
+        if existing is not None and not self._leaving.is_under_way(name):
+            kind, obj = existing
             running: Sequence[Pod] = []
-            if whose is not None:
-                pods = informer.pods_by_attempt().get(whose, [])
-                if kind is not JOBS or self._status(name, shown, pods, whose).exit is None:
+            if attempt is not None:
+                pods = informer.pods_by_attempt().get(attempt, [])
+                if kind is not JOBS or self._status(name, obj, pods, attempt).exit is None:
                     running = pods
-            await self._start_removal(name, self._remove(informer, kind, shown, running))
+            await self._start_removal(name, self._remove(informer, kind, obj, running))
         elif orphans and not self._leaving.is_under_way(name):
             await self._start_removal(name, self._delete_pods(orphans, grace_s=0))
-        if (known := self._whose.get(name)) is not None:
-            informer.forget_pods(known)
+        if (started := self._whose.get(name)) is not None:
+            informer.forget_pods(started)
         self._forget(name)
         informer.events.forget(name)
         await self._followers.drop(name)
@@ -302,13 +306,13 @@ class KubernetesRuntime:
         # Wait for the last removal: no later turn would retry it.
         await self._ask(self._leaving.send(name, work, wait=not (self._made - self._over - {name})))
 
-    async def _remove(self, informer: Informer, kind: Kind, shown: AttemptObject, running: Sequence[Pod]) -> None:
-        name = shown["metadata"]["name"]
+    async def _remove(self, informer: Informer, kind: Kind, obj: AttemptObject, running: Sequence[Pod]) -> None:
+        name = obj["metadata"]["name"]
         await self._delete_pods(running, grace_s=0)  # the garbage collector would give them their full grace period
-        if service := at(shown, "spec.template.spec.subdomain"):
+        if service := at(obj, "spec.template.spec.subdomain"):
             await self._client.delete(SERVICES, self._target.namespace, service)
         failpoints.reach(BEFORE_DELETE)
-        await self._delete(kind, name, shown)
+        await self._delete(kind, name, obj)
         failpoints.reach(AFTER_DELETE)
         informer.drop(kind, name)
 
@@ -317,9 +321,9 @@ class KubernetesRuntime:
         statuses: dict[str, AttemptStatus] = {}
         latest, self._latest = self._latest, None
         if latest is None:
-            latest = [(each, self._cached(informer, each)) for each in self._attempts(informer)[0]]
-        for each, cached in latest:
-            statuses[each.name] = self._shown_status(informer, each) if cached is None else cached
+            latest = [(observed, self._cached(informer, observed)) for observed in self._attempts(informer)[0]]
+        for observed, cached in latest:
+            statuses[observed.name] = self._shown_status(informer, observed) if cached is None else cached
         waiting = {name: AttemptStatus(name, None, waiting=reason) for name, reason in self._queue.waiting.items()}
         self._wakeup.observed()
         return waiting | creations.refused | statuses
@@ -339,26 +343,26 @@ class KubernetesRuntime:
                 await self.remove(
                     name
                 )  # the removal was refused, or an earlier controller recorded it and did not finish
-        for whose in removed:
-            informer.forget_pods(whose)  # their deletion by the garbage collector shows later
+        for attempt in removed:
+            informer.forget_pods(attempt)  # their deletion by the garbage collector shows later
         latest: list[tuple[_ObservedAttempt, AttemptStatus | None]] = []
-        for each in attempts:
-            cached = self._cached(informer, each)
-            if each.found is None:
-                self._finish_without_object(each)
+        for observed in attempts:
+            cached = self._cached(informer, observed)
+            if observed.found is None:
+                self._finish_without_object(observed)
                 creations.forget_anchor()  # the anchor may be gone too, and have taken this object with it
-            elif cached is None and not await self._reconcile_attempt(informer, each, *each.found):
+            elif cached is None and not await self._reconcile_attempt(informer, observed, *observed.found):
                 continue
-            latest.append((each, cached))
+            latest.append((observed, cached))
         await self._ask(creations.admit(running=self._busy))
         self._latest = latest
 
     async def read_log(self, name: str, offset: int, *, limit: int = 1 << 20) -> bytes:
         await self._open()
-        whose = self._whose.get(name)
-        if whose is None:
+        attempt = self._whose.get(name)
+        if attempt is None:
             return b""
-        directory = self._target.folder_of(*whose)
+        directory = self._target.folder_of(*attempt)
         if self._followers.size(name, directory) == offset:
             return b""
         data = await log_file.read(directory / "log.txt", offset, limit)
@@ -368,10 +372,10 @@ class KubernetesRuntime:
 
     async def read_metrics(self, name: str, offset: int, *, limit: int = 1 << 20) -> bytes:
         await self._open()
-        whose = self._whose.get(name)
-        if whose is None or not self._target.has_collector:
+        attempt = self._whose.get(name)
+        if attempt is None or not self._target.has_collector:
             return b""
-        directory = self._target.folder_of(*whose)
+        directory = self._target.folder_of(*attempt)
         if self._collected.size(name, directory) == offset:
             return b""
         return await log_file.read(directory / COLLECTED_LOG.file, offset, limit)
@@ -398,9 +402,9 @@ class KubernetesRuntime:
             await informer.close()
         await self._target.client.close()
 
-    def _is_removed(self, whose: AttemptKey) -> bool:
+    def _is_removed(self, attempt: AttemptKey) -> bool:
         """Whether we have deleted the attempt's object for good; it may still exist for a while."""
-        record = self._records.of(self._target.folder_of(*whose))
+        record = self._records.of(self._target.folder_of(*attempt))
         return record is not None and record.removed
 
     # Looking
@@ -422,7 +426,7 @@ class KubernetesRuntime:
                 creator = JobCreator(target.client, target.namespace, target.anchor, self._lease)
                 self._opened = (
                     informer,
-                    JobCreations(self._queue, creator, informer, made=self._took_in, changed=self._wakeup.notify),
+                    JobCreations(self._queue, creator, informer, on_created=self._took_in, changed=self._wakeup.notify),
                 )
             return self._opened
 
@@ -454,109 +458,113 @@ class KubernetesRuntime:
         """All that have something on the cluster, or had in this life; of those that were removed, the names of objects
         that are still there, and whose pods are."""
         pods = informer.pods_by_attempt()
-        found: dict[str, _ObservedAttempt] = {}
+        by_name: dict[str, _ObservedAttempt] = {}
         leaving: list[str] = []
         removed: list[AttemptKey] = []
-        for kind, name, shown in informer.objects():
-            whose = self._whose.get(name) or attempt_of(shown)
-            if whose is None:
+        for kind, name, obj in informer.objects():
+            attempt = self._whose.get(name) or attempt_of(obj)
+            if attempt is None:
                 continue
-            if shown["metadata"]["uid"] in self._strange:
-                pods.pop(whose, None)
-            elif self._is_removed(whose):
+            if obj["metadata"]["uid"] in self._strange:
+                pods.pop(attempt, None)
+            elif self._is_removed(attempt):
                 leaving.append(name)
             else:
-                self._whose[name] = whose
+                self._whose[name] = attempt
                 self._made.add(name)
-                found[name] = _ObservedAttempt(name, whose, (kind, shown), pods.pop(whose, []))
-        known = set(self._whose.values())
-        for whose, left in pods.items():
-            if self._is_removed(whose):
-                removed.append(whose)
-            elif whose not in known:
-                self._whose[name_of(left[0], whose)] = whose
-        for name, whose in self._whose.items():
-            if name not in found and not self._is_removed(whose) and (name in self._made or whose in pods):
-                found[name] = _ObservedAttempt(name, whose, None, pods.get(whose, []))
-        return list(found.values()), leaving, removed
+                by_name[name] = _ObservedAttempt(name, attempt, (kind, obj), pods.pop(attempt, []))
+        started = set(self._whose.values())
+        for attempt, remaining in pods.items():
+            if self._is_removed(attempt):
+                removed.append(attempt)
+            elif attempt not in started:
+                self._whose[name_of(remaining[0], attempt)] = attempt
+        for name, attempt in self._whose.items():
+            if name not in by_name and not self._is_removed(attempt) and (name in self._made or attempt in pods):
+                by_name[name] = _ObservedAttempt(name, attempt, None, pods.get(attempt, []))
+        return list(by_name.values()), leaving, removed
 
-    def _cached(self, informer: Informer, each: _ObservedAttempt) -> AttemptStatus | None:
-        if each.found is None:
+    def _cached(self, informer: Informer, observed: _ObservedAttempt) -> AttemptStatus | None:
+        if observed.found is None:
             return None
-        return self._status_cache.get(each.name, each.found[1], each.pods, quiet=informer.events.quiet)
+        return self._status_cache.get(observed.name, observed.found[1], observed.pods, quiet=informer.events.quiet)
 
-    def _shown_status(self, informer: Informer, each: _ObservedAttempt) -> AttemptStatus:
+    def _shown_status(self, informer: Informer, observed: _ObservedAttempt) -> AttemptStatus:
         """Return the status to show. An end is shown once the logs are complete: their last lines classify the end."""
-        status = self._explained(informer, each, self._status_of(each))
+        status = self._explained(informer, observed, self._status_of(observed))
         if status.exit is None:
             return status
-        collected = self._collected.is_whole(each.name, self._source(each, collector_source, self._collected))
-        if not collected or not self._followers.is_whole(each.name, self._log_source(each)):
+        collected = self._collected.is_whole(observed.name, self._source(observed, collector_source, self._collected))
+        if not collected or not self._followers.is_whole(observed.name, self._log_source(observed)):
             return replace(status, exit=None)
-        lost = self._followers.trouble(each.name) or self._collected.trouble(each.name)
+        lost = self._followers.trouble(observed.name) or self._collected.trouble(observed.name)
         if status.exit.code == 0 and lost:
             return replace(status, exit=replace(status.exit, reason=lost))
         return status
 
-    def _explained(self, informer: Informer, each: _ObservedAttempt, status: AttemptStatus) -> AttemptStatus:
+    def _explained(self, informer: Informer, observed: _ObservedAttempt, status: AttemptStatus) -> AttemptStatus:
         """Return the status with the reason for waiting, from events and from Kueue."""
-        if each.found is None or status.start_time is not None or status.exit is not None:
+        if observed.found is None or status.start_time is not None or status.exit is not None:
             return status
-        shown = each.found[1]
+        obj = observed.found[1]
         if status.suspended:
-            return replace(status, waiting=informer.workloads.why(shown)) if queue_of(shown) else status
-        refusal = "" if each.pods else informer.events.refusal(shown["metadata"]["uid"])
-        mounts = informer.events.mount_trouble(each.pods)
-        return self._status_of(each, refusal=refusal, mounts=mounts) if refusal or mounts else status
+            return replace(status, waiting=informer.workloads.why(obj)) if queue_of(obj) else status
+        refusal = "" if observed.pods else informer.events.refusal(obj["metadata"]["uid"])
+        mounts = informer.events.mount_trouble(observed.pods)
+        return self._status_of(observed, refusal=refusal, mounts=mounts) if refusal or mounts else status
 
-    def _log_source(self, each: _ObservedAttempt) -> PodContainer | None:
-        return self._source(each, log_source, self._followers)
+    def _log_source(self, observed: _ObservedAttempt) -> PodContainer | None:
+        return self._source(observed, log_source, self._followers)
 
-    def _source(self, each: _ObservedAttempt, find: FindSource, followers: LogFollowers) -> PodContainer | None:
-        if each.found is not None:
-            return find(each.found[1], each.pods)
+    def _source(self, observed: _ObservedAttempt, find: FindSource, followers: LogFollowers) -> PodContainer | None:
+        if observed.found is not None:
+            return find(observed.found[1], observed.pods)
         # The pods may keep running without their object, and their log still counts.
-        existing = [pod for pod in each.pods if not was_deleted(pod)]
-        return None if followers.has(each.name) else find(None, existing)
+        existing = [pod for pod in observed.pods if not was_deleted(pod)]
+        return None if followers.has(observed.name) else find(None, existing)
 
-    def _collect(self, each: _ObservedAttempt, status: AttemptStatus, directory: Path, *, at_once: bool) -> bool:
+    def _collect(self, observed: _ObservedAttempt, status: AttemptStatus, directory: Path, *, at_once: bool) -> bool:
         """Follow the collector's log; return whether it is followed, or there is none yet."""
-        source = self._source(each, collector_source, self._collected)
-        follower = self._collected.follow(each.name, source, directory, at_once=at_once)
-        if follower is not None and (collector_ended(each.shown, each.pods) or self._outlived(each, status)):
+        source = self._source(observed, collector_source, self._collected)
+        follower = self._collected.follow(observed.name, source, directory, at_once=at_once)
+        if follower is not None and (
+            collector_ended(observed.shown, observed.pods) or self._outlived(observed, status)
+        ):
             follower.ended()
-        return source is None or self._collected.is_of(each.name, source)
+        return source is None or self._collected.is_of(observed.name, source)
 
-    def _outlived(self, each: _ObservedAttempt, status: AttemptStatus) -> bool:
+    def _outlived(self, observed: _ObservedAttempt, status: AttemptStatus) -> bool:
         """Whether the attempt has ended, and no end of its sidecar is to be expected."""
         if status.exit is None:
-            self._end_seen_s.pop(each.name, None)
+            self._end_seen_s.pop(observed.name, None)
             return False
         # Not the attempt's start time, which waits for all workers: the first one may have run and reported before.
-        has_run = log_source(each.shown, each.pods) is not None
+        has_run = log_source(observed.shown, observed.pods) is not None
         if not has_run and status.exit.failure_class is not None:
             return True
         now_s = self._clock()
-        return now_s - self._end_seen_s.setdefault(each.name, now_s) >= SIDECAR_S
+        return now_s - self._end_seen_s.setdefault(observed.name, now_s) >= SIDECAR_S
 
-    def _status_of(self, each: _ObservedAttempt, *, refusal: str = "", mounts: str = "") -> AttemptStatus:
-        return self._status(each.name, each.shown, each.pods, each.whose, refusal=refusal, mounts=mounts)
+    def _status_of(self, observed: _ObservedAttempt, *, refusal: str = "", mounts: str = "") -> AttemptStatus:
+        return self._status(
+            observed.name, observed.shown, observed.pods, observed.whose, refusal=refusal, mounts=mounts
+        )
 
     def _status(
         self,
         name: str,
-        shown: AttemptObject | None,
+        obj: AttemptObject | None,
         pods: Sequence[Pod],
-        whose: AttemptKey,
+        attempt: AttemptKey,
         *,
         refusal: str = "",
         mounts: str = "",
     ) -> AttemptStatus:
-        record = self._records.of(self._target.folder_of(*whose)) or Record()
+        record = self._records.of(self._target.folder_of(*attempt)) or Record()
         now = datetime.now(UTC)
         status = status_of(
             name,
-            shown,
+            obj,
             pods,
             stopped=record.stopped or record.timed_out,
             now=now,
@@ -575,52 +583,52 @@ class KubernetesRuntime:
         return len(self._made - self._over)
 
     async def _reconcile_attempt(
-        self, informer: Informer, each: _ObservedAttempt, kind: Kind, shown: AttemptObject
+        self, informer: Informer, observed: _ObservedAttempt, kind: Kind, obj: AttemptObject
     ) -> bool:
         """Follow the log, and end the attempt at its timeout. False: withdrawn because of the quota; it waits again."""
-        name, pods, directory = each.name, each.pods, self._target.folder_of(*each.whose)
-        status = self._status_of(each)
+        name, pods, directory = observed.name, observed.pods, self._target.folder_of(*observed.whose)
+        status = self._status_of(observed)
         if status.suspended:
             informer.events.forget(name)
         elif status.start_time is None and status.exit is None:
             informer.events.note_waiting(name, kind, pods, has_quota=informer.has_quota)
         else:
             informer.events.note_running(name)
-        refusal = "" if pods or status.suspended else informer.events.refusal(shown["metadata"]["uid"])
+        refusal = "" if pods or status.suspended else informer.events.refusal(obj["metadata"]["uid"])
         if refusal and status.exit is None and self._queue.refused(name, refusal):
-            await self._ask(self._delete(kind, name, shown))
+            await self._ask(self._delete(kind, name, obj))
             informer.drop(kind, name)
             self._records.forget(directory)
             self._made.discard(name)
             return False
-        status = self._explained(informer, each, status)
-        source = self._log_source(each)
+        status = self._explained(informer, observed, status)
+        source = self._log_source(observed)
         at_once = self._lines_are_awaited or status.exit is not None
         follower = self._followers.follow(name, source, directory, at_once=at_once)
-        is_collected = self._collect(each, status, directory, at_once=at_once)
+        is_collected = self._collect(observed, status, directory, at_once=at_once)
         if status.exit is not None:
             self._note_end(name, follower)
             return True
         left_s = None
-        if (limit_s := timeout_of(shown)) is not None and status.start_time is not None:
+        if (limit_s := timeout_of(obj)) is not None and status.start_time is not None:
             left_s = limit_s - (datetime.now(UTC) - status.start_time).total_seconds()
             deaf = [pod for pod in pods if "deletionTimestamp" not in pod["metadata"]]
             if left_s <= 0 and deaf:  # repeat until the deletion shows
                 self._records.note(directory, timed_out=True)
-                await self._ask(self._end(kind, name, shown, deaf, grace_s=grace_of(shown)))
+                await self._ask(self._end(kind, name, obj, deaf, grace_s=grace_of(obj)))
         if follower is None and source is not None:
             left_s = min(SOON_S, math.inf if left_s is None else left_s)
         if is_collected and (follower is None or self._followers.is_of(name, source)):
-            self._status_cache.put(name, shown, pods, status, left_s=left_s)
+            self._status_cache.put(name, obj, pods, status, left_s=left_s)
         return True
 
-    def _finish_without_object(self, each: _ObservedAttempt) -> None:
-        directory = self._target.folder_of(*each.whose)
-        follower = self._followers.follow(each.name, self._log_source(each), directory, at_once=True)
-        status = self._status_of(each)
-        self._collect(each, status, directory, at_once=True)
+    def _finish_without_object(self, observed: _ObservedAttempt) -> None:
+        directory = self._target.folder_of(*observed.whose)
+        follower = self._followers.follow(observed.name, self._log_source(observed), directory, at_once=True)
+        status = self._status_of(observed)
+        self._collect(observed, status, directory, at_once=True)
         if status.exit is not None:
-            self._note_end(each.name, follower)
+            self._note_end(observed.name, follower)
 
     def _note_end(self, name: str, follower: LogFollower | None) -> None:
         if follower is not None:
@@ -628,26 +636,26 @@ class KubernetesRuntime:
         self._over.add(name)
         self._queue.ended(name)
 
-    def _took_in(self, launch: Launch, kind: Kind, made: AttemptObject) -> None:
+    def _took_in(self, launch: Launch, kind: Kind, created: AttemptObject) -> None:
         failpoints.reach(BEFORE_NOTE)
-        self._records.note(launch.directory, uid=made["metadata"]["uid"])
+        self._records.note(launch.directory, uid=created["metadata"]["uid"])
         failpoints.reach(AFTER_NOTE)
         self._made.add(launch.name)
 
-    async def _end(self, kind: Kind, name: str, shown: AttemptObject, pods: Sequence[Pod], *, grace_s: float) -> None:
+    async def _end(self, kind: Kind, name: str, obj: AttemptObject, pods: Sequence[Pod], *, grace_s: float) -> None:
         """End the attempt within its grace period; without pods it never starts.
 
         An object that would replace a deleted pod, such as a Job with a backoffLimit, is deleted itself.
         """
-        if pods and kind is JOBS and ends_by_pods(shown, status_rules_of(shown)):
+        if pods and kind is JOBS and ends_by_pods(obj, status_rules_of(obj)):
             await self._delete_pods(pods, grace_s=grace_s)
             return
-        await self._delete(kind, name, shown)
+        await self._delete(kind, name, obj)
         await self._delete_pods(pods, grace_s=grace_s)
 
-    async def _delete(self, kind: Kind, name: str, shown: AttemptObject) -> None:
+    async def _delete(self, kind: Kind, name: str, obj: AttemptObject) -> None:
         await self._lease.check()
-        await self._client.delete(kind, self._target.namespace, name, uid=shown["metadata"]["uid"])
+        await self._client.delete(kind, self._target.namespace, name, uid=obj["metadata"]["uid"])
 
     async def _delete_pods(self, pods: Sequence[Pod], *, grace_s: float) -> None:
         await self._lease.check()

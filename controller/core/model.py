@@ -264,7 +264,7 @@ class TrialTemplate:
     working_dir: str = ""  # a relative path starts at the file's folder; "" is that folder
     files: tuple[str, ...] = ()  # paths below the file's folder that a trial on a cluster gets
     parameters_file: str = "json"  # the format of the file of parameters; local only
-    devices: tuple[str, ...] = ()  # the GPUs that attempts may use, empty = all that the machine lends; local only
+    devices: tuple[str, ...] = ()  # the GPUs that attempts may use, empty = all that the machine offers; local only
     cluster: Mapping[str, object] = field(default_factory=dict)
 
     @property

@@ -32,7 +32,7 @@ class LocalRuntime:
 
     Args:
         experiment_dir: The experiment's own folder, which must exist. Only one LocalRuntime at a time may use it.
-        devices: The GPUs that the experiment's trials may use; none means all that this machine lends.
+        devices: The GPUs that the experiment's trials may use; none means all that this machine offers.
         collection: What to collect while a trial runs, if its measurements are not in its log.
         module: A Python module that the supervisor imports, and forks for trials whose command is `python -m` and its
             name.
@@ -76,7 +76,7 @@ class LocalRuntime:
                 env.pop(name, None)
         if launch.gpu > 0:
             if self.slots(launch.gpu, launch.workers) == 0:
-                raise CannotStart(f"it asks for more GPUs ({launch.gpu:g}) than this machine lends")
+                raise CannotStart(f"it asks for more GPUs ({launch.gpu:g}) than this machine offers")
             if any("waiting" not in message for message in self._shown.values()):
                 raise RuntimeLost(
                     "trials of an older tuner are running, which claims no GPUs; continue when they have ended"

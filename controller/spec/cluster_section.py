@@ -27,7 +27,7 @@ DNS_NAME = r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?"
 
 VOLUME = Section(
     (
-        Key("mount", Text("an absolute path", r"/.*", "a path that begins with /"), "Its mount path.", REQUIRED),
+        Key("mount", Text("an absolute path", r"/.*", "a path that begins with /"), "Mount path.", REQUIRED),
         Key(
             "claim",
             Text("the name of a PersistentVolumeClaim", DNS_NAME, "lower-case letters, digits, - and ."),
@@ -37,8 +37,8 @@ VOLUME = Section(
             "nfs",
             Section(
                 (
-                    Key("server", Text("a host name"), "The server.", REQUIRED),
-                    Key("path", Text("a path"), "Path on it.", REQUIRED),
+                    Key("server", Text("a host name"), "Host name of the server.", REQUIRED),
+                    Key("path", Text("a path"), "Exported path.", REQUIRED),
                 )
             ),
             "An NFS export.",
@@ -51,7 +51,7 @@ VOLUME = Section(
 BY_TYPE = Section(
     (
         Key("type", Text("the type of a condition"), "Type of the condition in `status.conditions`.", REQUIRED),
-        Key("status", Text("the status of a condition"), "Its status.", "True"),
+        Key("status", Text("the status of a condition"), "Status of that condition.", "True"),
     )
 )
 BY_PATH = Section(

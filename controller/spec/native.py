@@ -44,8 +44,8 @@ AS_TRIAL = "as in `trial`"
 _FINAL_HELP = {
     "command": "The program and its arguments; `${name}` is a parameter of the best trial.",
     "args": "More arguments, after the command.",
-    "env": "Environment variables; those of `trial` that it does not name stay.",
-    "resources": "What one attempt is given; what it does not name is as in `trial`.",
+    "env": "Environment variables, in addition to those of `trial`.",
+    "resources": "Resources of an attempt; those not given here are as in `trial`.",
     "timeout": "An attempt that runs longer is stopped and failed.",
 }
 _OWN_RESOURCES = replace(RESOURCES, keys=tuple(replace(key, default=ABSENT, says=AS_TRIAL) for key in RESOURCES.keys))
@@ -117,8 +117,8 @@ OBJECTIVE = Section(
             "The metric to optimize, as the trial prints it.",
             REQUIRED,
         ),
-        Key("direction", Word(("maximize", "minimize")), "Which way is better.", REQUIRED),
-        Key("target", Number(), "A trial that reaches it ends the experiment.", says="none"),
+        Key("direction", Word(("maximize", "minimize")), "Whether larger or smaller values are better.", REQUIRED),
+        Key("target", Number(), "The experiment ends when a trial reaches this value.", says="none"),
         Key("value", Word(("last", "best", "worst")), "Which of a trial's measurements is its value.", "last"),
     ),
     what="a mapping such as {metric: accuracy, direction: maximize}",
@@ -132,8 +132,8 @@ CONSTRAINT = Section(
             REQUIRED,
             field="metric",
         ),
-        Key("min", Number(), "It must be at least this.", says="none", field="min"),
-        Key("max", Number(), "It must be at most this.", says="none", field="max"),
+        Key("min", Number(), "Lower bound.", says="none", field="min"),
+        Key("max", Number(), "Upper bound.", says="none", field="max"),
     ),
     what="a mapping such as {metric: latency_ms, max: 20}",
 )
@@ -178,7 +178,7 @@ PROMETHEUS = Section(
         Key(
             "port",
             Port(),
-            "The port of the endpoint. Without it each attempt is told one in `TUNER_METRICS_PORT`.",
+            "Port of the endpoint. Without it, each attempt gets its port in `TUNER_METRICS_PORT`.",
             says="a free port; 8080 on a cluster",
             field="port",
         ),
@@ -204,7 +204,7 @@ METRICS = Section(
         Key(
             "pattern",
             Patterns(),
-            "Finds name and value in a line, as two groups.",
+            "Matches a metric in a line, with one group for the name and one for the value.",
             says="`name=value`, JSON, what libraries print",
             field="patterns",
             value=_as_patterns,
@@ -212,7 +212,7 @@ METRICS = Section(
         Key(
             "file",
             Text("the path of a file", r"[^\r\n$]*[^\r\n$/]", "a path without $ that does not end in /"),
-            "The file that is read instead of the standard output; a relative path begins at `TUNER_OUTPUT_DIR`.",
+            "File to read instead of the standard output; a relative path starts at `TUNER_OUTPUT_DIR`.",
             says="none",
         ),
         Key(
@@ -221,8 +221,8 @@ METRICS = Section(
             "What `file` is: lines as on the standard output, JSON objects in lines, or a directory of event files.",
             says="`text`",
         ),
-        Key("prometheus", PROMETHEUS, "The endpoint that is scraped instead.", ABSENT, says="none"),
-        Key("push", Flag(), "The trial reports by `tuner.push` instead.", says="`false`"),
+        Key("prometheus", PROMETHEUS, "Endpoint of the trial to scrape instead.", ABSENT, says="none"),
+        Key("push", Flag(), "The trial reports its metrics with `tuner.push` instead.", says="`false`"),
         Key(
             "dbManager",
             Flag(),
@@ -243,7 +243,7 @@ ALGORITHM = Section(
         Key(
             "name",
             Text("the name of an algorithm", r"[a-z0-9:_-]+", "default, tpe, random or grid"),
-            "Which algorithm.",
+            "Name of the algorithm.",
             "default",
         ),
         Key("seed", WholeNumber(0), "Makes the search repeatable.", says="drawn once"),
@@ -252,7 +252,11 @@ ALGORITHM = Section(
     what="a mapping such as {name: tpe}",
 )
 PRUNING = Section(
-    (Key("name", Text("the name of a pruner", r"[a-z0-9:_-]+", "auto, median or asha"), "Which rule.", REQUIRED),),
+    (
+        Key(
+            "name", Text("the name of a pruner", r"[a-z0-9:_-]+", "auto, median or asha"), "Name of the rule.", REQUIRED
+        ),
+    ),
     what="a mapping such as {name: median}",
     rest=Scalar(),
 )
@@ -261,12 +265,12 @@ FIDELITY = Section(
         Key(
             "parameter",
             Text("a name", r"[A-Za-z_][A-Za-z0-9_.-]{0,62}", "a letter or _, then letters, digits, or _ . -"),
-            "Its name in the program, such as `epochs`; `${epochs}` in the command is the fidelity of this run.",
+            "Name of the fidelity, such as `epochs`; `${epochs}` in the command is the fidelity of the current step.",
             REQUIRED,
             field="parameter",
         ),
-        Key("min", Number(), "Where trials begin; above 0.", REQUIRED, field="min"),
-        Key("max", Number(), "A whole run; at least `eta` times `min`.", REQUIRED, field="max"),
+        Key("min", Number(), "Fidelity of a trial's first step; above 0.", REQUIRED, field="min"),
+        Key("max", Number(), "Fidelity of a complete trial; at least `eta` times `min`.", REQUIRED, field="max"),
         Key("eta", WholeNumber(2), "The best 1/eta of the trials continue, to eta times the fidelity.", 3, field="eta"),
     ),
     what="a mapping such as {parameter: epochs, min: 1, max: 81}",
@@ -276,14 +280,14 @@ BUDGET = Section(
         Key(
             "trials",
             WholeNumber(1),
-            "Every outcome but cancelled counts.",
+            "Number of trials, whatever their outcome; only cancelled trials do not count.",
             says="100; none with a grid, which ends by itself",
             field="trials",
         ),
         Key(
             "failedTrials",
             WholeNumber(1),
-            "The experiment fails at the failure of this number.",
+            "The experiment fails when this many trials have failed.",
             says="a tenth of `trials`, at least 5",
             field="failed_trials",
         ),
@@ -305,7 +309,7 @@ BUDGET = Section(
         Key(
             "regretBelow",
             Number(0),
-            "With probability 0.9, no point is better than the best trial by more than this, by a model of the trials.",
+            "Stop when a model gives probability 0.9 that no point beats the best trial by more than this.",
             says="none",
             field="regret_below",
         ),
@@ -315,11 +319,11 @@ BUDGET = Section(
 )
 SPEC = Section(
     (
-        Key("objective", OBJECTIVE, "What is optimized.", ABSENT),
+        Key("objective", OBJECTIVE, "The metric to optimize.", ABSENT),
         Key(
             "objectives",
             ListOf(OBJECTIVE, "a list of objectives"),
-            "What is optimized, where it is more than one metric; pruning watches the first.",
+            "The metrics to optimize, if there are several; pruning uses the first one.",
             ABSENT,
         ),
         Key(
@@ -329,13 +333,13 @@ SPEC = Section(
             ABSENT,
             says="none",
         ),
-        Key("metrics", METRICS, "How a trial's lines are read.", {}),
+        Key("metrics", METRICS, "Where a trial's metrics are read, and how.", {}),
         Key("parameters", MapOf(ParameterKind(), "a mapping of names to parameters"), "The search space.", REQUIRED),
+        Key("initial", ListOf(POINT, "a list of points"), "Points to try first; missing parameters are filled in.", []),
+        Key("algorithm", ALGORITHM, "The algorithm that proposes points.", {}),
         Key(
-            "initial", ListOf(POINT, "a list of points"), "Points that are tried first; partial ones are completed.", []
+            "pruning", PRUNING, "The rule that stops unpromising trials; the other keys are its settings.", says="none"
         ),
-        Key("algorithm", ALGORITHM, "What suggests the points.", {}),
-        Key("pruning", PRUNING, "What stops hopeless trials; other keys are the rule's settings.", says="none"),
         Key(
             "fidelity",
             FIDELITY,
@@ -343,7 +347,7 @@ SPEC = Section(
             ABSENT,
             says="none: each trial runs to its end",
         ),
-        Key("parallelism", WholeNumber(1), "Trials at a time.", 1, field="parallelism"),
+        Key("parallelism", WholeNumber(1), "Number of trials that run at the same time.", 1, field="parallelism"),
         Key("budget", BUDGET, "When to stop; the first limit reached counts.", {}),
         Key(
             "canary",
@@ -358,7 +362,7 @@ SPEC = Section(
         Key(
             "final",
             FINAL_STAGE,
-            "What runs once with the best parameters after the search has succeeded.",
+            "Command to run once with the best parameters, after the search has succeeded.",
             ABSENT,
             says="none",
         ),
@@ -405,7 +409,7 @@ FILE = Section(
         Key("apiVersion", Word((API_VERSION,)), f"`{API_VERSION}`.", REQUIRED),
         Key("kind", Word(("Experiment",)), "`Experiment`.", REQUIRED),
         Key("metadata", METADATA, "The experiment's name, namespace and labels.", REQUIRED),
-        Key("spec", SPEC, "What it is.", REQUIRED),
+        Key("spec", SPEC, "The search: what to optimize, over which parameters, and how to run a trial.", REQUIRED),
     ),
     what="a mapping with apiVersion, kind, metadata and spec",
     elsewhere={key.name: f"spec.{key.name}" for key in SPEC.keys} | {"name": "metadata.name"},

@@ -34,7 +34,9 @@ class OneOrMore:
         return JsonValue().schema()
 
 
-SCALE = Key("scale", Word(("linear", "log")), "Whether equal steps or equal ratios count the same.", "linear")
+SCALE = Key(
+    "scale", Word(("linear", "log")), "Whether the search treats equal differences or equal ratios alike.", "linear"
+)
 DISTRIBUTION = (
     Key(
         "distribution",
@@ -45,17 +47,21 @@ DISTRIBUTION = (
     Key(
         "mean",
         Number(),
-        "Of distribution: normal; the geometric mean with scale: log.",
+        "Mean of `distribution: normal`; with `scale: log`, the geometric mean.",
         says="halfway between min and max on the scale",
     ),
     Key(
         "deviation",
         Number(),
-        "Standard deviation of distribution: normal; with scale: log the geometric one, a factor above 1.",
+        "Standard deviation of `distribution: normal`; with `scale: log`, the geometric one, a factor above 1.",
         says="a sixth of the range on the scale",
     ),
 )
-WHEN = Key("when", MapOf(OneOrMore(), "a mapping of parameters to values"), "Active only when these have these values.")
+WHEN = Key(
+    "when",
+    MapOf(OneOrMore(), "a mapping of parameters to values"),
+    "The parameter is active only if these parameters have these values.",
+)
 VALUES = ListOf(JsonValue(), "a list of choices")
 TYPES: dict[str, Section] = {
     "float": Section(
@@ -64,7 +70,7 @@ TYPES: dict[str, Section] = {
             Key("min", Number(), "Smallest value.", REQUIRED),
             Key("max", Number(), "Largest value.", REQUIRED),
             SCALE,
-            Key("step", Number(), "Only min + k * step."),
+            Key("step", Number(), "Allows only the values min + k * step."),
             Key(
                 "points",
                 WholeNumber(),
@@ -80,7 +86,7 @@ TYPES: dict[str, Section] = {
             Key("min", WholeNumber(), "Smallest value.", REQUIRED),
             Key("max", WholeNumber(), "Largest value.", REQUIRED),
             SCALE,
-            Key("step", WholeNumber(), "Only min + k * step.", 1),
+            Key("step", WholeNumber(), "Allows only the values min + k * step.", 1),
             *DISTRIBUTION,
             WHEN,
         )

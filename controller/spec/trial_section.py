@@ -219,7 +219,7 @@ TRIAL = Section(
             "devices",
             ListOf(DeviceName(), "a list of GPUs such as [0, 1]", 1),
             "GPUs that trials may use, by index or UUID (local).",
-            says="all that this machine lends",
+            says="all GPUs that this machine offers",
         ),
         Key(
             "timeout",
@@ -295,7 +295,7 @@ TRIAL = Section(
                     Key(
                         "workers",
                         WholeNumber(1),
-                        "Pods per attempt, locally processes; each is given all of `resources`.",
+                        "Number of pods per attempt, or of local processes; each gets all of `resources`.",
                         REQUIRED,
                     ),
                 ),

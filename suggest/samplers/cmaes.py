@@ -24,7 +24,7 @@ class CmaEsSettings(DrawSettings):
     population_size: int = setting(0, "trials of a generation, 4 or more; 0: 4 + 3 ln(parameters)", min=0, max=10_000)
     warm_start: int = setting(
         0,
-        "the first trials, of which the best tenth decides where the search starts; 0: it starts in the middle",
+        "number of first trials whose best tenth determines where the search starts; 0: it starts in the middle",
         min=0,
     )
     population_growth: int = setting(

@@ -278,7 +278,7 @@ async def test_an_experiment_uses_only_the_gpus_that_it_names(testbed: LocalTest
     assert runtime.slots(1, workers=1) == 1
     await runtime.start(showing(testbed, "a"))
     await printed(runtime, "a", b"gpu=1\n")
-    with pytest.raises(CannotStart, match=r"asks for more GPUs \(2\) than this machine lends"):
+    with pytest.raises(CannotStart, match=r"asks for more GPUs \(2\) than this machine offers"):
         await runtime.start(showing(testbed, "b", 2))
     await runtime.remove("a")
     await runtime.close()

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
+from tokenize import COMMENT, ENDMARKER, NL, STRING, generate_tokens
 
 ROOT = Path(__file__).resolve().parents[2]
 GENERATED = {ROOT / "suggest" / "v1", ROOT / "suggest" / "katib" / "v1beta1"}
@@ -18,8 +19,13 @@ def sources(*folders: str) -> list[Path]:
 
 
 def has_a_header(path: Path) -> bool:
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    return bool(ast.get_docstring(tree)) or (path.name == "__init__.py" and not tree.body)
+    """Read the first token only: parsing all modules takes seconds."""
+    with path.open(encoding="utf-8") as file:
+        tokens = generate_tokens(file.readline)
+        first = next(token for token in tokens if token.type not in (COMMENT, NL))
+    if first.type == STRING:
+        return bool(ast.literal_eval(first.string).strip())
+    return path.name == "__init__.py" and first.type == ENDMARKER
 
 
 def test_a_module_says_what_it_is_for() -> None:

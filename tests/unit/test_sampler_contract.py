@@ -127,7 +127,7 @@ class TestSamplerContract:
         made = suited(algorithm, space)
         engine = Engine(made, (), ())
         running: list[Trial] = []
-        for k in range(24):
+        for k in range(18):
             running += play(engine, 1)
             if len(running) == 4:
                 trial = running.pop(k * 7 % 4)
@@ -201,8 +201,8 @@ class TestSamplerContract:
         trials = [*history(space, 600, states=STATES[:-1]), *history(space, 60, states=(RUNNING,), first=600)]
         made = suited(algorithm, space)
         engine = Engine(made, trials, ())
-        assert_points(space, proposed(engine, 4))
-        assert Engine(made, reversed(trials), ()).propose(4) == engine.propose(4)
+        assert_points(space, proposed(engine, 2))
+        assert Engine(made, reversed(trials), ()).propose(2) == engine.propose(2)
 
     def test_proposals_follow_a_space_that_has_grown(self, algorithm: str) -> None:
         large = Space((Parameter("x", Int(-5, 40)), Parameter("kind", Choice(("z", "a", "b", "c", "d")))))

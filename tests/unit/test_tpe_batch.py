@@ -68,8 +68,11 @@ def model(space: Space, settings: OwnSettings) -> TpeModel:
     return TpeModel(study(space, "tpe", direction=MINIMIZE).spec, 7, settings)
 
 
-@pytest.mark.parametrize("space", [MIXED, TREE], ids=["flat", "conditional"])
-@pytest.mark.parametrize(("finished", "running"), [(200, 0), (30, 10), (200, 60), (3, 0)])
+@pytest.mark.parametrize(
+    ("space", "finished", "running"),
+    [(MIXED, 200, 60), (MIXED, 30, 0), (TREE, 200, 0), (TREE, 30, 10), (TREE, 3, 0)],
+    ids=lambda given: given if isinstance(given, int) else "conditional" if given is TREE else "flat",
+)
 def test_a_batch_begins_with_the_single_proposal_whatever_its_length(space: Space, finished: int, running: int) -> None:
     done, open_ = history(space, finished, running)
     name = "seed" if space is TREE else "momentum"

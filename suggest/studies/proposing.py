@@ -1,7 +1,8 @@
 """Proposals for one SuggestTrials call, made in steps under the study's lock; between steps the call waits without it.
 
 A request for one new trial gets the study's next point, by the rules of `next_point`. Several trials at once, or trials
-whose parameters a person has set in part, are computed for this call, in the call's thread and within its deadline. A
+whose parameters a person has set in part, are computed for this call, in the call's thread and within its deadline.
+What a model computes comes in portions, so that a call whose time is up has the trials that were computed until then. A
 proposal that no longer fits the study is computed again. Only one call at a time may propose for a study.
 """
 
@@ -15,6 +16,7 @@ from suggest.space import Assignment
 from suggest.studies.next_point import NextPoint, NextStep, choose
 from suggest.studies.sessions import Writer
 
+PORTIONS = (8, 16, 32, 64)  # trials of one computation after the other; with gp some 30 ms each
 TRIES = 3  # after this many proposals that no longer fit the study, compute one while holding the study's lock
 
 
@@ -27,11 +29,19 @@ class Proposing:
         self._tries = 0
         self._began: float | None = None  # when the wait for the next point began
         self._awaited: tuple[NextPoint, int, float] | None = None
+        self._drafted = 0.0
+        self._portions = 0
+        self.asked = 0  # trials of the last proposal, which has fewer only if there are no more
+        self.took_s = 0.0  # to compute it
 
     def step(self, writer: Writer, count: int, *, to_run: bool) -> Proposal | None:
-        """Return a proposal, or None to be called again after `wait`. For `to_run` see `Engine.propose`."""
+        """Return a proposal, or None to be called again after `wait`. For `to_run` see `Engine.propose`.
+
+        A proposal that takes a computation is for the trials of one portion.
+        """
         self._awaited = None
         if count == 1 and not to_run and not writer.engine.has_queued and self._own is None:
+            self.asked = 1
             return self._next_point(writer)
         return self._computed(writer, count, to_run=to_run)
 
@@ -88,8 +98,20 @@ class Proposing:
                 self._tries += 1
         if draft is None:
             if self._tries >= TRIES:
-                return engine.propose(count, to_run=to_run)
+                self.asked = self._portion(count)
+                return engine.propose(self.asked, to_run=to_run)
+            self._drafted, self.asked = time.monotonic(), count
             draft = engine.draft(count, to_run=to_run)
+            if draft.proposal is None and count > (portion := self._portion(count)):
+                self.asked = portion
+                draft = engine.draft(portion, to_run=to_run)
         if draft.proposal is None:
             self._own, self._points = (engine, draft), None
+        self.took_s = time.monotonic() - self._drafted
         return draft.proposal
+
+    def _portion(self, count: int) -> int:
+        """Return for how many trials to compute next: few at first, so that a call with little time has some."""
+        portion = PORTIONS[min(self._portions, len(PORTIONS) - 1)]
+        self._portions += 1
+        return min(count, portion)

@@ -7,6 +7,7 @@ has validated the request; this module checks only what depends on the study.
 
 from __future__ import annotations
 
+import math
 import secrets
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -14,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from suggest import events
+from suggest import deadline, events
 from suggest.domain import show
 from suggest.engine import Engine, Proposal
 from suggest.errors import AlreadyExists, FailedPrecondition, InvalidArgument, LeaseExpired, NotFound, Problem
@@ -219,10 +220,11 @@ class StudyService:
     ) -> Suggestions:
         """Hand out up to `count` trials. `size_of` returns a trial's size in the reply, in bytes.
 
-        The study's lock is not held while a worker process computes, so other calls for the study continue.
+        The study's lock is not held while a worker process computes, so other calls for the study continue. If the time
+        of the call does not suffice for another portion of a computation, it has the trials that were computed.
         """
         _refuse_own_labels(labels)
-        budget, proposing, trials, turn = ReplyBudget(size_of), Proposing(), list[Trial](), 0
+        budget, proposing, trials, turn, rest = ReplyBudget(size_of), Proposing(), list[Trial](), 0, 0
         with self._sessions.proposing(name):
             while True:
                 with self._sessions.writing(name) as writer:
@@ -230,13 +232,17 @@ class StudyService:
                     spec = engine.study.spec
                     independent = not registry.learns(spec.algorithm) and spec.fidelity is None
                     dispatch = Dispatch(self._store, writer, client_id, request_id, labels, lease_s, budget)
-                    if not trials and (known := engine.trials_of_request(request_id)):
+                    known = engine.trials_of_request(request_id)
+                    if known and not trials:
                         # A repeated call never reports the search as exhausted: a client that wants more asks again.
                         replayed = self._sessions.with_expiry(name, dispatch.again(known))
                         return Suggestions(tuple(replayed), exhausted=False, independent=independent)
+                    trials = list(known)
+                    for trial in trials:  # of earlier portions: a computation may take longer than a lease
+                        writer.renew(trial.number)
                     self._requeue_expired(name, writer)
                     while True:
-                        wanted, to_run = count - len(trials), turn == TURNS - 1
+                        wanted, to_run = rest or count - len(trials), turn == TURNS - 1
                         proposal: Proposal | None
                         if expired_only:
                             proposal = engine.propose(wanted, expired_only=True)
@@ -249,8 +255,10 @@ class StudyService:
                         trials += dispatch.begin(proposal.trials)
                         if proposal.trials:
                             writer.given(own=not any(p.proposed_by for p in proposal.trials))
-                        turn += 1
-                        whole = expired_only or paused_only or turn == TURNS
+                        rest = max(0, wanted - proposing.asked)
+                        turn += not rest
+                        late = bool(rest and trials) and deadline.left_s(math.inf) < 2 * proposing.took_s
+                        whole = expired_only or paused_only or turn == TURNS or late
                         if proposal.exhausted or proposal.waiting or len(trials) == count or budget.full or whole:
                             exhausted = proposal.exhausted and not budget.full
                             given = self._sessions.with_expiry(name, trials)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import psycopg
 import pytest
@@ -22,6 +23,7 @@ from suggest.study import Algorithm, Direction, Objective, StudySpec
 from suggest.trial import PROPOSED_BY, Outcome, Trial, TrialState
 from tests.service.load import eventually
 from tests.service.running import NAME, a_server, score
+from tests.service.test_trial_leases import Hours
 from tests.unit.slow_models import GATE
 
 SPACE = Space((Parameter("x", Float(-10.0, 10.0)), Parameter("kind", Choice(("a", "b")))))
@@ -411,3 +413,46 @@ def test_closing_ends_a_call_that_waits_for_its_point(tmp_path: Path, gate: Gate
         studies.close()
         with pytest.raises(Exception, match=r"worker process has ended|server is stopping|no more points"):
             asking.result(60)
+
+
+# Many trials at once
+
+
+def test_many_trials_are_computed_in_portions_and_handed_out_together(studies: StudyService, gate: Gate) -> None:
+    begun(studies)
+    trials = suggested(studies, "many", 30)
+    assert [trial.number for trial in trials] == list(range(1, 31))
+    wanted = [line["wanted"] for line in gate.asked()]
+    assert [len(each) for each in wanted if isinstance(each, list) and len(each) > 1] == [8, 16, 6]
+    assert suggested(studies, "many", 30) == trials
+
+
+def test_a_call_whose_time_is_up_has_the_trials_that_were_computed(
+    studies: StudyService, gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun(studies)
+    with monkeypatch.context() as soon:
+        soon.setattr("suggest.studies.study_service.deadline", SimpleNamespace(left_s=lambda at_most: 0.0))
+        first = studies.suggest(NAME, 200, client_id="c", request_id="many")
+    assert ([trial.number for trial in first.trials], first.exhausted) == (list(range(1, 9)), False)
+    assert suggested(studies, "many", 200) == list(first.trials), "the request has its answer"
+    assert [trial.number for trial in suggested(studies, "more", 3)] == [9, 10, 11]
+
+
+def test_a_lease_lasts_while_the_other_trials_of_its_call_are_computed(
+    tmp_path: Path, gate: Gate, threads: ThreadPoolExecutor
+) -> None:
+    hours = Hours()
+    store = open_store(f"sqlite:///{tmp_path}/leased.db")
+    with closing(store), closing(StudyService(store, address="", clock=hours.clock)) as studies:
+        begun(studies)
+        gate.shut()
+        asking = threads.submit(studies.suggest, NAME, 20, client_id="c", request_id="many", lease_s=60.0)
+        eventually(gate.is_asked_for(*range(1, 9)))
+        gate.answer(*range(1, 9))
+        eventually(gate.is_asked_for(*range(9, 21)))
+        hours.pass_by(100)
+        gate.open()
+        trials = asking.result(60).trials
+        assert [(trial.number, trial.tries) for trial in trials] == [(number, 1) for number in range(1, 21)]
+        assert studies.suggest(NAME, 20, client_id="d", request_id="other", expired_only=True).trials == ()

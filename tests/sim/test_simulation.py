@@ -40,7 +40,7 @@ def play_plan(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[Pl
 
 @pytest.mark.timeout(0)
 @settings(
-    max_examples=int(os.environ.get("TUNER_SIM_EXAMPLES", "200")),
+    max_examples=int(os.environ.get("TUNER_SIM_EXAMPLES", "300")),
     deadline=timedelta(minutes=5),  # an experiment that hangs; on a busy machine one may take half a minute
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
     phases=[Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink],

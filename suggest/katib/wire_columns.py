@@ -23,7 +23,7 @@ MOST_FIELDS = 1100
 
 
 class NotPlain(Exception):
-    """Bytes are not messages, or have a large field number, a large or negative number, a group, a NUL or many fields."""
+    """Bytes are not messages, or have a large field number, a large or negative number, a group or many fields."""
 
 
 def number_tag(field: int) -> int:

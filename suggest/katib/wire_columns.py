@@ -23,7 +23,7 @@ MOST_FIELDS = 1100
 
 
 class NotPlain(Exception):
-    """The bytes are not messages, or have many fields, a group, a NUL, a negative number, a large number or tag."""
+    """The bytes are not messages, or have a large field number, a large or negative number, a group or many fields."""
 
 
 def number_tag(field: int) -> int:

@@ -111,9 +111,9 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         handler_call_details: grpc.HandlerCallDetails,
     ) -> Handler | None:
         method = str(handler_call_details.method)
-        known = self._known.get(method)
-        if known is not None:
-            return known
+        wrapped_handler = self._known.get(method)
+        if wrapped_handler is not None:
+            return wrapped_handler
         handler = await continuation(handler_call_details)
         if handler is None:
             return None

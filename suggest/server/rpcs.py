@@ -41,13 +41,13 @@ class Items:
     most: int
 
     def problems(self, request: object) -> list[Problem]:  # any message
-        given = getattr(request, self.field)
-        is_number = isinstance(given, int)
-        count = given if is_number else len(given)
+        value = getattr(request, self.field)
+        is_number = isinstance(value, int)
+        count = value if is_number else len(value)
         if self.least <= count <= self.most:
             return []
-        what = "trials at once; ask for" if is_number else "at once; send"
-        return [Problem(self.field, f"{count} {what} {self.least} to {self.most}")]
+        unit = "trials at once; ask for" if is_number else "at once; send"
+        return [Problem(self.field, f"{count} {unit} {self.least} to {self.most}")]
 
 
 @dataclass(frozen=True, slots=True)

@@ -133,11 +133,11 @@ class Search:
         token, count = self._settled
         all_settled = True
         while True:
-            trials, rest = self.client.trials_page(self.name, token, page_size=_COUNTED_AT_ONCE)
+            trials, next_token = self.client.trials_page(self.name, token, page_size=_COUNTED_AT_ONCE)
             count += sum(t.number < before and _counts(t) for t in trials)
-            if not rest:
+            if not next_token:
                 return count
-            token = rest
+            token = next_token
             all_settled = all_settled and all(t.finished and t.number < before for t in trials)
             if all_settled:
                 self._settled = token, count
@@ -179,10 +179,10 @@ class OpenTrial:
             self.mark_lost(str(error))
             return StopAdvice(True, str(error))
 
-    def mark_lost(self, why: str) -> None:
+    def mark_lost(self, reason: str) -> None:
         """Mark the trial as lost to another process, so that nothing more about it is sent from here."""
         if self._open and not self._ending:
-            log.warning("%s", why)
+            log.warning("%s", reason)
             self.lost = True
             self._open = False
 
@@ -244,9 +244,11 @@ def search_of(
     arguments.text("study", "name", name.study)
     arguments.text("study", "namespace", name.namespace)
     objectives = [objective] if isinstance(objective, Objective) else objective
-    if not isinstance(objectives, Sequence) or not all(isinstance(each, Objective) for each in objectives):
+    if not isinstance(objectives, Sequence) or not all(isinstance(objective, Objective) for objective in objectives):
         arguments.refuse("study", "objective", objective, 'maximize("METRIC"), minimize("METRIC") or a list of these')
-    if not isinstance(constraints, Sequence) or not all(isinstance(each, Constraint) for each in constraints):
+    if not isinstance(constraints, Sequence) or not all(
+        isinstance(constraint, Constraint) for constraint in constraints
+    ):
         arguments.refuse("study", "constraints", constraints, 'a list of Constraint("METRIC", max=20)')
     arguments.text("study", "algorithm", algorithm)
     if not isinstance(settings, Mapping):
@@ -284,7 +286,7 @@ class LeasedTrial(Protocol):
     number: int
     tries: int
 
-    def mark_lost(self, why: str) -> None:
+    def mark_lost(self, reason: str) -> None:
         """Called when the trial was handed out to another process."""
 
 

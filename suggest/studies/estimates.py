@@ -45,10 +45,10 @@ class Estimates:
             for trial in page:
                 trials.put(trial)
                 values += trial.state is TrialState.SUCCEEDED
-        found = self._model(study).estimate(trials.shown()) if values >= LEAST_TRIALS else None
-        if found is None:
+        estimate = self._model(study).estimate(trials.shown()) if values >= LEAST_TRIALS else None
+        if estimate is None:
             raise FailedPrecondition(f"{study.name} has {values} values, and an estimate needs at least {LEAST_TRIALS}")
-        return found
+        return estimate
 
     def _model(self, study: Study) -> RemoteModel:
         with self._lock:

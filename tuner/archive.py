@@ -24,7 +24,7 @@ run(zipfile.ZipFile(archive).read({FILE!r}))
 """
 
 
-def archive(sent: bytes) -> bytes:
+def archive(needed: bytes) -> bytes:
     """Return the archive for what `tuner.functions` has pickled. The same input gives the same bytes."""
     import cloudpickle  # type: ignore[import-untyped]
 
@@ -32,7 +32,7 @@ def archive(sent: bytes) -> bytes:
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as file:
         for name, content in (
             ("__main__.py", _MAIN.encode()),
-            (FILE, sent),
+            (FILE, needed),
             *_sources(Path(__file__).parent),
             *_sources(Path(cloudpickle.__file__).parent),
         ):

@@ -1,6 +1,6 @@
 """The program `tuner`: parse the arguments, run the verb, return the exit code.
 
-Errors become a message and an exit code only here (through `exits`). This module imports only light parts of the
+Only this module turns errors into a message and an exit code (through `exits`). It imports only light parts of the
 standard library; the module of a verb is imported once the verb is known.
 """
 

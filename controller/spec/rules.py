@@ -1,4 +1,4 @@
-"""The rules between the keys of a file, each of which is valid by itself. Pure.
+"""The rules between the keys of a file, each of which is valid alone. Pure.
 
 The rules of the search space are in `suggest.space`. The service knows the algorithms and their settings.
 """

@@ -66,7 +66,7 @@ class Search:
         A trial that the body of the loop leaves open is completed when the loop continues: as succeeded if a value was
         reported, else as failed. A trial that is open when the loop is left, by break or by an exception, is cancelled.
 
-        Each trial has a lease of `lease_s` seconds, which a thread renews while the trial is open here. If a process
+        Each trial has a lease of `lease_s` seconds, which a thread renews while the trial is open. If a process
         dies, the others run its trial: before the loop ends, it waits for the leased trials of other processes, and
         runs those whose lease expires. With None, there are no leases and the loop does not wait.
         """
@@ -180,7 +180,7 @@ class OpenTrial:
             return StopAdvice(True, str(error))
 
     def mark_lost(self, reason: str) -> None:
-        """Mark the trial as lost to another process, so that nothing more about it is sent from here."""
+        """Mark the trial as lost to another process, so that this process sends nothing more about it."""
         if self._open and not self._ending:
             log.warning("%s", reason)
             self.lost = True
@@ -291,7 +291,7 @@ class LeasedTrial(Protocol):
 
 
 class LeaseRenewal:
-    """Renews the lease of one trial at a time, in a thread that lives from the first trial until the `with` ends."""
+    """Renews the lease of one trial at a time, in a thread that runs from the first trial until the `with` ends."""
 
     def __init__(self, client: Client, study: StudyName, lease_s: float | None) -> None:
         self._client = client

@@ -38,7 +38,7 @@ class FinishedTrials(Protocol):
 
 
 class TrialIndex:
-    """The trials of one study. Without a `source` it keeps finished trials, too."""
+    """The trials of one study. Without a `source` it also keeps finished trials."""
 
     def __init__(self, source: FinishedTrials | None) -> None:
         self._source = source

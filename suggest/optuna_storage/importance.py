@@ -30,17 +30,17 @@ from suggest.space import Space
 from suggest.study import MIN_TRIALS_TO_RANK, Direction, Importance
 from suggest.trial import Trial, TrialState
 
-BEST_SHARE = 0.1  # of the trials are the best ones,
-LEAST_BEST = 10  # but at least so many
+BEST_SHARE = 0.1  # the share of the trials that count as the best,
+LEAST_BEST = 10  # minimum number of trials
 RESAMPLES = 20
 _ARGUMENTS = inspect.signature(PedAnovaImportanceEvaluator).parameters
-_QUANTILE = "target_quantile" if "target_quantile" in _ARGUMENTS else "baseline_quantile"  # as it was called at first
+_QUANTILE = "target_quantile" if "target_quantile" in _ARGUMENTS else "baseline_quantile"  # its first name
 MAX_TRIALS = 1000  # of a resample, and fewer with many parameters: bounds the time
 MAX_CELLS = 10_000  # trials times parameters, of a resample
 
 
 def importances(space: Space, trials: Iterable[Trial], *, direction: Direction, seed: int = 0) -> list[Importance]:
-    """The most important first, then those that cannot be told; parameters that can have one value only are left out.
+    """Return the parameters, most important first, then those without a value; those with a single value are left out.
 
     A conditional parameter is judged by the trials that have it, and weighs as much as these do among all.
     """

@@ -76,7 +76,7 @@ class ConnectionLimits:
         self._most = limit
         self._now = now
         self._admitted: dict[str, float] = {}  # time of the last call, by gRPC's name of the peer
-        self._unauthenticated: dict[str, float] = {}  # likewise
+        self._unauthenticated: dict[str, float] = {}  # the same, of calls that needed no token or were denied
         self._calls: Counter[str] = Counter()  # calls without a token by host, minus the allowed number
         self._calls_at = now()
         self._seen: dict[Peer, SeenConnection] = {}

@@ -21,7 +21,7 @@ ALL_ARRIVING = 48
 REQUEST_BYTES = 32 << 20  # size of a caller's requests that were read but not answered
 REPLY_BYTES = 16 << 20  # size of a caller's unsent replies above which it gets no further large reply
 ALL_REPLY_BYTES = 96 << 20
-_PAUSE_S = 0.5  # how long a refused client is told to wait
+_PAUSE_S = 0.5  # retry delay of a refused client
 
 
 @dataclass(slots=True, eq=False)

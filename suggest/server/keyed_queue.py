@@ -25,7 +25,7 @@ from suggest.errors import StudyBusy, Unavailable
 from suggest.workers import thread_cpu_s
 
 MAX_WAITING = 256  # calls for one study; each holds its request
-BUSY_PAUSE_S = 0.5  # how long a client is told to wait if there are more
+BUSY_PAUSE_S = 0.5  # retry delay of a client that is refused because there are more
 LONG_S = 0.1  # CPU time above which a call is a long one
 LARGE_REPLY_BYTES = 64 << 10  # a reply of this size waits until the caller has taken earlier ones
 _BYTES_A_SECOND = 100e6  # converts the size of a reply to seconds of cost

@@ -55,8 +55,8 @@ class Rpc:
     """The row of one method.
 
     `field` is the request's field with the name of the resource in the given `form`, "" if there is none. `audited`:
-    calls are in the audit log if they write. `proposes`: calls may compute for long, while other calls of the study go
-    on. `framed`: parsing a request leaves its items as bytes, so it takes hardly any time or memory.
+    calls are in the audit log if they write. `proposes`: calls may compute for long, while other calls of the study
+    continue. `framed`: parsing a request leaves its items as bytes, so it takes hardly any time or memory.
     """
 
     verb: AccessVerb

@@ -187,7 +187,7 @@ class _HttpServer(ThreadingHTTPServer):
         self.server_port = self.server_address[1]
 
     def finish_request(self, request: Any, client_address: Any) -> None:
-        """Handle the request in the connection's own thread, so that a slow handshake blocks nobody."""
+        """Handle the request in the connection's own thread, so that a slow handshake blocks no other connection."""
         if self._pair is not None:
             request.settimeout(_PATIENCE_S)
             with self._pair.context().wrap_socket(request, server_side=True) as encrypted:

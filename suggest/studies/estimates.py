@@ -1,4 +1,4 @@
-"""What a Gaussian process says of a study, whatever algorithm proposes its points. Reads the store; needs no lease.
+"""Estimates of a study by a Gaussian process, whatever algorithm proposes its points. Reads the store; needs no lease.
 
 The process is fitted in a worker process. The models of the studies that were asked about last are kept, so that a
 worker that has one is sent only the trials that ended since.

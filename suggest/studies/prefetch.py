@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 
 class Prefetcher(Generic[T]):
-    """Calls `prepare` for one item at a time in a thread, which lives from the first later() until close().
+    """Calls `prepare` for one item at a time in a thread that runs from the first later() until close().
 
     Args:
         prepare: Should return quickly if there is nothing to do.

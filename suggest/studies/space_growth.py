@@ -84,7 +84,7 @@ def _never_held(parent: str, values: tuple[Value, ...], old: Space, unreached: s
 
 
 def _condition_problems(was: Parameter, now: Parameter, old: Space) -> Iterator[Problem]:
-    """A condition may get further values if these values are new too."""
+    """A condition may get further values if the parent's choices are new as well."""
     before, after = ({c.parameter: c.values for c in parameter.when} for parameter in (was, now))
     for parent in dict.fromkeys([*before, *after]):
         path = f"{was.name}.when.{parent}"

@@ -33,7 +33,7 @@ class DenialLog:
         self._since: dict[str, tuple[float, int]] = {}  # by key: (time of the last line, calls left out since)
 
     def take(self, key: str) -> int | None:
-        """Return how many calls with this key were left out since the last line, or None to leave out this one, too."""
+        """Return how many calls with this key were left out since the last line, or None to also leave out this one."""
         now = self._now()
         if key not in self._since and len(self._since) >= _MANY:
             key = "others"

@@ -56,7 +56,7 @@ _NAME: ContextVar[str] = ContextVar("caller_name", default="")
 
 
 class _HasPeer(Protocol):
-    """The part of a gRPC context that is used here."""
+    """The part of a gRPC context that this module uses."""
 
     def peer(self) -> str: ...
 

@@ -1,8 +1,8 @@
 """The controller's store of experiments, their revisions, attempts and events. Uses SQLAlchemy Core only.
 
-Trials are kept in the study, not here. `save` is one transaction, so that a turn's changes are stored together or not
-at all. Calls are short (no fsync under WAL) and synchronous. An experiment has one writer, the controller that holds
-its lock file.
+Trials are kept in the study, not in this store. `save` is one transaction, so that a turn's changes are stored together
+or not at all. Calls are short (no fsync under WAL) and synchronous. An experiment has one writer, the controller that
+holds its lock file.
 """
 
 from __future__ import annotations

@@ -92,7 +92,7 @@ class Journal:
         self._save(self._with_pause(attempts, events, now))
 
     def broken(self, failures: list[Attempt], reason: str, *, now: datetime) -> None:
-        """Record that the circuit breaker opened: pause the experiment and mark the failures for a rerun at once."""
+        """Record that the circuit breaker opened: pause the experiment and, in the same write, mark the failures."""
         attempts = [replace(attempt, rerun=True) for attempt in failures]
         if self.experiment.state is ExperimentState.PAUSED:
             self._save(Changes(None, attempts))

@@ -259,7 +259,7 @@ class Loop:
                 await self._runtime.remove(name)
 
     async def turn(self) -> bool:
-        """Take one turn, and return True when nothing is left to do. Waits if there is nothing to do at once.
+        """Take one turn, and return True when nothing is left to do. Waits if there is nothing to do now.
 
         Measurements of running trials are uploaded last: only the pruner's advice depends on them, while free slots
         wait for the actions.
@@ -269,7 +269,7 @@ class Loop:
         await self._look()
         actions = core.decide(self._snapshot())
         if self._search.unanswered and not any(isinstance(action, wanted.Suggest) for action in actions):
-            # No later request repeats this id, so trials that the lost reply handed out have to be taken in here.
+            # No later request repeats this id: take in the trials that the lost reply handed out now or never.
             self._memory.take_in(await self._search.trials())
             actions = core.decide(self._snapshot())
         acted = bool(actions)

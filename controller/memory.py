@@ -1,6 +1,6 @@
 """The state that the loop holds in memory between turns: a cache that can be rebuilt from the study and the store.
 
-Nothing here is authoritative, does I/O or makes decisions.
+Nothing in this module is authoritative, does I/O or makes decisions.
 """
 
 from __future__ import annotations
@@ -203,7 +203,7 @@ class Memory:
             self.trend.append(self.best.value)
 
     def _follow(self, trial: Trial, newest: Attempt | None) -> None:
-        """Update the streak of failures. Trials that did not run here leave it as it is."""
+        """Update the streak of failures. Trials that did not run in this experiment do not change it."""
         if REUSED in trial.labels or newest is None:
             return
         if trial.state is TrialState.FAILED and newest.reviewed:

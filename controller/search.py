@@ -99,7 +99,7 @@ def study_spec(spec: ExperimentSpec) -> StudySpec:
 def space_to_have(study: Study, space: Space) -> Space:
     """Return the space that the study should have.
 
-    If another client has extended the study beyond the experiment's file, its space stays as it is.
+    If another client has extended the study beyond the experiment's file, its space does not change.
     """
     return study.spec.space if any(past.space == space for past in study.past) else space
 
@@ -129,7 +129,7 @@ class ExperimentStudy:
         # These show whose study it is, on a service that many experiments share.
         self._labels = {EXPERIMENT_LABEL: experiment.name, UID_LABEL: experiment.uid}
         self._studies = studies
-        self.unanswered = False  # a lost reply may have handed out trials that are not known here
+        self.unanswered = False  # a lost reply may have handed out trials that this process does not know
 
     async def make(self, *, begun: bool) -> None:
         """Create or update the study, so that it matches the experiment's newest revision and has its initial points.

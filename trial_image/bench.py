@@ -83,10 +83,10 @@ def on_cpu(data: str, seeds: int) -> tuple[str, str]:
         rows.append(
             [
                 name,
-                f"{median([median(each.epochs[1:]) for each in runs]):.2f}",
-                f"{median([each.cpu_s for each in runs]):.1f}",
-                f"{median([each.wall_s for each in runs]):.1f}",
-                f"{max(each.result['machine']['peakMemoryBytes'] for each in runs) / 2**20:.0f}",
+                f"{median([median(run_result.epochs[1:]) for run_result in runs]):.2f}",
+                f"{median([run_result.cpu_s for run_result in runs]):.1f}",
+                f"{median([run_result.wall_s for run_result in runs]):.1f}",
+                f"{max(run_result.result['machine']['peakMemoryBytes'] for run_result in runs) / 2**20:.0f}",
                 _accuracies(runs),
             ]
         )
@@ -101,8 +101,8 @@ def starts(data: str, device: str) -> str:
     for recipe, flags in FORMS.items():
         flags = flags if device == "cpu" else (f"--recipe={recipe}",)
         run(data, *flags)
-        found = run(data, *flags).result["seconds"]
-        rows.append([recipe, *(f"{found[part]:.2f}" for part in parts)])
+        seconds = run(data, *flags).result["seconds"]
+        rows.append([recipe, *(f"{seconds[part]:.2f}" for part in parts)])
     names = ["of it the first step" if part == "firstStep" else part for part in parts]
     return table(["seconds", *names], rows)
 
@@ -112,35 +112,35 @@ def on_gpu(data: str, seeds: int) -> str:
     roofline = json.loads(subprocess.check_output([sys.executable, str(ROOT / "bench" / "roofline.py")], text=True))
     peaks: list[float] = roofline["peaks"]
     rows = []
-    for recipe, asked in roofline["perImage"].items():
+    for recipe, needs in roofline["perImage"].items():
         runs = [run(data, f"--recipe={recipe}", "--tta", f"--seed={seed}") for seed in range(seeds)]
-        training = [each.result["seconds"]["training"] for each in runs]
-        speed = median([each.result["machine"]["imagesPerSecond"] for each in runs])
+        training = [run_result.result["seconds"]["training"] for run_result in runs]
+        speed = median([run_result.result["machine"]["imagesPerSecond"] for run_result in runs])
         rows.append(
             [
                 recipe,
                 f"{median(training):.2f} ({min(training):.2f} to {max(training):.2f})",
                 f"{median([each.wall_s for each in runs]):.2f}",
                 f"{speed:,.0f}",
-                *(f"{speed * each / peak:.0%}" for each, peak in zip(asked, peaks, strict=True)),
-                f"{max(each.result['machine']['peakGpuMemoryBytes'] for each in runs) / 2**30:.1f}",
+                *(f"{speed * need / peak:.0%}" for need, peak in zip(needs, peaks, strict=True)),
+                f"{max(run_result.result['machine']['peakGpuMemoryBytes'] for run_result in runs) / 2**30:.1f}",
                 _accuracies(runs),
                 _accuracies(runs, "accuracySixViews"),
             ]
         )
     header = ["recipe", "s of training", "s in all", "images/s", "of the matrix peak", "of the memory peak", "GiB"]
-    found = table([*header, "accuracy, held out", "six views"], rows)
+    tables = table([*header, "accuracy, held out", "six views"], rows)
     flops, bandwidth = (f"{peak / 1e12:.3g}" for peak in peaks)
-    return f"{found}\n\nPeaks, measured here: {flops} Tflop/s in float16, {bandwidth} TB/s ({roofline['gpu']})."
+    return f"{tables}\n\nPeaks, measured here: {flops} Tflop/s in float16, {bandwidth} TB/s ({roofline['gpu']})."
 
 
 def sweeps(data: str) -> str:
     """Return a table of sixteen trials on one GPU, one at a time and several at once."""
-    found = {at_once: sweep(data, f"spec.trial.resources.gpu={1 / at_once:g}") for at_once in AT_ONCE}
-    alone_s = found[1][0]
+    wall_s_by_share = {at_once: sweep(data, f"spec.trial.resources.gpu={1 / at_once:g}") for at_once in AT_ONCE}
+    alone_s = wall_s_by_share[1][0]
     rows = [
         [str(at_once), f"{wall_s:.0f}", f"{alone_s / wall_s:.2f}", f"{best:.4f}"]
-        for at_once, (wall_s, best) in found.items()
+        for at_once, (wall_s, best) in wall_s_by_share.items()
     ]
     return table(["trainings at once", "s for all sixteen", "times as fast", "best accuracy, held out"], rows)
 
@@ -157,15 +157,19 @@ def sweep(data: str, *settings: str) -> tuple[float, float]:
             return subprocess.check_output(command, cwd=folder, env=environment, text=True)
 
         began = time.perf_counter()
-        tuner("run", "sweep.yaml", *(word for each in ("spec.final=null", *settings) for word in ("--set", each)))
+        tuner("run", "sweep.yaml", *(word for setting in ("spec.final=null", *settings) for word in ("--set", setting)))
         wall_s = time.perf_counter() - began
         trials = json.loads(tuner("export", "cifar10-sweep", "--format", "json"))["trials"]
     return wall_s, max(trial["value"] for trial in trials if trial["state"] == "succeeded")
 
 
 def _accuracies(runs: Sequence[Run], name: str = "accuracy") -> str:
-    found = sorted(each.result[name] for each in runs)
-    return f"{median(found):.3f} ({found[0]:.3f} to {found[-1]:.3f})" if len(found) > 1 else f"{found[0]:.3f}"
+    accuracies = sorted(run_result.result[name] for run_result in runs)
+    return (
+        f"{median(accuracies):.3f} ({accuracies[0]:.3f} to {accuracies[-1]:.3f})"
+        if len(accuracies) > 1
+        else f"{accuracies[0]:.3f}"
+    )
 
 
 def there_is_a_gpu() -> bool:
@@ -180,13 +184,13 @@ def main() -> None:
     options = parser.parse_args()
     if not options.data:
         sys.exit("bench.py: neither --data nor CIFAR10_DATA names the data")
-    where = f"{machine()[:-1]}, torch {importlib.metadata.version('torch')}."
+    hardware = f"{machine()[:-1]}, torch {importlib.metadata.version('torch')}."
     cpu, word = on_cpu(options.data, options.seeds)
     start = starts(options.data, "cpu")
-    keep("cifar10-cpu", f"{word}, in a reduced form, on the CPU:\n\n{cpu}\n\n{start}\n\n{where}")
+    keep("cifar10-cpu", f"{word}, in a reduced form, on the CPU:\n\n{cpu}\n\n{start}\n\n{hardware}")
     if there_is_a_gpu():
         parts = [on_gpu(options.data, options.seeds), sweeps(options.data), starts(options.data, "cuda")]
-        keep("cifar10-gpu", "\n\n".join([f"{word}, on a GPU:", *parts, where]))
+        keep("cifar10-gpu", "\n\n".join([f"{word}, on a GPU:", *parts, hardware]))
 
 
 if __name__ == "__main__":

@@ -99,5 +99,5 @@ class Keeper:
             last.result()
 
 
-def _tell(what: str) -> None:
-    print(f"checkpoints.py: {what}", file=sys.stderr, flush=True)
+def _tell(event: str) -> None:
+    print(f"checkpoints.py: {event}", file=sys.stderr, flush=True)

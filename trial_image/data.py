@@ -55,22 +55,22 @@ def load(source: str | None, *, verify: bool = True, download: bool = False, cac
                 "no data: neither --data nor CIFAR10_DATA names a path, and nothing is downloaded unasked; name the "
                 f"folder {' or '.join(FOLDERS)}, one that it lies in, its .tar.gz or a pack, or say --download"
             )
-        found = _found(place, verify=verify, cache=folder)
+        files = _found(place, verify=verify, cache=folder)
     except OSError as problem:
         raise DataError(
             f"{problem.filename or named}: {problem.strerror or problem}; the data must be readable"
         ) from problem
-    return Dataset(images=found.images, labels=found.labels, train=found.train, name=found.name)
+    return Dataset(images=files.images, labels=files.labels, train=files.train, name=files.name)
 
 
 def _found(place: Path, *, verify: bool, cache: Path) -> Decoded:
-    files, read = _recognized(place)
+    files, read_files = _recognized(place)
     key = key_of(files)
-    found = kept(key, cache)
-    if found is None:
-        return decode_once(key, cache, lambda: read(verify=verify))
+    decoded = kept(key, cache)
+    if decoded is None:
+        return decode_once(key, cache, lambda: read_files(verify=verify))
     # The entry was cached without verification: read the source again to report what is wrong.
-    return read(verify=True) if verify and found.name == UNKNOWN else found
+    return read_files(verify=True) if verify and decoded.name == UNKNOWN else decoded
 
 
 def _recognized(place: Path) -> tuple[list[Path], Callable[..., Decoded]]:

@@ -49,10 +49,10 @@ def key_of(files: list[Path]) -> str:
     digest = hashlib.sha256(f"{FORMAT}".encode())
     for file in files:
         with file.open("rb") as opened:
-            found = os.fstat(opened.fileno())
-            digest.update(f"\0{file.name}\0{found.st_size}\0{int(found.st_mtime)}\0".encode())
+            status = os.fstat(opened.fileno())
+            digest.update(f"\0{file.name}\0{status.st_size}\0{int(status.st_mtime)}\0".encode())
             digest.update(opened.read(ENDS))
-            opened.seek(max(found.st_size - ENDS, 0))
+            opened.seek(max(status.st_size - ENDS, 0))
             digest.update(opened.read(ENDS))
     return digest.hexdigest()[:24]
 
@@ -65,27 +65,27 @@ def kept(key: str, folder: Path) -> Decoded | None:
         images = np.load(entry / "images.npy", mmap_mode="r")
         labels = np.load(entry / "labels.npy")
         labels.flags.writeable = False
-        found = Decoded(images=images, labels=labels, train=about["train"], name=about["name"])
+        data = Decoded(images=images, labels=labels, train=about["train"], name=about["name"])
     except (OSError, ValueError, KeyError, TypeError, EOFError):
         return None  # absent or truncated: a map longer than its file raises ValueError
     shapes = images.shape == (about.get("count"), 32, 32, 3) and labels.shape == images.shape[:1]
-    return found if shapes and images.dtype == labels.dtype == np.uint8 else None
+    return data if shapes and images.dtype == labels.dtype == np.uint8 else None
 
 
 def decode_once(key: str, folder: Path, decode: Callable[[], Decoded]) -> Decoded:
     """Return the entry, decoding it unless another process does; in memory if it cannot be cached."""
-    with contextlib.ExitStack() as held:
+    with contextlib.ExitStack() as lock:
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            held.enter_context(locked(folder / f"{key}.lock"))
+            lock.enter_context(locked(folder / f"{key}.lock"))
         except OSError as problem:
             return _in_memory(decode(), folder, problem)
         return kept(key, folder) or _made(key, folder, decode())
 
 
 def _made(key: str, folder: Path, fresh: Decoded) -> Decoded:
-    for left in folder.glob(f"{key}.*.new"):  # left by a process that was killed while writing
-        shutil.rmtree(left, ignore_errors=True)
+    for leftover in folder.glob(f"{key}.*.new"):  # left by a process that was killed while writing
+        shutil.rmtree(leftover, ignore_errors=True)
     beside = None
     try:
         # A random name, because pods that share a volume have equal process ids.
@@ -127,8 +127,8 @@ def _in_memory(fresh: Decoded, folder: Path, problem: OSError | str) -> Decoded:
 def locked(path: Path) -> Iterator[None]:
     """Hold a lock among processes, which the kernel releases when the process ends."""
     with path.open("ab") as file:
-        until = time.monotonic() + PATIENCE_S
-        while time.monotonic() < until:
+        deadline = time.monotonic() + PATIENCE_S
+        while time.monotonic() < deadline:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:

@@ -26,10 +26,10 @@ def chosen_device(name: str, local: int) -> torch.device:
         NoDevice: there is no such device.
         ConfigurationError: `name` is not a device.
     """
-    asked = f"--device {name}"
+    request = f"--device {name}"
     if name == "auto":
         lent = _lent(os.environ)
-        asked = f"{lent} lends this process a GPU"
+        request = f"{lent} lends this process a GPU"
         name = "cuda" if lent or torch.cuda.is_available() else "cpu"
     kind, _, number = name.partition(":")
     if kind not in ("cpu", "cuda") or (number and (kind == "cpu" or not number.isdecimal())):
@@ -37,8 +37,8 @@ def chosen_device(name: str, local: int) -> torch.device:
     if kind == "cpu":
         return torch.device("cpu")
     if not torch.cuda.is_available():
-        why = "it is built without CUDA" if torch.version.cuda is None else "see nvidia-smi and CUDA_VISIBLE_DEVICES"
-        raise NoDevice(f"{asked}: torch {torch.__version__} finds no GPU here ({why}); use --device cpu")
+        reason = "it is built without CUDA" if torch.version.cuda is None else "see nvidia-smi and CUDA_VISIBLE_DEVICES"
+        raise NoDevice(f"{request}: torch {torch.__version__} finds no GPU here ({reason}); use --device cpu")
     count = torch.cuda.device_count()
     index = int(number) if number else local % count
     if index >= count:

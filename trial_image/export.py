@@ -49,8 +49,8 @@ def export(recipe: Recipe, weights: Mapping[str, Tensor], folders: Sequence[Path
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about TorchScript being deprecated, and about constant shapes in a trace
         torch.jit.save(torch.jit.trace(served, images[:2], check_trace=False), str(beside))
-        expected, found = served(images), torch.jit.load(str(beside))(images)
-    if not torch.allclose(expected, found, rtol=1e-4, atol=1e-4):
+        expected, actual = served(images), torch.jit.load(str(beside))(images)
+    if not torch.allclose(expected, actual, rtol=1e-4, atol=1e-4):
         beside.unlink()
         raise RuntimeError(f"{path}: the exported model does not answer as the trained one does; it is not kept")
     os.replace(beside, path)  # noqa: PTH105

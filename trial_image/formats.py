@@ -75,32 +75,32 @@ def batches_in(folder: Path) -> dict[str, str] | None:
 def read_folder(folder: Path, *, verify: bool) -> Decoded:
     hashes = batches_in(folder)
     assert hashes is not None
-    lacking = [name for name in hashes if not (folder / name).exists()]
-    if lacking:
+    missing = [name for name in hashes if not (folder / name).exists()]
+    if missing:
         raise DataError(
-            f"{folder}: {' and '.join(lacking)} missing, and it takes all of {', '.join(hashes)}; copy it again"
+            f"{folder}: {' and '.join(missing)} missing, and it takes all of {', '.join(hashes)}; copy it again"
         )
     return _join(((name, (folder / name).read_bytes()) for name in hashes), folder, hashes, verify=verify)
 
 
 def read_archive(path: Path, *, verify: bool) -> Decoded:
-    found: dict[str, bytes] = {}
+    members: dict[str, bytes] = {}
     try:
         with gzip.open(path) as unpacked:
             with tarfile.open(fileobj=unpacked, mode="r|") as archive:
                 for member in archive:
                     name = member.name.rpartition("/")[2]
                     if member.isfile() and (name in PYTHON or name in BINARY):
-                        found[name] = _member(archive, member, f"{path}: {name}")
+                        members[name] = _member(archive, member, f"{path}: {name}")
             while unpacked.read(1 << 20):  # read to the end, which has the checksum
                 pass
     except (gzip.BadGzipFile, tarfile.TarError, EOFError, zlib.error) as problem:
         raise DataError(f"{path}: not a complete archive ({problem}); copy it again") from problem
-    hashes = PYTHON if any(name in PYTHON for name in found) else BINARY
-    lacking = [name for name in hashes if name not in found]
-    if lacking:
-        raise DataError(f"{path}: {' and '.join(lacking)} missing in it, and it takes all of {', '.join(hashes)}")
-    return _join(((name, found[name]) for name in hashes), path, hashes, verify=verify)
+    hashes = PYTHON if any(name in PYTHON for name in members) else BINARY
+    missing = [name for name in hashes if name not in members]
+    if missing:
+        raise DataError(f"{path}: {' and '.join(missing)} missing in it, and it takes all of {', '.join(hashes)}")
+    return _join(((name, members[name]) for name in hashes), path, hashes, verify=verify)
 
 
 def _member(archive: tarfile.TarFile, member: tarfile.TarInfo, place: str) -> bytes:
@@ -115,15 +115,15 @@ def _join(batches: Iterator[tuple[str, bytes]], place: Path, hashes: dict[str, s
     """Concatenate all batches. Batches with other hashes are refused, or mark the data as an unverified copy."""
     images: list[Array] = []
     labels: list[Array] = []
-    known = True
+    hashes_match = True
     for name, content in batches:
-        found = hashlib.md5(content, usedforsecurity=False).hexdigest()
-        known &= found == hashes[name]
-        if verify and found != hashes[name]:
+        digest = hashlib.md5(content, usedforsecurity=False).hexdigest()
+        hashes_match &= digest == hashes[name]
+        if verify and digest != hashes[name]:
             # Raise before any byte is unpickled.
-            raise DataError(f"{place}/{name}: its MD5 is {found}, and the published one is {hashes[name]}; {CURE}")
-        read = unpickled if hashes is PYTHON else records
-        planes, classes = read(content, f"{place}/{name}")
+            raise DataError(f"{place}/{name}: its MD5 is {digest}, and the published one is {hashes[name]}; {CURE}")
+        parse = unpickled if hashes is PYTHON else records
+        planes, classes = parse(content, f"{place}/{name}")
         images.append(planes)
         labels.append(classes)
     planes = np.concatenate(images).reshape(-1, 3, 32, 32)
@@ -131,7 +131,7 @@ def _join(batches: Iterator[tuple[str, bytes]], place: Path, hashes: dict[str, s
         images=np.ascontiguousarray(planes.transpose(0, 2, 3, 1)),
         labels=np.concatenate(labels),
         train=len(planes) - len(labels[-1]),
-        name=KNOWN if known else UNKNOWN,
+        name=KNOWN if hashes_match else UNKNOWN,
     )
 
 

@@ -132,7 +132,7 @@ class Life:
 
     def _epoch(self, training: TrainingRun, judge: np.ndarray, identity: str) -> None:
         began = time.perf_counter()
-        mean_loss, seen = training.epoch()
+        mean_loss, images_seen = training.epoch()
         learnt = time.perf_counter()
         last = training.done == training.epochs
         if last and self.options.final and self.place.first:
@@ -147,7 +147,7 @@ class Life:
                 f"large with --momentum {self.recipe.number('momentum'):g} and --batch {self.recipe.batch}"
             )
         self.measured = measured or self.measured
-        self.speed = seen / (learnt - began)
+        self.speed = images_seen / (learnt - began)
         result = f"accuracy={measured[0]:.5f} loss={measured[1]:.5f}" if measured else f"train_loss={mean_loss:.5f}"
         self.lines.append(
             f"epoch={training.done} {result} seconds={ended - began:.3f} images_per_second={self.speed:.0f}"

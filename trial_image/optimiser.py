@@ -33,8 +33,8 @@ def groups_of(network: Fast | Sweep, recipe: Recipe) -> list[WeightGroup]:
     first = [network.whitening.bias] if isinstance(network, Fast) else []
     assert all(bias is not None for bias in first)
     apart = {id(bias) for bias in (*biases, *first)}
-    others = [weight for weight in network.parameters() if weight.requires_grad and id(weight) not in apart]
-    groups = [WeightGroup(others, rate, decay)]
+    other_weights = [weight for weight in network.parameters() if weight.requires_grad and id(weight) not in apart]
+    groups = [WeightGroup(other_weights, rate, decay)]
     if biases:
         groups.append(WeightGroup(biases, bias_rate, bias_decay))
     if first:

@@ -24,32 +24,32 @@ END = b"\xff\xd9"  # the end of every JPEG, omitted from the scans
 
 def read_pack(path: Path, *, verify: bool) -> Decoded:
     with path.open("rb") as file:
-        found = hashlib.file_digest(file, "sha256").hexdigest()
-    if verify and found != SHA256:
-        raise DataError(f"{path}: its SHA-256 is {found}, and the pack that is known has {SHA256}; {CURE}")
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    if verify and digest != SHA256:
+        raise DataError(f"{path}: its SHA-256 is {digest}, and the pack that is known has {SHA256}; {CURE}")
     fields = _fields(path)
     labels = checked_labels(fields["labels"], str(path))
     return Decoded(
         images=_decoded(path, fields),
         labels=labels,
         train=len(labels) * 5 // 6,
-        name=JPEG75 if found == SHA256 else UNKNOWN,
+        name=JPEG75 if digest == SHA256 else UNKNOWN,
     )
 
 
 def _fields(path: Path) -> dict[str, Any]:
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as pack:
-            lacking = [name for name in FIELDS if name not in pack]
-            if lacking:
-                raise DataError(f"{path}: {' and '.join(lacking)} missing, and a pack has {', '.join(FIELDS)}")
+            missing = [name for name in FIELDS if name not in pack]
+            if missing:
+                raise DataError(f"{path}: {' and '.join(missing)} missing, and a pack has {', '.join(FIELDS)}")
             fields = {name: pack[name] for name in FIELDS}
     except (ValueError, EOFError, zipfile.BadZipFile, zlib.error, NotImplementedError, MemoryError) as problem:
         raise DataError(f"{path}: not a complete pack ({problem}); copy it again") from problem
     for name, kind in FIELDS.items():
         if fields[name].dtype != kind or fields[name].ndim != 1:
-            what = f"{fields[name].dtype} of shape {fields[name].shape}"
-            raise DataError(f"{path}: `{name}` is {what}, and a pack has one row of {np.dtype(kind)} there")
+            description = f"{fields[name].dtype} of shape {fields[name].shape}"
+            raise DataError(f"{path}: `{name}` is {description}, and a pack has one row of {np.dtype(kind)} there")
     count, total = len(fields["labels"]), int(fields["lens"].sum(dtype=np.int64))
     if count < 6 or len(fields["lens"]) != count or total != len(fields["scans"]):
         scans = f"{len(fields['lens'])} lengths that add up to {total}, {len(fields['scans'])} bytes of scans"

@@ -193,9 +193,9 @@ def add_knobs(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None
 def chosen(options: argparse.Namespace) -> Recipe:
     """Return the recipe of the options. Raises Infeasible if knobs are in range but contradict each other."""
     name = options.recipe
-    given = {knob.name: getattr(options, knob.name) for knob in KNOBS}
+    values = {knob.name: getattr(options, knob.name) for knob in KNOBS}
     knobs = {
-        knob.name: value if (value := given[knob.name]) is not None else (knob.fast if name == "fast" else knob.sweep)
+        knob.name: value if (value := values[knob.name]) is not None else (knob.fast if name == "fast" else knob.sweep)
         for knob in KNOBS
     }
     if name == "fast" and not knobs["batch_norm"]:
@@ -203,12 +203,12 @@ def chosen(options: argparse.Namespace) -> Recipe:
     return Recipe(name, options.seed, MappingProxyType(knobs))
 
 
-def whole(what: str, low: int, high: int) -> Callable[[str], int]:
+def whole(unit: str, low: int, high: int) -> Callable[[str], int]:
     """Return an argparse type for a whole number in a range."""
 
     def parse(text: str) -> int:
         if not text.isascii() or not text.isdecimal() or not low <= int(text) <= high:
-            raise argparse.ArgumentTypeError(f"{text} is not allowed; it is {what}")
+            raise argparse.ArgumentTypeError(f"{text} is not allowed; it is {unit}")
         return int(text)
 
     return parse

@@ -122,8 +122,8 @@ class TrainingRun:
             self.lookahead.look(1.0)
         self._agree_on_statistics()
         self.world.add_up([self.loss])
-        seen = (last - first) * self.recipe.batch
-        return self.loss.item() / seen, seen
+        images_seen = (last - first) * self.recipe.batch
+        return self.loss.item() / images_seen, images_seen
 
     def _timed_once(self) -> None:
         if self.first_step_s is not None:
@@ -138,7 +138,7 @@ class TrainingRun:
     def _agree_on_statistics(self) -> None:
         """Average the running statistics of batch norm, because each worker's has seen only its own images."""
         norms = [module for module in self.network.modules() if isinstance(module, Norm)]
-        self.world.average([kept for norm in norms for kept in (norm.running_mean, norm.running_var)])
+        self.world.average([statistic for norm in norms for statistic in (norm.running_mean, norm.running_var)])
 
     @torch.inference_mode()
     def accuracy(self, rows: np.ndarray, *, views: int = 1) -> tuple[float, float]:
@@ -178,8 +178,8 @@ class TrainingRun:
     def restore(self, state: dict[str, Any]) -> None:
         self.done = int(state["epochs"])
         with torch.no_grad():
-            for tensor, kept in zip(self.tensors(), state["tensors"], strict=True):
-                tensor.copy_(kept)
+            for tensor, saved in zip(self.tensors(), state["tensors"], strict=True):
+                tensor.copy_(saved)
 
 
 class Captured:

@@ -189,15 +189,15 @@ class World:
             self._refuse(about, ranks, json.loads(self._store.get(str(rank))), rank)
 
     def _refuse(
-        self, about: dict[str, str], ranks: dict[str, int], told: tuple[dict[str, str], str], rank: int
+        self, about: dict[str, str], ranks: dict[str, int], reported: tuple[dict[str, str], str], rank: int
     ) -> None:
         """Add `rank` to `ranks`, which maps known GPUs to ranks. Raises ConfigurationError if its values differ."""
-        other, gpu = told
-        for what in about:
-            if about[what] != other.get(what):
+        other, gpu = reported
+        for key in about:
+            if about[key] != other.get(key):
                 raise ConfigurationError(
-                    f"the workers differ in their {what}: rank {self.rank} has {about[what]}, rank {rank} has "
-                    f"{other.get(what)}; start all with the same command and the same data"
+                    f"the workers differ in their {key}: rank {self.rank} has {about[key]}, rank {rank} has "
+                    f"{other.get(key)}; start all with the same command and the same data"
                 )
         if gpu and ranks.setdefault(gpu, rank) != rank:
             raise ConfigurationError(

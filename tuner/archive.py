@@ -23,7 +23,7 @@ run()
 """
 
 
-def archive(sent: bytes) -> bytes:
+def archive(needed: bytes) -> bytes:
     """Return the archive for what `tuner.functions` has pickled. The same input gives the same bytes."""
     import cloudpickle  # type: ignore[import-untyped]
 
@@ -31,7 +31,7 @@ def archive(sent: bytes) -> bytes:
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as file:
         for name, content in (
             ("__main__.py", _MAIN.encode()),
-            (FILE, sent),
+            (FILE, needed),
             *_sources(Path(__file__).parent),
             *_sources(Path(cloudpickle.__file__).parent),
         ):

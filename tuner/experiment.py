@@ -31,7 +31,8 @@ class Experiment:
         spec: Any other keys of the file's `spec`, such as `{"trial": {"timeout": "1h"}}`; mappings are merged.
         source: What to call it in messages.
 
-    What is wrong is said when it is run or written, with the key's path. Raises TypeError: a value that no file has.
+    Errors are reported with the key's path when the experiment is run or written. Raises TypeError: a value that no
+    file has.
     """
 
     def __init__(
@@ -56,21 +57,21 @@ class Experiment:
             goal = {"objectives": [{"metric": name, "direction": way} for name, way in objectives.items()]}
         if constraints:
             goal["constraints"] = [{"metric": name, **bounds} for name, bounds in constraints.items()]
-        own: dict[str, Any] = {
+        fields: dict[str, Any] = {
             **goal,
             "parameters": {parameter.name: _described(parameter) for parameter in named(parameters)},
             "parallelism": parallelism,
             "trial": {"command": list(command)},
         }
         if trials is not None:
-            own["budget"] = {"trials": trials}
+            fields["budget"] = {"trials": trials}
         self.name = name
         self._source = source or f"experiment {name}"
         self._file: dict[str, Any] = {
             "apiVersion": "tuner.dev/v1",
             "kind": "Experiment",
             "metadata": {"name": name},
-            "spec": json_value(self._source, "spec", merged(own, spec or {})),
+            "spec": json_value(self._source, "spec", merged(fields, spec or {})),
         }
 
     def to_yaml(self) -> str:
@@ -104,18 +105,18 @@ def _described(parameter: Parameter) -> dict[str, Any]:
     domain = parameter.domain
     match domain:
         case Float():
-            found: dict[str, Any] = {"type": "float", "min": domain.min, "max": domain.max}
-            found |= {key: value for key, value in (("step", domain.step), ("points", domain.points)) if value}
+            described: dict[str, Any] = {"type": "float", "min": domain.min, "max": domain.max}
+            described |= {key: value for key, value in (("step", domain.step), ("points", domain.points)) if value}
         case Int():
-            found = {"type": "int", "min": domain.min, "max": domain.max}
-            found |= {"step": domain.step} if domain.step != 1 else {}
+            described = {"type": "int", "min": domain.min, "max": domain.max}
+            described |= {"step": domain.step} if domain.step != 1 else {}
         case Choice():
-            found = {"type": "choice", "values": list(domain.values)}
+            described = {"type": "choice", "values": list(domain.values)}
     if not isinstance(domain, Choice):
         if domain.scale is Scale.LOG:
-            found["scale"] = "log"
+            described["scale"] = "log"
         if (normal := domain.normal) is not None:
-            found |= {"distribution": "normal", "mean": normal.mean, "deviation": normal.deviation}
+            described |= {"distribution": "normal", "mean": normal.mean, "deviation": normal.deviation}
     if parameter.when:
-        found["when"] = {condition.parameter: list(condition.values) for condition in parameter.when}
-    return found
+        described["when"] = {condition.parameter: list(condition.values) for condition in parameter.when}
+    return described

@@ -151,7 +151,7 @@ def _search(
 
     on_cluster = is_on_cluster(options.get("runtime"))
     metrics = {"objectives": list(objectives), "constraints": list(constraints)}
-    sent = _pickled(objective, metrics, path=() if on_cluster else sys.path)
+    packed = _pickled(objective, metrics, path=() if on_cluster else sys.path)
     experiment = Experiment(
         options.get("name") or _new_name(objective),
         parameters,
@@ -167,9 +167,9 @@ def _search(
     def keep(stored: StoredExperiment) -> None:
         folders = workspace.state.folders(stored.uid)
         file = folders.function if on_cluster else folders.root / FILE
-        written = file.with_suffix(".new")
-        written.write_bytes(archive(sent) if on_cluster else sent)
-        written.replace(file)
+        temporary = file.with_suffix(".new")
+        temporary.write_bytes(archive(packed) if on_cluster else packed)
+        temporary.replace(file)
 
     from controller.app.experiment_file import FileOptions
 
@@ -238,8 +238,8 @@ def _spec(options: SearchOptions) -> dict[str, Any]:
     return merged(spec, options.get("spec", {}))
 
 
-def _duration(given: str | float) -> str:
-    return given if isinstance(given, str) else f"{given:g}s"
+def _duration(value: str | float) -> str:
+    return value if isinstance(value, str) else f"{value:g}s"
 
 
 def _new_name(objective: Objective) -> str:
@@ -263,12 +263,12 @@ def _pickled(objective: Objective, metrics: Mapping[str, Sequence[str]], *, path
     try:
         function = cloudpickle.dumps(objective)
     except Exception as error:
-        found = _unpicklable(objective)
-        what = f"it uses {found}, which" if found else "it"
+        unpicklable = _unpicklable(objective)
+        subject = f"it uses {unpicklable}, which" if unpicklable else "it"
         raise TypeError(
-            f"the objective cannot be sent to another process: {what} cannot be pickled ({error})"
+            f"the objective cannot be sent to another process: {subject} cannot be pickled ({error})"
         ) from error
-    folders = [str(Path(each).absolute()) for each in path]
+    folders = [str(Path(folder).absolute()) for folder in path]
     about = {**metrics, "path": folders, "python": sys.version_info[:2]}
     return pickle.dumps({"objective": function, **about})
 

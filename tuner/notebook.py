@@ -39,13 +39,13 @@ class NotebookView:
     def refresh(self, progress: Progress) -> None:
         from IPython.display import display
 
-        shown = html(progress)
-        content = {"text/html": shown, "text/plain": f"{progress.experiment.name}: {summary(progress)}"}
+        markup = html(progress)
+        content = {"text/html": markup, "text/plain": f"{progress.experiment.name}: {summary(progress)}"}
         if self._output is None:
             self._output = display(content, raw=True, display_id=True)
-        elif shown != self._shown:
+        elif markup != self._shown:
             self._output.update(content, raw=True)
-        self._shown = shown
+        self._shown = markup
 
     def close(self, progress: Progress | None) -> None:
         if progress is not None:
@@ -90,9 +90,11 @@ def _running(progress: Progress) -> str:
         )
         for trial in progress.at_work[:MOST_ROWS]
     ]
-    more = len(progress.at_work) - len(rows)
+    omitted = len(progress.at_work) - len(rows)
     head = _row("th", ("trial", "for", "step", metric, "parameters"))
-    return f"<table>{head}{''.join(_row('td', row) for row in rows)}</table>" + (f"and {more} more" if more else "")
+    return f"<table>{head}{''.join(_row('td', row) for row in rows)}</table>" + (
+        f"and {omitted} more" if omitted else ""
+    )
 
 
 def _row(tag: str, cells: Iterable[str]) -> str:

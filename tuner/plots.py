@@ -87,5 +87,5 @@ class Plots:
             raise KeyError(f"no figure {name!r} of this search; there are {', '.join(figures.available(record))}")
         spec = record.experiment.spec
         trials = ranking.trials_that_ran(record) if name == "importance" else []
-        found = admin.importances(spec.space, trials, direction=spec.objective.direction) if trials else []
-        return Figure(figures.FIGURES[name](record, found))
+        importances = admin.importances(spec.space, trials, direction=spec.objective.direction) if trials else []
+        return Figure(figures.FIGURES[name](record, importances))

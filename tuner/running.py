@@ -183,8 +183,8 @@ def _raise_if_unfinished(result: RunResult, study: Study, interrupted: signal.Si
         raise SystemExit(128 + interrupted)
     experiment = result.experiment
     if experiment.state in (ExperimentState.FAILED, ExperimentState.PAUSED):
-        what = "failed" if experiment.state is ExperimentState.FAILED else "is paused"
-        message = f"{experiment.name} {what}: {experiment.reason}"
+        end = "failed" if experiment.state is ExperimentState.FAILED else "is paused"
+        message = f"{experiment.name} {end}: {experiment.reason}"
         printed = study.last_failure()
         raise SearchFailed(message if printed in message else f"{message}\n{printed}", study)
 

@@ -92,13 +92,13 @@ class Study:
         best = record.best
         if best is None:
             return None
-        return next(_result(record, one) for one in record.trials if one.trial.number == best.number)
+        return next(_result(record, entry) for entry in record.trials if entry.trial.number == best.number)
 
     @property
     def front(self) -> list[TrialResult]:
         """The Pareto front of several objectives, in the order of the first one; with one, the best trial alone."""
         record = self._record()
-        by_number = {one.trial.number: one for one in record.trials}
+        by_number = {entry.trial.number: entry for entry in record.trials}
         return [_result(record, by_number[trial.number]) for trial in record.front]
 
     def trials(self) -> Any:
@@ -113,7 +113,7 @@ class Study:
     def results(self) -> list[TrialResult]:
         """All trials by number."""
         record = self._record()
-        return [_result(record, one) for one in record.trials]
+        return [_result(record, entry) for entry in record.trials]
 
     def result(self, trial: int) -> TrialResult:
         """One trial. Raises NotFound (a TunerError): there is no trial of this number."""
@@ -122,7 +122,7 @@ class Study:
     def measurements(self, trial: int) -> list[tuple[int, str, float]]:
         """What a trial reported: step, metric and value, in the order of steps. Raises NotFound (a TunerError)."""
         record, _ = self._trial(trial, measurements=True)
-        newest = max((one.attempt for one in record.measurements.get(trial, ())), default=0)
+        newest = max((measurement.attempt for measurement in record.measurements.get(trial, ())), default=0)
         return [(m.step, m.metric, m.value) for m in record.measurements.get(trial, ()) if m.attempt == newest]
 
     def estimate(self) -> Estimate | None:
@@ -142,12 +142,12 @@ class Study:
         return Plots(lambda: self._record(measurements=True))
 
     def log(self, trial: int) -> str:
-        """What the newest attempt of a trial printed; "" if it is not here. Raises NotFound (a TunerError)."""
-        record, one = self._trial(trial)
-        if one.newest is None:
+        """What the newest attempt of a trial printed; "" if it is not on this machine. Raises NotFound."""
+        record, entry = self._trial(trial)
+        if entry.newest is None:
             return ""
         folders = self._workspace.state.folders(record.experiment.uid)
-        file = folders.attempt(trial, one.newest.number).log
+        file = folders.attempt(trial, entry.newest.number).log
         return file.read_text(encoding="utf-8", errors="replace") if file.exists() else ""
 
     def resume(self, *, progress: bool = True) -> Study:
@@ -205,7 +205,7 @@ class Study:
         """Delete the search, its trials and their files. Raises FailedPrecondition (a TunerError): it is running."""
         from controller.app.delete import delete
 
-        waited_for(delete(self._workspace, self.name, self._namespace, confirm=lambda what: True))
+        waited_for(delete(self._workspace, self.name, self._namespace, confirm=lambda _target: True))
 
     def last_failure(self) -> str:
         """Of the trial that failed last: its traceback, else the last lines that it printed, else the reason.
@@ -213,15 +213,21 @@ class Study:
         "" if none failed.
         """
         record = self._record()
-        failed = [one for one in record.trials if one.newest is not None and one.newest.failure_class is not None]
-        ended = {(one.newest.end_time, one.trial.number): one for one in failed if one.newest and one.newest.end_time}
+        failed = [
+            entry for entry in record.trials if entry.newest is not None and entry.newest.failure_class is not None
+        ]
+        ended = {
+            (entry.newest.end_time, entry.trial.number): entry
+            for entry in failed
+            if entry.newest and entry.newest.end_time
+        }
         if not ended:
             return ""
         last = ended[max(ended)]
         log = self.log(last.trial.number).rstrip()
-        _, found, trace = log.rpartition("Traceback (most recent call last):")
-        if found:
-            return found + trace
+        _, marker, trace = log.rpartition("Traceback (most recent call last):")
+        if marker:
+            return marker + trace
         printed = [line for line in log.splitlines() if line and not line.startswith("tuner.")]
         return "\n".join(printed[-10:]) or f"trial {last.trial.number}: {record.reason_of(last)}"
 
@@ -230,9 +236,9 @@ class Study:
         from suggest.errors import NotFound
 
         record = self._record(trial=number, measurements=measurements)
-        for one in record.trials:
-            if one.trial.number == number:
-                return record, one
+        for entry in record.trials:
+            if entry.trial.number == number:
+                return record, entry
         raise NotFound(f"{self.name} has no trial {number}")
 
     def _record(self, *, trial: int | None = None, measurements: bool = False) -> ExperimentRecord:
@@ -307,17 +313,17 @@ def in_event_loop() -> bool:
     return True
 
 
-def _result(record: ExperimentRecord, one: TrialRecord) -> TrialResult:
-    trial = one.trial
+def _result(record: ExperimentRecord, entry: TrialRecord) -> TrialResult:
+    trial = entry.trial
     return TrialResult(
         number=trial.number,
-        state=one.state.value,
+        state=entry.state.value,
         parameters={name: trial.parameters[name] for name in record.parameter_names if name in trial.parameters},
         value=trial.value,
-        reason=record.reason_of(one),
-        attempts=len(one.attempts),
-        start_time=one.start_time,
-        end_time=one.end_time,
+        reason=record.reason_of(entry),
+        attempts=len(entry.attempts),
+        start_time=entry.start_time,
+        end_time=entry.end_time,
         metrics=dict(record.metrics.get(trial.number, {})),
     )
 

@@ -110,20 +110,20 @@ class Trial(Mapping[str, Any]):
             TypeError: It is something else, or a metric of an objective or a constraint is missing.
         """
         assert self._objectives is not None, "a script has no return value"
-        one = len(self._objectives) == 1
+        single = len(self._objectives) == 1
         if isinstance(returned, Mapping):
             values = {metric_name(name): as_number(name, value) for name, value in returned.items()}
         elif returned is None:
             values = {}
-        elif one:
+        elif single:
             values = {self._objectives[0]: as_number("the objective's return value", returned)}
         else:
             raise TypeError(f"the objective returned {returned!r}; return a mapping of {', '.join(self._needed)}")
-        missing = [name for name in self._needed if name not in self._reported and name not in values]
-        if missing and returned is None and one and missing == list(self._objectives):
+        absent = [name for name in self._needed if name not in self._reported and name not in values]
+        if absent and returned is None and single and absent == list(self._objectives):
             raise TypeError(f"the objective returned None and {self._missing_value()}")
-        if missing:
-            raise TypeError(f"the objective neither reported nor returned {', '.join(missing)}")
+        if absent:
+            raise TypeError(f"the objective neither reported nor returned {', '.join(absent)}")
         if values:
             self._print({STEP: self._step + 1, **values})
 
@@ -164,8 +164,8 @@ def current_trial(defaults: Mapping[str, Any] | None = None) -> Trial:
     defaults: Parameters that the experiment does not search. With them, the script can also be run by hand.
     """
     if not _running:
-        found = json.loads(os.environ.get("TUNER_PARAMETERS", "{}"))
-        begin(Trial({**(defaults or {}), **found}, None))
+        parameters = json.loads(os.environ.get("TUNER_PARAMETERS", "{}"))
+        begin(Trial({**(defaults or {}), **parameters}, None))
     return _running[0]
 
 
@@ -179,9 +179,9 @@ def as_number(name: str, value: object) -> float:
             return float(value)  # type: ignore[arg-type]  # what it cannot take is refused
         except (TypeError, ValueError, RuntimeError):  # RuntimeError: of a tensor of PyTorch with several elements
             pass
-    shown = repr(value)
-    shown = shown if len(shown) <= 80 else shown[:77] + "..."
-    raise TypeError(f"{name}: expected a number, got {shown} ({type(value).__name__})")
+    text = repr(value)
+    text = text if len(text) <= 80 else text[:77] + "..."
+    raise TypeError(f"{name}: expected a number, got {text} ({type(value).__name__})")
 
 
 def _folder(variable: str) -> Path:

@@ -36,18 +36,18 @@ _PRUNED_EXIT_CODE = 143  # as of a process that SIGTERM ended
 
 def main() -> int:
     """Run the trial and return its exit code."""
-    sent = pickle.loads(_packed())
-    sys.path.extend(path for path in sent["path"] if path not in sys.path)
-    if (made := sent.get("python", sys.version_info[:2])) != sys.version_info[:2]:
-        theirs, ours = (".".join(map(str, version)) for version in (made, sys.version_info[:2]))
+    message = pickle.loads(_packed())
+    sys.path.extend(path for path in message["path"] if path not in sys.path)
+    if (packed_by := message.get("python", sys.version_info[:2])) != sys.version_info[:2]:
+        theirs, ours = (".".join(map(str, version)) for version in (packed_by, sys.version_info[:2]))
         print(f"the objective was pickled by Python {theirs}, and this is Python {ours}; use an image with {theirs}")
         return 1
     owner = os.getpid()
     try:
-        objective = pickle.loads(sent["objective"])
+        objective = pickle.loads(message["objective"])
         _be_the_script(_script_names(objective))
-        objectives = sent.get("objectives") or [sent["metric"]]  # of versions before several objectives
-        trial = Trial(json.loads(os.environ["TUNER_PARAMETERS"]), objectives, sent.get("constraints", ()))
+        objectives = message.get("objectives") or [message["metric"]]  # of versions before several objectives
+        trial = Trial(json.loads(os.environ["TUNER_PARAMETERS"]), objectives, message.get("constraints", ()))
         begin(trial)
         signal.signal(signal.SIGTERM, lambda *_: trial.stop())
         returned = objective(trial)
@@ -102,8 +102,8 @@ def _be_the_script(names: dict[str, Any]) -> None:
 
 def _of_the_objective(trace: TracebackType | None) -> TracebackType | None:
     """Without the frames of this module and of `tuner.trial`."""
-    own = {__file__, sys.modules[Trial.__module__].__file__}
-    while trace is not None and trace.tb_frame.f_code.co_filename in own:
+    own_files = {__file__, sys.modules[Trial.__module__].__file__}
+    while trace is not None and trace.tb_frame.f_code.co_filename in own_files:
         trace = trace.tb_next
     return trace
 

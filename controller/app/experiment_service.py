@@ -188,7 +188,7 @@ class ExperimentService:
         return admitted
 
     def _refuse_an_end(self, experiment: Experiment, document: Document) -> None:
-        """Raise FailedPrecondition if a failed experiment would fail again at once."""
+        """Raise FailedPrecondition if a failed experiment would immediately fail again."""
         if experiment.state is not ExperimentState.FAILED:
             return
         outcomes = _outcomes(self._store.attempts(experiment.uid))

@@ -214,7 +214,7 @@ async def _check(experiment: Experiment, document: Document, client: SessionClie
 
 
 def refuse_an_end(experiment: Experiment, spec: ExperimentSpec, trials: Sequence[Trial]) -> None:
-    """Raise FailedPrecondition if the experiment would end at once with these trials."""
+    """Raise FailedPrecondition if the experiment would immediately end with these trials."""
     ending = budget.ending_of(spec, ((trial.state, trial.value) for trial in trials), running_s=experiment.running_s)
     if ending is not None:
         raise FailedPrecondition(

@@ -144,7 +144,7 @@ class _Trials:
     def _ended_within(self, seconds: float) -> set[int]:
         """Return the trials that may have ended in the last seconds: their measurements may have been read before.
 
-        The clock of the server may differ from that here, so the seconds are those before the newest end.
+        The server's clock may differ from this one, so the seconds are those before the newest end.
         """
         ends = {number: trial.end_time for number, trial in self.known.items() if trial.end_time is not None}
         since = max(ends.values()) - timedelta(seconds=seconds) if ends else None

@@ -1,4 +1,4 @@
-"""The sources of imported trials: an experiment here, a study in a store, an Optuna database, a CSV file.
+"""The sources of imported trials: an experiment, a study in a store, an Optuna database, a CSV file.
 
 Everything is read before anything is written: a source's store is closed before the target's store is opened.
 """

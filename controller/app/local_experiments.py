@@ -38,7 +38,7 @@ class ControllerLock:
     def take(self, name: str, *, within_s: float = 0.1) -> None:
         """Take the lock. Raises ControlledElsewhere, with the holder.
 
-        Waits a moment, because `holder` takes the lock, too.
+        Waits a moment, because `holder` also takes the lock.
         """
         deadline = time.monotonic() + within_s
         while not self._try():

@@ -26,7 +26,7 @@ def warnings(document: Document) -> Iterator[str]:
 
 
 def _only_in_the_image(trial: TrialTemplate) -> Iterator[str]:
-    """Yield a warning if the program of a file that was written for a cluster is not here."""
+    """Yield a warning if the program of a file that was written for a cluster is not on this machine."""
     for word in trial.command[:2] if trial.image else ():
         # Not Path.exists, which raises for a name that is too long or in a folder that must not be read.
         if word.startswith("/") and "${" not in word and not os.path.exists(word):  # noqa: PTH110

@@ -172,7 +172,7 @@ def _trials(numbers: Sequence[int]) -> str:
 
 
 def _refuse_an_end(experiment: Experiment, spec: ExperimentSpec, other_trials: Sequence[Trial]) -> None:
-    """Raise FailedPrecondition if the chosen trials would be cancelled at once. `other_trials` are all other trials."""
+    """Raise FailedPrecondition if the chosen trials would immediately be cancelled. `other_trials` are the others."""
     ending = budget.ending_of(
         spec, ((trial.state, trial.value) for trial in other_trials), running_s=experiment.running_s
     )

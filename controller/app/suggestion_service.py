@@ -1,4 +1,4 @@
-"""Connect to the suggestion service: a running one, or one that is started here on a private socket.
+"""Connect to the suggestion service: a running one, or one that this process starts on a private socket.
 
 Reading through an embedded service disturbs no other process, because only writing takes ownership of a study.
 """

@@ -8,7 +8,7 @@ import importlib
 from controller import version
 from controller.cli.exits import ExitCode
 
-# Every module that declares a failpoint. tests/unit/test_cli_about.py finds the one that is missing here.
+# Every module that declares a failpoint. tests/unit/test_cli_about.py finds modules that are missing from this list.
 FAILPOINT_MODULES = (
     "controller.backup",
     "controller.experiment_store",

@@ -180,7 +180,7 @@ class _CommandLine:
     # Names in controller.db
 
     def _query(self, statement: str, *values: str) -> list[tuple[str, ...]]:
-        """Return the rows of a query; none if there is no store, which is never created here."""
+        """Return the rows of a query; none if there is no store: completion never creates one."""
         path = _state_directory(self._given.get("state_dir")) / "controller.db"
         if not path.is_file():
             return []
@@ -220,7 +220,7 @@ class _CommandLine:
 
 
 def _without_breaks(words: Sequence[str]) -> Iterator[str]:
-    """Join `--output=json`, which bash splits into three words and of which it replaces only the part after the `=`."""
+    """Join `--output=json`, which bash splits into three words replacing only the part after the `=`."""
     whole: list[str] = []
     for word in words[:-1]:
         if whole and (word == "=" or (whole[-1].endswith("=") and whole[-1].startswith("-"))):

@@ -1,4 +1,4 @@
-"""`tuner serve`: run the suggestion service by itself, for many clients."""
+"""`tuner serve`: run the suggestion service as a server for many clients."""
 
 from __future__ import annotations
 

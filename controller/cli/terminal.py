@@ -49,7 +49,7 @@ def set_up_logging(arguments: argparse.Namespace) -> None:
     root.setLevel(logging.ERROR)
     if arguments.quiet:
         return
-    # The logs of libraries are of no use here, and refusals of an embedded service reach the person as errors.
+    # The logs of libraries are of no use to the person, and refusals of an embedded service reach the person as errors.
     logging.getLogger("controller").setLevel(
         logging.DEBUG if arguments.verbose else logging.INFO if as_json else logging.ERROR
     )

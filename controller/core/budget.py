@@ -138,7 +138,7 @@ def needs_estimate(spec: ExperimentSpec, counts: Mapping[TrialState, int], estim
 def ending_of(
     spec: ExperimentSpec, outcomes: Iterable[tuple[TrialState, float | None]], *, running_s: float
 ) -> Ending | None:
-    """Return the ending that an experiment with these outcomes would reach at once if it continued under `spec`."""
+    """Return the ending that an experiment with these outcomes would immediately reach if it continued under `spec`."""
     counts: dict[TrialState, int] = {}
     best: float | None = None
     for state, value in outcomes:

@@ -2,7 +2,7 @@
 
 Every turn decides from durable facts alone, so a restarted controller makes the same decisions. The loop carries out
 the actions in order, and each of them is idempotent. The list covers one turn: after acting, the loop takes the next
-turn at once.
+turn without waiting.
 """
 
 from __future__ import annotations
@@ -304,7 +304,7 @@ def _final_is_outdated(snapshot: Snapshot) -> bool:
 
 
 def beginnings(snapshot: Snapshot) -> list[CreateAttempt]:
-    """Return the actions that a suggestion allows at once: its trials begin.
+    """Return the actions that a suggestion allows in the same turn: its trials begin.
 
     All other actions wait for the next observation. That includes the final stage: actions that were decided before the
     suggestion are still pending, and one of them may be to forget how the final stage last ended.
@@ -391,7 +391,7 @@ def _runs_again(trial: UnfinishedTrial, snapshot: Snapshot) -> bool:
 
 
 def _is_over(trial: UnfinishedTrial, snapshot: Snapshot) -> bool:
-    """Return whether another attempt may follow an ended one of which the runtime may still hold objects."""
+    """Return whether another attempt may follow an ended one whose objects the runtime may still have."""
     newest = trial.newest
     over = newest is not None and (newest.state is AttemptState.FAILED or trial.goes_on)
     return over and trial.number not in snapshot.removed

@@ -148,7 +148,7 @@ class MetricsFile:
 
 @dataclass(frozen=True, slots=True)
 class PrometheusEndpoint:
-    """An endpoint of the trial that is scraped. Without a port, each attempt is told one in TUNER_METRICS_PORT."""
+    """An endpoint of the trial that is scraped. Without a port, each attempt gets one in TUNER_METRICS_PORT."""
 
     port: int | None = None
     path: str = "/metrics"

@@ -1,7 +1,8 @@
 """The traits of each runtime: what code outside a runtime needs to know about the place where trials run.
 
 Only this table knows runtimes by name. Code that depends on the place asks for a trait, so that a new runtime is a row
-here, a module that implements `controller.runtime.protocol.Runtime`, and its constructor in `controller.app.runtimes`.
+of the table, a module that implements `controller.runtime.protocol.Runtime`, and its constructor in
+`controller.app.runtimes`.
 The command line imports this module even for --help, which must not import dataclasses.
 """
 

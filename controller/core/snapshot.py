@@ -105,7 +105,7 @@ class Snapshot:
     slots: how many attempts the runtime can hold; None means no limit.
     canary_over: the first trial has shown that it works, so more than one may run.
     advised: trials that the study advises to stop, with its reason.
-    stops_sent: trials whose newest attempt this process has told to stop, with the grace period in seconds.
+    stops_sent: trials whose newest attempt this process has asked to stop, with the grace period in seconds.
     removed: trials whose newest attempt this process has removed from the runtime.
     held: trials whose newest attempt the runtime has accepted but does not run yet, for lack of room.
     ahead: how many successors may be created before a slot is free for them.

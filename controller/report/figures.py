@@ -450,7 +450,7 @@ FIGURES: dict[str, Figure] = {
 }
 
 
-# What is said in place of a figure without data.
+# The text in place of a figure without data.
 WHY_EMPTY = {
     "history": "No trial has a value yet.",
     "front": "No trial has values of all objectives yet.",

@@ -65,7 +65,7 @@ class Live:
         if event.kind in _SHOWN_ENDS or event.trial is None:
             message = event.message
             if event.trial is not None:
-                # "trial=digits-x7k2q-7 attempt=1 running->failed class=…": the kind and the rest are enough here.
+                # "trial=digits-x7k2q-7 attempt=1 running->failed class=…": show only the kind and the rest.
                 message = " ".join([event.kind, *event.message.split(" ", 3)[3:]])
             self._events.append((event.time.astimezone().strftime("%H:%M:%S"), _event_text(event, message)))
 

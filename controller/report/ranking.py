@@ -51,7 +51,7 @@ def ranked(record: ExperimentRecord) -> ExperimentRecord:
 
 
 def trials_that_ran(record: TrialList) -> list[Trial]:
-    """Return the trials that ran, here or where they were imported from."""
+    """Return the trials that ran, in this experiment or where they were imported from."""
     return [entry.trial for entry in record.trials if not entry.value_of]
 
 

@@ -148,7 +148,7 @@ class FigureSource(TrialList, Protocol):
 
 
 def best_of(trials: Sequence[TrialRecord], criteria: Criteria) -> list[Trial]:
-    """Return the best trial, or the Pareto front sorted by the first objective. Imported trials count, too."""
+    """Return the best trial, or the Pareto front sorted by the first objective. Imported trials also count."""
     return in_order(criteria.best(record.trial for record in trials), criteria)
 
 

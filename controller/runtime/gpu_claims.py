@@ -2,7 +2,8 @@
 
 A claim is a file that an attempt holds a lock on (flock). The supervisor creates the file and the attempt's processes
 inherit the lock, so that the kernel releases it when the last of them ends, however it ended. A single lock guards all
-decisions: an attempt gets all of its GPUs or none, in the order in which claims were made. Nothing here waits.
+decisions: an attempt gets all of its GPUs or none, in the order in which claims were made. No function of this module
+waits.
 
 The supervisor imports this module if an attempt asks for GPUs: standard library only, no threads, no subprocess.
 """

@@ -113,7 +113,7 @@ def _fork(run: Callable[[int, int, int], None], log: str) -> tuple[int, int, int
             os.close(fd)
         raise LaunchRefused(f"cannot create a process: {error.strerror}", infrastructure=True) from error
     if pid == 0:
-        os.close(gate_write)  # otherwise the gate would stay open when the parent dies
+        os.close(gate_write)  # otherwise the gate would stay open after the parent's death
         run(log_fd, gate_read, fault_write)
     for fd in (log_fd, gate_read, fault_write):
         os.close(fd)

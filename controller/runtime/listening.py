@@ -1,7 +1,7 @@
 """The supervisor's end of its socket: the socket's place, and the buffers of each client.
 
-Nothing here waits, because a frozen controller must not freeze trials. The supervisor imports this module: standard
-library only.
+Nothing in this module waits, because a frozen controller must not freeze trials. The supervisor imports this module:
+standard library only.
 """
 
 from __future__ import annotations

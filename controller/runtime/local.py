@@ -250,7 +250,7 @@ class LocalRuntime:
 
         Raises:
             CannotStart: The supervisor refused to start the attempt.
-            RuntimeLost: No supervisor lives long enough to answer.
+            RuntimeLost: Each supervisor exits before it answers.
         """
         for _ in range(_TRIES):
             connection = await self._connected()

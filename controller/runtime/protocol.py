@@ -52,7 +52,7 @@ class Launch:
 
     directory: the attempt's own folder, which exists. The runtime writes standard output and error to `log.txt` there,
     in order.
-    slots: while this many attempts of the experiment run, the attempt waits in the runtime and starts by itself once
+    slots: while this many attempts of the experiment run, the attempt waits in the runtime, which starts it once
     one has ended. None starts it at once.
     workers: the number of processes. Each gets `gpu` GPUs and its rank in torchrun's environment variables. The attempt
     ends like the first process that fails, and `log.txt` is the log of rank 0.
@@ -174,13 +174,13 @@ class Runtime(Protocol):
         """Do what is due without a request: start waiting attempts, end overdue ones, finish removals, follow logs.
 
         The loop calls this once per turn, before observe(). It is level-triggered: whatever fails is tried again at the
-        next call. Changes from here on end the next wait(). Raises RuntimeLost.
+        next call. Later changes end the next wait(). Raises RuntimeLost.
         """
 
     async def observe(self) -> Mapping[str, AttemptStatus]:
         """Return all started attempts of this experiment that were not removed, by name.
 
-        A started attempt that is missing here has vanished. Only reads. Raises RuntimeLost.
+        A started attempt that is missing from the result has vanished. Only reads. Raises RuntimeLost.
         """
 
     async def read_log(self, name: str, offset: int, *, limit: int = 1 << 20) -> bytes:

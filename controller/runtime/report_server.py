@@ -313,7 +313,7 @@ def main() -> None:
     folder = Path(sys.argv[-1])
     lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     if os.fork():
-        os._exit(0)  # the server is not the controller's child, so nobody has to reap it
+        os._exit(0)  # the server is not the controller's child, so it leaves no zombie
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

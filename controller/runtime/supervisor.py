@@ -157,7 +157,7 @@ def main() -> None:
     module, folder = sys.argv[-2:]
     lock = os.open(os.path.join(folder, SUPERVISOR_LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     if os.fork():
-        os._exit(0)  # the supervisor is not the controller's child, so nobody has to reap it
+        os._exit(0)  # the supervisor is not the controller's child, so it leaves no zombie
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -176,7 +176,7 @@ def main() -> None:
 
 
 def _imported(module: str) -> ForkedModule | None:
-    """Return the imported module; None if it cannot be imported here, and then each trial reports why."""
+    """Return the imported module; None if the import fails; then each trial reports why."""
     from controller.runtime.forked_python import ForkedModule  # lazy: most experiments run commands
 
     try:

@@ -70,15 +70,15 @@ BY_PATH = Section(
 class ClusterCondition:
     """How an object shows that it has ended: by an entry of its conditions, or by another field."""
 
-    what = "{type: …}, or {path: …, equals: …}"
+    expected = "{type: …}, or {path: …, equals: …}"
     sections = (BY_TYPE, BY_PATH)
 
     def take(self, raw: object, at: str, problems: ProblemCollector) -> object:
         if not isinstance(raw, dict):
-            return refuse(raw, at, problems, self.what)
+            return refuse(raw, at, problems, self.expected)
         by_path = raw.keys() & {"path", "equals"}
         if by_path and raw.keys() & {"type", "status"}:
-            problems.add(at, f"a condition has {self.what}, and this mixes them; omit one")
+            problems.add(at, f"a condition has {self.expected}, and this mixes them; omit one")
             return INVALID
         return (BY_PATH if by_path else BY_TYPE).take(raw, at, problems)
 

@@ -60,23 +60,23 @@ def fill_defaults(document: Json) -> None:
 
 
 def space_of(parameters: Json) -> Space:
-    return Space(tuple(Parameter(name, _domain(given), _when(given)) for name, given in parameters.items()))
+    return Space(tuple(Parameter(name, _domain(fields), _when(fields)) for name, fields in parameters.items()))
 
 
-def _domain(given: Json) -> Domain:
-    if given["type"] == "choice":
-        return Choice(tuple(given["values"]))
-    low, high, scale, step = given["min"], given["max"], Scale(given["scale"]), given.get("step")
+def _domain(fields: Json) -> Domain:
+    if fields["type"] == "choice":
+        return Choice(tuple(fields["values"]))
+    low, high, scale, step = fields["min"], fields["max"], Scale(fields["scale"]), fields.get("step")
     normal = None
-    if "distribution" in given:
-        normal = Normal.within(low, high, scale, given.get("mean"), given.get("deviation"))
-    if given["type"] == "int":
-        return Int(low, high, scale, given["step"], normal)
-    return Float(float(low), float(high), scale, None if step is None else float(step), given.get("points"), normal)
+    if "distribution" in fields:
+        normal = Normal.within(low, high, scale, fields.get("mean"), fields.get("deviation"))
+    if fields["type"] == "int":
+        return Int(low, high, scale, fields["step"], normal)
+    return Float(float(low), float(high), scale, None if step is None else float(step), fields.get("points"), normal)
 
 
-def _when(given: Json) -> tuple[Condition, ...]:
-    return tuple(Condition(name, tuple(values)) for name, values in given.get("when", {}).items())
+def _when(fields: Json) -> tuple[Condition, ...]:
+    return tuple(Condition(name, tuple(values)) for name, values in fields.get("when", {}).items())
 
 
 def from_document(document: Mapping[str, object]) -> ExperimentSpec:
@@ -93,7 +93,9 @@ def from_document(document: Mapping[str, object]) -> ExperimentSpec:
         space=space,
         objective=first,
         further=tuple(further),
-        constraints=tuple(Constraint(**fields_of(CONSTRAINT.keys, each)) for each in spec.get("constraints", ())),
+        constraints=tuple(
+            Constraint(**fields_of(CONSTRAINT.keys, constraint)) for constraint in spec.get("constraints", ())
+        ),
         metrics=MetricsRule(source=_metrics_source(metrics), **fields_of(METRICS.keys, metrics)),
         initial=tuple(space.canonical(point) for point in spec["initial"]),
         algorithm=Algorithm(spec["algorithm"]["name"], spec["algorithm"].get("seed"), spec["algorithm"]["settings"]),
@@ -111,36 +113,36 @@ def from_document(document: Mapping[str, object]) -> ExperimentSpec:
 def _weights(choose: str | Mapping[str, float] | None, objectives: Sequence[ExperimentObjective]) -> tuple[float, ...]:
     if choose is None or choose == "first":
         return ()
-    weights = dict.fromkeys((one.metric for one in objectives), 1.0) if isinstance(choose, str) else choose
-    return tuple(float(weights.get(one.metric, 0.0)) for one in objectives)
+    weights = dict.fromkeys((objective.metric for objective in objectives), 1.0) if isinstance(choose, str) else choose
+    return tuple(float(weights.get(objective.metric, 0.0)) for objective in objectives)
 
 
-def _metrics_source(given: Json) -> MetricsSource | None:
-    if given.get("push"):
+def _metrics_source(fields: Json) -> MetricsSource | None:
+    if fields.get("push"):
         return PUSHED
-    if given.get("dbManager"):
+    if fields.get("dbManager"):
         return KatibReports()
-    if "prometheus" in given:
-        return PrometheusEndpoint(**fields_of(PROMETHEUS.keys, given["prometheus"]))
-    if "file" in given:
-        return MetricsFile(given["file"], MetricsFormat(given.get("format", MetricsFormat.TEXT.value)))
+    if "prometheus" in fields:
+        return PrometheusEndpoint(**fields_of(PROMETHEUS.keys, fields["prometheus"]))
+    if "file" in fields:
+        return MetricsFile(fields["file"], MetricsFormat(fields.get("format", MetricsFormat.TEXT.value)))
     return None
 
 
-def _objective(given: Json) -> ExperimentObjective:
-    target = given.get("target")
+def _objective(fields: Json) -> ExperimentObjective:
+    target = fields.get("target")
     return ExperimentObjective(
-        given["metric"],
-        Direction(given["direction"]),
-        ValueRule(given["value"]),
+        fields["metric"],
+        Direction(fields["direction"]),
+        ValueRule(fields["value"]),
         None if target is None else float(target),
     )
 
 
-def _pruning(given: Json | None) -> Pruning | None:
-    if given is None:
+def _pruning(fields: Json | None) -> Pruning | None:
+    if fields is None:
         return None
-    return Pruning(given["name"], {name: value for name, value in given.items() if name != "name"})
+    return Pruning(fields["name"], {name: value for name, value in fields.items() if name != "name"})
 
 
 def completed(final: Json, trial: Json) -> Json:
@@ -152,14 +154,14 @@ def completed(final: Json, trial: Json) -> Json:
     return whole | {key: {**trial.get(key, {}), **final.get(key, {})} for key in ("env", "resources")}
 
 
-def _trial(given: Json) -> TrialTemplate:
-    resources = given.get("resources", {})
+def _trial(fields: Json) -> TrialTemplate:
+    resources = fields.get("resources", {})
     memory, disk = resources.get("memory"), resources.get("ephemeralStorage")
     cpu = resources.get("cpu")
     return TrialTemplate(
-        command=tuple(given.get("command", ())),
-        args=tuple(given.get("args", ())),
-        env={name: _env(value) for name, value in given.get("env", {}).items()},
+        command=tuple(fields.get("command", ())),
+        args=tuple(fields.get("args", ())),
+        env={name: _env(value) for name, value in fields.get("env", {}).items()},
         resources=Resources(
             cpu=None if cpu is None else float(cpu),
             memory_bytes=None if memory is None else parse_bytes(memory),
@@ -167,10 +169,10 @@ def _trial(given: Json) -> TrialTemplate:
             ephemeral_storage_bytes=None if disk is None else parse_bytes(disk),
             extended={name: count for name, count in resources.items() if "/" in name},
         ),
-        retries={FailureClass(name): count for name, count in given["retries"].items()},
-        devices=tuple(str(device) for device in given.get("devices", ())),
-        cluster={key: given[key] for key in CLUSTER_KEYS if key in given},
-        **fields_of(TRIAL.keys, given),
+        retries={FailureClass(name): count for name, count in fields["retries"].items()},
+        devices=tuple(str(device) for device in fields.get("devices", ())),
+        cluster={key: fields[key] for key in CLUSTER_KEYS if key in fields},
+        **fields_of(TRIAL.keys, fields),
     )
 
 

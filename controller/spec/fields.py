@@ -26,7 +26,7 @@ _SAFE_INTEGER = 2.0**53
 
 class ValueKind(Protocol):
     @property
-    def what(self) -> str:
+    def expected(self) -> str:
         """Return what is expected, as part of a sentence: "a whole number of at least 1"."""
 
     def take(self, raw: object, at: str, problems: ProblemCollector) -> object: ...
@@ -51,8 +51,8 @@ def found(raw: object) -> str:
             return f"the number {as_text(raw) if isinstance(raw, int | float) else raw}"
 
 
-def refuse(raw: object, at: str, problems: ProblemCollector, what: str) -> object:
-    problems.add(at, f"expected {what}, got {found(raw)}")
+def refuse(raw: object, at: str, problems: ProblemCollector, expected: str) -> object:
+    problems.add(at, f"expected {expected}, got {found(raw)}")
     return INVALID
 
 
@@ -60,22 +60,22 @@ def refuse(raw: object, at: str, problems: ProblemCollector, what: str) -> objec
 class Text:
     """A string, which must match `pattern`; `rule` says in words what that means."""
 
-    what: str = "a string"
+    expected: str = "a string"
     pattern: str = r"[\s\S]+"
     rule: str = "something"
     max_length: int | None = None
 
     def take(self, raw: object, at: str, problems: ProblemCollector) -> object:
         if isinstance(raw, int | float):
-            problems.add(at, f'expected {self.what}, got {found(raw)}; put quotes around it: "{as_text(raw)}"')
+            problems.add(at, f'expected {self.expected}, got {found(raw)}; put quotes around it: "{as_text(raw)}"')
             return INVALID
         if not isinstance(raw, str):
-            return refuse(raw, at, problems, self.what)
+            return refuse(raw, at, problems, self.expected)
         if self.max_length is not None and len(raw) > self.max_length:
             problems.add(at, f"{len(raw)} characters are too many; use at most {self.max_length}")
             return INVALID
         if not re.fullmatch(self.pattern, raw):
-            problems.add(at, f"{raw!r} is not {self.what}; use {self.rule}")
+            problems.add(at, f"{raw!r} is not {self.expected}; use {self.rule}")
             return INVALID
         return raw
 
@@ -89,15 +89,15 @@ class WholeNumber:
     least: int | None = None
 
     @property
-    def what(self) -> str:
+    def expected(self) -> str:
         return "a whole number" if self.least is None else f"a whole number of at least {self.least}"
 
     def take(self, raw: object, at: str, problems: ProblemCollector) -> object:
         integral = isinstance(raw, float) and raw.is_integer() and abs(raw) <= _SAFE_INTEGER
         if isinstance(raw, bool) or not (isinstance(raw, int) or integral):
-            return refuse(raw, at, problems, self.what)
+            return refuse(raw, at, problems, self.expected)
         assert isinstance(raw, int | float)
-        return int(raw) if self.least is None or raw >= self.least else refuse(raw, at, problems, self.what)
+        return int(raw) if self.least is None or raw >= self.least else refuse(raw, at, problems, self.expected)
 
     def schema(self) -> Schema:
         return {"type": "integer"} if self.least is None else {"type": "integer", "minimum": self.least}
@@ -110,18 +110,18 @@ class Number:
     least: float | None = None
 
     @property
-    def what(self) -> str:
+    def expected(self) -> str:
         return "a finite number" if self.least is None else f"a number of at least {self.least:g}"
 
     def take(self, raw: object, at: str, problems: ProblemCollector) -> object:
         if isinstance(raw, bool) or not isinstance(raw, int | float):
-            return refuse(raw, at, problems, self.what)
+            return refuse(raw, at, problems, self.expected)
         try:
             value = float(raw)
         except OverflowError:
             value = math.inf
         if not math.isfinite(value) or (self.least is not None and value < self.least):
-            return refuse(raw, at, problems, self.what)
+            return refuse(raw, at, problems, self.expected)
         return int(value) if value.is_integer() and abs(value) <= _SAFE_INTEGER else value
 
     def schema(self) -> Schema:
@@ -130,10 +130,10 @@ class Number:
 
 @dataclass(frozen=True, slots=True)
 class Flag:
-    what: str = "true or false"
+    expected: str = "true or false"
 
     def take(self, raw: object, at: str, problems: ProblemCollector) -> object:
-        return raw if isinstance(raw, bool) else refuse(raw, at, problems, self.what)
+        return raw if isinstance(raw, bool) else refuse(raw, at, problems, self.expected)
 
     def schema(self) -> Schema:
         return {"type": "boolean"}
@@ -143,10 +143,10 @@ class Flag:
 class Scalar:
     """A string, number or boolean, kept with its type."""
 
-    what: str = "a string, a number, true or false"
+    expected: str = "a string, a number, true or false"
 
     def take(self, raw: object, at: str, problems: ProblemCollector) -> object:
-        return raw if isinstance(raw, str | int | float) else refuse(raw, at, problems, self.what)
+        return raw if isinstance(raw, str | int | float) else refuse(raw, at, problems, self.expected)
 
     def schema(self) -> Schema:
         return {"type": ["string", "number", "boolean"]}
@@ -156,7 +156,7 @@ class Scalar:
 class JsonValue:
     """Any JSON value, kept with its type: a choice, or a reference to one. The domain checks its depth and length."""
 
-    what: str = "a value"
+    expected: str = "a value"
 
     def take(self, raw: object, at: str, problems: ProblemCollector) -> object:
         return raw
@@ -172,16 +172,16 @@ class Word:
     words: tuple[str, ...]
 
     @property
-    def what(self) -> str:
+    def expected(self) -> str:
         return " or ".join((", ".join(self.words[:-1]), self.words[-1]) if len(self.words) > 1 else self.words)
 
     def take(self, raw: object, at: str, problems: ProblemCollector) -> object:
         if raw in self.words:
             return raw
         if not isinstance(raw, str):
-            return refuse(raw, at, problems, self.what)
+            return refuse(raw, at, problems, self.expected)
         suggestion = meant_by(raw, self.words)
-        problems.add(at, f"{raw!r} is not {self.what}" + (f"; did you mean {suggestion}?" if suggestion else ""))
+        problems.add(at, f"{raw!r} is not {self.expected}" + (f"; did you mean {suggestion}?" if suggestion else ""))
         return INVALID
 
     def schema(self) -> Schema:
@@ -195,14 +195,14 @@ class Parsed:
     `read` returns the canonical form of a string or number, or raises ValueError with the message.
     """
 
-    what: str
+    expected: str
     read: Callable[[str | int | float], object]
     form: Mapping[str, object]
     numbers: bool = True
 
     def take(self, raw: object, at: str, problems: ProblemCollector) -> object:
         if isinstance(raw, bool) or not isinstance(raw, str | int | float):
-            return refuse(raw, at, problems, self.what)
+            return refuse(raw, at, problems, self.expected)
         try:
             return self.read(raw)
         except ValueError as error:
@@ -217,10 +217,10 @@ class Parsed:
 class AnyData:
     """Plain data that is checked elsewhere, such as a manifest."""
 
-    what: str = "a mapping"
+    expected: str = "a mapping"
 
     def take(self, raw: object, at: str, problems: ProblemCollector) -> object:
-        return raw if isinstance(raw, dict) else refuse(raw, at, problems, self.what)
+        return raw if isinstance(raw, dict) else refuse(raw, at, problems, self.expected)
 
     def schema(self) -> Schema:
         return {"type": "object"}
@@ -229,14 +229,14 @@ class AnyData:
 @dataclass(frozen=True, slots=True)
 class ListOf:
     item: ValueKind
-    what: str = "a list"
+    expected: str = "a list"
     least: int = 0
 
     def take(self, raw: object, at: str, problems: ProblemCollector) -> object:
         if not isinstance(raw, list):
-            return refuse(raw, at, problems, self.what)
+            return refuse(raw, at, problems, self.expected)
         if len(raw) < self.least:
-            problems.add(at, f"expected {self.what}, got an empty list")
+            problems.add(at, f"expected {self.expected}, got an empty list")
             return INVALID
         items = [self.item.take(item, f"{at}[{i}]", problems) for i, item in enumerate(raw)]
         return INVALID if any(item is INVALID for item in items) else items
@@ -269,6 +269,6 @@ class Key:
     value: Callable[[Any], object] = _unchanged  # Any: the kind determines the form
 
 
-def fields_of(keys: Iterable[Key], given: Mapping[str, object]) -> dict[str, Any]:
+def fields_of(keys: Iterable[Key], section: Mapping[str, object]) -> dict[str, Any]:
     """Return the values of these keys as arguments of the model's class, under the names of their fields."""
-    return {key.field: key.value(given[key.name]) for key in keys if key.field and key.name in given}
+    return {key.field: key.value(section[key.name]) for key in keys if key.field and key.name in section}

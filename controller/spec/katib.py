@@ -78,8 +78,8 @@ class KatibReader(KatibSectionReader):
             self._problems.add("kind", "only an Experiment of Katib's objects is supported; write kind: Experiment")
         spec = self._mapping(self._data, "spec", "")
         self._only(self._data, "", ("apiVersion", "kind", "metadata", "spec", "status"))
-        known = ("trialTemplate", "metricsCollectorSpec", "earlyStopping", "resumePolicy", "runtime")
-        self._only(spec, "spec", (*_SPEC, *known), _REFUSED)
+        known_keys = ("trialTemplate", "metricsCollectorSpec", "earlyStopping", "resumePolicy", "runtime")
+        self._only(spec, "spec", (*_SPEC, *known_keys), _REFUSED)
         if spec.get("resumePolicy") not in (None, *_RESUME_POLICIES):
             self._problems.add("spec.resumePolicy", f"expected one of {', '.join(_RESUME_POLICIES)}")
         runtime = spec.get("runtime", DEFAULT_RUNTIME)
@@ -109,38 +109,38 @@ class KatibReader(KatibSectionReader):
         if not isinstance(name, str) or not _NAME.fullmatch(name):
             rule = "1 to 40 lower-case letters, digits and -, with a letter first and no - last"
             self._problems.add("metadata.name", f"{name!r} is not a name; use {rule}")
-        kept = {key: metadata[key] for key in ("name", "namespace", "labels") if key in metadata}
+        metadata_kept = {key: metadata[key] for key in ("name", "namespace", "labels") if key in metadata}
         if len(self._problems.found) > before:
             return None
-        return {"apiVersion": "tuner.dev/v1", "kind": "Experiment", "metadata": kept, "spec": native}
+        return {"apiVersion": "tuner.dev/v1", "kind": "Experiment", "metadata": metadata_kept, "spec": native}
 
     def _objective(self, spec: Json) -> Json:
         at = "spec.objective"
-        given = self._mapping(spec, "objective", "spec")
-        self._only(given, at, ("type", "goal", "objectiveMetricName", "additionalMetricNames", "metricStrategies"))
-        metric = given.get("objectiveMetricName")
+        objective = self._mapping(spec, "objective", "spec")
+        self._only(objective, at, ("type", "goal", "objectiveMetricName", "additionalMetricNames", "metricStrategies"))
+        metric = objective.get("objectiveMetricName")
         if not metric:
             self._problems.add(f"{at}.objectiveMetricName", "must be specified; write the name of a metric")
-        if given.get("type") not in ("minimize", "maximize"):
+        if objective.get("type") not in ("minimize", "maximize"):
             self._problems.add(f"{at}.type", "must be minimize or maximize")
-        if metric and metric in self._optional(given, "additionalMetricNames", at):
+        if metric and metric in self._optional(objective, "additionalMetricNames", at):
             self._problems.add(f"{at}.additionalMetricNames", f"should not contain the objective's metric, {metric}")
-        native = {"metric": metric, "direction": given.get("type"), "value": "best"}
-        best = "min" if given.get("type") == "minimize" else "max"
-        for i, strategy in enumerate(self._optional(given, "metricStrategies", at)):
+        native = {"metric": metric, "direction": objective.get("type"), "value": "best"}
+        best = "min" if objective.get("type") == "minimize" else "max"
+        for i, strategy in enumerate(self._optional(objective, "metricStrategies", at)):
             if not isinstance(strategy, dict) or strategy.get("value") not in ("min", "max", "latest"):
                 self._problems.add(f"{at}.metricStrategies[{i}]", "must have a name, and value: min, max or latest")
             elif strategy.get("name") == metric and strategy["value"] == "latest":
                 native["value"] = "last"
             elif strategy.get("name") == metric and strategy["value"] != best:
                 native["value"] = "worst"
-        return native | ({"target": given["goal"]} if given.get("goal") is not None else {})
+        return native | ({"target": objective["goal"]} if objective.get("goal") is not None else {})
 
     def _algorithm(self, spec: Json) -> Json:
         at = "spec.algorithm"
-        given = self._mapping(spec, "algorithm", "spec")
-        self._only(given, at, ("algorithmName", "algorithmSettings"))
-        name = given.get("algorithmName")
+        section = self._mapping(spec, "algorithm", "spec")
+        self._only(section, at, ("algorithmName", "algorithmSettings"))
+        name = section.get("algorithmName")
         if not isinstance(name, str) or name not in ALGORITHMS:
             refused = NOT_HERE.get(name) if isinstance(name, str) else None
             message = "must be specified" if name is None else f"unknown algorithm name {name!r}"
@@ -148,23 +148,25 @@ class KatibReader(KatibSectionReader):
             return {}
         algorithm = ALGORITHMS[name]
         native: Json = {"name": algorithm.name}
-        settings = dict(algorithm.settings) | self._settings(given, at, f"{at}.settings", name, algorithm.takes)
+        settings = dict(algorithm.settings) | self._settings(section, at, f"{at}.settings", name, algorithm.takes)
         if "seed" in settings:
             native["seed"] = settings.pop("seed")
         return native | ({"settings": settings} if settings else {})
 
-    def _settings(self, given: Json, at: str, native_at: str, algorithm: str, takes: dict[str, KatibSetting]) -> Json:
+    def _settings(self, section: Json, at: str, native_at: str, algorithm: str, takes: dict[str, KatibSetting]) -> Json:
         """Return the settings under their native names. Katib writes all of them as text."""
         native: Json = {}
-        seen: set[str] = set()
-        for i, one in enumerate(self._optional(given, "algorithmSettings", at)):
+        names: set[str] = set()
+        for i, assignment in enumerate(self._optional(section, "algorithmSettings", at)):
             below = f"{at}.algorithmSettings[{i}]"
-            key, value = (one.get("name"), one.get("value")) if isinstance(one, dict) else (None, None)
+            key, value = (
+                (assignment.get("name"), assignment.get("value")) if isinstance(assignment, dict) else (None, None)
+            )
             setting = takes.get(key) if isinstance(key, str) else None
             if setting is None:
                 cure = f"write {', '.join(takes)}" if takes else "remove it"
                 self._problems.add(below, f"unknown setting {key!r} for algorithm {algorithm}; {cure}")
-            elif key in seen:
+            elif key in names:
                 self._problems.add(below, f"{key} occurs twice; remove one")
             elif not isinstance(value, str):
                 self._problems.add(f"{below}.value", f"expected text, got {value!r}; write it in quotes")
@@ -181,7 +183,7 @@ class KatibReader(KatibSectionReader):
                 else:
                     self.warnings.append(f"{below}: {key} has no effect here: {algorithm} has its own rule for it")
             if isinstance(key, str):
-                seen.add(key)
+                names.add(key)
         return native
 
     def _fidelity(self, algorithm: Json, parameters: Json) -> Json:
@@ -193,23 +195,23 @@ class KatibReader(KatibSectionReader):
         if "max" not in settings or "parameter" not in settings:
             self._problems.add(at, "r_l and resource_name must be set")
             return {}
-        resource, most, eta = settings["parameter"], settings["max"], settings.get("eta", 3)
+        resource, max_resource, eta = settings["parameter"], settings["max"], settings.get("eta", 3)
         if resource not in parameters:
             self._problems.add(at, f"value of resource_name setting must be in parameters; {resource!r} is not")
             return {}
         if parameters.pop(resource).get("type") != "int":
             self._problems.add(at, f"{resource}, of resource_name, must have parameterType: int")
-        found = Fidelity.of_resource(resource, most, eta)
-        return {"fidelity": {"parameter": resource, "min": found.min, "max": found.max, "eta": eta}}
+        fidelity = Fidelity.of_resource(resource, max_resource, eta)
+        return {"fidelity": {"parameter": resource, "min": fidelity.min, "max": fidelity.max, "eta": eta}}
 
     def _trial_dir(self, spec: Json, algorithm: Json) -> str:
         """Return the folder where a trial of pbt expects its checkpoint; "" for other algorithms."""
         if algorithm.get("name") != "pbt":
             return ""
         listed = self._optional(spec["algorithm"], "algorithmSettings", "spec.algorithm")
-        given = {one.get("name") for one in listed if isinstance(one, dict)}
-        if lacking := [name for name in _PBT_REQUIRED if name not in given]:
-            message = f"Required params missing: {', '.join(lacking)}"
+        names = {setting.get("name") for setting in listed if isinstance(setting, dict)}
+        if missing := [name for name in _PBT_REQUIRED if name not in names]:
+            message = f"Required params missing: {', '.join(missing)}"
             self._problems.add("spec.algorithm.algorithmSettings", message)
         return str(algorithm["settings"].pop(TRIAL_DIR, ""))
 
@@ -224,9 +226,9 @@ class KatibReader(KatibSectionReader):
         at = "spec.earlyStopping"
         if spec.get("earlyStopping") is None:
             return {}
-        given = self._mapping(spec, "earlyStopping", "spec")
-        self._only(given, at, ("algorithmName", "algorithmSettings"))
-        name = given.get("algorithmName")
+        early_stopping = self._mapping(spec, "earlyStopping", "spec")
+        self._only(early_stopping, at, ("algorithmName", "algorithmSettings"))
+        name = early_stopping.get("algorithmName")
         if name != "medianstop":
             self._problems.add(f"{at}.algorithmName", f"unknown algorithm name {name!r}; write medianstop")
             return {}
@@ -234,24 +236,24 @@ class KatibReader(KatibSectionReader):
             "min_trials_required": KatibSetting(lambda text: whole(text, 1), "minTrials"),
             "start_step": KatibSetting(lambda text: whole(text, 1), "warmupSteps"),
         }
-        settings = self._settings(given, at, "spec.pruning", name, takes)
+        settings = self._settings(early_stopping, at, "spec.pruning", name, takes)
         return {"pruning": {"name": "median", "minTrials": 3, "warmupSteps": 4, **settings}}
 
     def _counts(self, spec: Json) -> Json:
-        most = self._count(spec, "maxTrialCount", 1)
-        if most is None:
+        max_trials = self._count(spec, "maxTrialCount", 1)
+        if max_trials is None:
             if spec.get("maxTrialCount") is None:
                 self._problems.add("spec.maxTrialCount", "is missing, so it would never end; write maxTrialCount: 100")
             return {}
         parallel = self._count(spec, "parallelTrialCount", 1)
         failed = self._count(spec, "maxFailedTrialCount", 0)
         for key, count in (("parallelTrialCount", parallel), ("maxFailedTrialCount", failed)):
-            if count is not None and count > most:
-                self._problems.add(f"spec.{key}", f"should be less than or equal to spec.maxTrialCount, {most}")
+            if count is not None and count > max_trials:
+                self._problems.add(f"spec.{key}", f"should be less than or equal to spec.maxTrialCount, {max_trials}")
         # In Katib, 0 fails an experiment at the first failed trial, and a missing count never fails it.
-        failures = most + 1 if failed is None else max(failed, 1)
-        budget = {"trials": most, "failedTrials": failures}
-        return {"parallelism": parallel or min(_DEFAULT_PARALLEL, most), "budget": budget}
+        failures = max_trials + 1 if failed is None else max(failed, 1)
+        budget = {"trials": max_trials, "failedTrials": failures}
+        return {"parallelism": parallel or min(_DEFAULT_PARALLEL, max_trials), "budget": budget}
 
     def _count(self, spec: Json, key: str, least: int) -> int | None:
         count = spec.get(key)
@@ -276,25 +278,25 @@ class KatibReader(KatibSectionReader):
 
     def _parameters(self, spec: Json) -> Json:
         native: Json = {}
-        for i, given in enumerate(self._list(spec, "parameters", "spec")):
+        for i, parameter in enumerate(self._list(spec, "parameters", "spec")):
             at = f"spec.parameters[{i}]"
-            name = given.get("name") if isinstance(given, dict) else None
+            name = parameter.get("name") if isinstance(parameter, dict) else None
             if not isinstance(name, str) or not name:
                 self._problems.add(at, "must be a mapping with a name, parameterType and feasibleSpace")
             elif name in native:
                 self._problems.add(f"{at}.name", f"{name} occurs twice; rename one")
             else:
-                self._only(given, at, ("name", "parameterType", "feasibleSpace"))
-                native[name] = self._domain(given, at)
+                self._only(parameter, at, ("name", "parameterType", "feasibleSpace"))
+                native[name] = self._domain(parameter, at)
                 self._places[f"spec.parameters.{name}"] = at
-                for key, there in (("min", "min"), ("max", "max"), ("step", "step"), ("values", "list")):
+                for key, native_key in (("min", "min"), ("max", "max"), ("step", "step"), ("values", "list")):
                     if key in native[name]:
-                        self._places[f"spec.parameters.{name}.{key}"] = f"{at}.feasibleSpace.{there}"
+                        self._places[f"spec.parameters.{name}.{key}"] = f"{at}.feasibleSpace.{native_key}"
         return native
 
-    def _domain(self, given: Json, at: str) -> Json:
-        kind = given.get("parameterType")
-        space = self._mapping(given, "feasibleSpace", at)
+    def _domain(self, parameter: Json, at: str) -> Json:
+        kind = parameter.get("parameterType")
+        space = self._mapping(parameter, "feasibleSpace", at)
         at_space = f"{at}.feasibleSpace"
         self._only(space, at_space, ("min", "max", "step", "list", "distribution"))
         if kind in ("categorical", "discrete"):
@@ -341,6 +343,6 @@ class KatibReader(KatibSectionReader):
                 value = math.nan
             if math.isfinite(value):
                 return value
-        what = "a whole number" if kind == "int" else "a number"
-        self._problems.add(f"{at}.{key}", f'expected {what} in quotes, such as "1", got {raw!r}')
+        expected = "a whole number" if kind == "int" else "a number"
+        self._problems.add(f"{at}.{key}", f'expected {expected} in quotes, such as "1", got {raw!r}')
         return None

@@ -77,9 +77,9 @@ class KatibCollectorReader:
         """Return the native `metrics`."""
         if self._given is None:
             return {"pattern": DEFAULT_FILTER}
-        given = self._mapping(self._given, AT, ("collector", "source"))
-        collector = self._mapping(given.get("collector", {}), f"{AT}.collector", ("kind", "customCollector"))
-        source = given.get("source")
+        section = self._mapping(self._given, AT, ("collector", "source"))
+        collector = self._mapping(section.get("collector", {}), f"{AT}.collector", ("kind", "customCollector"))
+        source = section.get("source")
         source = (
             {} if source is None else self._mapping(source, f"{AT}.source", ("filter", "fileSystemPath", "httpGet"))
         )
@@ -125,20 +125,20 @@ class KatibCollectorReader:
                 self._problems.add(f"{at}.{key}", "must be specified")
         path = ""
         if source.get("fileSystemPath") is not None:
-            given = self._mapping(source["fileSystemPath"], f"{AT}.source.fileSystemPath")
-            is_file = given.get("kind") != "Directory"
+            file_system_path = self._mapping(source["fileSystemPath"], f"{AT}.source.fileSystemPath")
+            is_file = file_system_path.get("kind") != "Directory"
             path, _ = self._file(source, _LOG, "File" if is_file else "Directory", ("TEXT", "JSON") if is_file else ())
             path = path.rpartition("/")[0] if is_file else path.rstrip("/")
         return CustomCollector(container, path)
 
-    def _mapping(self, given: object, at: str, keys: Iterable[str] | None = None) -> Json:
-        if not isinstance(given, dict):
+    def _mapping(self, value: object, at: str, keys: Iterable[str] | None = None) -> Json:
+        if not isinstance(value, dict):
             self._problems.add(at, "expected a mapping")
             return {}
-        for name in given:
+        for name in value:
             if keys is not None and name not in keys:
                 self._problems.add(f"{at}.{name}", "is not supported; remove it", at_key=True)
-        return given
+        return value
 
     def _without(self, source: Json, kind: str, *keys: str) -> None:
         for key in keys:
@@ -152,14 +152,14 @@ class KatibCollectorReader:
         at = f"{AT}.source.fileSystemPath"
         if source.get("fileSystemPath") is None:
             return default, "TEXT"
-        given = self._mapping(source["fileSystemPath"], at, ("path", "kind", "format"))
-        path = given.get("path", default)
+        file_system_path = self._mapping(source["fileSystemPath"], at, ("path", "kind", "format"))
+        path = file_system_path.get("path", default)
         if not isinstance(path, str) or not path.startswith("/"):
             self._problems.add(f"{at}.path", f"expected an absolute path, got {path!r}; write one such as {default}")
             path = default
-        if given.get("kind", kind) != kind:
-            self._problems.add(f"{at}.kind", f"expected {kind}, got {given['kind']!r}; write {kind}")
-        form = given.get("format")
+        if file_system_path.get("kind", kind) != kind:
+            self._problems.add(f"{at}.kind", f"expected {kind}, got {file_system_path['kind']!r}; write {kind}")
+        form = file_system_path.get("format")
         if form is not None and form not in formats:
             cure = f"write {' or '.join(formats)}" if formats else "remove it"
             self._problems.add(f"{at}.format", f"{form!r} cannot be combined with this collector; {cure}")
@@ -170,12 +170,12 @@ class KatibCollectorReader:
         at = f"{AT}.source.filter"
         if source.get("filter") is None:
             return {"pattern": DEFAULT_FILTER}
-        given = self._mapping(source["filter"], at, ("metricsFormat",)).get("metricsFormat")
-        if not isinstance(given, list) or not given:
+        formats = self._mapping(source["filter"], at, ("metricsFormat",)).get("metricsFormat")
+        if not isinstance(formats, list) or not formats:
             self._problems.add(f"{at}.metricsFormat", "expected a list of regular expressions")
             return {}
         patterns = []
-        for i, text in enumerate(given):
+        for i, text in enumerate(formats):
             try:
                 patterns.append(two_groups(text if isinstance(text, str) else ""))
             except ValueError as error:
@@ -184,18 +184,18 @@ class KatibCollectorReader:
 
     def _endpoint(self, source: Json) -> Json:
         at = f"{AT}.source.httpGet"
-        given = {} if source.get("httpGet") is None else source["httpGet"]
-        given = self._mapping(given, at, ("path", "port", "scheme", "host"))
-        port, path = given.get("port", _PORT), given.get("path", _PATH)
+        http_get = {} if source.get("httpGet") is None else source["httpGet"]
+        http_get = self._mapping(http_get, at, ("path", "port", "scheme", "host"))
+        port, path = http_get.get("port", _PORT), http_get.get("path", _PATH)
         if isinstance(port, str) and port.isascii() and port.isdigit():
             port = int(port)  # Katib takes both
         if isinstance(port, bool) or not isinstance(port, int) or not 1 <= port <= 65535:
-            self._problems.add(f"{at}.port", f"expected a port from 1 to 65535, got {given.get('port')!r}")
+            self._problems.add(f"{at}.port", f"expected a port from 1 to 65535, got {http_get.get('port')!r}")
         if not isinstance(path, str) or not path.startswith("/"):
             self._problems.add(f"{at}.path", f"expected a path that begins with /, got {path!r}")
-        if given.get("scheme") not in (None, "HTTP"):
-            self._problems.add(f"{at}.scheme", f"{given['scheme']!r} is not supported; write HTTP")
-        if given.get("host") is not None:
+        if http_get.get("scheme") not in (None, "HTTP"):
+            self._problems.add(f"{at}.scheme", f"{http_get['scheme']!r} is not supported; write HTTP")
+        if http_get.get("host") is not None:
             self._problems.add(f"{at}.host", "the endpoint is the trial's own; remove it")
         return {"port": port, "path": path}
 
@@ -241,22 +241,22 @@ def two_groups(pattern: str) -> str:
             depth -= 1
         parts.append(sign)
         i += 1
-    found = "".join(parts)
+    translated = "".join(parts)
     try:
-        groups = re.compile(found).groups
+        groups = re.compile(translated).groups
     except re.error as error:
         raise ValueError(f"{pattern!r} is not a regular expression: {error}") from None
     if groups != 2 or tops != 2:
         raise ValueError(f"{pattern!r} has {tops} groups where two are required, the metric's name and its value")
-    return found
+    return translated
 
 
 def _all_but(members: str) -> str:
     """Return the members of the complement of a class of ASCII characters, as ranges."""
     inside = re.compile(f"[{members}]")
-    others = [code for code in range(0x81) if not inside.match(chr(code))]
-    firsts = [_in_class(code) for code in others if code - 1 not in others]
-    lasts = [_in_class(code) for code in others[:-1] if code + 1 not in others]
+    outside = [code for code in range(0x81) if not inside.match(chr(code))]
+    firsts = [_in_class(code) for code in outside if code - 1 not in outside]
+    lasts = [_in_class(code) for code in outside[:-1] if code + 1 not in outside]
     lasts.append(r"\U0010ffff")  # 0x80 stands for all characters beyond ASCII
     return "".join(a if a == b else f"{a}-{b}" for a, b in zip(firsts, lasts, strict=True))
 

@@ -25,18 +25,18 @@ class KatibSectionReader:
     def _optional(self, parent: Json, key: str, at: str) -> list[Any]:
         return [] if parent.get(key) is None else self._list(parent, key, at)
 
-    def _taken(self, parent: Json, key: str, at: str, kind: type, what: str) -> Any:  # Any: of `kind`, or None
+    def _taken(self, parent: Json, key: str, at: str, kind: type, expected: str) -> Any:  # Any: of `kind`, or None
         below = f"{at}.{key}" if at else key
         value = parent.get(key)
         if value is None:
-            self._problems.add(below, f"must be specified; write {what}")
+            self._problems.add(below, f"must be specified; write {expected}")
         elif not isinstance(value, kind):
-            self._problems.add(below, f"expected {what}")
+            self._problems.add(below, f"expected {expected}")
             return None
         return value
 
-    def _only(self, given: Json, at: str, keys: Iterable[str], refused: dict[str, str] | None = None) -> None:
-        for name in given:
+    def _only(self, section: Json, at: str, keys: Iterable[str], refused: dict[str, str] | None = None) -> None:
+        for name in section:
             if name not in keys:
-                why = (refused or {}).get(name, "is not supported; remove it")
-                self._problems.add(f"{at}.{name}" if at else name, why, at_key=True)
+                problem = (refused or {}).get(name, "is not supported; remove it")
+                self._problems.add(f"{at}.{name}" if at else name, problem, at_key=True)

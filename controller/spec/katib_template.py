@@ -73,11 +73,11 @@ class ConfigMaps:
 
     def text(self, namespace: str, name: str, key: str, *, on_cluster: bool) -> str:
         """Return the text under a key of a ConfigMap. Raises NoConfigMap."""
-        for each in self.in_file:
-            match each:
+        for config_map in self.in_file:
+            match config_map:
                 case {"metadata": {"name": found} as metadata} if found == name:
                     if metadata.get("namespace", namespace) == namespace:
-                        return self._value(each.get("data"), namespace, name, key)
+                        return self._value(config_map.get("data"), namespace, name, key)
         if not on_cluster or self.of_cluster is None:
             cure = "add it to this file as another document, or run with --runtime kubernetes to read the cluster's"
             raise NoConfigMap(f"the ConfigMap {namespace}/{name} is not in this file; {cure}")
@@ -116,46 +116,48 @@ class KatibTemplateReader(KatibSectionReader):
             beside: A container that collects the trial's metrics, on a cluster.
         """
         at = "spec.trialTemplate"
-        given = self._mapping(spec, "trialTemplate", "spec")
-        known = ("trialSpec", "configMap", "trialParameters", "primaryContainerName", "primaryPodLabels", "retain",
+        template = self._mapping(spec, "trialTemplate", "spec")
+        known_keys = ("trialSpec", "configMap", "trialParameters", "primaryContainerName", "primaryPodLabels", "retain",
                  "successCondition", "failureCondition")  # fmt: skip
-        self._only(given, at, known)
-        job = self._template(given, at, on_cluster=on_cluster)
+        self._only(template, at, known_keys)
+        job = self._template(template, at, on_cluster=on_cluster)
         if not job:
             return {}
-        if not isinstance(given.get("primaryContainerName"), str):
+        if not isinstance(template.get("primaryContainerName"), str):
             self._problems.add(f"{at}.primaryContainerName", "must be specified; write the name of a container")
         for key, pattern in (("successCondition", "Complete"), ("failureCondition", "Failed")):
-            if given.get(key) is None and ("configMap" in given or job.get("kind") not in _WITH_CONDITIONS):
+            if template.get(key) is None and ("configMap" in template or job.get("kind") not in _WITH_CONDITIONS):
                 example = f'status.conditions.#(type=="{pattern}")#|#(status=="True")#'
                 self._problems.add(f"{at}.{key}", f"must be specified for this template, such as {example}")
-        names = self._names(given, job, parameters)
+        names = self._names(template, job, parameters)
         ends = {
-            key: self._condition(given, theirs, at)
+            key: self._condition(template, theirs, at)
             for key, theirs in (("success", "successCondition"), ("failure", "failureCondition"))
-            if given.get(theirs) is not None
+            if template.get(theirs) is not None
         }
         if on_cluster:
             if beside is not None:
-                job = self._with_collector(job, beside, given.get("primaryContainerName"))
+                job = self._with_collector(job, beside, template.get("primaryContainerName"))
             claim = ""
             if trial_dir:
-                job, claim = self._with_checkpoints(job, trial_dir, given.get("primaryContainerName"))
-            return self._object(given, job, names, ends) | ({"checkpoints": {"claim": claim}} if claim else {})
+                job, claim = self._with_checkpoints(job, trial_dir, template.get("primaryContainerName"))
+            return self._object(template, job, names, ends) | ({"checkpoints": {"claim": claim}} if claim else {})
         if (job.get("apiVersion"), job.get("kind")) != ("batch/v1", "Job"):
             cure = "run it with --runtime kubernetes, or write a batch/v1 Job"
             self._problems.add(f"{at}.trialSpec.kind", f"{job.get('kind')} needs a cluster; {cure}")
             return {}
-        return self._container(given, job, names, trial_dir=trial_dir)
+        return self._container(template, job, names, trial_dir=trial_dir)
 
-    def _names(self, given: Json, job: Json, parameters: set[str]) -> dict[str, str]:
+    def _names(self, template: Json, job: Json, parameters: set[str]) -> dict[str, str]:
         """Return the native placeholder or the text of each of the trialParameters."""
         at = "spec.trialTemplate"
         names: dict[str, str] = {}
         references: set[str] = set()
-        for i, one in enumerate(self._list(given, "trialParameters", at)):
+        for i, parameter in enumerate(self._list(template, "trialParameters", at)):
             below = f"{at}.trialParameters[{i}]"
-            name, reference = (one.get("name"), one.get("reference")) if isinstance(one, dict) else (None, None)
+            name, reference = (
+                (parameter.get("name"), parameter.get("reference")) if isinstance(parameter, dict) else (None, None)
+            )
             if not isinstance(name, str) or not isinstance(reference, str):
                 self._problems.add(below, "must have a name and a reference")
             elif not name or not reference or "{" in name or "}" in name:
@@ -174,10 +176,10 @@ class KatibTemplateReader(KatibSectionReader):
 
     def _of_metadata(self, reference: str, job: Json, at: str) -> str:
         """Return the text that a reference to the template's own metadata stands for."""
-        found = _METADATA.fullmatch(reference)
-        what, key = (found[1], found[2]) if found is not None else ("", None)
+        match = _METADATA.fullmatch(reference)
+        field, key = (match[1], match[2]) if match is not None else ("", None)
         metadata = job.get("metadata")
-        match what, key:
+        match field, key:
             case "Kind", None:
                 return str(job.get("kind", ""))
             case "APIVersion", None:
@@ -185,10 +187,10 @@ class KatibTemplateReader(KatibSectionReader):
             case "Namespace", None:
                 return self._namespace
             case (("Labels" | "Annotations"), str()):
-                of = metadata.get(what.lower()) if isinstance(metadata, dict) else None
+                of = metadata.get(field.lower()) if isinstance(metadata, dict) else None
                 if isinstance(of, dict) and isinstance(of.get(key), str):
                     return str(of[key]).replace("${", "$${")
-                self._problems.add(at, f"the template's metadata.{what.lower()} has no {key!r}")
+                self._problems.add(at, f"the template's metadata.{field.lower()} has no {key!r}")
             case "Name", None:
                 return "${" + TRIAL_NAME + "}"
             case _:
@@ -197,23 +199,23 @@ class KatibTemplateReader(KatibSectionReader):
                 )
         return ""
 
-    def _condition(self, given: Json, key: str, at: str) -> Json:
-        condition = native_condition(given[key]) if isinstance(given[key], str) else None
+    def _condition(self, template: Json, key: str, at: str) -> Json:
+        condition = native_condition(template[key]) if isinstance(template[key], str) else None
         if condition is None:
             examples = 'status.conditions.#(type=="Complete")#|#(status=="True")# or status.[@this].#(phase=="Failed")#'
-            self._problems.add(f"{at}.{key}", f"expected a condition such as {examples}, got {given[key]!r}")
+            self._problems.add(f"{at}.{key}", f"expected a condition such as {examples}, got {template[key]!r}")
             return {}
         return condition
 
-    def _template(self, given: Json, at: str, *, on_cluster: bool) -> Json:
+    def _template(self, template: Json, at: str, *, on_cluster: bool) -> Json:
         """Return the trial's object, from the file or from a ConfigMap; empty if it has problems."""
-        if given and ("trialSpec" in given) == ("configMap" in given):
+        if template and ("trialSpec" in template) == ("configMap" in template):
             self._problems.add(at, "has trialSpec or configMap, exactly one of them; write the object under trialSpec")
             return {}
-        job = self._template_in_config_map(given, at, on_cluster=on_cluster) if "configMap" in given else None
-        place = f"{at}.configMap" if "configMap" in given else f"{at}.trialSpec"
+        job = self._template_in_config_map(template, at, on_cluster=on_cluster) if "configMap" in template else None
+        place = f"{at}.configMap" if "configMap" in template else f"{at}.trialSpec"
         if job is None:
-            job = {} if "configMap" in given else self._mapping(given, "trialSpec", at)
+            job = {} if "configMap" in template else self._mapping(template, "trialSpec", at)
         for key in ("apiVersion", "kind"):
             if job and not isinstance(job.get(key), str):
                 self._problems.add(f"{place}.{key}", "must be specified in the template")
@@ -229,7 +231,7 @@ class KatibTemplateReader(KatibSectionReader):
     def _check_fields(self, job: Json, at: str) -> None:
         """Refuse fields that a Job or its pods do not have."""
         part: object = job
-        for key, whose, fields in (
+        for key, owner, fields in (
             ("spec", "Job", _JOB),
             ("template", "pod template", _TEMPLATE),
             ("spec", "pod", _POD),
@@ -238,17 +240,17 @@ class KatibTemplateReader(KatibSectionReader):
             at = f"{at}.{key}"
             for name in part if isinstance(part, dict) else ():
                 if name not in fields.split():
-                    self._problems.add(f"{at}.{name}", f"is not a field of a {whose}; remove it", at_key=True)
+                    self._problems.add(f"{at}.{name}", f"is not a field of a {owner}; remove it", at_key=True)
 
-    def _template_in_config_map(self, given: Json, at: str, *, on_cluster: bool) -> Json | None:
+    def _template_in_config_map(self, template: Json, at: str, *, on_cluster: bool) -> Json | None:
         at = f"{at}.configMap"
-        source = self._mapping(given, "configMap", at.rpartition(".")[0])
+        source = self._mapping(template, "configMap", at.rpartition(".")[0])
         keys = ("configMapNamespace", "configMapName", "templatePath")
         self._only(source, at, keys)
-        missing = [key for key in keys if not isinstance(source.get(key), str) or not source[key]]
-        for key in missing:
+        missing_keys = [key for key in keys if not isinstance(source.get(key), str) or not source[key]]
+        for key in missing_keys:
             self._problems.add(f"{at}.{key}", "must be specified")
-        if missing:
+        if missing_keys:
             return None
         namespace, name, path = (source[key] for key in keys)
         try:
@@ -257,7 +259,7 @@ class KatibTemplateReader(KatibSectionReader):
             self._problems.add(at, str(error))
             return None
         except SpecErrors as error:
-            reasons = "; ".join(f"line {each.mark.line}: {each.message}" for each in error.located[:3])
+            reasons = "; ".join(f"line {located.mark.line}: {located.message}" for located in error.located[:3])
             self._problems.add(at, f"the template {path!r} of the ConfigMap {namespace}/{name} is not YAML: {reasons}")
             return None
         if not isinstance(data, dict):
@@ -281,8 +283,8 @@ class KatibTemplateReader(KatibSectionReader):
         container = copy.deepcopy(beside.container)
         if beside.folder:
             mount = {"name": _SHARED, "mountPath": beside.folder}
-            for each in (container, *(c for c in containers if isinstance(c, dict) and c.get("name") == primary)):
-                each["volumeMounts"] = [*(each.get("volumeMounts") or ()), mount]
+            for target in (container, *(c for c in containers if isinstance(c, dict) and c.get("name") == primary)):
+                target["volumeMounts"] = [*(target.get("volumeMounts") or ()), mount]
             pod["volumes"] = [*(pod.get("volumes") or ()), {"name": _SHARED, "emptyDir": {}}]
         containers.append(container)
         pod["shareProcessNamespace"] = True
@@ -305,16 +307,16 @@ class KatibTemplateReader(KatibSectionReader):
         self._problems.add("spec.trialTemplate.trialSpec", message)
         return job, ""
 
-    def _object(self, given: Json, job: Json, names: dict[str, str], ends: Json) -> Json:
+    def _object(self, section: Json, job: Json, names: dict[str, str], ends: Json) -> Json:
         """Return a trial that is an object of a cluster."""
         at = "spec.trialTemplate"
         used: set[str] = set()
         template = self._filled_data(job, f"{at}.trialSpec", names, used)
         self._unused(names, used)
         primary: Json = {}
-        if isinstance(labels := given.get("primaryPodLabels"), dict):
+        if isinstance(labels := section.get("primaryPodLabels"), dict):
             primary["labels"] = labels
-        if isinstance(container := given.get("primaryContainerName"), str):
+        if isinstance(container := section.get("primaryContainerName"), str):
             primary["container"] = container
         return {"template": template, **({"primary": primary} if primary else {}), **ends}
 
@@ -324,30 +326,30 @@ class KatibTemplateReader(KatibSectionReader):
         if isinstance(data, str):
             return self._filled(data, at, names, used)
         if isinstance(data, list):
-            return [self._filled_data(one, f"{at}[{i}]", names, used) for i, one in enumerate(data)]
+            return [self._filled_data(item, f"{at}[{i}]", names, used) for i, item in enumerate(data)]
         if isinstance(data, dict):
-            return {key: self._filled_data(one, f"{at}.{key}", names, used) for key, one in data.items()}
+            return {key: self._filled_data(item, f"{at}.{key}", names, used) for key, item in data.items()}
         return data
 
     def _unused(self, names: dict[str, str], used: set[str]) -> None:
         for name in names.keys() - used:
             self._problems.add("spec.trialTemplate.trialParameters", f"{name} is not used in the template; remove it")
 
-    def _container(self, given: Json, job: Json, names: dict[str, str], *, trial_dir: str) -> Json:
+    def _container(self, template: Json, job: Json, names: dict[str, str], *, trial_dir: str) -> Json:
         at = "spec.trialTemplate.trialSpec.spec.template.spec.containers"
         match job:
             case {"spec": {"template": {"spec": {"containers": list(containers)}}}}:
                 pass
             case _:
                 containers = []
-        wanted = given.get("primaryContainerName")
-        found = [(i, c) for i, c in enumerate(containers) if isinstance(c, dict) and c.get("name") == wanted]
-        if not found:
-            if isinstance(wanted, str):  # otherwise it has been said that it is missing
-                where = "spec.trialTemplate.primaryContainerName"
-                self._problems.add(where, f"{wanted!r} is not a container of the Job; write the name of one")
+        primary = template.get("primaryContainerName")
+        matching = [(i, c) for i, c in enumerate(containers) if isinstance(c, dict) and c.get("name") == primary]
+        if not matching:
+            if isinstance(primary, str):  # otherwise it has been said that it is missing
+                path = "spec.trialTemplate.primaryContainerName"
+                self._problems.add(path, f"{primary!r} is not a container of the Job; write the name of one")
             return {}
-        index, container = found[0]
+        index, container = matching[0]
         for i in range(len(containers)):
             if i != index:
                 self._problems.add(f"{at}[{i}]", "only the primary container runs on this machine; remove the others")
@@ -363,13 +365,13 @@ class KatibTemplateReader(KatibSectionReader):
         }
         env: dict[str, str] = {}
         known = {"KATIB_TRIAL_NAME": "${" + TRIAL_NAME + "}"}  # Katib adds it to the container
-        for i, one in enumerate(self._optional(container, "env", f"{at}[{index}]")):
+        for i, variable in enumerate(self._optional(container, "env", f"{at}[{index}]")):
             below = f"{at}[{index}].env[{i}]"
-            if not isinstance(one, dict) or not isinstance(one.get("name"), str) or "valueFrom" in one:
+            if not isinstance(variable, dict) or not isinstance(variable.get("name"), str) or "valueFrom" in variable:
                 self._problems.add(below, "only a name with a value is read; write the value out")
             else:
-                value = _expanded(self._filled(one.get("value", ""), below, names, used), known | env)
-                env[one["name"]] = value
+                value = _expanded(self._filled(variable.get("value", ""), below, names, used), known | env)
+                env[variable["name"]] = value
         words = {key: [_expanded(word, known | env) for word in some] for key, some in words.items()}
         if "command" not in words:
             self._problems.add(f"{at}[{index}].command", "is missing; a local trial cannot ask the image for it")
@@ -382,13 +384,13 @@ class KatibTemplateReader(KatibSectionReader):
 
     def _resources(self, container: Json, at: str) -> Json:
         """Return the limits, or the requests where there is no limit."""
-        given = container.get("resources")
-        if given is None:
+        resources = container.get("resources")
+        if resources is None:
             return {}
-        if not isinstance(given, dict):
+        if not isinstance(resources, dict):
             self._problems.add(at, "expected a mapping with limits or requests")
             return {}
-        amounts = given.get("limits") or given.get("requests") or {}
+        amounts = resources.get("limits") or resources.get("requests") or {}
         native: Json = {}
         for key, amount in amounts.items() if isinstance(amounts, dict) else ():
             if key not in _RESOURCES:
@@ -414,12 +416,12 @@ class KatibTemplateReader(KatibSectionReader):
             return ""
         parts: list[str] = []
         end = 0
-        for found in _PLACEHOLDER.finditer(text):
-            if found[1] not in names:
-                self._problems.add(at, f"{found[0]} is not one of trialParameters; declare it there")
-            used.add(found[1])
-            parts += [text[end : found.start()].replace("${", "$${"), names.get(found[1], "")]
-            end = found.end()
+        for match in _PLACEHOLDER.finditer(text):
+            if match[1] not in names:
+                self._problems.add(at, f"{match[0]} is not one of trialParameters; declare it there")
+            used.add(match[1])
+            parts += [text[end : match.start()].replace("${", "$${"), names.get(match[1], "")]
+            end = match.end()
         return "".join([*parts, text[end:].replace("${", "$${")])
 
 
@@ -472,9 +474,9 @@ def _claims(job: Json) -> Iterator[tuple[Json, Json, str]]:
 def native_condition(expression: str) -> Json | None:
     """Return the native condition of a GJSON expression of Katib's; None for one of another form."""
     for pattern in _CONDITIONS:
-        if found := pattern.fullmatch(expression):
-            return {"type": found["type"], "status": found["status"]}
-    if found := _FIELD.fullmatch(expression):
-        wanted = plain_scalar(found["plain"]) if found["text"] is None else found["text"]
-        return {"path": f"{found['above']}.{found['key']}", "equals": wanted}
+        if match := pattern.fullmatch(expression):
+            return {"type": match["type"], "status": match["status"]}
+    if match := _FIELD.fullmatch(expression):
+        expected = plain_scalar(match["plain"]) if match["text"] is None else match["text"]
+        return {"path": f"{match['above']}.{match['key']}", "equals": expected}
     return None

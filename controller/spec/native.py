@@ -55,14 +55,14 @@ _FINAL_ELSEWHERE = {key.name: f"spec.trial.{key.name}" for key in TRIAL.keys if 
 class FrontRule:
     """Which trial of the Pareto front the final stage takes."""
 
-    what = "first, knee or a mapping of objectives to weights such as {accuracy: 2, latency: 1}"
+    expected = "first, knee or a mapping of objectives to weights such as {accuracy: 2, latency: 1}"
     _words = Word(("first", "knee"))
-    _weights = MapOf(Number(0), what)
+    _weights = MapOf(Number(0), expected)
 
     def take(self, raw: object, at: str, problems: ProblemCollector) -> object:
         if isinstance(raw, str | dict):
             return (self._weights if isinstance(raw, dict) else self._words).take(raw, at, problems)
-        return refuse(raw, at, problems, self.what)
+        return refuse(raw, at, problems, self.expected)
 
     def schema(self) -> Schema:
         return {"oneOf": [self._words.schema(), self._weights.schema()]}
@@ -91,7 +91,7 @@ FINAL_STAGE = Section(
             says="`first`",
         ),
     ),
-    what="a mapping with a command",
+    expected="a mapping with a command",
     elsewhere=_FINAL_ELSEWHERE,
 )
 
@@ -121,7 +121,7 @@ OBJECTIVE = Section(
         Key("target", Number(), "The experiment ends when a trial reaches this value.", says="none"),
         Key("value", Word(("last", "best", "worst")), "Which of a trial's measurements is its value.", "last"),
     ),
-    what="a mapping such as {metric: accuracy, direction: maximize}",
+    expected="a mapping such as {metric: accuracy, direction: maximize}",
 )
 CONSTRAINT = Section(
     (
@@ -135,7 +135,7 @@ CONSTRAINT = Section(
         Key("min", Number(), "Lower bound.", says="none", field="min"),
         Key("max", Number(), "Upper bound.", says="none", field="max"),
     ),
-    what="a mapping such as {metric: latency_ms, max: 20}",
+    expected="a mapping such as {metric: latency_ms, max: 20}",
 )
 
 
@@ -146,27 +146,27 @@ PATTERN = Parsed("a regular expression with two groups", _pattern, {"type": "str
 class Patterns:
     """One regular expression, or a list of them."""
 
-    what: str = "a regular expression with two groups, or a list of them"
+    expected: str = "a regular expression with two groups, or a list of them"
 
     def take(self, raw: object, at: str, problems: ProblemCollector) -> object:
-        kind = ListOf(PATTERN, self.what, least=1) if isinstance(raw, list) else PATTERN
+        kind = ListOf(PATTERN, self.expected, least=1) if isinstance(raw, list) else PATTERN
         return kind.take(raw, at, problems)
 
     def schema(self) -> Schema:
         return {"anyOf": [PATTERN.schema(), ListOf(PATTERN, least=1).schema()]}
 
 
-def _as_patterns(given: str | list[str]) -> tuple[str, ...]:
-    return (given,) if isinstance(given, str) else tuple(given)
+def _as_patterns(value: str | list[str]) -> tuple[str, ...]:
+    return (value,) if isinstance(value, str) else tuple(value)
 
 
 @dataclass(frozen=True, slots=True)
 class Port:
-    what: str = "a port from 1 to 65535"
+    expected: str = "a port from 1 to 65535"
 
     def take(self, raw: object, at: str, problems: ProblemCollector) -> object:
         if isinstance(raw, bool) or not isinstance(raw, int) or not 1 <= raw <= 65535:
-            return refuse(raw, at, problems, self.what)
+            return refuse(raw, at, problems, self.expected)
         return raw
 
     def schema(self) -> Schema:
@@ -190,7 +190,7 @@ PROMETHEUS = Section(
             field="path",
         ),
     ),
-    what="a mapping such as {port: 8080}",
+    expected="a mapping such as {port: 8080}",
 )
 METRICS = Section(
     (
@@ -249,7 +249,7 @@ ALGORITHM = Section(
         Key("seed", WholeNumber(0), "Makes the search repeatable.", says="drawn once"),
         Key("settings", NAMES, "Settings of the algorithm.", {}),
     ),
-    what="a mapping such as {name: tpe}",
+    expected="a mapping such as {name: tpe}",
 )
 PRUNING = Section(
     (
@@ -257,7 +257,7 @@ PRUNING = Section(
             "name", Text("the name of a pruner", r"[a-z0-9:_-]+", "auto, median or asha"), "Name of the rule.", REQUIRED
         ),
     ),
-    what="a mapping such as {name: median}",
+    expected="a mapping such as {name: median}",
     rest=Scalar(),
 )
 FIDELITY = Section(
@@ -273,7 +273,7 @@ FIDELITY = Section(
         Key("max", Number(), "Fidelity of a complete trial; at least `eta` times `min`.", REQUIRED, field="max"),
         Key("eta", WholeNumber(2), "The best 1/eta of the trials continue, to eta times the fidelity.", 3, field="eta"),
     ),
-    what="a mapping such as {parameter: epochs, min: 1, max: 81}",
+    expected="a mapping such as {parameter: epochs, min: 1, max: 81}",
 )
 BUDGET = Section(
     (
@@ -314,7 +314,7 @@ BUDGET = Section(
             field="regret_below",
         ),
     ),
-    what="a mapping such as {trials: 100}",
+    expected="a mapping such as {trials: 100}",
     elsewhere={"parallelism": "spec.parallelism", "timeout": "wallClock", "target": "spec.objective.target"},
 )
 SPEC = Section(
@@ -367,7 +367,7 @@ SPEC = Section(
             says="none",
         ),
     ),
-    what="a mapping with objective, parameters and trial",
+    expected="a mapping with objective, parameters and trial",
     elsewhere={
         "trials": "budget.trials",
         "failedTrials": "budget.failedTrials",
@@ -402,7 +402,7 @@ METADATA = Section(
         ),
         Key("labels", LABELS, "Labels of the experiment.", {}),
     ),
-    what="a mapping with a name",
+    expected="a mapping with a name",
 )
 FILE = Section(
     (
@@ -411,7 +411,7 @@ FILE = Section(
         Key("metadata", METADATA, "The experiment's name, namespace and labels.", REQUIRED),
         Key("spec", SPEC, "The search: what to optimize, over which parameters, and how to run a trial.", REQUIRED),
     ),
-    what="a mapping with apiVersion, kind, metadata and spec",
+    expected="a mapping with apiVersion, kind, metadata and spec",
     elsewhere={key.name: f"spec.{key.name}" for key in SPEC.keys} | {"name": "metadata.name"},
 )
 

@@ -91,8 +91,8 @@ def _put(data: Data, path: str, value: Data, under: Marks, marks: Marks, mark: M
 
 def _mark_override(path: str, under: Marks, marks: Marks, mark: Mark) -> None:
     for table in (marks.keys, marks.values):
-        for known in [k for k in table if k == path or k.startswith((f"{path}.", f"{path}["))]:
-            del table[known]
+        for path_below in [k for k in table if k == path or k.startswith((f"{path}.", f"{path}["))]:
+            del table[path_below]
     for table, new in ((marks.keys, under.keys), (marks.values, under.values)):
         for below in new:
             table[path + (below if not below or below.startswith("[") else f".{below}")] = mark
@@ -101,20 +101,20 @@ def _mark_override(path: str, under: Marks, marks: Marks, mark: Mark) -> None:
 
 def _steps(path: str, data: Data) -> Iterator[str | int]:
     """Yield the keys and indices of a path. A key with a dot is recognized if it exists or is in double quotes."""
-    rest, node = path, data
-    while rest:
-        if index := _INDEX.match(rest):
+    remaining, node = path, data
+    while remaining:
+        if index := _INDEX.match(remaining):
             step: str | int = int(index[1])
-            rest = rest[index.end() :]
-        elif quoted := _QUOTED.match(rest):
-            step, rest = quoted[1], rest[quoted.end() :]
+            remaining = remaining[index.end() :]
+        elif quoted := _QUOTED.match(remaining):
+            step, remaining = quoted[1], remaining[quoted.end() :]
         else:
-            step = _key(rest, node)
-            rest = rest[len(step) :]
-        if step == "" or (rest and rest[0] not in ".["):
+            step = _key(remaining, node)
+            remaining = remaining[len(step) :]
+        if step == "" or (remaining and remaining[0] not in ".["):
             raise _OverrideError("write a path such as spec.trial.command[2]")
         yield step
-        rest = rest[1:] if rest.startswith(".") else rest
+        remaining = remaining[1:] if remaining.startswith(".") else remaining
         if isinstance(node, dict) and isinstance(step, str):
             node = node.get(step)
         elif isinstance(node, list) and isinstance(step, int) and step < len(node):
@@ -123,11 +123,13 @@ def _steps(path: str, data: Data) -> Iterator[str | int]:
             node = None
 
 
-def _key(rest: str, node: Data) -> str:
+def _key(remaining: str, node: Data) -> str:
     if isinstance(node, dict):
-        known = [
-            key for key in node if key and rest.startswith(key) and rest[len(key) : len(key) + 1] in ("", ".", "[")
+        candidates = [
+            key
+            for key in node
+            if key and remaining.startswith(key) and remaining[len(key) : len(key) + 1] in ("", ".", "[")
         ]
-        if known:
-            return max(known, key=len)
-    return re.split(r"[.\[]", rest, maxsplit=1)[0]
+        if candidates:
+            return max(candidates, key=len)
+    return re.split(r"[.\[]", remaining, maxsplit=1)[0]

@@ -25,7 +25,7 @@ from controller.spec.spelling import meant_by
 class OneOrMore:
     """A value or a list of values, kept as a list. A single value that is a list is therefore written `[[1, 2]]`."""
 
-    what = "a value or a list of values"
+    expected = "a value or a list of values"
 
     def take(self, raw: object, at: str, problems: ProblemCollector) -> object:
         return raw if isinstance(raw, list) else [raw]
@@ -104,14 +104,14 @@ TYPES: dict[str, Section] = {
 class ParameterKind:
     """A parameter. A plain list is a choice and has the same canonical form as the mapping with `type: choice`."""
 
-    what = "a list of choices, or a mapping such as {type: float, min: 0, max: 1}"
+    expected = "a list of choices, or a mapping such as {type: float, min: 0, max: 1}"
 
     def take(self, raw: object, at: str, problems: ProblemCollector) -> object:
         if isinstance(raw, list):
             values = VALUES.take(raw, at, problems)
             return INVALID if values is INVALID else {"type": "choice", "values": values}
         if not isinstance(raw, dict):
-            return refuse(raw, at, problems, self.what)
+            return refuse(raw, at, problems, self.expected)
         kind = raw.get("type")
         if kind is None:
             misspelt = [key for key in raw if isinstance(key, str) and meant_by(key, ("type",))]

@@ -62,8 +62,10 @@ class LocatedProblem:
             words = f"{self.path}: {self.message}" if self.path else self.message
             return words if self.mark == NOWHERE else f"{self.mark.line}:{self.mark.column} {words}"
         # Do not repeat the path that the override itself spells out.
-        own = self.mark.override.removeprefix("--set ").partition("=")[0].strip()
-        return f"{self.mark.override}: {self.message if self.path in ('', own) else f'{self.path}: {self.message}'}"
+        overridden = self.mark.override.removeprefix("--set ").partition("=")[0].strip()
+        return (
+            f"{self.mark.override}: {self.message if self.path in ('', overridden) else f'{self.path}: {self.message}'}"
+        )
 
 
 class SpecErrors(InvalidArgument):

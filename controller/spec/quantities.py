@@ -31,10 +31,10 @@ def format_duration(seconds: float) -> str:
     """Return the canonical spelling of a duration: 5400 seconds are always `1h30m`."""
     if seconds != int(seconds):
         return f"{round(seconds, 3)!r}s"
-    rest = int(seconds)
+    remaining = int(seconds)
     parts = ""
     for unit in ("d", "h", "m", "s"):
-        count, rest = divmod(rest, int(_SECONDS[unit]))
+        count, remaining = divmod(remaining, int(_SECONDS[unit]))
         parts += f"{count}{unit}" if count else ""
     return parts or "0s"
 
@@ -42,14 +42,16 @@ def format_duration(seconds: float) -> str:
 def parse_bytes(raw: str | int | float) -> int:
     """Return the bytes of a Kubernetes quantity such as `512Mi`, `1G` or 1073741824."""
     text = f"{raw:.0f}" if isinstance(raw, float) else str(raw)
-    found = _AMOUNT.fullmatch(text)
-    if found is None or len(text) > 30:
+    amount_match = _AMOUNT.fullmatch(text)
+    if amount_match is None or len(text) > 30:
         match = _LOOSE_AMOUNT.fullmatch(text)
         cure = f"{match[1]}{match[2].upper()}i" if match else "512Mi or 16Gi"
         raise ValueError(f"{text!r} is not an amount of memory; write {cure}")
-    amount = int(float(found[1]) * _BYTES[found[2]]) if found[2] else int(float(found[1]))
+    amount = int(float(amount_match[1]) * _BYTES[amount_match[2]]) if amount_match[2] else int(float(amount_match[1]))
     if 0 < amount < MIN_BYTES:
-        raise ValueError(f"{text} is {amount} bytes; write {found[1].removesuffix('.0')}Mi or {found[1]}Gi")
+        raise ValueError(
+            f"{text} is {amount} bytes; write {amount_match[1].removesuffix('.0')}Mi or {amount_match[1]}Gi"
+        )
     return amount
 
 

@@ -19,9 +19,9 @@ _ANY_ALGORITHM = Algorithm("random")
 _ANY_FIDELITY = Fidelity("_any", 1, 9)
 
 
-def readable_space(parameters: Json, written: object) -> Space:
-    """Return the parameters that could be read, without conditions on those of `written` that could not."""
-    lost = {name for name in written if name not in parameters} if isinstance(written, dict) else set()
+def readable_space(parameters: Json, raw: object) -> Space:
+    """Return the parameters that could be read, without conditions on those of `raw` that could not."""
+    lost = {name for name in raw if name not in parameters} if isinstance(raw, dict) else set()
     space = space_of(parameters)
     return Space(
         tuple(replace(p, when=tuple(c for c in p.when if c.parameter not in lost)) for p in space.parameters)
@@ -37,17 +37,17 @@ def valid_part(space: Space, problems: Sequence[Problem]) -> Space:
     right = {
         p.name: p for p in space.parameters if NAME.fullmatch(p.name) and not any(True for _ in p.domain.problems())
     }
-    kept = Space(tuple(replace(p, when=tuple(c for c in p.when if c.parameter in right)) for p in right.values()))
-    return unconditional(kept) if any(".when." in problem.path for problem in problems) else kept
+    valid = Space(tuple(replace(p, when=tuple(c for c in p.when if c.parameter in right)) for p in right.values()))
+    return unconditional(valid) if any(".when." in problem.path for problem in problems) else valid
 
 
 def unconditional(space: Space) -> Space:
     return Space(tuple(replace(p, when=()) for p in space.parameters))
 
 
-def study_part(document: Json, written: Json) -> StudySpec:
+def study_part(document: Json, raw_document: Json) -> StudySpec:
     """Return the part of a file that the service checks. Unreadable parts are replaced by harmless values."""
-    spec, raw = document.get("spec"), written.get("spec")
+    spec, raw = document.get("spec"), raw_document.get("spec")
     spec, raw = spec if isinstance(spec, dict) else {}, raw if isinstance(raw, dict) else {}
     space = readable_space(spec.get("parameters", {}), raw.get("parameters"))
     algorithm, pruning = spec.get("algorithm", {}), spec.get("pruning", {})
@@ -67,29 +67,35 @@ def study_part(document: Json, written: Json) -> StudySpec:
 
 def _fidelity(spec: Json, raw: Json) -> Fidelity | None:
     """Return the fidelity, under a harmless name if a parameter has the same one, which the reader reports."""
-    given, parameters = spec.get("fidelity"), raw.get("parameters")
+    fidelity, parameters = spec.get("fidelity"), raw.get("parameters")
     if "fidelity" not in raw:
         return None
-    if not isinstance(given, dict) or not given.keys() >= {"parameter", "min", "max"}:
+    if not isinstance(fidelity, dict) or not fidelity.keys() >= {"parameter", "min", "max"}:
         return _ANY_FIDELITY
-    taken = isinstance(parameters, dict) and given["parameter"] in parameters
-    name = _ANY_FIDELITY.parameter if taken else given["parameter"]
-    return Fidelity(name, given["min"], given["max"], given.get("eta", _ANY_FIDELITY.eta))
+    is_taken = isinstance(parameters, dict) and fidelity["parameter"] in parameters
+    name = _ANY_FIDELITY.parameter if is_taken else fidelity["parameter"]
+    return Fidelity(name, fidelity["min"], fidelity["max"], fidelity.get("eta", _ANY_FIDELITY.eta))
 
 
 def _objectives(spec: Json) -> tuple[Objective, ...]:
     """Return the objectives of the file's list. A single objective needs no check by the service."""
-    found = spec.get("objectives", ())
+    objectives = spec.get("objectives", ())
     return tuple(
-        Objective(each["metric"], Direction(each["direction"]), ValueRule(each["value"]))
-        for each in found
-        if each.keys() >= {"metric", "direction", "value"}
+        Objective(objective["metric"], Direction(objective["direction"]), ValueRule(objective["value"]))
+        for objective in objectives
+        if objective.keys() >= {"metric", "direction", "value"}
     )
 
 
 def _constraints(spec: Json) -> tuple[Constraint, ...]:
-    found = [each for each in spec.get("constraints", ()) if "metric" in each and each.keys() & {"min", "max"}]
-    return tuple(Constraint(each["metric"], each.get("min"), each.get("max")) for each in found)
+    complete = [
+        constraint
+        for constraint in spec.get("constraints", ())
+        if "metric" in constraint and constraint.keys() & {"min", "max"}
+    ]
+    return tuple(
+        Constraint(constraint["metric"], constraint.get("min"), constraint.get("max")) for constraint in complete
+    )
 
 
 def _non_empty(space: Space) -> Space:

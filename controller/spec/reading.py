@@ -75,8 +75,8 @@ def _file_path(path: str, *, several: bool) -> str:
     if several and path.startswith("objectives"):
         return f"spec.{path}"
     for pattern, place in _PLACES:
-        if found := pattern.match(path):
-            return place + path[found.end() :]
+        if match := pattern.match(path):
+            return place + path[match.end() :]
     return f"spec.{path}" if path else "spec"
 
 
@@ -115,8 +115,8 @@ def read(
         except SpecErrors as error:
             wrong += error.located
     name = _without_namespace(data)
-    if name and namespace_of is not None and (found := namespace_of(name)):
-        apply(data, marks, f"metadata.namespace={found}", position=len(overrides))
+    if name and namespace_of is not None and (stored_namespace := namespace_of(name)):
+        apply(data, marks, f"metadata.namespace={stored_namespace}", position=len(overrides))
     problems = ProblemCollector()
     is_katib = isinstance(data, dict) and _is_katib(data)
     if isinstance(data, dict) and is_katib:
@@ -134,7 +134,7 @@ def read(
         if service is not None and document and isinstance(data, dict):
             wrong += _asked(service, document, data, marks)
         raise SpecErrors(source, wrong)
-    all_warnings = (*warnings, *(_at_its_place(each, marks) for each in rules.warnings(document)))
+    all_warnings = (*warnings, *(_at_its_place(warning, marks) for warning in rules.warnings(document)))
     return Document(source, text, from_document(document), all_warnings, marks, is_katib)
 
 
@@ -146,8 +146,10 @@ def _at_its_place(warning: str, marks: Marks) -> str:
 def _documents(text: str, source: str) -> tuple[Data, Marks, list[Json]]:
     """Return the experiment, its marks, and the ConfigMaps that a file of Katib's may have beside it."""
     documents = parse_documents(text, source)
-    own = [each for each in documents if isinstance(each[0], dict) and _is_katib(each[0])] or documents
-    data, marks = own[0]
+    experiments = [
+        document for document in documents if isinstance(document[0], dict) and _is_katib(document[0])
+    ] or documents
+    data, marks = experiments[0]
     config_maps: list[Json] = []
     for other, place in documents:
         is_config_map = isinstance(other, dict) and (other.get("apiVersion"), other.get("kind")) == ("v1", "ConfigMap")
@@ -254,5 +256,5 @@ def _decode(content: bytes, source: str) -> str:
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         column = error.start - content.rfind(b"\n", 0, error.start)
-        what = f"the byte 0x{content[error.start]:02x} is not UTF-8; save the file as UTF-8"
-        raise SpecErrors(source, [LocatedProblem(Mark(line, column), "", what)]) from None
+        problem = f"the byte 0x{content[error.start]:02x} is not UTF-8; save the file as UTF-8"
+        raise SpecErrors(source, [LocatedProblem(Mark(line, column), "", problem)]) from None

@@ -38,9 +38,9 @@ def redacted_document(document: Mapping[str, object]) -> dict[str, object]:
 
     Variables that a template lists as `{name, value}` are redacted as well.
     """
-    shown = _redacted(document)
-    assert isinstance(shown, dict)
-    return shown
+    redacted = _redacted(document)
+    assert isinstance(redacted, dict)
+    return redacted
 
 
 def _redacted(data: object) -> object:

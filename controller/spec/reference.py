@@ -31,7 +31,7 @@ def table() -> str:
 def _rows(section: Section, at: str) -> Iterator[str]:
     for key in section.keys:
         path = f"{at}.{key.name}" if at else key.name
-        yield f"| `{path}` | {_cell(key.kind.what)} | {_cell(_default(key))} | {_cell(key.help)} |"
+        yield f"| `{path}` | {_cell(key.kind.expected)} | {_cell(_default(key))} | {_cell(key.help)} |"
         yield from _below(key.kind, path)
 
 
@@ -69,8 +69,8 @@ def _cell(text: str) -> str:
 
 def rewritten(page: str) -> str:
     """Return the page with the current table between its markers."""
-    before, _, rest = page.partition(BEGIN)
-    _, _, after = rest.partition(END)
+    before, _, remainder = page.partition(BEGIN)
+    _, _, after = remainder.partition(END)
     return f"{before}{BEGIN}\n{table()}\n{END}{after}"
 
 

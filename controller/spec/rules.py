@@ -1,4 +1,4 @@
-"""The rules between the keys of a file, each of which is valid by itself. Pure.
+"""The rules between the keys of a file, each of which is valid alone. Pure.
 
 The rules of the search space are in `suggest.space`. The service knows the algorithms and their settings.
 """
@@ -91,24 +91,24 @@ def _objectives(spec: Json, raw: Json, problems: ProblemCollector) -> None:
 
 
 def _metrics(spec: Json, problems: ProblemCollector) -> None:
-    given = spec.get("metrics", {})
-    sources = [key for key in ("file", "prometheus", "push", "dbManager") if given.get(key)]
-    form = given.get("format")
+    metrics = spec.get("metrics", {})
+    sources = [key for key in ("file", "prometheus", "push", "dbManager") if metrics.get(key)]
+    form = metrics.get("format")
     for key in sources[1:]:
         problems.add(f"spec.metrics.{key}", f"cannot be combined with {sources[0]}; keep one of them", at_key=True)
-    if form is not None and "file" not in given:
+    if form is not None and "file" not in metrics:
         problems.add("spec.metrics.format", "is the format of a file; write file: PATH beside it", at_key=True)
     is_text = sources[:1] in ([], ["file"]) and form in (None, "text")
-    if "pattern" in given and not is_text:
-        what = sources[0] if form is None else f"format: {form}"
-        problems.add("spec.metrics.pattern", f"is for lines of text, and cannot be combined with {what}", at_key=True)
-    if "step" in given and form == "tensorboard":
+    if "pattern" in metrics and not is_text:
+        cause = sources[0] if form is None else f"format: {form}"
+        problems.add("spec.metrics.pattern", f"is for lines of text, and cannot be combined with {cause}", at_key=True)
+    if "step" in metrics and form == "tensorboard":
         problems.add(
             "spec.metrics.step", "cannot be combined with format: tensorboard, whose events have steps", at_key=True
         )
-    if "file" in given:
-        _metrics_path(given["file"], form, problems)
-    endpoint = given.get("prometheus", {})
+    if "file" in metrics:
+        _metrics_path(metrics["file"], form, problems)
+    endpoint = metrics.get("prometheus", {})
     if endpoint.get("port") is not None and not _traits_of(spec).on_cluster and spec.get("parallelism", 1) > 1:
         cure = "omit port and read TUNER_METRICS_PORT in the program, or set parallelism: 1"
         problems.add("spec.metrics.prometheus.port", f"the trials on this machine would all need this port; {cure}")
@@ -124,10 +124,10 @@ def _metrics_path(path: str, form: str | None, problems: ProblemCollector) -> No
 
 def _fidelity(spec: Json, names: list[str], problems: ProblemCollector) -> None:
     """Check the fidelity's place in the file; `suggest.engine` checks its values."""
-    given = spec.get("fidelity")
-    if not isinstance(given, dict):
+    fidelity = spec.get("fidelity")
+    if not isinstance(fidelity, dict):
         return
-    name = given.get("parameter")
+    name = fidelity.get("parameter")
     if name in names:
         problems.add(
             "spec.fidelity.parameter",
@@ -138,14 +138,14 @@ def _fidelity(spec: Json, names: list[str], problems: ProblemCollector) -> None:
 def _space(spec: Json, raw: Json, problems: ProblemCollector) -> None:
     if "parameters" not in spec:
         return
-    written = raw.get("parameters")
-    names = set(written) if isinstance(written, dict) else set()
-    space = readable_space(spec["parameters"], written)
+    raw_parameters = raw.get("parameters")
+    names = set(raw_parameters) if isinstance(raw_parameters, dict) else set()
+    space = readable_space(spec["parameters"], raw_parameters)
     of_space = space.problems() if space.parameters or not names else ()
     for problem in of_space:
         path = problem.path
         name = path.partition(".values")[0]
-        if isinstance(written, dict) and isinstance(written.get(name), list):
+        if isinstance(raw_parameters, dict) and isinstance(raw_parameters.get(name), list):
             path = path.replace(f"{name}.values", name, 1)  # the short form `[a, b]` has no key `values`
         condition = path.partition(".when.")[2]
         strange = bool(condition) and condition not in space.by_name
@@ -161,8 +161,8 @@ def _initial(points: list[Any], space: Space, names: set[str], problems: Problem
         judge = unconditional(space) if problems.within(at) else space
         judged = {name: value for name, value in point.items() if name in space.by_name or name not in names}
         for problem in judge.point_problems(judged, partial=True):
-            known = problem.path in space.by_name
-            problems.add(f"{at}.{problem.path}" if problem.path else at, problem.message, at_key=not known)
+            is_parameter = problem.path in space.by_name
+            problems.add(f"{at}.{problem.path}" if problem.path else at, problem.message, at_key=not is_parameter)
 
 
 def _traits_of(spec: Json) -> RuntimeTraits:
@@ -170,7 +170,7 @@ def _traits_of(spec: Json) -> RuntimeTraits:
 
 
 def _conditional(raw: Any) -> set[str]:
-    return {name for name, given in raw.items() if isinstance(given, dict) and given.get("when")}
+    return {name for name, fields in raw.items() if isinstance(fields, dict) and fields.get("when")}
 
 
 def _whole_gpus(workload: Json, section: str, traits: RuntimeTraits, problems: ProblemCollector) -> None:
@@ -194,7 +194,7 @@ def _final(final: Json, raw_trial: object, traits: RuntimeTraits, problems: Prob
 
 def _choose(final: Json, spec: Json, problems: ProblemCollector) -> None:
     choose = final.get("choose")
-    metrics = [each.get("metric") for each in spec.get("objectives", [])]
+    metrics = [objective.get("metric") for objective in spec.get("objectives", [])]
     if choose is None:
         return
     if len(metrics) < 2:
@@ -264,8 +264,8 @@ def _volumes(trial: Json, problems: ProblemCollector) -> None:
         at = f"spec.trial.volumes.{name}"
         sources = [key for key in ("claim", "nfs", "emptyDir") if key in volume]
         if len(sources) != 1 and not problems.within(at):
-            given = " and ".join(sources) or "no source"
-            problems.add(at, f"{given} given; a volume has one of claim, nfs, emptyDir")
+            sources_given = " and ".join(sources) or "no source"
+            problems.add(at, f"{sources_given} given; a volume has one of claim, nfs, emptyDir")
 
 
 def _strings(data: object, path: str) -> Iterator[tuple[str, str]]:
@@ -375,8 +375,8 @@ def warnings(document: Json) -> tuple[str, ...]:
 
 
 def _idle_devices(spec: Json) -> Iterator[str]:
-    asked = [workload.get("resources", {}).get("gpu", 0) for workload in (spec["trial"], spec.get("final", {}))]
-    if "devices" in spec["trial"] and not any(asked) and _traits_of(spec).assigns_gpus:
+    gpus = [workload.get("resources", {}).get("gpu", 0) for workload in (spec["trial"], spec.get("final", {}))]
+    if "devices" in spec["trial"] and not any(gpus) and _traits_of(spec).assigns_gpus:
         yield "spec.trial.devices: trials ask for no GPU, so none is given to them; set spec.trial.resources.gpu"
 
 
@@ -384,11 +384,11 @@ def _unread_variables(trial: Json) -> Iterator[str]:
     """Warn of words such as `--out=$TUNER_OUTPUT_DIR` that no shell reads, so that the program gets them literally."""
     section = "spec.trial"
     for path, word in _command_line(trial, section):
-        for written in () if _has_shell(trial) else _GIVEN_VARIABLE.finditer(word):
-            if written[0] == f"${{{TRIAL_NAME}}}":
+        for match in () if _has_shell(trial) else _GIVEN_VARIABLE.finditer(word):
+            if match[0] == f"${{{TRIAL_NAME}}}":
                 continue
-            cure = _read_variable(trial, section, path, written[1], word)
-            yield f"{path}: {written[0]} is passed unchanged: {cure}"
+            cure = _read_variable(trial, section, path, match[1], word)
+            yield f"{path}: {match[0]} is passed unchanged: {cure}"
 
 
 def _has_shell(trial: Json) -> bool:
@@ -399,10 +399,10 @@ def _has_shell(trial: Json) -> bool:
 def _lost_checkpoints(spec: Json) -> Iterator[str]:
     if _traits_of(spec).shares_files or "checkpoints" in spec["trial"]:
         return
-    which = "with a larger fidelity " if "fidelity" in spec else "from another one "
+    condition = "with a larger fidelity " if "fidelity" in spec else "from another one "
     if "fidelity" in spec or spec["algorithm"]["name"] == POPULATION_BASED:
         yield (
-            f"spec.trial.checkpoints: without a claim, a trial that continues {which}starts over; "
+            f"spec.trial.checkpoints: without a claim, a trial that continues {condition}starts over; "
             "write checkpoints: {claim: NAME}"
         )
 
@@ -415,12 +415,12 @@ def _not_mentioned(spec: Json) -> Iterator[str]:
         return
     mentioned = {name for text in texts for name in placeholders(text)}
     silent = [name for name in spec["parameters"] if name not in mentioned]
-    where = "template" if "template" in spec["trial"] else "command, args or env"
+    places = "template" if "template" in spec["trial"] else "command, args or env"
     if silent:
         it_arrives = "it arrives" if len(silent) == 1 else "they arrive"
-        yield f"{', '.join(silent)}: not mentioned in {where}; {it_arrives} in TUNER_PARAMETERS"
+        yield f"{', '.join(silent)}: not mentioned in {places}; {it_arrives} in TUNER_PARAMETERS"
     if "fidelity" in spec and (name := spec["fidelity"]["parameter"]) not in mentioned:
         yield (
-            f"spec.fidelity.parameter: {name} is not mentioned in {where}, so each step of a trial may run equally "
+            f"spec.fidelity.parameter: {name} is not mentioned in {places}, so each step of a trial may run equally "
             "far; it arrives in TUNER_PARAMETERS"
         )

@@ -20,13 +20,13 @@ class MapOf:
     """Names that the person chooses, each with a value of one kind. Invalid entries are left out."""
 
     item: ValueKind
-    what: str = "a mapping"
+    expected: str = "a mapping"
     key_pattern: str = r"[\s\S]+"
     key_rule: str = "a name"
 
     def take(self, raw: object, at: str, problems: ProblemCollector) -> object:
         if not isinstance(raw, dict):
-            return refuse(raw, at, problems, self.what)
+            return refuse(raw, at, problems, self.expected)
         result = {}
         for key, value in raw.items():
             below = f"{at}.{key}"
@@ -48,7 +48,7 @@ class Section:
     """A mapping with a table of keys. `rest` takes keys that the table lacks; without it they are refused."""
 
     keys: tuple[Key, ...]
-    what: str = "a mapping"
+    expected: str = "a mapping"
     rest: ValueKind | None = None
     rest_pattern: str = r"[\s\S]+"
     refused: Mapping[str, str] = field(default_factory=dict)  # key -> the reason, and what to write instead
@@ -56,47 +56,47 @@ class Section:
 
     def take(self, raw: object, at: str, problems: ProblemCollector) -> object:
         if not isinstance(raw, dict):
-            return refuse(raw, at, problems, self.what)
-        taken: dict[str, object] = {}
+            return refuse(raw, at, problems, self.expected)
+        values: dict[str, object] = {}
         for key in self.keys:
             below = f"{at}.{key.name}" if at else key.name
             if raw.get(key.name) is not None:
                 value = key.kind.take(raw[key.name], below, problems)
                 if value is not INVALID:
-                    taken[key.name] = value
+                    values[key.name] = value
             elif key.name in raw:
-                problems.add(below, f"expected {key.kind.what}, got nothing; write one, or remove the key")
+                problems.add(below, f"expected {key.kind.expected}, got nothing; write one, or remove the key")
             elif key.default is REQUIRED:
-                problems.add(below, f"is missing; write {key.kind.what}")
+                problems.add(below, f"is missing; write {key.kind.expected}")
             elif isinstance(key.kind, Section) and key.default is not ABSENT:
-                taken[key.name] = key.kind.take({}, below, problems)
+                values[key.name] = key.kind.take({}, below, problems)
             elif key.default is not ABSENT:
-                taken[key.name] = copy.copy(key.default)  # a document may be changed, the table may not
-        known = {key.name for key in self.keys}
+                values[key.name] = copy.copy(key.default)  # a document may be changed, the table may not
+        known_keys = {key.name for key in self.keys}
         for name in raw:
-            if name not in known:
-                self._other(name, raw[name], f"{at}.{name}" if at else name, problems, taken)
-        return taken
+            if name not in known_keys:
+                self._other(name, raw[name], f"{at}.{name}" if at else name, problems, values)
+        return values
 
-    def _other(self, name: str, raw: object, below: str, problems: ProblemCollector, taken: dict[str, object]) -> None:
-        known = [key.name for key in self.keys]
+    def _other(self, name: str, raw: object, below: str, problems: ProblemCollector, values: dict[str, object]) -> None:
+        names = [key.name for key in self.keys]
         if name in self.refused:
             problems.add(below, self.refused[name], at_key=True)
         elif self.rest is not None and re.fullmatch(self.rest_pattern, name):
             value = self.rest.take(raw, below, problems)
             if value is not INVALID:
-                taken[name] = value
+                values[name] = value
         elif name == "<<":
             problems.add(below, "merge keys are not part of YAML 1.2; write the keys out", at_key=True)
         elif name in self.elsewhere:
             problems.add(below, f"no such key here; did you mean {self.elsewhere[name]}?", at_key=True)
-        elif suggestion := meant_by(name, known, fits=lambda option: self._word(option, raw) is not None):
+        elif suggestion := meant_by(name, names, fits=lambda option: self._word(option, raw) is not None):
             word = self._word(suggestion, raw)
             problems.add(below, f"no such key; did you mean {suggestion}{f': {word}' if word else ''}?", at_key=True)
         elif (suggestion := meant_by(name, self.elsewhere)) is not None:
             problems.add(below, f"no such key here; did you mean {self.elsewhere[suggestion]}?", at_key=True)
         else:
-            problems.add(below, f"no such key; the keys here are {', '.join(known)}", at_key=True)
+            problems.add(below, f"no such key; the keys here are {', '.join(names)}", at_key=True)
 
     def _word(self, name: str, raw: object) -> str | None:
         """Return which of the key's words was meant; None if the key does not take one of a few words."""

@@ -19,17 +19,17 @@ Word = tuple[str, object]  # its path, and the word
 
 def warnings(spec: Json) -> Iterator[str]:
     """Yield the warnings of a canonical `spec`, each with the place, the parameters and the cure."""
-    text = {name for name, given in spec["parameters"].items() if _may_be_code(given)}
+    text = {name for name, fields in spec["parameters"].items() if _may_be_code(fields)}
     for path, script in _scripts_of(spec):
         names = [name for name in dict.fromkeys(placeholders(script)) if name in text]
         if names:
-            shown = ", ".join(f"${{{name}}}" for name in names)
+            list_of_names = ", ".join(f"${{{name}}}" for name in names)
             places = " ".join(f'"${place}"' for place in range(1, len(names) + 1))
             words = ", ".join(["sh", *(f'"${{{name}}}"' for name in names)])
-            one = len(names) == 1
+            single = len(names) == 1
             yield (
-                f"{path}: the shell reads the text of {shown} as code; write {places} in the script and append "
-                f"the words {words} to the command, or set {'a variable' if one else 'variables'} in env"
+                f"{path}: the shell reads the text of {list_of_names} as code; write {places} in the script and append "
+                f"the words {words} to the command, or set {'a variable' if single else 'variables'} in env"
             )
 
 
@@ -51,19 +51,19 @@ def _scripts_of(spec: Json) -> Iterator[tuple[str, str]]:
 def _in_template(path: str, data: object) -> Iterator[tuple[str, str]]:
     if isinstance(data, dict):
         yield from scripts(_words(path, data))
-        for key, each in data.items():
-            yield from _in_template(f"{path}.{key}", each)
+        for key, item in data.items():
+            yield from _in_template(f"{path}.{key}", item)
     elif isinstance(data, list):
-        for index, each in enumerate(data):
-            yield from _in_template(f"{path}[{index}]", each)
+        for index, item in enumerate(data):
+            yield from _in_template(f"{path}[{index}]", item)
 
 
 def _words(path: str, container: Mapping[str, object]) -> list[Word]:
     words: list[Word] = []
     for key in ("command", "args"):
-        given = container.get(key)
-        if isinstance(given, list):
-            words += [(f"{path}.{key}[{index}]", word) for index, word in enumerate(given)]
+        value = container.get(key)
+        if isinstance(value, list):
+            words += [(f"{path}.{key}[{index}]", word) for index, word in enumerate(value)]
     return words
 
 
@@ -82,8 +82,8 @@ def scripts(words: Sequence[Word]) -> Iterator[tuple[str, str]]:
 def _script(arguments: Sequence[Word]) -> tuple[str, str]:
     """Return the path and text of the first operand of a shell with the option `-c`; "" if there is none."""
     has_command = False
-    rest = iter(arguments)
-    for path, word in rest:
+    remaining = iter(arguments)
+    for path, word in remaining:
         if not isinstance(word, str):
             break
         if word.startswith("--command="):
@@ -91,11 +91,11 @@ def _script(arguments: Sequence[Word]) -> tuple[str, str]:
         if word.startswith("--") and word != "--":
             has_command |= word == "--command"
             if word in _WITH_ARGUMENT:
-                next(rest, None)
+                next(remaining, None)
         elif word[:1] in ("-", "+") and len(word) > 1 and word != "--":
             has_command |= word[0] == "-" and "c" in word
             if word[-1] in "oO":  # takes an argument: -o pipefail, -euo pipefail
-                next(rest, None)
+                next(remaining, None)
         elif word != "--":
             return (path, word) if has_command else ("", "")
     return "", ""

@@ -82,18 +82,18 @@ def meant_by(word: str, options: Iterable[str], *, fits: Callable[[str], bool] =
     An option is likely if it is spelled similarly, if other tools call it `word`, or if `word` is its abbreviation.
     `fits` says whether an option can have the given value, for words with several meanings elsewhere.
     """
-    known = list(options)
-    by_plain = {_plain(option): option for option in known}
+    candidates = list(options)
+    by_plain = {_plain(option): option for option in candidates}
     if _plain(word) in by_plain:
         return by_plain[_plain(word)]
-    if foreign := [option for option in FOREIGN_PLAIN.get(_plain(word), ()) if option in known]:
+    if foreign := [option for option in FOREIGN_PLAIN.get(_plain(word), ()) if option in candidates]:
         return next(filter(fits, foreign), foreign[0])
-    for option in known:
+    for option in candidates:
         if len(option) > 1 and _initials(word) == option.lower():
             return option
     import difflib  # lazy: it costs milliseconds and only misspellings need it
 
-    close = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
+    close = difflib.get_close_matches(word, candidates, n=1, cutoff=0.6)
     return close[0] if close else None
 
 

@@ -23,13 +23,13 @@ _OPENED = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_.-]*)?")
 
 def placeholders(text: str) -> Iterator[str]:
     """Yield the names in `${…}`, in order."""
-    return (found[1] for found in _PLACEHOLDER.finditer(text) if found[1] is not None)
+    return (match[1] for match in _PLACEHOLDER.finditer(text) if match[1] is not None)
 
 
 def unclosed(text: str) -> Iterator[str]:
     """Yield the name after each `${` without a closing `}`; "" if there is no name."""
     # Closed and literal placeholders become line breaks, so that no rest of them looks like an opening.
-    return (found[1] or "" for found in _OPENED.finditer(_PLACEHOLDER.sub("\n", text)))
+    return (match[1] or "" for match in _OPENED.finditer(_PLACEHOLDER.sub("\n", text)))
 
 
 def as_text(value: Value) -> str:
@@ -58,8 +58,8 @@ def fill_data(data: object, parameters: Assignment, *, text: bool = False) -> ob
     (`text`, and everything below a key of _TEXT), it becomes text.
     """
     if isinstance(data, str):
-        only = None if text else _PLACEHOLDER.fullmatch(data)
-        return parameters.get(only[1]) if only is not None and only[1] is not None else fill(data, parameters)
+        whole = None if text else _PLACEHOLDER.fullmatch(data)
+        return parameters.get(whole[1]) if whole is not None and whole[1] is not None else fill(data, parameters)
     if isinstance(data, list):
         filled_items = [(fill_data(item, parameters, text=text), item) for item in data]
         return [new for new, old in filled_items if new is not None or old is None]

@@ -73,11 +73,11 @@ CPU = Parsed("a number of CPUs such as 2 or 500m", _cpu, {"type": ["number", "st
 class CommandWord:
     """An element of a command line. Numbers and booleans become text."""
 
-    what = "a string or a number"
+    expected = "a string or a number"
 
     def take(self, raw: object, at: str, problems: ProblemCollector) -> object:
         if not isinstance(raw, str | int | float):
-            return refuse(raw, at, problems, self.what)
+            return refuse(raw, at, problems, self.expected)
         return as_text(raw)
 
     def schema(self) -> Schema:
@@ -85,13 +85,13 @@ class CommandWord:
 
 
 class CommandLine:
-    def __init__(self, what: str, least: int) -> None:
-        self.what = what
-        self._list = ListOf(CommandWord(), what, least)
+    def __init__(self, expected: str, least: int) -> None:
+        self.expected = expected
+        self._list = ListOf(CommandWord(), expected, least)
 
     def take(self, raw: object, at: str, problems: ProblemCollector) -> object:
         if isinstance(raw, str):
-            problems.add(at, f"expected {self.what}, got {found(raw)}; write [sh, -c, ...] to have a shell read it")
+            problems.add(at, f"expected {self.expected}, got {found(raw)}; write [sh, -c, ...] to have a shell read it")
             return INVALID
         if self._list.least and isinstance(raw, list) and raw and raw[0] == "":
             problems.add(f"{at}[0]", "'' is not a program; write its name or path")
@@ -103,13 +103,13 @@ class CommandLine:
 
 
 class EnvValue:
-    what = "a string, a number or {secret: name/key}"
+    expected = "a string, a number or {secret: name/key}"
 
     def take(self, raw: object, at: str, problems: ProblemCollector) -> object:
         if isinstance(raw, str | int | float):
             return as_text(raw)
         if not isinstance(raw, dict) or set(raw) != {"secret"}:
-            return refuse(raw, at, problems, self.what)
+            return refuse(raw, at, problems, self.expected)
         secret = raw["secret"]
         if not isinstance(secret, str) or not SECRET.fullmatch(secret):
             problems.add(f"{at}.secret", f"{found(secret)} is not a secret's key; write name/key")
@@ -125,7 +125,7 @@ class EnvValue:
 class DeviceName:
     """A GPU as in CUDA_VISIBLE_DEVICES. An index may be written as a number or as a string."""
 
-    what = "the index or UUID of a GPU"
+    expected = "the index or UUID of a GPU"
     _UUID = r"(GPU|MIG)-[A-Za-z0-9/-]+"
 
     def take(self, raw: object, at: str, problems: ProblemCollector) -> object:
@@ -135,7 +135,9 @@ class DeviceName:
             return int(raw)
         if isinstance(raw, str) and re.fullmatch(self._UUID, raw):
             return raw
-        problems.add(at, f"expected {self.what}, got {found(raw)}; write 0 or GPU-5d5b..., as nvidia-smi -L shows them")
+        problems.add(
+            at, f"expected {self.expected}, got {found(raw)}; write 0 or GPU-5d5b..., as nvidia-smi -L shows them"
+        )
         return INVALID
 
     def schema(self) -> Schema:
@@ -154,7 +156,7 @@ RESOURCES = Section(
         Key("gpu", Number(0), "GPUs: `nvidia.com/gpu` on a cluster; locally slots, where 0.5 shares one.", 0),
         Key("ephemeralStorage", MEMORY, "Scratch disk of the container."),
     ),
-    what="a mapping such as {cpu: 4, memory: 16Gi}",
+    expected="a mapping such as {cpu: 4, memory: 16Gi}",
     rest=WholeNumber(0),
     rest_pattern=r"[a-z0-9.-]+/[A-Za-z0-9_.-]+",
     refused={"nvidia.com/gpu": "is not accepted here; write gpu: 1"},
@@ -167,7 +169,7 @@ RETRIES = Section(
         Key("userError", WholeNumber(0), "The program exited with an error.", 0),
         Key("metricsMissing", WholeNumber(0), "Exited with 0 and reported no value.", 0),
     ),
-    what="a mapping such as {infrastructure: 3}",
+    expected="a mapping such as {infrastructure: 3}",
     refused={"configuration": "is never retried: it pauses the experiment; correct the cause, then resume"},
 )
 
@@ -299,7 +301,7 @@ TRIAL = Section(
                         REQUIRED,
                     ),
                 ),
-                what="a mapping such as {workers: 2}",
+                expected="a mapping such as {workers: 2}",
             ),
             "Runs an attempt as several pods or processes, with the variables of torchrun.",
         ),
@@ -332,5 +334,5 @@ TRIAL = Section(
             says="by its kind",
         ),
     ),
-    what="a mapping with a command",
+    expected="a mapping with a command",
 )

@@ -20,12 +20,12 @@ _YES_AND_NO = frozenset({"y", "n", "yes", "no", "on", "off"})  # booleans to YAM
 def file_text(document: Mapping[str, object]) -> str:
     """Return the file of a canonical document. Choices are written as lists, as people write them."""
     spec: Any = document["spec"]  # `native.FILE` describes its structure
-    parameters = {name: _shorter(given) for name, given in spec["parameters"].items()}
+    parameters = {name: _shorter(fields) for name, fields in spec["parameters"].items()}
     return "\n".join(_lines({**document, "spec": {**spec, "parameters": parameters}}, "")) + "\n"
 
 
-def _shorter(given: dict[str, Any]) -> object:
-    return given["values"] if given.keys() == {"type", "values"} else given
+def _shorter(fields: dict[str, Any]) -> object:
+    return fields["values"] if fields.keys() == {"type", "values"} else fields
 
 
 def _lines(data: Mapping[str, object], indent: str) -> Iterator[str]:
@@ -48,9 +48,9 @@ def _lines(data: Mapping[str, object], indent: str) -> Iterator[str]:
 def _item(item: object, indent: str) -> Iterator[str]:
     flow = _flow(item)
     if isinstance(item, dict) and item and (flow is None or len(indent) + len(flow) >= WIDTH):
-        first, *rest = _lines(item, indent + "  ")
+        first, *others = _lines(item, indent + "  ")
         yield f"{indent}- {first.lstrip()}"
-        yield from rest
+        yield from others
     elif flow is None and isinstance(item, str):
         yield from _text(f"{indent}-", item, indent + "  ")
     else:
@@ -72,14 +72,14 @@ def _text(head: str, text: str, indent: str) -> Iterator[str]:
 def _flow(value: object) -> str | None:
     """Return the value on one line; None if it needs several."""
     if isinstance(value, dict):
-        items = {_scalar(key): _flow(one) for key, one in value.items()}
-        nested = any(isinstance(one, dict) and one for one in value.values())
+        items = {_scalar(key): _flow(item) for key, item in value.items()}
+        nested = any(isinstance(item, dict) and item for item in value.values())
         return (
             None if nested or None in items.values() else "{" + ", ".join(f"{k}: {v}" for k, v in items.items()) + "}"
         )
     if isinstance(value, list):
-        shown = [_flow(one) for one in value]
-        return None if None in shown else "[" + ", ".join(str(one) for one in shown) + "]"
+        texts = [_flow(item) for item in value]
+        return None if None in texts else "[" + ", ".join(str(item) for item in texts) + "]"
     return None if isinstance(value, str) and "\n" in value else _scalar(value)
 
 

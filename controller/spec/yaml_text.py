@@ -1,7 +1,7 @@
 """Parse YAML text into plain data and the places of its keys and values. Knows nothing about experiments.
 
 Only the parser of PyYAML is used (libyaml's if the wheel has it), because it imports and parses several times faster
-than a pure Python reader, which matters in every `tuner run`. Scalars are interpreted here by YAML 1.2's core schema:
+than a pure Python reader, which matters in every `tuner run`. This module interprets scalars by YAML 1.2's core schema:
 `no` is a string, `1e-4` a number, `1_000` a string. The text is not trusted: the limits below bound the recursion, the
 expansion of aliases and the time.
 """

@@ -60,7 +60,7 @@ class Authenticator(Protocol):
         """Return whether anybody may send this request."""
 
     def refusal(self, request: Request, trouble: TunerError | None = None) -> Response:
-        """Answer a request of somebody who is not signed in. `trouble`: why that is not known."""
+        """Answer a request without a session. `trouble`: why it is not known whether there is one."""
 
 
 class LinkAuthenticator:

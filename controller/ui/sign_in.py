@@ -68,7 +68,7 @@ class Sessions:
     def __init__(self, stored: StoredSessions) -> None:
         self._stored = stored
         self._known: dict[str, _SignedIn] = {}  # the one that was read last comes last
-        self._ended = 0  # how many have ended here
+        self._ended = 0  # how many this process has ended
         self._slots = asyncio.Semaphore(READS_AT_ONCE)
 
     @property
@@ -78,7 +78,7 @@ class Sessions:
     async def token(self, identity: str) -> str | None:
         """Return the token of a session, which counts as used; None if there is no such session, or it has ended.
 
-        Raises Unavailable, StoreBroken: it is not known here, and the store does not answer.
+        Raises Unavailable, StoreBroken: this process does not know it, and the store does not answer.
         """
         if len(identity) != ID_LENGTH:
             return None

@@ -75,11 +75,11 @@ class World:
         if lost != NOBODY:
             self.lose(lost, "says rank 0")
 
-    def lose(self, lost: int, why: str) -> NoReturn:
+    def lose(self, lost: int, reason: str) -> NoReturn:
         """End this process because a rank was lost; rank 0 tells the others first."""
         if self.rank == 0:
             tell([peer for rank, peer in self.peers.items() if rank != lost], lost)
-        end(f"rank {lost} of {self.size} was lost ({why}); rank {self.rank} ends too")
+        end(f"rank {lost} of {self.size} was lost ({reason}); rank {self.rank} ends too")
 
 
 def join(patience_s: float = JOINING_S) -> World:
@@ -105,11 +105,11 @@ def gather(server: socket.socket, size: int, deadline: float) -> World:
     """Accept the other ranks. Notice at once if a rank is lost before all have joined."""
     world = World(0, size, {})
     peers = world.peers
-    while missing := [rank for rank in range(1, size) if rank not in peers]:
+    while absent := [rank for rank in range(1, size) if rank not in peers]:
         ready, _, _ = select.select([server, *peers.values()], [], [], max(deadline - time.monotonic(), 0))
         if not ready:
-            tell(peers.values(), missing[0])
-            end(f"rank {', '.join(map(str, missing))} of {size} did not join in time; rank 0 ends")
+            tell(peers.values(), absent[0])
+            end(f"rank {', '.join(map(str, absent))} of {size} did not join in time; rank 0 ends")
         for rank, peer in peers.items():
             if peer in ready:  # ranks send nothing before all have joined, so the connection was closed
                 world.lose(rank, "before all had joined")
@@ -117,7 +117,7 @@ def gather(server: socket.socket, size: int, deadline: float) -> World:
             peer, _ = server.accept()
             peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             rank = introduction(peer, size)
-            if rank in missing:
+            if rank in absent:
                 peers[rank] = peer
             else:  # not a rank, for example a port scanner or a health check
                 peer.close()

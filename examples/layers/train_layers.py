@@ -45,12 +45,12 @@ class Layer:
 
 
 def network(layers: list[str], inputs: int, rng: np.random.Generator) -> list[Layer]:
-    found: list[Layer] = []
-    for each in layers:
-        kind, _, units = each.partition(":")
-        found.append(Layer(kind, inputs, int(units), rng))
+    layers_made: list[Layer] = []
+    for layer in layers:
+        kind, _, units = layer.partition(":")
+        layers_made.append(Layer(kind, inputs, int(units), rng))
         inputs = int(units)
-    return [*found, Layer("linear", inputs, CLASSES, rng)]
+    return [*layers_made, Layer("linear", inputs, CLASSES, rng)]
 
 
 def main() -> None:

@@ -365,8 +365,8 @@ class AsyncClient:
     async def _all(self, pages: Pages[T]) -> list[T]:
         items, token = await self._send(pages.page(""))
         while token:
-            more, token = await self._send(pages.page(token))
-            items += more
+            page, token = await self._send(pages.page(token))
+            items += page
         return items
 
     def _connected(self, address: str) -> Any:

@@ -73,7 +73,7 @@ def study_summaries(namespace: str) -> Pages[tuple[Study, StudySummary | None]]:
     parent = names.namespace_name(namespace)
 
     def read(reply: pb.ListStudiesResponse) -> list[tuple[Study, StudySummary | None]]:
-        studies = [wire.read_study(each) for each in reply.studies]
+        studies = [wire.read_study(study) for study in reply.studies]
         if not reply.summaries:  # an older server
             return [(study, None) for study in studies]
         return list(zip(studies, map(wire.read_summary, reply.summaries), strict=True))
@@ -149,7 +149,7 @@ def import_trials(
     request = pb.ImportTrialsRequest(
         parent=str(name), trials=[wire.write_finished(t) for t in trials], source=source, request_id=request_id
     )
-    return Call("ImportTrials", request, lambda reply: [wire.read_import_result(one) for one in reply.results])
+    return Call("ImportTrials", request, lambda reply: [wire.read_import_result(result) for result in reply.results])
 
 
 def get_trial(name: StudyName, number: int) -> Call[Trial]:
@@ -159,14 +159,14 @@ def get_trial(name: StudyName, number: int) -> Call[Trial]:
 def list_trials(
     name: StudyName, *, client_id: str, states: Iterable[TrialState], first_number: int = 0, page_size: int = PAGE
 ) -> Pages[Trial]:
-    wanted = wire.write_states(states)
+    state_values = wire.write_states(states)
     return Pages(
         "ListTrials",
         lambda token: pb.ListTrialsRequest(
             parent=str(name),
             page_size=page_size,
             page_token=token,
-            states=wanted,
+            states=state_values,
             client_id=client_id,
             first_number=first_number,
         ),
@@ -269,7 +269,7 @@ def estimate(name: StudyName) -> Call[Estimate]:
 
 
 def _read_estimate(reply: pb.StudyEstimate) -> Estimate:
-    return Estimate(**{each.name: getattr(reply, each.name) for each in fields(Estimate)})
+    return Estimate(**{field.name: getattr(reply, field.name) for field in fields(Estimate)})
 
 
 def _nothing(reply: object) -> None:

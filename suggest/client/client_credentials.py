@@ -45,16 +45,16 @@ class ClientCredentials:
         tls_cert: str | None = None,
         tls_key: str | None = None,
     ) -> None:
-        here: Mapping[str, str] = os.environ
+        environment: Mapping[str, str] = os.environ
         if token is None and token_file is None:
-            token, token_file = here.get(TOKEN), here.get(TOKEN_FILE)
+            token, token_file = environment.get(TOKEN), environment.get(TOKEN_FILE)
         self._token = token or ""
         self._file = Path(token_file) if token_file and not token else None
         self._seen: object = None  # the file's time, size and inode when it was last read
         self._metadata: _Metadata = ()
-        self._tls_ca = here.get(TLS_CA, "") if tls_ca is None else tls_ca
+        self._tls_ca = environment.get(TLS_CA, "") if tls_ca is None else tls_ca
         if tls_cert is None and tls_key is None:
-            tls_cert, tls_key = here.get(TLS_CERT), here.get(TLS_KEY)
+            tls_cert, tls_key = environment.get(TLS_CERT), environment.get(TLS_KEY)
         self._tls_cert, self._tls_key = tls_cert or "", tls_key or ""
 
     def metadata(self, address: str) -> _Metadata:
@@ -75,8 +75,8 @@ class ClientCredentials:
         """
         parsed = parse_address(address)
         if bool(self._tls_cert) != bool(self._tls_key):
-            given, missing = (TLS_CERT, TLS_KEY) if self._tls_cert else (TLS_KEY, TLS_CERT)
-            raise InvalidArgument([Problem("", f"{given} is set without {missing}; name the other half too")])
+            present, absent = (TLS_CERT, TLS_KEY) if self._tls_cert else (TLS_KEY, TLS_CERT)
+            raise InvalidArgument([Problem("", f"{present} is set without {absent}; name the other half too")])
         if self._tls_cert and not self._tls_ca and not parsed.path:
             message = f"a client certificate needs TLS; name the server's CA in {TLS_CA} (--tls-ca FILE)"
             raise InvalidArgument([Problem("", message)])
@@ -113,8 +113,8 @@ class ClientCredentials:
         """Reload the token file if it has changed. While the file is missing or empty, keep the last token."""
         assert self._file is not None
         try:
-            found = self._file.stat()
-            looks = (found.st_mtime_ns, found.st_size, found.st_ino)
+            status = self._file.stat()
+            looks = (status.st_mtime_ns, status.st_size, status.st_ino)
             if looks == self._seen:
                 return
             metadata = _bearer(self._file.read_text(encoding="ascii", errors="replace"), str(self._file))

@@ -66,7 +66,7 @@ class Search:
         A trial that the body of the loop leaves open is completed when the loop continues: as succeeded if a value was
         reported, else as failed. A trial that is open when the loop is left, by break or by an exception, is cancelled.
 
-        Each trial has a lease of `lease_s` seconds, which a thread renews while the trial is open here. If a process
+        Each trial has a lease of `lease_s` seconds, which a thread renews while the trial is open. If a process
         dies, the others run its trial: before the loop ends, it waits for the leased trials of other processes, and
         runs those whose lease expires. With None, there are no leases and the loop does not wait.
         """
@@ -133,11 +133,11 @@ class Search:
         token, count = self._settled
         all_settled = True
         while True:
-            trials, rest = self.client.trials_page(self.name, token, page_size=_COUNTED_AT_ONCE)
+            trials, next_token = self.client.trials_page(self.name, token, page_size=_COUNTED_AT_ONCE)
             count += sum(t.number < before and _counts(t) for t in trials)
-            if not rest:
+            if not next_token:
                 return count
-            token = rest
+            token = next_token
             all_settled = all_settled and all(t.finished and t.number < before for t in trials)
             if all_settled:
                 self._settled = token, count
@@ -179,10 +179,10 @@ class OpenTrial:
             self.mark_lost(str(error))
             return StopAdvice(True, str(error))
 
-    def mark_lost(self, why: str) -> None:
-        """Mark the trial as lost to another process, so that nothing more about it is sent from here."""
+    def mark_lost(self, reason: str) -> None:
+        """Mark the trial as lost to another process, so that this process sends nothing more about it."""
         if self._open and not self._ending:
-            log.warning("%s", why)
+            log.warning("%s", reason)
             self.lost = True
             self._open = False
 
@@ -244,9 +244,11 @@ def search_of(
     arguments.text("study", "name", name.study)
     arguments.text("study", "namespace", name.namespace)
     objectives = [objective] if isinstance(objective, Objective) else objective
-    if not isinstance(objectives, Sequence) or not all(isinstance(each, Objective) for each in objectives):
+    if not isinstance(objectives, Sequence) or not all(isinstance(objective, Objective) for objective in objectives):
         arguments.refuse("study", "objective", objective, 'maximize("METRIC"), minimize("METRIC") or a list of these')
-    if not isinstance(constraints, Sequence) or not all(isinstance(each, Constraint) for each in constraints):
+    if not isinstance(constraints, Sequence) or not all(
+        isinstance(constraint, Constraint) for constraint in constraints
+    ):
         arguments.refuse("study", "constraints", constraints, 'a list of Constraint("METRIC", max=20)')
     arguments.text("study", "algorithm", algorithm)
     if not isinstance(settings, Mapping):
@@ -284,12 +286,12 @@ class LeasedTrial(Protocol):
     number: int
     tries: int
 
-    def mark_lost(self, why: str) -> None:
+    def mark_lost(self, reason: str) -> None:
         """Called when the trial was handed out to another process."""
 
 
 class LeaseRenewal:
-    """Renews the lease of one trial at a time, in a thread that lives from the first trial until the `with` ends."""
+    """Renews the lease of one trial at a time, in a thread that runs from the first trial until the `with` ends."""
 
     def __init__(self, client: Client, study: StudyName, lease_s: float | None) -> None:
         self._client = client

@@ -86,7 +86,7 @@ def Float(  # noqa: N802  # reads as the type that it makes
     """
     low, high = number("Float", "min", min), number("Float", "max", max)
     on = _scale("Float", scale, log)
-    made = domain.Float(
+    parameter_domain = domain.Float(
         low,
         high,
         on,
@@ -94,7 +94,7 @@ def Float(  # noqa: N802  # reads as the type that it makes
         None if points is None else whole("Float", "points", points),
         _normal("Float", domain.Normal.within(low, high, on), distribution, mean, deviation),
     )
-    return made if when is None else Parameter("", made, _conditions("Float", when))
+    return parameter_domain if when is None else Parameter("", parameter_domain, _conditions("Float", when))
 
 
 @overload
@@ -142,14 +142,14 @@ def Int(  # noqa: N802  # reads as the type that it makes
     """
     low, high = whole("Int", "min", min), whole("Int", "max", max)
     on = _scale("Int", scale, log)
-    made = domain.Int(
+    parameter_domain = domain.Int(
         low,
         high,
         on,
         whole("Int", "step", step),
         _normal("Int", domain.Normal.within(low, high, on), distribution, mean, deviation),
     )
-    return made if when is None else Parameter("", made, _conditions("Int", when))
+    return parameter_domain if when is None else Parameter("", parameter_domain, _conditions("Int", when))
 
 
 @overload
@@ -164,33 +164,35 @@ def Choice(values: Sequence[Any], *, when: When | None = None) -> domain.Choice 
     """
     if not isinstance(values, Sequence) or isinstance(values, str | bytes):
         refuse("Choice", "values", values, "a list of values")
-    made = domain.Choice(tuple(json_value("Choice", f"values[{k}]", value) for k, value in enumerate(values)))
-    return made if when is None else Parameter("", made, _conditions("Choice", when))
+    parameter_domain = domain.Choice(
+        tuple(json_value("Choice", f"values[{k}]", value) for k, value in enumerate(values))
+    )
+    return parameter_domain if when is None else Parameter("", parameter_domain, _conditions("Choice", when))
 
 
 def named(parameters: Parameters) -> tuple[Parameter, ...]:
     """Return the parameters with their keys as names. Raises TypeError."""
     if not isinstance(parameters, Mapping):
         refuse("study", "parameters", parameters, "a dict of names to Float, Int, Choice or a list of values")
-    return tuple(_named(name, given) for name, given in parameters.items())
+    return tuple(_named(name, parameter) for name, parameter in parameters.items())
 
 
-def _named(name: str, given: object) -> Parameter:
+def _named(name: str, parameter: object) -> Parameter:
     place = f"parameters[{name!r}]"
     if not isinstance(name, str):
         refuse("study", "parameters", name, "text for the name of a parameter")
-    match given:
+    match parameter:
         case Parameter(name="", domain=domain.Float() | domain.Int() | domain.Choice()):
-            return replace(given, name=name)
+            return replace(parameter, name=name)
         case Parameter(domain=domain.Float() | domain.Int() | domain.Choice()):
-            return given
+            return parameter
         case Parameter():
-            refuse("study", f"{place}.domain", given.domain, "Float, Int or Choice without when")
+            refuse("study", f"{place}.domain", parameter.domain, "Float, Int or Choice without when")
         case domain.Float() | domain.Int() | domain.Choice():
-            return Parameter(name, given)
-        case Sequence() if not isinstance(given, str | bytes):
-            return Parameter(name, Choice(given))
-    refuse("study", place, given, "Float, Int, Choice or a list of values")
+            return Parameter(name, parameter)
+        case Sequence() if not isinstance(parameter, str | bytes):
+            return Parameter(name, Choice(parameter))
+    refuse("study", place, parameter, "Float, Int, Choice or a list of values")
 
 
 def _scale(caller: str, scale: object, log: object) -> Scale:
@@ -198,47 +200,47 @@ def _scale(caller: str, scale: object, log: object) -> Scale:
         refuse(caller, "log", log, "True or False")
     if not isinstance(scale, str | Scale):
         refuse(caller, "scale", scale, "'linear' or 'log'")
-    found = _SCALES.get(scale) if isinstance(scale, str) else scale
-    if found is None:
+    member = _SCALES.get(scale) if isinstance(scale, str) else scale
+    if member is None:
         raise InvalidArgument([Problem(f"{caller}: scale", f"expected 'linear' or 'log', got {scale!r}")])
-    return Scale.LOG if log else found
+    return Scale.LOG if log else member
 
 
 def _normal(
     caller: str, default: domain.Normal, distribution: object, mean: object, deviation: object
 ) -> domain.Normal | None:
-    given = {
+    numbers = {
         name: number(caller, name, value)
         for name, value in (("mean", mean), ("deviation", deviation))
         if value is not None
     }
     if distribution not in (None, "normal"):
         refuse(caller, "distribution", distribution, "'normal' or None")
-    if distribution is None and given:
-        refuse(caller, "distribution", distribution, f"'normal' together with {' and '.join(given)}")
-    return None if distribution is None else replace(default, **given)
+    if distribution is None and numbers:
+        refuse(caller, "distribution", distribution, f"'normal' together with {' and '.join(numbers)}")
+    return None if distribution is None else replace(default, **numbers)
 
 
 def _conditions(caller: str, when: object) -> tuple[Condition, ...]:
     if not isinstance(when, Mapping):
         refuse(caller, "when", when, "a dict of parameters to values, such as {'optimizer': 'sgd'}")
-    found = []
+    conditions = []
     for name, values in when.items():
         if not isinstance(name, str):
             refuse(caller, "when", name, "text for the name of a parameter")
         several = values if isinstance(values, list | tuple) else [values]
         place = f"when[{name!r}]"
-        found.append(Condition(name, tuple(json_value(caller, place, value) for value in several)))
-    return tuple(found)
+        conditions.append(Condition(name, tuple(json_value(caller, place, value) for value in several)))
+    return tuple(conditions)
 
 
 # Type checks of arguments, which raise TypeError
 
 
-def refuse(caller: str, argument: str, value: object, what: str) -> NoReturn:
-    shown = repr(value)
-    shown = shown if len(shown) <= 80 else shown[:77] + "..."
-    raise TypeError(f"{caller}: {argument}: expected {what}, got {shown} ({type(value).__name__})")
+def refuse(caller: str, argument: str, value: object, expected: str) -> NoReturn:
+    text = repr(value)
+    text = text if len(text) <= 80 else text[:77] + "..."
+    raise TypeError(f"{caller}: {argument}: expected {expected}, got {text} ({type(value).__name__})")
 
 
 def text(caller: str, argument: str, value: object) -> str:
@@ -279,12 +281,12 @@ def json_value(caller: str, argument: str, value: object) -> Value:
         case numbers.Real():
             return float(value) if math.isfinite(value) else refuse(caller, argument, value, "a finite number")
         case list() | tuple():
-            return [json_value(caller, f"{argument}[{k}]", each) for k, each in enumerate(value)]
+            return [json_value(caller, f"{argument}[{index}]", item) for index, item in enumerate(value)]
         case Mapping():
             return {
                 key if isinstance(key, str) else refuse(caller, argument, key, "text for a key"): json_value(
-                    caller, f"{argument}.{key}", each
+                    caller, f"{argument}.{key}", item
                 )
-                for key, each in value.items()
+                for key, item in value.items()
             }
     refuse(caller, argument, value, "text, a number, a boolean, None, or a list or dict of these")

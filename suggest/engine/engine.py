@@ -251,9 +251,9 @@ class Engine:
         sampler = self._sampler.beside(self._cheaper) if isinstance(self._sampler, Distinct) else self._cheaper
         number = self.next_number
         points = sampler.propose([PointRequest(number, {})])
-        known = self._value_of(to_run=False)
+        value_of = self._value_of(to_run=False)
         trials = tuple(
-            Proposed(number, point, False, known(point), registry.CHEAPER, self._first_fidelity(number))
+            Proposed(number, point, False, value_of(point), registry.CHEAPER, self._first_fidelity(number))
             for point in points
         )
         return Proposal(trials, exhausted=not trials)
@@ -337,29 +337,29 @@ class Engine:
         new = range(self.next_number, self.next_number + count - len(chosen))
         partial = [PointRequest(number, part, new=True) for number, part in fixed.items() if space.missing(part)]
         partial.sort(
-            key=lambda one: not one.fixed
+            key=lambda request: not request.fixed
         )  # a trial that fixes nothing may find the space exhausted, so it comes last
-        wanted = [*partial, *(PointRequest(number, {}, new=to_run) for number in new)]
-        points = (yield from samplers.steps_of(self._sampler, wanted)) if wanted else []
-        found = dict(zip([w.number for w in partial] + list(new), points, strict=False))
-        parents = samplers.parents_of(self._sampler, wanted)
+        requests = [*partial, *(PointRequest(number, {}, new=to_run) for number in new)]
+        points = (yield from samplers.steps_of(self._sampler, requests)) if requests else []
+        points_by_number = dict(zip([w.number for w in partial] + list(new), points, strict=False))
+        parents = samplers.parents_of(self._sampler, requests)
         proposed = [
-            replace(self._proposed_again(trial), parameters=found.get(trial.number, fixed[trial.number]))
+            replace(self._proposed_again(trial), parameters=points_by_number.get(trial.number, fixed[trial.number]))
             for trial in chosen
-            if trial.number in found or not space.missing(fixed[trial.number])
+            if trial.number in points_by_number or not space.missing(fixed[trial.number])
         ]
-        known = self._value_of(to_run=to_run)
+        value_of = self._value_of(to_run=to_run)
         proposed += [
             Proposed(
                 number,
-                found[number],
+                points_by_number[number],
                 False,
-                known(found[number]),
+                value_of(points_by_number[number]),
                 fidelity=self._first_fidelity(number),
                 parent=parents.get(number),
             )
             for number in new
-            if number in found
+            if number in points_by_number
         ]
         fewer, waits = len(proposed) < count, registry.waits(self._study.spec.algorithm)
         return Proposal(tuple(proposed), exhausted=fewer and not waits, waiting=fewer and waits)
@@ -398,11 +398,11 @@ class Engine:
             samplers.put_batch(self._cheaper, batch)
 
     def trial(self, number: int) -> Trial:
-        found = self._trials.get(number)
-        if found is None:
+        trial = self._trials.get(number)
+        if trial is None:
             numbers = f"0 to {self.next_number - 1}" if self.next_number else "none yet"
             raise NotFound(f"{self._study.name} has no trial {number}; there are {numbers}")
-        return found
+        return trial
 
     def open_trial(self, number: int) -> Trial | None:
         """Return the trial if it has not finished, else None. Does not read the store."""
@@ -462,8 +462,8 @@ class Engine:
             return None, None
         last, step = curve.values[-1], curve.steps[-1]
         if (extreme := objective.extreme) is not None:
-            found = curve.best(extreme)
-            return found, step if found is None else curve.steps[curve.values.index(found)]
+            best = curve.best(extreme)
+            return best, step if best is None else curve.steps[curve.values.index(best)]
         return (last if math.isfinite(last) else None), step
 
     def constraint_value(
@@ -627,7 +627,7 @@ def _fidelity_problems(spec: StudySpec) -> Iterator[Problem]:
                 "fidelity, with parameter, min and max",
             )
         return
-    name, least, most, eta = fidelity.parameter, fidelity.min, fidelity.max, fidelity.eta
+    name, least, largest, eta = fidelity.parameter, fidelity.min, fidelity.max, fidelity.eta
     if not NAME.fullmatch(name):
         yield Problem("fidelity.parameter", f"{name!r} is not a name; use {NAME_RULE}")
     elif any(p.name == name for p in spec.space.parameters):
@@ -642,17 +642,18 @@ def _fidelity_problems(spec: StudySpec) -> Iterator[Problem]:
         yield Problem("fidelity.eta", f"{eta} is below 2")
     if not (math.isfinite(least) and least > 0):
         yield Problem("fidelity.min", f"{least:g} is not above 0")
-    elif not math.isfinite(most):
-        yield Problem("fidelity.max", f"{most:g} is not finite")
-    elif eta >= 2 and most < least * eta:
+    elif not math.isfinite(largest):
+        yield Problem("fidelity.max", f"{largest:g} is not finite")
+    elif eta >= 2 and largest < least * eta:
         yield Problem(
             "fidelity.max",
-            f"{most:g} is below min times eta, {least * eta:g}, so no trial would be compared before its end; raise it",
+            f"{largest:g} is below min times eta, {least * eta:g}, so no trial would be compared before its end; "
+            "raise it",
         )
-    elif most / least > WIDEST:
-        yield Problem("fidelity.min", f"{least:g} to {most:g} spans more than 305 powers of ten; raise it")
+    elif largest / least > WIDEST:
+        yield Problem("fidelity.min", f"{least:g} to {largest:g} spans more than 305 powers of ten; raise it")
     elif eta >= 2 and len(fidelity.levels) > MOST_RUNGS:
-        yield Problem("fidelity.min", f"{least:g} to {most:g} is more than {MOST_RUNGS} steps by {eta}; raise it")
+        yield Problem("fidelity.min", f"{least:g} to {largest:g} is more than {MOST_RUNGS} steps by {eta}; raise it")
     if not spec.criteria.is_plain:
         yield Problem("fidelity", "trials are promoted by one objective; remove the other objectives and constraints")
     if spec.pruning is not None and spec.pruning.name in PROMOTING and spec.pruning.settings:
@@ -663,13 +664,13 @@ def _fidelity_problems(spec: StudySpec) -> Iterator[Problem]:
 def _objective_problems(spec: StudySpec) -> Iterator[Problem]:
     if not 1 <= len(spec.objectives) <= MOST_OBJECTIVES:
         yield Problem("objectives", f"{len(spec.objectives)} objectives; a study has 1 to {MOST_OBJECTIVES}")
-    known: set[str] = set()
+    metrics: set[str] = set()
     for place, objective in enumerate(spec.objectives):
         if not objective.metric:
             yield Problem(f"objectives[{place}].metric", "no metric; name the one that trials report")
-        elif objective.metric in known:
+        elif objective.metric in metrics:
             yield Problem(f"objectives[{place}].metric", f"{objective.metric} is already an objective; name it once")
-        known.add(objective.metric)
+        metrics.add(objective.metric)
     if len(spec.constraints) > MOST_CONSTRAINTS:
         yield Problem("constraints", f"{len(spec.constraints)} constraints; a study has at most {MOST_CONSTRAINTS}")
     for place, constraint in enumerate(spec.constraints):

@@ -74,8 +74,8 @@ class Promotion:
         number = trial.number
         bracket = self._levels.index(trial.rungs[0].fidelity) if trial.rungs else 0
         losses = self._losses.setdefault(number, [])
-        for each in trial.rungs[len(losses) :]:
-            losses.append(self._sign * each.value)
+        for rung in trial.rungs[len(losses) :]:
+            losses.append(self._sign * rung.value)
             insort(self._rungs[bracket][bracket + len(losses) - 1].reached, (losses[-1], number))
         was, now = self._paused_at.pop(number, None), None
         if trial.state is TrialState.PAUSED and losses:
@@ -91,20 +91,20 @@ class Promotion:
 
     def next(self, count: int) -> list[int]:
         """Return up to `count` paused trials that may continue, the highest rung and its best trials first."""
-        found: list[int] = []
+        numbers: list[int] = []
         for number in self._promotable():
-            if len(found) == count:
+            if len(numbers) == count:
                 break
-            found.append(number)
-        return found
+            numbers.append(number)
+        return numbers
 
     def _promotable(self) -> Iterator[int]:
         for level in reversed(range(len(self._levels) - 1)):
             for rungs in self._rungs:
                 rung = rungs[level]
-                kept = len(rung.reached) // self._fidelity.eta
+                promoted = len(rung.reached) // self._fidelity.eta
                 for entry in rung.paused:
-                    if bisect_left(rung.reached, entry) >= kept:
+                    if bisect_left(rung.reached, entry) >= promoted:
                         break
                     yield entry[1]
 

@@ -38,7 +38,7 @@ class FinishedTrials(Protocol):
 
 
 class TrialIndex:
-    """The trials of one study. Without a `source` it keeps finished trials, too."""
+    """The trials of one study. Without a `source` it also keeps finished trials."""
 
     def __init__(self, source: FinishedTrials | None) -> None:
         self._source = source
@@ -62,22 +62,22 @@ class TrialIndex:
         return None if code == _NONE else _STATES[code]
 
     def get(self, number: int) -> Trial | None:
-        kept = self._kept.get(number)
-        if kept is not None or self._source is None or self.state(number) is None:
-            return kept
+        cached = self._kept.get(number)
+        if cached is not None or self._source is None or self.state(number) is None:
+            return cached
         return self._source.trial(number)
 
     def fill(self, trials: Iterable[Trial]) -> Iterator[Trial]:
         """Put all of these trials once, and yield each of them."""
-        asked: list[tuple[int, int]] = []
+        ranges: list[tuple[int, int]] = []
         for trial in trials:
             self._put(trial)
             if trial.request_id:
-                asked.append((hash(trial.request_id), trial.number))
+                ranges.append((hash(trial.request_id), trial.number))
             yield trial
-        asked.sort()
-        self._hashes.extend(key for key, _ in asked)
-        self._numbers.extend(number for _, number in asked)
+        ranges.sort()
+        self._hashes.extend(key for key, _ in ranges)
+        self._numbers.extend(number for _, number in ranges)
 
     def put(self, trial: Trial) -> None:
         """Put a new trial, or a new version of a known one."""
@@ -128,8 +128,8 @@ class TrialIndex:
         """Return the trials of a request in the order of their numbers."""
         key = hash(request_id)
         first, last = bisect_left(self._hashes, key), bisect_right(self._hashes, key)
-        found = [trial for number in sorted(self._numbers[first:last]) if (trial := self.get(number)) is not None]
-        return tuple(trial for trial in found if trial.request_id == request_id)
+        trials = [trial for number in sorted(self._numbers[first:last]) if (trial := self.get(number)) is not None]
+        return tuple(trial for trial in trials if trial.request_id == request_id)
 
     def _list(self, request_id: str, number: int) -> None:
         place = bisect_right(self._hashes, hash(request_id))

@@ -53,8 +53,8 @@ class WindowStorage(BaseStorage):
     def get_all_trials(
         self, study_id: int, deepcopy: bool = True, states: Container[TrialState] | None = None
     ) -> list[FrozenTrial]:
-        found = [trial for trial in self._trials if states is None or trial.state in states]
-        return copy.deepcopy(found) if deepcopy else found
+        trials = [trial for trial in self._trials if states is None or trial.state in states]
+        return copy.deepcopy(trials) if deepcopy else trials
 
     def set_trial_system_attr(self, trial_id: int, key: str, value: object) -> None:
         """Dropped: what a sampler would tell its twins in other processes."""

@@ -68,20 +68,20 @@ class DashboardStorage(WindowStorage):
     def get_all_studies(self) -> list[FrozenStudy]:
         return [
             FrozenStudy(
-                each.name,
+                study.name,
                 None,
                 {},
-                self.get_study_system_attrs(each.identity),
-                each.identity,
-                directions=_directions(each.criteria),
+                self.get_study_system_attrs(study.identity),
+                study.identity,
+                directions=_directions(study.criteria),
             )
-            for each in self._source.studies()
+            for study in self._source.studies()
         ]
 
     def get_study_id_from_name(self, study_name: str) -> int:
-        for each in self._source.studies():
-            if each.name == study_name:
-                return each.identity
+        for study in self._source.studies():
+            if study.name == study_name:
+                return study.identity
         raise KeyError(study_name)
 
     def get_study_name_from_id(self, study_id: int) -> str:
@@ -92,7 +92,7 @@ class DashboardStorage(WindowStorage):
 
     # Any in attributes: Optuna's own type for them.
     def get_study_system_attrs(self, study_id: int) -> dict[str, Any]:
-        return {METRIC_NAMES: [each.metric for each in self._study(study_id).criteria.objectives]}
+        return {METRIC_NAMES: [objective.metric for objective in self._study(study_id).criteria.objectives]}
 
     def get_trial(self, trial_id: int) -> FrozenTrial:
         for trial in self.get_all_trials(trial_id // TRIALS_OF_A_STUDY, deepcopy=False):
@@ -105,10 +105,10 @@ class DashboardStorage(WindowStorage):
     ) -> list[FrozenTrial]:
         """Return new objects, so that there is nothing to copy."""
         study = self._study(study_id)
-        shown = [_Shown(parameter.domain) for parameter in study.space.parameters]
-        by_name = dict(zip((parameter.name for parameter in study.space.parameters), shown, strict=True))
-        found = [_frozen(study, by_name, *each) for each in self._source.trials(study_id)]
-        return [trial for trial in found if states is None or trial.state in states]
+        axes = [_Shown(parameter.domain) for parameter in study.space.parameters]
+        by_name = dict(zip((parameter.name for parameter in study.space.parameters), axes, strict=True))
+        frozen = [_frozen(study, by_name, *trial) for trial in self._source.trials(study_id)]
+        return [trial for trial in frozen if states is None or trial.state in states]
 
     def set_trial_system_attr(self, trial_id: int, key: str, value: object) -> NoReturn:
         refuse()
@@ -117,9 +117,9 @@ class DashboardStorage(WindowStorage):
         refuse()
 
     def _study(self, study_id: int) -> ShownStudy:
-        for each in self._source.studies():
-            if each.identity == study_id:
-                return each
+        for study in self._source.studies():
+            if study.identity == study_id:
+                return study
         raise KeyError(study_id)
 
 
@@ -152,20 +152,20 @@ def _plain(domain: Choice) -> bool:
 
 def _directions(criteria: Criteria) -> list[StudyDirection]:
     return [
-        StudyDirection.MAXIMIZE if each.direction is Direction.MAXIMIZE else StudyDirection.MINIMIZE
-        for each in criteria.objectives
+        StudyDirection.MAXIMIZE if objective.direction is Direction.MAXIMIZE else StudyDirection.MINIMIZE
+        for objective in criteria.objectives
     ]
 
 
 def _frozen(
-    study: ShownStudy, shown: Mapping[str, _Shown], trial: Trial, measured: Sequence[Measurement]
+    study: ShownStudy, axes: Mapping[str, _Shown], trial: Trial, measured: Sequence[Measurement]
 ) -> FrozenTrial:
     state = _STATES.get(trial.state, OptunaState.FAIL)
     complete = state is OptunaState.COMPLETE and study.criteria.losses(trial) is not None
     if state is OptunaState.COMPLETE and not complete:
         state = OptunaState.FAIL
-    newest = max((each.attempt for each in measured), default=0)
-    known = {name: shown[name].value(value) for name, value in trial.parameters.items() if name in shown}
+    newest = max((measurement.attempt for measurement in measured), default=0)
+    parameters = {name: axes[name].value(value) for name, value in trial.parameters.items() if name in axes}
     attributes = {"reason": trial.reason, "labels": dict(trial.labels)}
     return FrozenTrial(
         number=trial.number,
@@ -174,11 +174,13 @@ def _frozen(
         values=list(trial.values) if complete else None,
         datetime_start=_naive(trial.create_time),
         datetime_complete=_naive(trial.end_time),
-        params=known,
-        distributions={name: shown[name].distribution for name in known},
+        params=parameters,
+        distributions={name: axes[name].distribution for name in parameters},
         user_attrs={name: value for name, value in attributes.items() if value},
         system_attrs={},
-        intermediate_values={each.step: each.value for each in measured if each.attempt == newest},
+        intermediate_values={
+            measurement.step: measurement.value for measurement in measured if measurement.attempt == newest
+        },
         trial_id=study.identity * TRIALS_OF_A_STUDY + trial.number,
     )
 

@@ -30,17 +30,17 @@ from suggest.space import Space
 from suggest.study import MIN_TRIALS_TO_RANK, Direction, Importance
 from suggest.trial import Trial, TrialState
 
-BEST_SHARE = 0.1  # of the trials are the best ones,
-LEAST_BEST = 10  # but at least so many
+BEST_SHARE = 0.1  # the share of the trials that count as the best,
+LEAST_BEST = 10  # minimum number of trials
 RESAMPLES = 20
 _ARGUMENTS = inspect.signature(PedAnovaImportanceEvaluator).parameters
-_QUANTILE = "target_quantile" if "target_quantile" in _ARGUMENTS else "baseline_quantile"  # as it was called at first
+_QUANTILE = "target_quantile" if "target_quantile" in _ARGUMENTS else "baseline_quantile"  # its first name
 MAX_TRIALS = 1000  # of a resample, and fewer with many parameters: bounds the time
 MAX_CELLS = 10_000  # trials times parameters, of a resample
 
 
 def importances(space: Space, trials: Iterable[Trial], *, direction: Direction, seed: int = 0) -> list[Importance]:
-    """The most important first, then those that cannot be told; parameters that can have one value only are left out.
+    """Return the parameters, most important first, then those without a value; those with a single value are left out.
 
     A conditional parameter is judged by the trials that have it, and weighs as much as these do among all.
     """
@@ -54,24 +54,24 @@ def importances(space: Space, trials: Iterable[Trial], *, direction: Direction, 
         if len({t.value for t in ranked}) > 1
         else []
     )
-    found = _estimated(frozen, judged, direction=direction, seed=seed) if judged else {}
-    answers = [Importance(name, having[name], *found.get(name, (None, None))) for name in names]
-    return sorted(answers, key=lambda one: -1.0 if one.value is None else one.value, reverse=True)
+    estimated = _estimated(frozen, judged, direction=direction, seed=seed) if judged else {}
+    answers = [Importance(name, having[name], *estimated.get(name, (None, None))) for name in names]
+    return sorted(answers, key=lambda answer: -1.0 if answer.value is None else answer.value, reverse=True)
 
 
 def _frozen(space: Space, names: Sequence[str], trials: Sequence[Trial]) -> list[FrozenTrial]:
     """As Optuna sees them. A value outside of the space, of an imported trial, is left out."""
     domains = {name: space.by_name[name].domain for name in names}
     distributions: dict[str, BaseDistribution] = {name: distribution(domain) for name, domain in domains.items()}
-    found = []
+    frozen = []
     for number, trial in enumerate(trials):
         params = {
             name: encoded
             for name, value in trial.parameters.items()
             if name in domains and (encoded := encode(domains[name], value)) is not None
         }
-        found.append(_trial(number, trial.value, params, {name: distributions[name] for name in params}))
-    return found
+        frozen.append(_trial(number, trial.value, params, {name: distributions[name] for name in params}))
+    return frozen
 
 
 def _trial(
@@ -121,17 +121,17 @@ def _divergences(trials: Sequence[FrozenTrial], names: Sequence[str], direction:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of an experimental class, and of few trials, which is ours to say
         quantile: dict[str, Any] = {_QUANTILE: share}  # Any: other arguments have other types
-        found = PedAnovaImportanceEvaluator(**quantile).evaluate(study, candidates)
-    return {name: found.get(name, 0.0) for name in names}
+        divergences = PedAnovaImportanceEvaluator(**quantile).evaluate(study, candidates)
+    return {name: divergences.get(name, 0.0) for name in names}
 
 
 def _shares(gains: dict[str, list[float]], chances: dict[str, list[float]]) -> dict[str, tuple[float, float]]:
     """Mean and standard deviation over the resamples, of what each parameter has beyond chance."""
-    by_chance = {name: statistics.fmean(found) for name, found in chances.items()}
+    by_chance = {name: statistics.fmean(values) for name, values in chances.items()}
     shares: dict[str, list[float]] = {name: [] for name in gains}
     for place in range(RESAMPLES):
-        beyond = {name: max(0.0, found[place] - by_chance[name]) for name, found in gains.items()}
+        beyond = {name: max(0.0, values[place] - by_chance[name]) for name, values in gains.items()}
         total = sum(beyond.values())
         for name, gain in beyond.items():
             shares[name].append(gain / total if total else 0.0)
-    return {name: (statistics.fmean(found), statistics.stdev(found)) for name, found in shares.items()}
+    return {name: (statistics.fmean(values), statistics.stdev(values)) for name, values in shares.items()}

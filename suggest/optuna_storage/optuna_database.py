@@ -58,36 +58,36 @@ def read(storage_url: str, study: str, value: str) -> Source:
     with _translated(storage_url):
         storage = RDBStorage(storage_url, skip_table_creation=True)
         try:
-            found = _chosen(storage.get_all_studies(), study, redacted_url(storage_url))
-            count = storage.get_n_trials(found._study_id)
+            chosen = _chosen(storage.get_all_studies(), study, redacted_url(storage_url))
+            count = storage.get_n_trials(chosen._study_id)
             if count > MAX_ROWS:
                 message = (
-                    f"{found.study_name} has {count:,} trials, more than {MAX_ROWS:,}; export the best to a CSV file"
+                    f"{chosen.study_name} has {count:,} trials, more than {MAX_ROWS:,}; export the best to a CSV file"
                 )
                 raise InvalidArgument([Problem("--study", message)])
-            trials = storage.get_all_trials(found._study_id, deepcopy=False)
+            trials = storage.get_all_trials(chosen._study_id, deepcopy=False)
         finally:
             storage.engine.dispose()
-    place = _objective(found, value)
-    names = found.system_attrs.get(METRIC_NAMES)
+    place = _objective(chosen, value)
+    names = chosen.system_attrs.get(METRIC_NAMES)
     metric = str(names[place]) if isinstance(names, list) and place < len(names) else ""
-    taken: list[tuple[str, FinishedTrial]] = []
+    finished: list[tuple[str, FinishedTrial]] = []
     refused: list[Problem] = []
     left_out: Counter[str] = Counter()
     for trial in trials:
         if trial.state in _WORDS:
             left_out[_WORDS[trial.state]] += 1
             continue
-        where = f"trial {trial.number}"
+        label = f"trial {trial.number}"
         try:
-            taken.append((where, _finished(trial, place, metric)))
+            finished.append((label, _finished(trial, place, metric)))
         except ValueError as error:
-            refused.append(Problem(where, str(error)))
+            refused.append(Problem(label, str(error)))
     return Source(
-        title=f"{found.study_name} in {redacted_url(storage_url)}"[:256],
-        identity=_identity(found, trials),
-        trials=taken,
-        direction=Direction.MAXIMIZE if found.directions[place] is StudyDirection.MAXIMIZE else Direction.MINIMIZE,
+        title=f"{chosen.study_name} in {redacted_url(storage_url)}"[:256],
+        identity=_identity(chosen, trials),
+        trials=finished,
+        direction=Direction.MAXIMIZE if chosen.directions[place] is StudyDirection.MAXIMIZE else Direction.MINIMIZE,
         metric=metric,
         left_out=left_out,
         refused=refused,
@@ -109,14 +109,14 @@ def _chosen(studies: Sequence[FrozenStudy], name: str, place: str) -> FrozenStud
 def _objective(study: FrozenStudy, value: str) -> int:
     """Which of its objectives."""
     names = study.system_attrs.get(METRIC_NAMES)
-    known = [str(name) for name in names] if isinstance(names, list) else []
+    metric_names = [str(name) for name in names] if isinstance(names, list) else []
     count = len(study.directions)
-    if value in known:
-        return known.index(value)
+    if value in metric_names:
+        return metric_names.index(value)
     if value.isdigit() and int(value) < count:
         return int(value)
     if count > 1:
-        of = f"{', '.join(known)}, or " if known else ""
+        of = f"{', '.join(metric_names)}, or " if metric_names else ""
         message = f"{study.study_name} has {count} objectives; say whose values count: {of}0 to {count - 1}"
         raise InvalidArgument([Problem("--value", message)])
     return 0  # a name that it does not know is ours for its one objective

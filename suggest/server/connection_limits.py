@@ -69,14 +69,14 @@ class ConnectionLimits:
         port: int | None,
         *,
         also: Collection[int] = (),
-        most: int = 10_000,
+        limit: int = 10_000,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._ports = {*also} if port is None else {port, *also}
-        self._most = most
+        self._most = limit
         self._now = now
         self._admitted: dict[str, float] = {}  # time of the last call, by gRPC's name of the peer
-        self._unauthenticated: dict[str, float] = {}  # likewise
+        self._unauthenticated: dict[str, float] = {}  # the same, of calls that needed no token or were denied
         self._calls: Counter[str] = Counter()  # calls without a token by host, minus the allowed number
         self._calls_at = now()
         self._seen: dict[Peer, SeenConnection] = {}
@@ -131,28 +131,28 @@ class ConnectionLimits:
         now = self._now()
         self._take_note(now)
         noisy = self._noisy(now)
-        return sum(self._shut(peer) for peer in too_many(self._seen, now, noisy=noisy, most=self._most))
+        return sum(self._shut(peer) for peer in too_many(self._seen, now, noisy=noisy, limit=self._most))
 
     def _take_note(self, now: float) -> None:
-        there = dict(self._peers())
-        for peer in [peer for peer in self._seen if peer not in there]:
+        present = dict(self._peers())
+        for peer in [peer for peer in self._seen if peer not in present]:
             del self._seen[peer]
         admitted, unauthenticated = (
-            {_peer_by(name): at for name, at in list(known.items())}
-            for known in (self._admitted, self._unauthenticated)
+            {_peer_by(name): at for name, at in list(table.items())}
+            for table in (self._admitted, self._unauthenticated)
         )
-        for peer, descriptor in there.items():
-            seen = self._seen.get(peer)
-            if seen is None:
-                seen = self._seen[peer] = SeenConnection(_neighborhood(peer.host), descriptor, now)
-            seen.descriptor = descriptor
-            seen.asked = peer in unauthenticated
-            seen.used = admitted.get(peer, 0.0)
-        for known in (self._admitted, self._unauthenticated):
-            for name, at in list(known.items()):
+        for peer, descriptor in present.items():
+            connection = self._seen.get(peer)
+            if connection is None:
+                connection = self._seen[peer] = SeenConnection(_neighborhood(peer.host), descriptor, now)
+            connection.descriptor = descriptor
+            connection.asked = peer in unauthenticated
+            connection.used = admitted.get(peer, 0.0)
+        for table in (self._admitted, self._unauthenticated):
+            for name, at in list(table.items()):
                 # A connection that has just arrived may be missing in the listing.
-                if now - at > SILENT_S and _peer_by(name) not in there:
-                    known.pop(name, None)
+                if now - at > SILENT_S and _peer_by(name) not in present:
+                    table.pop(name, None)
 
     def _noisy(self, now: float) -> set[str]:
         """Return the hosts that call without a token more often than allowed."""
@@ -161,9 +161,9 @@ class ConnectionLimits:
         for host, calls in list(self._calls.items()):
             if calls > CALLS_S:
                 noisy.add(_neighborhood(_canonical(host)))
-            left = min(calls, 4 * CALLS_S) - allowed
-            if left > 0:
-                self._calls[host] = int(left)
+            excess = min(calls, 4 * CALLS_S) - allowed
+            if excess > 0:
+                self._calls[host] = int(excess)
             else:
                 del self._calls[host]
         return noisy
@@ -174,39 +174,39 @@ class ConnectionLimits:
         for name in os.listdir(self._folder):  # noqa: PTH208 - a thousand paths would cost more than their names
             descriptor = int(name)
             try:
-                found = os.fstat(descriptor)
+                status = os.fstat(descriptor)
             except OSError:
                 continue  # closed meanwhile
-            if not stat.S_ISSOCK(found.st_mode) or descriptor == self._spare:
+            if not stat.S_ISSOCK(status.st_mode) or descriptor == self._spare:
                 continue
-            known = self._inodes.get(descriptor)
-            if known is None or known[0] != found.st_ino:
-                known = found.st_ino, self._peer(descriptor)
-            inodes[descriptor] = known
-            if known[1] is not None:
-                yield known[1], descriptor
+            entry = self._inodes.get(descriptor)
+            if entry is None or entry[0] != status.st_ino:
+                entry = status.st_ino, self._peer(descriptor)
+            inodes[descriptor] = entry
+            if entry[1] is not None:
+                yield entry[1], descriptor
         self._inodes = inodes
 
     def _peer(self, descriptor: int) -> Peer | None:
         """Return the peer of a descriptor, None if it is not a connection of the server."""
-        with self._held(descriptor) as held:
-            return None if held is None else self._peer_of(held)
+        with self._held(descriptor) as duplicate:
+            return None if duplicate is None else self._peer_of(duplicate)
 
-    def _peer_of(self, held: socket.socket) -> Peer | None:
+    def _peer_of(self, duplicate: socket.socket) -> Peer | None:
         try:
-            own, other = held.getsockname(), held.getpeername()
+            own_name, peer_name = duplicate.getsockname(), duplicate.getpeername()
         except OSError:
             return None
-        if not isinstance(own, tuple) or own[1] not in self._ports:
+        if not isinstance(own_name, tuple) or own_name[1] not in self._ports:
             return None
-        return Peer(_canonical(other[0]), other[1])
+        return Peer(_canonical(peer_name[0]), peer_name[1])
 
     def _shut(self, peer: Peer) -> bool:
-        with self._held(self._seen[peer].descriptor) as held:
-            if held is None or self._peer_of(held) != peer:
+        with self._held(self._seen[peer].descriptor) as duplicate:
+            if duplicate is None or self._peer_of(duplicate) != peer:
                 return False  # the descriptor number belongs to another file by now
             try:
-                held.shutdown(socket.SHUT_RDWR)
+                duplicate.shutdown(socket.SHUT_RDWR)
             except OSError:
                 return False
         return True
@@ -237,14 +237,16 @@ class _HostConnections:
             os.dup2(self._null, self._spare, inheritable=False)
 
 
-def too_many(seen: Mapping[Peer, SeenConnection], now: float, *, noisy: Collection[str], most: int) -> list[Peer]:
+def too_many(
+    connections: Mapping[Peer, SeenConnection], now: float, *, noisy: Collection[str], limit: int
+) -> list[Peer]:
     """Return the peers whose connections are to be closed; of connections of the same kind, the oldest first."""
     closed: dict[Peer, None] = {}
     unknown: dict[str, list[Peer]] = {}
     staying: Counter[str] = Counter()
-    oldest_first = sorted(seen, key=lambda peer: seen[peer].since)
+    oldest_first = sorted(connections, key=lambda peer: connections[peer].since)
     for peer in oldest_first:
-        each = seen[peer]
+        each = connections[peer]
         if each.used:
             continue
         unknown.setdefault(each.host, []).append(peer)
@@ -256,14 +258,14 @@ def too_many(seen: Mapping[Peer, SeenConnection], now: float, *, noisy: Collecti
         open_ = [peer for peer in peers if peer not in closed]
         allowed = NOISY_UNKNOWN if host in noisy else UNKNOWN
         closed.update(dict.fromkeys(open_[: max(0, len(open_) - allowed)]))
-    left = [peer for peer in oldest_first if not seen[peer].used and peer not in closed]
-    closed.update(dict.fromkeys(left[: max(0, len(left) - min(ALL_UNKNOWN, most // 2))]))
+    closable = [peer for peer in oldest_first if not connections[peer].used and peer not in closed]
+    closed.update(dict.fromkeys(closable[: max(0, len(closable) - min(ALL_UNKNOWN, limit // 2))]))
     # Even with a token, one host must not get all connections.
-    by_use = sorted((peer for peer in seen if peer not in closed), key=lambda peer: seen[peer].used)
-    of_host = Counter(seen[peer].host for peer in by_use)
+    by_use = sorted((peer for peer in connections if peer not in closed), key=lambda peer: connections[peer].used)
+    of_host = Counter(connections[peer].host for peer in by_use)
     for peer in by_use:
-        host = seen[peer].host
-        if of_host[host] > min(OF_HOST, most // 2):
+        host = connections[peer].host
+        if of_host[host] > min(OF_HOST, limit // 2):
             of_host[host] -= 1
             closed[peer] = None
     return list(closed)

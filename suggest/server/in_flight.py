@@ -21,7 +21,7 @@ ALL_ARRIVING = 48
 REQUEST_BYTES = 32 << 20  # size of a caller's requests that were read but not answered
 REPLY_BYTES = 16 << 20  # size of a caller's unsent replies above which it gets no further large reply
 ALL_REPLY_BYTES = 96 << 20
-_PAUSE_S = 0.5  # how long a refused client is told to wait
+_PAUSE_S = 0.5  # retry delay of a refused client
 
 
 @dataclass(slots=True, eq=False)
@@ -53,49 +53,49 @@ class InFlightLimits:
 
     def enter(self, caller: str) -> None:
         """Count a call in flight until leave(). Raises RateLimited."""
-        held = self._of(caller)
-        if held.calls >= MAX_CALLS:
+        usage = self._of(caller)
+        if usage.calls >= MAX_CALLS:
             raise RateLimited(
-                f"{caller} has {held.calls} calls in flight; send fewer at once, or wait for the replies",
+                f"{caller} has {usage.calls} calls in flight; send fewer at once, or wait for the replies",
                 retry_s=_PAUSE_S,
             )
-        held.calls += 1
+        usage.calls += 1
         self._all.calls += 1
 
     def leave(self, caller: str) -> None:
-        held = self._held[caller]
-        held.calls -= 1
+        usage = self._held[caller]
+        usage.calls -= 1
         self._all.calls -= 1
-        self._forget(caller, held)
+        self._forget(caller, usage)
 
     @asynccontextmanager
     async def streaming(self, caller: str) -> AsyncIterator[None]:
         """Count a streaming call until the block ends. Raises RateLimited."""
-        held = self._of(caller)
-        if held.streams >= MAX_STREAMS:
-            raise RateLimited(f"{caller} has {held.streams} streams open; close some first", retry_s=_PAUSE_S)
-        held.streams += 1
+        usage = self._of(caller)
+        if usage.streams >= MAX_STREAMS:
+            raise RateLimited(f"{caller} has {usage.streams} streams open; close some first", retry_s=_PAUSE_S)
+        usage.streams += 1
         try:
             yield
         finally:
-            held.streams -= 1
-            self._forget(caller, held)
+            usage.streams -= 1
+            self._forget(caller, usage)
 
     async def begin_arriving(self, caller: str) -> None:
         """Wait until a request of the caller may be read. Call end_arriving() after reading it."""
-        held = self._held[caller]
-        if not held.waiting and self._may_arrive(held):
-            self._arrives(held)
+        usage = self._held[caller]
+        if not usage.waiting and self._may_arrive(usage):
+            self._arrives(usage)
             return
         turn = asyncio.get_running_loop().create_future()
-        held.waiting.append(turn)
+        usage.waiting.append(turn)
         try:
             await turn
         except asyncio.CancelledError:
-            if turn in held.waiting:
-                held.waiting.remove(turn)
+            if turn in usage.waiting:
+                usage.waiting.remove(turn)
             else:
-                self._arrived(held)
+                self._arrived(usage)
             raise
 
     def end_arriving(self, caller: str) -> None:
@@ -103,13 +103,13 @@ class InFlightLimits:
 
     def take_request(self, caller: str, size: int) -> None:
         """Count the size of a request that was read, until release_request(). Raises RateLimited."""
-        held = self._held[caller]
-        if held.request_bytes and held.request_bytes + size > REQUEST_BYTES:
+        usage = self._held[caller]
+        if usage.request_bytes and usage.request_bytes + size > REQUEST_BYTES:
             raise RateLimited(
-                f"{caller} has {held.request_bytes >> 20} MiB of unanswered requests here already; send fewer at once",
+                f"{caller} has {usage.request_bytes >> 20} MiB of unanswered requests here already; send fewer at once",
                 retry_s=_PAUSE_S,
             )
-        held.request_bytes += size
+        usage.request_bytes += size
 
     def release_request(self, caller: str, size: int) -> None:
         self._held[caller].request_bytes -= size
@@ -120,43 +120,43 @@ class InFlightLimits:
         self._all.reply_bytes += size
 
     def release_reply(self, caller: str, size: int) -> None:
-        held = self._of(caller)  # after an empty reply, a caller whose call has ended is no longer in `_held`
-        held.reply_bytes -= size
+        usage = self._of(caller)  # after an empty reply, a caller whose call has ended is no longer in `_held`
+        usage.reply_bytes -= size
         self._all.reply_bytes -= size
-        self._forget(caller, held)
+        self._forget(caller, usage)
         self.on_released()
 
     def full(self, caller: str) -> bool:
         """Return whether the caller gets no large reply now. A caller without unsent replies always gets one."""
-        held = self._held.get(caller)
-        if held is None or not held.reply_bytes:
+        usage = self._held.get(caller)
+        if usage is None or not usage.reply_bytes:
             return False
-        return held.reply_bytes >= min(REPLY_BYTES, ALL_REPLY_BYTES - self._all.reply_bytes)
+        return usage.reply_bytes >= min(REPLY_BYTES, ALL_REPLY_BYTES - self._all.reply_bytes)
 
     def _of(self, caller: str) -> _CallerUsage:
-        held = self._held.get(caller)
-        if held is None:
-            held = self._held[caller] = _CallerUsage()
-        return held
+        usage = self._held.get(caller)
+        if usage is None:
+            usage = self._held[caller] = _CallerUsage()
+        return usage
 
-    def _forget(self, caller: str, held: _CallerUsage) -> None:
-        if held.nothing:
+    def _forget(self, caller: str, usage: _CallerUsage) -> None:
+        if usage.nothing:
             self._held.pop(caller, None)
 
-    def _may_arrive(self, held: _CallerUsage) -> bool:
-        return held.arriving < min(ARRIVING, ALL_ARRIVING - self._all.arriving)
+    def _may_arrive(self, usage: _CallerUsage) -> bool:
+        return usage.arriving < min(ARRIVING, ALL_ARRIVING - self._all.arriving)
 
-    def _arrives(self, held: _CallerUsage) -> None:
-        held.arriving += 1
+    def _arrives(self, usage: _CallerUsage) -> None:
+        usage.arriving += 1
         self._all.arriving += 1
 
-    def _arrived(self, held: _CallerUsage) -> None:
-        held.arriving -= 1
+    def _arrived(self, usage: _CallerUsage) -> None:
+        usage.arriving -= 1
         self._all.arriving -= 1
         # Admit the next request of the same caller, else one of any other caller; the order among those is irrelevant.
-        for each in (held, *(self._held.values() if self._all.arriving >= ALL_ARRIVING // 2 else ())):
-            while each.waiting and self._may_arrive(each):
-                turn = each.waiting.popleft()
+        for waiting_usage in (usage, *(self._held.values() if self._all.arriving >= ALL_ARRIVING // 2 else ())):
+            while waiting_usage.waiting and self._may_arrive(waiting_usage):
+                turn = waiting_usage.waiting.popleft()
                 if not turn.done():
-                    self._arrives(each)
+                    self._arrives(waiting_usage)
                     turn.set_result(None)

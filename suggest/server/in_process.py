@@ -25,11 +25,11 @@ class InProcessChannel:
     """The part of `grpc.aio.Channel` that a stub and its owner need."""
 
     def __init__(self, servicer: SuggestServiceServicer, interceptor: CallInterceptor) -> None:
-        known = _Methods()
-        server: Any = known  # has only the methods of a server that the generated code calls
+        methods = _Methods()
+        server: Any = methods  # has only the methods of a server that the generated code calls
         add_SuggestServiceServicer_to_server(servicer, server)
         self._answers = {
-            method: interceptor.answering_inside(handler, method) for method, handler in known.handlers.items()
+            method: interceptor.answering_inside(handler, method) for method, handler in methods.handlers.items()
         }
 
     def unary_unary(self, method: str, **serializers: object) -> Callable[..., Awaitable[Any]]:

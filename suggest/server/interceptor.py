@@ -111,13 +111,13 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         handler_call_details: grpc.HandlerCallDetails,
     ) -> Handler | None:
         method = str(handler_call_details.method)
-        known = self._known.get(method)
-        if known is not None:
-            return known
+        wrapped_handler = self._known.get(method)
+        if wrapped_handler is not None:
+            return wrapped_handler
         handler = await continuation(handler_call_details)
         if handler is None:
             return None
-        # Only existing methods get here, so clients cannot make the dict grow.
+        # gRPC calls this for existing methods only, so clients cannot make the dict grow.
         guarded = self._known[method] = self.wrapped(handler, method)
         return guarded
 
@@ -285,7 +285,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
     def answering_inside(
         self, handler: Handler, method: str
     ) -> Callable[[bytes, Context, str], Coroutine[Any, Any, Reply]]:
-        """As `answering`, for calls from the server's own process. On a server with tokens, these need one, too."""
+        """As `answering`, for calls from the server's own process. On a server with tokens, these also need one."""
         answer = self.answering(handler, method, serialize=False)
         if self._authorizer is None:
             return answer

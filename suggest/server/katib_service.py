@@ -63,8 +63,8 @@ def handlers(studies: StudyService, log: ObservationLog, checkpoints: Path | Non
 def add_handlers(server: grpc.aio.Server, by_service: Mapping[str, Methods]) -> None:
     """Add handlers to a server. They may be added to several servers."""
     for service, methods in by_service.items():
-        made = {name: _handler(answer, kind) for name, (answer, kind) in methods.items()}
-        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, made),))
+        rpc_handlers = {name: _handler(answer, kind) for name, (answer, kind) in methods.items()}
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, rpc_handlers),))
 
 
 def _handler(answer: Callable[[Any], Any], kind: Any) -> Any:  # as grpc's own are typed

@@ -25,7 +25,7 @@ from suggest.errors import StudyBusy, Unavailable
 from suggest.workers import thread_cpu_s
 
 MAX_WAITING = 256  # calls for one study; each holds its request
-BUSY_PAUSE_S = 0.5  # how long a client is told to wait if there are more
+BUSY_PAUSE_S = 0.5  # retry delay of a client that is refused because there are more
 LONG_S = 0.1  # CPU time above which a call is a long one
 LARGE_REPLY_BYTES = 64 << 10  # a reply of this size waits until the caller has taken earlier ones
 _BYTES_A_SECOND = 100e6  # converts the size of a reply to seconds of cost
@@ -118,7 +118,7 @@ class _Share:
         part = self.parts.get(name)
         if part is None:
             if len(self.parts) >= _MANY:
-                self.parts = {name: each for name, each in self.parts.items() if not each.idle}
+                self.parts = {name: part for name, part in self.parts.items() if not part.idle}
             part = self.parts[name] = _Share()
         if part.idle:
             part.spent_s = max(part.spent_s, self.virtual_s)
@@ -129,7 +129,7 @@ class _Share:
 
     def waiting_shares(self) -> list[tuple[str, _Share]]:
         """Return the parts with waiting calls, the one with the lowest cost first."""
-        return sorted(((n, p) for n, p in self.parts.items() if p.queued), key=lambda each: each[1].spent_s)
+        return sorted(((n, p) for n, p in self.parts.items() if p.queued), key=lambda item: item[1].spent_s)
 
 
 class Costs:
@@ -139,8 +139,8 @@ class Costs:
         self._known: dict[str, Cost] = {}
 
     def expected(self, kind: CallKind) -> Cost:
-        known = self._known.get(kind.name) or self._known.get(kind.fallback) or NO_COST
-        return Cost(known.seconds * kind.units, known.reply_bytes * kind.units)
+        cost = self._known.get(kind.name) or self._known.get(kind.fallback) or NO_COST
+        return Cost(cost.seconds * kind.units, cost.reply_bytes * kind.units)
 
     def learn(self, kind: CallKind, cost: Cost) -> None:
         """Record the cost of a call: a higher cost replaces the known one, a lower one is averaged with it."""
@@ -255,7 +255,7 @@ class KeyedQueue:
         kind: CallKind,
         reply_bytes: Callable[[T], int] | None,
     ) -> T:
-        taken: list[str] = []
+        keys: list[str] = []
         job = _Job(self._costs.expected(kind), kind)
 
         def timed() -> T:
@@ -268,15 +268,15 @@ class KeyedQueue:
         try:
             if study:
                 await self._turn(study)
-                taken.append(study)
+                keys.append(study)
             await self._thread(flow, job)
         except BaseException:
-            self._pass_on(taken)
+            self._pass_on(keys)
             raise
         try:
             done = self._executor.submit(timed)
         except BaseException:
-            self._finished(taken, flow, job, NO_COST)
+            self._finished(keys, flow, job, NO_COST)
             raise
         cost = NO_COST
         try:
@@ -286,13 +286,13 @@ class KeyedQueue:
         finally:
             if done.done():
                 self._costs.learn(kind, cost if cost is not NO_COST else Cost(job.seconds))
-                self._finished(taken, flow, job, cost)
+                self._finished(keys, flow, job, cost)
             else:
                 loop = asyncio.get_running_loop()
 
                 def later() -> None:
                     self._costs.learn(kind, Cost(job.seconds))
-                    self._finished(taken, flow, job, Cost(job.seconds))
+                    self._finished(keys, flow, job, Cost(job.seconds))
 
                 done.add_done_callback(lambda _: loop.call_soon_threadsafe(later))
 
@@ -327,15 +327,15 @@ class KeyedQueue:
         finally:
             self._in_line -= 1
 
-    def _pass_on(self, taken: list[str]) -> None:
-        for each in taken:
-            waiting = self._waiting[each]
+    def _pass_on(self, keys: list[str]) -> None:
+        for key in keys:
+            waiting = self._waiting[key]
             while waiting and waiting[0].done():
                 waiting.popleft()  # this call was cancelled but has not run since
             if waiting:
                 waiting.popleft().set_result(None)
             else:
-                del self._waiting[each]
+                del self._waiting[key]
 
     # Threads
 
@@ -389,10 +389,10 @@ class KeyedQueue:
     def _begin_next(self) -> None:
         """Begin as many waiting jobs as the rules allow, from the caller and namespace with the lowest cost first."""
         while self._all.queued and self._all.running < self._workers:
-            found = self._next()
-            if found is None:
+            next_job = self._next()
+            if next_job is None:
                 return
-            caller, namespace, job = found
+            caller, namespace, job = next_job
             self._leave_queue((self._all, caller, namespace), job)
             self._begin(caller, namespace, job)
             assert job.turn is not None
@@ -416,7 +416,9 @@ class KeyedQueue:
         waiting = namespace.waiting[lane]
         while True:
             # Jobs that were cancelled or refused remove themselves when they run next.
-            job = next((each for each in waiting if each.turn is not None and not each.turn.done()), None)
+            job = next(
+                (candidate for candidate in waiting if candidate.turn is not None and not candidate.turn.done()), None
+            )
             if job is None or job.expected != NO_COST:
                 return job
             job.expected = self._costs.expected(job.kind)
@@ -425,10 +427,10 @@ class KeyedQueue:
             waiting.remove(job)
             namespace.waiting[job.lane].append(job)
 
-    def _finished(self, taken: list[str], flow: Flow, job: _Job, cost: Cost) -> None:
+    def _finished(self, keys: list[str], flow: Flow, job: _Job, cost: Cost) -> None:
         caller = self._all.parts[flow.caller]
         self._release(caller, caller.parts[flow.namespace], job, cost)
-        self._pass_on(taken)
+        self._pass_on(keys)
 
     def _release(self, caller: _Share, namespace: _Share, job: _Job, cost: Cost) -> None:
         more_s = _price(cost) - _price(job.expected)

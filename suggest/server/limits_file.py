@@ -63,8 +63,8 @@ def read_limits(content: bytes, *, place: str) -> Limits:
     problems: list[Problem] = []
     document = strict_yaml.load(content, place=place, page=_PAGE)
     top = _mapping({} if document is None else document, place, problems, ("defaults", "namespaces", "clients"))
-    given = _numbers(top.get("defaults"), f"{place}: defaults", problems, tuple(_KINDS))
-    rate, quota = _changed(RateLimit(), given), _changed(Quota(), given)
+    defaults = _numbers(top.get("defaults"), f"{place}: defaults", problems, tuple(_KINDS))
+    rate, quota = _changed(RateLimit(), defaults), _changed(Quota(), defaults)
     rates, quotas = dict(_OWN), dict[str, Quota]()
     for name, of in _named(top.get("namespaces"), f"{place}: namespaces", problems).items():
         at = f"{place}: namespaces.{name[:80]}"
@@ -73,39 +73,42 @@ def read_limits(content: bytes, *, place: str) -> Limits:
         quotas[name] = _changed(quota, _numbers(of, at, problems, _fields(Quota)))
     for name, of in _named(top.get("clients"), f"{place}: clients", problems).items():
         rates[name] = _changed(rate, _numbers(of, f"{place}: clients.{name[:80]}", problems, _fields(RateLimit)))
-    for at, each in {"defaults": rate, **{f"clients.{name[:80]}": one for name, one in rates.items()}}.items():
-        if each.rate is not None and each.burst is not None and each.burst < 1:
+    for at, limit in {
+        "defaults": rate,
+        **{f"clients.{name[:80]}": client_rate for name, client_rate in rates.items()},
+    }.items():
+        if limit.rate is not None and limit.burst is not None and limit.burst < 1:
             problems.append(Problem(f"{place}: {at}.burst", "must be at least 1; below that no call is accepted"))
     if problems:
         raise InvalidArgument(problems)
     return Limits(rate, quota, rates, quotas)
 
 
-def _mapping(given: object, at: str, problems: list[Problem], known: tuple[str, ...]) -> Mapping[str, object]:
-    if not isinstance(given, dict):
-        problems.append(Problem(at, f"must have at least one of {', '.join(known)} below it"))
+def _mapping(section: object, at: str, problems: list[Problem], known_keys: tuple[str, ...]) -> Mapping[str, object]:
+    if not isinstance(section, dict):
+        problems.append(Problem(at, f"must have at least one of {', '.join(known_keys)} below it"))
         return _NONE
-    for key in given:
-        if key not in known:
-            hint = did_you_mean(str(key)[:40], known)
-            problems.append(Problem(at, f"{str(key)[:40]} is not known; there are {', '.join(known)}{hint}"))
-    return {key: value for key, value in given.items() if key in known}
+    for key in section:
+        if key not in known_keys:
+            hint = did_you_mean(str(key)[:40], known_keys)
+            problems.append(Problem(at, f"{str(key)[:40]} is not known; there are {', '.join(known_keys)}{hint}"))
+    return {key: value for key, value in section.items() if key in known_keys}
 
 
-def _named(given: object, at: str, problems: list[Problem]) -> Mapping[str, object]:
-    if given is None:
+def _named(value: object, at: str, problems: list[Problem]) -> Mapping[str, object]:
+    if value is None:
         return _NONE
-    if not isinstance(given, dict) or not all(isinstance(name, str) for name in given):
+    if not isinstance(value, dict) or not all(isinstance(name, str) for name in value):
         problems.append(Problem(at, "must have names below it, and under each its limits"))
         return _NONE
-    return given
+    return value
 
 
-def _numbers(given: object, at: str, problems: list[Problem], known: tuple[str, ...]) -> dict[str, Any]:
-    if given is None:
+def _numbers(section: object, at: str, problems: list[Problem], known_keys: tuple[str, ...]) -> dict[str, Any]:
+    if section is None:
         return {}
     numbers: dict[str, Any] = {}
-    for key, value in _mapping(given, at, problems, known).items():
+    for key, value in _mapping(section, at, problems, known_keys).items():
         if value == UNLIMITED:
             numbers[key] = None
         elif isinstance(value, bool) or not isinstance(value, int | _KINDS[key]) or not 0 <= value < 2**63:
@@ -122,5 +125,5 @@ def _fields(kind: type[RateLimit] | type[Quota]) -> tuple[str, ...]:
     return tuple(f.name for f in dataclasses.fields(kind))
 
 
-def _changed(of: S, given: Mapping[str, Any]) -> S:
-    return dataclasses.replace(of, **{name: value for name, value in given.items() if name in _fields(type(of))})
+def _changed(of: S, changes: Mapping[str, Any]) -> S:
+    return dataclasses.replace(of, **{name: value for name, value in changes.items() if name in _fields(type(of))})

@@ -232,7 +232,7 @@ class Server:
                 listeners.append(await self._listen_for_katib(shared, katib))
         connections = await self._accept(listeners, shared, undo)
         self._metrics_port = shared.start_metrics(studies)
-        files = [each for each in (loaded_protection, limits_file) if each is not None and each.change]
+        files = [watched for watched in (loaded_protection, limits_file) if watched is not None and watched.change]
         tasks = [asyncio.create_task(_log_suppressed_denials(shared.denial_log))]
         if files:
             tasks.append(asyncio.create_task(_reload_files(files)))
@@ -284,8 +284,8 @@ class Server:
 
         connections = ConnectionLimits(
             None if self._bound.path else self._bound.port,
-            also=[each.port for each in self._katib],
-            most=shared.most_connections,
+            also=[katib_server.port for katib_server in self._katib],
+            limit=shared.most_connections,
         )
         for listener in listeners:
             listener.interceptor.connections = connections
@@ -433,9 +433,9 @@ async def _reload_files(files: Sequence[LoadedProtection | LimitsFile]) -> None:
     """Reload tokens, certificates and limits when their files change, until cancelled."""
     while True:
         await asyncio.sleep(RECHECK_S)
-        for each in files:
+        for file in files:
             try:
-                await asyncio.to_thread(each.look)  # not in a worker thread, since all of them may be busy
+                await asyncio.to_thread(file.look)  # not in a worker thread, since all of them may be busy
             except Exception:  # a bug, which must not keep revoked tokens valid
                 log.exception("files that may have changed cannot be looked at; trying again")
 
@@ -484,12 +484,12 @@ def raise_descriptor_limit() -> None:
     `tuner run` must not call this: trials would inherit the limit, and programs that use select() fail with high
     descriptor numbers.
     """
-    now, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = MAX_DESCRIPTORS if most == resource.RLIM_INFINITY else min(most, MAX_DESCRIPTORS)
-    for limit in (wanted, 10_240):  # macOS reports no limit, but has one
+    now, hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    target = MAX_DESCRIPTORS if hard_limit == resource.RLIM_INFINITY else min(hard_limit, MAX_DESCRIPTORS)
+    for limit in (target, 10_240):  # macOS reports no limit, but has one
         if limit > now:
             with contextlib.suppress(ValueError, OSError):
-                resource.setrlimit(resource.RLIMIT_NOFILE, (limit, most))
+                resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard_limit))
                 return
 
 

@@ -73,11 +73,11 @@ class QuotaTracker:
                 namespace.added = namespace.added.minus(need)
             raise
 
-    def note(self, name: StudyName, more: Counts) -> None:
+    def note(self, name: StudyName, added: Counts) -> None:
         """Count a write to which the quota does not apply."""
         namespace = self._namespaces.setdefault(name.namespace, _Namespace())
         with namespace.lock:
-            namespace.added = namespace.added.plus(more)
+            namespace.added = namespace.added.plus(added)
 
     def close(self) -> None:
         self._executor.shutdown(cancel_futures=True)
@@ -93,12 +93,13 @@ class QuotaTracker:
     def _full(self, name: str, namespace: _Namespace, need: Counts) -> LimitReached:
         quota = self._limits().quota_of(name)
         used = (namespace.base or Counts()).plus(namespace.added)
-        what = _short(quota, used, need) or "trials"
-        there, most, more = getattr(used, what), getattr(quota, what), getattr(need, what)
+        resource = _short(quota, used, need) or "trials"
+        in_use, limit, requested = getattr(used, resource), getattr(quota, resource), getattr(need, resource)
         return LimitReached(
-            f"the namespace {name} has {there:,} of the {most:,} {what} allowed, and {more:,} more were requested; "
-            f"delete studies that are not needed, or ask the server's operator to raise {what} in the file of limits",
-            limit=what,
+            f"the namespace {name} has {in_use:,} of the {limit:,} {resource} allowed, and {requested:,} more were "
+            f"requested; delete studies that are not needed, or ask the server's operator to raise {resource} in the "
+            "file of limits",
+            limit=resource,
             subject=f"namespaces/{name}",
         )
 
@@ -118,11 +119,11 @@ class QuotaTracker:
         began = time.monotonic()
         added = namespace.added
         try:
-            found = self._count(name)
+            counts = self._count(name)
         except TunerError:
             return  # the next write meets the same error and reports it
         with namespace.lock:
-            namespace.base = found.minus(added)
+            namespace.base = counts.minus(added)
             namespace.took_s = time.monotonic() - began
 
     @staticmethod
@@ -136,10 +137,10 @@ class QuotaTracker:
 
 def _short(quota: Quota, used: Counts, need: Counts) -> str:
     """Return which count would exceed the quota, "" if none."""
-    for what in Counts._fields:
-        most, more = getattr(quota, what), getattr(need, what)
-        if more and most is not None and getattr(used, what) + more > most:
-            return what
+    for resource in Counts._fields:
+        limit, requested = getattr(quota, resource), getattr(need, resource)
+        if requested and limit is not None and getattr(used, resource) + requested > limit:
+            return resource
     return ""
 
 
@@ -179,7 +180,7 @@ class _QuotaStore:
             self._store.add_trial(lease, trial, request_id=request_id, measurements=measurements)
 
     def add_trials(self, lease: Lease, additions: Sequence[Addition]) -> None:
-        measured = sum(len(each.measurements) for each in additions)
+        measured = sum(len(addition.measurements) for addition in additions)
         with self._tracker.reserving(lease.name, Counts(trials=len(additions), measurements=measured)):
             self._store.add_trials(lease, additions)
 

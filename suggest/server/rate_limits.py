@@ -59,9 +59,9 @@ class RateLimiter:
     def _forget(self, now: float) -> None:
         """Forget full buckets, which are the same as new ones. If too many others remain, forget all."""
         limits = self._limits()
-        kept = {}
+        remaining = {}
         for client, (tokens, at) in self._buckets.items():
             may = limits.rate_of(client)
             if may.rate is not None and may.burst is not None and tokens + (now - at) * may.rate < may.burst:
-                kept[client] = tokens, at
-        self._buckets = kept if len(kept) < _MANY else {}
+                remaining[client] = tokens, at
+        self._buckets = remaining if len(remaining) < _MANY else {}

@@ -62,9 +62,9 @@ def check(request: Any) -> None:
     measured = _look(request, "", problems, values)
     if measured > MAX_MEASUREMENTS:
         problems.append(Problem("trials", f"{measured} measurements at once; at most {MAX_MEASUREMENTS:,}"))
-    for each in values if not problems else ():
-        for index, value in enumerate(each.held):
-            _look(value, f"{each.path}[{index}].", problems, [])
+    for sized in values if not problems else ():
+        for index, value in enumerate(sized.held):
+            _look(value, f"{sized.path}[{index}].", problems, [])
     if problems and request.DESCRIPTOR.name == "CreateStudyRequest":
         # Paths are relative to the study, as in all other messages.
         problems = [Problem(p.path.removeprefix("study."), p.message) for p in problems]
@@ -75,33 +75,33 @@ def check(request: Any) -> None:
 def _look(message: Any, path: str, problems: list[Problem], values: list[_Values]) -> int:
     """Check a message and return the number of measurements in lists of allowed length. Append to `values`."""
     measured, before = 0, len(values)
-    for name, most, inside in _plan(message.DESCRIPTOR):
-        held = getattr(message, name)
-        if most:
-            count = len(held)
+    for name, limit, inside in _plan(message.DESCRIPTOR):
+        content = getattr(message, name)
+        if limit:
+            count = len(content)
             if not count:
                 continue
-            if count > most:
-                problems.append(Problem(path + name, f"{count:,} at once; at most {most:,}"))
+            if count > limit:
+                problems.append(Problem(path + name, f"{count:,} at once; at most {limit:,}"))
                 continue
             if name == "measurements":
                 measured += count
             if name == "values" and inside:
-                values.append(_Values(path + name, held))
+                values.append(_Values(path + name, content))
             elif inside:
-                if hasattr(held, "items"):
-                    places = [(f".{key[:80]}", each) for key, each in held.items()]
+                if hasattr(content, "items"):
+                    places = [(f".{key[:80]}", item) for key, item in content.items()]
                 else:
-                    places = [(f"[{index}]", each) for index, each in enumerate(held)]
-                for place, each in places:
-                    measured += _look(each, f"{path}{name}{place}.", problems, values)
-        elif isinstance(held, str):
-            if len(held) > MAX_TEXT:
-                problems.append(Problem(path + name, f"{len(held):,} characters; at most {MAX_TEXT:,}"))
+                    places = [(f"[{index}]", item) for index, item in enumerate(content)]
+                for place, item in places:
+                    measured += _look(item, f"{path}{name}{place}.", problems, values)
+        elif isinstance(content, str):
+            if len(content) > MAX_TEXT:
+                problems.append(Problem(path + name, f"{len(content):,} characters; at most {MAX_TEXT:,}"))
         elif message.HasField(name):
-            measured += _look(held, f"{path}{name}.", problems, values)
+            measured += _look(content, f"{path}{name}.", problems, values)
     if "parameters" in message.DESCRIPTOR.fields_by_name:
-        together = sum(len(each.held) for each in values[before:])
+        together = sum(len(value.held) for value in values[before:])
         if together > MAX_VALUES:
             problems.append(
                 Problem(

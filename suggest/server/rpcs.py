@@ -41,13 +41,13 @@ class Items:
     most: int
 
     def problems(self, request: object) -> list[Problem]:  # any message
-        given = getattr(request, self.field)
-        is_number = isinstance(given, int)
-        count = given if is_number else len(given)
+        value = getattr(request, self.field)
+        is_number = isinstance(value, int)
+        count = value if is_number else len(value)
         if self.least <= count <= self.most:
             return []
-        what = "trials at once; ask for" if is_number else "at once; send"
-        return [Problem(self.field, f"{count} {what} {self.least} to {self.most}")]
+        unit = "trials at once; ask for" if is_number else "at once; send"
+        return [Problem(self.field, f"{count} {unit} {self.least} to {self.most}")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +55,8 @@ class Rpc:
     """The row of one method.
 
     `field` is the request's field with the name of the resource in the given `form`, "" if there is none. `audited`:
-    calls are in the audit log if they write. `proposes`: calls may compute for long, while other calls of the study go
-    on. `framed`: parsing a request leaves its items as bytes, so it takes hardly any time or memory.
+    calls are in the audit log if they write. `proposes`: calls may compute for long, while other calls of the study
+    continue. `framed`: parsing a request leaves its items as bytes, so it takes hardly any time or memory.
     """
 
     verb: AccessVerb

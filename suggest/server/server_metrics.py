@@ -153,8 +153,8 @@ class _Collector:
         points = CounterMetricFamily(
             "tuner_suggest_points_given", "Points that worker processes computed, or did not in time.", labels=("kind",)
         )
-        for given, count in of.studies.points_given().items():
-            points.add_metric((given,), count)
+        for source, count in of.studies.points_given().items():
+            points.add_metric((source,), count)
         yield points
         errors = CounterMetricFamily(
             "tuner_suggest_store_errors", "Calls that failed because of the store.", labels=("kind",)
@@ -187,7 +187,7 @@ class _HttpServer(ThreadingHTTPServer):
         self.server_port = self.server_address[1]
 
     def finish_request(self, request: Any, client_address: Any) -> None:
-        """Handle the request in the connection's own thread, so that a slow handshake blocks nobody."""
+        """Handle the request in the connection's own thread, so that a slow handshake blocks no other connection."""
         if self._pair is not None:
             request.settimeout(_PATIENCE_S)
             with self._pair.context().wrap_socket(request, server_side=True) as encrypted:
@@ -210,8 +210,8 @@ def _listening(
 ) -> _HttpServer:
     refuse_taken(address)
     try:
-        found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        return _HttpServer(address, found[0][0], _handler(answer), pair)
+        addresses = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        return _HttpServer(address, addresses[0][0], _handler(answer), pair)
     except OSError as e:
         raise Unavailable(f"cannot listen at {address}: {e.strerror or e}; use another --metrics-address") from e
 
@@ -263,15 +263,15 @@ class CallMetrics(grpc.aio.ServerInterceptor):
         handler = await continuation(handler_call_details)  # always: the next interceptor may decide for each call
         if handler is None or handler.stream_unary is None:
             return handler  # health and reflection, which are long streams
-        known = self._known.get(method)
-        if known is None or known[0] is not handler:
+        watched_handler = self._known.get(method)
+        if watched_handler is None or watched_handler[0] is not handler:
             watched = grpc.stream_unary_rpc_method_handler(
                 self._watched(handler.stream_unary, method=method.rpartition("/")[2]),
                 request_deserializer=handler.request_deserializer,
                 response_serializer=handler.response_serializer,
             )
-            known = self._known[method] = handler, watched
-        return known[1]
+            watched_handler = self._known[method] = handler, watched
+        return watched_handler[1]
 
     def _watched(self, behavior: Callable[[Any, Any], Any], *, method: str) -> Callable[[Any, Context], Any]:
         async def watched(request: object, context: Context) -> Any:

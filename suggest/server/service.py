@@ -1,7 +1,7 @@
 """The gRPC servicer: each method reads its request, calls `suggest.studies`, and builds the reply.
 
 Methods are blocking: `suggest.server.interceptor` runs them in worker threads and maps exceptions to statuses. Requests
-are validated only here; rules that depend on the study are in `suggest.studies`.
+are validated only in this module; rules that depend on the study are in `suggest.studies`.
 """
 
 # ruff: noqa: N802 - the methods are named as in the proto
@@ -81,16 +81,16 @@ class SuggestServicer(SuggestServiceServicer):
         limit = min(limit, MAX_SUMMARIES) if request.summaries else limit
         labels = wire.read_labels(request.labels, "labels", problems)
         wire.raise_if(problems)
-        found: list[Study] = []
-        for one in _readable(_resource(context).namespace or "", after):
-            more = limit + 1 - len(found)
-            found += self._studies.list_studies(one, labels=labels, after=after, limit=more)
-            if len(found) > limit:
+        listed: list[Study] = []
+        for namespace in _readable(_resource(context).namespace or "", after):
+            missing = limit + 1 - len(listed)
+            listed += self._studies.list_studies(namespace, labels=labels, after=after, limit=missing)
+            if len(listed) > limit:
                 break
-        page, rest = _page(((wire.write_study(s), str(s.name)) for s in found), limit)
-        studies = found[: len(page)] if request.summaries else []
+        page, next_token = _page(((wire.write_study(s), str(s.name)) for s in listed), limit)
+        studies = listed[: len(page)] if request.summaries else []
         summaries = map(wire.write_summary, studies, self._studies.summaries(studies))
-        return pb.ListStudiesResponse(studies=page, next_page_token=rest, summaries=summaries)
+        return pb.ListStudiesResponse(studies=page, next_page_token=next_token, summaries=summaries)
 
     def UpdateStudy(self, request: pb.UpdateStudyRequest, context: ResourceContext) -> pb.Study:
         problems = _problems(context)
@@ -162,7 +162,7 @@ class SuggestServicer(SuggestServiceServicer):
         wire.raise_if(problems)
         study = _study(context)
         results = self._studies.import_trials(study, trials, source=request.source, request_id=request.request_id)
-        reply = pb.ImportTrialsResponse(results=[wire.write_import_result(one) for one in results])
+        reply = pb.ImportTrialsResponse(results=[wire.write_import_result(result) for result in results])
         _shorten(reply)
         return reply
 
@@ -180,10 +180,10 @@ class SuggestServicer(SuggestServiceServicer):
         after = _reading(problems, first, lambda: _read_position(request.page_token, first=first))
         wire.raise_if(problems)
         study = _study(context)
-        read = partial(self._studies.list_trials, study, states=states, client_id=request.client_id)
-        found = _in_parts(read, after, limit + 1, position=lambda trial: trial.number)
-        page, rest = _page(((wire.write_trial(study, t), str(t.number)) for t in found), limit)
-        return pb.ListTrialsResponse(trials=page, next_page_token=rest)
+        read_part = partial(self._studies.list_trials, study, states=states, client_id=request.client_id)
+        trials = _in_parts(read_part, after, limit + 1, position=lambda trial: trial.number)
+        page, next_token = _page(((wire.write_trial(study, t), str(t.number)) for t in trials), limit)
+        return pb.ListTrialsResponse(trials=page, next_page_token=next_token)
 
     def UpdateTrial(self, request: pb.UpdateTrialRequest, context: ResourceContext) -> pb.Trial:
         problems = _problems(context)
@@ -272,21 +272,21 @@ class SuggestServicer(SuggestServiceServicer):
         after = _reading(problems, first, lambda: _read_position(request.page_token, first=first))
         wire.raise_if(problems)
         study, number = _study(context), _resource(context).number
-        read = partial(self._studies.list_measurements, study, number, latest=request.latest)
-        found = _in_parts(read, after, limit + 1, position=lambda one: one[0])
+        read_part = partial(self._studies.list_measurements, study, number, latest=request.latest)
+        measurements = _in_parts(read_part, after, limit + 1, position=lambda item: item[0])
         messages = (
             (pb.TrialMeasurement(trial=trial, measurement=wire.write_measurement(m)), str(position))
-            for position, trial, m in found
+            for position, trial, m in measurements
         )
-        page, rest = _page(messages, limit)
-        return pb.ListMeasurementsResponse(measurements=page, next_page_token=rest)
+        page, next_token = _page(messages, limit)
+        return pb.ListMeasurementsResponse(measurements=page, next_page_token=next_token)
 
     def ListOptimalTrials(
         self, request: pb.ListOptimalTrialsRequest, context: ResourceContext
     ) -> pb.ListOptimalTrialsResponse:
         study = _study(context)
-        found = self._studies.optimal_trials(study)
-        return pb.ListOptimalTrialsResponse(trials=[wire.write_trial(study, t) for t in found])
+        front = self._studies.optimal_trials(study)
+        return pb.ListOptimalTrialsResponse(trials=[wire.write_trial(study, t) for t in front])
 
     def EstimateStudy(self, request: pb.EstimateStudyRequest, context: ResourceContext) -> pb.StudyEstimate:
         return pb.StudyEstimate(**asdict(self._studies.estimate(_study(context))))
@@ -376,7 +376,7 @@ def _readable(namespace: str, after: StudyName | None) -> list[str] | list[None]
     readable = readable_namespaces()
     if readable is None:
         return [None]
-    return sorted(one for one in readable if after is None or one >= after.namespace)
+    return sorted(name for name in readable if after is None or name >= after.namespace)
 
 
 def _limit(page_size: int, problems: wire.Problems) -> int:
@@ -387,17 +387,19 @@ def _limit(page_size: int, problems: wire.Problems) -> int:
 
 def _shorten(reply: pb.ImportTrialsResponse) -> None:
     """Drop remarks if the reply is too large. All results stay."""
-    most = max((len(result.remarks) for result in reply.results), default=0)
-    while most > 1 and reply.ByteSize() > MAX_REPLY_BYTES:
-        most //= 2
+    remarks_kept = max((len(result.remarks) for result in reply.results), default=0)
+    while remarks_kept > 1 and reply.ByteSize() > MAX_REPLY_BYTES:
+        remarks_kept //= 2
         for result in reply.results:
-            del result.remarks[most:]
+            del result.remarks[remarks_kept:]
 
 
-def _in_parts(read: Callable[..., list[T]], after: int, limit: int, *, position: Callable[[T], int]) -> Iterator[T]:
+def _in_parts(
+    read_part: Callable[..., list[T]], after: int, limit: int, *, position: Callable[[T], int]
+) -> Iterator[T]:
     """Yield at most `limit` entries, read in parts, because entries may be large and a page may end much earlier."""
     while limit > 0:
-        part = read(after=after, limit=min(limit, _AT_A_TIME))
+        part = read_part(after=after, limit=min(limit, _AT_A_TIME))
         yield from part
         if len(part) < _AT_A_TIME:
             return
@@ -405,11 +407,11 @@ def _in_parts(read: Callable[..., list[T]], after: int, limit: int, *, position:
         deadline.check()
 
 
-def _page(found: Iterable[tuple[M, str]], limit: int) -> tuple[list[M], str]:
+def _page(entries: Iterable[tuple[M, str]], limit: int) -> tuple[list[M], str]:
     """Return a page of at most `limit` messages and MAX_REPLY_BYTES, with a token for the rest if there is more."""
     page: list[M] = []
     size, last = 0, ""
-    for message, position in found:
+    for message, position in entries:
         size += message.ByteSize()
         if page and (len(page) == limit or size > MAX_REPLY_BYTES):
             return page, base64.urlsafe_b64encode(last.encode()).decode()
@@ -441,10 +443,10 @@ def _bad_token() -> InvalidArgument:
     return InvalidArgument([Problem("page_token", "not a token that this method returned; omit it to start over")])
 
 
-def _read_mask(mask: FieldMask, known: Sequence[str], problems: wire.Problems) -> frozenset[str]:
+def _read_mask(mask: FieldMask, fields: Sequence[str], problems: wire.Problems) -> frozenset[str]:
     if not mask.paths:
-        problems.append(Problem("update_mask", f"empty; name what changes: {', '.join(known)}"))
-    if unknown := [path for path in mask.paths if path not in known]:
-        message = f"{', '.join(unknown)[:200]} cannot be changed; only {', '.join(known)}"
+        problems.append(Problem("update_mask", f"empty; name what changes: {', '.join(fields)}"))
+    if unknown := [path for path in mask.paths if path not in fields]:
+        message = f"{', '.join(unknown)[:200]} cannot be changed; only {', '.join(fields)}"
         problems.append(Problem("update_mask", message))
     return frozenset(mask.paths)

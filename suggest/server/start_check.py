@@ -62,11 +62,11 @@ def look(
         yield _judged("metrics", lambda: _metrics(options.metrics_address, address, protection))
 
 
-def _judged(what: str, judge: Callable[[], str]) -> StartFinding:
+def _judged(subject: str, judge: Callable[[], str]) -> StartFinding:
     try:
-        return StartFinding(what, judge())
+        return StartFinding(subject, judge())
     except TunerError as e:
-        return StartFinding(what, str(e), e)
+        return StartFinding(subject, str(e), e)
 
 
 def _address(text: str, protection: Protection) -> str:
@@ -144,10 +144,10 @@ def _storage(url: str) -> str:
     return f"{path}: {_schema(version, upgrades.HEAD)}"
 
 
-def _schema(there: str, newest: str) -> str:
-    if there == newest:
-        return f"schema {there}, the newest"
-    return f"schema {there}; the first start upgrades it to {newest}, which older servers then refuse"
+def _schema(version: str, newest: str) -> str:
+    if version == newest:
+        return f"schema {version}, the newest"
+    return f"schema {version}; the first start upgrades it to {newest}, which older servers then refuse"
 
 
 def _nearest(folder: Path) -> Path:
@@ -156,10 +156,10 @@ def _nearest(folder: Path) -> Path:
     return folder
 
 
-def _must_be_writable(path: Path, why: str) -> None:
+def _must_be_writable(path: Path, purpose: str) -> None:
     needed = os.R_OK | os.W_OK | (os.X_OK if path.is_dir() else 0)
     if not os.access(path, needed):
-        raise StoreUnavailable(f"{path} cannot be written to, and {why}; give this user the right, or name another")
+        raise StoreUnavailable(f"{path} cannot be written to, and {purpose}; give this user the right, or name another")
 
 
 class _ReadOnly:
@@ -196,7 +196,7 @@ def _certificate(cert: Path, key: Path, client_ca: Path | None, address: str) ->
     from suggest.server.access.certificates import KeyPair
 
     KeyPair(cert, key, client_ca)
-    names, until = _served_certificate(cert, key)
+    names, expires = _served_certificate(cert, key)
     host = parse_address(address).host
     if host not in _ANY_HOST and not any(_covers(name, host) for name in names):
         raise InvalidArgument(
@@ -208,10 +208,10 @@ def _certificate(cert: Path, key: Path, client_ca: Path | None, address: str) ->
                 )
             ]
         )
-    days = (until - datetime.now(UTC)).days
+    days = (expires - datetime.now(UTC)).days
     clients = f"; clients show one by {client_ca}" if client_ca else ""
     soon = "; renew it: the server takes a new one without a restart" if days < SOON_DAYS else ""
-    return f"{cert}: for {', '.join(names)}, until {until:%Y-%m-%d} ({days} days){soon}{clients}"
+    return f"{cert}: for {', '.join(names)}, until {expires:%Y-%m-%d} ({days} days){soon}{clients}"
 
 
 def _served_certificate(cert: Path, key: Path) -> tuple[list[str], datetime]:
@@ -234,10 +234,10 @@ def _served_certificate(cert: Path, key: Path) -> tuple[list[str], datetime]:
                     continue
     except ssl.SSLCertVerificationError as e:
         raise InvalidArgument([Problem(str(cert), f"{e.verify_message}; see: openssl x509 -in {cert} -text")]) from e
-    found = client.getpeercert() or {}
-    alternatives: list[tuple[str, str]] = list(found.get("subjectAltName", ()))  # type: ignore[arg-type]
+    certificate = client.getpeercert() or {}
+    alternatives: list[tuple[str, str]] = list(certificate.get("subjectAltName", ()))  # type: ignore[arg-type]
     names = [value for kind, value in alternatives if kind in ("DNS", "IP Address")]
-    return names, datetime.fromtimestamp(ssl.cert_time_to_seconds(str(found["notAfter"])), UTC)
+    return names, datetime.fromtimestamp(ssl.cert_time_to_seconds(str(certificate["notAfter"])), UTC)
 
 
 def _covers(name: str, host: str) -> bool:

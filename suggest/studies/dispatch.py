@@ -67,18 +67,18 @@ class Dispatch:
     lease_s: float | None
     budget: ReplyBudget
 
-    def again(self, known: Sequence[Trial]) -> list[Trial]:
+    def again(self, trials: Sequence[Trial]) -> list[Trial]:
         """Return the trials that an earlier call with this request id got, and renew their leases.
 
         The repeated call shows that the client is alive. If not all trials fit into a reply, running ones come first.
         """
-        by_need = sorted(known, key=lambda trial: (trial.finished, trial.number))
-        kept = list(itertools.takewhile(self.budget.take, by_need))
-        back = revived(self.store, self.writer, [trial for trial in kept if trial.expired])
-        for trial in kept:
+        by_need = sorted(trials, key=lambda trial: (trial.finished, trial.number))
+        fitting = list(itertools.takewhile(self.budget.take, by_need))
+        back = revived(self.store, self.writer, [trial for trial in fitting if trial.expired])
+        for trial in fitting:
             if trial.state is TrialState.RUNNING:
                 self.writer.renew(trial.number)
-        return sorted((back.get(trial.number, trial) for trial in kept), key=lambda trial: trial.number)
+        return sorted((back.get(trial.number, trial) for trial in fitting), key=lambda trial: trial.number)
 
     def begin(self, proposed: Sequence[Proposed]) -> list[Trial]:
         """Store the proposed trials and return those that run now; only the first few if the budget is `full`."""

@@ -1,4 +1,4 @@
-"""What a Gaussian process says of a study, whatever algorithm proposes its points. Reads the store; needs no lease.
+"""Estimates of a study by a Gaussian process, whatever algorithm proposes its points. Reads the store; needs no lease.
 
 The process is fitted in a worker process. The models of the studies that were asked about last are kept, so that a
 worker that has one is sent only the trials that ended since.
@@ -45,10 +45,10 @@ class Estimates:
             for trial in page:
                 trials.put(trial)
                 values += trial.state is TrialState.SUCCEEDED
-        found = self._model(study).estimate(trials.shown()) if values >= LEAST_TRIALS else None
-        if found is None:
+        estimate = self._model(study).estimate(trials.shown()) if values >= LEAST_TRIALS else None
+        if estimate is None:
             raise FailedPrecondition(f"{study.name} has {values} values, and an estimate needs at least {LEAST_TRIALS}")
-        return found
+        return estimate
 
     def _model(self, study: Study) -> RemoteModel:
         with self._lock:

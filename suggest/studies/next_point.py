@@ -128,9 +128,9 @@ class NextPoint:
         return self._took_s is not None or self._computing is not None
 
     def situation(self, engine: Engine, *, waited_s: float = 0.0) -> Situation:
-        found = self.ready(engine)
+        draft = self.ready(engine)
         return Situation(
-            missed=None if found is None or self._ready is None else engine.results - self._ready.draft.results,
+            missed=None if draft is None or self._ready is None else engine.results - self._ready.draft.results,
             running=engine.running,
             slow=self._took_s is not None and self._took_s > FRESH_S,
             repeatable=engine.is_repeatable,
@@ -146,10 +146,10 @@ class NextPoint:
         ready = self._ready
         if ready is None or ready.engine is not engine or ready.number != engine.next_number:
             return None
-        found = engine.renumbered(ready.draft)
-        if found is not None and found.exhausted and ready.draft.results != engine.results:
+        renumbered = engine.renumbered(ready.draft)
+        if renumbered is not None and renumbered.exhausted and ready.draft.results != engine.results:
             return None  # a trial that was cancelled since then has freed its point
-        return found
+        return renumbered
 
     @property
     def ready_cpu_s(self) -> float:

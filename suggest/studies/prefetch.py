@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 
 class Prefetcher(Generic[T]):
-    """Calls `prepare` for one item at a time in a thread, which lives from the first later() until close().
+    """Calls `prepare` for one item at a time in a thread that runs from the first later() until close().
 
     Args:
         prepare: Should return quickly if there is nothing to do.
@@ -40,13 +40,13 @@ class Prefetcher(Generic[T]):
         self._thread: threading.Thread | None = None
         self._closed = False
 
-    def later(self, what: T) -> None:
-        """Schedule `prepare(what)`, because a proposal will be wanted soon."""
+    def later(self, item: T) -> None:
+        """Schedule `prepare(item)`, because a proposal will be wanted soon."""
         with self._changed:
             if self._closed:
                 return
-            self._due.pop(what, None)
-            self._due[what] = time.monotonic() + self._after_s
+            self._due.pop(item, None)
+            self._due[item] = time.monotonic() + self._after_s
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="prefetch", daemon=True)
                 self._thread.start()
@@ -62,13 +62,13 @@ class Prefetcher(Generic[T]):
             self._thread.join()
 
     def _run(self) -> None:
-        while (what := self._next()) is not None:
+        while (item := self._next()) is not None:
             try:
-                self._prepare(what)
+                self._prepare(item)
             except TunerError as error:  # the proposal takes too much time or memory, or the server is stopping
-                log.info("what=%s could not be prepared: %s", what, error)
+                log.info("what=%s could not be prepared: %s", item, error)
             except Exception:  # the call that asks for the proposal gets the same error
-                log.exception("what=%s could not be prepared", what)
+                log.exception("what=%s could not be prepared", item)
 
     def _next(self) -> T | None:
         """Wait for the next item that is due; return None once closed."""
@@ -77,12 +77,12 @@ class Prefetcher(Generic[T]):
                 if not self._due:
                     self._changed.wait()
                     continue
-                what, due = next(iter(self._due.items()))
-                early_s = due - time.monotonic()
+                item, due_s = next(iter(self._due.items()))
+                early_s = due_s - time.monotonic()
                 if early_s > 0:
                     self._changed.wait(early_s)
                     continue
-                del self._due[what]
+                del self._due[item]
                 if early_s > -self._late_s:
-                    return what
+                    return item
         return None

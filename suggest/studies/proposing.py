@@ -88,11 +88,11 @@ class Proposing:
 
     def _computed(self, writer: Writer, count: int, *, to_run: bool) -> Proposal | None:
         engine = writer.engine
-        own, self._own = self._own, None
+        computed, self._own = self._own, None
         draft: Draft | None = None
-        if own is not None and self._points is not None:
-            if own[0] is engine and engine.fits(own[1]):
-                draft = own[1]
+        if computed is not None and self._points is not None:
+            if computed[0] is engine and engine.fits(computed[1]):
+                draft = computed[1]
                 draft.resume(self._points)
             else:
                 self._tries += 1

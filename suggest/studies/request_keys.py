@@ -17,11 +17,11 @@ def added(request_id: str) -> str:
     return f"{_OWN}added/{request_id}" if request_id.startswith((_OWN, *_ONCE_OWN)) else request_id
 
 
-def added_before(there: Trial | None) -> Trial | None:
-    """Return `there`, the trial with the plain request id as key, if a client's AddTrial created it."""
-    if there is None or REUSED in there.labels or IMPORTED_FROM in there.labels:
+def added_before(trial: Trial | None) -> Trial | None:
+    """Return `trial`, the trial with the plain request id as key, if a client's AddTrial created it."""
+    if trial is None or REUSED in trial.labels or IMPORTED_FROM in trial.labels:
         return None
-    return there
+    return trial
 
 
 def value_of(number: int) -> str:

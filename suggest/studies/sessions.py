@@ -279,8 +279,8 @@ class StudySessions:
         now_s, now = self._clock.now_s(), datetime.now(UTC)
         left_s = {t.number: leases.left_s(t.number, now_s) for t in trials if t.state is TrialState.RUNNING}
         return [
-            trial if (left := left_s.get(trial.number)) is None
-            else replace(trial, lease_expire_time=now + timedelta(seconds=left))
+            trial if (remaining_s := left_s.get(trial.number)) is None
+            else replace(trial, lease_expire_time=now + timedelta(seconds=remaining_s))
             for trial in trials
         ]  # fmt: skip
 

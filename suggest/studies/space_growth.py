@@ -47,7 +47,7 @@ def grown(study: Study, space: Space, *, trials: int) -> Study:
         message = f"has grown {MAX_PAST} times; make a new study and import the trials of this one"
         raise InvalidArgument([Problem(_path(""), message)])
     past = PastSpace(old, trials, datetime.now(UTC))
-    if sum(len(repr(one.space)) for one in (*study.past, past)) > MAX_PAST_TEXT:
+    if sum(len(repr(past_space.space)) for past_space in (*study.past, past)) > MAX_PAST_TEXT:
         message = "is too large to have grown so often; make a new study and import the trials of this one"
         raise InvalidArgument([Problem(_path(""), message)])
     return replace(study, spec=replace(study.spec, space=space), past=(*study.past, past))
@@ -84,8 +84,8 @@ def _never_held(parent: str, values: tuple[Value, ...], old: Space, unreached: s
 
 
 def _condition_problems(was: Parameter, now: Parameter, old: Space) -> Iterator[Problem]:
-    """A condition may get further values if these values are new too."""
-    before, after = ({c.parameter: c.values for c in one.when} for one in (was, now))
+    """A condition may get further values if the parent's choices are new as well."""
+    before, after = ({c.parameter: c.values for c in parameter.when} for parameter in (was, now))
     for parent in dict.fromkeys([*before, *after]):
         path = f"{was.name}.when.{parent}"
         if parent not in before or parent not in after:
@@ -94,8 +94,8 @@ def _condition_problems(was: Parameter, now: Parameter, old: Space) -> Iterator[
             continue
         domain = old.by_name[parent].domain
         if _members(domain, after[parent]) != _members(domain, before[parent]):
-            shown = " or ".join(show(v) for v in before[parent])
-            yield Problem(path, f"it held for {shown}; it must keep these of its earlier values, {WAY_ON}")
+            values = " or ".join(show(v) for v in before[parent])
+            yield Problem(path, f"it held for {values}; it must keep these of its earlier values, {WAY_ON}")
 
 
 def _members(domain: Domain, values: Iterable[Value]) -> set[Identity]:
@@ -109,10 +109,10 @@ def _domain_problems(old: Domain, new: Domain) -> Iterator[Problem]:
     if isinstance(old, Choice) or isinstance(new, Choice):
         if not (isinstance(old, Choice) and isinstance(new, Choice)):
             yield Problem("type", f"was {_kind(old)} and is {_kind(new)}; a parameter keeps its type, {WAY_ON}")
-        elif gone := _members(old, old.values) - _members(new, new.values):
-            shown = ", ".join([show(value) for value in old.values if identity(value) in gone][:8])
-            shown += ", …" * (len(gone) > 8)
-            yield Problem("values", f"{shown} was removed, and existing trials have it; keep it, {WAY_ON}")
+        elif removed := _members(old, old.values) - _members(new, new.values):
+            values = ", ".join([show(value) for value in old.values if identity(value) in removed][:8])
+            values += ", …" * (len(removed) > 8)
+            yield Problem("values", f"{values} was removed, and existing trials have it; keep it, {WAY_ON}")
         return
     if type(old) is not type(new):
         yield Problem("type", f"was {_kind(old)} and is {_kind(new)}; a parameter keeps its type, {WAY_ON}")
@@ -152,12 +152,14 @@ def _lost(old: Axis, new: Axis) -> Value | None:
     count = old.count
     assert count is not None  # an axis is countable
     places = sorted({0, min(1, count - 1), count - 1})
-    found = [new.index_of(old.at(place)) for place in places]
-    for place, index in zip(places, found, strict=True):
+    indexes = [new.index_of(old.at(place)) for place in places]
+    for place, index in zip(places, indexes, strict=True):
         if index is None:
             return old.at(place)
     # The spacing is even, so if the first two values and the last one match, all values between them match.
-    if len(places) == 3 and (found[2] or 0) - (found[0] or 0) != (count - 1) * ((found[1] or 0) - (found[0] or 0)):
+    if len(places) == 3 and (indexes[2] or 0) - (indexes[0] or 0) != (count - 1) * (
+        (indexes[1] or 0) - (indexes[0] or 0)
+    ):
         return next((old.at(k) for k in range(2, min(count, 1000)) if new.index_of(old.at(k)) is None), old.at(1))
     return None
 

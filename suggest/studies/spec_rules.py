@@ -24,14 +24,16 @@ def spec_problems(spec: StudySpec) -> list[Problem]:
     return problems
 
 
-def size_problems(path: str, what: str, size: int) -> list[Problem]:
+def size_problems(path: str, subject: str, size: int) -> list[Problem]:
     """Check `size`, in bytes in a reply: a study that does not fit into a reply could never be read, so refuse it."""
     if size <= MAX_STUDY_BYTES:
         return []
-    return [Problem(path, f"{what} takes {size:,} bytes in a reply; at most {MAX_STUDY_BYTES:,}: use shorter values")]
+    return [
+        Problem(path, f"{subject} takes {size:,} bytes in a reply; at most {MAX_STUDY_BYTES:,}: use shorter values")
+    ]
 
 
 def _spec_path(path: str) -> str:
     """Translate a path of `StudySpec` to one of the protobuf message, where parameters are directly in the spec."""
-    first, dot, rest = path.partition(".")
-    return f"spec.{'parameters' if first == 'space' else first}{dot}{rest}"
+    first, dot, remainder = path.partition(".")
+    return f"spec.{'parameters' if first == 'space' else first}{dot}{remainder}"

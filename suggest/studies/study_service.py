@@ -153,17 +153,17 @@ class StudyService:
     def summaries(self, studies: Sequence[Study]) -> list[StudySummary]:
         counts = self._store.trial_counts([study.name for study in studies]) if studies else {}
         best = [study.spec.criteria.first_best(self._best(study)) for study in studies]
-        return [StudySummary(counts[study.name], one) for study, one in zip(studies, best, strict=True)]
+        return [StudySummary(counts[study.name], best_trial) for study, best_trial in zip(studies, best, strict=True)]
 
     def _best(self, study: Study) -> list[Trial]:
         spec = study.spec
         if spec.criteria.is_plain:
             best = self._store.best_trial(study.name, spec.objective.direction)
             return [] if best is None else [best]
-        found: list[Trial] = []
+        candidates: list[Trial] = []
         for page in pages_of_trials(self._store, study.name, [TrialState.SUCCEEDED]):
-            found = spec.criteria.best([*found, *page])
-        return found
+            candidates = spec.criteria.best([*candidates, *page])
+        return candidates
 
     def update_study(
         self,
@@ -232,37 +232,37 @@ class StudyService:
                     spec = engine.study.spec
                     independent = not registry.learns(spec.algorithm) and spec.fidelity is None
                     dispatch = Dispatch(self._store, writer, client_id, request_id, labels, lease_s, budget)
-                    known = engine.trials_of_request(request_id)
-                    if known and not trials:
+                    repeated = engine.trials_of_request(request_id)
+                    if repeated and not trials:
                         # A repeated call never reports the search as exhausted: a client that wants more asks again.
-                        replayed = self._sessions.with_expiry(name, dispatch.again(known))
+                        replayed = self._sessions.with_expiry(name, dispatch.again(repeated))
                         return Suggestions(tuple(replayed), exhausted=False, independent=independent)
-                    trials = list(known)
+                    trials = list(repeated)
                     for trial in trials:  # of earlier portions: a computation may take longer than a lease
                         writer.renew(trial.number)
                     self._requeue_expired(name, writer)
                     while True:
-                        wanted, to_run = rest or count - len(trials), turn == TURNS - 1
+                        missing, to_run = rest or count - len(trials), turn == TURNS - 1
                         proposal: Proposal | None
                         if expired_only:
-                            proposal = engine.propose(wanted, expired_only=True)
+                            proposal = engine.propose(missing, expired_only=True)
                         elif paused_only:
-                            proposal = engine.propose_paused(wanted)
+                            proposal = engine.propose_paused(missing)
                         else:
-                            proposal = proposing.step(writer, wanted, to_run=to_run)
+                            proposal = proposing.step(writer, missing, to_run=to_run)
                         if proposal is None:
                             break
                         trials += dispatch.begin(proposal.trials)
                         if proposal.trials:
                             writer.given(own=not any(p.proposed_by for p in proposal.trials))
-                        rest = max(0, wanted - proposing.asked)
+                        rest = max(0, missing - proposing.asked)
                         turn += not rest
                         late = bool(rest and trials) and deadline.left_s(math.inf) < 2 * proposing.took_s
                         whole = expired_only or paused_only or turn == TURNS or late
                         if proposal.exhausted or proposal.waiting or len(trials) == count or budget.full or whole:
                             exhausted = proposal.exhausted and not budget.full
-                            given = self._sessions.with_expiry(name, trials)
-                            return Suggestions(tuple(given), exhausted, independent, proposal.waiting)
+                            trials_with_expiry = self._sessions.with_expiry(name, trials)
+                            return Suggestions(tuple(trials_with_expiry), exhausted, independent, proposal.waiting)
                 proposing.wait()
 
     def renew_leases(self, name: StudyName, leases: Mapping[int, int]) -> frozenset[int]:
@@ -272,8 +272,8 @@ class StudyService:
             back: list[Trial] = []
             for number, tries in leases.items():
                 trial = writer.engine.open_trial(number)
-                held = trial is not None and trial.tries and trial.state is not TrialState.PAUSED
-                if trial is None or not held or tries not in (0, trial.tries):
+                is_leased = trial is not None and trial.tries and trial.state is not TrialState.PAUSED
+                if trial is None or not is_leased or tries not in (0, trial.tries):
                     lost.add(number)
                 elif trial.expired:
                     back.append(trial)
@@ -318,11 +318,11 @@ class StudyService:
         with self._sessions.writing(name) as writer:
             engine = writer.engine
             key = request_keys.added(request_id)
-            known = self._store.trial_added_by(name, key)
-            if known is None and key != request_id:
-                known = request_keys.added_before(self._store.trial_added_by(name, request_id))
-            if known is not None:
-                return known
+            existing = self._store.trial_added_by(name, key)
+            if existing is None and key != request_id:
+                existing = request_keys.added_before(self._store.trial_added_by(name, request_id))
+            if existing is not None:
+                return existing
             space = engine.study.spec.space
             if problems := space.point_problems(parameters, partial=outcome is None):
                 raise InvalidArgument([Problem(f"parameters.{p.path}", p.message) for p in problems])
@@ -351,19 +351,19 @@ class StudyService:
         before = [request_keys.imported_before(request_id, source_id) for source_id in sources]
         with self._sessions.writing(name) as writer:
             engine = writer.engine
-            known = self._store.numbers_added_by(name, [*keys, *before])
-            known.update({key: known[old] for key, old in zip(keys, before, strict=True) if old in known})
+            existing = self._store.numbers_added_by(name, [*keys, *before])
+            existing.update({key: existing[old] for key, old in zip(keys, before, strict=True) if old in existing})
             results: list[ImportResult] = []
             additions: list[Addition] = []
             for key, trial in zip(keys, trials, strict=True):
-                if key in known:
-                    results.append(ImportResult(known[key], known=True))
+                if key in existing:
+                    results.append(ImportResult(existing[key], known=True))
                     continue
                 number = engine.next_number + len(additions)
                 added, result = taken(engine, trial, number=number, source=source)
                 results.append(result)
                 if added is not None:
-                    known[key] = number
+                    existing[key] = number
                     additions.append(Addition(added, key, engine.fresh(number, trial.measurements)))
             if additions:
                 with writer.changing():
@@ -458,8 +458,8 @@ class StudyService:
         """Run failed trials again, all or none. A trial that already runs is returned unchanged."""
         with self._sessions.writing(name) as writer:
             engine = writer.engine
-            found = [engine.trial(number) for number in numbers]
-            for trial in found:
+            trials = [engine.trial(number) for number in numbers]
+            for trial in trials:
                 if trial.state not in (TrialState.FAILED, TrialState.RUNNING):
                     raise FailedPrecondition(
                         f"{name}: trial {trial.number} is {trial.state.value}; only a failed trial can be reopened"
@@ -477,7 +477,7 @@ class StudyService:
                     further=(),
                     constraint_values=(),
                 )
-                for t in found
+                for t in trials
                 if t.finished
             ]
             if reopened:
@@ -491,9 +491,9 @@ class StudyService:
             engine = writer.engine
             current = engine.trial(number)
             # Clients must not change the labels that record the origin of the trial and of its point.
-            own = {key: current.labels[key] for key in OWN_LABELS if key in current.labels}
-            _refuse_own_labels(labels.keys() - own.keys())
-            labels = {**labels, **own}
+            reserved = {key: current.labels[key] for key in OWN_LABELS if key in current.labels}
+            _refuse_own_labels(labels.keys() - reserved.keys())
+            labels = {**labels, **reserved}
             trial = replace(current, labels=dict(labels))
             self._existing(name, number)
             with writer.changing():
@@ -514,8 +514,8 @@ class StudyService:
 
     def trial(self, name: StudyName, number: int) -> Trial:
         trial = self._store.trial(name, number)
-        found = self._existing(name, number) if trial is None else trial
-        return self._sessions.with_expiry(name, [found])[0]
+        existing = self._existing(name, number) if trial is None else trial
+        return self._sessions.with_expiry(name, [existing])[0]
 
     def list_trials(
         self,
@@ -526,20 +526,20 @@ class StudyService:
         after: int = -1,
         limit: int,
     ) -> list[Trial]:
-        found = self._store.trials(name, states=states, client_id=client_id, after=after, limit=limit)
-        if not found:
+        trials = self._store.trials(name, states=states, client_id=client_id, after=after, limit=limit)
+        if not trials:
             self._sessions.record(name)
-        return self._sessions.with_expiry(name, found)
+        return self._sessions.with_expiry(name, trials)
 
     def list_measurements(
         self, name: StudyName, number: int | None, *, latest: bool = False, after: int = 0, limit: int
     ) -> list[tuple[int, int, Measurement]]:
         """Return tuples (position, trial, measurement); with `latest`, only the last one of each trial and metric."""
-        read = self._store.latest_measurements if latest else self._store.measurements
-        found = read(name, number, after=after, limit=limit)
-        if not found:
+        read_page = self._store.latest_measurements if latest else self._store.measurements
+        measurements = read_page(name, number, after=after, limit=limit)
+        if not measurements:
             self._sessions.record(name) if number is None else self.trial(name, number)
-        return found
+        return measurements
 
     def optimal_trials(self, name: StudyName) -> list[Trial]:
         """Return the best trial or, with several objectives, the Pareto front in the order of trial numbers."""
@@ -585,8 +585,8 @@ def _setting_words(setting: Setting) -> str:
     return f"{kind}, default {show(setting.default)}: {setting.meaning}"
 
 
-def _difference(there: StudySpec, wanted: StudySpec) -> str:
-    old, new = spec_document(there), spec_document(wanted)
+def _difference(existing: StudySpec, requested: StudySpec) -> str:
+    old, new = spec_document(existing), spec_document(requested)
     parts = [
         key
         for key in ("parameters", "objectives", "constraints", "algorithm", "fidelity", "pruning")
@@ -607,18 +607,20 @@ def finished_trial(engine: Engine, trial: Trial, outcome: Outcome, measurements:
         raise InvalidArgument([Problem("outcome.succeeded.values", f"{message}, give one value for each")])
     measured, step = engine.value_of(trial.number, measurements)
     value = measured if outcome.value is None else outcome.value
-    others = [engine.value_of(trial.number, measurements, objective=each)[0] for each in spec.objectives[1:]]
-    further = tuple(v for v in outcome.further or others if v is not None)
-    bounded = [engine.constraint_value(trial.number, each, measurements) for each in spec.constraints]
+    other_values = [
+        engine.value_of(trial.number, measurements, objective=objective)[0] for objective in spec.objectives[1:]
+    ]
+    further = tuple(v for v in outcome.further or other_values if v is not None)
+    bounded = [engine.constraint_value(trial.number, constraint, measurements) for constraint in spec.constraints]
     constrained = tuple(v for v in bounded if v is not None)
     if outcome.state is TrialState.SUCCEEDED:
         metrics = [o.metric for o in spec.objectives[1:]]
-        lacking = [] if value is not None else [spec.objective.metric]
-        lacking += [m for m, v in zip(metrics, outcome.further or others, strict=True) if v is None]
-        lacking += [c.metric for c, v in zip(spec.constraints, bounded, strict=True) if v is None]
-        if lacking:
+        missing = [] if value is not None else [spec.objective.metric]
+        missing += [m for m, v in zip(metrics, outcome.further or other_values, strict=True) if v is None]
+        missing += [c.metric for c, v in zip(spec.constraints, bounded, strict=True) if v is None]
+        if missing:
             raise FailedPrecondition(
-                f"{engine.study.name}: trial {trial.number} has no finite value of {' and '.join(map(repr, lacking))}, "
+                f"{engine.study.name}: trial {trial.number} has no finite value of {' and '.join(map(repr, missing))}, "
                 "so it has not succeeded; report one, give a value, or complete it as failed"
             )
     if outcome.state not in (TrialState.SUCCEEDED, TrialState.PRUNED):
@@ -631,7 +633,7 @@ def finished_trial(engine: Engine, trial: Trial, outcome: Outcome, measurements:
         reason=outcome.reason,
         failure_class=outcome.failure_class,
         end_time=datetime.now(UTC),
-        further=further if value is not None and len(further) == len(others) else (),
+        further=further if value is not None and len(further) == len(other_values) else (),
         constraint_values=constrained if len(constrained) == len(bounded) else (),
     )
 

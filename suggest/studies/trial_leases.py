@@ -45,36 +45,36 @@ class TrialLeases:
         if trial.lease_s is None:
             self.drop(trial.number)
             return
-        self._held[trial.number] = held = _TrialLease(trial.lease_s, now_s + trial.lease_s)
-        heapq.heappush(self._ends, (held.end_s, trial.number))
+        self._held[trial.number] = lease = _TrialLease(trial.lease_s, now_s + trial.lease_s)
+        heapq.heappush(self._ends, (lease.end_s, trial.number))
 
     def renew(self, number: int, now_s: float) -> None:
         """Renew the trial's lease; do nothing if it has none."""
-        if (held := self._held.get(number)) is not None:
-            held.end_s = now_s + held.duration_s
+        if (lease := self._held.get(number)) is not None:
+            lease.end_s = now_s + lease.duration_s
 
     def drop(self, number: int) -> None:
         self._held.pop(number, None)
 
     def expired(self, now_s: float) -> list[int]:
         """Return the sorted numbers of trials whose leases have expired, and forget these leases."""
-        found: list[int] = []
+        numbers: list[int] = []
         while self._ends and self._ends[0][0] <= now_s:
             _, number = heapq.heappop(self._ends)
-            held = self._held.get(number)
-            if held is None:
+            lease = self._held.get(number)
+            if lease is None:
                 continue
-            if held.end_s > now_s:
-                heapq.heappush(self._ends, (held.end_s, number))
+            if lease.end_s > now_s:
+                heapq.heappush(self._ends, (lease.end_s, number))
             else:
                 del self._held[number]
-                found.append(number)
-        return sorted(found)
+                numbers.append(number)
+        return sorted(numbers)
 
     def left_s(self, number: int, now_s: float) -> float | None:
         """Return the seconds left, or None if the trial has no lease or the lease has expired. Any thread may call."""
-        held = self._held.get(number)
-        return None if held is None else held.end_s - now_s
+        lease = self._held.get(number)
+        return None if lease is None else lease.end_s - now_s
 
     def load(self, trials: Iterable[Trial], now_s: float) -> None:
         """Synchronize with the store: start unknown leases now, and drop the leases of trials that do not run."""

@@ -165,8 +165,8 @@ def _bad_request(error: InvalidArgument) -> Any:  # google.rpc has no types
         description, path = _shortened(problem.message, 500), _shortened(problem.path, 200)
         room -= len(description.encode()) + len(path.encode())
         if room < 0:
-            left = len(error.problems) - i
-            bad.field_violations.add(description=f"and {left} more problem{'' if left == 1 else 's'}")
+            remaining = len(error.problems) - i
+            bad.field_violations.add(description=f"and {remaining} more problem{'' if remaining == 1 else 's'}")
             break
         bad.field_violations.add(field=path, description=description)
     return bad

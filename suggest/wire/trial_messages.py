@@ -58,7 +58,7 @@ def write_trial(study: StudyName, trial: Trial) -> pb.Trial:
         values=trial.values if trial.further else (),
         constraint_values=trial.constraint_values,
         fidelity=trial.fidelity,
-        rungs=[pb.RungResult(fidelity=each.fidelity, value=each.value) for each in trial.rungs],
+        rungs=[pb.RungResult(fidelity=rung.fidelity, value=rung.value) for rung in trial.rungs],
         parent=trial.parent,
     )
     write_values(trial.parameters, message.parameters)
@@ -87,7 +87,7 @@ def read_trial(message: pb.Trial) -> Trial:
         further=tuple(message.values[1:]),
         constraint_values=tuple(message.constraint_values),
         fidelity=message.fidelity if message.HasField("fidelity") else None,
-        rungs=tuple(RungResult(each.fidelity, each.value) for each in message.rungs),
+        rungs=tuple(RungResult(rung.fidelity, rung.value) for rung in message.rungs),
         parent=message.parent if message.HasField("parent") else None,
     )
     raise_if(problems)
@@ -101,16 +101,20 @@ def write_summary(study: Study, summary: StudySummary) -> pb.StudySummary:
 
 def read_summary(message: pb.StudySummary) -> StudySummary:
     """Read a summary that a server sent."""
-    found = {_STATES[each.state]: each.count for each in message.trials if each.state in _STATES}
-    counts = {state: found[state] for state in TrialState if state in found}
+    by_state = {
+        _STATES[count_of_state.state]: count_of_state.count
+        for count_of_state in message.trials
+        if count_of_state.state in _STATES
+    }
+    counts = {state: by_state[state] for state in TrialState if state in by_state}
     return StudySummary(counts, read_trial(message.best) if message.HasField("best") else None)
 
 
 def read_finished(messages: Iterable[pb.FinishedTrial], path: str, problems: Problems) -> list[FinishedTrial]:
-    found = []
+    trials = []
     for i, m in enumerate(messages):
         at = f"{path}[{i}]"
-        found.append(
+        trials.append(
             FinishedTrial(
                 read_values(m.parameters, f"{at}.parameters", problems),
                 read_outcome(m.outcome, f"{at}.outcome", problems),
@@ -119,7 +123,7 @@ def read_finished(messages: Iterable[pb.FinishedTrial], path: str, problems: Pro
                 m.source_id,
             )
         )
-    return found
+    return trials
 
 
 def write_finished(trial: FinishedTrial) -> pb.FinishedTrial:
@@ -153,15 +157,15 @@ def write_states(states: Iterable[TrialState]) -> list[pb.TrialState.ValueType]:
 
 
 def read_measurements(messages: Iterable[pb.Measurement], path: str, problems: Problems) -> tuple[Measurement, ...]:
-    found = tuple(map(read_measurement, messages))
-    for i, (attempt, metric, step, _) in enumerate(found):
+    measurements = tuple(map(read_measurement, messages))
+    for i, (attempt, metric, step, _) in enumerate(measurements):
         if attempt < 1:
             problems.append(Problem(f"{path}[{i}].attempt", f"{attempt}: attempts count from 1"))
         if step < 0:
             problems.append(Problem(f"{path}[{i}].step", f"{step} is negative"))
         if not 0 < len(metric) <= 256:
             problems.append(Problem(f"{path}[{i}].metric", "a metric's name has 1 to 256 characters"))
-    return found
+    return measurements
 
 
 def read_measurement(message: pb.Measurement) -> Measurement:

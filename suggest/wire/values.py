@@ -79,10 +79,10 @@ def _depth(text: str) -> int:
 
 
 def _object(pairs: list[tuple[str, Value]]) -> dict[str, Value]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    members = dict(pairs)
+    if len(members) < len(pairs):
         raise ValueError("an object has a key twice; keep one of the two")
-    return found
+    return members
 
 
 def write_value(value: Value, path: str = "") -> pb.Value:
@@ -99,8 +99,8 @@ def write_value(value: Value, path: str = "") -> pb.Value:
         case str():
             return pb.Value(string_value=value)
     if value is not None and not isinstance(value, list | dict):
-        what = "text, a number, a boolean, None, or a list or dict of these"
-        raise TypeError(f"{path or 'value'}: expected {what}, got {value!r} ({type(value).__name__})")
+        expected = "text, a number, a boolean, None, or a list or dict of these"
+        raise TypeError(f"{path or 'value'}: expected {expected}, got {value!r} ({type(value).__name__})")
     if problem := json_problem(value):
         raise InvalidArgument([Problem(path, problem)])
     return pb.Value(json_value=compact_json(value))
@@ -116,10 +116,10 @@ def write_values(values: Assignment, into: MutableMapping[str, pb.Value]) -> Non
         into[key].CopyFrom(write_value(value, key))
 
 
-def read_enum(number: int, known: Mapping[int, E], path: str, problems: Problems, *, default: E | None = None) -> E:
-    if number in known:
-        return known[number]
-    fallback = next(iter(known.values())) if default is None else default
+def read_enum(number: int, members: Mapping[int, E], path: str, problems: Problems, *, default: E | None = None) -> E:
+    if number in members:
+        return members[number]
+    fallback = next(iter(members.values())) if default is None else default
     if number != 0:
         problems.append(Problem(path, f"{number} is not a value of this enum that the server knows"))
     elif default is None:
@@ -153,8 +153,8 @@ def read_time(stamp: Timestamp) -> datetime:
 def write_duration(seconds: float | None) -> Duration | None:
     if seconds is None:
         return None
-    whole, rest = divmod(round(seconds * 1e9), 10**9)
-    return Duration(seconds=whole, nanos=rest)
+    whole, nanoseconds = divmod(round(seconds * 1e9), 10**9)
+    return Duration(seconds=whole, nanos=nanoseconds)
 
 
 def read_duration(duration: Duration) -> float | None:

@@ -20,7 +20,7 @@ def seen(count: int, *, host: str = "h", since: float = NOW - 1, asked: bool = F
 
 
 def closed(them: dict[Peer, SeenConnection], *, noisy: tuple[str, ...] = (), most: int = 10_000) -> list[Peer]:
-    return too_many(them, NOW, noisy=noisy, most=most)
+    return too_many(them, NOW, noisy=noisy, limit=most)
 
 
 def test_a_connection_without_calls_is_closed_after_a_while() -> None:

@@ -18,8 +18,8 @@ def needed(extra: str) -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
-        missing = f"{error.name}".partition(".")[0]
+        package = f"{error.name}".partition(".")[0]
         raise ImportError(
-            f"tuner.integrations.{extra} needs {missing}, which is not installed; "
+            f"tuner.integrations.{extra} needs {package}, which is not installed; "
             f"install with: pip install '.[{extra}]' in tuner's checkout"
         ) from error

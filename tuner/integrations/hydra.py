@@ -45,9 +45,9 @@ def sweep(
     """
     search = _search(direction := options.pop("direction"))
     parsed = OverridesParser.create(config_loader=context.config_loader).parse_overrides(list(arguments))
-    by_key = {each.get_key_element(): each for each in parsed}
-    swept = {_parameter(key): _Swept(each) for key, each in by_key.items() if each.is_sweep_override()}
-    fixed = [each.input_line for each in by_key.values() if not each.is_sweep_override()]
+    by_key = {override.get_key_element(): override for override in parsed}
+    swept = {_parameter(key): _Swept(override) for key, override in by_key.items() if override.is_sweep_override()}
+    fixed = [override.input_line for override in by_key.values() if not override.is_sweep_override()]
     if not swept:
         raise ValueError("nothing to search: give a parameter a range, such as lr=interval(0.001,0.1)")
     for ours in ("suggest", "controller"):
@@ -65,9 +65,9 @@ def sweep(
         return job.return_value  # raises what the job raised
 
     objective.__name__ = config.hydra.job.name
-    study = search(objective, {name: each.domain for name, each in swept.items()}, **options)
-    if found := _results(study, None if isinstance(direction, str) else list(direction)):
-        OmegaConf.save(OmegaConf.create({"name": "tuner", "search": study.name, **found}), folder / RESULTS)
+    study = search(objective, {name: sweep_of_key.domain for name, sweep_of_key in swept.items()}, **options)
+    if results := _results(study, None if isinstance(direction, str) else list(direction)):
+        OmegaConf.save(OmegaConf.create({"name": "tuner", "search": study.name, **results}), folder / RESULTS)
     return study
 
 
@@ -93,10 +93,13 @@ def _results(study: Study, objectives: Sequence[str] | None) -> dict[str, Any]:
         return {}
     if objectives is None:
         return {"best_evaluated_params": front[0].parameters, "best_evaluated_result": front[0].value}
-    first, *others = objectives
+    first, *other_objectives = objectives
     solutions = [
-        {"params": each.parameters, "values": {first: each.value, **{name: each.metrics[name] for name in others}}}
-        for each in front
+        {
+            "params": best_result.parameters,
+            "values": {first: best_result.value, **{name: best_result.metrics[name] for name in other_objectives}},
+        }
+        for best_result in front
     ]
     return {"solutions": solutions}
 
@@ -114,7 +117,7 @@ class _Swept:
         self._key = override.get_key_element()
         self._texts: dict[tuple[type, Any], str] = {}
         if override.is_choice_sweep():
-            self._texts = {_plain(each): str(Transformer.str(each)) for each in override.sweep_iterator()}
+            self._texts = {_plain(choice): str(Transformer.str(choice)) for choice in override.sweep_iterator()}
             self.domain: Domain = Choice(tuple(value for _, value in self._texts))
         else:
             self.domain = _numbers(override)
@@ -133,13 +136,13 @@ def _plain(element: object) -> tuple[type, str | int | float | bool]:
 
 def _numbers(override: Override) -> Domain:
     """A range or an interval; `tag(log, ...)` searches it on a logarithmic scale."""
-    found = override.value()
-    assert isinstance(found, IntervalSweep | RangeSweep)
-    start, end = (found.start, found.end) if isinstance(found, IntervalSweep) else (found.start, found.stop)
+    value = override.value()
+    assert isinstance(value, IntervalSweep | RangeSweep)
+    start, end = (value.start, value.end) if isinstance(value, IntervalSweep) else (value.start, value.stop)
     if start is None or end is None:
         raise ValueError(f"{override.input_line}: expected a start and an end")
-    log = "log" in found.tags
-    step = found.step if isinstance(found, RangeSweep) else None
+    log = "log" in value.tags
+    step = value.step if isinstance(value, RangeSweep) else None
     if isinstance(start, int) and isinstance(end, int) and isinstance(step, int | None):
         if step is None:
             return Int(start, end, log=log)

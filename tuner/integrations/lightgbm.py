@@ -31,5 +31,5 @@ class LightGBMReport:
         self._reporter = MetricReporter(metrics, trial)
 
     def __call__(self, env: CallbackEnv) -> None:
-        found = {f"{data} {name}": value for data, name, value, *_ in env.evaluation_result_list or ()}
-        self._reporter.report(env.iteration, found)
+        values = {f"{data} {name}": value for data, name, value, *_ in env.evaluation_result_list or ()}
+        self._reporter.report(env.iteration, values)

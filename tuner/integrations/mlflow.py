@@ -38,8 +38,8 @@ class MLflowLog(TrialLog):
         self._id = ""
 
     def copied(self, search: str) -> set[int]:
-        found = self._client.get_experiment_by_name(self._experiment)
-        self._id = found.experiment_id if found else self._client.create_experiment(self._experiment)
+        experiment = self._client.get_experiment_by_name(self._experiment)
+        self._id = experiment.experiment_id if experiment else self._client.create_experiment(self._experiment)
         query = f"tags.`{SEARCH}` = '{search}' and attributes.status != 'RUNNING'"
         numbers: set[int] = set()
         page = None

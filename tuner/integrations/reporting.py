@@ -25,20 +25,20 @@ class MetricReporter:
         self._chosen = (metrics,) if isinstance(metrics, str) else metrics
         self._trial = trial
 
-    def report(self, step: int, found: Mapping[str, object]) -> None:
+    def report(self, step: int, values: Mapping[str, object]) -> None:
         """
         Raises:
             Pruned: The trial is to stop.
             KeyError: A chosen metric was not found.
         """
         if self._chosen is None:
-            chosen = {name: value for name, value in found.items() if name not in _STEP_WORDS and _is_number(value)}
-        elif missing := [name for name in self._chosen if name not in found]:
+            chosen = {name: value for name, value in values.items() if name not in _STEP_WORDS and _is_number(value)}
+        elif absent := [name for name in self._chosen if name not in values]:
             raise KeyError(
-                f"metric {missing[0]!r} was not computed at step {step}; there are {', '.join(found) or 'none'}"
+                f"metric {absent[0]!r} was not computed at step {step}; there are {', '.join(values) or 'none'}"
             )
         else:
-            chosen = {name: found[name] for name in self._chosen}
+            chosen = {name: values[name] for name in self._chosen}
         trial = current_trial() if self._trial is None else self._trial  # an empty trial is false
         trial.report(step, **{metric_name(name): as_number(name, value) for name, value in chosen.items()})
 

@@ -138,17 +138,21 @@ class TunerSearchCV(BaseSearchCV):  # type: ignore[misc]  # Any, see pyproject.t
                     study.complete(trial, fits, self._value_of(fits), str(failure or "a score is not finite"))
                 trials = []
         if not results:  # BaseSearchCV needs a candidate that it has evaluated itself
-            values = {number: each.trial.value for number, each in scored.items() if each.trial.value is not None}
+            values = {
+                number: candidate.trial.value
+                for number, candidate in scored.items()
+                if candidate.trial.value is not None
+            }
             if not values:
                 raise failure or ValueError("no candidate could be evaluated")
             results = evaluate_candidates([space.values_of(scored[max(values, key=values.__getitem__)].trial)])
         in_order = [scored[number] for number in sorted(scored)]
-        missing = math.nan if self.error_score == "raise" else float(self.error_score)
-        fits = [each.fit(split, like=self._fits[0], missing=missing)
-                for each in in_order for split in range(self.n_splits_)]  # fmt: skip
+        score_of_failure = math.nan if self.error_score == "raise" else float(self.error_score)
+        fits = [candidate.fit(split, like=self._fits[0], score_of_failure=score_of_failure)
+                for candidate in in_order for split in range(self.n_splits_)]  # fmt: skip
         # The dictionary is the one that BaseSearchCV keeps as cv_results_.
         results.update(
-            super()._format_results([space.values_of(each.trial) for each in in_order], self.n_splits_, fits)
+            super()._format_results([space.values_of(candidate.trial) for candidate in in_order], self.n_splits_, fits)
         )
 
     def _format_results(
@@ -187,10 +191,10 @@ class _Scored:
     trial: Trial
     fits: Sequence[Columns]
 
-    def fit(self, split: int, *, like: Scores, missing: float) -> Scores:
-        """As scikit-learn's own record `like`. Scores that are missing have the value `missing`."""
+    def fit(self, split: int, *, like: Scores, score_of_failure: float) -> Scores:
+        """As scikit-learn's own record `like`. Scores that are missing have the value `score_of_failure`."""
         columns = self.fits[split] if split < len(self.fits) else {}
-        return {name: _uncolumned(columns, name, value, missing) for name, value in like.items()}
+        return {name: _uncolumned(columns, name, value, score_of_failure) for name, value in like.items()}
 
 
 def _columns(fit: Scores) -> Columns:
@@ -203,7 +207,7 @@ def _columns(fit: Scores) -> Columns:
     return {**scores, **times}
 
 
-def _uncolumned(columns: Columns, name: str, value: object, missing: float) -> Any:
+def _uncolumned(columns: Columns, name: str, value: object, score_of_failure: float) -> Any:
     """What scikit-learn's record has under `name`, in the form of `value`."""
     if name in _TIMES:
         return columns.get(name, 0.0)
@@ -211,8 +215,8 @@ def _uncolumned(columns: Columns, name: str, value: object, missing: float) -> A
     if kind == name:  # "fit_error" and "n_test_samples", which are not part of cv_results_
         return value
     if isinstance(value, Mapping):
-        return {metric: columns.get(f"{kind}_{metric}", missing) for metric in value}
-    return columns.get(f"{kind}_score", missing)
+        return {metric: columns.get(f"{kind}_{metric}", score_of_failure) for metric in value}
+    return columns.get(f"{kind}_score", score_of_failure)
 
 
 # The search space
@@ -225,24 +229,26 @@ class _SearchSpace:
         if not isinstance(distributions, Mapping):
             raise TypeError(f"param_distributions: expected a dict of names to values, got {distributions!r}")
         self._objects: dict[str, dict[str, Any]] = {}
-        self.space = Space(named({name: self._parameter(name, given) for name, given in distributions.items()}))
+        self.space = Space(
+            named({name: self._parameter(name, distribution) for name, distribution in distributions.items()})
+        )
 
     def values_of(self, trial: Trial) -> dict[str, Any]:
         chosen = trial.parameters.items()
         return {name: self._objects[name][value] if name in self._objects else value for name, value in chosen}  # type: ignore[index]  # a text
 
-    def _parameter(self, name: str, given: object) -> Domain | Parameter | Sequence[Any]:
-        if isinstance(given, Domain | Parameter):
-            return given
-        if hasattr(given, "tolist"):
-            given = given.tolist()
-        if isinstance(given, list | tuple):
-            return self._choice(name, given)
-        if (domain := _of_scipy(given)) is not None:
+    def _parameter(self, name: str, distribution: object) -> Domain | Parameter | Sequence[Any]:
+        if isinstance(distribution, Domain | Parameter):
+            return distribution
+        if hasattr(distribution, "tolist"):
+            distribution = distribution.tolist()
+        if isinstance(distribution, list | tuple):
+            return self._choice(name, distribution)
+        if (domain := _of_scipy(distribution)) is not None:
             return domain
         raise TypeError(
             f"param_distributions: {name}: expected tuner.Float, tuner.Int, tuner.Choice, a list, or uniform, "
-            f"loguniform or randint of scipy.stats, got {given!r}"
+            f"loguniform or randint of scipy.stats, got {distribution!r}"
         )
 
     def _choice(self, name: str, values: Sequence[Any]) -> Choice:
@@ -256,17 +262,17 @@ class _SearchSpace:
         return Choice(tuple(objects))
 
 
-def _of_scipy(given: Any) -> Domain | None:
+def _of_scipy(distribution: Any) -> Domain | None:
     """A frozen distribution of scipy.stats; None for anything else."""
-    kind = getattr(getattr(given, "dist", None), "name", "")
+    kind = getattr(getattr(distribution, "dist", None), "name", "")
     if kind == "uniform":
-        low, high = given.support()
+        low, high = distribution.support()
         return Float(float(low), float(high))
     if kind in ("loguniform", "reciprocal"):
-        low, high = given.support()
+        low, high = distribution.support()
         return Float(float(low), float(high), log=True)
     if kind == "randint":
-        low, high = given.support()
+        low, high = distribution.support()
         return Int(int(low), int(high))
     return None
 
@@ -298,8 +304,8 @@ class _CandidateStudy:
     def scored(self) -> dict[int, _Scored]:
         """The candidates that have ended, by number."""
         fits: dict[int, dict[int, Columns]] = {}
-        for number, each in self.call(self._client.list_measurements(self._name)):
-            fits.setdefault(number, {}).setdefault(each.step, {})[each.metric] = each.value
+        for number, measurement in self.call(self._client.list_measurements(self._name)):
+            fits.setdefault(number, {}).setdefault(measurement.step, {})[measurement.metric] = measurement.value
         ended = (TrialState.SUCCEEDED, TrialState.INFEASIBLE)
         trials = self.call(self._client.list_trials(self._name, states=ended))
         return {trial.number: _Scored(trial, list(fits.get(trial.number, {}).values())) for trial in trials}
@@ -312,8 +318,8 @@ class _CandidateStudy:
         """New candidates; fewer than `count` if the search space has no further ones."""
         if count <= 0:
             return []
-        asked = self._client.suggest(self._name, count, client_id="sklearn", request_id=secrets.token_hex(16))
-        return list(self.call(asked).trials)
+        suggestions = self._client.suggest(self._name, count, client_id="sklearn", request_id=secrets.token_hex(16))
+        return list(self.call(suggestions).trials)
 
     def complete(self, trial: Trial, fits: Sequence[Columns], value: float, reason: str) -> None:
         """reason: why the candidate is infeasible if its value is not finite."""

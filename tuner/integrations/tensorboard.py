@@ -30,7 +30,7 @@ class TensorBoardLog(TrialLog):
         self._root = Path(log_dir)
 
     def copied(self, search: str) -> set[int]:
-        return {int(each.name) for each in (self._root / search).glob("*") if each.name.isdecimal()}
+        return {int(path.name) for path in (self._root / search).glob("*") if path.name.isdecimal()}
 
     def copy(self, search: str, result: TrialResult, measurements: Sequence[tuple[int, str, float]]) -> None:
         folder = self._root / search / f"{result.number}"

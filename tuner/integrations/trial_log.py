@@ -59,10 +59,10 @@ class TrialLog(ABC):
 
     def _copy_missing(self, study: Study, results: Sequence[TrialResult]) -> None:
         self._behind = True
-        for each in results:
-            if each.number not in self._copied and each.state not in UNFINISHED:
-                self.copy(self._search, each, study.measurements(each.number))
-                self._copied.add(each.number)
+        for result in results:
+            if result.number not in self._copied and result.state not in UNFINISHED:
+                self.copy(self._search, result, study.measurements(result.number))
+                self._copied.add(result.number)
         self._behind = False
 
     @abstractmethod

@@ -231,7 +231,7 @@ class Connection:
         """Read the credentials again, which may run a plugin; False if they are still those that were `authorization`.
 
         Raises:
-            Unreachable: there are no credentials now. A retry may help: while somebody logs in, trials keep running.
+            Unreachable: there are no credentials now. A retry may help: trials keep running while a person logs in.
         """
         async with self._renewing:
             if self.access is not used:

@@ -5,7 +5,7 @@ connections of a pool receive into one buffer, which is emptied before asyncio c
 requests and reads the heads of responses. `Body` reads their bodies, because h11 takes 4 µs per chunk and a log has one
 chunk per line. Do not import h11 at the top: the import takes 7 ms, and h11 belongs to an extra.
 
-A response that nobody reads occupies at most _HELD_BYTES plus one receive; after that the socket is not read until the
+A response without a reader occupies at most _HELD_BYTES plus one receive; after that the socket is not read until the
 caller reads. The end of a TLS stream without close_notify is an error: anybody on the path can end a TCP connection.
 """
 
@@ -104,7 +104,7 @@ class _Chunked:
         while not self._left and self._trailer is None and (line := _CHUNK_SIZE.match(data, at)):
             start, size = line.end(), int(line[1], 16)
             at = start + size
-            if size and data.startswith(b"\r\n", at):  # the usual case: the whole chunk is here
+            if size and data.startswith(b"\r\n", at):  # the usual case: the whole chunk has arrived
                 pieces.append(data[start:at])
                 at += 2
             elif size:
@@ -417,7 +417,7 @@ class _Link(asyncio.BufferedProtocol):
             self._flush()
             self._received += layer.open(b"")
         except ssl.SSLCertVerificationError as error:
-            self._flush()  # it is told why
+            self._flush()  # the peer gets an alert with the cause
             raise Untrusted(_error_text(error)) from error
         except ssl.SSLError as error:
             self._flush()

@@ -3,7 +3,7 @@
 One `Reflector` per kind, all started together: list in pages, then watch. Events are hints. A watch that ends continues
 from the last version seen; a watch that cannot continue (410), that broke off twice, or that is resync_s old is
 followed by a list, and the difference to the known objects counts as events. Our own writes are visible at once (`put`,
-`drop`), whatever older state a list or an event still shows. Nothing is decided here, and nothing is written.
+`drop`), whatever older state a list or an event still shows. This module decides nothing and writes nothing.
 
 Predicates select the changes that wake the reader: an attempt's Job and pod change a dozen times, and three of these
 changes show what becomes of the attempt. No other change is lost: a reader sees the whole state, and reads at least

@@ -509,7 +509,7 @@ def prefer_others(spec: Raw, nodes: tuple[str, ...]) -> None:
 
 
 def as_is(text: str) -> str:
-    """Escape $(NAME), which Kubernetes would expand; on a laptop it reaches the program as it is."""
+    """Escape $(NAME), which Kubernetes would expand; on a laptop it reaches the program unchanged."""
     return _EXPANDED.sub("$$", text)
 
 
@@ -558,7 +558,7 @@ def _add_environment(container: Raw, launch: Launch, not_mounted: Set[str]) -> N
 
 
 def _merged(theirs: object, ours: Raw, inside: str) -> Raw:
-    """Merge two mappings; ours take precedence. The mapping under the key `inside` is merged likewise."""
+    """Merge two mappings; ours take precedence. The mapping under the key `inside` is merged in the same way."""
     merged = theirs if isinstance(theirs, dict) else {}
     return {**merged, **ours, inside: {**_mapping_at(merged, inside), **ours[inside]}}
 

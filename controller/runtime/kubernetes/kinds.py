@@ -272,7 +272,7 @@ PRESETS = (
         f"{KUBEFLOW_GROUP}/v1", "MPIJob", _KUBEFLOW, _SUCCEEDED, suspend="", defaults=_RUN_POLICY,
         primary_pod=_master("mpi"), policy_beside=True,
     ),
-    # Its TTL would delete the launcher alone; its launcher is a Job, which by itself tries six more times.
+    # Its TTL would delete the launcher alone; its launcher is a Job, whose default is six more tries.
     Preset(
         f"{KUBEFLOW_GROUP}/v2beta1", "MPIJob", "MPI Operator 0.6", _SUCCEEDED, suspend=_RUN_POLICY_SUSPEND,
         defaults={"spec.runPolicy.cleanPodPolicy": "Running", "spec.runPolicy.backoffLimit": 0},
@@ -297,7 +297,7 @@ PRESETS = (
         primary_pod=_submitter, templates=_with_submitter, between=(f"{RAY_GROUP}/v1", "rayclusters", "RayCluster"),
         unfit=_unfit_ray_job,
     ),
-    # An aborted Job may be resumed by hand; policies abort it where a pod has failed, and then nobody does.
+    # An aborted Job may be resumed by hand; an abort by a policy, after a pod has failed, is final.
     Preset(
         f"{VOLCANO_GROUP}/v1alpha1", "Job", "Volcano 1.9", (ByPath("status.state.phase", "Completed"),),
         tuple(ByPath("status.state.phase", phase) for phase in ("Failed", "Terminated", "Aborted")),
@@ -352,7 +352,7 @@ class StatusRules:
         return conditions[0] if all(met is not None for met in conditions) else None
 
     def failed(self, obj: AnyObject) -> AnyObject | None:
-        """Return the condition of failure likewise."""
+        """Return the condition of failure, in the same form; None: not failed."""
         return next(
             (
                 found
@@ -492,7 +492,7 @@ def _given(text: str) -> Raw:
     try:
         document = load_json(text)
     except ValueError:
-        return {}  # somebody has edited the annotation
+        return {}  # a person has edited the annotation
     return document if isinstance(document, dict) else {}
 
 

@@ -49,7 +49,7 @@ _PLUGIN_FIELDS = frozenset(
 )
 _PLUGIN_VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
 _INTERACTIVE_MODES = ("Never", "IfAvailable", "Always")
-_PLUGIN_S = 60.0  # nobody watches the plugin; users of kubectl press Ctrl-C
+_PLUGIN_S = 60.0  # without a person who could press Ctrl-C, as users of kubectl do
 _REPLACEMENTS = {"gcp": "gke-gcloud-auth-plugin", "azure": "kubelogin"}  # what cloud providers name instead
 
 Fields = Mapping[str, Any]  # of a YAML mapping: checked where they are read
@@ -130,8 +130,8 @@ class Credentials:
 
 async def credentials_of(user: User, cluster: Fields, *, attended: bool) -> Credentials:
     """Args:
-        cluster: what a plugin is told of the cluster if it asks.
-        attended: somebody who can answer a plugin's questions has just typed a command.
+        cluster: the description of the cluster for plugins that ask for one.
+        attended: a person who can answer a plugin's questions has just typed a command.
 
     Raises:
         BadKubeconfig: the entry itself is wrong, or needs what tuner does not do.
@@ -607,7 +607,7 @@ def _user(merged: _Merged, chosen: Fields, *, name: str, required: bool) -> User
 
 
 def _for_plugins(cluster: Fields, file: Path) -> Fields:
-    """What a plugin with `provideClusterInfo` is told: the authority as data, and the extension meant for plugins."""
+    """Return what a plugin with `provideClusterInfo` gets: the authority as data, and the extension for plugins."""
     info = {key: cluster[key] for key in _PLUGIN_KEYS if cluster.get(key)}
     path = cluster.get("certificate-authority")
     if path and "certificate-authority-data" not in info:

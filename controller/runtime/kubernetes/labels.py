@@ -1,7 +1,7 @@
 """Labels, annotations and names that tie objects on a cluster to an attempt. Pure.
 
-Every label key, annotation key and API group that the project writes or reads is declared here, once. The labels find
-all objects of an experiment; the annotations hold what a controller without its database needs to continue.
+Every label key, annotation key and API group that the project writes or reads is declared once, in this module. The
+labels find all objects of an experiment; the annotations hold what a controller without its database needs to continue.
 """
 
 from __future__ import annotations

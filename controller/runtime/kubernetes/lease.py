@@ -4,7 +4,7 @@ The lease is renewed in the background, so a write costs only a look at the cloc
 (it was frozen, or disconnected) asks the server before it writes again; if another one has taken over meanwhile, it
 never writes again. `leaseTransitions` is the epoch, which grows with each holder. Times on the lease are the server's.
 
-A controller of the same state directory takes over at once: a lock there shows that its predecessor is dead.
+A controller of the same state directory takes over immediately: a lock in it shows that its predecessor is dead.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class FencingLease:
         self._epoch, self._valid_until_s = 0, float("-inf")
 
     async def _renew(self) -> None:
-        """Renew the lease. Errors are ignored here: the first write after its expiry reports them."""
+        """Renew the lease. Errors are ignored: the first write after its expiry reports them."""
         while self.lost is None:
             await asyncio.sleep(_RENEW_S)
             with contextlib.suppress(ApiError, AccessDenied, RuntimeLost, Superseded):

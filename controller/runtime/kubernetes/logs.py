@@ -375,7 +375,7 @@ class LogFollower:
         return True
 
     def _gone(self, error: ApiError) -> bool:
-        """Whether the pod is gone; a node that does not know it yet returns 404 too."""
+        """Return whether the pod is gone; a node that does not know it yet also returns 404."""
         return error.status == 404 and f'"{self._pod}" not found' in error.message
 
     async def _copy(self, *, follow: bool) -> _StreamReader:
@@ -431,7 +431,7 @@ class LogFollower:
         self._losses = f"lines before {stamp}Z are missing: the node had rotated the log before they were read"
 
     def _cut(self) -> None:
-        """Truncate an incomplete line once its replacement has arrived; a deleted pod's log is kept as it is."""
+        """Truncate an incomplete line once its replacement has arrived; a deleted pod's log is kept unchanged."""
         if self._file.exists():
             if self._file.stat().st_size > self._size:
                 os.truncate(self._file, self._size)
@@ -504,7 +504,7 @@ class _StreamReader:
         return self._known, self._rest or (b"..." if self._inside is not None else b"")
 
     def finish(self) -> None:
-        """Write the last line, which has no newline because the log ends here."""
+        """Write the last line, which has no newline because the log has ended."""
         self._owner.add(self._piece(), whole=0)
 
     def _piece(self) -> bytes:

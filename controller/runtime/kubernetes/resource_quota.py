@@ -3,7 +3,7 @@
 The demand (pods, resources, countable objects) is read from the manifests as they are sent, ours or the user's, so that
 what is counted here is what the cluster counts.
 
-The server charges a pod to every matching quota when the pod is created, and a countable object likewise, before
+The server charges a pod to every matching quota when the pod is created, and for a countable object, before
 either is visible. `status.used` therefore lacks only the pods that the Job controller has not created yet, and what
 happened after the version of the quota that we see. The rule of `Reservations`: a launch is added to `used` until each
 of its pods has been seen, and then, pod by pod, until the quota is at least as new as the first sight of the pod, or

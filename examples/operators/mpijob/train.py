@@ -53,9 +53,9 @@ def main() -> None:
     parser.add_argument("--lr", type=float, required=True)
     parser.add_argument("--epochs", type=int, default=8)
     parser.add_argument("--shard-log", type=Path, default=Path("/tmp/shard.log"))
-    wanted = parser.parse_args()
+    options = parser.parse_args()
     print(f"rank {MPI.COMM_WORLD.rank} of {MPI.COMM_WORLD.size} on {MPI.Get_processor_name()}", flush=True)
-    train(wanted.lr, wanted.epochs, wanted.shard_log)
+    train(options.lr, options.epochs, options.shard_log)
 
 
 if __name__ == "__main__":

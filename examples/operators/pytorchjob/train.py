@@ -50,10 +50,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--lr", type=float, required=True)
     parser.add_argument("--epochs", type=int, default=8)
-    wanted = parser.parse_args()
+    options = parser.parse_args()
     distributed.init_process_group("gloo")
     print(f"replica {distributed.get_rank()} of {distributed.get_world_size()}", flush=True)
-    train(wanted.lr, wanted.epochs)
+    train(options.lr, options.epochs)
     distributed.destroy_process_group()
 
 

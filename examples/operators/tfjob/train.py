@@ -71,12 +71,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--lr", type=float, required=True)
     parser.add_argument("--epochs", type=int, default=8)
-    wanted = parser.parse_args()
+    options = parser.parse_args()
     resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
     if resolver.task_type in ("worker", "ps"):
         serve(resolver)
     else:
-        train(resolver, wanted.lr, wanted.epochs)
+        train(resolver, options.lr, options.epochs)
 
 
 if __name__ == "__main__":

@@ -33,7 +33,7 @@ class DenialLog:
         self._since: dict[str, tuple[float, int]] = {}  # by key: (time of the last line, calls left out since)
 
     def take(self, key: str) -> int | None:
-        """Return how many calls with this key were left out since the last line, or None to leave out this one, too."""
+        """Return how many calls with this key were left out since the last line, or None to also leave out this one."""
         now = self._now()
         if key not in self._since and len(self._since) >= _MANY:
             key = "others"
@@ -92,7 +92,7 @@ class AuditEntry:
         return f"{self._host} {name()} {self._method}" if name() else self._host
 
     def _write(self, decision: str, reason: str = "", left_out: int = 0) -> None:
-        known = self.request is not None
+        has_request = self.request is not None
         log.info(
             "%s",
             line(
@@ -100,8 +100,8 @@ class AuditEntry:
                 time=datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
                 who=name() or self._host,
                 method=self._method,
-                resource=_changed(self.resource, self.request) if known else "",
-                request=getattr(self.request, "request_id", "") if known else "",
+                resource=_changed(self.resource, self.request) if has_request else "",
+                request=getattr(self.request, "request_id", "") if has_request else "",
                 decision=decision,
                 reason=reason,
                 peer=self._host,
@@ -120,5 +120,5 @@ def recorded() -> bool:
 
 def _changed(resource: Resource, request: object) -> str:
     """Return the name of the study or trial that the call changes or creates."""
-    made = getattr(request, "study_id", "")
-    return resource.text + (f"/studies/{made}" if made else "")
+    study_id = getattr(request, "study_id", "")
+    return resource.text + (f"/studies/{study_id}" if study_id else "")

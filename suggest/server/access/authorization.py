@@ -28,13 +28,13 @@ class Authorizer:
         """Authenticate the caller of `method`, a full path. Health needs no token. Raises Unauthenticated."""
         if not self.asks(method):
             return
-        given = [value for key, value in metadata if key == KEY]
-        if len(given) != 1:
+        credentials = [value for key, value in metadata if key == KEY]
+        if len(credentials) != 1:
             raise Unauthenticated(
                 "this server requires a token: name a file with yours in TUNER_TOKEN_FILE or with --token-file, or "
                 "send it as metadata, authorization: Bearer TOKEN"
             )
-        scheme, _, token = str(given[0]).partition(" ")
+        scheme, _, token = str(credentials[0]).partition(" ")
         grant = self._tokens().grant(token.strip()) if scheme.lower() == "bearer" else None
         if grant is None:
             raise Unauthenticated("unknown or revoked token; ask the server's operator for one")

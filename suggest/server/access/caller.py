@@ -56,7 +56,7 @@ _NAME: ContextVar[str] = ContextVar("caller_name", default="")
 
 
 class _HasPeer(Protocol):
-    """The part of a gRPC context that is used here."""
+    """The part of a gRPC context that this module uses."""
 
     def peer(self) -> str: ...
 
@@ -81,7 +81,7 @@ def known_as(name: str) -> None:
 
 def host_of(peer: str) -> str:
     """Return the host: `127.0.0.1` for `ipv4:127.0.0.1:4711`, `::1` for `ipv6:%5B::1%5D:4711`, `unix` for a socket."""
-    kind, _, rest = peer.partition(":")
+    kind, _, remainder = peer.partition(":")
     if kind not in ("ipv4", "ipv6"):
         return kind
-    return unquote(rest).rpartition(":")[0].removeprefix("[").removesuffix("]")
+    return unquote(remainder).rpartition(":")[0].removeprefix("[").removesuffix("]")

@@ -46,19 +46,19 @@ class KeyPair:
         """Return credentials for a port; gRPC asks for the newest pair at each new connection."""
         import grpc
 
-        given = self._watched.value
+        current = self._watched.value
 
         def configuration() -> grpc.ServerCertificateConfiguration:
-            certificate, key, authorities = given
+            certificate, key, authorities = current
             return grpc.ssl_server_certificate_configuration([(key, certificate)], authorities)
 
         def newer() -> grpc.ServerCertificateConfiguration | None:
             """Return None if nothing has changed. gRPC calls this in its own threads."""
-            nonlocal given
+            nonlocal current
             newest = self._watched.value
-            if newest is given:
+            if newest is current:
                 return None
-            given = newest
+            current = newest
             return configuration()
 
         # types-grpcio does not know that the fetcher may return nothing, which gRPC documents.
@@ -74,8 +74,8 @@ class KeyPair:
         try:
             context.load_cert_chain(certificate, key, password=lambda: "")  # never asks on the terminal
         except (ssl.SSLError, OSError, ValueError) as e:
-            why = "the key does not belong to the certificate" if _mismatch(e) else "one of them is not plain PEM"
-            message = f"cannot be used together: {why}; see: openssl x509 -in {certificate} -noout -text"
+            problem = "the key does not belong to the certificate" if _mismatch(e) else "one of them is not plain PEM"
+            message = f"cannot be used together: {problem}; see: openssl x509 -in {certificate} -noout -text"
             raise InvalidArgument([Problem(f"{certificate} and {key}", message)]) from e
         _refuse_readable(key)
         if self._client_ca is None:
@@ -93,16 +93,16 @@ def _refuse_readable(key: Path) -> None:
 
     The process's own group may read it, as with a Kubernetes secret (fsGroup).
     """
-    found = key.stat()
+    status = key.stat()
     groups = {os.getegid(), *os.getgroups()}
     open_to = ""
-    if found.st_mode & (stat.S_IROTH | stat.S_IWOTH):
+    if status.st_mode & (stat.S_IROTH | stat.S_IWOTH):
         open_to = "everybody"
-    elif found.st_mode & (stat.S_IRGRP | stat.S_IWGRP) and found.st_gid not in groups:
-        open_to = f"the group {found.st_gid}, which is not this process's,"
+    elif status.st_mode & (stat.S_IRGRP | stat.S_IWGRP) and status.st_gid not in groups:
+        open_to = f"the group {status.st_gid}, which is not this process's,"
     if open_to:
         message = (
-            f"the mode {stat.S_IMODE(found.st_mode):04o} lets {open_to} read the key; see: chmod 600 {key} "
+            f"the mode {stat.S_IMODE(status.st_mode):04o} lets {open_to} read the key; see: chmod 600 {key} "
             "(for a secret in Kubernetes: defaultMode: 0440, and an fsGroup)"
         )
         raise InvalidArgument([Problem(str(key), message)])

@@ -61,8 +61,8 @@ class Protection:
                 "address, add --tls-cert and --tls-key, or accept everyone with --insecure",
             )
         if bool(self.tls_cert) != bool(self.tls_key):
-            given, missing = ("cert", "key") if self.tls_cert else ("key", "cert")
-            raise _refused(f"tls-{missing}", f"is required with --tls-{given}")
+            present, absent = ("cert", "key") if self.tls_cert else ("key", "cert")
+            raise _refused(f"tls-{absent}", f"is required with --tls-{present}")
         if address.path:
             if self.tokens or self.tls_cert:
                 raise _refused(
@@ -122,8 +122,8 @@ class LoadedProtection:
 
     def look(self) -> None:
         """Reload the files that have changed. Blocking."""
-        for each in self._watched:
-            each.look()
+        for watched in self._watched:
+            watched.look()
 
 
 def watched_tokens(path: Path) -> FileReloader[Tokens]:

@@ -50,13 +50,13 @@ def read_tokens(content: bytes, *, place: str) -> Tokens:
     grants: dict[bytes, Grant] = {}
     plain = False
     for name, entry in _entries(content, place).items():
-        found: list[Problem] = []
+        all_problems: list[Problem] = []
         at = f"{place}: tokens.{name if isinstance(name, str) else '?'}"
-        digest, grant = _token(name, entry, at, found)
+        digest, grant = _token(name, entry, at, all_problems)
         if digest in grants:
-            found.append(Problem(at, f"has the same secret as {grants[digest].name}; give each its own"))
-        problems += found
-        if not found:
+            all_problems.append(Problem(at, f"has the same secret as {grants[digest].name}; give each its own"))
+        problems += all_problems
+        if not all_problems:
             plain = plain or "token" in entry
             grants[digest] = grant
     if problems:
@@ -87,15 +87,19 @@ def _token(name: object, entry: object, at: str, problems: list[Problem]) -> tup
     digest = _digest(entry, at, problems)
     namespaces = _words(entry.get("namespaces"), f"{at}.namespaces", problems)
     verbs = _words(entry.get("verbs"), f"{at}.verbs", problems)
-    known = [verb.value for verb in AccessVerb]
+    verbs_known = [verb.value for verb in AccessVerb]
     for word in namespaces or ():
         if problem := names.label_problem(word):
             problems.append(Problem(f"{at}.namespaces", problem))
     for word in verbs or ():
-        if word not in known:
-            message = f"{word[:40]!r} is not a verb; use {', '.join(known)}, or all{did_you_mean(word, known)}"
+        if word not in verbs_known:
+            message = (
+                f"{word[:40]!r} is not a verb; use {', '.join(verbs_known)}, or all{did_you_mean(word, verbs_known)}"
+            )
             problems.append(Problem(f"{at}.verbs", message))
-    allowed = frozenset(AccessVerb) if verbs is None else frozenset(AccessVerb(word) for word in verbs if word in known)
+    allowed = (
+        frozenset(AccessVerb) if verbs is None else frozenset(AccessVerb(word) for word in verbs if word in verbs_known)
+    )
     return digest, Grant(str(name), allowed, namespaces)
 
 
@@ -121,11 +125,11 @@ def _digest(entry: Mapping[Any, Any], at: str, problems: list[Problem]) -> bytes
     return b""
 
 
-def _words(given: object, at: str, problems: list[Problem]) -> frozenset[str] | None:
+def _words(value: object, at: str, problems: list[Problem]) -> frozenset[str] | None:
     """Read a list of words; None means all."""
-    if given == ALL:
+    if value == ALL:
         return None
-    if isinstance(given, list) and given and all(isinstance(word, str) for word in given):
-        return frozenset(given)
+    if isinstance(value, list) and value and all(isinstance(word, str) for word in value):
+        return frozenset(value)
     problems.append(Problem(at, f"must be a non-empty list, or {ALL}"))
     return frozenset()

@@ -15,7 +15,7 @@ from controller.report.formatting import json_number, timestamp
 from controller.report.record import TrialList, TrialRecord
 
 Json = dict[str, Any]  # Any: what JSON holds
-Row = list[Any]
+Row = list[object]
 ROWS_AT_ONCE = 2000  # in one event
 
 

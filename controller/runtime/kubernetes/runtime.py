@@ -527,9 +527,7 @@ class KubernetesRuntime:
         """Follow the collector's log; return whether it is followed, or there is none yet."""
         source = self._source(observed, collector_source, self._collected)
         follower = self._collected.follow(observed.name, source, directory, at_once=at_once)
-        if follower is not None and (
-            collector_ended(observed.obj, observed.pods) or self._outlived(observed, status)
-        ):
+        if follower is not None and (collector_ended(observed.obj, observed.pods) or self._outlived(observed, status)):
             follower.ended()
         return source is None or self._collected.is_of(observed.name, source)
 
@@ -546,9 +544,7 @@ class KubernetesRuntime:
         return now_s - self._end_seen_s.setdefault(observed.name, now_s) >= SIDECAR_S
 
     def _status_of(self, observed: _ObservedAttempt, *, refusal: str = "", mounts: str = "") -> AttemptStatus:
-        return self._status(
-            observed.name, observed.obj, observed.pods, observed.key, refusal=refusal, mounts=mounts
-        )
+        return self._status(observed.name, observed.obj, observed.pods, observed.key, refusal=refusal, mounts=mounts)
 
     def _status(
         self,

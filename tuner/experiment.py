@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from suggest.client.search_space import Parameters, json_value, named
 from suggest.domain import Choice, Float, Int, Scale
@@ -47,17 +47,17 @@ class Experiment:
         constraints: Mapping[str, Mapping[str, float]] | None = None,
         trials: int | None = None,
         parallelism: int = 1,
-        spec: Mapping[str, Any] | None = None,
+        spec: Mapping[str, object] | None = None,
         source: str = "",
     ) -> None:
         if isinstance(command, str):
             raise TypeError(f"Experiment: command: expected a list of words, got {command!r}")
-        goal: dict[str, Any] = {"objective": {"metric": metric, "direction": direction}}
+        goal: dict[str, object] = {"objective": {"metric": metric, "direction": direction}}
         if objectives is not None:
             goal = {"objectives": [{"metric": name, "direction": way} for name, way in objectives.items()]}
         if constraints:
             goal["constraints"] = [{"metric": name, **bounds} for name, bounds in constraints.items()]
-        fields: dict[str, Any] = {
+        fields: dict[str, object] = {
             **goal,
             "parameters": {parameter.name: _described(parameter) for parameter in named(parameters)},
             "parallelism": parallelism,
@@ -67,7 +67,7 @@ class Experiment:
             fields["budget"] = {"trials": trials}
         self.name = name
         self._source = source or f"experiment {name}"
-        self._file: dict[str, Any] = {
+        self._file: dict[str, object] = {
             "apiVersion": "tuner.dev/v1",
             "kind": "Experiment",
             "metadata": {"name": name},
@@ -91,7 +91,7 @@ class Experiment:
         return json.dumps(self._file, indent=1, ensure_ascii=False) + "\n"
 
 
-def merged(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
+def merged(first: Mapping[str, object], second: Mapping[str, object]) -> dict[str, object]:
     """The second wins; mappings in both are merged."""
     both = dict(first)
     for key, value in second.items():
@@ -100,12 +100,12 @@ def merged(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any
     return both
 
 
-def _described(parameter: Parameter) -> dict[str, Any]:
+def _described(parameter: Parameter) -> dict[str, object]:
     """As the file has it."""
     domain = parameter.domain
     match domain:
         case Float():
-            described: dict[str, Any] = {"type": "float", "min": domain.min, "max": domain.max}
+            described: dict[str, object] = {"type": "float", "min": domain.min, "max": domain.max}
             described |= {key: value for key, value in (("step", domain.step), ("points", domain.points)) if value}
         case Int():
             described = {"type": "int", "min": domain.min, "max": domain.max}

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 METRIC = "value"
 
-Objective = Callable[[Trial], Any]
+Objective = Callable[[Trial], object]
 
 
 class SearchOptions(TypedDict, total=False):
@@ -56,14 +56,14 @@ class SearchOptions(TypedDict, total=False):
     """How points are chosen; "default" by default."""
     seed: int
     """Makes the search repeatable."""
-    settings: Mapping[str, Any]
+    settings: Mapping[str, object]
     """Of the algorithm."""
-    pruning: str | Mapping[str, Any]
+    pruning: str | Mapping[str, object]
     """The name of a rule, such as "median", or a mapping with its name and settings."""
-    fidelity: Mapping[str, Any]
+    fidelity: Mapping[str, object]
     """Run trials in steps, as `spec.fidelity` of a file: `{"parameter": "epochs", "min": 1, "max": 81}`. The objective
     runs up to `trial["epochs"]`, and continues from what it has kept in `trial.checkpoint_dir`."""
-    initial: Sequence[Mapping[str, Any]]
+    initial: Sequence[Mapping[str, object]]
     """Points to try first, whole or in part."""
     trial_timeout: str | float
     """Of one trial, as `timeout`."""
@@ -77,7 +77,7 @@ class SearchOptions(TypedDict, total=False):
     """Of the cluster; the context's by default."""
     context: str
     """Of the kubeconfig; the current one by default."""
-    spec: Mapping[str, Any]
+    spec: Mapping[str, object]
     """Any other keys of an experiment file's `spec`; mappings are merged."""
     callbacks: Sequence[Callback]
     """Functions that are called here, as `callback(study, result)`, when a trial has ended. `study.stop()` in one ends
@@ -215,7 +215,7 @@ def _goal(objectives: Mapping[str, str]) -> dict[str, Any]:
 
 def _spec(options: SearchOptions) -> dict[str, Any]:
     """What the options say beside the arguments of `Experiment`, as keys of a file."""
-    trial: dict[str, Any] = {"env": {"PYTHONUNBUFFERED": "1"}}
+    trial: dict[str, object] = {"env": {"PYTHONUNBUFFERED": "1"}}
     if "image" in options:
         trial["image"] = options["image"]
     spec: dict[str, Any] = {"metrics": {"step": STEP, "pattern": PATTERN}, "trial": trial}
@@ -227,7 +227,7 @@ def _spec(options: SearchOptions) -> dict[str, Any]:
         trial["timeout"] = _duration(options["trial_timeout"])
     if options.get("gpu"):
         trial["resources"] = {"gpu": options["gpu"]}
-    algorithm = {key: options[key] for key in ("seed", "settings") if key in options}
+    algorithm: dict[str, object] = {key: options[key] for key in ("seed", "settings") if key in options}
     spec["algorithm"] = {"name": options.get("algorithm", "default"), **algorithm}
     if pruning := options.get("pruning"):
         spec["pruning"] = {"name": pruning} if isinstance(pruning, str) else dict(pruning)

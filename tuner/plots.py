@@ -29,11 +29,14 @@ class Figure:
 
         drawing.write(self.spec, Path(path))
 
-    def _repr_mimebundle_(self, **_: object) -> dict[str, Any]:
+    def _repr_mimebundle_(self, **_: object) -> dict[str, object]:
         from controller.report import drawing
         from suggest.errors import InvalidArgument
 
-        bundle: dict[str, Any] = {"application/vnd.vegalite.v5+json": self.spec, "text/plain": repr(self.spec["title"])}
+        bundle: dict[str, object] = {
+            "application/vnd.vegalite.v5+json": self.spec,
+            "text/plain": repr(self.spec["title"]),
+        }
         with suppress(InvalidArgument):  # without the package the notebook draws the specification, where it can
             bundle["image/svg+xml"] = drawing.svg(self.spec)
         return bundle

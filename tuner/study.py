@@ -328,7 +328,7 @@ def _result(record: ExperimentRecord, entry: TrialRecord) -> TrialResult:
     )
 
 
-def _row(result: TrialResult) -> dict[str, Any]:
+def _row(result: TrialResult) -> dict[str, object]:
     """Flat: parameters under their names, other metrics as metrics.NAME."""
     row = asdict(result)
     metrics, parameters = row.pop("metrics"), row.pop("parameters")

@@ -200,13 +200,13 @@ async def _check(experiment: Experiment, document: Document, client: SessionClie
     Raises SpecErrors, FailedPrecondition.
     """
     name = study_name(experiment)
-    wanted = study_spec(document.spec)
+    extended = study_spec(document.spec)
     try:
         try:
-            space = space_to_have(await client.get_study(name), wanted.space)
-            await client.update_study(name, space=space, pruning=wanted.pruning, validate_only=True)
+            space = space_to_have(await client.get_study(name), extended.space)
+            await client.update_study(name, space=space, pruning=extended.pruning, validate_only=True)
         except NotFound:  # its controller was killed before it created the study
-            await client.validate(wanted)
+            await client.validate(extended)
             return
     except InvalidArgument as error:
         raise document.locate(error.problems) from error

@@ -108,10 +108,10 @@ class _Pages(Generic[Item]):
 class _Trials:
     """The trials of one study, with the last measurement of each metric in their newest attempts."""
 
-    def __init__(self, client: AsyncClient, name: StudyName, wanted: Callable[[Trial], bool]) -> None:
+    def __init__(self, client: AsyncClient, name: StudyName, is_wanted: Callable[[Trial], bool]) -> None:
         self._client = client
         self._name = name
-        self._wanted = wanted
+        self._wanted = is_wanted
         self._next = 0  # no larger number is known
         self._again: set[int] = set()  # ended trials to read again
         self._swept_to: str | None = None  # the token of the next page of a sweep
@@ -129,13 +129,13 @@ class _Trials:
         try:
             while trials.more:
                 page = await trials.next()
-                found = self._keep(page)
+                numbers = self._keep(page)
                 while measurements.more and (not trials.more or measured_to < page[-1].number):
                     measured = await measurements.next()
                     self._note(measured)
                     measured_to = measured[-1][0] if measured else measured_to
-                    found |= {number for number, _ in measured}
-                yield found
+                    numbers |= {number for number, _ in measured}
+                yield numbers
         finally:
             await trials.close()
             await measurements.close()
@@ -163,14 +163,14 @@ class _Trials:
         if self._swept_to is None:
             self._swept_to, self._unswept = "", set(self.known)
         page, token = await self._client.trials_page(self._name, self._swept_to, page_size=PAGE)
-        found = self._keep(page)
-        self._unswept -= found
+        numbers = self._keep(page)
+        self._unswept -= numbers
         self._swept_to = token or None
         if not token:
             for number in self._unswept:
                 self._forget(number)
-            found |= self._unswept
-        return found
+            numbers |= self._unswept
+        return numbers
 
     async def read_changes(self) -> set[int]:
         """Read unfinished and new trials, and return the numbers of the trials that may have changed."""
@@ -192,9 +192,9 @@ class _Trials:
                     page.append(await self._client.get_trial(self._name, number))
         for number in ended - {trial.number for trial in page}:
             self._forget(number)
-        found = self._keep(page)
-        await self._measure([n for n in found if self.known[n].state is not TrialState.QUEUED])
-        return found | ended
+        numbers = self._keep(page)
+        await self._measure([n for n in numbers if self.known[n].state is not TrialState.QUEUED])
+        return numbers | ended
 
     async def _measure(self, numbers: Sequence[int]) -> None:
         if len(numbers) > ONE_BY_ONE:
@@ -208,9 +208,9 @@ class _Trials:
             self._next = max(self._next, *(trial.number + 1 for trial in page))
         for trial in page:
             (self.unfinished.discard if trial.finished else self.unfinished.add)(trial.number)
-        wanted = [trial for trial in page if self._wanted(trial)]
-        self.known.update((trial.number, trial) for trial in wanted)
-        return {trial.number for trial in wanted}
+        kept_trials = [trial for trial in page if self._wanted(trial)]
+        self.known.update((trial.number, trial) for trial in kept_trials)
+        return {trial.number for trial in kept_trials}
 
     def _forget(self, number: int) -> None:
         self.known.pop(number, None)
@@ -410,9 +410,9 @@ class ExperimentFollower:
 
 async def _swept(trials: _Trials, sweeps: _SweepTimer) -> set[int]:
     began = time.monotonic()
-    found = await trials.sweep()
+    numbers = await trials.sweep()
     sweeps.swept(began, sweeping=trials.sweeping)
-    return found
+    return numbers
 
 
 def _so_far(trial: Trial, last: Measurement | None) -> Trial:

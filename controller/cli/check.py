@@ -91,7 +91,7 @@ def doctor(arguments: argparse.Namespace) -> ExitCode:
         findings = []
         async for finding in check_up(workspace_of(arguments), arguments.file, file_options_of(arguments)):
             detail = finding.detail.replace("\n", "\n      ")
-            print(f"{finding.level.value:<4}  {finding.what:<20}  {detail}", flush=True)
+            print(f"{finding.level.value:<4}  {finding.subject:<20}  {detail}", flush=True)
             findings.append(finding)
         return findings
 

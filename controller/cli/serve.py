@@ -105,6 +105,6 @@ def _check(findings: Iterable[StartFinding]) -> ExitCode:
     """Print a line for each finding."""
     problems = []
     for finding in findings:
-        print(f"{'ok' if finding.problem is None else 'FAIL':<4}  {finding.what:<12}  {finding.detail}", flush=True)
+        print(f"{'ok' if finding.problem is None else 'FAIL':<4}  {finding.subject:<12}  {finding.detail}", flush=True)
         problems.append(finding)
     return of_server_check(problems)

@@ -63,13 +63,13 @@ def studies(arguments: argparse.Namespace) -> ExitCode:
     printer = Printer(arguments)
 
     def see(studies: list[tuple[Study, StudySummary | None]]) -> bool:
-        shown = [
+        elements = [
             documents.study(study, None if it is None else it.trials, None if it is None else it.best)
             for study, it in studies
         ]
-        if not shown and not arguments.quiet:
+        if not elements and not arguments.quiet:
             print(f"no studies{_of_namespace(arguments)} in the {described(workspace.service)}", file=sys.stderr)
-        printer.studies(shown)
+        printer.studies(elements)
         return not arguments.watch
 
     asyncio.run(query.watch_studies(workspace, arguments.namespace, see, every_s=WATCH_S))

@@ -487,7 +487,7 @@ def _figure(title: str, rows: Sequence[Json], body: Json) -> Json:
     }
 
 
-def _short(value: object) -> Any:
+def _short(value: object) -> object:
     """Return a number with six digits, as in tables, to keep pages small."""
     return float(f"{value:.6g}") if isinstance(value, float) else value
 

@@ -46,21 +46,21 @@ class _Listing:
         return Device(id, begun.pop() if len(begun) == 1 else id)
 
 
-def pool(environment: Mapping[str, str], wanted: Sequence[str] = ()) -> tuple[Device, ...]:
+def pool(environment: Mapping[str, str], selected: Sequence[str] = ()) -> tuple[Device, ...]:
     """Return the GPUs that trials may use: those of TUNER_GPUS, or CUDA_VISIBLE_DEVICES, or else all of nvidia-smi.
 
-    `wanted` restricts them to these. If no source says which GPUs exist, the wanted ones are assumed to.
+    `selected` restricts them to these. If no source says which GPUs exist, the wanted ones are assumed to.
     """
     listing = _listed(environment.get("PATH"))
     named = _named(environment)
     ids = listing.ids if named is None else named
-    if wanted and named is None and not listing.ids:
-        ids = tuple(wanted)
+    if selected and named is None and not listing.ids:
+        ids = tuple(selected)
     available = {device.key: device for device in map(listing.device, reversed(ids))}  # keeps the first of two names
     devices = tuple(reversed(available.values()))
-    if not wanted:
+    if not selected:
         return devices
-    chosen = {device.key: device for device in map(listing.device, wanted)}
+    chosen = {device.key: device for device in map(listing.device, selected)}
     return tuple(device for device in chosen.values() if device.key in available)
 
 

@@ -74,7 +74,7 @@ class KatibSetting:
     effect here, which is said.
     """
 
-    take: Callable[[str], Any]
+    take: Callable[[str], object]
     to: str = ""
 
 

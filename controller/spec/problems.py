@@ -106,5 +106,5 @@ class ProblemCollector:
         return any(c.path == path or c.path.startswith((f"{path}.", f"{path}[")) for c in self.found)
 
     def located(self, marks: Marks) -> list[LocatedProblem]:
-        found = [(marks.place_of(c.path), c) for c in self.found]
-        return [LocatedProblem(marks.nearest(path, at_key=c.at_key), path, c.message) for path, c in found]
+        located = [(marks.place_of(c.path), c) for c in self.found]
+        return [LocatedProblem(marks.nearest(path, at_key=c.at_key), path, c.message) for path, c in located]

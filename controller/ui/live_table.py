@@ -17,7 +17,7 @@ from suggest.domain import Choice
 from suggest.space import Parameter
 
 Json = dict[str, Any]  # Any: what JSON holds
-Row = list[Any]
+Row = list[object]
 ROWS_AT_ONCE = 2000  # in one event
 
 

@@ -10,7 +10,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from controller.app.following import Changed
 from controller.report.record import FigureSource
@@ -164,7 +164,7 @@ class Watched(Generic[Record]):
 
 def file_mark(*databases: Path) -> Mark:
     """Return the times and sizes of SQLite databases, which change with every write."""
-    mark: list[Any] = []
+    mark: list[object] = []
     for database in databases:
         for path in (database, database.with_name(f"{database.name}-wal")):
             try:

@@ -11,7 +11,7 @@ import numbers
 import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NoReturn, TypeAlias, overload
+from typing import NoReturn, TypeAlias, overload
 
 from suggest import domain
 from suggest.domain import Domain, Scale, Value
@@ -19,9 +19,9 @@ from suggest.errors import InvalidArgument, Problem
 from suggest.space import Condition, Parameter
 
 # Names of parameters, each with the value that makes another parameter active, or a list of such values.
-When: TypeAlias = Mapping[str, Any]
+When: TypeAlias = Mapping[str, object]
 # A plain sequence is a choice. A Parameter must have its key as name, or an empty name.
-Parameters: TypeAlias = Mapping[str, Domain | Parameter | Sequence[Any]]
+Parameters: TypeAlias = Mapping[str, Domain | Parameter | Sequence[object]]
 
 _SCALES = {scale.value: scale for scale in Scale}
 
@@ -153,10 +153,10 @@ def Int(  # noqa: N802  # reads as the type that it makes
 
 
 @overload
-def Choice(values: Sequence[Any], *, when: None = ...) -> domain.Choice: ...
+def Choice(values: Sequence[object], *, when: None = ...) -> domain.Choice: ...
 @overload
-def Choice(values: Sequence[Any], *, when: When) -> Parameter: ...
-def Choice(values: Sequence[Any], *, when: When | None = None) -> domain.Choice | Parameter:  # noqa: N802  # reads as the type that it makes
+def Choice(values: Sequence[object], *, when: When) -> Parameter: ...
+def Choice(values: Sequence[object], *, when: When | None = None) -> domain.Choice | Parameter:  # noqa: N802  # reads as the type that it makes
     """One of several values: text, numbers, booleans, None, lists and dicts of these. `when` is as in `Float`.
 
     Raises:

@@ -149,7 +149,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
     ) -> Callable[[Any, Context], AsyncIterator[Any]]:
         """Wrap reflection, whose handler comes from a library."""
 
-        async def streamed(requests: Any, context: Context) -> AsyncIterator[Any]:
+        async def streamed(requests: object, context: Context) -> AsyncIterator[Any]:
             try:
                 async with self._streaming(method, context):
                     async for reply in behavior(requests, context):
@@ -164,7 +164,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
     ) -> Callable[[Any, Context], Awaitable[None]]:
         """Wrap the Watch method of health, whose handler comes from a library and writes its replies to the context."""
 
-        async def watched(requests: Any, context: Context) -> None:
+        async def watched(requests: object, context: Context) -> None:
             try:
                 async with self._streaming(method, context):
                     request = _read(await _message(context), deserialize, method)
@@ -225,7 +225,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         is_recorded = rpc_of(method).recorded and is_limited
         in_flight = self._in_flight
 
-        async def received(requests: Any, context: Context) -> Any:
+        async def received(requests: object, context: Context) -> Any:
             peer = context.peer()
             caller = ""
             try:
@@ -271,7 +271,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         size = len(reply.serialized)
         self._in_flight.hold_reply(caller, size)
 
-        def taken(_: Any) -> None:
+        def taken(_: object) -> None:
             self._in_flight.release_reply(caller, size)
 
         return taken
@@ -412,7 +412,7 @@ class _Method:
         """Parse a request. Raises InvalidArgument if the bytes are not a request of this method."""
         return _read(serialized, self.deserialize, self.path)
 
-    def reply(self, message: Any) -> Reply:
+    def reply(self, message: object) -> Reply:
         return Reply(message, b"" if self.serializer is None else self.serializer(message))
 
 

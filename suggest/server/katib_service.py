@@ -68,7 +68,7 @@ def add_handlers(server: grpc.aio.Server, by_service: Mapping[str, Methods]) -> 
 
 
 def _handler(answer: Callable[[Any], Any], kind: Any) -> Any:  # as grpc's own are typed
-    def behavior(request: Any, _resource: Any) -> Any:
+    def behavior(request: Any, _resource: object) -> Any:
         return answer(request)
 
     return grpc.unary_unary_rpc_method_handler(

@@ -33,7 +33,7 @@ SOON_DAYS = 14
 class StartFinding:
     """One finding. `problem` keeps the server from starting or clients from reaching it; None if all is well."""
 
-    what: str
+    subject: str
     detail: str
     problem: TunerError | None = None
 

@@ -36,7 +36,7 @@ def told(
     """Return by subject whether it is all right, and the message."""
     url = f"sqlite:///{storage}" if isinstance(storage, Path) else storage
     found = check_up(address, url, advertise=advertise, protection=protection, options=options)
-    return {finding.what: (finding.problem is None, finding.detail) for finding in found}
+    return {finding.subject: (finding.problem is None, finding.detail) for finding in found}
 
 
 def contents(folder: Path) -> dict[str, bytes]:

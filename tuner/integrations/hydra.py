@@ -57,7 +57,7 @@ def sweep(
     OmegaConf.save(config, folder / "multirun.yaml")
     singletons = Singleton.get_state()
 
-    def objective(trial: Trial) -> Any:
+    def objective(trial: Trial) -> object:
         Singleton.set_state(singletons)
         launcher = Plugins.instance().instantiate_launcher(context, task, config)
         chosen = [swept[name].override(value) for name, value in trial.parameters.items()]
@@ -86,7 +86,7 @@ def _search(direction: object) -> Search:
     )
 
 
-def _results(study: Study, objectives: Sequence[str] | None) -> dict[str, Any]:
+def _results(study: Study, objectives: Sequence[str] | None) -> dict[str, object]:
     """Return the best job, or with several objectives those of the Pareto front; empty if no job has succeeded."""
     front = study.front
     if not front:
@@ -115,7 +115,7 @@ class _Swept:
     def __init__(self, override: Override) -> None:
         """Raises ValueError: a range that cannot be searched."""
         self._key = override.get_key_element()
-        self._texts: dict[tuple[type, Any], str] = {}
+        self._texts: dict[tuple[type, object], str] = {}
         if override.is_choice_sweep():
             self._texts = {_plain(choice): str(Transformer.str(choice)) for choice in override.sweep_iterator()}
             self.domain: Domain = Choice(tuple(value for _, value in self._texts))

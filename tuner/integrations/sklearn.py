@@ -67,7 +67,7 @@ class TunerSearchCV(BaseSearchCV):  # type: ignore[misc]  # Any, see pyproject.t
     def __init__(
         self,
         estimator: object,
-        param_distributions: Mapping[str, Any],
+        param_distributions: Mapping[str, object],
         *,
         n_iter: int = 10,
         scoring: object = None,
@@ -207,7 +207,7 @@ def _columns(fit: Scores) -> Columns:
     return {**scores, **times}
 
 
-def _uncolumned(columns: Columns, name: str, value: object, score_of_failure: float) -> Any:
+def _uncolumned(columns: Columns, name: str, value: object, score_of_failure: float) -> object:
     """What scikit-learn's record has under `name`, in the form of `value`."""
     if name in _TIMES:
         return columns.get(name, 0.0)
@@ -225,7 +225,7 @@ def _uncolumned(columns: Columns, name: str, value: object, score_of_failure: fl
 class _SearchSpace:
     """The parameters as the service knows them, and the values that an estimator is given."""
 
-    def __init__(self, distributions: Mapping[str, Any]) -> None:
+    def __init__(self, distributions: Mapping[str, object]) -> None:
         if not isinstance(distributions, Mapping):
             raise TypeError(f"param_distributions: expected a dict of names to values, got {distributions!r}")
         self._objects: dict[str, dict[str, Any]] = {}
@@ -237,7 +237,7 @@ class _SearchSpace:
         chosen = trial.parameters.items()
         return {name: self._objects[name][value] if name in self._objects else value for name, value in chosen}  # type: ignore[index]  # a text
 
-    def _parameter(self, name: str, distribution: object) -> Domain | Parameter | Sequence[Any]:
+    def _parameter(self, name: str, distribution: object) -> Domain | Parameter | Sequence[object]:
         if isinstance(distribution, Domain | Parameter):
             return distribution
         if hasattr(distribution, "tolist"):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from tuner.integrations import needed
 from tuner.integrations.reporting import MetricReporter
@@ -25,7 +24,9 @@ class XGBoostReport(TrainingCallback):  # type: ignore[misc]  # Any, see pyproje
         super().__init__()
         self._reporter = MetricReporter(metrics, trial)
 
-    def after_iteration(self, model: object, epoch: int, evals_log: Mapping[str, Mapping[str, Sequence[Any]]]) -> bool:
+    def after_iteration(
+        self, model: object, epoch: int, evals_log: Mapping[str, Mapping[str, Sequence[object]]]
+    ) -> bool:
         newest = {f"{data}-{name}": history[-1] for data, log in evals_log.items() for name, history in log.items()}
         # xgboost.cv gives pairs of mean and standard deviation.
         self._reporter.report(epoch, {name: v[0] if isinstance(v, tuple) else v for name, v in newest.items()})

@@ -355,9 +355,9 @@ class StatusRules:
         """Return the condition of failure, in the same form; None: not failed."""
         return next(
             (
-                found
+                met
                 for wanted_condition in self.failure
-                if (found := matching_condition(obj, wanted_condition)) is not None
+                if (met := matching_condition(obj, wanted_condition)) is not None
             ),
             None,
         )

@@ -559,10 +559,10 @@ def _unscheduled(pod: Pod, container: str, now: datetime) -> WaitingReason:
 def _waiting_states(pod: Pod) -> Iterator[tuple[str, str, str]]:
     """Yield (container, reason, message) of each waiting container, in the order of start-up."""
     status = pod.get("status", {})
-    for each in (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())):
-        state = (each.get("state") or {}).get("waiting")
+    for container in (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())):
+        state = (container.get("state") or {}).get("waiting")
         if state:
-            yield each.get("name", ""), state.get("reason", ""), state.get("message", "")
+            yield container.get("name", ""), state.get("reason", ""), state.get("message", "")
 
 
 def _start_failure(pod: Pod, container: str, reason: str, message: str, age_s: float) -> str:

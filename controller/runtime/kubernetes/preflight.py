@@ -175,7 +175,7 @@ class Finding:
     """
 
     level: Level
-    what: str
+    subject: str
     detail: str
     rights: bool = False
 

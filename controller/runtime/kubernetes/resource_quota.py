@@ -306,7 +306,7 @@ class Reservations:
             return
         now_s = self._clock()
         for pod in pods:
-            launched = self._whose(pod)
+            launched = self._launched_of(pod)
             name = pod["metadata"]["name"]
             if launched is not None and name not in launched.pods:
                 launched.pods[name] = _Seen(_version(pod), now_s, demand_of([{**pod, "kind": "Pod"}]))
@@ -331,7 +331,7 @@ class Reservations:
                 sums[key] = sums.get(key, Decimal()) + max(amount, Decimal())
         return sums
 
-    def _whose(self, pod: Pod) -> _Launched | None:
+    def _launched_of(self, pod: Pod) -> _Launched | None:
         """Return the launch of a pod: labels and owner references name the Job or the object that created it."""
         about = pod["metadata"]
         named = [

@@ -134,16 +134,16 @@ class Wakeup:
 
 
 class _ObservedAttempt(NamedTuple):
-    """An attempt with its object and pods in the cache. found: the object and its kind; None: it is gone."""
+    """An attempt with its object and pods in the cache. existing: the kind and the object; None: it is gone."""
 
     name: str
-    whose: AttemptKey
-    found: tuple[Kind, AttemptObject] | None
+    key: AttemptKey
+    existing: tuple[Kind, AttemptObject] | None
     pods: Sequence[Pod]
 
     @property
-    def shown(self) -> AttemptObject | None:
-        return None if self.found is None else self.found[1]
+    def obj(self) -> AttemptObject | None:
+        return None if self.existing is None else self.existing[1]
 
 
 class KubernetesRuntime:
@@ -162,7 +162,7 @@ class KubernetesRuntime:
         self._wakeup = Wakeup()
         self._opened: tuple[Informer, JobCreations] | None = None
         self._opening = asyncio.Lock()
-        self._whose: dict[str, AttemptKey] = {}
+        self._keys: dict[str, AttemptKey] = {}
         self._followers = LogFollowers(
             target.client, target.namespace, grown=self._wakeup.notify_log_growth, ended=self._wakeup.notify
         )
@@ -208,7 +208,7 @@ class KubernetesRuntime:
         part = launch.cluster
         assert part is not None, "a launch for a cluster says what the cluster needs"
         informer, creations = await self._open()
-        self._whose[launch.name] = part.trial, part.attempt
+        self._keys[launch.name] = part.trial, part.attempt
         if launch.name in self._queue.waiting or launch.name in creations.refused:
             return
         record = self._records.of(launch.directory)
@@ -231,7 +231,7 @@ class KubernetesRuntime:
 
     def _forget(self, name: str) -> None:
         self._latest = None
-        self._whose.pop(name, None)
+        self._keys.pop(name, None)
         self._made.discard(name)
         self._over.discard(name)
         self._end_seen_s.pop(name, None)
@@ -251,7 +251,7 @@ class KubernetesRuntime:
         self._queue.drop(name)
         await creations.settle(name)
         kind, obj = informer.find(name) or (None, None)
-        attempt = self._whose.get(name) if obj is None else attempt_of(obj)
+        attempt = self._keys.get(name) if obj is None else attempt_of(obj)
         if attempt is None:
             return
         pods = informer.pods_by_attempt().get(attempt, [])
@@ -276,7 +276,7 @@ class KubernetesRuntime:
             existing = None
         if existing is not None:
             await self._ask(self._lease.check())
-        attempt = self._whose.get(name) or (attempt_of(existing[1]) if existing else None)
+        attempt = self._keys.get(name) or (attempt_of(existing[1]) if existing else None)
         # The pods of an attempt whose object was deleted without them.
         orphans = (
             informer.pods_of(attempt)
@@ -295,7 +295,7 @@ class KubernetesRuntime:
             await self._start_removal(name, self._remove(informer, kind, obj, running))
         elif orphans and not self._leaving.is_under_way(name):
             await self._start_removal(name, self._delete_pods(orphans, grace_s=0))
-        if (started := self._whose.get(name)) is not None:
+        if (started := self._keys.get(name)) is not None:
             informer.forget_pods(started)
         self._forget(name)
         informer.events.forget(name)
@@ -348,10 +348,10 @@ class KubernetesRuntime:
         latest: list[tuple[_ObservedAttempt, AttemptStatus | None]] = []
         for observed in attempts:
             cached = self._cached(informer, observed)
-            if observed.found is None:
+            if observed.existing is None:
                 self._finish_without_object(observed)
                 creations.forget_anchor()  # the anchor may be gone too, and have taken this object with it
-            elif cached is None and not await self._reconcile_attempt(informer, observed, *observed.found):
+            elif cached is None and not await self._reconcile_attempt(informer, observed, *observed.existing):
                 continue
             latest.append((observed, cached))
         await self._ask(creations.admit(running=self._busy))
@@ -359,7 +359,7 @@ class KubernetesRuntime:
 
     async def read_log(self, name: str, offset: int, *, limit: int = 1 << 20) -> bytes:
         await self._open()
-        attempt = self._whose.get(name)
+        attempt = self._keys.get(name)
         if attempt is None:
             return b""
         directory = self._target.folder_of(*attempt)
@@ -372,7 +372,7 @@ class KubernetesRuntime:
 
     async def read_metrics(self, name: str, offset: int, *, limit: int = 1 << 20) -> bytes:
         await self._open()
-        attempt = self._whose.get(name)
+        attempt = self._keys.get(name)
         if attempt is None or not self._target.has_collector:
             return b""
         directory = self._target.folder_of(*attempt)
@@ -462,7 +462,7 @@ class KubernetesRuntime:
         leaving: list[str] = []
         removed: list[AttemptKey] = []
         for kind, name, obj in informer.objects():
-            attempt = self._whose.get(name) or attempt_of(obj)
+            attempt = self._keys.get(name) or attempt_of(obj)
             if attempt is None:
                 continue
             if obj["metadata"]["uid"] in self._strange:
@@ -470,24 +470,24 @@ class KubernetesRuntime:
             elif self._is_removed(attempt):
                 leaving.append(name)
             else:
-                self._whose[name] = attempt
+                self._keys[name] = attempt
                 self._made.add(name)
                 by_name[name] = _ObservedAttempt(name, attempt, (kind, obj), pods.pop(attempt, []))
-        started = set(self._whose.values())
+        started = set(self._keys.values())
         for attempt, remaining in pods.items():
             if self._is_removed(attempt):
                 removed.append(attempt)
             elif attempt not in started:
-                self._whose[name_of(remaining[0], attempt)] = attempt
-        for name, attempt in self._whose.items():
+                self._keys[name_of(remaining[0], attempt)] = attempt
+        for name, attempt in self._keys.items():
             if name not in by_name and not self._is_removed(attempt) and (name in self._made or attempt in pods):
                 by_name[name] = _ObservedAttempt(name, attempt, None, pods.get(attempt, []))
         return list(by_name.values()), leaving, removed
 
     def _cached(self, informer: Informer, observed: _ObservedAttempt) -> AttemptStatus | None:
-        if observed.found is None:
+        if observed.existing is None:
             return None
-        return self._status_cache.get(observed.name, observed.found[1], observed.pods, quiet=informer.events.quiet)
+        return self._status_cache.get(observed.name, observed.existing[1], observed.pods, quiet=informer.events.quiet)
 
     def _shown_status(self, informer: Informer, observed: _ObservedAttempt) -> AttemptStatus:
         """Return the status to show. An end is shown once the logs are complete: their last lines classify the end."""
@@ -504,9 +504,9 @@ class KubernetesRuntime:
 
     def _explained(self, informer: Informer, observed: _ObservedAttempt, status: AttemptStatus) -> AttemptStatus:
         """Return the status with the reason for waiting, from events and from Kueue."""
-        if observed.found is None or status.start_time is not None or status.exit is not None:
+        if observed.existing is None or status.start_time is not None or status.exit is not None:
             return status
-        obj = observed.found[1]
+        obj = observed.existing[1]
         if status.suspended:
             return replace(status, waiting=informer.workloads.why(obj)) if queue_of(obj) else status
         refusal = "" if observed.pods else informer.events.refusal(obj["metadata"]["uid"])
@@ -517,8 +517,8 @@ class KubernetesRuntime:
         return self._source(observed, log_source, self._followers)
 
     def _source(self, observed: _ObservedAttempt, find: FindSource, followers: LogFollowers) -> PodContainer | None:
-        if observed.found is not None:
-            return find(observed.found[1], observed.pods)
+        if observed.existing is not None:
+            return find(observed.existing[1], observed.pods)
         # The pods may keep running without their object, and their log still counts.
         existing = [pod for pod in observed.pods if not was_deleted(pod)]
         return None if followers.has(observed.name) else find(None, existing)
@@ -527,9 +527,7 @@ class KubernetesRuntime:
         """Follow the collector's log; return whether it is followed, or there is none yet."""
         source = self._source(observed, collector_source, self._collected)
         follower = self._collected.follow(observed.name, source, directory, at_once=at_once)
-        if follower is not None and (
-            collector_ended(observed.shown, observed.pods) or self._outlived(observed, status)
-        ):
+        if follower is not None and (collector_ended(observed.obj, observed.pods) or self._outlived(observed, status)):
             follower.ended()
         return source is None or self._collected.is_of(observed.name, source)
 
@@ -539,16 +537,14 @@ class KubernetesRuntime:
             self._end_seen_s.pop(observed.name, None)
             return False
         # Not the attempt's start time, which waits for all workers: the first one may have run and reported before.
-        has_run = log_source(observed.shown, observed.pods) is not None
+        has_run = log_source(observed.obj, observed.pods) is not None
         if not has_run and status.exit.failure_class is not None:
             return True
         now_s = self._clock()
         return now_s - self._end_seen_s.setdefault(observed.name, now_s) >= SIDECAR_S
 
     def _status_of(self, observed: _ObservedAttempt, *, refusal: str = "", mounts: str = "") -> AttemptStatus:
-        return self._status(
-            observed.name, observed.shown, observed.pods, observed.whose, refusal=refusal, mounts=mounts
-        )
+        return self._status(observed.name, observed.obj, observed.pods, observed.key, refusal=refusal, mounts=mounts)
 
     def _status(
         self,
@@ -586,7 +582,7 @@ class KubernetesRuntime:
         self, informer: Informer, observed: _ObservedAttempt, kind: Kind, obj: AttemptObject
     ) -> bool:
         """Follow the log, and end the attempt at its timeout. False: withdrawn because of the quota; it waits again."""
-        name, pods, directory = observed.name, observed.pods, self._target.folder_of(*observed.whose)
+        name, pods, directory = observed.name, observed.pods, self._target.folder_of(*observed.key)
         status = self._status_of(observed)
         if status.suspended:
             informer.events.forget(name)
@@ -623,7 +619,7 @@ class KubernetesRuntime:
         return True
 
     def _finish_without_object(self, observed: _ObservedAttempt) -> None:
-        directory = self._target.folder_of(*observed.whose)
+        directory = self._target.folder_of(*observed.key)
         follower = self._followers.follow(observed.name, self._log_source(observed), directory, at_once=True)
         status = self._status_of(observed)
         self._collect(observed, status, directory, at_once=True)

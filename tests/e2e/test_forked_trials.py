@@ -43,7 +43,7 @@ print(tuner.minimize(objective, X, trials=1, progress=False).log(0))
     assert said["alone"] == said["forked"] == said["mark"] == "True"
     assert said["files"] == "[]"
     assert said["signals"] == f"True {signal.SIG_DFL}"
-    assert said["main"] == "tuner.worker True"
+    assert said["main"] == "__main__ True"
     assert said["flags"] == "0 0 True"
 
 

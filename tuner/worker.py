@@ -96,6 +96,7 @@ def _be_the_script(names: dict[str, Any]) -> None:
     if names:
         script = ModuleType("__main__")
         script.__spec__ = __spec__  # what spawned processes import
+        script.__file__ = __file__
         vars(script).update(names)
         sys.modules["__main__"] = script
 

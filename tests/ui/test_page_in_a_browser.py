@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from suggest.client import Client
+from suggest.client import Client, Float, Outcome, StudyName, TrialState, maximize
+from suggest.imports import FinishedTrial
 from tests.e2e.cli import Cli, ended, eventually, experiment
 from tests.service.granted import secret, tokens_file
 from tests.ui.page import page_of_server, served
@@ -302,6 +303,18 @@ def test_the_sign_in_of_a_server_is_accessible_and_lets_a_person_in(
         tab.click("button:text-is('Sign out')")
         tab.wait_for_selector("input[type=password]")
     context.close()
+
+
+def test_a_study_that_has_only_imported_trials_says_so(cli: Cli, tab: Any) -> None:
+    name = StudyName("default", "imported")
+    with page_of_server(cli, "--insecure") as page:
+        with Client(page.address) as client:
+            client.study("imported", {"x": Float(0, 1)}, maximize("score"), algorithm="random")
+            done = FinishedTrial({"x": 0.5}, Outcome(TrialState.SUCCEEDED, 1.0))
+            client.import_trials(name, [done], source="elsewhere", request_id="1")
+        tab.goto(page.base)
+        tab.click("main a:text-is('imported')")
+        tab.wait_for_selector(".fact:has-text('only imported ones')")
 
 
 def test_the_page_works_by_keyboard(cli: Cli, tab: Any) -> None:

@@ -38,9 +38,9 @@ def lease(experiment: Experiment) -> Raw:
 
 
 async def until_refused(runtime: KubernetesRuntime) -> str:
-    while not (refusals := await refusal_of(look(runtime))):
+    while not (refusal := await refusal_of(look(runtime))):
         await runtime.wait(0.05, log_growth=False)
-    return refusals
+    return refusal
 
 
 @on_a_loop
@@ -50,8 +50,8 @@ async def test_while_one_controller_runs_a_second_creates_and_removes_nothing(ex
     await first.start(experiment.launch(0))
     await look_until(first, running(experiment.name(0)))
     await second.start(experiment.launch(1))
-    refusals = await until_refused(second)
-    assert refusals.startswith(
+    refusal = await until_refused(second)
+    assert refusal.startswith(
         "another controller runs this experiment: laptop:/home/user1/.tuner holds lease tiny-x7k2q"
     )
     assert "another controller" in await refusal_of(second.remove(experiment.name(0)))

@@ -213,7 +213,7 @@ async def test_a_failed_discovery_is_retried_and_an_unknown_kind_is_refused(
     await runtime.start(experiment.launch(0, manifest=WIDGET))
     exit = (await look_until(runtime, ended(name), refusals=refusals))[name].exit
     assert exit is not None
-    assert len(refusals) == 2  # the first is told to nobody who waits
+    assert len(refusals) == 2  # no caller waits for the first
     assert exit.reason == "the cluster has no kind Widget in example.dev/v1; install its operator"
 
 

@@ -147,7 +147,7 @@ async def test_a_refused_delete_is_reported_and_repeated_until_it_succeeds(exper
     experiment.api.answer(500, times=3, method="DELETE", path="/jobs/")
     await runtime.remove(gone)
     await look_until(runtime, lambda seen: gone not in seen and experiment.jobs() == [stays], refusals=refusals)
-    assert len(refusals) == 2  # the first is told to nobody who waits
+    assert len(refusals) == 2  # no caller waits for the first
     assert experiment.asked("DELETE", "/jobs/") == 4
 
 

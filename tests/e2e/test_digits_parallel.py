@@ -91,6 +91,7 @@ def test_a_batch_smaller_than_the_world_leaves_some_ranks_without_work() -> None
     ("way", "victim"),
     [
         (signal.SIGKILL, 0),
+        (signal.SIGKILL, 1),
         (signal.SIGKILL, 2),
         (signal.SIGTERM, 1),
         (signal.SIGSTOP, 0),  # the rank hangs and keeps its connections, so it is detected after ten seconds of silence

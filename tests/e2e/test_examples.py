@@ -5,7 +5,6 @@ from __future__ import annotations
 import collections
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -117,8 +116,8 @@ def test_two_processes_train_each_network_together(tmp_path: Path) -> None:
 
 @needs_torch
 def test_the_search_runs_with_torch_too(tmp_path: Path) -> None:
-    run("torch.yaml", "spec.budget.trials=1", "spec.algorithm.seed=1", state=tmp_path)
-    assert [trial["state"] for trial in trials_of("digits-torch", state=tmp_path)] == ["succeeded"]
+    run("torch.yaml", "spec.budget.trials=2", state=tmp_path)  # the first one diverges
+    assert {trial["state"] for trial in trials_of("digits-torch", state=tmp_path)} == {"succeeded", "infeasible"}
     assert best_of("digits-torch", state=tmp_path)["value"] > 0
 
 
@@ -198,39 +197,18 @@ KATIB = {  # how many trials end in each state, where it is certain
 }
 
 
-TRAINED = ("random", "pbt", "file-metrics")  # with the real training programs, which read their arguments
-# In place of ../digits/train.py: the lines that it prints, without NumPy and training.
-PRINTED = """
-import sys
-given = dict(word.removeprefix("--").split("=") for word in sys.argv[1:])
-lr = float(given.get("lr", 0.1))
-for epoch in range(1, int(given["epochs"]) + 1):
-    print(f"epoch={epoch} accuracy={1 - 0.5 ** epoch - abs(lr - 0.1):.5f} loss={0.5 ** epoch + lr:.5f}", flush=True)
-"""
-
-
-@pytest.fixture
-def katib(tmp_path: Path) -> Path:
-    """The folder of Katib's examples beside a training program that only prints."""
-    folder = tmp_path / "examples" / "katib"
-    shutil.copytree(DIGITS.parent / "katib", folder)
-    (folder.parent / "digits").mkdir()
-    (folder.parent / "digits" / "train.py").write_text(PRINTED)
-    return folder
-
-
 def test_every_example_of_katibs_is_run() -> None:
     assert {file.stem for file in (DIGITS.parent / "katib").glob("*.yaml")} == set(KATIB)
 
 
 @pytest.mark.parametrize("name", KATIB)
-def test_a_katib_file_runs_unchanged(tmp_path: Path, katib: Path, name: str) -> None:
+def test_a_katib_file_runs_unchanged(tmp_path: Path, name: str) -> None:
     if name == "cma-es":
         pytest.importorskip("cmaes")
     if name == "tensorflow-event":
         pytest.importorskip("tensorboard")
         pytest.importorskip("torch")
-    done = tuner("run", (DIGITS.parent / "katib" if name in TRAINED else katib) / f"{name}.yaml", state=tmp_path)
+    done = tuner("run", DIGITS.parent / "katib" / f"{name}.yaml", state=tmp_path)
     assert done.returncode == 0, done.stderr
     trials = trials_of(f"katib-{name}", state=tmp_path)
     if name == "pbt":

@@ -149,8 +149,8 @@ class TestPrunerContract:
 
     def test_nan_and_infinities_are_judged_like_other_values(self, name: str) -> None:
         for seed in self.seeds(name, 4):
-            told = EngineReplay(a_study(name, self.settings(name))).apply_all(self.history(name, seed, odd=0.4))
-            assert all(isinstance(advice, StopAdvice | None) for advice in told)
+            advices = EngineReplay(a_study(name, self.settings(name))).apply_all(self.history(name, seed, odd=0.4))
+            assert all(isinstance(advice, StopAdvice | None) for advice in advices)
         replay = EngineReplay(a_study(name, self.settings(name)))
         for number, value in enumerate((math.nan, math.inf, -math.inf, 0.5) * 4):
             replay.apply_all([DrawnEvent(number, tuple(accuracy(*[value] * 9))), DrawnEvent(number, end=SUCCEEDED)])

@@ -198,7 +198,7 @@ class TestSamplerContract:
 
     def test_a_long_history_with_many_running_trials_works(self, algorithm: str) -> None:
         space = Space((Parameter("x", Int(1, 1000)), Parameter("kind", Choice(("a", "b", "c")))))
-        trials = [*history(space, 600, states=STATES[:-1]), *history(space, 60, states=(RUNNING,), first=600)]
+        trials = [*history(space, 1000, states=STATES[:-1]), *history(space, 100, states=(RUNNING,), first=1000)]
         made = suited(algorithm, space)
         engine = Engine(made, trials, ())
         assert_points(space, proposed(engine, 2))

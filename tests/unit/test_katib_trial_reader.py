@@ -13,7 +13,7 @@ from google.protobuf.message import DecodeError
 from suggest.errors import InvalidArgument
 from suggest.katib.experiment import read_experiment
 from suggest.katib.trial_history import TRIAL, StudyIndex
-from suggest.katib.trial_reader import FEW, HistoryTrial, TrialReader, TrialTexts
+from suggest.katib.trial_reader import FEW, MOST_PROBLEMS, HistoryTrial, TrialReader, TrialTexts
 from suggest.katib.v1beta1 import api_pb2 as pb
 from suggest.katib.wire_columns import MOST_FIELDS
 from suggest.trial import Trial, TrialState
@@ -182,6 +182,14 @@ def test_parameters_in_any_order_are_those_of_the_space(order: Sequence[str]) ->
 
 def test_a_history_without_trials_is_read() -> None:
     assert read() == []
+
+
+@pytest.mark.parametrize("count", [1, FEW, FEW + 1])
+@pytest.mark.parametrize("raw", [b"", b"\x0a\x00"], ids=["no bytes", "empty name"])
+def test_trials_that_say_nothing_are_refused_for_their_names(raw: bytes, count: int) -> None:
+    message = "give each trial its name, of 1 to 253 characters"
+    expected = [(f"trials[{place}].name", message) for place in range(count)][:MOST_PROBLEMS]
+    assert problems(*[raw] * count) == expected
 
 
 def test_the_last_of_equal_fields_counts() -> None:

@@ -240,6 +240,15 @@ def test_a_trial_whose_bytes_cannot_be_read_is_named(broken: bytes) -> None:
     assert problems(good, broken, *[good] * FEW) == [problem]
 
 
+@pytest.mark.parametrize("count", [1, FEW, FEW + 1])
+def test_a_metric_whose_name_is_not_text_is_refused_among_any_number_of_trials(count: int) -> None:
+    good = a_trial("search-a", POINT, DONE, "0.5").SerializeToString()
+    broken = good + field(3, field(4, field(1, field(1, b"\xff\xfe"))))
+    assert problems(*[good] * (count - 1), broken) == [
+        (f"trials[{count - 1}]", "is not a trial: its bytes cannot be read")
+    ]
+
+
 def field(number: int, content: bytes) -> bytes:
     """Return the bytes of a short field with text or with a message."""
     return bytes([number << 3 | 2, len(content)]) + content

@@ -10,6 +10,7 @@ from __future__ import annotations
 import enum
 import json
 import math
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
@@ -138,6 +139,11 @@ def number(value: Value) -> float | int | None:
     return value if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
+def _is_finite(x: float) -> bool:
+    """Return whether x is neither infinite nor NaN. `math.isfinite` raises for whole numbers beyond the doubles."""
+    return abs(x) < math.inf
+
+
 @dataclass(frozen=True, slots=True)
 class Normal:
     """A normal distribution, truncated to the range of its parameter; on a log scale a log-normal one.
@@ -225,7 +231,7 @@ class Float:
     def index_of(self, value: Value) -> int | None:
         """Return the index of a member of a countable domain; None for other values and for continuous ranges."""
         x, count = number(value), self.count
-        if x is None or count is None or not math.isfinite(x):
+        if x is None or count is None or not abs(x) <= sys.float_info.max:
             return None
         index = self._nearest(x, count)
         if index is None:
@@ -260,7 +266,7 @@ class Float:
         if self.contains(value):
             return ""
         x = number(value)
-        if x is None or not math.isfinite(x):
+        if x is None or not _is_finite(x):
             return f"{show(value)} is not a finite number; use one from {show(self.min)} to {show(self.max)}"
         if not self.min <= x <= self.max:
             return f"{show(x)} is outside {show(self.min)} to {show(self.max)}"
@@ -348,7 +354,7 @@ class Int:
 
     def index_of(self, value: Value) -> int | None:
         x = number(value)
-        if x is None or not math.isfinite(x) or not self.min <= x <= self.max or x != int(x):
+        if x is None or not self.min <= x <= self.max or x != int(x):
             return None
         index, rest = divmod(int(x) - self.min, self.step)
         return None if rest else index
@@ -366,7 +372,7 @@ class Int:
         if self.contains(value):
             return ""
         x = number(value)
-        if x is None or not math.isfinite(x) or x != int(x):
+        if x is None or not _is_finite(x) or x != int(x):
             return f"{show(value)} is not a whole number; use one from {self.min} to {self.max}"
         if not self.min <= x <= self.max:
             return f"{show(x)} is outside {self.min} to {self.max}"

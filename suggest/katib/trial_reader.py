@@ -336,6 +336,7 @@ class _Pairs:
     def column(self, name: str) -> list[str]:
         """Return each trial's last text of this name, "" if it has none."""
         has_name = self.wire.are_equal(self.names, name.encode())
+        self.wire.texts(self.names.those(~has_name))  # the parser refuses a name that is not text
         return self.wire.texts(self.values._replace(owners=self.trials).those(has_name).last(self.count))
 
     def by_name(self) -> list[dict[str, str]]:

@@ -23,7 +23,10 @@ MOST_FIELDS = 1100
 
 
 class NotPlain(Exception):
-    """The bytes are not messages, or have a large field number, a large or negative number, a group or many fields."""
+    """There are no bytes, or they are not messages, or these are not small.
+
+    They have a large field number, a large or negative number, a group or many fields.
+    """
 
 
 def number_tag(field: int) -> int:
@@ -65,10 +68,12 @@ class Fields(NamedTuple):
 
 
 class WireColumns:
-    """The bytes of many messages. The methods raise `NotPlain`."""
+    """The bytes of many messages. All methods raise `NotPlain`."""
 
     def __init__(self, messages: Sequence[bytes]) -> None:
         self._data = np.frombuffer(b"".join(messages), np.uint8)
+        if not self._data.size:
+            raise NotPlain  # NumPy takes nothing from an empty array, not even an empty field
         ends = np.cumsum(np.fromiter(map(len, messages), np.int32, len(messages)), dtype=np.int32)
         self.messages = Fields(np.arange(len(ends), dtype=np.int32), np.append(np.int32(0), ends[:-1]), ends)
 

@@ -13,7 +13,7 @@ from google.protobuf.message import DecodeError
 from suggest.errors import InvalidArgument
 from suggest.katib.experiment import read_experiment
 from suggest.katib.trial_history import TRIAL, StudyIndex
-from suggest.katib.trial_reader import FEW, HistoryTrial, TrialReader, TrialTexts
+from suggest.katib.trial_reader import FEW, MOST_PROBLEMS, HistoryTrial, TrialReader, TrialTexts
 from suggest.katib.v1beta1 import api_pb2 as pb
 from suggest.katib.wire_columns import MOST_FIELDS
 from suggest.trial import Trial, TrialState
@@ -184,6 +184,14 @@ def test_a_history_without_trials_is_read() -> None:
     assert read() == []
 
 
+@pytest.mark.parametrize("count", [1, FEW, FEW + 1])
+@pytest.mark.parametrize("raw", [b"", b"\x0a\x00"], ids=["no bytes", "empty name"])
+def test_trials_that_say_nothing_are_refused_for_their_names(raw: bytes, count: int) -> None:
+    message = "give each trial its name, of 1 to 253 characters"
+    expected = [(f"trials[{place}].name", message) for place in range(count)][:MOST_PROBLEMS]
+    assert problems(*[raw] * count) == expected
+
+
 def test_the_last_of_equal_fields_counts() -> None:
     first = a_trial("search-a", POINT, pb.TrialStatus.RUNNING)
     again = pb.Trial(name="search-b")
@@ -230,6 +238,15 @@ def test_a_trial_whose_bytes_cannot_be_read_is_named(broken: bytes) -> None:
     assert problems(good, broken, good) == [problem]
     assert problems(good, broken) == [problem]
     assert problems(good, broken, *[good] * FEW) == [problem]
+
+
+@pytest.mark.parametrize("count", [1, FEW, FEW + 1])
+def test_a_metric_whose_name_is_not_text_is_refused_among_any_number_of_trials(count: int) -> None:
+    good = a_trial("search-a", POINT, DONE, "0.5").SerializeToString()
+    broken = good + field(3, field(4, field(1, field(1, b"\xff\xfe"))))
+    assert problems(*[good] * (count - 1), broken) == [
+        (f"trials[{count - 1}]", "is not a trial: its bytes cannot be read")
+    ]
 
 
 def field(number: int, content: bytes) -> bytes:

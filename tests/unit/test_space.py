@@ -214,6 +214,17 @@ def test_a_number_far_outside_of_steps_is_not_one_of_them(x: float) -> None:
     assert "outside" in domain.problem_with(x)
 
 
+@pytest.mark.parametrize("value", [10**400, -(10**400)], ids=["above", "below"])
+@pytest.mark.parametrize(
+    "domain", [Int(1, 4), Int(1, 5, step=2), Float(0, 1), Float(0, 1, step=0.5), Float(1, 1)], ids=repr
+)
+def test_a_whole_number_beyond_the_doubles_is_outside_of_every_range(domain: Float | Int, value: int) -> None:
+    assert not domain.contains(value)
+    assert domain.index_of(value) is None
+    assert f"{value} is outside" in domain.problem_with(value)
+    assert space(x=domain).canonical({"x": value}) == {"x": value}, "it means no member"
+
+
 @pytest.mark.parametrize("domain", [Float(0, 1, points=3), Float(1e-3, 1, LOG, points=5)])
 def test_points_take_no_value_out_of_a_range(domain: Float) -> None:
     assert domain.count is None

@@ -49,7 +49,7 @@ def main() -> int:
         objectives = message.get("objectives") or [message["metric"]]  # of versions before several objectives
         trial = Trial(json.loads(os.environ["TUNER_PARAMETERS"]), objectives, message.get("constraints", ()))
         begin(trial)
-        signal.signal(signal.SIGTERM, lambda *_: trial.stop())
+        signal.signal(signal.SIGTERM, lambda *_: _stop(trial, owner))
         returned = objective(trial)
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the value is about to be printed
         if os.getpid() != owner:  # a child that the objective forked has come back here
@@ -68,6 +68,14 @@ def main() -> int:
         traceback.print_exception(type(error), error, _of_the_objective(error.__traceback__))
         return 1
     return 0
+
+
+def _stop(trial: Trial, owner: int) -> None:
+    """Handle SIGTERM: raise Pruned in the trial's process, and end those that it forked, as if they had no handler."""
+    if os.getpid() != owner:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGTERM)
+    trial.stop()
 
 
 def _packed() -> bytes:

@@ -291,6 +291,30 @@ for given in (objective, functools.partial(objective)):
     assert out == "16.0\n16.0\n"
 
 
+def test_processes_that_the_objective_forks_end_by_sigterm_without_a_traceback(scripts: Scripts) -> None:
+    out = scripts.output("""
+import multiprocessing
+
+def wait(started):
+    started.set()
+    time.sleep(1000)
+
+def objective(trial):
+    fork = multiprocessing.get_context("fork")
+    started = fork.Event()
+    process = fork.Process(target=wait, args=(started,))
+    process.start()
+    started.wait()
+    process.terminate()
+    process.join()
+    return process.exitcode
+
+study = tuner.minimize(objective, X, trials=1, trial_timeout=60, progress=False)
+print(study.best.value, study.log(0).split())
+""")
+    assert out == "-15.0 ['tuner.step=0', 'tuner.value=-15.0']\n"
+
+
 def test_options_may_be_numbers_of_numpy(scripts: Scripts) -> None:
     out = scripts.output("""
 import numpy as np

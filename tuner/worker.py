@@ -38,6 +38,8 @@ def main() -> int:
     """Run the trial and return its exit code."""
     message = pickle.loads(_packed())
     sys.path.extend(path for path in message["path"] if path not in sys.path)
+    if (file := _file()) is not None:
+        sys.path.append(str(file))  # no folder, so imports skip it: for `_packed` in spawned processes
     if (packed_by := message.get("python", sys.version_info[:2])) != sys.version_info[:2]:
         theirs, ours = (".".join(map(str, version)) for version in (packed_by, sys.version_info[:2]))
         print(f"the objective was pickled by Python {theirs}, and this is Python {ours}; use an image with {theirs}")
@@ -80,11 +82,27 @@ def _stop(trial: Trial, owner: int) -> None:
 
 def _packed() -> bytes:
     """What `tuner.functions` pickled: in the archive, if this module is in one, else in the experiment's folder."""
-    loader = None if __spec__ is None else __spec__.loader
-    if isinstance(loader, zipimporter):
-        return loader.get_data(FILE)
+    if (file := _file()) is not None:
+        return file.read_bytes()
+    assert __spec__ is not None
+    assert isinstance(__spec__.loader, zipimporter)
+    return __spec__.loader.get_data(FILE)
+
+
+def _file() -> Path | None:
+    """Where the function is; None in an archive.
+
+    Spawned processes find it in sys.path, which multiprocessing hands to them: the objective may have changed the
+    environment. The last one is the trial's own, as a search in a trial adds the sys.path of that trial.
+    """
+    if __spec__ is not None and isinstance(__spec__.loader, zipimporter):
+        return None
+    if __name__ == "__mp_main__":
+        for path in reversed(sys.path):
+            if path.endswith(FILE):
+                return Path(path)
     # <experiment>/trials/<n>/<attempt>/output
-    return (Path(os.environ["TUNER_OUTPUT_DIR"]).parents[3] / FILE).read_bytes()
+    return Path(os.environ["TUNER_OUTPUT_DIR"]).parents[3] / FILE
 
 
 # Any: an objective, and whatever its script defines
@@ -143,4 +161,7 @@ def _exit_code(end: SystemExit) -> int:
 if __name__ == "__main__":
     run()
 elif __name__ == "__mp_main__":
-    globals().update(_script_names(pickle.loads(pickle.loads(_packed())["objective"])))
+    try:
+        globals().update(_script_names(pickle.loads(pickle.loads(_packed())["objective"])))
+    except Exception as problem:  # a pool starts a process that fails here again, for ever
+        print(f"a spawned process cannot load the objective: {problem!r}", file=sys.stderr, flush=True)

@@ -10,14 +10,16 @@ traceback, without the frames of this module. Processes that the function spawns
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import pickle
 import signal
 import sys
 import traceback
+from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType, TracebackType
+from types import FunctionType, MethodType, ModuleType, TracebackType
 from typing import Any, NoReturn
 from zipimport import zipimporter
 
@@ -108,13 +110,26 @@ def _file() -> Path | None:
 # Any: an objective, and whatever its script defines
 def _script_names(objective: Any) -> dict[str, Any]:
     """What the objective uses of its script; nothing of a module, which is imported."""
-    function = getattr(objective, "func", objective)  # of a functools.partial
-    if not hasattr(function, "__globals__"):
-        function = type(function).__call__
-    names = getattr(function, "__globals__", {})
-    if names.get("__name__") != "__main__":
-        return {}
-    return {name: value for name, value in names.items() if not name.startswith("__")}
+    for function in _functions(objective):
+        names = function.__globals__
+        if names.get("__name__") == "__main__":
+            return {name: value for name, value in names.items() if not name.startswith("__")}
+    return {}
+
+
+def _functions(objective: Any) -> Iterator[FunctionType]:
+    """Yield the functions that a call runs: a decorator's and the one that it wraps, those of partials and methods."""
+    attributes = getattr(objective, "__dict__", {})
+    if isinstance(objective, FunctionType):
+        yield objective
+    elif isinstance(objective, functools.partial):
+        yield from _functions(objective.func)
+    elif isinstance(objective, MethodType):
+        yield from _functions(objective.__func__)
+    elif isinstance(type(objective).__call__, FunctionType):
+        yield from _functions(type(objective).__call__)
+    if "__wrapped__" in attributes:  # set by functools.wraps
+        yield from _functions(attributes["__wrapped__"])
 
 
 def _be_the_script(names: dict[str, Any]) -> None:

@@ -330,6 +330,44 @@ print(study.log(0))
     assert "a spawned process cannot load the objective: KeyError('SpawnPoolWorker-1')" in out
 
 
+def test_an_objective_decorated_by_a_module_finds_its_script(scripts: Scripts) -> None:
+    (scripts.folder / "decorators.py").write_text("""
+import functools
+
+def logged(function):
+    @functools.wraps(function)
+    def logging(*arguments):
+        print("called")
+        return function(*arguments)
+    return logging
+""")
+    out = scripts.output("""
+import functools, multiprocessing
+from decorators import logged
+
+class Net:
+    def __init__(self, weight):
+        self.weight = weight
+
+def squared(net):
+    return Net(net.weight ** 2)
+
+@logged
+def objective(trial):
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        return pool.map(squared, [Net(3)])[0].weight
+
+class Objective:
+    @logged
+    def __call__(self, trial):
+        return objective(trial)
+
+for given in (objective, functools.partial(logged(objective)), Objective()):
+    print(tuner.minimize(given, X, trials=1, trial_timeout=60, progress=False).best.value)
+""")
+    assert out == "9.0\n9.0\n9.0\n"
+
+
 def test_processes_that_the_objective_forks_end_by_sigterm_without_a_traceback(scripts: Scripts) -> None:
     out = scripts.output("""
 import multiprocessing

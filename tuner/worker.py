@@ -10,14 +10,16 @@ traceback, without the frames of this module. Processes that the function spawns
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import pickle
 import signal
 import sys
 import traceback
+from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType, TracebackType
+from types import FunctionType, MethodType, ModuleType, TracebackType
 from typing import Any, NoReturn
 from zipimport import zipimporter
 
@@ -38,6 +40,8 @@ def main() -> int:
     """Run the trial and return its exit code."""
     message = pickle.loads(_packed())
     sys.path.extend(path for path in message["path"] if path not in sys.path)
+    if (file := _file()) is not None:
+        sys.path.append(str(file))  # no folder, so imports skip it: for `_packed` in spawned processes
     if (packed_by := message.get("python", sys.version_info[:2])) != sys.version_info[:2]:
         theirs, ours = (".".join(map(str, version)) for version in (packed_by, sys.version_info[:2]))
         print(f"the objective was pickled by Python {theirs}, and this is Python {ours}; use an image with {theirs}")
@@ -49,7 +53,7 @@ def main() -> int:
         objectives = message.get("objectives") or [message["metric"]]  # of versions before several objectives
         trial = Trial(json.loads(os.environ["TUNER_PARAMETERS"]), objectives, message.get("constraints", ()))
         begin(trial)
-        signal.signal(signal.SIGTERM, lambda *_: trial.stop())
+        signal.signal(signal.SIGTERM, lambda *_: _stop(trial, owner))
         returned = objective(trial)
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the value is about to be printed
         if os.getpid() != owner:  # a child that the objective forked has come back here
@@ -70,25 +74,62 @@ def main() -> int:
     return 0
 
 
+def _stop(trial: Trial, owner: int) -> None:
+    """Handle SIGTERM: raise Pruned in the trial's process, and end those that it forked, as if they had no handler."""
+    if os.getpid() != owner:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGTERM)
+    trial.stop()
+
+
 def _packed() -> bytes:
     """What `tuner.functions` pickled: in the archive, if this module is in one, else in the experiment's folder."""
-    loader = None if __spec__ is None else __spec__.loader
-    if isinstance(loader, zipimporter):
-        return loader.get_data(FILE)
+    if (file := _file()) is not None:
+        return file.read_bytes()
+    assert __spec__ is not None
+    assert isinstance(__spec__.loader, zipimporter)
+    return __spec__.loader.get_data(FILE)
+
+
+def _file() -> Path | None:
+    """Where the function is; None in an archive.
+
+    Spawned processes find it in sys.path, which multiprocessing hands to them: the objective may have changed the
+    environment. The last one is the trial's own, as a search in a trial adds the sys.path of that trial.
+    """
+    if __spec__ is not None and isinstance(__spec__.loader, zipimporter):
+        return None
+    if __name__ == "__mp_main__":
+        for path in reversed(sys.path):
+            if path.endswith(FILE):
+                return Path(path)
     # <experiment>/trials/<n>/<attempt>/output
-    return (Path(os.environ["TUNER_OUTPUT_DIR"]).parents[3] / FILE).read_bytes()
+    return Path(os.environ["TUNER_OUTPUT_DIR"]).parents[3] / FILE
 
 
 # Any: an objective, and whatever its script defines
 def _script_names(objective: Any) -> dict[str, Any]:
     """What the objective uses of its script; nothing of a module, which is imported."""
-    function = getattr(objective, "func", objective)  # of a functools.partial
-    if not hasattr(function, "__globals__"):
-        function = type(function).__call__
-    names = getattr(function, "__globals__", {})
-    if names.get("__name__") != "__main__":
-        return {}
-    return {name: value for name, value in names.items() if not name.startswith("__")}
+    for function in _functions(objective):
+        names = function.__globals__
+        if names.get("__name__") == "__main__":
+            return {name: value for name, value in names.items() if not name.startswith("__")}
+    return {}
+
+
+def _functions(objective: Any) -> Iterator[FunctionType]:
+    """Yield the functions that a call runs: a decorator's and the one that it wraps, those of partials and methods."""
+    attributes = getattr(objective, "__dict__", {})
+    if isinstance(objective, FunctionType):
+        yield objective
+    elif isinstance(objective, functools.partial):
+        yield from _functions(objective.func)
+    elif isinstance(objective, MethodType):
+        yield from _functions(objective.__func__)
+    elif isinstance(type(objective).__call__, FunctionType):
+        yield from _functions(type(objective).__call__)
+    if "__wrapped__" in attributes:  # set by functools.wraps
+        yield from _functions(attributes["__wrapped__"])
 
 
 def _be_the_script(names: dict[str, Any]) -> None:
@@ -135,4 +176,7 @@ def _exit_code(end: SystemExit) -> int:
 if __name__ == "__main__":
     run()
 elif __name__ == "__mp_main__":
-    globals().update(_script_names(pickle.loads(pickle.loads(_packed())["objective"])))
+    try:
+        globals().update(_script_names(pickle.loads(pickle.loads(_packed())["objective"])))
+    except Exception as problem:  # a pool starts a process that fails here again, for ever
+        print(f"a spawned process cannot load the objective: {problem!r}", file=sys.stderr, flush=True)

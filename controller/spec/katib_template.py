@@ -7,6 +7,7 @@ conditions by type or by field.
 from __future__ import annotations
 
 import copy
+import functools
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,7 +21,8 @@ from controller.spec.substitute import TRIAL_NAME
 from controller.spec.yaml_text import parse, plain_scalar
 
 _PLACEHOLDER = re.compile(r"\$\{trialParameters\.([^{}]*)\}")
-_EXPANDED = re.compile(r"\$(\$?)\(([A-Za-z_.-][\w.-]*)\)")  # by Kubernetes, in commands and environment variables
+# What Kubernetes expands in commands and environment variables, and `${`, which this project's files escape.
+_EXPANDED = re.compile(r"(?P<escaped>\$\$)\{?|\$\((?P<name>[^)]*)\)|\$\{")
 _METADATA = re.compile(r"\$\{trialSpec\.([A-Za-z]+)(?:\[([^\]]*)\])?\}")
 # Conditions in GJSON. `status.conditions.#(type=="Complete")#|#(status=="True")#`, in either order, and
 # `status.[@this].#(phase=="Succeeded")#`, which makes a list of one mapping. The last # is optional.
@@ -355,14 +357,6 @@ class KatibTemplateReader(KatibSectionReader):
                 self._problems.add(f"{at}[{i}]", "only the primary container runs on this machine; remove the others")
         self._only(container, f"{at}[{index}]", _CONTAINER, _NOT_ON_THIS_MACHINE)
         used: set[str] = set()
-        words = {
-            key: [
-                self._filled(word, f"{at}[{index}].{key}[{i}]", names, used)
-                for i, word in enumerate(self._list(container, key, f"{at}[{index}]"))
-            ]
-            for key in ("command", "args")
-            if container.get(key) is not None
-        }
         env: dict[str, str] = {}
         known = {"KATIB_TRIAL_NAME": "${" + TRIAL_NAME + "}"}  # Katib adds it to the container
         for i, variable in enumerate(self._optional(container, "env", f"{at}[{index}]")):
@@ -370,9 +364,15 @@ class KatibTemplateReader(KatibSectionReader):
             if not isinstance(variable, dict) or not isinstance(variable.get("name"), str) or "valueFrom" in variable:
                 self._problems.add(below, "only a name with a value is read; write the value out")
             else:
-                value = _expanded(self._filled(variable.get("value", ""), below, names, used), known | env)
-                env[variable["name"]] = value
-        words = {key: [_expanded(word, known | env) for word in some] for key, some in words.items()}
+                env[variable["name"]] = self._filled(variable.get("value", ""), below, names, used, known | env)
+        words = {
+            key: [
+                self._filled(word, f"{at}[{index}].{key}[{i}]", names, used, known | env)
+                for i, word in enumerate(self._list(container, key, f"{at}[{index}]"))
+            ]
+            for key in ("command", "args")
+            if container.get(key) is not None
+        }
         if "command" not in words:
             self._problems.add(f"{at}[{index}].command", "is missing; a local trial cannot ask the image for it")
         if all(isinstance(container.get(key), list | None) for key in words):
@@ -410,7 +410,11 @@ class KatibTemplateReader(KatibSectionReader):
             self._problems.add(at, f"expected a number, got {amount!r}")
             return None
 
-    def _filled(self, text: object, at: str, names: dict[str, str], used: set[str]) -> str:
+    def _filled(
+        self, text: object, at: str, names: dict[str, str], used: set[str], env: Mapping[str, str] | None = None
+    ) -> str:
+        """Return the text in this project's syntax. env: replaces `$(NAME)`; None where Kubernetes does that."""
+        literal = _escaped if env is None else functools.partial(_expanded, env=env)
         if not isinstance(text, str):
             self._problems.add(at, f"expected text, got {text!r}; write it in quotes")
             return ""
@@ -420,14 +424,26 @@ class KatibTemplateReader(KatibSectionReader):
             if match[1] not in names:
                 self._problems.add(at, f"{match[0]} is not one of trialParameters; declare it there")
             used.add(match[1])
-            parts += [text[end : match.start()].replace("${", "$${"), names.get(match[1], "")]
+            parts += [literal(text[end : match.start()]), names.get(match[1], "")]
             end = match.end()
-        return "".join([*parts, text[end:].replace("${", "$${")])
+        return "".join([*parts, literal(text[end:])])
+
+
+def _escaped(text: str) -> str:
+    return text.replace("${", "$${")
 
 
 def _expanded(text: str, env: Mapping[str, str]) -> str:
-    """Replace `$(NAME)` as Kubernetes does: an unknown name stays, and `$$(NAME)` is a literal `$(NAME)`."""
-    return _EXPANDED.sub(lambda found: found[0][1:] if found[1] else env.get(found[2], found[0]), text)
+    """Escape the text, and replace `$(NAME)` and `$$` as Kubernetes does: `$$` is `$`, an unknown name stays."""
+
+    def expanded(found: re.Match[str]) -> str:
+        if found["escaped"]:
+            return _escaped(found[0][1:])
+        if found["name"] in env:
+            return env[found["name"]]
+        return _escaped(found[0])
+
+    return _EXPANDED.sub(expanded, text)
 
 
 def _with_checkpoint(words: list[str], folder: str) -> list[str]:

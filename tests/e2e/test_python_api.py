@@ -291,6 +291,107 @@ for given in (objective, functools.partial(objective)):
     assert out == "16.0\n16.0\n"
 
 
+def test_spawned_processes_find_the_script_after_the_objective_cleared_its_environment(scripts: Scripts) -> None:
+    out = scripts.output("""
+import multiprocessing
+
+def squared(x):
+    return x ** 2
+
+def objective(trial):
+    os.environ.clear()
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        return pool.map(squared, [2.0])[0]
+
+print(tuner.minimize(objective, X, trials=1, trial_timeout=60, progress=False).best.value)
+""")
+    assert out == "4.0\n"
+
+
+def test_spawned_processes_that_cannot_load_the_objective_do_work_of_modules(scripts: Scripts) -> None:
+    out = scripts.output("""
+import math, multiprocessing
+
+class OfTheTrial:
+    def __reduce__(self):
+        return eval, ("{'MainProcess': 7}[__import__('multiprocessing').current_process().name]",)
+
+only = OfTheTrial()
+
+def objective(trial):
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        return only * pool.map(math.sqrt, [4.0])[0]
+
+study = tuner.minimize(objective, X, trials=1, trial_timeout=60, progress=False)
+print(study.best.value)
+print(study.log(0))
+""")
+    assert out.startswith("14.0\n")
+    assert "a spawned process cannot load the objective: KeyError('SpawnPoolWorker-1')" in out
+
+
+def test_an_objective_decorated_by_a_module_finds_its_script(scripts: Scripts) -> None:
+    (scripts.folder / "decorators.py").write_text("""
+import functools
+
+def logged(function):
+    @functools.wraps(function)
+    def logging(*arguments):
+        print("called")
+        return function(*arguments)
+    return logging
+""")
+    out = scripts.output("""
+import functools, multiprocessing
+from decorators import logged
+
+class Net:
+    def __init__(self, weight):
+        self.weight = weight
+
+def squared(net):
+    return Net(net.weight ** 2)
+
+@logged
+def objective(trial):
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        return pool.map(squared, [Net(3)])[0].weight
+
+class Objective:
+    @logged
+    def __call__(self, trial):
+        return objective(trial)
+
+for given in (objective, functools.partial(logged(objective)), Objective()):
+    print(tuner.minimize(given, X, trials=1, trial_timeout=60, progress=False).best.value)
+""")
+    assert out == "9.0\n9.0\n9.0\n"
+
+
+def test_processes_that_the_objective_forks_end_by_sigterm_without_a_traceback(scripts: Scripts) -> None:
+    out = scripts.output("""
+import multiprocessing
+
+def wait(started):
+    started.set()
+    time.sleep(1000)
+
+def objective(trial):
+    fork = multiprocessing.get_context("fork")
+    started = fork.Event()
+    process = fork.Process(target=wait, args=(started,))
+    process.start()
+    started.wait()
+    process.terminate()
+    process.join()
+    return process.exitcode
+
+study = tuner.minimize(objective, X, trials=1, trial_timeout=60, progress=False)
+print(study.best.value, study.log(0).split())
+""")
+    assert out == "-15.0 ['tuner.step=0', 'tuner.value=-15.0']\n"
+
+
 def test_options_may_be_numbers_of_numpy(scripts: Scripts) -> None:
     out = scripts.output("""
 import numpy as np

@@ -18,6 +18,7 @@ from controller.spec import SpecErrors, file_text, read, read_path
 from controller.spec.katib import KatibReader
 from controller.spec.katib_template import native_condition
 from controller.spec.problems import ProblemCollector
+from controller.spec.substitute import fill
 from controller.spec.yaml_text import parse
 from suggest.errors import InvalidArgument
 from suggest.studies.study_service import check
@@ -445,14 +446,20 @@ def test_the_trials_name_is_substituted() -> None:
 
 
 def test_variables_of_the_container_are_expanded_as_kubernetes_does() -> None:
-    words = "[python, train.py, --to=$(OUT)/model, --user=$(USER), --text=$$(OUT), '--odd=$${OUT}']"
+    words = "[python, train.py, --to=$(OUT)/model, --user=$(USER), --text=$$(OUT), '--odd=$${OUT}'"
+    words += ", '${OUT}', $$$(OUT), $$$$(OUT), '{print $$1}', '$$$${OUT}', $(, '$(${OUT})', $]"
     env = "[{name: ROOT, value: /data}, {name: OUT, value: $(ROOT)/$(KATIB_TRIAL_NAME)}]"
     text = TEXT.replace("[python, ../digits/train.py]", f"{words}\n                env: {env}")
     trial = read(text, source="katib.yaml").spec.trial
     assert trial.env["OUT"] == "/data/${TUNER_TRIAL_NAME}"
     assert trial.command[2:6] == (
-        "--to=/data/${TUNER_TRIAL_NAME}/model", "--user=$(USER)", "--text=$(OUT)", "--odd=$$${OUT}",
+        "--to=/data/${TUNER_TRIAL_NAME}/model", "--user=$(USER)", "--text=$(OUT)", "--odd=$${OUT}",
     )  # fmt: skip
+    assert trial.command[7] == "$/data/${TUNER_TRIAL_NAME}"
+    assert [fill(word, {}) for word in trial.command[8:]] == [
+        "$$(OUT)", "{print $1}", "$${OUT}", "$(", "$(${OUT})", "$",
+    ]  # fmt: skip
+    assert fill(trial.command[6], {}) == "${OUT}"
 
 
 def test_a_warning_about_many_trials_names_katibs_key(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -125,7 +125,7 @@ class SequenceSampler:
         return points
 
     def warm_up(self) -> None:
-        self._sequence(0)
+        pass
 
     def _point(self, one: PointRequest) -> Assignment:
         words = [dimension(one.number) for dimension in self._sequence(one.again)]

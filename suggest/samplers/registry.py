@@ -241,6 +241,11 @@ def learns(algorithm: Algorithm) -> bool:
     return (_BY_NAME[algorithm.name].learns or settings.get("duplicates") == REUSE) and settings.get("chosen") != GRID
 
 
+def search_of(algorithm: Algorithm) -> tuple[str, str]:
+    """Return which search proposes: the algorithm's name, and what `default` chose. It decides which modules load."""
+    return algorithm.name, str(algorithm.settings.get("chosen", ""))
+
+
 def waits(algorithm: Algorithm) -> bool:
     """Return whether the algorithm has fewer points than wanted while a trial has to end first."""
     family = _BY_NAME.get(algorithm.name)

@@ -27,6 +27,7 @@ from suggest.curves import Report, TrialCurve
 from suggest.deadline import locked
 from suggest.engine import Draft, Engine
 from suggest.errors import LimitReached, NotFound, NotOwner, TooManyOpenFiles, TunerError, Unavailable
+from suggest.samplers import registry
 from suggest.storage.store import Lease, StudyRecord, StudyStore
 from suggest.studies.next_point import Computations, NextPoint
 from suggest.studies.prefetch import Prefetcher
@@ -105,7 +106,7 @@ class Writer:
     _computations: Computations
     count_point: Callable[[str], None]  # by kind: ready, fresh, outdated or cheaper
     _just_loaded: Sequence[Trial] | None  # if the engine was built for this block: its trials
-    _warm: set[str]  # the algorithms whose modules are loaded
+    _warm: set[tuple[str, str]]  # the searches whose modules are loaded
 
     def trials_at_first(self) -> Iterable[Trial]:
         """Return all trials of the study as they were when the `with` block began, in the order of their numbers."""
@@ -172,10 +173,10 @@ class Writer:
             self.expect_more()
 
     def warm_up(self) -> None:
-        """Load in the background, once in this process, what the algorithm needs for its first model-based proposal."""
-        algorithm = self.engine.study.spec.algorithm.name
-        if algorithm not in self._warm:
-            self._warm.add(algorithm)
+        """Load in the background, once in this process, what the search needs for its first model-based proposal."""
+        search = registry.search_of(self.engine.study.spec.algorithm)
+        if search not in self._warm:
+            self._warm.add(search)
             threading.Thread(target=self.engine.warm_up, name="warm-up").start()
 
 
@@ -197,7 +198,7 @@ class StudySessions:
         self._ahead = Prefetcher(self._compute_ahead, after_s=AHEAD_AFTER_S, late_s=math.inf)
         self._computations = Computations()
         self.workers = Workers()
-        self._warm: set[str] = set()
+        self._warm: set[tuple[str, str]] = set()
         self._points_given: Counter[str] = Counter()
         self._points_lock = threading.Lock()
         self._clock = clock

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from contextlib import closing
 from pathlib import Path
@@ -38,3 +40,29 @@ def test_the_end_of_a_trial_prepares_the_next_proposal(tmp_path: Path) -> None:
             assert time.monotonic() < deadline, "no proposal was made ahead"
             number += 1
         studies.close()
+
+
+def test_a_search_is_loaded_after_the_first_trial_although_default_chose_another_one_before(tmp_path: Path) -> None:
+    program = f"""
+import sys
+from suggest.server.admin import open_store
+from suggest.space import Choice, Float, Parameter, Space
+from suggest.studies import StudyService
+from suggest.study import Algorithm, Direction, Objective, StudyName, StudySpec
+from suggest.trial import Outcome, TrialState
+from tests.service.load import eventually
+
+studies = StudyService(open_store("sqlite:///{tmp_path}/s.db"), address="")
+for k, domain in enumerate([Choice(("a", "b")), Float(0, 1)]):
+    name, algorithm = StudyName("default", f"s{{k}}"), Algorithm("default", settings={{"trials": 9}})
+    goal = Objective("loss", Direction.MINIMIZE)
+    studies.create_study(name, StudySpec(Space((Parameter("x", domain),)), (goal,), algorithm), request_id="create")
+    studies.suggest(name, 1, client_id="c", request_id="1")
+    studies.complete(name, 0, Outcome(TrialState.SUCCEEDED, 0.5))
+    assert k or "numpy" not in sys.modules, "grid needs none"
+eventually(lambda: "suggest.samplers.tpe_model" in sys.modules, within_s={WITHIN_S})
+studies.close()
+"""
+    root = Path(__file__).parents[2]
+    done = subprocess.run([sys.executable, "-c", program], cwd=root, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

@@ -146,12 +146,22 @@ def test_trials_with_a_mutated_one_among_many_are_those_that_protobuf_reads() ->
     assert min(refused, accepted) > 40
 
 
+@pytest.mark.parametrize("size", [127, 128, 16_383, 16_384, 2_097_151, 2_097_152])
+def test_fields_of_any_length_are_scanned(size: int) -> None:
+    trial = a_trial("search-x", POINT, DONE, "0.5")
+    trial.status.observation.metrics.add(name="loss", value="7" * size)
+    raw = trial.SerializeToString()
+    scanned = READER.scanned([raw])
+    assert scanned is not None
+    assert by_name(scanned) == by_name(READER.parsed({0: raw}))
+
+
 @pytest.mark.parametrize(
     "unusual",
     [
         b"\xa2\x06\x03new",  # field 100, of a newer client
         b"\x23\x24",  # a group
-        b"\x25abcd",  # a fixed32
+        b"\x25\x08\x01\x08\x01",  # a fixed32, whose bytes are also two fields with a varint
         b"\x1a\x0b\x18" + b"\xff" * 9 + b"\x01",  # a negative condition
         b"\x8a\x00\x08search-x",  # a name whose tag has a byte too many
         b"\x0a\x08search-x" * MOST_FIELDS,

@@ -12,7 +12,7 @@ from contextlib import suppress
 
 import yaml
 
-from tests.cluster.api import Api, Object, Refused
+from tests.cluster.api import Api, Object, RequestRefused
 from tests.cluster.binaries import program
 from tests.cluster.objects import pods, terminated
 from tests.cluster.waiting import eventually
@@ -46,7 +46,7 @@ def define(api: Api, what: Object) -> None:
 def _serves(api: Api, path: str) -> bool:
     try:
         return "items" in api.get(path)
-    except Refused:
+    except RequestRefused:
         return False
 
 
@@ -77,13 +77,15 @@ class Operator:
     def _play(self) -> None:
         while not self._over.wait(0.1):
             for each in self._seen():
-                with suppress(Refused):  # it was deleted meanwhile; any other cause shows as a test that times out
+                with suppress(
+                    RequestRefused
+                ):  # it was deleted meanwhile; any other cause shows as a test that times out
                     self._look_after(each)
 
     def _seen(self) -> list[Object]:
         try:
             return self._api.items(self._path)
-        except (Refused, OSError):
+        except (RequestRefused, OSError):
             return []
 
     def _look_after(self, each: Object) -> None:

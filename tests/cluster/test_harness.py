@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.api import CORE, Refused
+from tests.cluster.api import CORE, RequestRefused
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.kwok import uid_number
 from tests.cluster.objects import conditions, ended, job, jobs, pod_of, pods, quota, terminated
@@ -143,7 +143,7 @@ def eventually_streams(cluster: ControlPlane, namespace: str, pod: str) -> list[
     def lines() -> list[str]:
         try:
             return list(cluster.api().stream(path, follow="true"))
-        except Refused:  # it waits to start
+        except RequestRefused:  # it waits to start
             return []
 
     return eventually(lines)
@@ -151,7 +151,7 @@ def eventually_streams(cluster: ControlPlane, namespace: str, pod: str) -> list[
 
 def test_a_service_account_has_the_rights_it_was_granted_and_no_others(level_b: ControlPlane, namespace: str) -> None:
     somebody = level_b.api(token=level_b.service_account_token(namespace, "default"))
-    with pytest.raises(Refused, match="cannot list resource"):
+    with pytest.raises(RequestRefused, match="cannot list resource"):
         somebody.items(pods(namespace))
     rbac = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}"
     level_b.api().post(f"{rbac}/roles", {
@@ -167,7 +167,7 @@ def test_a_service_account_has_the_rights_it_was_granted_and_no_others(level_b: 
     def sees() -> bool:
         try:
             return somebody.items(pods(namespace)) == []
-        except Refused:
+        except RequestRefused:
             return False
 
     assert eventually(sees)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.cluster import images
-from tests.cluster.api import CORE, Object, Refused
+from tests.cluster.api import CORE, Object, RequestRefused
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.objects import pods, quota
 from tests.cluster.realnode import RealNode
@@ -39,7 +39,7 @@ class UsageWatch:
     def _watch(self) -> None:
         path = f"{CORE}/namespaces/{self._namespace}/resourcequotas"
         while not self._over.is_set():
-            with suppress(OSError, Refused):
+            with suppress(OSError, RequestRefused):
                 for event in self._cluster.api().watch(path, seconds=5):
                     self._note(event["object"])
 

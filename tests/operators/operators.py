@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from tests.cluster import binaries, images
-from tests.cluster.api import CORE, Api, Object, Refused
+from tests.cluster.api import CORE, Api, Object, RequestRefused
 from tests.cluster.binaries import program
 from tests.cluster.controlplane import LOOPBACK, ControlPlane, free_port
 from tests.cluster.jobset import DEFINITIONS, define
@@ -274,7 +274,7 @@ def _create(api: Api, each: Object) -> None:
     path = COLLECTIONS.get(each["kind"]) or f"{CORE}/namespaces/{about['namespace']}/secrets"
     try:
         api.post(path, each)
-    except Refused as refused:
+    except RequestRefused as refused:
         if refused.code != 409:  # a namespace that two of them install
             raise
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.cluster.api import Api, Object, Refused
+from tests.cluster.api import Api, Object, RequestRefused
 from tests.cluster.kwok import GPU
 
 V1 = "/apis/kueue.x-k8s.io/v1beta1"
@@ -36,7 +36,7 @@ def workloads(namespace: str) -> str:
 def _ensure(api: Api, kind: str, path: str, name: str, **content: object) -> None:
     try:
         api.post(path, {"apiVersion": "kueue.x-k8s.io/v1beta1", "kind": kind, "metadata": {"name": name}, **content})
-    except Refused as refused:
+    except RequestRefused as refused:
         if refused.code != 409:  # left by an earlier test
             raise
 

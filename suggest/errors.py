@@ -1,6 +1,6 @@
 """The errors of the suggestion service, which the service, its clients and the controller share.
 
-Pure: gRPC codes are in `suggest.wire.status`, which maps types to codes and back. Each message is a sentence for a
+Pure: gRPC codes are in `suggest.grpc_status`, which maps types to codes and back. Each message is a sentence for a
 person, with the place, the value, the rule and the cure.
 """
 

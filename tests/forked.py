@@ -196,7 +196,7 @@ def _forking() -> _Forking:
 PACKAGES = (
     "controller", "controller.app", "controller.cli", "controller.core", "controller.report", "controller.runtime",
     "controller.runtime.kubernetes", "controller.spec", "suggest", "suggest.client", "suggest.server",
-    "suggest.storage", "suggest.studies", "suggest.wire", "tuner",
+    "suggest.storage", "suggest.studies", "tuner",
 )  # fmt: skip
 IMPORTED_LATE = (
     "controller.ui.server", "controller.ui.study_server", "google.rpc.error_details_pb2", "google.rpc.status_pb2",

@@ -149,20 +149,20 @@ class Attempts:
 
 
 def _error(failure: grpc.RpcError, *, address: str, timeout_s: float) -> TunerError:
-    from suggest.wire.status import error_of
+    from suggest.grpc_status import error_of
 
     return error_of(failure, address=address, timeout_s=timeout_s)
 
 
 def _is_mismatch(failure: grpc.RpcError) -> bool:
-    from suggest.wire.status import is_mismatch
+    from suggest.grpc_status import is_mismatch
 
     return is_mismatch(failure)
 
 
 def _by_the_service(failure: grpc.RpcError) -> bool:
     """Return whether the service itself sent the error. gRPC reports UNAVAILABLE if nothing answers."""
-    from suggest.wire.status import DETAILS_KEY
+    from suggest.grpc_status import DETAILS_KEY
 
     call: Any = failure  # the errors that grpc raises are also calls, which its types do not show
     return any(key == DETAILS_KEY for key, _ in call.trailing_metadata() or ())

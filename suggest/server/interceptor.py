@@ -34,6 +34,7 @@ from suggest.errors import (
     Unauthenticated,
     Unavailable,
 )
+from suggest.grpc_status import InternalError, code_of, status_of
 from suggest.server import request_sizes
 from suggest.server.access import audit
 from suggest.server.access.audit import DenialLog
@@ -46,7 +47,6 @@ from suggest.server.keyed_queue import CallKind, Flow, KeyedQueue
 from suggest.server.rate_limits import RateLimiter
 from suggest.server.rpcs import Rpc, resource_of, rpc_of
 from suggest.server.store_health import StoreHealth
-from suggest.wire.status import InternalError, code_of, status_of
 
 log = logging.getLogger(__name__)
 

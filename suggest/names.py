@@ -51,7 +51,7 @@ def parse_study(text: str, field: str) -> StudyName:
 def parse_trial(text: str, field: str) -> tuple[StudyName, int]:
     study, number = parse_trials(text, field)
     if number is None:
-        raise _invalid(field, "one trial is needed here, by its number")
+        raise InvalidArgument.at(field, "one trial is needed here, by its number")
     return study, number
 
 
@@ -62,7 +62,7 @@ def parse_trials(text: str, field: str) -> tuple[StudyName, int | None]:
     if number == ALL:
         return StudyName(namespace, study), None
     if not _NUMBER.fullmatch(number):
-        raise _invalid(field, f"{number[:80]!r} is not a trial number; use 0, 1, 2…")
+        raise InvalidArgument.at(field, f"{number[:80]!r} is not a trial number; use 0, 1, 2…")
     return StudyName(namespace, study), int(number)
 
 
@@ -76,14 +76,10 @@ def _split(text: str, field: str, form: str) -> list[str]:
     """The variable segments of `text`, if its fixed ones are those of `form`."""
     segments, expected = text.split("/"), form.split("/")
     if len(segments) != len(expected) or segments[::2] != expected[::2]:
-        raise _invalid(field, f"{text[:200]!r} is not of the form {form}" if text else f"missing; use {form}")
+        raise InvalidArgument.at(field, f"{text[:200]!r} is not of the form {form}" if text else f"missing; use {form}")
     return segments[1::2]
 
 
 def _check_labels(field: str, *labels: str) -> None:
     if problems := [Problem(field, problem) for label in labels if (problem := label_problem(label))]:
         raise InvalidArgument(problems)
-
-
-def _invalid(field: str, message: str) -> InvalidArgument:
-    return InvalidArgument([Problem(field, message)])

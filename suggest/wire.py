@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TypeVar
@@ -20,8 +19,9 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from suggest import names
 from suggest.domain import MAX_JSON_DEPTH, MAX_JSON_LENGTH, compact_json, json_problem
-from suggest.errors import InvalidArgument, Problem
+from suggest.errors import InvalidArgument, Problem, raise_if
 from suggest.imports import FinishedTrial, ImportResult
+from suggest.nesting import json_depth
 from suggest.replies import StudySummary
 from suggest.space import Assignment, Choice, Condition, Domain, Float, Int, Normal, Parameter, Scale, Space, Value
 from suggest.study import (
@@ -46,13 +46,6 @@ E = TypeVar("E")
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
-_QUOTED = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
-_BRACKETS = re.compile(r"[\[\]{}]")
-
-
-def raise_if(problems: Problems) -> None:
-    if problems:
-        raise InvalidArgument(problems)
 
 
 def read_value(message: pb.Value, path: str, problems: Problems) -> Value:
@@ -76,7 +69,7 @@ def _read_json(text: str, path: str, problems: Problems) -> Value:
     """Parse null, a list or an object. The text is untrusted, so its depth is checked before it is parsed."""
     if len(text) > MAX_JSON_LENGTH:
         problem = f"it has {len(text)} characters; use at most {MAX_JSON_LENGTH}"
-    elif _depth(text) > MAX_JSON_DEPTH:
+    elif json_depth(text) > MAX_JSON_DEPTH:
         problem = f"it is nested more than {MAX_JSON_DEPTH} levels deep; use a flatter value"
     else:
         try:
@@ -94,15 +87,6 @@ def _read_json(text: str, path: str, problems: Problems) -> Value:
     return ""
 
 
-def _depth(text: str) -> int:
-    """Return the depth of brackets outside of quotes, an upper bound of the depth of the parser."""
-    deepest = depth = 0
-    for bracket in _BRACKETS.findall(_QUOTED.sub("", text)):
-        depth += 1 if bracket in "[{" else -1
-        deepest = max(deepest, depth)
-    return deepest
-
-
 def _object(pairs: list[tuple[str, Value]]) -> dict[str, Value]:
     members = dict(pairs)
     if len(members) < len(pairs):
@@ -117,7 +101,7 @@ def write_value(value: Value, path: str = "") -> pb.Value:
             return pb.Value(bool_value=value)
         case int():
             if not -(2**63) <= value < 2**63:
-                raise InvalidArgument([Problem(path, f"{value} does not fit into 64 bits")])
+                raise InvalidArgument.at(path, f"{value} does not fit into 64 bits")
             return pb.Value(int_value=value)
         case float():
             return pb.Value(double_value=value)
@@ -127,7 +111,7 @@ def write_value(value: Value, path: str = "") -> pb.Value:
         expected = "text, a number, a boolean, None, or a list or dict of these"
         raise TypeError(f"{path or 'value'}: expected {expected}, got {value!r} ({type(value).__name__})")
     if problem := json_problem(value):
-        raise InvalidArgument([Problem(path, problem)])
+        raise InvalidArgument.at(path, problem)
     return pb.Value(json_value=compact_json(value))
 
 
@@ -606,4 +590,4 @@ def write_outcome(outcome: Outcome) -> pb.Outcome:
             return pb.Outcome(failed=pb.Failed(failure_class=outcome.failure_class, reason=outcome.reason))
         case TrialState.CANCELLED:
             return pb.Outcome(cancelled=pb.Cancelled(reason=outcome.reason))
-    raise InvalidArgument([Problem("outcome", f"{outcome.state.value} is not an outcome")])
+    raise InvalidArgument.at("outcome", f"{outcome.state.value} is not an outcome")

@@ -44,7 +44,7 @@ def tables_of(storage_url: str) -> set[str]:
     except (sqlalchemy.exc.ArgumentError, ValueError):
         # Not chained: the cause may quote a part of a password.
         message = f"{redacted_url(storage_url)} is not a database URL"
-        raise InvalidArgument([Problem("--from", message)]) from None
+        raise InvalidArgument.at("--from", message) from None
     with _translated(storage_url):
         engine = sqlalchemy.create_engine(storage_url)
         try:
@@ -64,7 +64,7 @@ def read(storage_url: str, study: str, value: str) -> Source:
                 message = (
                     f"{chosen.study_name} has {count:,} trials, more than {MAX_ROWS:,}; export the best to a CSV file"
                 )
-                raise InvalidArgument([Problem("--study", message)])
+                raise InvalidArgument.at("--study", message)
             trials = storage.get_all_trials(chosen._study_id, deepcopy=False)
         finally:
             storage.engine.dispose()
@@ -102,7 +102,7 @@ def _chosen(studies: Sequence[FrozenStudy], name: str, place: str) -> FrozenStud
         return studies[names.index(name)]
     some = ", ".join(names[:8]) + (", …" if len(names) > 8 else "")
     if not name:
-        raise InvalidArgument([Problem("--study", f"say which of the studies in {place}: {some}" if some else "none")])
+        raise InvalidArgument.at("--study", f"say which of the studies in {place}: {some}" if some else "none")
     raise NotFound(f"{place} has no study {name!r}{did_you_mean(name, names) or f'; there are {some or None}'}")
 
 
@@ -118,7 +118,7 @@ def _objective(study: FrozenStudy, value: str) -> int:
     if count > 1:
         of = f"{', '.join(metric_names)}, or " if metric_names else ""
         message = f"{study.study_name} has {count} objectives; say whose values count: {of}0 to {count - 1}"
-        raise InvalidArgument([Problem("--value", message)])
+        raise InvalidArgument.at("--value", message)
     return 0  # a name that it does not know is ours for its one objective
 
 
@@ -162,7 +162,7 @@ def _translated(storage_url: str) -> Iterator[None]:
         yield
     except (sqlalchemy.exc.ArgumentError, ImportError) as error:
         message = f"{place} is not a URL of a database that can be read here ({error})"
-        raise InvalidArgument([Problem("--from", " ".join(message.split()))]) from error
+        raise InvalidArgument.at("--from", " ".join(message.split())) from error
     except (sqlalchemy.exc.SQLAlchemyError, sqlite3.Error, OptunaError, RuntimeError) as error:
         cause = getattr(error, "orig", error)  # without the statement, which says nothing to people
         raise Unavailable(f"{place}: cannot be read ({' '.join(str(cause).split())[:300]})") from error

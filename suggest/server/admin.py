@@ -8,7 +8,7 @@ from __future__ import annotations
 from contextlib import closing
 from typing import TYPE_CHECKING
 
-from suggest.errors import InvalidArgument, NotFound, Problem
+from suggest.errors import InvalidArgument, NotFound
 from suggest.imports import MAX_ROWS, Source
 from suggest.studies import check
 from suggest.study import MIN_TRIALS_TO_RANK, Direction, Importance
@@ -49,7 +49,7 @@ def open_store(storage_url: str, *, sync: str = "normal") -> SqlStudyStore:
     from suggest.storage.sqlite import SYNC
 
     if sync not in SYNC:
-        raise InvalidArgument([Problem("sync", f"{sync!r} is not known; use {' or '.join(SYNC)}")])
+        raise InvalidArgument.at("sync", f"{sync!r} is not known; use {' or '.join(SYNC)}")
     if is_postgres(storage_url):
         from suggest.storage.postgres_store import PostgresStore
 

@@ -27,7 +27,6 @@ from google.protobuf.message import DecodeError
 from suggest import deadline, events
 from suggest.errors import (
     InvalidArgument,
-    Problem,
     RateLimited,
     TimedOut,
     TunerError,
@@ -446,7 +445,7 @@ async def _message(context: Context) -> bytes:
     """Return the only message of the stream. Raises InvalidArgument if there is none."""
     serialized: Any = await context.read()
     if serialized is grpc.aio.EOF:
-        raise InvalidArgument([Problem("", "the call contained no request")])
+        raise InvalidArgument.at("", "the call contained no request")
     return bytes(serialized)
 
 
@@ -485,6 +484,6 @@ def _read(serialized: bytes, deserialize: Callable[[bytes], Any] | None, method:
         request = deserialize(serialized)
     except DecodeError:
         message = f"the bytes sent to {method} are not a request of that method"
-        raise InvalidArgument([Problem("", message)]) from None
+        raise InvalidArgument.at("", message) from None
     request_sizes.check(request)
     return request

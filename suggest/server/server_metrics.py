@@ -23,7 +23,7 @@ from prometheus_client.exposition import choose_encoder
 
 from suggest.address import Address, parse_address
 from suggest.binding import refuse_taken
-from suggest.errors import InvalidArgument, Problem, Unavailable
+from suggest.errors import InvalidArgument, Unavailable
 from suggest.server.access.certificates import KeyPair
 from suggest.server.keyed_queue import KeyedQueue
 from suggest.server.store_health import StoreHealth
@@ -110,7 +110,7 @@ def metrics_address(text: str) -> Address:
     """Parse the address of the metrics. Raises InvalidArgument."""
     address = parse_address(text)
     if address.path:
-        raise InvalidArgument([Problem("metrics-address", f"{text!r} is a socket; Prometheus needs HOST:PORT")])
+        raise InvalidArgument.at("metrics-address", f"{text!r} is a socket; Prometheus needs HOST:PORT")
     return address
 
 

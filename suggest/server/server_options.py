@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from suggest.errors import InvalidArgument, Problem
+from suggest.errors import InvalidArgument
 from suggest.server.access.file_reloader import FileReloader
 from suggest.server.limits_file import Limits, read_limits
 
@@ -31,7 +31,7 @@ class ServerOptions:
         if folder is not None and not (folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)):
             cure = "mount the volume of the trials there, or give this user the right"
             message = f"{folder} is not a folder that this user can write; {cure}"
-            raise InvalidArgument([Problem("katib-checkpoints", message)])
+            raise InvalidArgument.at("katib-checkpoints", message)
 
 
 class LimitsFile:

@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from suggest import deadline, events
 from suggest.domain import show
 from suggest.engine import Engine, Proposal
-from suggest.errors import AlreadyExists, FailedPrecondition, InvalidArgument, LeaseExpired, NotFound, Problem
+from suggest.errors import AlreadyExists, FailedPrecondition, InvalidArgument, LeaseExpired, NotFound, Problem, raise_if
 from suggest.estimate import Estimate
 from suggest.imports import FinishedTrial, ImportResult, fit
 from suggest.replies import KEEP, AlgorithmInfo, Keep, StudySummary, Suggestions
@@ -58,7 +58,7 @@ def _nothing(noun: object) -> int:
 
 def check(spec: StudySpec) -> None:
     """Validate the spec without a store, for ValidateStudy. Raises InvalidArgument with all problems."""
-    spec_rules.raise_if(spec_rules.spec_problems(spec))
+    raise_if(spec_rules.spec_problems(spec))
 
 
 class StudyService:
@@ -189,9 +189,7 @@ class StudyService:
                 study = replace(study, labels=dict(labels))
             if study != engine.study:
                 size = size_of(study)
-                spec_rules.raise_if(
-                    spec_rules.size_problems("spec.parameters", "the study, with what it was before,", size)
-                )
+                raise_if(spec_rules.size_problems("spec.parameters", "the study, with what it was before,", size))
             if study != engine.study and not validate_only:
                 with writer.changing():
                     self._store.update_study(writer.lease, study)
@@ -604,7 +602,7 @@ def finished_trial(engine: Engine, trial: Trial, outcome: Outcome, measurements:
     spec = engine.study.spec
     if outcome.further and len(outcome.further) != len(spec.objectives) - 1:
         message = f"{len(outcome.further) + 1} values; the study has {len(spec.objectives)} objectives"
-        raise InvalidArgument([Problem("outcome.succeeded.values", f"{message}, give one value for each")])
+        raise InvalidArgument.at("outcome.succeeded.values", f"{message}, give one value for each")
     measured, step = engine.value_of(trial.number, measurements)
     value = measured if outcome.value is None else outcome.value
     other_values = [

@@ -18,6 +18,7 @@ from suggest.client.retries import CHANNEL_OPTIONS, PATIENCE_S, Attempts
 from suggest.errors import Unavailable
 from suggest.estimate import Estimate
 from suggest.imports import FinishedTrial, ImportResult
+from suggest.lazy_module import LazyModule
 from suggest.replies import KEEP, AlgorithmInfo, Keep, StudySummary, Suggestions
 from suggest.space import Assignment, Space
 from suggest.study import Pruning, Study, StudyName, StudySpec
@@ -26,7 +27,9 @@ from suggest.trial import NO_LABELS, Measurement, Outcome, StopAdvice, Trial, Tr
 if TYPE_CHECKING:
     import grpc
 
-    from suggest.client.calls import Call, Pages
+    from suggest.client import calls
+else:
+    calls = LazyModule("suggest.client.calls")
 
 # Calls of one client at a time; further ones wait. The server allows 100 per connection, and gRPC refuses calls already
 # below that while it still frees earlier ones. Refused calls pause and come back, which prolongs an overload.
@@ -87,25 +90,17 @@ class AsyncClient:
         Raises:
             AlreadyExists: the name is taken by another study.
         """
-        from suggest.client import calls
-
         return await self._send(calls.create_study(name, spec, request_id=request_id, labels=labels))
 
     async def get_study(self, name: StudyName) -> Study:
-        from suggest.client import calls
-
         return await self._send(calls.get_study(name))
 
     async def list_studies(self, namespace: str = "-") -> list[Study]:
         """Return the studies of a namespace; `-` means all namespaces."""
-        from suggest.client import calls
-
         return await self._all(calls.list_studies(namespace))
 
     async def study_summaries(self, namespace: str = "-") -> list[tuple[Study, StudySummary | None]]:
         """Return the studies of a namespace with their progress, which is None if the server is too old."""
-        from suggest.client import calls
-
         return await self._all(calls.study_summaries(namespace))
 
     async def update_study(
@@ -122,26 +117,18 @@ class AsyncClient:
         A space can only grow: each of its points must stay valid. `pruning=None` switches pruning off. With
         `validate_only`, return the changed study without storing it.
         """
-        from suggest.client import calls
-
         update = calls.update_study(name, space=space, pruning=pruning, labels=labels, validate_only=validate_only)
         return await self._send(update)
 
     async def delete_study(self, name: StudyName) -> None:
         """Delete the study and all its trials permanently."""
-        from suggest.client import calls
-
         await self._send(calls.delete_study(name))
 
     async def validate(self, spec: StudySpec) -> None:
         """Check a spec without storing anything. Raises InvalidArgument with all problems."""
-        from suggest.client import calls
-
         await self._send(calls.validate(spec))
 
     async def algorithms(self) -> list[AlgorithmInfo]:
-        from suggest.client import calls
-
         return await self._send(calls.algorithms())
 
     async def add_trial(
@@ -158,8 +145,6 @@ class AsyncClient:
 
         Without an outcome it is enqueued and handed out by the next suggest(); then `parameters` may be partial.
         """
-        from suggest.client import calls
-
         return await self._send(
             calls.add_trial(
                 name,
@@ -175,13 +160,9 @@ class AsyncClient:
         self, name: StudyName, trials: Sequence[FinishedTrial], *, source: str, request_id: str
     ) -> list[ImportResult]:
         """Import at most 1000 finished trials, each only once. Return a result for each, in the same order."""
-        from suggest.client import calls
-
         return await self._send(calls.import_trials(name, trials, source=source, request_id=request_id))
 
     async def get_trial(self, name: StudyName, number: int) -> Trial:
-        from suggest.client import calls
-
         return await self._send(calls.get_trial(name, number))
 
     async def list_trials(
@@ -191,8 +172,6 @@ class AsyncClient:
 
         Older servers ignore `first_number`.
         """
-        from suggest.client import calls
-
         pages = calls.list_trials(name, client_id=client_id, states=states, first_number=first_number)
         return await self._all(pages)
 
@@ -201,19 +180,13 @@ class AsyncClient:
 
         `token` is "" for the first page, and the returned token is "" after the last one.
         """
-        from suggest.client import calls
-
         return await self._send(calls.list_trials(name, client_id="", states=(), page_size=page_size).page(token))
 
     async def update_trial(self, name: StudyName, number: int, *, labels: Mapping[str, str]) -> Trial:
-        from suggest.client import calls
-
         return await self._send(calls.update_trial(name, number, labels))
 
     async def delete_trial(self, name: StudyName, number: int) -> None:
         """Delete a queued or finished trial from the study. The trial's number is not used again."""
-        from suggest.client import calls
-
         await self._send(calls.delete_trial(name, number))
 
     async def suggest(
@@ -238,8 +211,6 @@ class AsyncClient:
             expired_only: Return only trials whose lease has expired, no new ones.
             paused_only: Return only paused trials that may continue with a larger fidelity.
         """
-        from suggest.client import calls
-
         call = calls.suggest(
             name,
             count,
@@ -263,8 +234,6 @@ class AsyncClient:
             FailedPrecondition: the trial has finished.
             LeaseExpired: the lease expired, and the trial was handed out to another client.
         """
-        from suggest.client import calls
-
         return await self._send(calls.report(name, number, measurements, tries=tries))
 
     async def renew_leases(self, name: StudyName, leases: Mapping[int, int]) -> frozenset[int]:
@@ -272,8 +241,6 @@ class AsyncClient:
 
         Returns the trials whose leases could not be renewed; stop running these.
         """
-        from suggest.client import calls
-
         return await self._send(calls.renew_leases(name, leases))
 
     async def complete(
@@ -289,14 +256,10 @@ class AsyncClient:
 
         A repeated call with the same outcome succeeds.
         """
-        from suggest.client import calls
-
         return await self._send(calls.complete(name, number, outcome, measurements=measurements, tries=tries))
 
     async def reopen_trials(self, name: StudyName, numbers: Sequence[int]) -> list[Trial]:
         """Run at most 1000 failed trials again, all or none. A trial that already runs is returned unchanged."""
-        from suggest.client import calls
-
         return await self._send(calls.reopen_trials(name, numbers))
 
     async def list_measurements(
@@ -307,20 +270,14 @@ class AsyncClient:
         With `latest`, return only the last step of each metric in each trial's newest attempt, by trial and metric.
         Older servers return all measurements.
         """
-        from suggest.client import calls
-
         return await self._all(calls.list_measurements(name, number, latest=latest))
 
     async def latest_page(self, name: StudyName, token: str) -> tuple[list[tuple[int, Measurement]], str]:
         """Return a page of `list_measurements(latest=True)` of all trials, and the token of the next page."""
-        from suggest.client import calls
-
         return await self._send(calls.list_measurements(name, None, latest=True).page(token))
 
     async def optimal_trials(self, name: StudyName) -> list[Trial]:
         """Return the best succeeded trial, if any, or the Pareto front of a study with several objectives."""
-        from suggest.client import calls
-
         return await self._send(calls.optimal_trials(name))
 
     async def estimate(self, name: StudyName) -> Estimate:
@@ -329,8 +286,6 @@ class AsyncClient:
         Raises:
             FailedPrecondition: There are fewer than 10 values, or several objectives, or constraints.
         """
-        from suggest.client import calls
-
         return await self._send(calls.estimate(name))
 
     async def close(self) -> None:
@@ -345,7 +300,7 @@ class AsyncClient:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    async def _send(self, call: Call[T]) -> T:
+    async def _send(self, call: calls.Call[T]) -> T:
         import grpc
 
         attempts = Attempts(self._homes, self._timeout_s, start=self._owner)
@@ -362,7 +317,7 @@ class AsyncClient:
                 return call.read(reply)
             await self._sleep(pause_s)
 
-    async def _all(self, pages: Pages[T]) -> list[T]:
+    async def _all(self, pages: calls.Pages[T]) -> list[T]:
         items, token = await self._send(pages.page(""))
         while token:
             page, token = await self._send(pages.page(token))

@@ -340,9 +340,9 @@ class Engine:
             key=lambda request: not request.fixed
         )  # a trial that fixes nothing may find the space exhausted, so it comes last
         requests = [*partial, *(PointRequest(number, {}, new=to_run) for number in new)]
-        points = (yield from samplers.steps_of(self._sampler, requests)) if requests else []
+        points = (yield from self._sampler.steps(requests)) if requests else []
         points_by_number = dict(zip([w.number for w in partial] + list(new), points, strict=False))
-        parents = samplers.parents_of(self._sampler, requests)
+        parents = self._sampler.parents(requests)
         proposed = [
             replace(self._proposed_again(trial), parameters=points_by_number.get(trial.number, fixed[trial.number]))
             for trial in chosen
@@ -393,9 +393,9 @@ class Engine:
             for trial in batch.trials():
                 self._show(trial)
             return
-        samplers.put_batch(self._sampler, batch)
+        self._sampler.put_batch(batch)
         if self._cheaper is not None:
-            samplers.put_batch(self._cheaper, batch)
+            self._cheaper.put_batch(batch)
 
     def trial(self, number: int) -> Trial:
         trial = self._trials.get(number)

@@ -16,9 +16,6 @@ from suggest.samplers.sampler import (
     PointRequest,
     Sampler,
     completed,
-    parents_of,
-    put_batch,
-    steps_of,
 )
 
 __all__ = [
@@ -34,8 +31,5 @@ __all__ = [
     "completed",
     "new_sampler",
     "objective_problems",
-    "parents_of",
-    "put_batch",
     "space_problems",
-    "steps_of",
 ]

@@ -11,13 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from suggest.samplers.sampler import PointRequest, Sampler, Steps, completed, steps_of
-from suggest.space import Assignment
+from suggest.samplers.sampler import PointRequest, Sampler, Steps
 from suggest.study import Fidelity
 from suggest.trial import Trial, TrialState
 
 
-class ByFidelity:
+class ByFidelity(Sampler):
     """Shows one fidelity's values to a sampler that `make` creates. `enough` is how many values a fidelity needs."""
 
     def __init__(self, fidelity: Fidelity, make: Callable[[], Sampler], *, enough: int) -> None:
@@ -56,11 +55,8 @@ class ByFidelity:
         elif before is None or self._shown(before) != self._shown(kept):
             self._sampler.put(self._shown(kept))
 
-    def propose(self, wanted: Sequence[PointRequest]) -> list[Assignment]:
-        return completed(self.steps(wanted))
-
     def steps(self, wanted: Sequence[PointRequest]) -> Steps:
-        return (yield from steps_of(self._sampler, wanted))
+        return self._sampler.steps(wanted)
 
     def warm_up(self) -> None:
         self._sampler.warm_up()

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from suggest.errors import Problem
 from suggest.samplers.axis import Axis, axis_of
-from suggest.samplers.sampler import PointRequest
+from suggest.samplers.sampler import PointRequest, Sampler
 from suggest.settings import NoSettings
 from suggest.space import Assignment, Choice, Condition, Parameter, Space, Value
 from suggest.study import StudySpec
@@ -139,7 +139,7 @@ class Grid:
         return index
 
 
-class GridSampler:
+class GridSampler(Sampler):
     def __init__(self, spec: StudySpec, seed: int, settings: NoSettings) -> None:
         self._space = spec.space
         self._grid = Grid(spec.space, {})
@@ -210,9 +210,6 @@ class GridSampler:
                 taken.add(index)
                 return part.point(k)
         return part.point(0)
-
-    def warm_up(self) -> None:
-        pass
 
 
 def _depth_first(space: Space) -> list[Parameter]:

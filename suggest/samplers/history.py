@@ -14,9 +14,8 @@ from dataclasses import replace
 from typing import Protocol
 
 from suggest.errors import FailedPrecondition
-from suggest.samplers.sampler import PointRequest, Steps, completed
+from suggest.samplers.sampler import PointRequest, Sampler, Steps
 from suggest.samplers.tpe import Window
-from suggest.space import Assignment
 from suggest.study import StudySpec
 from suggest.trial import Trial, TrialState
 from suggest.workers import Model, ModelSetup, Workers, asked, model_of
@@ -49,7 +48,7 @@ class ShownTrials(Protocol):
         ...
 
 
-class ModelSampler:
+class ModelSampler(Sampler):
     """A sampler that asks a model. `requires` are package names. Without `workers`, the model runs in this process."""
 
     def __init__(
@@ -63,9 +62,6 @@ class ModelSampler:
 
     def put(self, trial: Trial) -> None:
         self._shown.put(trial)
-
-    def propose(self, wanted: Sequence[PointRequest]) -> list[Assignment]:
-        return completed(self.steps(wanted))
 
     def steps(self, wanted: Sequence[PointRequest]) -> Steps:
         """Propose in steps. Raises FailedPrecondition if a package is missing on this server."""

@@ -19,11 +19,10 @@ from itertools import count, islice
 from suggest import deadline
 from suggest.errors import Problem
 from suggest.samplers.distinct import DrawSettings
-from suggest.samplers.sampler import PointRequest, generator
+from suggest.samplers.sampler import PointRequest, Sampler, generator
 from suggest.samplers.uniform import BITS, at_fraction
 from suggest.space import Assignment, Choice, Space, Value
 from suggest.study import StudySpec
-from suggest.trial import Trial
 
 # For each dimension after the first: the inner coefficients of its primitive polynomial as bits, and m_1, m_2, ...
 _JOE_KUO = (
@@ -102,7 +101,7 @@ def sobol_problems(spec: StudySpec) -> Iterator[Problem]:
         )
 
 
-class SequenceSampler:
+class SequenceSampler(Sampler):
     """A sampler of a scrambled sequence. `dimension` creates one dimension, from its index and a random source."""
 
     def __init__(
@@ -114,18 +113,12 @@ class SequenceSampler:
         self._dimension = dimension
         self._sequences: dict[int, list[Coordinates]] = {}
 
-    def put(self, trial: Trial) -> None:
-        pass
-
     def propose(self, wanted: Sequence[PointRequest]) -> list[Assignment]:
         points: list[Assignment] = []
         for one in wanted:
             deadline.check()
             points.append(self._point(one))
         return points
-
-    def warm_up(self) -> None:
-        pass
 
     def _point(self, one: PointRequest) -> Assignment:
         words = [dimension(one.number) for dimension in self._sequence(one.again)]

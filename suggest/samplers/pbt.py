@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from suggest.domain import NO_MEMBER, number
 from suggest.samplers.population import Offspring, PbtPopulation
-from suggest.samplers.sampler import PointRequest
+from suggest.samplers.sampler import PointRequest, Sampler
 from suggest.samplers.uniform import draw, draw_point
 from suggest.settings import setting
 from suggest.space import Assignment, Choice, Domain, Float, Int, Space, Value
@@ -43,7 +43,7 @@ class PbtSettings:
     )
 
 
-class PbtSampler:
+class PbtSampler(Sampler):
     def __init__(self, spec: StudySpec, seed: int, settings: PbtSettings, *, workers: Workers | None = None) -> None:
         """`workers` are not used: a point takes microseconds."""
         self._space = spec.space
@@ -68,9 +68,6 @@ class PbtSampler:
         """Return the parents of the trials that `propose` proposes, by trial, of those that have one."""
         pairs = zip(wanted, self._offspring(wanted), strict=False)
         return {one.number: parent for one, (parent, _) in pairs if parent is not None}
-
-    def warm_up(self) -> None:
-        pass
 
     def _offspring(self, wanted: Sequence[PointRequest]) -> list[tuple[int | None, Assignment]]:
         found: list[tuple[int | None, Assignment]] = []

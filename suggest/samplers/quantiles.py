@@ -15,7 +15,7 @@ from dataclasses import replace
 from statistics import NormalDist
 
 from suggest.domain import number
-from suggest.samplers.sampler import PointRequest, Sampler, Steps, completed, steps_of
+from suggest.samplers.sampler import PointRequest, Sampler, Steps
 from suggest.space import Assignment, Choice, Domain, Float, Int, Scale, Space, Value
 from suggest.study import StudySpec
 from suggest.trial import Trial
@@ -114,7 +114,7 @@ def on_quantiles(spec: StudySpec, build: Callable[[StudySpec], Sampler]) -> Samp
     return QuantileSampler(uneven, build(replace(spec, space=shown)))
 
 
-class QuantileSampler:
+class QuantileSampler(Sampler):
     """A sampler around one that is shown the fractions of the `uneven` parameters."""
 
     def __init__(self, uneven: dict[str, Float | Int], sampler: Sampler) -> None:
@@ -124,12 +124,9 @@ class QuantileSampler:
     def put(self, trial: Trial) -> None:
         self._sampler.put(replace(trial, parameters=self._fractions(trial.parameters)))
 
-    def propose(self, wanted: Sequence[PointRequest]) -> list[Assignment]:
-        return completed(self.steps(wanted))
-
     def steps(self, wanted: Sequence[PointRequest]) -> Steps:
         asked = [replace(one, fixed=self._fractions(one.fixed)) if one.fixed else one for one in wanted]
-        points = yield from steps_of(self._sampler, asked)
+        points = yield from self._sampler.steps(asked)
         return [self._values(point, one.fixed) for point, one in zip(points, wanted, strict=False)]
 
     def warm_up(self) -> None:

@@ -16,7 +16,7 @@ from suggest.samplers.cmaes import CMAES_PACKAGES, CmaEsSettings, cmaes, cmaes_p
 from suggest.samplers.default import GRID, NAME, TPE, DefaultSettings, chosen_settings, default
 from suggest.samplers.distinct import ALLOW, REUSE, Distinct, DrawSettings
 from suggest.samplers.evolution import AgeingSettings, GeneticSettings, genetic, regularized_evolution
-from suggest.samplers.gp import MOST_OBJECTIVES, GpSettings, gp
+from suggest.samplers.gp import MOST_OBJECTIVES, GpSampler, GpSettings
 from suggest.samplers.grid import GridSampler, grid_problems
 from suggest.samplers.history import missing, missing_message
 from suggest.samplers.low_discrepancy import halton, sobol, sobol_problems
@@ -110,7 +110,7 @@ _FAMILIES = (
         "gp",
         "Models values by a Gaussian process, for studies of up to some hundreds of trials.",
         GpSettings,
-        gp,
+        GpSampler,
         True,
         several=True,
         most_objectives=MOST_OBJECTIVES,

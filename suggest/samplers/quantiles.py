@@ -10,7 +10,7 @@ on a log scale. Algorithms that enumerate values need no distribution, so they a
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from statistics import NormalDist
 
@@ -125,12 +125,17 @@ class QuantileSampler(Sampler):
         self._sampler.put(replace(trial, parameters=self._fractions(trial.parameters)))
 
     def steps(self, wanted: Sequence[PointRequest]) -> Steps:
-        asked = [replace(one, fixed=self._fractions(one.fixed)) if one.fixed else one for one in wanted]
-        points = yield from self._sampler.steps(asked)
+        points = yield from self._sampler.steps(self._shown(wanted))
         return [self._values(point, one.fixed) for point, one in zip(points, wanted, strict=False)]
+
+    def parents(self, wanted: Sequence[PointRequest]) -> Mapping[int, int]:
+        return self._sampler.parents(self._shown(wanted))
 
     def warm_up(self) -> None:
         self._sampler.warm_up()
+
+    def _shown(self, wanted: Sequence[PointRequest]) -> list[PointRequest]:
+        return [replace(one, fixed=self._fractions(one.fixed)) if one.fixed else one for one in wanted]
 
     def _fractions(self, point: Assignment) -> dict[str, Value]:
         shown = dict(point)

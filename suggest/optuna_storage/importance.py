@@ -12,7 +12,6 @@ import inspect
 import math
 import random
 import statistics
-import warnings
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -24,7 +23,7 @@ from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial
 from optuna.trial import TrialState as OptunaState
 
-from suggest.optuna_storage import STUDY_NAME, WindowStorage
+from suggest.optuna_storage import STUDY_NAME, WindowStorage, frozen_trial, quiet
 from suggest.optuna_storage.distributions import distribution, encode
 from suggest.space import Space
 from suggest.study import MIN_TRIALS_TO_RANK, Direction, Importance
@@ -70,26 +69,9 @@ def _frozen(space: Space, names: Sequence[str], trials: Sequence[Trial]) -> list
             for name, value in trial.parameters.items()
             if name in domains and (encoded := encode(domains[name], value)) is not None
         }
-        frozen.append(_trial(number, trial.value, params, {name: distributions[name] for name in params}))
+        own = {name: distributions[name] for name in params}
+        frozen.append(frozen_trial(number, OptunaState.COMPLETE, params, own, value=trial.value))
     return frozen
-
-
-def _trial(
-    number: int, value: float | None, params: dict[str, float | int], distributions: dict[str, BaseDistribution]
-) -> FrozenTrial:
-    return FrozenTrial(
-        number=number,
-        state=OptunaState.COMPLETE,
-        value=value,
-        datetime_start=None,
-        datetime_complete=None,
-        params=params,
-        distributions=distributions,
-        user_attrs={},
-        system_attrs={},
-        intermediate_values={},
-        trial_id=number,
-    )
 
 
 def _estimated(
@@ -105,7 +87,10 @@ def _estimated(
         drawn = rng.choices(range(len(trials)), k=size)
         values = [trial.value for trial in trials]
         rng.shuffle(values)
-        shuffled = {k: _trial(k, values[k], trials[k].params, trials[k].distributions) for k in set(drawn)}
+        shuffled = {
+            k: frozen_trial(k, OptunaState.COMPLETE, trials[k].params, trials[k].distributions, value=values[k])
+            for k in set(drawn)
+        }
         real = _divergences([trials[k] for k in drawn], names, optuna_direction)
         chance = _divergences([shuffled[k] for k in drawn], names, optuna_direction)
         for name in names:
@@ -118,8 +103,7 @@ def _divergences(trials: Sequence[FrozenTrial], names: Sequence[str], direction:
     candidates = [name for name in names if any(name in trial.params for trial in trials)]
     share = min(0.5, max(BEST_SHARE, LEAST_BEST / len(trials)))
     study = OptunaStudy(STUDY_NAME, WindowStorage([direction], trials))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of an experimental class, and of few trials, which is ours to say
+    with quiet():
         quantile: dict[str, Any] = {_QUANTILE: share}  # Any: other arguments have other types
         divergences = PedAnovaImportanceEvaluator(**quantile).evaluate(study, candidates)
     return {name: divergences.get(name, 0.0) for name in names}

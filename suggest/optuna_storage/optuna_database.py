@@ -24,12 +24,12 @@ from optuna.trial import FrozenTrial, TrialState
 from suggest.domain import Value, json_problem
 from suggest.errors import InvalidArgument, NotFound, Problem, Unavailable, did_you_mean
 from suggest.imports import MAX_ROWS, FinishedTrial, Source
+from suggest.optuna_storage import METRIC_NAMES
 from suggest.study import Direction
 from suggest.trial import Measurement, Outcome
 from suggest.trial import TrialState as State
 from suggest.url_redaction import redacted_url
 
-METRIC_NAMES = "study:metric_names"  # Optuna's own attribute of a study
 _WORDS = {TrialState.RUNNING: "still running", TrialState.WAITING: "never run"}
 
 

@@ -123,20 +123,18 @@ class Places:
 
     def decoded(self, row: Floats, fixed: Assignment) -> Assignment:
         """Return the point of a row, with the values of `fixed`."""
-        values: dict[str, Value] = {}
-        for parameter in self._space.ordered:
+
+        def value_of(parameter: Parameter) -> Value:
             name = parameter.name
-            if not parameter.active(values):
-                continue
             if name in fixed:
-                values[name] = fixed[name]
-            elif name in self._row:
-                k = self._row[name]
-                place = row[k : k + 1] if not math.isnan(row[k]) else np.array([0.0 if self.choice[k] else MIDDLE])
-                values[name] = decode(parameter.domain, float(self.axes[k].numbers(place)[0]))
-            else:
-                values[name] = parameter.domain.at(0)
-        return {p.name: values[p.name] for p in self._space.parameters if p.name in values}
+                return fixed[name]
+            if name not in self._row:
+                return parameter.domain.at(0)
+            k = self._row[name]
+            place = row[k : k + 1] if not math.isnan(row[k]) else np.array([0.0 if self.choice[k] else MIDDLE])
+            return decode(parameter.domain, float(self.axes[k].numbers(place)[0]))
+
+        return self._space.point(value_of)
 
     def active(self, rows: Floats) -> Flags:
         """Return which places are active in each row."""

@@ -109,7 +109,7 @@ class Grid:
                     values[name] = level.axis.at(first + skip)
                     break
                 index -= length * below
-        return {p.name: values[p.name] for p in self._space.parameters if p.name in values}
+        return self._space.in_order(values)
 
     def tries(self, part: Assignment) -> bool:
         """Return whether this grid tries each of the values."""

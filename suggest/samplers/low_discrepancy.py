@@ -21,7 +21,7 @@ from suggest.errors import Problem
 from suggest.samplers.distinct import DrawSettings
 from suggest.samplers.sampler import PointRequest, Sampler, generator
 from suggest.samplers.uniform import BITS, at_fraction
-from suggest.space import Assignment, Choice, Space, Value
+from suggest.space import Assignment, Choice, Space
 from suggest.study import StudySpec
 
 # For each dimension after the first: the inner coefficients of its primitive polynomial as bits, and m_1, m_2, ...
@@ -170,12 +170,7 @@ def toward_middle(word: int) -> int:
 def point_at(space: Space, words: Sequence[int], fixed: Assignment) -> Assignment:
     """Return the point at these coordinates, one word for each parameter in the order of the space."""
     of = dict(zip((p.name for p in space.parameters), words, strict=True))
-    point: dict[str, Value] = {}
-    for parameter in space.ordered:
-        if parameter.active(point):
-            name = parameter.name
-            point[name] = fixed[name] if name in fixed else at_fraction(parameter.domain, of[name])
-    return {p.name: point[p.name] for p in space.parameters if p.name in point}
+    return space.point(lambda p: fixed[p.name] if p.name in fixed else at_fraction(p.domain, of[p.name]))
 
 
 Coordinates = Callable[[int], int]  # returns the n-th point's coordinate in one dimension

@@ -144,10 +144,7 @@ class OptunaModel(ABC, Generic[S]):
                 number = ask(name, self._distributions[name], values)
                 finite = number is not None and math.isfinite(number)
                 values[name] = decode(domain, number) if number is not None and finite else draw(domain, rng)
-        return self._ordered(values)
-
-    def _ordered(self, values: Assignment) -> Assignment:
-        return {p.name: values[p.name] for p in self._space.parameters if p.name in values}
+        return self._space.in_order(values)
 
     def _study(self, sampler: BaseSampler, trials: Trials, attributes: Attributes) -> OptunaStudy:
         ordered = sorted(trials, key=lambda t: t.number)
@@ -235,7 +232,7 @@ class OptunaTpeModel(OptunaModel[TpeSettings]):
                     values[name] = parameter.domain.at(0)
             for name, number in self._ask(study, trial, free).items():
                 values[name] = decode(self._space.by_name[name].domain, number)
-        return self._ordered(values)
+        return self._space.in_order(values)
 
     def _ask(self, study: OptunaStudy, trial: FrozenTrial, free: dict[str, BaseDistribution]) -> Numbers:
         if self._settings.multivariate:

@@ -21,7 +21,7 @@ from suggest.samplers.population import Offspring, PbtPopulation
 from suggest.samplers.sampler import PointRequest, Sampler
 from suggest.samplers.uniform import draw, draw_point
 from suggest.settings import setting
-from suggest.space import Assignment, Choice, Domain, Float, Int, Space, Value
+from suggest.space import Assignment, Choice, Domain, Float, Int, Parameter, Space, Value
 from suggest.study import StudySpec
 from suggest.trial import IMPORTED_FROM, Trial, TrialState
 from suggest.workers import Workers
@@ -102,20 +102,15 @@ def inherited(
     With one, each value is drawn again with this probability, and perturbed otherwise. Values that the parent does not
     have, because its condition did not hold or the space has grown since, are drawn.
     """
-    new: dict[str, Value] = {}
-    for parameter in space.ordered:
-        if not parameter.active(new):
-            continue
+
+    def value_of(parameter: Parameter) -> Value:
         domain = parameter.domain
         kept = NO_MEMBER if parameter.name not in point else domain.canonical(point[parameter.name])
         if kept is NO_MEMBER or (resample_probability is not None and source.random() < resample_probability):
-            value = draw(domain, source)
-        elif resample_probability is not None:
-            value = perturbed(domain, kept, source)
-        else:
-            value = kept
-        new[parameter.name] = value
-    return {p.name: new[p.name] for p in space.parameters if p.name in new}
+            return draw(domain, source)
+        return kept if resample_probability is None else perturbed(domain, kept, source)
+
+    return space.point(value_of)
 
 
 def perturbed(domain: Domain, value: Value, source: random.Random) -> Value:

@@ -37,12 +37,7 @@ def draw_points(space: Space, seed: int, wanted: Sequence[PointRequest]) -> list
 
 def draw_point(space: Space, seed: int, wanted: PointRequest) -> Assignment:
     rng = wanted.source(seed, "random")
-    point: dict[str, Value] = {}
-    for parameter in space.ordered:
-        if parameter.active(point):
-            name = parameter.name
-            point[name] = wanted.fixed[name] if name in wanted.fixed else draw(parameter.domain, rng)
-    return {p.name: point[p.name] for p in space.parameters if p.name in point}
+    return space.point(lambda p: wanted.fixed[p.name] if p.name in wanted.fixed else draw(p.domain, rng))
 
 
 def draw(domain: Domain, rng: random.Random) -> Value:

@@ -23,8 +23,9 @@ from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial
 from optuna.trial import TrialState as OptunaState
 
+from suggest.domain import encode
 from suggest.optuna_storage import STUDY_NAME, WindowStorage, frozen_trial, quiet
-from suggest.optuna_storage.distributions import distribution, encode
+from suggest.optuna_storage.distributions import distribution
 from suggest.space import Space
 from suggest.study import MIN_TRIALS_TO_RANK, Direction, Importance
 from suggest.trial import Trial, TrialState

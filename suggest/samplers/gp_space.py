@@ -14,7 +14,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from suggest.samplers.columns import decode, dimension, encode
+from suggest.domain import decode
+from suggest.samplers.columns import dimension, encode
 from suggest.samplers.frame import Dimension
 from suggest.samplers.normal import Flags, Floats, Indexes
 from suggest.space import Assignment, Domain, Parameter, Space, Value

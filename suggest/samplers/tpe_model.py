@@ -16,8 +16,9 @@ from functools import partial
 import numpy as np
 
 from suggest import deadline
+from suggest.domain import decode
 from suggest.samplers import parzen
-from suggest.samplers.columns import Columns, decode, dimension, encode
+from suggest.samplers.columns import Columns, dimension, encode
 from suggest.samplers.frame import CandidatePoints, Frame, points
 from suggest.samplers.normal import Floats, Indexes, log_mass
 from suggest.samplers.parzen import Mixture, MixtureSampler, coefficients, correction, narrowest

@@ -26,18 +26,15 @@ from suggest.samplers.quantiles import on_quantiles
 from suggest.samplers.sampler import Sampler
 from suggest.samplers.tpe import OwnSettings, TpeSettings, optuna_tpe, tpe
 from suggest.samplers.uniform import RandomSampler
-from suggest.settings import Catalog, NoSettings, Setting
+from suggest.settings import Catalog, Choosable, NoSettings
 from suggest.study import Algorithm, StudySpec
 from suggest.workers import Workers
 
 
 @dataclass(frozen=True, slots=True)
-class Family:
+class Family(Choosable):
     """An algorithm. `build` takes an instance of `settings_type`, which the type of a table cannot express."""
 
-    name: str
-    summary: str
-    settings_type: type
     build: Callable[..., Sampler]  # takes spec, seed and settings; also `workers` if it learns or is `in_workers`
     learns: bool  # from outcomes
     space_problems: Callable[[StudySpec], Iterator[Problem]] | None = None
@@ -48,10 +45,6 @@ class Family:
     requires: tuple[str, ...] = ()  # packages; each is also an extra
     instead: tuple[str, ...] = ()  # what to use without those packages
     waits: bool = False  # it has fewer points than wanted while a trial has to end first; its space has no end
-
-    @property
-    def settings(self) -> tuple[Setting, ...]:
-        return checked.declared(self.settings_type)
 
 
 _FAMILIES = (

@@ -133,9 +133,8 @@ class Engine:
         self._expired: set[int] = set()  # the queued trials that were handed out before
         self._reports: dict[int, Report] = {}
         self._before: dict[int, int | None] = {}  # of running trials: the last step before the latest report
-        self._advice: dict[
-            int, tuple[Curve, int, StopAdvice]
-        ] = {}  # of running trials: the curve, its length, the advice
+        # Of running trials: the curve, its length, the advice.
+        self._advice: dict[int, tuple[Curve, int, StopAdvice]] = {}
         self._running: set[int] = set()
         self._promotion = promotion(study.spec)
         self._results = 0
@@ -336,9 +335,7 @@ class Engine:
         fixed = {t.number: space.canonical(t.parameters) for t in chosen}
         new = range(self.next_number, self.next_number + count - len(chosen))
         partial = [PointRequest(number, part, new=True) for number, part in fixed.items() if space.missing(part)]
-        partial.sort(
-            key=lambda request: not request.fixed
-        )  # a trial that fixes nothing may find the space exhausted, so it comes last
+        partial.sort(key=lambda request: not request.fixed)  # last those that may find the space exhausted
         requests = [*partial, *(PointRequest(number, {}, new=to_run) for number in new)]
         points = (yield from self._sampler.steps(requests)) if requests else []
         points_by_number = dict(zip([w.number for w in partial] + list(new), points, strict=False))
@@ -434,9 +431,7 @@ class Engine:
             if self._pruner is not None and self._pruner_loaded:
                 self._show_curve(self._pruner, number, state, None)
         else:
-            self._pruner = (
-                self._new_pruner()
-            )  # a finished curve has changed, which is too rare to be followed step by step
+            self._pruner = self._new_pruner()  # finished curves rarely change, so read all of them again
 
     def take_in(self, trial: Trial, measurements: Sequence[Measurement]) -> None:
         """Take a new trial that is finished already, with all its measurements, after both were stored."""

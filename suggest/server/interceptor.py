@@ -370,7 +370,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             functools.partial(contextvars.copy_context().run, work),
             flow=flow,
             kind=_kind(method.name, request, study or flow.namespace, caller, size),
-            reply_bytes=_length,
+            reply_bytes=lambda reply: len(reply.serialized),
         )
         # gRPC itself ends a call for which the client set a deadline.
         reply = await (_within(deadline.DEFAULT_S, running) if given_s is None else running)
@@ -423,10 +423,6 @@ class Reply:
 
 def _serialized(reply: Reply) -> bytes:
     return reply.serialized
-
-
-def _length(reply: Reply) -> int:
-    return len(reply.serialized)
 
 
 def _certificate_name(context: Context) -> str:

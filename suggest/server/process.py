@@ -157,24 +157,25 @@ class Server:
         """Return a channel for clients in the server's own loop. The server must be running."""
         from suggest.server.in_process import InProcessChannel
 
-        assert self._started is not None, "a server is started first"
-        return InProcessChannel(self._started.servicer, self._started.interceptor)
+        return InProcessChannel(self._running.servicer, self._running.interceptor)
 
     def verbs_of(self, token: str) -> frozenset[str] | None:
         """Return the names of the verbs that the token permits; None if it is unknown. Without tokens, all."""
-        assert self._started is not None, "a server is started first"
-        return self._started.protection.verbs_of(token)
+        return self._running.protection.verbs_of(token)
 
     def page_sessions(self) -> PageSessions:
         """Return the sessions of the page in the server's store. Their methods block."""
-        assert self._started is not None, "a server is started first"
-        return self._started.store.page_sessions
+        return self._running.store.page_sessions
 
     def ssl_context(self) -> ssl.SSLContext | None:
         """Return a context with the server's current certificate; None without TLS."""
-        assert self._started is not None, "a server is started first"
-        pair = self._started.protection.pair
+        pair = self._running.protection.pair
         return None if pair is None else pair.context()
+
+    @property
+    def _running(self) -> _Started:
+        assert self._started is not None, "a server is started first"
+        return self._started
 
     async def stop(self, grace_s: float = GRACE_S) -> None:
         """Refuse new calls, finish calls in progress within `grace_s`, and release the studies. May be repeated."""
@@ -327,9 +328,7 @@ class _Shared:
         """Answer requests for metrics, if there is an address for them. Return its port, otherwise 0."""
         if self.metrics is None or self.call_metrics is None:
             return 0
-        from suggest.server.server_metrics import MetricSources
-
-        self.metrics.start(MetricSources(self.call_metrics, self.queue, self.store_health, studies))
+        self.metrics.start(self.call_metrics, self.queue, self.store_health, studies)
         return self.metrics.port
 
     def interceptor(self, authorizer: Authorizer | None) -> CallInterceptor:

@@ -38,8 +38,10 @@ class LimitsFile:
     """The current limits, from a file that may change. The constructor raises InvalidArgument."""
 
     def __init__(self, file: str) -> None:
-        self._watched = _watched(Path(file)) if file else None
+        self._watched: FileReloader[Limits] | None = None
         self._usual = Limits()
+        if file:
+            self._watched = FileReloader((Path(file),), lambda contents: read_limits(contents[0], place=file))
 
     def now(self) -> Limits:
         return self._usual if self._watched is None else self._watched.value
@@ -53,7 +55,3 @@ class LimitsFile:
         """Reload the file if it has changed. Blocking."""
         if self._watched is not None:
             self._watched.look()
-
-
-def _watched(path: Path) -> FileReloader[Limits]:
-    return FileReloader((path,), lambda contents: read_limits(contents[0], place=str(path)))

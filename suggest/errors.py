@@ -65,6 +65,11 @@ class InvalidArgument(TunerError):
         self.problems = tuple(problems)
         super().__init__("; ".join(f"{p.path}: {p.message}" if p.path else p.message for p in self.problems))
 
+    @staticmethod
+    def at(path: str, message: str) -> InvalidArgument:
+        """Return the error of a request with one problem."""
+        return InvalidArgument([Problem(path, message)])
+
 
 class NotFound(TunerError):
     """There is no such namespace, study or trial."""

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from suggest.client.search_space import Parameters
-from suggest.errors import InvalidArgument, Problem
+from suggest.errors import InvalidArgument
 from tuner.archive import archive
 from tuner.experiment import Experiment, merged
 from tuner.running import Callback, control
@@ -202,7 +202,7 @@ def _check_metrics(caller: str, names: Sequence[str]) -> None:
         try:
             metric_name(name)
         except (TypeError, ValueError) as error:
-            raise InvalidArgument([Problem(caller, str(error))]) from error
+            raise InvalidArgument.at(caller, str(error)) from error
 
 
 def _goal(objectives: Mapping[str, str]) -> dict[str, Any]:

@@ -162,13 +162,13 @@ class Study:
         """Add `trials` to the budget, or widen the search (`overrides`: as --set), and continue. Raises as `run`."""
         from controller.app.extend import Extension, extend
         from controller.app.run import RunResult, Session
-        from suggest.errors import InvalidArgument, Problem
+        from suggest.errors import InvalidArgument
         from tuner.running import controlled
 
         listed("extend", "overrides", overrides)
         if not isinstance(trials, Integral) or trials < 0 or not (trials or overrides):
             message = f"expected trials above 0, or overrides such as ['spec.budget.wallClock=2h'], got {trials!r}"
-            raise InvalidArgument([Problem("extend", message)])
+            raise InvalidArgument.at("extend", message)
 
         async def extended(session: Session) -> RunResult:
             changes = Extension(f"+{trials}" if trials else "", tuple(overrides))
